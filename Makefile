@@ -1,0 +1,35 @@
+# Two commands: `make demo` shows the tool on data that comes with it, `make test` checks everything.
+# Both make .venv from nothing (Python 3.11 by default: make demo PYTHON=python3.10) and are quick the second time.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint clean bench
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing fedsift and the report (a minute or two, once) ..."
+	$(PIP) -e '.[report]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing fedsift with its test tools (a few minutes, once) ..."
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.core
+
+demo: $(VENV)/.core
+	$(BIN)/fedsift demo --out demo-run
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+clean:
+	rm -rf $(VENV) demo-run .pytest_cache .mypy_cache .ruff_cache

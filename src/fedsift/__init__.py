@@ -1,0 +1,43 @@
+"""fedsift: find the features that matter when a table's columns or rows may not be pooled."""
+
+from __future__ import annotations
+
+from fedsift.errors import FedsiftError
+from fedsift.federation import Federation
+from fedsift.ledger import Ledger
+from fedsift.operation import Array, operation, register_plugin
+from fedsift.party import Party
+from fedsift.select import (
+    SFFS,
+    AllFeatures,
+    GiniFilter,
+    InformationValue,
+    Outcome,
+    RandomFeatures,
+    Selector,
+    register_method,
+)
+from fedsift.selection import Selection
+from fedsift.table import Table
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "SFFS",
+    "AllFeatures",
+    "Array",
+    "Federation",
+    "FedsiftError",
+    "GiniFilter",
+    "InformationValue",
+    "Ledger",
+    "Outcome",
+    "Party",
+    "RandomFeatures",
+    "Selection",
+    "Selector",
+    "Table",
+    "operation",
+    "register_method",
+    "register_plugin",
+]

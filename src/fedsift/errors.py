@@ -1,0 +1,110 @@
+"""Every exception that fedsift raises on purpose.
+
+FedsiftError
+ |- ParameterError        a selector's or function's argument is wrong (also a ValueError)
+ |- DataError             a table cannot be used: names the party, the column or the row (also a ValueError)
+ |   `- AlignmentError    the parties' ids do not meet
+ |- JobError              a job file is wrong: names the key and what was expected
+ |- MessageError          bytes that are no valid message
+ |- PartyError            a party did not do its part: names the party and the operation
+ |   |- OperationRefused  not registered, or against the party's policy
+ |   |- OperationFailed   the operation raised inside the party
+ |   |- ReplyError        the reply has the wrong shape, type or range
+ |   |- PartyTimeout      no reply in time
+ |   `- PartyGone         the party cannot be reached any more
+ |- SecurityError
+ |   |- CiphertextError   wrong key, truncated, tampered or foreign ciphertext
+ |   |- OverflowGuard     a value would not fit its slot (raised before anything wraps)
+ |   |- SealError         a sealed payload is not authentic or not for this receiver
+ |   `- BudgetExceeded    the privacy budget does not cover the next release
+ `- MissingExtra          an optional dependency is not installed (also an ImportError)
+"""
+
+from __future__ import annotations
+
+
+class FedsiftError(Exception):
+    """Base of all errors raised on purpose. ``exit_code`` is what the command line returns."""
+
+    exit_code = 1
+
+
+class ParameterError(FedsiftError, ValueError):
+    exit_code = 2
+
+
+class DataError(FedsiftError, ValueError):
+    exit_code = 3
+
+
+class AlignmentError(DataError):
+    pass
+
+
+class JobError(FedsiftError, ValueError):
+    exit_code = 2
+
+
+class MessageError(FedsiftError, ValueError):
+    exit_code = 4
+
+
+class PartyError(FedsiftError):
+    """Something went wrong at one party."""
+
+    exit_code = 5
+
+    def __init__(self, party: str, operation: str, what: str):
+        super().__init__(f"party {party!r}, operation {operation!r}: {what}")
+        self.party = party
+        self.operation = operation
+        self.what = what
+
+
+class OperationRefused(PartyError):
+    pass
+
+
+class OperationFailed(PartyError):
+    pass
+
+
+class ReplyError(PartyError):
+    pass
+
+
+class PartyTimeout(PartyError):
+    pass
+
+
+class PartyGone(PartyError):
+    pass
+
+
+class SecurityError(FedsiftError):
+    exit_code = 6
+
+
+class CiphertextError(SecurityError):
+    pass
+
+
+class OverflowGuard(SecurityError, OverflowError):
+    pass
+
+
+class SealError(SecurityError):
+    pass
+
+
+class BudgetExceeded(SecurityError):
+    pass
+
+
+class MissingExtra(FedsiftError, ImportError):
+    """An optional dependency is missing; the message carries the install command."""
+
+    exit_code = 7
+
+    def __init__(self, package: str, extra: str):
+        super().__init__(f"this needs the package {package!r}: pip install 'fedsift[{extra}]'")

@@ -1,0 +1,425 @@
+"""The federation: a coordinator that asks, relays and counts. It holds no data.
+
+``Federation.ask`` is the one way to reach a party. It encodes the request, hands the bytes to the transport, checks
+each reply against the operation's declaration and writes every byte into the ledger, with what it gave away.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from fedsift import errors, party
+from fedsift.errors import (
+    DataError,
+    FedsiftError,
+    MessageError,
+    OperationFailed,
+    ParameterError,
+    PartyError,
+    PartyGone,
+    PartyTimeout,
+    ReplyError,
+)
+from fedsift.ledger import COORDINATOR, Entry, Ledger
+from fedsift.message import decode, encode, walk
+from fedsift.operation import Operation, check_reply
+from fedsift.party import Site
+from fedsift.table import Table
+from fedsift.transports.base import Delivery, Transport
+from fedsift.transports.inprocess import InProcess
+
+PARTITIONS = ("vertical", "horizontal", "hybrid")
+
+
+class _Link:
+    """What all views of one federation share: the transport, the ledger, the round counter."""
+
+    def __init__(self, transport: Transport, timeout: float | None):
+        self.transport = transport
+        self.timeout = timeout
+        self.ledger = Ledger()
+        self.rounds = itertools.count(1)
+        self.views = itertools.count(1)
+        self.lock = threading.Lock()
+        self.observers: list[Any] = []
+
+
+class Federation:
+    """Parties that hold columns (or rows) of one table, seen by a coordinator that holds nothing.
+
+    Make one with ``Federation.from_tables`` (files or data frames of real parties) or ``Federation.split`` (simulate
+    parties from one table).
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        parties: Sequence[str],
+        *,
+        active: str | None,
+        partition: str = "vertical",
+        task: str = "auto",
+        timeout: float | None = None,
+        names: str = "shared",
+    ):
+        if partition not in PARTITIONS:
+            raise ParameterError(f"partition must be one of {', '.join(PARTITIONS)}; got {partition!r}")
+        if names not in ("shared", "private"):
+            raise ParameterError(f"names must be 'shared' or 'private'; got {names!r}")
+        if task not in ("auto", "classification", "regression"):
+            raise ParameterError(f"task must be 'auto', 'classification' or 'regression'; got {task!r}")
+        self._link = _Link(transport, timeout)
+        self.parties = list(parties)
+        self.active = active
+        self.partition = partition
+        self.names = names
+        self._task = task
+        self._view = ""
+        self._session = ""
+        self._facts: dict[str, Any] = {}
+
+    # -- making one ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_tables(
+        cls,
+        tables: Mapping[str, Any],
+        *,
+        id: str | Mapping[str, str] | None,
+        label: tuple[str, str] | str,
+        partition: str = "vertical",
+        columns: Mapping[str, Sequence[str]] | None = None,
+        task: str = "auto",
+        timeout: float | None = None,
+        names: str = "shared",
+        min_overlap: int = 10,
+    ) -> Federation:
+        """A federation of real tables, aligned by private set intersection of their ids (vertical).
+
+        Parameters
+        ----------
+        tables : party name -> CSV, Parquet or Arrow file, pandas, polars or Arrow table.
+        id : the id column, the same everywhere or by party; ``None`` when rows are already in the same order.
+        label : ``(party, column)``; for horizontal parties the label column's name.
+        columns : which columns of a party may take part; all by default.
+        min_overlap : the smallest number of shared ids that is worth going on with.
+        """
+        from fedsift.protocols.align import align  # the one look to the right: alignment is a protocol
+
+        if not tables:
+            raise ParameterError("tables is empty: give at least two parties, e.g. {'bank': 'bank.csv', 'shop': ...}")
+        active = None if isinstance(label, str) else label[0]
+        if active is not None and active not in tables:
+            raise ParameterError(f"label names the party {active!r}, but the parties are {', '.join(tables)}")
+        if partition == "vertical" and active is None:
+            raise ParameterError(f"for vertical parties label is (party, column), e.g. ('bank', {label!r})")
+        sites = {}
+        for name, source in tables.items():
+            id_column = id.get(name) if isinstance(id, Mapping) else id
+            label_column = label if isinstance(label, str) else (label[1] if name == active else None)
+            wanted = columns.get(name) if columns else None
+            table = Table.read(source, id=id_column, label=label_column, columns=wanted, name=name)
+            sites[name] = Site(name, table)
+        fed = cls(
+            InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout, names=names
+        )
+        if partition == "vertical":
+            if id is None:
+                fed._check_same_length()
+            else:
+                fed = align(fed, min_overlap=min_overlap)
+        return fed
+
+    @classmethod
+    def split(
+        cls,
+        X: Any,
+        y: Any,
+        *,
+        parties: int | Sequence[str] = 4,
+        partition: str = "vertical",
+        how: str = "equal",
+        duplicates: bool = False,
+        task: str = "auto",
+        random_state: Any = 0,
+        label_party: str | None = None,
+        timeout: float | None = None,
+        grid: tuple[int, int] | None = None,
+    ) -> Federation:
+        """Simulate parties from one table: columns (vertical), rows (horizontal) or both (hybrid grid).
+
+        ``how`` is ``equal``, ``random`` or ``lognormal`` for columns and ``equal``, ``unequal``, ``target`` or
+        ``kmeans`` for rows. ``duplicates=True`` gives half of the parties copies of half of their columns (MUSE).
+        The rows of simulated vertical parties are in the same order by construction, so no ids are exchanged.
+        """
+        from fedsift.simulate import simulated_sites
+
+        sites, active = simulated_sites(
+            X, y, parties=parties, partition=partition, how=how, duplicates=duplicates, random_state=random_state,
+            label_party=label_party, grid=grid,
+        )  # fmt: skip
+        return cls(InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout)
+
+    # -- who is there ----------------------------------------------------------------------------------------------
+
+    @property
+    def passive(self) -> list[str]:
+        """The parties without the label."""
+        return [name for name in self.parties if name != self.active]
+
+    @property
+    def ledger(self) -> Ledger:
+        return self._link.ledger
+
+    @property
+    def transport(self) -> str:
+        return self._link.transport.name
+
+    def sizes(self) -> dict[str, dict[str, int]]:
+        """Rows and columns of each party (in this view)."""
+        if "sizes" not in self._facts:
+            self._facts["sizes"] = self.ask(party.count_table, to=self.parties)
+        return self._facts["sizes"]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows in this view: the shared rows of vertical parties, all rows of horizontal ones."""
+        rows = [size["rows"] for size in self.sizes().values()]
+        return rows[0] if self.partition == "vertical" else sum(rows)
+
+    @property
+    def n_columns(self) -> dict[str, int]:
+        return {name: size["columns"] for name, size in self.sizes().items()}
+
+    def _label_facts(self) -> dict[str, Any]:
+        if "label" not in self._facts:
+            holder = self.active or self.parties[0]
+            self._facts["label"] = self.ask(party.describe_label, to=holder, task=self._task)
+        return self._facts["label"]
+
+    @property
+    def task(self) -> str:
+        return self._label_facts()["task"]
+
+    @property
+    def n_classes(self) -> int:
+        return self._label_facts()["classes"]
+
+    def column_names(self) -> dict[str, list[str]]:
+        """The parties' column names, or numbers where names stay private."""
+        if "names" not in self._facts:
+            if self.names == "private":
+                named = {name: [f"column {i}" for i in range(count)] for name, count in self.n_columns.items()}
+            else:
+                named = self.ask(party.share_names, to=self.parties)
+                for name, columns in named.items():
+                    if len(columns) != self.n_columns[name]:
+                        raise ReplyError(name, "share_names", "it named another number of columns than it counted")
+            self._facts["names"] = named
+        return self._facts["names"]
+
+    # -- the one idea ----------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        operation: Operation,
+        *,
+        to: str | Sequence[str],
+        each: Mapping[str, dict[str, Any]] | None = None,
+        timeout: float | None = None,
+        **same: Any,
+    ) -> Any:
+        """Ask one party (and get its reply) or several at the same time (and get a dictionary of replies).
+
+        ``same`` goes to everybody, ``each[name]`` to one party only.
+        """
+        if not isinstance(operation, Operation):
+            raise ParameterError(f"ask takes a function marked with @operation, got {operation!r}")
+        receivers = [to] if isinstance(to, str) else list(to)
+        unknown = [name for name in receivers if name not in self.parties]
+        if unknown:
+            raise ParameterError(f"no party {unknown[0]!r}; the parties are {', '.join(self.parties)}")
+        with self._link.lock:
+            round = next(self._link.rounds)
+        requests = {}
+        for name in receivers:
+            arguments = {**same, **(each[name] if each is not None else {})}
+            request = {
+                "operation": operation.name,
+                "view": self._view,
+                "session": self._session,
+                "round": round,
+                "arguments": arguments,
+            }
+            requests[name] = encode(request)
+            self._record(operation, round, COORDINATOR, name, len(requests[name]), operation.receives, arguments)
+        limit = timeout if timeout is not None else self._link.timeout
+        deliveries = self._link.transport.exchange(requests, limit)
+        replies, failures = {}, []
+        for name in receivers:
+            try:
+                replies[name] = self._receive(operation, round, name, deliveries[name], limit)
+            except FedsiftError as error:
+                failures.append(error)
+        for observer in self._link.observers:
+            observer(operation, round, self._link.ledger)
+        if failures:
+            raise failures[0]
+        return replies[to] if isinstance(to, str) else replies
+
+    def _receive(self, operation: Operation, round: int, name: str, delivery: Delivery, limit: float | None) -> Any:
+        short = operation.short_name
+        if delivery.data is None:
+            if delivery.failure == "timeout":
+                raise PartyTimeout(name, short, f"no reply within {limit:g} s; raise timeout= or look at that party")
+            raise PartyGone(name, short, "it cannot be reached any more")
+        size = len(delivery.data)
+        try:
+            reply = decode(delivery.data)
+            if not isinstance(reply, dict) or len(reply) == 0 or not ({"ok"} == set(reply) or "error" in reply):
+                raise MessageError("neither a result nor an error")
+        except MessageError as error:
+            self._record(operation, round, name, COORDINATOR, size, "plain", None, delivery.seconds)
+            raise ReplyError(name, short, f"its reply is no valid message: {error}") from None
+        if "error" in reply:
+            self._record(operation, round, name, COORDINATOR, size, "plain", None, delivery.seconds, "an error message")
+            raise _typed_error(name, short, reply)
+        value = reply["ok"]
+        self._record(operation, round, name, COORDINATOR, size, operation.discloses, value, delivery.seconds)
+        check_reply(operation.reply, value, name, short)
+        return value
+
+    def _record(
+        self,
+        operation: Operation,
+        round: int,
+        sender: str,
+        receiver: str,
+        size: int,
+        form: str,
+        payload: Any,
+        seconds: float = 0.0,
+        about: str | None = None,
+    ) -> None:
+        count, schemes, sealed = 0, set(), False
+        for leaf in walk(payload):
+            if hasattr(leaf, "scheme_name"):
+                count += len(leaf)
+                schemes.add(leaf.scheme_name)
+            sealed = sealed or type(leaf).__name__ == "SealedBox"
+        if about is None:
+            about = (
+                operation.about if receiver == COORDINATOR else (operation.learns or f"request: {operation.short_name}")
+            )
+        self.ledger.add(
+            Entry(round, sender, receiver, operation.short_name, size, form, about, sealed, count,
+                  ", ".join(sorted(schemes)), seconds)
+        )  # fmt: skip
+
+    # -- views and runs --------------------------------------------------------------------------------------------
+
+    def view(self, *, rows: Any = None, columns: Mapping[str, Any] | None = None, private: bool = False) -> Federation:
+        """The same federation with fewer rows (positions) or columns (positions by party)."""
+        name = f"view-{next(self._link.views)}"
+        each = {}
+        for member in self.parties:
+            member_rows = rows[member] if isinstance(rows, Mapping) else rows
+            each[member] = {
+                "rows": None if member_rows is None else np.asarray(member_rows, dtype=np.int64),
+                "columns": None if columns is None else [int(c) for c in columns.get(member, [])],
+            }
+        self.ask(party.define_view, to=self.parties, each=each, view=name)
+        return self.named_view(name)
+
+    def named_view(self, name: str) -> Federation:
+        """The same federation, seen through a view that its parties have already defined."""
+        other = copy.copy(self)
+        other._view = name
+        other._facts = {}
+        return other
+
+    def rows(
+        self, *, train: float = 0.7, stratify: bool = True, random_state: Any = 0
+    ) -> tuple[Federation, Federation]:
+        """Views of the training rows and of the test rows. Methods are fitted on the first and never see the second."""
+        if self.partition != "vertical":
+            drawn = self.ask(
+                party.draw_rows, to=self.parties, train=train, stratify=stratify and self.task == "classification",
+                seed=random_state, task=self._task,
+            )  # fmt: skip
+            parts = [{name: drawn[name][part] for name in self.parties} for part in ("train", "test")]
+            return self.view(rows=parts[0]), self.view(rows=parts[1])
+        if self.active is None:
+            raise ParameterError("a vertical federation needs a label holder to draw rows")
+        stratify = stratify and self.task == "classification"
+        chosen = self.ask(
+            party.draw_rows, to=self.active, train=train, stratify=stratify, seed=random_state, task=self._task
+        )
+        return self.view(rows=chosen["train"]), self.view(rows=chosen["test"])
+
+    def batches(self, batch_size: int, epochs: int = 1, random_state: Any = 0) -> Iterator[np.ndarray]:
+        """Row positions of mini-batches, drawn anew each epoch; the same positions mean the same rows everywhere."""
+        if batch_size < 1:
+            raise ParameterError(f"batch_size must be at least 1; got {batch_size}")
+        generator = np.random.default_rng(random_state)
+        for _ in range(epochs):
+            order = generator.permutation(self.n_rows)
+            for start in range(0, len(order), batch_size):
+                yield order[start : start + batch_size]
+
+    @contextmanager
+    def session(self) -> Iterator[Federation]:
+        """A run of one method: state that its operations keep at the parties is forgotten at the end."""
+        other = copy.copy(self)
+        other._session = secrets.token_hex(8)
+        try:
+            yield other
+        finally:
+            # A party that is gone cannot be told; the error that ended the run is the one that matters.
+            with suppress(PartyError):
+                self.ask(party.end_session, to=self.parties, session=other._session, timeout=5.0)
+
+    def in_order(self, scores: Any) -> dict[str, np.ndarray]:
+        """Scores that one party computed for all, in the order of the parties and checked against their columns."""
+        columns = self.n_columns
+        if not isinstance(scores, dict) or set(scores) != set(columns):
+            raise ReplyError(str(self.active), "scores", f"expected scores for {', '.join(columns)}")
+        for name, count in columns.items():
+            values = scores[name]
+            if not isinstance(values, np.ndarray) or values.shape != (count,) or not np.isfinite(values).all():
+                raise ReplyError(str(self.active), "scores", f"expected {count} finite scores for party {name!r}")
+        return {name: scores[name] for name in columns}
+
+    def close(self) -> None:
+        """Free the transport."""
+        self._link.transport.close()
+
+    def _check_same_length(self) -> None:
+        rows = {name: size["rows"] for name, size in self.sizes().items()}
+        if len(set(rows.values())) > 1:
+            raise DataError(
+                f"without an id column all tables must have the same number of rows in the same order; got {rows}"
+            )
+
+    def __repr__(self) -> str:
+        holder = f", label at {self.active!r}" if self.active else ""
+        return f"Federation of {len(self.parties)} {self.partition} parties ({', '.join(self.parties[:6])}{'' if len(self.parties) <= 6 else ', ...'}){holder}"
+
+
+def _typed_error(name: str, operation: str, reply: dict[str, Any]) -> FedsiftError:
+    """The error that a party sent, as the same type here."""
+    kind = getattr(errors, str(reply["error"]), None)
+    what = str(reply.get("what", ""))[:2000]
+    if isinstance(kind, type) and issubclass(kind, PartyError) and kind is not PartyError:
+        return kind(name, operation, what)
+    if isinstance(kind, type) and issubclass(kind, FedsiftError) and kind not in (PartyError, errors.MissingExtra):
+        return kind(what if f"party {name!r}" in what else f"party {name!r}, operation {operation!r}: {what}")
+    return OperationFailed(name, operation, what)

@@ -1,0 +1,152 @@
+"""Who told whom what, in which form: every message of a run, counted in bytes as they were on the wire.
+
+The ledger is written by the federation at the one place where bytes are handed to the transport, so nothing can be
+sent past it. A privacy officer reads ``Ledger.disclosures()``: one line for each kind of thing that left a party.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+
+from fedsift.errors import ParameterError
+
+COORDINATOR = "coordinator"
+
+#: What a message gives away, from least to most, each explained in a sentence.
+FORMS = {
+    "control": "Instructions, sizes and acknowledgements: nothing computed from a row's values.",
+    "ciphertext": "Encrypted under a key that the receiver of the message does not hold.",
+    "masked": "Hidden by a random mask that the receiver does not know.",
+    "pseudonymous": "Row by row, under pseudonyms or positions that the receiver cannot trace to an id.",
+    "aggregate": "Numbers summed or averaged over many rows.",
+    "plain": "Readable as it is.",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One message."""
+
+    round: int
+    sender: str
+    receiver: str
+    operation: str
+    bytes: int
+    form: str
+    about: str
+    relayed: bool = False
+    ciphertexts: int = 0
+    scheme: str = ""
+    seconds: float = 0.0
+
+
+def check_form(form: str) -> str:
+    if form not in FORMS:
+        raise ParameterError(f"a disclosure must be one of {', '.join(FORMS)}; got {form!r}")
+    return form
+
+
+class Ledger:
+    """An append-only list of entries. Safe to write from several threads."""
+
+    def __init__(self, entries: Iterable[Entry] = (), notes: Iterable[str] = ()):
+        self._entries = list(entries)
+        self._notes = list(notes)
+        self._lock = threading.Lock()
+
+    def add(self, entry: Entry) -> None:
+        with self._lock:
+            self._entries.append(entry)
+
+    def note(self, text: str) -> None:
+        """A sentence for the reader: a protection that was turned off, a budget spent."""
+        with self._lock:
+            if text not in self._notes:
+                self._notes.append(text)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        with self._lock:
+            return tuple(self._entries)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(self._notes)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def since(self, mark: int, notes: int = 0) -> Ledger:
+        """The part written after ``len(ledger)`` was ``mark``."""
+        return Ledger(self.entries[mark:], self.notes[notes:])
+
+    def bytes(self) -> int:
+        return sum(entry.bytes for entry in self.entries)
+
+    def rounds(self) -> int:
+        return len({entry.round for entry in self.entries})
+
+    def frame(self) -> pd.DataFrame:
+        """One row a message."""
+        columns = list(Entry.__dataclass_fields__)
+        return pd.DataFrame([asdict(entry) for entry in self.entries], columns=columns)
+
+    def traffic(self) -> pd.DataFrame:
+        """Bytes and messages by round, party, direction and operation."""
+        rows = [
+            {
+                "round": e.round,
+                "party": e.receiver if e.sender == COORDINATOR else e.sender,
+                "direction": "to party" if e.sender == COORDINATOR else "from party",
+                "operation": e.operation,
+                "messages": 1,
+                "bytes": e.bytes,
+                "seconds": e.seconds,
+            }
+            for e in self.entries
+        ]
+        keys = ["round", "party", "direction", "operation"]
+        if not rows:
+            return pd.DataFrame(columns=[*keys, "messages", "bytes", "seconds"])
+        return pd.DataFrame(rows).groupby(keys, as_index=False, sort=False).sum()
+
+    def disclosures(self) -> pd.DataFrame:
+        """What left each party, to whom and in which form: one row a kind."""
+        columns = ["sender", "receiver", "form", "about", "operation", "relayed", "messages", "bytes"]
+        frame = self.frame()
+        if frame.empty:
+            return pd.DataFrame(columns=columns)
+        frame["messages"] = 1
+        keys = ["sender", "receiver", "form", "about", "operation", "relayed"]
+        table = frame.groupby(keys, as_index=False, sort=False)[["messages", "bytes"]].sum()
+        return table[columns]
+
+    def encryption(self) -> dict[str, Any]:
+        """Was encryption on, by which scheme, over how many ciphertexts? Counted from what was really sent."""
+        schemes = sorted({e.scheme for e in self.entries if e.scheme})
+        ciphertexts = sum(e.ciphertexts for e in self.entries)
+        return {"on": ciphertexts > 0, "schemes": schemes, "ciphertexts": ciphertexts}
+
+    def encryption_line(self) -> str:
+        facts = self.encryption()
+        if not facts["on"]:
+            return "encryption: OFF (no ciphertext was sent)"
+        return f"encryption: on, {', '.join(facts['schemes'])}, {facts['ciphertexts']:,} ciphertexts sent"
+
+    def __str__(self) -> str:
+        table = self.disclosures()
+        table = table[table["form"] != "control"]
+        lines = [f"{len(self):,} messages, {self.bytes():,} bytes, {self.rounds()} rounds; {self.encryption_line()}"]
+        for row in table.itertuples():
+            relayed = ", relayed unread" if row.relayed else ""
+            lines.append(f"  {row.sender} -> {row.receiver}: {row.about} [{row.form}{relayed}], {row.bytes:,} bytes")
+        lines += [f"  note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    __repr__ = __str__

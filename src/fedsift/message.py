@@ -1,0 +1,247 @@
+"""Payload <-> bytes: one codec for every transport, over a closed list of types.
+
+A message is ``b"FS"``, a version byte and one tagged value. Tags stand for None, booleans, integers of any size,
+floats, text, bytes, lists, dictionaries with text keys, NumPy arrays of plain number types, and the wire types that
+the secure layer registers (ciphertext vectors, sealed boxes, public keys). There is no way to name code or a class
+in a message, so decoding can only ever build data: every length is checked against the bytes that are really there
+before anything is allocated, nesting is bounded, and whatever does not parse is a ``MessageError``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedsift.errors import MessageError, SecurityError
+
+MAGIC = b"FS"
+VERSION = 1
+MAX_BYTES = 1 << 31
+MAX_DEPTH = 32
+MAX_INT_BYTES = 1 << 16
+
+_NONE, _FALSE, _TRUE, _INT, _FLOAT, _STR, _BYTES, _LIST, _DICT, _ARRAY = range(10)
+_FIRST_WIRE_TAG = 32
+
+# Fixed codes, little-endian on the wire: plain numbers only, never objects or structures.
+_DTYPES = {
+    code: np.dtype(name)
+    for code, name in enumerate(
+        ["?", "<i1", "<i2", "<i4", "<i8", "<u1", "<u2", "<u4", "<u8", "<f4", "<f8"],
+    )
+}
+_DTYPE_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+
+_wire_types: dict[int, tuple[type, Callable[[bytes], Any]]] = {}
+_wire_tags: dict[type, int] = {}
+
+
+def wire_type(tag: int) -> Callable[[type], type]:
+    """Let a class with ``to_bytes()`` and ``from_bytes(data)`` travel in messages under a fixed tag.
+
+    Used by the secure layer alone; the tag is part of the format and never changes its meaning.
+    """
+
+    def register(cls: Any) -> Any:
+        if tag < _FIRST_WIRE_TAG or tag > 255 or tag in _wire_types:
+            raise ValueError(f"wire tag {tag} is taken or out of range")
+        _wire_types[tag] = (cls, cls.from_bytes)
+        _wire_tags[cls] = tag
+        return cls
+
+    return register
+
+
+def encode(value: Any) -> bytes:
+    """The bytes of one value; ``MessageError`` if its type is not on the list."""
+    out: list[bytes] = [MAGIC, bytes([VERSION])]
+    _write(value, out, 0)
+    data = b"".join(out)
+    if len(data) > MAX_BYTES:
+        raise MessageError(f"a message of {len(data):,} bytes is over the limit of {MAX_BYTES:,}: send it in pieces")
+    return data
+
+
+def decode(data: bytes, max_bytes: int = MAX_BYTES) -> Any:
+    """The value of one message; ``MessageError`` for anything else."""
+    if len(data) > max_bytes:
+        raise MessageError(f"a message of {len(data):,} bytes is over the limit of {max_bytes:,}")
+    if data[:2] != MAGIC:
+        raise MessageError("not a fedsift message")
+    if len(data) < 4:
+        raise MessageError("the message is truncated")
+    if data[2] != VERSION:
+        raise MessageError(f"message version {data[2]}, this fedsift reads version {VERSION}: use the same release")
+    reader = _Reader(data, 3)
+    value = reader.value(0)
+    if reader.position != len(data):
+        raise MessageError(f"{len(data) - reader.position} bytes left over after the message")
+    return value
+
+
+def _length(n: int) -> bytes:
+    return struct.pack("<Q", n)[:6]  # 48 bits: more than MAX_BYTES, fixed width, no canonical-form questions
+
+
+def _write(value: Any, out: list[bytes], depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise MessageError(f"a payload is nested deeper than {MAX_DEPTH} levels")
+    tag = _wire_tags.get(type(value))
+    if tag is not None:
+        body = value.to_bytes()
+        out += [bytes([tag]), _length(len(body)), body]
+    elif value is None:
+        out.append(bytes([_NONE]))
+    elif isinstance(value, (bool, np.bool_)):
+        out.append(bytes([_TRUE if value else _FALSE]))
+    elif isinstance(value, (int, np.integer)):
+        number = int(value)
+        body = number.to_bytes(number.bit_length() // 8 + 1, "little", signed=True)
+        if len(body) > MAX_INT_BYTES:
+            raise MessageError(f"an integer of {number.bit_length()} bits is too large for a message")
+        out += [bytes([_INT]), _length(len(body)), body]
+    elif isinstance(value, (float, np.floating)):
+        out += [bytes([_FLOAT]), struct.pack("<d", float(value))]
+    elif isinstance(value, str):
+        body = value.encode("utf-8", "surrogatepass")
+        out += [bytes([_STR]), _length(len(body)), body]
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        body = bytes(value)
+        out += [bytes([_BYTES]), _length(len(body)), body]
+    elif isinstance(value, np.ndarray):
+        _write_array(value, out)
+    elif isinstance(value, (list, tuple)):
+        out += [bytes([_LIST]), _length(len(value))]
+        for item in value:
+            _write(item, out, depth + 1)
+    elif isinstance(value, dict):
+        out += [bytes([_DICT]), _length(len(value))]
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise MessageError(f"dictionary keys must be text, got {type(key).__name__}")
+            body = key.encode("utf-8", "surrogatepass")
+            out += [_length(len(body)), body]
+            _write(item, out, depth + 1)
+    else:
+        raise MessageError(f"a value of type {type(value).__module__}.{type(value).__name__} cannot be sent")
+
+
+def _write_array(array: np.ndarray, out: list[bytes]) -> None:
+    dtype = array.dtype.newbyteorder("<")
+    if dtype not in _DTYPE_CODES:
+        raise MessageError(f"a NumPy array of type {array.dtype} cannot be sent: only booleans, integers and floats")
+    if array.ndim > 8:
+        raise MessageError(f"a NumPy array of {array.ndim} dimensions cannot be sent")
+    header = bytes([_ARRAY, _DTYPE_CODES[dtype], array.ndim])
+    out += [header, *(_length(n) for n in array.shape), np.ascontiguousarray(array, dtype=dtype).tobytes()]
+
+
+class _Reader:
+    """Walks once over the bytes; every read is checked against what is left."""
+
+    def __init__(self, data: bytes, position: int):
+        self.data = data
+        self.position = position
+
+    def take(self, n: int) -> bytes:
+        end = self.position + n
+        if end > len(self.data):
+            raise MessageError("the message is truncated")
+        piece = self.data[self.position : end]
+        self.position = end
+        return piece
+
+    def length(self) -> int:
+        return int.from_bytes(self.take(6), "little")
+
+    def block(self) -> bytes:
+        return self.take(self.length())
+
+    def text(self) -> str:
+        try:
+            return self.block().decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            raise MessageError("text in the message is not UTF-8") from None
+
+    def count(self) -> int:
+        """A number of items, each of which needs at least one byte."""
+        n = self.length()
+        if n > len(self.data) - self.position:
+            raise MessageError("the message is truncated")
+        return n
+
+    def value(self, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise MessageError(f"the message is nested deeper than {MAX_DEPTH} levels")
+        tag = self.take(1)[0]
+        if tag == _NONE:
+            return None
+        if tag in (_FALSE, _TRUE):
+            return tag == _TRUE
+        if tag == _INT:
+            body = self.block()
+            if not body or len(body) > MAX_INT_BYTES:
+                raise MessageError("an integer in the message is empty or too large")
+            return int.from_bytes(body, "little", signed=True)
+        if tag == _FLOAT:
+            return struct.unpack("<d", self.take(8))[0]
+        if tag == _STR:
+            return self.text()
+        if tag == _BYTES:
+            return self.block()
+        if tag == _LIST:
+            return [self.value(depth + 1) for _ in range(self.count())]
+        if tag == _DICT:
+            return self.mapping(depth)
+        if tag == _ARRAY:
+            return self.array()
+        return self.wire_value(tag)
+
+    def mapping(self, depth: int) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for _ in range(self.count()):
+            key = self.text()
+            if key in result:
+                raise MessageError("a dictionary in the message has the same key twice")
+            result[key] = self.value(depth + 1)
+        return result
+
+    def array(self) -> np.ndarray:
+        code, ndim = self.take(2)
+        dtype = _DTYPES.get(code)
+        if dtype is None or ndim > 8:
+            raise MessageError("an array in the message has an unknown type or too many dimensions")
+        shape = tuple(self.length() for _ in range(ndim))
+        size = dtype.itemsize
+        for n in shape:
+            size *= n  # Python integers: cannot wrap
+        body = self.take(size)
+        if dtype == np.dtype("?") and body.strip(b"\x00\x01"):
+            raise MessageError("a boolean array in the message holds other bytes than 0 and 1")
+        if size == 0 and max(shape, default=0) > MAX_BYTES:
+            raise MessageError("an array in the message has an impossible shape")
+        return np.frombuffer(body, dtype=dtype).reshape(shape).copy()
+
+    def wire_value(self, tag: int) -> Any:
+        if tag not in _wire_types:
+            raise MessageError(f"unknown type tag {tag} in the message")
+        cls, from_bytes = _wire_types[tag]
+        try:
+            return from_bytes(self.block())
+        except SecurityError as error:
+            raise MessageError(f"a {cls.__name__} in the message is not valid: {error}") from None
+
+
+def walk(value: Any) -> Any:
+    """Every leaf of a payload, for those who count ciphertexts or look for sealed boxes."""
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from walk(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from walk(item)
+    else:
+        yield value

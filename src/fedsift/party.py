@@ -1,0 +1,272 @@
+"""A party: a private table and what may be done with it.
+
+``Site`` is the long-lived side of an organisation: it owns the table and the keys, takes request bytes and gives
+reply bytes; it is what a transport talks to. ``Party`` is what an operation sees for the length of one call: the
+rows and columns of the current view, the state of the current run, and the site's keys.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedsift import errors
+from fedsift.errors import DataError, FedsiftError, OperationRefused, PartyError
+from fedsift.message import decode, encode
+from fedsift.operation import Operation, find_operation, operation
+from fedsift.table import Table
+
+log = logging.getLogger("fedsift.party")
+
+#: A categorical column keeps a bin for each of its most frequent categories; the rest share one.
+MAX_CATEGORY_BINS = 64
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The label column as the label holder sees it."""
+
+    task: str  # "classification" or "regression"
+    codes: np.ndarray  # class of each row; quantile classes for a regression target
+    n_classes: int
+    classes: tuple[str, ...]  # names of the classes, empty for a regression target
+    values: np.ndarray  # the target as floats (class codes for classification)
+
+
+class Site:
+    """One organisation's end of the conversation: bytes in, bytes out. Data never leave but in a declared reply."""
+
+    def __init__(self, name: str, table: Table):
+        self.name = name
+        self.table = table
+        self.views: dict[str, tuple[np.ndarray | None, list[str] | None]] = {"": (None, None)}
+        self.sessions: dict[str, dict[str, Any]] = {}
+        self.keys: dict[str, Any] = {}
+        self._caches: dict[str, dict[Any, Any]] = {}
+        self._lock = threading.Lock()
+
+    def handle(self, data: bytes) -> bytes:
+        """Answer one request. Errors come back as data too, so that the coordinator can raise them by name."""
+        name = "?"
+        try:
+            request = decode(data)
+            name, arguments = self._read(request)
+            marked = find_operation(name, self.name)
+            party = self._party(request["view"], request["session"], request["round"])
+            with self._lock:  # one operation at a time: state is not shared between threads
+                value = self._run(marked, party, arguments)
+            return encode({"ok": value})
+        except PartyError as error:
+            return encode({"error": type(error).__name__, "what": error.what})
+        except FedsiftError as error:
+            return encode({"error": type(error).__name__, "what": str(error)})
+        except Exception as error:
+            # The text of an unforeseen error may hold data: it stays here, in this site's own log.
+            log.exception("operation %s failed at %s", name, self.name)
+            return encode({"error": "OperationFailed", "what": f"it raised {type(error).__name__}; see its log"})
+
+    def _read(self, request: Any) -> tuple[str, dict[str, Any]]:
+        fields = {"operation": str, "view": str, "session": str, "round": int, "arguments": dict}
+        if not isinstance(request, dict) or set(request) != set(fields):
+            raise errors.MessageError("a request must have operation, view, session, round and arguments")
+        for key, kind in fields.items():
+            if not isinstance(request[key], kind):
+                raise errors.MessageError(f"the request's {key!r} has the wrong type")
+        return request["operation"], request["arguments"]
+
+    def _run(self, marked: Operation, party: Party, arguments: dict[str, Any]) -> Any:
+        try:
+            return marked.function(party, **arguments)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                raise OperationRefused(self.name, marked.short_name, "unknown or missing arguments") from None
+            raise
+
+    def _party(self, view: str, session: str, round: int) -> Party:
+        if view not in self.views:
+            raise OperationRefused(self.name, "view", "no such view of the rows at this party")
+        state = self.sessions.setdefault(session, {}) if session else {}
+        return Party(self, view, state, round)
+
+    def cache(self, view: str) -> dict[Any, Any]:
+        return self._caches.setdefault(view, {})
+
+    def __repr__(self) -> str:
+        return f"Site {self.name!r} ({self.table!r})"
+
+
+class Party:
+    """What an operation may use: this view's rows and columns, this run's state, this site's keys."""
+
+    def __init__(self, site: Site, view: str, state: dict[str, Any], round: int = 0):
+        self.site = site
+        self.name = site.name
+        self.state = state
+        self.keys = site.keys
+        self.round = round
+        self._view = view
+        self._rows, self._columns = site.views[view]
+        self._cache = site.cache(view)
+
+    @property
+    def table(self) -> Table:
+        """The rows and columns of this view."""
+        if "table" not in self._cache:
+            table = self.site.table
+            if self._columns is not None:
+                table = table.select(self._columns)
+            if self._rows is not None:
+                table = table.take(self._rows)
+            self._cache["table"] = table
+        return self._cache["table"]
+
+    @property
+    def columns(self) -> list[str]:
+        return self.table.columns if self._columns is None else list(self._columns)
+
+    @property
+    def n_rows(self) -> int:
+        return self.table.n_rows
+
+    def binned(self, column: str, bins: int) -> tuple[np.ndarray, int]:
+        """Bin of each row and the number of bins. Equal-frequency bins for numbers (edges from this view's rows),
+        a bin a category for text, and a bin of its own, the last, for missing values."""
+        key = ("binned", column, bins)
+        if key not in self._cache:
+            self._cache[key] = _binned(self.table, column, bins)
+        return self._cache[key]
+
+    def labels(self, classes: int = 5, task: str = "auto") -> Labels:
+        """The label column, for the party that has it. ``classes`` quantile classes stand in for a number."""
+        key = ("labels", classes, task)
+        if key not in self._cache:
+            if self.table.label is None:
+                raise DataError(f"party {self.name!r} has no label column")
+            self._cache[key] = read_labels(self.table.label, self.name, classes, task)
+        return self._cache[key]
+
+    def __repr__(self) -> str:
+        return f"Party {self.name!r}: {self.table!r}"
+
+
+def _binned(table: Table, column: str, bins: int) -> tuple[np.ndarray, int]:
+    if table.kinds[column] == "categorical":
+        codes, categories = table.codes(column)
+        codes = codes.astype(np.int32)
+        count = len(categories)
+        if count > MAX_CATEGORY_BINS:
+            frequency = np.bincount(codes[codes >= 0], minlength=count)
+            kept = np.argsort(-frequency, kind="stable")[: MAX_CATEGORY_BINS - 1]
+            renumber = np.full(count, MAX_CATEGORY_BINS - 1, dtype=np.int32)
+            renumber[kept] = np.arange(MAX_CATEGORY_BINS - 1)
+            codes = np.where(codes >= 0, renumber[codes], -1).astype(np.int32)
+            count = MAX_CATEGORY_BINS
+        missing = codes < 0
+    else:
+        values = table.values(column)
+        missing = np.isnan(values)
+        edges = quantile_edges(values[~missing], bins)
+        codes = np.searchsorted(edges, values, side="right").astype(np.int32)
+        count = len(edges) + 1
+    if missing.any():
+        codes = np.where(missing, count, codes).astype(np.int32)
+        count += 1
+    # Bins that no row of this view falls into are left out, so that an empty bin is never a message.
+    used, codes = np.unique(codes, return_inverse=True)
+    return codes.astype(np.int32), len(used)
+
+
+def quantile_edges(values: np.ndarray, bins: int) -> np.ndarray:
+    """Inner edges of ``bins`` equal-frequency bins; fewer where values repeat."""
+    if len(values) == 0:
+        return np.empty(0)
+    inner = np.quantile(values, np.linspace(0, 1, bins + 1)[1:-1])
+    return np.unique(inner[inner > values.min()])
+
+
+def read_labels(raw: np.ndarray, party: str, classes: int = 5, task: str = "auto") -> Labels:
+    """Class codes or numbers from a raw label column."""
+    array = np.asarray(raw)
+    numeric = array.dtype.kind in "iuf"
+    if task == "auto":
+        task = "classification"
+        if numeric:
+            distinct = np.unique(array)
+            whole = bool(np.all(distinct == np.round(distinct)))
+            if not whole or len(distinct) > 50:
+                task = "regression"
+    if task == "regression":
+        if not numeric and array.dtype.kind != "b":
+            raise DataError(f"party {party!r}: the label is text, so it cannot be a regression target")
+        values = array.astype(np.float64)
+        codes = np.searchsorted(quantile_edges(values, classes), values, side="right")
+        names: Sequence[str] = ()
+        count = int(codes.max()) + 1 if len(codes) else 0
+    else:
+        distinct, codes = np.unique(array, return_inverse=True)
+        values = codes.astype(np.float64)
+        names = [str(value) for value in distinct]
+        count = len(distinct)
+    if count < 2:
+        raise DataError(
+            f"party {party!r}: the label has one value only in these {len(array)} rows; "
+            "selection needs at least two classes (or a target that varies)"
+        )
+    return Labels(task, codes.astype(np.int32), count, tuple(names), values)
+
+
+# The operations every method needs.
+
+
+@operation(discloses="control", about="number of rows and columns", reply={"rows": int, "columns": int})
+def count_table(party: Party) -> dict[str, int]:
+    return {"rows": party.n_rows, "columns": len(party.columns)}
+
+
+@operation(discloses="control", about="the kind of task and the number of classes", reply={"task": str, "classes": int})
+def describe_label(party: Party, *, task: str) -> dict[str, Any]:
+    labels = party.labels(task=task)
+    return {"task": labels.task, "classes": labels.n_classes}
+
+
+@operation(discloses="plain", about="names of the columns that took part", reply=[str])
+def share_names(party: Party) -> list[str]:
+    return party.columns
+
+
+@operation(discloses="control", about="acknowledgement")
+def define_view(party: Party, *, view: str, rows: Any = None, columns: Any = None) -> None:
+    """Name a subset of this view's rows and columns (by position), for later requests."""
+    base_rows = np.arange(party.site.table.n_rows) if party._rows is None else party._rows
+    if rows is not None and (rows.ndim != 1 or (len(rows) and (rows.min() < 0 or rows.max() >= len(base_rows)))):
+        raise OperationRefused(party.name, "define_view", "row positions out of range")
+    names = party.columns
+    chosen = None if columns is None and party._columns is None else names
+    if columns is not None:
+        chosen = [names[int(position)] for position in columns]
+    picked = party._rows if rows is None else base_rows[rows]
+    party.site.views[view] = (picked, chosen)
+
+
+@operation(discloses="control", about="acknowledgement")
+def end_session(party: Party, *, session: str) -> None:
+    """Forget what a finished run kept at this party."""
+    party.site.sessions.pop(session, None)
+
+
+@operation(
+    discloses="pseudonymous",
+    about="which row positions are for training (drawn within each class when stratified)",
+    reply={"train": np.ndarray, "test": np.ndarray},
+)
+def draw_rows(party: Party, *, train: float, stratify: bool, seed: Any, task: str) -> dict[str, np.ndarray]:
+    from fedsift.splits import train_test_rows
+
+    strata = party.labels(task=task).codes if stratify else None
+    chosen, rest = train_test_rows(party.n_rows, train, stratify_on=strata, random_state=seed)
+    return {"train": np.asarray(chosen), "test": np.asarray(rest)}

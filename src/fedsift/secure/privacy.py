@@ -1,0 +1,304 @@
+"""Differential privacy: noise that is safe to draw, and a budget that cannot be overspent.
+
+Noise. Textbook samplers add a floating-point number to a floating-point number, and the last bits of the sum tell
+which values were possible (Mironov 2012). Here OpenDP draws exact *discrete* Laplace or Gaussian noise on a grid of
+powers of two, with randomness from the operating system, after it has rounded the value to that grid; the rounding is
+counted into the sensitivity. No ``random_state`` reaches this module: noise that can be drawn again protects nothing.
+
+Budget. One `Budget` goes through a whole run, and each release asks it first. Whoever overspends gets an error before
+anything is released. Composition is the simple kind with proofs that fit on a page: basic composition for pure and
+approximate differential privacy, and zero-concentrated differential privacy (zCDP, Bun and Steinke 2016) for Gaussian
+noise, where the rhos add up.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedsift.errors import BudgetExceeded, ParameterError
+
+FloatArray = NDArray[np.float64]
+
+GRID_BITS = 40
+"""Noise lies on a grid of a power of two, at least this many bits finer than its scale."""
+
+_THREADED_FROM = 4096  # draws; below this a second thread costs more than it brings
+_ROUNDING_SLACK = 1e-9  # lets ten releases of a tenth of the budget fit, whatever floating point makes of a tenth
+
+
+def clip(values: ArrayLike, bound: float) -> FloatArray:
+    """Values cut to [-bound, bound], so that no row can move a sum by more. Missing values are refused."""
+    _positive("bound", bound)
+    array = np.asarray(values, dtype=np.float64)
+    if np.isnan(array).any():
+        raise ParameterError("values to clip hold missing ones (NaN), which no bound holds: fill or drop them first")
+    return np.clip(array, -bound, bound)
+
+
+def laplace_noise(shape: int | tuple[int, ...], scale: float) -> FloatArray:
+    """Laplace noise (standard deviation sqrt(2) * scale) on a grid of 2**(floor(log2(scale)) - 40).
+
+    For noise that is added elsewhere, under encryption or to a masked share. To release values held in the clear use
+    `release_laplace`: adding these numbers to a float afterwards rounds, and rounding is what leaks.
+    """
+    return _noise("laplace", shape, scale)
+
+
+def gaussian_noise(shape: int | tuple[int, ...], scale: float) -> FloatArray:
+    """Gaussian noise of standard deviation ``scale``, on the same kind of grid and for the same use."""
+    return _noise("gaussian", shape, scale)
+
+
+def release_laplace(values: ArrayLike, sensitivity: float, epsilon: float) -> FloatArray:
+    """The values with Laplace noise: epsilon-DP, if one individual changes them by ``sensitivity`` in all (L1)."""
+    _positive("sensitivity", sensitivity)
+    _positive("epsilon", epsilon)
+    return _release("laplace", values, sensitivity, epsilon)
+
+
+def release_gaussian(values: ArrayLike, sensitivity: float, rho: float) -> FloatArray:
+    """The values with Gaussian noise: rho-zCDP, if one individual moves them by ``sensitivity`` (L2)."""
+    _positive("sensitivity", sensitivity)
+    _positive("rho", rho)
+    return _release("gaussian", values, sensitivity, rho)
+
+
+def _noise(kind: str, shape: int | tuple[int, ...], scale: float) -> FloatArray:
+    _positive("scale", scale)
+    zeros = np.zeros(shape)
+    exponent = _grid_exponent(scale, 1)
+    return _add_noise(kind, zeros.ravel(), scale, exponent).reshape(zeros.shape)
+
+
+def _release(kind: str, values: ArrayLike, sensitivity: float, loss: float) -> FloatArray:
+    """Add noise just wide enough that OpenDP itself certifies the loss (epsilon or rho)."""
+    array = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise ParameterError("values to release hold missing or infinite ones: fill, drop or clip them first")
+    if array.size == 0:
+        return array.copy()
+    exponent = _grid_exponent(sensitivity, array.size)
+    scale = sensitivity / (loss if kind == "laplace" else math.sqrt(2 * loss))
+    scale *= 1 + 2.0 ** (1 - GRID_BITS)  # room for rounding to the grid
+    while _measurement(kind, array.size, scale, exponent).map(float(sensitivity)) > loss:
+        scale *= 1 + 2.0**-GRID_BITS
+    return _add_noise(kind, array.ravel(), scale, exponent).reshape(array.shape)
+
+
+def _grid_exponent(size: float, count: int) -> int:
+    """Fine enough that rounding ``count`` values to the grid adds at most 2**-GRID_BITS of ``size`` to their distance."""
+    return max(-1074, math.floor(math.log2(size)) - GRID_BITS - math.ceil(math.log2(count)))
+
+
+def _measurement(kind: str, count: int, scale: float, exponent: int) -> Any:
+    # Not through opendp.prelude, which takes two seconds to import.
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian, make_laplace
+    from opendp.metrics import l1_distance, l2_distance
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    make, metric = {"laplace": (make_laplace, l1_distance), "gaussian": (make_gaussian, l2_distance)}[kind]
+    domain = vector_domain(atom_domain(T=float, nan=False), size=count)
+    return make(domain, metric(T=float), scale=float(scale), k=exponent)
+
+
+def _add_noise(kind: str, values: FloatArray, scale: float, exponent: int) -> FloatArray:
+    """Noise is independent from value to value, so parts of the vector can be drawn on different cores."""
+    if values.size == 0:
+        return values.copy()
+    workers = (os.cpu_count() or 1) if values.size >= _THREADED_FROM else 1
+    parts = np.array_split(values, workers)
+
+    def draw(part: FloatArray) -> FloatArray:
+        return np.asarray(_measurement(kind, part.size, scale, exponent)(part.tolist()), dtype=np.float64)
+
+    if workers == 1:
+        return draw(values)
+    with ThreadPoolExecutor(workers) as pool:
+        return np.concatenate(list(pool.map(draw, parts)))
+
+
+def rho_to_epsilon(rho: float, delta: float) -> float:
+    """The epsilon at which rho-zCDP gives (epsilon, delta)-DP.
+
+    Canonne, Kamath and Steinke 2020 (Proposition 12): for each order a > 1,
+    ``epsilon = a rho + log(1/delta) / (a-1) + log(a-1) - a/(a-1) log(a)`` is valid. The least of a fine grid of
+    orders is taken; a coarser grid would only make it more cautious.
+    """
+    _positive("delta", delta)
+    if delta >= 1:
+        raise ParameterError(f"delta must be below 1, not {delta!r}")
+    if rho <= 0:
+        return 0.0
+    middle, width = math.log(math.sqrt(math.log(1 / delta) / rho)), 8.0
+    best = math.inf
+    for _ in range(4):
+        exponents = middle + np.linspace(-width, width, 401)
+        x = np.exp(exponents)  # a - 1
+        epsilons = (1 + x) * rho - math.log(delta) / x + exponents - (1 + x) / x * np.log1p(x)
+        middle, width = float(exponents[epsilons.argmin()]), width / 50
+        best = min(best, float(epsilons.min()))
+    return max(0.0, best)
+
+
+def epsilon_to_rho(epsilon: float, delta: float) -> float:
+    """The largest rho whose releases stay within (epsilon, delta)-DP."""
+    _positive("epsilon", epsilon)
+    return _largest(lambda rho: rho_to_epsilon(rho, delta) <= epsilon)
+
+
+def _largest(fits: Any) -> float:
+    """The largest number that fits, by bisection, from below."""
+    low, high = 0.0, 1.0
+    while fits(high):
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+class Privacy(NamedTuple):
+    """A pair (epsilon, delta)."""
+
+    epsilon: float
+    delta: float
+
+
+class Budget:
+    """What a run may give away in all: ``epsilon`` and ``delta`` of the person whose row it is.
+
+    Pure releases (``spend``) add up their epsilons, zCDP ones (``spend_rho``) their rhos, which are turned into an
+    epsilon at the budget's delta. Where both kinds occur the cheaper of two valid sums counts: epsilons plus converted
+    rhos, or all in zCDP (a pure epsilon is epsilon^2/2-zCDP). That choice is sound as long as the amounts asked for
+    come from public parameters; do not derive an amount from what earlier releases showed.
+
+    Copies are the same object, lest the same privacy be spent twice. Safe to use from several threads.
+    """
+
+    def __init__(self, epsilon: float, delta: float = 0.0):
+        _positive("epsilon", epsilon)
+        if not 0 <= delta < 1:
+            raise ParameterError(f"delta must lie in [0, 1), not {delta!r}")
+        self.epsilon = float(epsilon)
+        self.delta = float(delta)
+        self._entries: list[dict[str, Any]] = []
+        self._lock = threading.RLock()
+
+    def spend(self, *, epsilon: float, delta: float = 0.0, about: str, mechanism: str = "laplace") -> None:
+        """Record a release that is (epsilon, delta)-DP, or raise BudgetExceeded and record nothing."""
+        _positive("epsilon", epsilon)
+        if not 0 <= delta < 1:
+            raise ParameterError(f"delta must lie in [0, 1), not {delta!r}")
+        asked = f"epsilon {epsilon:g}" + (f" with delta {delta:g}" if delta else "")
+        entry = {"about": about, "mechanism": mechanism, "epsilon": float(epsilon), "delta": float(delta)}
+        self._record(entry, asked)
+
+    def spend_rho(self, rho: float, about: str, mechanism: str = "gaussian") -> None:
+        """Record a release that is rho-zCDP, or raise BudgetExceeded and record nothing."""
+        _positive("rho", rho)
+        self._record({"about": about, "mechanism": mechanism, "rho": float(rho)}, f"rho {rho:g} (zCDP)")
+
+    @property
+    def spent(self) -> Privacy:
+        with self._lock:
+            return self._total(self._entries)
+
+    @property
+    def left(self) -> Privacy:
+        """Epsilon for one more pure release, and the delta that no release has claimed for itself."""
+        with self._lock:
+            claimed = math.fsum(entry.get("delta", 0.0) for entry in self._entries)
+            return Privacy(max(0.0, self.epsilon - self.spent.epsilon), max(0.0, self.delta - claimed))
+
+    @property
+    def left_rho(self) -> float:
+        """The largest rho that one more zCDP release may take (0 where delta is 0)."""
+        with self._lock:
+            return _largest(lambda rho: rho <= 0 or self._fits([*self._entries, {"rho": rho}]))
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """One dict a release, in order: about, mechanism, and epsilon with delta, or rho."""
+        with self._lock:
+            return [dict(entry) for entry in self._entries]
+
+    def split(self, n: int) -> float:
+        """The epsilon of each of ``n`` equal pure releases that use up what is left."""
+        return self.left.epsilon / _count(n)
+
+    def split_rho(self, n: int) -> float:
+        """The rho of each of ``n`` equal zCDP releases that use up what is left."""
+        return self.left_rho / _count(n)
+
+    def as_rows(self) -> list[dict[str, Any]]:
+        """The entries as rows of one table, each with the epsilon of the run up to it."""
+        entries = self.entries
+        empty = {"about": "", "mechanism": "", "epsilon": None, "delta": None, "rho": None}
+        totals = [self._total(entries[: i + 1]).epsilon for i in range(len(entries))]
+        return [{"release": i + 1} | empty | e | {"total_epsilon": totals[i]} for i, e in enumerate(entries)]
+
+    def __repr__(self) -> str:
+        with self._lock:
+            delta = f", delta={self.delta:g}" if self.delta else ""
+            return (
+                f"Budget(epsilon={self.epsilon:g}{delta}: {self.spent.epsilon:.4g} spent in {len(self._entries)} "
+                f"releases, {self.left.epsilon:.4g} left)"
+            )
+
+    def __copy__(self) -> Budget:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Budget:
+        return self
+
+    def _record(self, entry: dict[str, Any], asked: str) -> None:
+        with self._lock:
+            if not self._fits([*self._entries, entry]):
+                left = f"{self.left.epsilon:.4g} of epsilon {self.epsilon:g}"
+                left += f" and {self.left.delta:.4g} of delta {self.delta:g}" if self.delta else ", and no delta,"
+                left += f" (rho {self.left_rho:.4g})" if "rho" in entry else ""
+                raise BudgetExceeded(
+                    f"the privacy budget does not cover {entry['about']!r}: it asks for {asked}, and {left} is left "
+                    f"after {len(self._entries)} releases; ask for less, or set a larger budget"
+                )
+            self._entries.append(entry)
+
+    def _fits(self, entries: list[dict[str, Any]]) -> bool:
+        total = self._total(entries)
+        slack = 1 + _ROUNDING_SLACK
+        return total.epsilon <= self.epsilon * slack and total.delta <= self.delta * slack
+
+    def _total(self, entries: list[dict[str, Any]]) -> Privacy:
+        """The least (epsilon, delta) that composition proves for these releases together."""
+        claimed = [entry for entry in entries if entry.get("delta")]  # approximate: basic composition only
+        pure = [entry["epsilon"] for entry in entries if "epsilon" in entry and not entry["delta"]]
+        rho = math.fsum(entry["rho"] for entry in entries if "rho" in entry)
+        base = math.fsum(entry["epsilon"] for entry in claimed)
+        delta = math.fsum(entry["delta"] for entry in claimed)
+        options = [] if rho else [Privacy(base + math.fsum(pure), delta)]
+        if self.delta > delta:
+            room = self.delta - delta
+            apart = math.fsum(pure) + rho_to_epsilon(rho, room)
+            together = rho_to_epsilon(rho + math.fsum(epsilon**2 / 2 for epsilon in pure), room)
+            options.append(Privacy(base + min(apart, together), self.delta))
+        return min(options, default=Privacy(math.inf, delta))
+
+
+def _positive(name: str, value: float) -> None:
+    if not (isinstance(value, (int, float, np.number)) and math.isfinite(value) and value > 0):
+        raise ParameterError(f"{name} must be a positive number, not {value!r}")
+
+
+def _count(n: int) -> int:
+    if not isinstance(n, int) or n < 1:
+        raise ParameterError(f"the number of releases must be 1 or more, not {n!r}")
+    return n

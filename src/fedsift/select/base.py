@@ -1,0 +1,152 @@
+"""What every selector shares: scikit-learn's conventions on the outside, one ``_select`` on the inside."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from fedsift.errors import ParameterError
+from fedsift.federation import Federation
+from fedsift.ledger import Ledger
+from fedsift.selection import Selection
+
+
+@dataclass
+class Outcome:
+    """What a method found: a score for each column of each party (higher is better) and which are kept."""
+
+    scores: dict[str, np.ndarray]
+    selected: dict[str, np.ndarray]
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def best(
+        cls, scores: dict[str, np.ndarray], n_features: int | None, threshold: float | None, **details: Any
+    ) -> Outcome:
+        """Keep the ``n_features`` highest scores over all parties, or those of at least ``threshold``."""
+        flat = [
+            (-score, order, party, i) for order, (party, s) in enumerate(scores.items()) for i, score in enumerate(s)
+        ]
+        flat.sort()  # equal scores: the earlier party, then the earlier column
+        chosen = {party: np.zeros(len(s), dtype=bool) for party, s in scores.items()}
+        for position, (negative, _, party, i) in enumerate(flat):
+            by_number = n_features is not None and position < n_features
+            by_threshold = threshold is not None and -negative >= threshold
+            if by_number or (n_features is None and by_threshold):
+                chosen[party][i] = True
+        return cls(scores, chosen, details)
+
+
+class Selector(BaseEstimator):
+    """Base of all methods. A subclass checks its parameters in ``_check`` and has the conversation in ``_select``.
+
+    After ``fit``: ``selected_``, ``scores_``, ``selection_``, ``traffic_``, ``ledger_``, ``details_``, ``seconds_``.
+    """
+
+    #: For ``fedsift methods``: where it comes from, which partitions it serves, what it gives away.
+    paper = ""
+    partitions: tuple[str, ...] = ("vertical",)
+    leaks = ""
+
+    def fit(self, fed: Federation, y: Any = None) -> Selector:
+        """Run the method over the federation. ``y`` is ignored: labels stay with their party."""
+        if not isinstance(fed, Federation):
+            raise ParameterError(f"fit takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
+        if fed.partition not in self.partitions:
+            raise ParameterError(
+                f"{type(self).__name__} is for {' or '.join(self.partitions)} parties; these are {fed.partition}"
+            )
+        self._check(fed)
+        mark, notes, start = len(fed.ledger), len(fed.ledger.notes), time.perf_counter()
+        names = fed.column_names()
+        with fed.session() as run:
+            outcome = self._select(run)
+        self.seconds_ = time.perf_counter() - start
+        self.ledger_: Ledger = fed.ledger.since(mark, notes)
+        self.traffic_: pd.DataFrame = self.ledger_.traffic()
+        self.details_ = outcome.details
+        self.selection_ = self._selection(outcome, names, fed)
+        self.selected_ = self.selection_.selected
+        self.scores_ = self.selection_.frame()
+        self.masks_ = outcome.selected
+        return self
+
+    def _check(self, fed: Federation) -> None:
+        """Raise ``ParameterError`` for values that make no sense, before anything is sent."""
+
+    def _select(self, fed: Federation) -> Outcome:
+        raise ParameterError(f"{type(self).__name__} defines no _select")
+
+    def transform(self, fed: Federation) -> Federation:
+        """The same federation with the selected columns only."""
+        check_is_fitted(self, "selection_")
+        return fed.view(columns={party: np.flatnonzero(mask) for party, mask in self.masks_.items()})
+
+    def fit_transform(self, fed: Federation, y: Any = None) -> Federation:
+        return self.fit(fed).transform(fed)
+
+    def report(self, path: Any = None, party: str | None = None) -> Any:
+        """Write the report (HTML by the file's ending, text otherwise), or return its text without a path."""
+        check_is_fitted(self, "selection_")
+        from fedsift.report import write_report
+
+        return write_report(self, path, party=party)
+
+    def _selection(self, outcome: Outcome, names: dict[str, list[str]], fed: Federation) -> Selection:
+        rows = []
+        for party, scores in outcome.scores.items():
+            for i, score in enumerate(scores):
+                rows.append(
+                    {"party": party, "feature": names[party][i], "score": float(score), "rank": 0,
+                     "selected": bool(outcome.selected[party][i])}
+                )  # fmt: skip
+        order = sorted(range(len(rows)), key=lambda i: (not rows[i]["selected"], -rows[i]["score"], i))
+        for rank, i in enumerate(order, 1):
+            rows[i]["rank"] = rank
+        selected = {p: [names[p][i] for i in np.flatnonzero(mask)] for p, mask in outcome.selected.items()}
+        security = {
+            **self.ledger_.encryption(),
+            "line": self.ledger_.encryption_line(),
+            "notes": list(self.ledger_.notes),
+        }
+        return Selection(
+            method=type(self).__name__,
+            selected=selected,
+            scores=rows,
+            parameters=self.get_params(deep=False),
+            security=security,
+            details={k: v for k, v in outcome.details.items() if not k.startswith("_")},
+        )
+
+
+def check_number(
+    name: str, value: Any, low: float, high: float | None = None, *, whole: bool = False, none: bool = False
+) -> None:
+    """Raise ``ParameterError`` that quotes the value unless it is a number within the bounds."""
+    if none and value is None:
+        return
+    kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
+    span = f"at least {low}" if high is None else f"between {low} and {high}"
+    good = isinstance(value, kinds) and not isinstance(value, bool) and value >= low and (high is None or value <= high)
+    if not good:
+        kind = "a whole number" if whole else "a number"
+        raise ParameterError(f"{name} must be {kind} {span}{' or None' if none else ''}; got {value!r}")
+
+
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    if value not in choices:
+        raise ParameterError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+
+
+def check_size(n_features: Any, threshold: Any) -> None:
+    """A filter takes a number of features or a threshold, one of the two."""
+    check_number("n_features", n_features, 1, whole=True, none=True)
+    check_number("threshold", threshold, -np.inf, none=True)
+    if (n_features is None) == (threshold is None):
+        raise ParameterError(f"give n_features or threshold, one of the two; got {n_features!r} and {threshold!r}")

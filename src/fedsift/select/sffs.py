@@ -1,0 +1,153 @@
+"""SFFS: secure federated filter by the F statistic (Pan et al.), the filter that two of the papers compare with.
+
+One-way analysis of variance: does the mean of a column differ between the classes? A party standardises its column to
+mean 0 and variance 1 (missing values take the mean), so the F statistic follows from the sum of the column over each
+class. Those sums are taken under encryption: the label holder sends encrypted class indicators, the party returns the
+encrypted sums of value x indicator; numbers need no bins. A category is scored by its best indicator column.
+
+The label holder learns the per-class sums of unnamed, standardised columns. Rounds: 3. Regression targets are cut into
+quantile classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedsift.errors import ReplyError
+from fedsift.federation import Federation
+from fedsift.operation import Array, operation
+from fedsift.party import Party
+from fedsift.protocols.histogram import (
+    RowLayout,
+    encrypt_classes,
+    hide_neighbours,
+    own_key,
+    read_sums,
+    weighted_sums,
+)
+from fedsift.secure.additive import Ciphertexts, PublicKey
+from fedsift.select.base import Outcome, Selector, check_size
+
+_WEIGHT_BITS = 36
+
+
+def standardised(party: Party) -> tuple[np.ndarray, np.ndarray]:
+    """Columns with mean 0 and variance 1 (rows x columns; categories as indicators), and the column each belongs to."""
+    table, parts, owner = party.table, [], []
+    for number, column in enumerate(party.columns):
+        if table.kinds[column] == "categorical":
+            codes, count = party.binned(column, 2)
+            block = (codes[:, None] == np.arange(count)).astype(np.float64)
+        else:
+            values = table.values(column)
+            present = values[~np.isnan(values)]
+            block = np.where(np.isnan(values), present.mean() if len(present) else 0.0, values)[:, None]
+        centred = block - block.mean(axis=0)
+        spread = np.sqrt((centred**2).mean(axis=0))
+        flat = spread <= 1e-12 * np.abs(block).max(axis=0, initial=0.0)
+        parts.append(np.where(flat, 0.0, centred / np.where(flat, 1.0, spread)))
+        owner += [number] * block.shape[1]
+    values = np.hstack(parts) if parts else np.zeros((party.n_rows, 0))
+    return values, np.asarray(owner, dtype=np.int64)
+
+
+def _fraction_bits(rows: int) -> int:
+    """A standardised value is at most sqrt(rows): what is left of the weight's bits is its fraction."""
+    return _WEIGHT_BITS - 2 - (rows.bit_length() + 1) // 2
+
+
+@operation(
+    discloses="ciphertext",
+    receives="ciphertext",
+    about="encrypted per-class sums of unnamed, standardised columns",
+    reply={"sums": [Ciphertexts], "owner": Array("i")},
+)
+def class_sums(party: Party, *, key: PublicKey, layers: list[Any]) -> dict[str, Any]:
+    values, owner = standardised(party)
+    # Shifted to be non-negative; the label holder takes the shift off again, for it knows the sizes of the classes.
+    weights = np.rint(values * 2.0 ** _fraction_bits(party.n_rows)).astype(np.int64) + (1 << (_WEIGHT_BITS - 1))
+    sums = []
+    for layer in layers if values.shape[1] else []:
+        layout = RowLayout.read(layer["layout"], party.n_rows)
+        raw = weighted_sums(key, layer["rows"], layout, weights, _WEIGHT_BITS)
+        sums.append(key.blind(hide_neighbours(key, raw, layout)))
+    return {"sums": sums, "owner": owner}
+
+
+@operation(
+    discloses="aggregate",
+    receives="ciphertext",
+    about="one F statistic a column",
+    learns="per-class sums of unnamed, standardised columns of the other parties",
+    reply=dict,
+)
+def f_statistics(
+    party: Party, *, replies: dict[str, Any], layouts: list[Any], sizes: dict[str, Any], scheme: str, task: str
+) -> dict[str, np.ndarray]:
+    labels = party.labels(task=task)
+    counts = np.bincount(labels.codes, minlength=labels.n_classes)
+    scores = {}
+    for name, reply in replies.items():
+        owner, n_columns = reply["owner"], int(sizes[name])
+        parts = []
+        for sums, layout in zip(reply["sums"], layouts):
+            opened = read_sums(own_key(party, scheme), sums, RowLayout.read(layout, party.n_rows))
+            parts.append(np.array(opened, dtype=object))
+        if not parts:
+            scores[name] = np.zeros(n_columns)
+            continue
+        shifted = np.hstack(parts) - (1 << (_WEIGHT_BITS - 1)) * counts[:-1].astype(object)
+        first = shifted.astype(np.float64) / 2.0 ** _fraction_bits(party.n_rows)
+        if len(first) != len(owner) or set(owner.tolist()) != set(range(n_columns)):
+            raise ReplyError(name, "class_sums", "another number of columns than it has")
+        scores[name] = _best(f_statistic(np.column_stack([first, -first.sum(axis=1)]), counts), owner, n_columns)
+    values, owner = standardised(party)
+    one_hot = labels.codes[:, None] == np.arange(labels.n_classes)
+    scores[party.name] = _best(f_statistic(values.T @ one_hot, counts), owner, len(party.columns))
+    return scores
+
+
+def f_statistic(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """F from the per-class sums (columns x classes) of columns with mean 0 and variance 1."""
+    rows, classes = counts.sum(), len(counts)
+    between = (sums**2 / counts).sum(axis=1)
+    within = np.maximum(rows - between, np.finfo(float).eps * rows)
+    return (between / (classes - 1)) / (within / (rows - classes))
+
+
+def _best(values: np.ndarray, owner: np.ndarray, n_columns: int) -> np.ndarray:
+    best = np.zeros(n_columns)
+    np.maximum.at(best, owner, values)
+    return best
+
+
+class SFFS(Selector):
+    """Keep the columns with the highest F statistic between the classes.
+
+    Parameters
+    ----------
+    n_features, threshold : how many to keep, or the least F to keep; one of the two.
+    scheme : additive encryption: ``auto``, ``ou``, ``zpaillier`` or ``paillier``.
+    """
+
+    paper = "Pan et al. (secure federated feature selection); baseline of FedSDG-FS and MUSE"
+    leaks = "label holder: per-class sums of unnamed, standardised columns; others: which of their columns were kept"
+
+    def __init__(self, *, n_features: int | None = 10, threshold: float | None = None, scheme: str = "auto"):
+        self.n_features = n_features
+        self.threshold = threshold
+        self.scheme = scheme
+
+    def _check(self, fed: Federation) -> None:
+        check_size(self.n_features, self.threshold)
+
+    def _select(self, fed: Federation) -> Outcome:
+        labels = fed.ask(encrypt_classes, to=fed.active, scheme=self.scheme, task=fed._task, weight_bits=_WEIGHT_BITS)
+        replies = fed.ask(class_sums, to=fed.passive, key=labels["key"], layers=labels["layers"])
+        scores = fed.ask(
+            f_statistics, to=fed.active, replies=replies, layouts=[layer["layout"] for layer in labels["layers"]],
+            sizes=fed.n_columns, scheme=self.scheme, task=fed._task,
+        )  # fmt: skip
+        return Outcome.best(fed.in_order(scores), self.n_features, self.threshold)

@@ -1,0 +1,184 @@
+"""The result: which columns, with which scores, found how. Frozen, saved as versioned JSON, applies itself to a table."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from fedsift.errors import DataError, ParameterError
+from fedsift.table import Table
+
+FORMAT = "fedsift-selection"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a selector found. ``for_party`` gives the part that one party may keep: its own columns only."""
+
+    method: str
+    selected: dict[str, list[str]]
+    scores: list[dict[str, Any]] = field(default_factory=list)  # party, feature, score, rank, selected
+    parameters: dict[str, Any] = field(default_factory=dict)
+    security: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    version: int = VERSION
+
+    def frame(self) -> pd.DataFrame:
+        """The scores as a DataFrame, best first."""
+        columns = ["party", "feature", "score", "rank", "selected"]
+        return pd.DataFrame(self.scores, columns=columns).sort_values("rank", kind="stable", ignore_index=True)
+
+    @property
+    def n_selected(self) -> int:
+        return sum(len(columns) for columns in self.selected.values())
+
+    def for_party(self, party: str) -> Selection:
+        """The part that concerns one party: no name or score of another's column."""
+        if party not in self.selected:
+            raise ParameterError(f"no party {party!r} in this selection; it has {', '.join(self.selected)}")
+        return Selection(
+            method=self.method,
+            selected={party: list(self.selected[party])},
+            scores=[row for row in self.scores if row["party"] == party],
+            parameters=self.parameters,
+            security=self.security,
+        )
+
+    def apply(self, table: Any, party: str | None = None) -> Table:
+        """The table with the selected columns only (ids and label are kept)."""
+        party = self._whose(party)
+        table = table if isinstance(table, Table) else Table.read(table, id=None, name=party)
+        missing = [column for column in self.selected[party] if column not in table.columns]
+        if missing:
+            raise DataError(f"table {table.name!r} lacks the selected column {missing[0]!r} of party {party!r}")
+        return table.select(self.selected[party])
+
+    def transformer(self, party: str | None = None) -> ColumnKeeper:
+        """A plain scikit-learn transformer for one party's own pipeline."""
+        return ColumnKeeper(columns=list(self.selected[self._whose(party)]))
+
+    def _whose(self, party: str | None) -> str:
+        if party is None:
+            if len(self.selected) != 1:
+                raise ParameterError(f"this selection is for {', '.join(self.selected)}: say which with party=...")
+            return next(iter(self.selected))
+        if party not in self.selected:
+            raise ParameterError(f"no party {party!r} in this selection; it has {', '.join(self.selected)}")
+        return party
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **_plain(asdict(self))}, indent=2, allow_nan=False)
+
+    def save(self, path: str | Path) -> Path:
+        """Write JSON; the file is complete or not there at all."""
+        return write_atomic(path, self.to_json() + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Selection:
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DataError(f"there is no selection file {str(path)!r}") from None
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise DataError(f"{str(path)!r} is not a selection file: {error}") from None
+        return cls.from_dict(data, str(path))
+
+    @classmethod
+    def from_dict(cls, data: Any, where: str = "the selection") -> Selection:
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise DataError(f"{where} is not a fedsift selection")
+        if data.get("version") != VERSION:
+            raise DataError(f"{where} has version {data.get('version')}; this fedsift reads version {VERSION}")
+        fields = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
+        selected = fields.get("selected")
+        if not isinstance(fields.get("method"), str) or not isinstance(selected, dict):
+            raise DataError(f"{where} lacks 'method' or 'selected'")
+        for party, columns in selected.items():
+            if not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
+                raise DataError(f"{where}: the columns of party {party!r} must be a list of names")
+        return cls(**fields)
+
+    def __str__(self) -> str:
+        lines = [f"{self.method}: {self.n_selected} columns selected"]
+        lines += [f"  {party}: {', '.join(columns) or '(none)'}" for party, columns in self.selected.items()]
+        if "line" in self.security:
+            lines.append(f"  {self.security['line']}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(party)}</td><td>{html.escape(', '.join(columns))}</td></tr>"
+            for party, columns in self.selected.items()
+        )
+        head = f"<b>{html.escape(self.method)}</b>: {self.n_selected} columns selected"
+        return f"<p>{head}</p><table><tr><th>party</th><th>columns</th></tr>{rows}</table>"
+
+
+class ColumnKeeper(TransformerMixin, BaseEstimator):
+    """scikit-learn transformer that keeps named columns of a DataFrame."""
+
+    def __init__(self, columns: Sequence[str]):
+        self.columns = columns
+
+    def fit(self, X: Any, y: Any = None) -> ColumnKeeper:
+        self._check(X)
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def transform(self, X: Any) -> Any:
+        self._check(X)
+        return X[list(self.columns)]
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        return np.asarray(list(self.columns), dtype=object)
+
+    def _check(self, X: Any) -> None:
+        missing = [column for column in self.columns if column not in getattr(X, "columns", ())]
+        if missing:
+            raise DataError(
+                f"the data lack the selected column {missing[0]!r} (a DataFrame with named columns is needed)"
+            )
+
+
+def write_atomic(path: str | Path, text: str) -> Path:
+    """Write a text file so that an interruption leaves the old file or none, never half of one."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _plain(value: Any) -> Any:
+    """NumPy values as JSON has them; what is not a number becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)

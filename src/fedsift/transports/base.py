@@ -1,0 +1,28 @@
+"""A transport carries request bytes to parties and reply bytes back. It knows nothing of what they mean."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What came back from one party: reply bytes, or the reason why there are none."""
+
+    data: bytes | None
+    seconds: float
+    failure: str = ""  # "", "timeout" or "gone"
+
+
+class Transport(ABC):
+    """One method: ask several parties at the same time, wait for all."""
+
+    name: str
+
+    @abstractmethod
+    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+        """Send each party its request; one ``Delivery`` a party, whatever happens to the others."""
+
+    def close(self) -> None:  # noqa: B027  a transport without resources has nothing to close
+        """Free what the transport holds."""

@@ -1,0 +1,65 @@
+"""All parties in this process, a thread each; the same bytes as over a network.
+
+The heavy libraries either release Python's lock or use both cores inside one call, so threads are enough. They are
+daemon threads: a party that hangs cannot keep the program from ending.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+from fedsift.party import Site
+from fedsift.transports.base import Delivery, Transport
+
+_Job = tuple[bytes, "queue.SimpleQueue[Delivery]"]
+
+
+class InProcess(Transport):
+    name = "inprocess"
+
+    def __init__(self, sites: dict[str, Site]):
+        self.sites = sites
+        self._queues: dict[str, queue.SimpleQueue[_Job | None]] = {}
+
+    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+        start = time.perf_counter()
+        replies: dict[str, queue.SimpleQueue[Delivery]] = {}
+        for name, data in requests.items():
+            replies[name] = queue.SimpleQueue()
+            self._worker(name).put((data, replies[name]))
+        result = {}
+        for name, reply in replies.items():
+            left = None if timeout is None else max(0.0, start + timeout - time.perf_counter())
+            try:
+                result[name] = reply.get(timeout=left)
+            except queue.Empty:
+                self._queues.pop(name)  # the hanging thread keeps its queue; the next request gets a new thread
+                result[name] = Delivery(None, time.perf_counter() - start, "timeout")
+        return result
+
+    def _worker(self, name: str) -> queue.SimpleQueue[_Job | None]:
+        if name not in self._queues:
+            self._queues[name] = queue.SimpleQueue()
+            thread = threading.Thread(
+                target=self._serve, args=(name, self._queues[name]), name=f"fedsift-{name}", daemon=True
+            )
+            thread.start()
+        return self._queues[name]
+
+    def _serve(self, name: str, jobs: queue.SimpleQueue[_Job | None]) -> None:
+        while (job := jobs.get()) is not None:
+            data, reply = job
+            start = time.perf_counter()
+            site = self.sites.get(name)
+            answer = site.handle(data) if site is not None else None
+            reply.put(Delivery(answer, time.perf_counter() - start, "" if answer is not None else "gone"))
+
+    def close(self) -> None:
+        for jobs in self._queues.values():
+            jobs.put(None)
+        self._queues.clear()
+
+    def __del__(self) -> None:
+        self.close()

@@ -1,0 +1,527 @@
+"""CKKS vectors: the arithmetic against NumPy, and each way in which they could betray a secret or lie about a value."""
+
+import copy
+import math
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsift.errors import CiphertextError, OverflowGuard, ParameterError, SecurityError
+from fedsift.secure import ckks_vector
+from fedsift.secure.ckks import CkksPublicKey, CkksSecretKey, CkksVector, choose_parameters
+
+# HomomorphicEncryption.org security standard (2018), table 1: 128-bit classical security, ternary secret.
+STANDARD = {1024: 27, 2048: 54, 4096: 109, 8192: 218, 16384: 438}
+
+
+@pytest.fixture(scope="module")
+def keys():
+    return {depth: CkksSecretKey.generate(depth=depth) for depth in (1, 2, 3)}
+
+
+@pytest.fixture(scope="module")
+def key(keys):
+    return keys[2]
+
+
+@pytest.fixture(scope="module")
+def rotating():
+    return CkksSecretKey.generate(depth=1, magnitude_bits=24, rotations=True)
+
+
+def draw(length, bound=25.0, seed=0):
+    return np.random.default_rng(seed).uniform(-bound, bound, length)
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 3), st.integers(0, 44), st.integers(1, 40))
+def test_parameters_never_leave_the_128_bit_table(depth, precision, magnitude):
+    try:
+        parameters = choose_parameters(depth, precision, magnitude)
+    except ParameterError:
+        return
+    assert sum(parameters.coeff_mod_bit_sizes) <= STANDARD[parameters.poly_modulus_degree]
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+def test_ordinary_precision_is_always_reachable(depth):
+    parameters = choose_parameters(depth, 20)
+    assert len(parameters.coeff_mod_bit_sizes) >= depth + 2
+    assert sum(parameters.coeff_mod_bit_sizes) <= STANDARD[parameters.poly_modulus_degree]
+
+
+@pytest.mark.parametrize(
+    ("depth", "precision", "magnitude"),
+    [(3, 60, 19), (1, 50, 19), (4, 20, 19), (-1, 20, 19), (1, -3, 19), (1.5, 20, 19), (1, 20, 0), (1, 20, 65)],
+)
+def test_what_cannot_be_met_is_refused(depth, precision, magnitude):
+    with pytest.raises(ParameterError):
+        choose_parameters(depth, precision, magnitude)
+
+
+@pytest.mark.parametrize(("depth", "precision"), [(0, 12), (1, 16), (2, 30)])
+def test_promised_precision_holds(depth, precision):
+    key = CkksSecretKey.generate(depth, precision)
+    values = draw(500, bound=1.0)
+    vector = key.public.encrypt(values, bound=1.0)
+    for _ in range(depth):
+        vector, values = vector.square(), values**2
+    assert vector.error <= 2.0**-precision
+    assert np.abs(key.decrypt(vector) - values).max() <= vector.error
+
+
+# --- arithmetic against the plaintext oracle ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("more", ["one", "short", "full", "longer"])
+def test_products_equal_numpy(keys, depth, more):
+    key = keys[depth]
+    slots = key.public.parameters.slots
+    length = {"one": 1, "short": 100, "full": slots, "longer": slots + 7}[more]
+    factors = [draw(length, seed=seed) for seed in range(depth + 1)]
+    vectors = [key.public.encrypt(factor, bound=25) for factor in factors]
+    product, expected = vectors[0], factors[0]
+    for vector, factor in zip(vectors[1:], factors[1:]):
+        product, expected = product * vector, expected * factor
+    found = key.decrypt(product)
+    assert found.shape == (length,)
+    assert product.depth_left == 0
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * 25**depth * 1e-2)
+    assert np.abs(found - expected).max() <= product.error
+
+
+OPERATIONS = {
+    "add": lambda a, b, x: a + b,
+    "subtract": lambda a, b, x: a - b,
+    "add plain": lambda a, b, x: a + x,
+    "plain first": lambda a, b, x: x - a,
+    "multiply plain": lambda a, b, x: x * a,
+    "multiply": lambda a, b, x: a * b,
+    "add scalar": lambda a, b, x: a + 1.5,
+    "from scalar": lambda a, b, x: 2.0 - a,
+    "multiply scalar": lambda a, b, x: a * -0.25,
+    "negate": lambda a, b, x: -a,
+    "levels apart": lambda a, b, x: a * b - b + x,
+    "polynomial": lambda a, b, x: a * a * 0.5 - b * x + 3.0,
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations_equal_numpy(key, name):
+    length = key.public.parameters.slots + 3
+    a, b, x = (draw(length, bound=5, seed=seed) for seed in range(3))
+    result = OPERATIONS[name](key.public.encrypt(a, bound=5), key.public.encrypt(b, bound=5), x)
+    found, expected = key.decrypt(result), OPERATIONS[name](a, b, x)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert np.abs(found - expected).max() <= result.error
+    assert np.abs(expected).max() <= result.bound
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.floats(-25, 25), min_size=1, max_size=20), st.integers(0, 2**31))
+def test_any_short_vector_survives(keys, values, seed):
+    x, y = np.array(values), draw(len(values), seed=seed)
+    public = keys[1].public
+    np.testing.assert_allclose(keys[1].decrypt(public.encrypt(x) * public.encrypt(y)), x * y, atol=1e-4)
+
+
+def test_sums_over_chunks_ignore_the_padding(rotating):
+    slots = rotating.public.parameters.slots
+    x = draw(2 * slots + 5, bound=2)
+    vector = rotating.public.encrypt(x, bound=2) + 1.0  # the scalar must not leak into the padding
+    padded = np.zeros(3 * slots)
+    padded[: len(x)] = x + 1
+    np.testing.assert_allclose(rotating.decrypt(vector.sum_chunks()), padded.reshape(3, slots).sum(axis=0), atol=1e-4)
+    total = vector.total()
+    assert len(total) == 1
+    assert rotating.decrypt(total)[0] == pytest.approx((x + 1).sum(), abs=1e-3)
+    assert abs(rotating.decrypt(total)[0] - (x + 1).sum()) <= total.error
+    assert rotating.decrypt(total * rotating.public.encrypt([0.5]))[0] == pytest.approx((x + 1).sum() / 2, abs=1e-2)
+
+
+def test_total_says_which_key_it_needs(key):
+    with pytest.raises(ParameterError, match="rotations=True"):
+        key.public.encrypt([1.0, 2.0]).total()
+
+
+# --- operands stay as they were -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a * b", "b * a", "a + b", "b + a", "a - b", "b - a", "a * a"])
+def test_no_operation_changes_its_operands(key, name):
+    x = draw(50, bound=3)
+    a = key.public.encrypt(x)
+    b = a * a  # one level below: TenSEAL lowers `a` in place when the two meet
+    before = [(v.to_bytes(), key.decrypt(v)) for v in (a, b)]
+    operations = {
+        "a * b": lambda: a * b,
+        "b * a": lambda: b * a,
+        "a + b": lambda: a + b,
+        "b + a": lambda: b + a,
+        "a - b": lambda: a - b,
+        "b - a": lambda: b - a,
+        "a * a": lambda: a * a,
+    }
+    operations[name]()
+    for vector, (data, values) in zip((a, b), before):
+        assert vector.to_bytes() == data
+        np.testing.assert_array_equal(key.decrypt(vector), values)
+        primes = vector._chunks[0].ciphertext()[0].coeff_modulus_size()
+        assert primes == key.public.parameters.primes_at(vector.depth_left)
+
+
+# --- limits are errors, not garbage ---------------------------------------------------------------------------------
+
+
+def test_multiplying_beyond_the_depth_is_refused(keys):
+    vector = keys[1].public.encrypt([1.0, 2.0])
+    product = vector * vector
+    for again in (lambda: product * product, lambda: product * vector, lambda: product * 2.0, product.square):
+        with pytest.raises(CiphertextError, match="more depth"):
+            again()
+
+
+def test_values_that_could_wrap_around_are_refused_before_they_do(key):
+    vector = key.public.encrypt(draw(10), bound=1000)
+    with pytest.raises(OverflowGuard, match="magnitude_bits"):
+        vector * vector
+    many = key.public.encrypt(draw(10), bound=5e5)
+    with pytest.raises(OverflowGuard):
+        many + many
+    with pytest.raises(OverflowGuard):
+        key.public.encrypt([1.0]).blind(flood_bits=60)
+
+
+def test_largest_promised_value_does_not_wrap():
+    key = CkksSecretKey.generate(depth=1, magnitude_bits=10)
+    root = math.sqrt(key.public.parameters.max_bound) * 0.999
+    vector = key.public.encrypt(np.full(key.public.parameters.slots, root), bound=root)
+    np.testing.assert_allclose(key.decrypt(vector * vector), root**2, rtol=1e-5)
+
+
+def test_a_value_beyond_its_bound_is_refused_without_naming_it(key):
+    with pytest.raises(OverflowGuard) as caught:
+        key.public.encrypt([1.0, 33.123])
+    assert "33.1" not in str(caught.value)
+    with pytest.raises(OverflowGuard):
+        key.public.encrypt([1.0]).multiply([7.5], bound=5)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], [[1.0]], [math.nan], [math.inf], ["a"], 3.0, None],
+    ids=["empty", "2d", "nan", "inf", "text", "0d", "none"],
+)
+def test_what_is_no_vector_is_refused(key, values):
+    with pytest.raises(ParameterError):
+        key.public.encrypt(values)
+
+
+def test_lengths_must_match(key):
+    vector = key.public.encrypt([1.0, 2.0])
+    for other in ([1.0], [1.0, 2.0, 3.0], key.public.encrypt([1.0])):
+        with pytest.raises(ParameterError, match="2 values"):
+            vector + other
+    with pytest.raises(ParameterError):
+        vector * math.nan
+
+
+# --- what a ciphertext shows ----------------------------------------------------------------------------------------
+
+
+def test_equal_plaintexts_give_different_bytes(key):
+    first, second = (key.public.encrypt([1.0, 2.0]).to_bytes() for _ in range(2))
+    assert first != second
+
+
+def test_a_zero_factor_cannot_be_seen(key):
+    vector = key.public.encrypt(draw(10))
+    hidden = [vector * np.zeros(10), vector.multiply(np.full(10, 1e-30)), vector * np.ones(10)]
+    assert len({product.depth_left for product in hidden}) == 1
+    assert len({product._chunks[0].ciphertext()[0].coeff_modulus_size() for product in hidden}) == 1
+    assert not any(product._chunks[0].ciphertext()[0].is_transparent() for product in hidden)
+    for product in hidden[:2]:
+        np.testing.assert_allclose(key.decrypt(product), 0, atol=1e-4)
+        np.testing.assert_allclose(key.decrypt(product + product * 2.0), 0, atol=1e-4)
+
+
+def test_a_vector_minus_itself_is_still_encrypted(key):
+    vector = key.public.encrypt(draw(10))
+    for lower in (vector, vector * vector):
+        difference = lower - lower
+        assert not difference._chunks[0].ciphertext()[0].is_transparent()
+        np.testing.assert_allclose(key.decrypt(difference), 0, atol=1e-3)
+
+
+def test_the_public_bound_does_not_follow_the_data(key):
+    vector = key.public.encrypt([1.0, 2.0])
+    small, large = vector * np.array([0.1, 0.1]), vector * np.array([30.0, 30.0])
+    assert (small.bound, small.error) == (large.bound, large.error)
+    assert key.public.encrypt([0.1]).bound == key.public.encrypt([30.0]).bound
+
+
+def test_blinding_unlinks_but_keeps_the_values(key):
+    x = draw(20, bound=3)
+    vector = key.public.encrypt(x, bound=3)
+    scaled = vector * 2.0
+    blinded = scaled.blind()
+    assert blinded.to_bytes() != scaled.to_bytes()
+    assert blinded.depth_left == scaled.depth_left
+    np.testing.assert_allclose(key.decrypt(blinded), 2 * x, atol=1e-4)
+    with pytest.raises(ParameterError):
+        scaled.blind(flood_bits=-1)
+
+
+def slots_of(key, vector):
+    """All that the key owner can see of the first chunk: complex slots."""
+    from tenseal import sealapi
+
+    context = vector.public._context.seal_context().data
+    plain = sealapi.Plaintext()
+    sealapi.Decryptor(context, key._secret.data).decrypt(vector._chunks[0].ciphertext()[0], plain)
+    return np.array(sealapi.CKKSEncoder(context).decode_complex(plain))
+
+
+def test_flooding_hides_the_error_from_the_key_owner_in_imaginary_parts_too():
+    key = CkksSecretKey.generate(depth=1, precision_bits=36)
+    x = draw(key.public.parameters.slots, bound=1)
+    product = key.public.encrypt(x, bound=1).multiply(x, bound=1)
+    flooded = product.blind(flood_bits=6)
+    clear, hidden = slots_of(key, product) - x * x, slots_of(key, flooded) - x * x
+    for before, after in ((clear.real, hidden.real), (clear.imag, hidden.imag)):
+        assert after.std() >= 2**6 * product.error
+        assert after.std() >= 2**6 * np.abs(before).max()
+    assert np.abs(hidden.real).max() <= flooded.error
+
+
+# --- keys -----------------------------------------------------------------------------------------------------------
+
+
+def test_ciphertexts_of_another_key_are_refused(key):
+    other = CkksSecretKey.generate(depth=2)
+    mine, foreign = key.public.encrypt([1.0]), other.public.encrypt([1.0])
+    for attempt in (
+        lambda: key.decrypt(foreign),
+        lambda: key.decrypt_for_sharing(foreign, 2, 1),
+        lambda: mine + foreign,
+        lambda: mine - foreign,
+        lambda: mine * foreign,
+        lambda: CkksVector.from_bytes(foreign.to_bytes(), key.public),
+    ):
+        with pytest.raises(CiphertextError, match="key"):
+            attempt()
+
+
+def test_the_public_key_cannot_decrypt(key):
+    public = CkksPublicKey.from_bytes(key.public.to_bytes())
+    for context in (key.public._context, public._context):
+        assert not context.is_private()
+        assert context.is_public()
+        assert not context.has_secret_key()
+        assert not context.has_galois_keys()
+        for reach in (context.secret_key, context.decryptor, context.generate_galois_keys):
+            with pytest.raises((ValueError, RuntimeError)):
+                reach()
+        # asking for the secret key in the bytes gives none
+        assert context.serialize(save_secret_key=True) == context.serialize(save_secret_key=False)
+    for vector in (key.public.encrypt([1.0]), public.encrypt([1.0])):
+        with pytest.raises(ValueError, match="secret_key"):
+            vector._chunks[0].decrypt()
+    assert not hasattr(public, "decrypt")
+
+
+def test_a_public_key_survives_the_wire(key):
+    public = CkksPublicKey.from_bytes(key.public.to_bytes())
+    assert public.fingerprint == key.public.fingerprint
+    assert public.parameters == key.public.parameters
+    np.testing.assert_allclose(key.decrypt(public.encrypt([1.5]) * key.public.encrypt([2.0])), [3.0], atol=1e-4)
+
+
+def test_a_secret_key_is_not_pickled_copied_or_printed(key):
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy, lambda k: k.__getstate__(), lambda k: k.__reduce__()):
+        with pytest.raises(SecurityError):
+            attempt(key)
+    assert not hasattr(key, "__dict__")
+    shown = repr(key) + str(key) + f"{key}"
+    assert "secret hidden" in shown
+    assert repr(key._secret) not in shown
+
+
+def forged(key, **serialize):
+    """A public key whose header fits ``key`` around a context of the forger's choice."""
+    import tenseal
+
+    honest = {"poly_modulus_degree": 8192, "coeff_mod_bit_sizes": list(key.public.parameters.coeff_mod_bit_sizes)}
+    settings = honest | serialize.pop("settings", {})
+    context = tenseal.context(tenseal.SCHEME_TYPE.CKKS, **settings)
+    context.global_scale = serialize.pop("scale", key.public.parameters.scale)
+    return ckks_vector.add_digest(key.public.to_bytes()[:8] + context.serialize(**serialize))
+
+
+def test_a_public_key_with_a_secret_or_other_parameters_is_refused(keys):
+    key = keys[1]
+    assert CkksPublicKey.from_bytes(forged(key)).parameters == key.public.parameters  # the forger's tool works
+    for data, reason in (
+        (forged(key, save_secret_key=True), "secret"),
+        (forged(key, scale=2.0**30), "declares"),
+        (forged(key, settings={"coeff_mod_bit_sizes": [50, 38, 50]}), "declares"),
+        (forged(key, settings={"poly_modulus_degree": 16384}), "declares"),
+        (forged(key, save_relin_keys=False), "missing"),
+        (forged(key, save_public_key=False), "missing|usable"),
+        (ckks_vector.add_digest(b"FSK1" + bytes([9, 20, 19, 0]) + key.public.to_bytes()[8:-32]), "impossible"),
+    ):
+        with pytest.raises(CiphertextError, match=reason):
+            CkksPublicKey.from_bytes(data)
+
+
+# --- bytes ----------------------------------------------------------------------------------------------------------
+
+
+def test_vectors_survive_the_wire_at_every_level(key):
+    for length in (1, 30, key.public.parameters.slots + 1):
+        x = draw(length, bound=3)
+        vector = key.public.encrypt(x)
+        for sent, expected in ((vector, x), (vector * vector, x**2), (vector * vector * vector, x**3)):
+            back = CkksVector.from_bytes(sent.to_bytes(), key.public)
+            assert (back.length, back.depth_left, back.bound) == (sent.length, sent.depth_left, sent.bound)
+            assert back.error >= sent.error
+            assert back.to_bytes()[:-32] == sent.to_bytes()[:-32]
+            np.testing.assert_allclose(key.decrypt(back), expected, atol=1e-3)
+
+
+def test_damaged_bytes_are_refused(key):
+    data = key.public.encrypt(draw(5)).to_bytes()
+    rng = np.random.default_rng(1)
+    damaged = [b"", b"FSV1", data[:-1], data[:-40], data[: len(data) // 2], data + b"x", b"x" + data, bytes(len(data))]
+    for place in [0, 3, 4, 5, 9, 20, 30, 40, 70, *rng.integers(70, len(data), 20), len(data) - 1]:
+        damaged.append(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    for bad in damaged:
+        with pytest.raises(CiphertextError):
+            CkksVector.from_bytes(bad, key.public)
+    with pytest.raises(CiphertextError, match="bytes"):
+        CkksVector.from_bytes("text", key.public)
+    public = key.public.to_bytes()
+    for bad in (b"", public[:-1], public[:50], data, public[:100] + bytes([public[100] ^ 1]) + public[101:]):
+        with pytest.raises(CiphertextError):
+            CkksPublicKey.from_bytes(bad)
+
+
+def with_header(data, **changes):
+    names = ("magic", "depth", "count", "length", "bound", "error", "fingerprint")
+    header = dict(zip(names, ckks_vector._HEADER.unpack_from(data))) | changes
+    return ckks_vector.add_digest(ckks_vector._HEADER.pack(*header.values()) + data[ckks_vector._HEADER.size : -32])
+
+
+def test_a_header_that_lies_is_refused_even_with_a_right_checksum(key):
+    vector = key.public.encrypt(draw(5))
+    data = vector.to_bytes()
+    CkksVector.from_bytes(with_header(data), key.public)
+    lies = [
+        {"depth": 1},
+        {"depth": 200},
+        {"count": 0},
+        {"count": 2**31},
+        {"count": 2, "length": key.public.parameters.slots + 1},
+        {"length": 0},
+        {"length": 1},
+        {"length": 2**60},
+        {"bound": math.nan},
+        {"bound": -1.0},
+        {"bound": 1e300},
+        {"error": math.nan},
+        {"error": -1.0},
+        {"fingerprint": bytes(32)},
+    ]
+    for lie in lies:
+        with pytest.raises(CiphertextError):
+            CkksVector.from_bytes(with_header(data, **lie), key.public)
+    # a bound too small for the values shows at decryption; an error of nothing is not believed
+    with pytest.raises(CiphertextError, match="bound"):
+        key.decrypt(CkksVector.from_bytes(with_header(data, bound=0.01), key.public))
+    assert CkksVector.from_bytes(with_header(data, error=0.0), key.public).error > 0
+
+
+def test_a_forged_chunk_with_a_right_checksum_never_decrypts_to_garbage(key):
+    x = draw(5)
+    data = key.public.encrypt(x).to_bytes()[:-32]
+    rng = np.random.default_rng(2)
+    start = ckks_vector._HEADER.size
+    refused = 0
+    for place in [*rng.integers(start, start + 150, 40), *rng.integers(start, len(data), 20)]:
+        bad = ckks_vector.add_digest(data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :])
+        try:
+            found = key.decrypt(CkksVector.from_bytes(bad, key.public))
+        except CiphertextError:
+            refused += 1
+        else:  # a bit that the format does not use
+            np.testing.assert_allclose(found, x, atol=1e-4)
+    assert refused >= 40
+
+
+def test_oversized_vectors_are_refused(key, monkeypatch):
+    data = key.public.encrypt(draw(20)).to_bytes()
+    monkeypatch.setattr(ckks_vector, "MAX_LENGTH", 10)
+    with pytest.raises(CiphertextError, match="at most 10"):
+        CkksVector.from_bytes(data, key.public)
+    with pytest.raises(ParameterError):
+        key.public.encrypt(draw(20))
+
+
+# --- sharing decrypted values -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def precise():
+    return CkksSecretKey.generate(depth=1, precision_bits=40)
+
+
+def test_shared_values_are_rounded_and_close(precise):
+    x = draw(16, bound=1)
+    product = precise.public.encrypt(x, bound=1).square()
+    shared = precise.decrypt_for_sharing(product, precision_bits=12, flood_bits=18)
+    np.testing.assert_array_equal(shared * 2**12, np.round(shared * 2**12))
+    assert np.abs(shared - x * x).max() <= 2.0**-12
+
+
+def test_a_shared_value_next_to_a_rounding_border_does_not_show_the_error(precise):
+    """Without flooding the same ciphertext always rounds the same way, by the sign of its error."""
+    border = np.full(64, 0.5 * 2.0**-12)
+    vector = precise.public.encrypt(border, bound=1)
+    ways = np.array([precise.decrypt_for_sharing(vector, 12, flood_bits=16) > 0 for _ in range(8)])
+    raw = precise.decrypt(vector) > border
+    assert 150 < ways.sum() < 362  # 512 fair coins: 256 +- 9 deviations
+    assert 150 < (ways == raw).sum() < 362  # independent of the error's sign
+    assert (ways.min(axis=0) < ways.max(axis=0)).sum() > 40
+
+
+def test_flooding_is_as_wide_as_promised(precise, monkeypatch):
+    vector = precise.public.encrypt(np.zeros(400), bound=1)
+    monkeypatch.setattr(np, "round", lambda values: values)  # look under the rounding
+    noise = precise.decrypt_for_sharing(vector, 10, flood_bits=15) - precise.decrypt(vector)
+    promised = 2**15 * math.sqrt(400) * vector.error
+    assert 0.8 * promised < noise.std() < 1.2 * promised
+
+
+def test_precision_that_flooding_does_not_leave_is_refused(key, precise):
+    with pytest.raises(ParameterError, match="more precision_bits"):
+        key.decrypt_for_sharing(key.public.encrypt([1.0]), precision_bits=10)
+    vector = precise.public.encrypt([1.0], bound=1)
+    precise.decrypt_for_sharing(vector, 12)
+    for precision, flood, error in ((30, 20, 0.0), (12, 0, 0.0), (12, -5, 0.0), (12, 20, 1e-6)):
+        with pytest.raises(ParameterError):
+            precise.decrypt_for_sharing(vector, precision, flood, error)
+
+
+def test_importing_the_secure_layer_loads_no_heavy_library():
+    code = "import sys, fedsift.secure.ckks, fedsift.secure.privacy; print({'tenseal', 'opendp'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

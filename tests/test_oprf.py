@@ -1,0 +1,276 @@
+"""The OPRF against RFC 9497's published vectors, a direct evaluation, and another implementation of PSI."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+
+import pytest
+import rbcl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsift.errors import CiphertextError, ParameterError
+from fedsift.secure import oprf
+from fedsift.secure.oprf import Blind, OprfKey
+
+# RFC 9497, appendix A.1.1 (ristretto255-SHA512, OPRF mode).
+SEED = bytes.fromhex("a3" * 32)
+KEY_INFO = b"test key"
+SECRET_KEY = bytes.fromhex("5ebcea5ee37023ccb9fc2d2019f9d7737be85591ae8652ffa9ef0f4d37063b0e")
+BLIND = bytes.fromhex("64d37aed22a27f5191de1c1d69fadb899d8862b58eb4220029e036ec4c1f6706")
+VECTORS = [
+    {
+        "input": "00",
+        "blinded": "609a0ae68c15a3cf6903766461307e5c8bb2f95e7e6550e1ffa2dc99e412803c",
+        "evaluated": "7ec6578ae5120958eb2db1745758ff379e77cb64fe77b0b2d8cc917ea0869c7e",
+        "output": "527759c3d9366f277d8c6020418d96bb393ba2afb20ff90df23fb7708264e2f3"
+        "ab9135e3bd69955851de4b1f9fe8a0973396719b7912ba9ee8aa7d0b5e24bcf6",
+    },
+    {
+        "input": "5a" * 17,
+        "blinded": "da27ef466870f5f15296299850aa088629945a17d1f5b7f5ff043f76b3c06418",
+        "evaluated": "b4cbf5a4f1eeda5a63ce7b77c7d23f461db3fcab0dd28e4e17cecb5c90d02c25",
+        "output": "f4a74c9c592497375e796aa837e907b1a045d34306a749db9f34221f7e750cb4"
+        "f2a6413a6bf6fa5e19ba6348eb673934a722a7ede2e7621306d18951e7cf2c73",
+    },
+]
+IDENTITY = bytes(32)
+# Not canonical: the field prime itself, which decodes to zero if it is reduced instead of refused.
+NON_CANONICAL = (2**255 - 19).to_bytes(32, "little")
+
+
+def split(packed: bytes, size: int) -> list[bytes]:
+    return [packed[at : at + size] for at in range(0, len(packed), size)]
+
+
+def make_ids(count: int, start: int = 0) -> list[bytes]:
+    return [f"customer-{number}".encode() for number in range(start, start + count)]
+
+
+# --- RFC 9497 ---------------------------------------------------------------------------------------------------
+
+
+def test_derived_key_differs_from_the_published_one():
+    assert OprfKey.derive(SEED, KEY_INFO)._scalar == SECRET_KEY
+    assert OprfKey.derive(SEED, b"test kez")._scalar != SECRET_KEY
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=["one byte", "seventeen bytes"])
+def test_a_step_departs_from_the_published_vectors(vector):
+    ids = [bytes.fromhex(vector["input"])]
+    key = OprfKey.derive(SEED, KEY_INFO)
+    secret, blinded = oprf._blind_with(ids, Blind(BLIND))
+    evaluated = oprf.evaluate(key, blinded)
+    assert blinded.hex() == vector["blinded"]
+    assert evaluated.hex() == vector["evaluated"]
+    assert oprf.finalize(ids, secret, evaluated).hex() == vector["output"]
+
+
+def test_a_batch_mixes_up_its_elements():
+    ids = [bytes.fromhex(vector["input"]) for vector in VECTORS]
+    secret, blinded = oprf._blind_with(ids, Blind(BLIND + BLIND))
+    evaluated = oprf.evaluate(OprfKey(SECRET_KEY), blinded)
+    assert blinded.hex() == "".join(vector["blinded"] for vector in VECTORS)
+    assert oprf.finalize(ids, secret, evaluated).hex() == "".join(vector["output"] for vector in VECTORS)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.binary(max_size=40), max_size=6))
+def test_random_blinds_change_the_output(ids):
+    key = OprfKey.generate()
+    secret, blinded = oprf.blind(ids)
+    outputs = oprf.finalize(ids, secret, oprf.evaluate(key, blinded))
+    direct = split(oprf.multiply(oprf.hash_to_group(ids), key), 32)
+    expected = [
+        hashlib.sha512(len(each).to_bytes(2, "big") + each + b"\x00\x20" + point + b"Finalize").digest()
+        for each, point in zip(ids, direct)
+    ]
+    assert split(outputs, 64) == expected
+
+
+def test_threads_reorder_or_lose_elements():
+    ids, key = make_ids(1001), OprfKey.generate()
+    points = oprf.hash_to_group(ids)
+    assert points == b"".join(oprf.hash_to_group([each]) for each in ids)
+    one_by_one = b"".join(rbcl.crypto_scalarmult_ristretto255(key._scalar, point) for point in split(points, 32))
+    assert oprf.multiply(points, key) == one_by_one
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_dividing_by_all_blinds_at_once_differs_from_one_by_one(count):
+    secret, _ = oprf.blind(make_ids(count))
+    key = OprfKey.generate()._scalar
+    invert, times = rbcl.crypto_core_ristretto255_scalar_invert, rbcl.crypto_core_ristretto255_scalar_mul
+    assert secret._divide(key) == [times(key, invert(each)) for each in split(secret._scalars, 32)]
+
+
+# --- what a peer can see or send ----------------------------------------------------------------------------------
+
+
+def test_equal_ids_look_equal_on_the_wire():
+    ids = [b"same"] * 4
+    (_, first), (_, second) = oprf.blind(ids), oprf.blind(ids)
+    sent = split(first + second, 32)
+    assert len(set(sent)) == 8
+    assert oprf.hash_to_group([b"same"]) not in sent
+
+
+@pytest.mark.parametrize("bad", [IDENTITY, NON_CANONICAL, b"\xff" * 32, b"\x01" + bytes(31)])
+@pytest.mark.parametrize(("count", "index"), [(3, 1), (600, 431)])
+def test_an_invalid_point_is_multiplied_by_the_key(bad, count, index):
+    points = split(oprf.hash_to_group(make_ids(count)), 32)
+    points[index] = bad
+    with pytest.raises(CiphertextError, match=f"element {index} of {count} "):
+        oprf.evaluate(OprfKey.generate(), b"".join(points))
+
+
+@pytest.mark.parametrize("cut", [1, 31])
+def test_a_truncated_message_is_accepted(cut):
+    points = oprf.hash_to_group(make_ids(2))[:-cut]
+    for call in (
+        lambda: oprf.multiply(points, OprfKey.generate()),
+        lambda: oprf.pseudonyms(points, b"run"),
+    ):
+        with pytest.raises(CiphertextError, match="truncated"):
+            call()
+
+
+def test_a_reply_with_points_missing_or_added_is_matched_to_the_wrong_ids():
+    ids, key = make_ids(3), OprfKey.generate()
+    secret, blinded = oprf.blind(ids)
+    evaluated = oprf.evaluate(key, blinded)
+    for wrong in (evaluated[:64], evaluated + evaluated[:32], b""):
+        with pytest.raises(CiphertextError, match="3 blinded elements were sent"):
+            oprf.finalize(ids, secret, wrong)
+        with pytest.raises(CiphertextError, match="3 blinded elements were sent"):
+            oprf.joint_pseudonyms(key, secret, wrong, b"run")
+    with pytest.raises(ParameterError, match="2 ids do not belong to a Blind of 3"):
+        oprf.finalize(ids[:2], secret, evaluated)
+
+
+def test_points_of_another_type_reach_libsodium():
+    with pytest.raises(CiphertextError, match="must be bytes, got bytearray"):
+        oprf.multiply(bytearray(32), OprfKey.generate())
+
+
+def test_nothing_to_evaluate_fails():
+    secret, blinded = oprf.blind([])
+    assert (len(secret), blinded) == (0, b"")
+    assert oprf.joint_pseudonyms(OprfKey.generate(), secret, b"", b"run") == b""
+
+
+# --- two keys -------------------------------------------------------------------------------------------------------
+
+
+def two_key_pseudonyms(ids, own: OprfKey, other: OprfKey, context=b"run 1", size=16) -> list[bytes]:
+    secret, blinded = oprf.blind(ids)
+    evaluated = oprf.evaluate(other, blinded)
+    return split(oprf.joint_pseudonyms(own, secret, evaluated, context, size), size)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sets(st.binary(max_size=12), max_size=8), st.sets(st.binary(max_size=12), max_size=8))
+def test_the_parties_pseudonyms_disagree_about_who_is_shared(mine, yours):
+    key_1, key_2 = OprfKey.generate(), OprfKey.generate()
+    mine, yours = sorted(mine), sorted(yours)
+    at_1 = dict(zip(two_key_pseudonyms(mine, key_1, key_2), mine))
+    at_2 = dict(zip(two_key_pseudonyms(yours, key_2, key_1), yours))
+    assert {at_1[name] for name in at_1.keys() & at_2.keys()} == set(mine) & set(yours)
+    assert all(at_1[name] == at_2[name] for name in at_1.keys() & at_2.keys())
+
+
+def test_one_key_alone_evaluates_the_joint_function():
+    ids = make_ids(5)
+    key_1, key_2 = OprfKey.generate(), OprfKey.generate()
+    joint = set(two_key_pseudonyms(ids, key_1, key_2))
+    for points in (
+        oprf.hash_to_group(ids),
+        oprf.multiply(oprf.hash_to_group(ids), key_1),
+        oprf.multiply(oprf.hash_to_group(ids), key_2),
+    ):
+        assert joint.isdisjoint(split(oprf.pseudonyms(points, b"run 1"), 16))
+    both = oprf.multiply(oprf.multiply(oprf.hash_to_group(ids), key_1), key_2)
+    assert joint == set(split(oprf.pseudonyms(both, b"run 1"), 16))
+
+
+def test_pseudonyms_link_two_runs():
+    ids, key_1, key_2 = make_ids(4), OprfKey.generate(), OprfKey.generate()
+    first = set(two_key_pseudonyms(ids, key_1, key_2, b"run 1"))
+    assert first == set(two_key_pseudonyms(ids, key_1, key_2, b"run 1"))
+    assert first.isdisjoint(two_key_pseudonyms(ids, key_1, key_2, b"run 2"))
+
+
+def test_context_and_point_run_into_each_other():
+    point = oprf.hash_to_group([b"x"])
+    assert oprf.pseudonyms(point, b"") != oprf.pseudonyms(point, bytes(1))
+    plain = hashlib.sha512(b"fedsift pseudonym v1" + (3).to_bytes(8, "big") + b"run" + point).digest()
+    assert oprf.pseudonyms(point, b"run", 64) == plain
+    assert oprf.pseudonyms(point, b"run", 8) == plain[:8]
+
+
+@pytest.mark.parametrize("size", [0, 7, 65])
+def test_pseudonyms_too_short_to_be_unique(size):
+    with pytest.raises(ParameterError, match="size must be from 8 to 64"):
+        oprf.pseudonyms(b"", b"run", size)
+
+
+# --- secrets and arguments ------------------------------------------------------------------------------------------
+
+
+def test_a_secret_shows_in_text():
+    key = OprfKey(SECRET_KEY)
+    secret = Blind(BLIND + BLIND)
+    assert repr(key) == str(key) == "OprfKey(<secret>)"
+    assert repr(secret) == str(secret) == "Blind(<2 secrets>)"
+
+
+@pytest.mark.parametrize("scalar", [bytes(32), oprf._ORDER.to_bytes(32, "little"), b"\xff" * 32, b"\x01" * 31])
+def test_a_degenerate_key_is_used(scalar):
+    with pytest.raises(ParameterError, match="OPRF key"):
+        OprfKey(scalar)
+
+
+def test_generated_keys_repeat():
+    assert len({OprfKey.generate()._scalar for _ in range(20)}) == 20
+
+
+def test_an_error_repeats_the_id_of_a_person():
+    with pytest.raises(ParameterError, match=r"ids\[1\] must be bytes, got str") as caught:
+        oprf.blind([b"a", "jane.doe@example.org"])
+    assert "jane" not in str(caught.value)
+    with pytest.raises(ParameterError, match=r"ids\[2\] has 65536 bytes"):
+        oprf.hash_to_group([b"a", b"x" * 65535, b"x" * 65536])
+
+
+@pytest.mark.parametrize(("seed", "info"), [(b"short", b""), (bytes(32), bytes(65536))])
+def test_a_key_is_derived_from_too_little_or_too_much(seed, info):
+    with pytest.raises(ParameterError):
+        OprfKey.derive(seed, info)
+
+
+# --- another implementation -----------------------------------------------------------------------------------------
+
+
+def openmined_intersection(client_ids: list[str], server_ids: list[str]) -> set[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the package's own import warnings are not ours to fail on
+        psi = pytest.importorskip(
+            "private_set_intersection.python", reason="openmined-psi, the other implementation, is not installed"
+        )
+        client, server = psi.client.CreateWithNewKey(True), psi.server.CreateWithNewKey(True)
+        setup = server.CreateSetupMessage(1e-9, len(client_ids), server_ids, psi.DataStructure.RAW)
+        response = server.ProcessRequest(client.CreateRequest(client_ids))
+        return {client_ids[index] for index in client.GetIntersection(setup, response)}
+
+
+def test_intersection_differs_from_openmined_psi():
+    mine = [f"id{number * 7 % 1000}" for number in range(300)]
+    yours = [f"id{number * 11 % 1000}" for number in range(280)]
+    key_1, key_2 = OprfKey.generate(), OprfKey.generate()
+    at_1 = two_key_pseudonyms([each.encode() for each in mine], key_1, key_2)
+    at_2 = set(two_key_pseudonyms([each.encode() for each in yours], key_2, key_1))
+    ours = {each for each, name in zip(mine, at_1) if name in at_2}
+    assert ours == openmined_intersection(mine, yours)
+    assert ours == set(mine) & set(yours)
+    assert 0 < len(ours) < 280
