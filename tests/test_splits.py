@@ -80,6 +80,8 @@ def test_an_amount_is_cut_into_equally_long_intervals():
 
 
 def test_by_target_parties_differ_in_class_but_none_has_one_class_only():
+    few = np.array(["no"] * 60 + ["yes"] * 20)
+    assert all(len(set(few[group])) == 2 for group in row_groups(80, 8, "target", y=few, random_state=0))
     y = np.array(["no"] * 300 + ["yes"] * 100)
     groups = row_groups(400, 8, "target", y=y, random_state=0)
     shares = [np.mean(y[group] == "yes") for group in groups]
@@ -92,9 +94,9 @@ def test_by_target_parties_differ_in_class_but_none_has_one_class_only():
 def test_clusters_of_rows_stay_together_whatever_the_scale_and_the_gaps():
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 3, 90)
-    X = np.column_stack([truth + rng.normal(0, 0.05, 90), 1e6 * rng.normal(0, 1, 90), np.full(90, np.nan)])
-    X[rng.random(90) < 0.05, 1] = np.nan
-    X[:, 1] = 1e6 * truth + X[:, 1] * 0.01
+    telling = truth[:, None] + rng.normal(0, 0.05, (90, 4))
+    telling[rng.random((90, 4)) < 0.03] = np.nan
+    X = np.column_stack([telling, 1e6 * rng.normal(0, 1, 90), np.full(90, np.nan)])
     groups = row_groups(90, 3, "kmeans", X=X, random_state=0)
     assert_partition(groups, 90, 3)
     assert all(len(set(truth[group])) == 1 for group in groups)
@@ -121,6 +123,13 @@ def test_stratified_classes_are_on_both_sides_when_there_is_room(labels, share, 
     shared = int((counts >= 2).sum())
     if shared <= min(len(train), len(test)) and (counts >= 2).all():
         assert set(y[train]) == set(y[test]) == set(y)
+
+
+def test_a_rare_class_is_not_used_up_by_rounding():
+    y = np.array(list("aabbcccccc"))
+    for seed in range(5):
+        train, test = train_test_rows(10, 0.7, y, random_state=seed)
+        assert set(y[train]) == set(y[test]) == set("abc")
 
 
 def test_amounts_are_stratified_by_their_order():

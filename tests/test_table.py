@@ -217,7 +217,8 @@ def test_nested_and_binary_columns_are_refused():
 def test_tables_without_rows_or_features_are_refused(tmp_path):
     refused(pd.DataFrame({"who": [], "x": []}), "no rows")
     refused(csv(tmp_path, "who,x\n"), "no rows")
-    refused(pd.DataFrame({"who": ["a"], "y": [1]}), "no feature columns", label="y")
+    refused(pd.DataFrame({"who": ["a"]}), "no feature columns")
+    assert Table.read(pd.DataFrame({"who": ["a"], "y": [1]}), id="who", label="y").columns == []
 
 
 def test_columns_that_cannot_be_told_apart_are_refused(tmp_path):
@@ -426,6 +427,13 @@ def test_a_written_table_reads_back_equal(frame, tmp_path, suffix):
     np.testing.assert_array_equal(again.matrix(), table.matrix())
     assert list(tmp_path.iterdir()) == [path]
     pd.testing.assert_frame_equal(table.to_pandas()[["who", "age"]], frame[["who", "age"]])
+
+
+def test_whoever_reads_the_old_file_is_not_disturbed_by_a_write(frame, tmp_path):
+    path = csv(tmp_path, "precious", "t.csv")
+    with open(path) as reader:
+        Table.read(frame, id="who").write(path)
+        assert reader.read() == "precious"
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_rubbish(frame, tmp_path, monkeypatch):

@@ -78,7 +78,7 @@ class Federation:
             raise ParameterError(f"task must be 'auto', 'classification' or 'regression'; got {task!r}")
         self._link = _Link(transport, timeout)
         self.parties = list(parties)
-        self.active = active
+        self._active = active
         self.partition = partition
         self.names = names
         self._task = task
@@ -97,6 +97,7 @@ class Federation:
         label: tuple[str, str] | str,
         partition: str = "vertical",
         columns: Mapping[str, Sequence[str]] | None = None,
+        categorical: Mapping[str, Sequence[str]] | None = None,
         task: str = "auto",
         timeout: float | None = None,
         names: str = "shared",
@@ -110,6 +111,7 @@ class Federation:
         id : the id column, the same everywhere or by party; ``None`` when rows are already in the same order.
         label : ``(party, column)``; for horizontal parties the label column's name.
         columns : which columns of a party may take part; all by default.
+        categorical : columns that are codes although they look like numbers, by party.
         min_overlap : the smallest number of shared ids that is worth going on with.
         """
         from fedsift.protocols.align import align  # the one look to the right: alignment is a protocol
@@ -125,8 +127,11 @@ class Federation:
         for name, source in tables.items():
             id_column = id.get(name) if isinstance(id, Mapping) else id
             label_column = label if isinstance(label, str) else (label[1] if name == active else None)
-            wanted = columns.get(name) if columns else None
-            table = Table.read(source, id=id_column, label=label_column, columns=wanted, name=name)
+            table = Table.read(
+                source, id=id_column, label=label_column, name=name,
+                columns=columns.get(name) if columns else None,
+                categorical=categorical.get(name, ()) if categorical else (),
+            )  # fmt: skip
             sites[name] = Site(name, table)
         fed = cls(
             InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout, names=names
@@ -171,9 +176,16 @@ class Federation:
     # -- who is there ----------------------------------------------------------------------------------------------
 
     @property
+    def active(self) -> str:
+        """The party that holds the label."""
+        if self._active is None:
+            raise ParameterError(f"in a {self.partition} federation every party holds labels: there is no active one")
+        return self._active
+
+    @property
     def passive(self) -> list[str]:
         """The parties without the label."""
-        return [name for name in self.parties if name != self.active]
+        return [name for name in self.parties if name != self._active]
 
     @property
     def ledger(self) -> Ledger:
@@ -201,9 +213,14 @@ class Federation:
 
     def _label_facts(self) -> dict[str, Any]:
         if "label" not in self._facts:
-            holder = self.active or self.parties[0]
+            holder = self._active or self.parties[0]
             self._facts["label"] = self.ask(party.describe_label, to=holder, task=self._task)
         return self._facts["label"]
+
+    @property
+    def asked_task(self) -> str:
+        """What the user said about the label: ``auto``, ``classification`` or ``regression``."""
+        return self._task
 
     @property
     def task(self) -> str:
@@ -357,8 +374,6 @@ class Federation:
             )  # fmt: skip
             parts = [{name: drawn[name][part] for name in self.parties} for part in ("train", "test")]
             return self.view(rows=parts[0]), self.view(rows=parts[1])
-        if self.active is None:
-            raise ParameterError("a vertical federation needs a label holder to draw rows")
         stratify = stratify and self.task == "classification"
         chosen = self.ask(
             party.draw_rows, to=self.active, train=train, stratify=stratify, seed=random_state, task=self._task
@@ -391,11 +406,11 @@ class Federation:
         """Scores that one party computed for all, in the order of the parties and checked against their columns."""
         columns = self.n_columns
         if not isinstance(scores, dict) or set(scores) != set(columns):
-            raise ReplyError(str(self.active), "scores", f"expected scores for {', '.join(columns)}")
+            raise ReplyError(self.active, "scores", f"expected scores for {', '.join(columns)}")
         for name, count in columns.items():
             values = scores[name]
             if not isinstance(values, np.ndarray) or values.shape != (count,) or not np.isfinite(values).all():
-                raise ReplyError(str(self.active), "scores", f"expected {count} finite scores for party {name!r}")
+                raise ReplyError(self.active, "scores", f"expected {count} finite scores for party {name!r}")
         return {name: scores[name] for name in columns}
 
     def close(self) -> None:
@@ -410,8 +425,9 @@ class Federation:
             )
 
     def __repr__(self) -> str:
-        holder = f", label at {self.active!r}" if self.active else ""
-        return f"Federation of {len(self.parties)} {self.partition} parties ({', '.join(self.parties[:6])}{'' if len(self.parties) <= 6 else ', ...'}){holder}"
+        holder = f", label at {self._active!r}" if self._active else ""
+        shown = ", ".join(self.parties[:6]) + (", ..." if len(self.parties) > 6 else "")
+        return f"Federation of {len(self.parties)} {self.partition} parties ({shown}){holder}"
 
 
 def _typed_error(name: str, operation: str, reply: dict[str, Any]) -> FedsiftError:

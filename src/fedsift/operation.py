@@ -57,7 +57,7 @@ def operation(
 
     Parameters
     ----------
-    discloses : the form of the reply: ``control``, ``ciphertext``, ``masked``, ``pseudonymous``, ``aggregate``, ``plain``.
+    discloses : the form of the reply, one of ``fedsift.ledger.FORMS``.
     about : what the reply tells, in words a privacy officer understands.
     reply : the shape of a valid reply (see ``check_reply``); ``None`` means that nothing comes back.
     receives : the form of what the request carries from other parties.

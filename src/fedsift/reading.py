@@ -325,7 +325,7 @@ def from_pandas(source: pd.DataFrame, where: str, wanted: Wanted) -> pl.DataFram
         frames.append(pl.from_numpy(values, schema=block, orient="row"))
     if others:
         columns = {name: _plain_column(source[name], where, name == wanted.id) for name in others}
-        frames.append(_from_pandas_columns(pd.DataFrame(columns).copy(deep=True), where))
+        frames.append(_from_pandas_columns(pd.DataFrame(columns), where))  # a frame from a dict is a copy, too
     return pl.concat(frames, how="horizontal").select(names) if frames else pl.DataFrame()
 
 

@@ -1,4 +1,4 @@
-"""The result: which columns, with which scores, found how. Frozen, saved as versioned JSON, applies itself to a table."""
+"""The result: which columns, with which scores, found how. Frozen, versioned JSON, applies itself to a table."""
 
 from __future__ import annotations
 

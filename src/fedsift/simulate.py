@@ -20,7 +20,7 @@ def simulated_sites(
     *,
     parties: int | Sequence[str],
     partition: str,
-    how: str,
+    how: Any,
     duplicates: bool,
     random_state: Any,
     label_party: str | None,
@@ -57,7 +57,7 @@ def simulated_sites(
 
 
 def _hybrid(
-    frame: pd.DataFrame, label: pd.Series, row_blocks: int, column_blocks: int, how: str, random_state: Any
+    frame: pd.DataFrame, label: pd.Series, row_blocks: int, column_blocks: int, how: Any, random_state: Any
 ) -> tuple[dict[str, Site], None]:
     rows = splits.row_groups(len(frame), row_blocks, how="equal", random_state=random_state)
     columns = splits.column_groups(frame.shape[1], column_blocks, how=how, random_state=random_state)

@@ -69,8 +69,8 @@ class Table:
         if not frame.height:
             raise DataError(f"{where}: there are no rows; a table needs at least one")
         features = frame.drop([n for n in (id, label) if n is not None])
-        if not features.width:
-            raise DataError(f"{where}: there are no feature columns besides the id and the label; add one")
+        if not features.width and label is None:  # a party may hold the label alone
+            raise DataError(f"{where}: there are no feature columns besides the id; add one")
         row_numbers = pl.Series("id", np.arange(frame.height)).cast(pl.String)
         ids = row_numbers if id is None else text_ids(frame[id], loaded)
         labels = None if label is None else checked_label(frame[label], loaded)

@@ -7,6 +7,8 @@ and put on again when loading, so that damaged bytes can never make the C++ read
 from __future__ import annotations
 
 import functools
+import os
+import sys
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,18 @@ def _modules() -> tuple[Any, Any]:
     from heu import numpy as heu_numpy
     from heu import phe
 
+    # sf-heu's thread pool greets on standard output when it is first used, which would spoil `--format json`.
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        kit = heu_numpy.setup(phe.SchemaType.Mock, 2048)
+        many = np.arange(512, dtype=np.int64).reshape(-1, 1)
+        kit.encryptor().encrypt(kit.array(many, phe.IntegerEncoder(kit.get_schema(), 1)))
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
     return phe, heu_numpy
 
 

@@ -30,6 +30,8 @@ MIN_BITS = 2048
 _BACKENDS: dict[str, Any] = {"ou": _heu, "zpaillier": _heu, "paillier": _gmp}
 _SCHEME_CODES = {"ou": 1, "zpaillier": 2, "paillier": 3}
 _SCHEME_NAMES = {"ou": "Okamoto-Uchiyama", "zpaillier": "Paillier (sf-heu)", "paillier": "Paillier (gmpy2)"}
+_MAX_LOADED_KEYS = 16
+_loaded_keys: dict[bytes, Any] = {}
 _MAX_BUCKETS = 127  # of sf-heu's kernel; a wider column is counted in several passes
 
 
@@ -120,13 +122,24 @@ def _read_header(data: bytes, what: str) -> tuple[str, int, bytes, bytes]:
 class PublicKey:
     """Encrypts and computes; holds no secret."""
 
-    def __init__(self, scheme: str, bits: int, backend_key: Any):
+    def __init__(self, scheme: str, bits: int, body: bytes, backend_key: Any = None):
         self.scheme = scheme
         self.bits = bits
-        self._backend = _BACKENDS[scheme]
-        self._key = backend_key
-        body = self._backend.dump_public(backend_key)
         self.fingerprint = hashlib.sha256(scheme.encode() + body).digest()[:16]
+        self._body = body
+        self._backend = _BACKENDS[scheme]
+        if backend_key is not None:
+            _loaded_keys[self.fingerprint] = backend_key
+
+    @property
+    def _key(self) -> Any:
+        """The back-end's key, built when first needed and kept for the process: its tables cost up to a second, and
+        who only relays a key (the coordinator) never needs them."""
+        if self.fingerprint not in _loaded_keys:
+            while len(_loaded_keys) >= _MAX_LOADED_KEYS:
+                _loaded_keys.pop(next(iter(_loaded_keys)), None)
+            _loaded_keys[self.fingerprint] = self._backend.load_public(self.scheme, self.bits, self._body)
+        return _loaded_keys[self.fingerprint]
 
     @property
     def plaintext_bits(self) -> int:
@@ -160,6 +173,11 @@ class PublicKey:
         self._own(a)
         return self._wrap(self._backend.select_sums(self._key, a.payload, [list(range(len(a)))]))
 
+    def select_sums(self, a: Ciphertexts, index_lists: Sequence[Sequence[int]]) -> Ciphertexts:
+        """One ciphertext for each list: the sum of the ciphertexts at its positions."""
+        self._own(a)
+        return self._wrap(self._backend.select_sums(self._key, a.payload, [list(part) for part in index_lists]))
+
     def blind(self, a: Ciphertexts) -> Ciphertexts:
         """The same plaintexts under fresh randomness: what leaves a party tells nothing of how it was computed."""
         return self.add(a, self.encrypt([0] * len(a)))
@@ -180,13 +198,13 @@ class PublicKey:
         return self._wrap(sums.result())
 
     def to_bytes(self) -> bytes:
-        body = self._backend.dump_public(self._key)
-        return bytes([_SCHEME_CODES[self.scheme]]) + self.bits.to_bytes(4, "little") + self.fingerprint + body
+        header = bytes([_SCHEME_CODES[self.scheme]]) + self.bits.to_bytes(4, "little")
+        return header + self.fingerprint + self._body
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PublicKey:
         scheme, bits, fingerprint, body = _read_header(data, "public key")
-        key = cls(scheme, bits, _BACKENDS[scheme].load_public(scheme, bits, body))
+        key = cls(scheme, bits, body)
         if key.fingerprint != fingerprint:
             raise CiphertextError("a public key does not match its fingerprint")
         return key
@@ -223,7 +241,8 @@ class SecretKey:
 
     def __init__(self, scheme: str, bits: int, backend_key: Any):
         self._secret = backend_key
-        self.public = PublicKey(scheme, bits, _BACKENDS[scheme].public_part(backend_key))
+        backend, public = _BACKENDS[scheme], _BACKENDS[scheme].public_part(backend_key)
+        self.public = PublicKey(scheme, bits, backend.dump_public(public), public)
 
     def decrypt(self, a: Ciphertexts, *, bits: int, signed: bool = False) -> list[int]:
         """The plaintexts, which the protocol promises to be below ``2 ** bits`` (in magnitude when ``signed``)."""
@@ -254,8 +273,8 @@ class _GroupSums:
         self.columns: list[Any] = [None] * len(groups)
 
     def result(self) -> Any:
-        dense = []
-        sparse = []
+        dense: list[int] = []
+        sparse: list[int] = []
         for column, count in enumerate(self.groups):
             largest = int(np.bincount(self.codes[:, column], minlength=count).max()) if self.rows else 0
             is_sparse = largest > 0.75 * self.rows or count > _MAX_BUCKETS

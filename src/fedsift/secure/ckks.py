@@ -124,7 +124,7 @@ class CkksSecretKey:
 
     @classmethod
     def generate(
-        cls, depth: int = 1, precision_bits: int = 20, *, magnitude_bits: int = 19, rotations: bool = False
+        cls, depth: int = 1, precision_bits: int = 20, *, magnitude_bits: int | None = None, rotations: bool = False
     ) -> CkksSecretKey:
         """A new key pair. ``rotations`` adds the keys that `CkksVector.total` needs: tens of megabytes."""
         import tenseal
@@ -143,7 +143,7 @@ class CkksSecretKey:
         body = context.serialize(
             save_public_key=True, save_secret_key=False, save_galois_keys=rotations, save_relin_keys=depth > 0
         )
-        data = _HEADER.pack(b"FSK1", depth, precision_bits, magnitude_bits, rotations) + body
+        data = _HEADER.pack(b"FSK1", depth, precision_bits, parameters.magnitude_bits, rotations) + body
         return cls(context.secret_key(), CkksPublicKey(add_digest(data)))
 
     def __repr__(self) -> str:

@@ -88,16 +88,18 @@ class CkksParameters:
 
 
 @functools.lru_cache(maxsize=256)
-def choose_parameters(depth: int, precision_bits: int, magnitude_bits: int = 19) -> CkksParameters:
+def choose_parameters(depth: int, precision_bits: int, magnitude_bits: int | None = None) -> CkksParameters:
     """The smallest parameters that allow ``depth`` multiplications in a row, at 128-bit security.
 
     They promise: the worst-case error of any product of that depth is at most ``2**-precision_bits`` times the
     largest magnitude that the product can have (its ``bound``, or 1 if that is more), and values below
-    ``2**magnitude_bits`` do not wrap around.
+    ``2**magnitude_bits`` do not wrap around (by default: a product of that depth of values within 32, eight times).
     """
     for name, value, top in (("depth", depth, MAX_DEPTH), ("precision_bits", precision_bits, 64)):
         if not isinstance(value, int) or not 0 <= value <= top:
             raise ParameterError(f"{name} must be a whole number from 0 to {top}, not {value!r}")
+    if magnitude_bits is None:
+        magnitude_bits = max(18, 5 * (depth + 1) + 3)
     if not isinstance(magnitude_bits, int) or not 1 <= magnitude_bits <= 64:
         raise ParameterError(f"magnitude_bits must be a whole number from 1 to 64, not {magnitude_bits!r}")
     for degree in MAX_COEFF_BITS:

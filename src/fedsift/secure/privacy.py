@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -93,7 +94,7 @@ def _release(kind: str, values: ArrayLike, sensitivity: float, loss: float) -> F
 
 
 def _grid_exponent(size: float, count: int) -> int:
-    """Fine enough that rounding ``count`` values to the grid adds at most 2**-GRID_BITS of ``size`` to their distance."""
+    """Fine enough that rounding ``count`` values to the grid moves them by at most 2**-GRID_BITS of ``size`` in all."""
     return max(-1074, math.floor(math.log2(size)) - GRID_BITS - math.ceil(math.log2(count)))
 
 
@@ -155,7 +156,7 @@ def epsilon_to_rho(epsilon: float, delta: float) -> float:
     return _largest(lambda rho: rho_to_epsilon(rho, delta) <= epsilon)
 
 
-def _largest(fits: Any) -> float:
+def _largest(fits: Callable[[float], bool]) -> float:
     """The largest number that fits, by bisection, from below."""
     low, high = 0.0, 1.0
     while fits(high):

@@ -99,7 +99,7 @@ class Selector(BaseEstimator):
         return write_report(self, path, party=party)
 
     def _selection(self, outcome: Outcome, names: dict[str, list[str]], fed: Federation) -> Selection:
-        rows = []
+        rows: list[dict[str, Any]] = []
         for party, scores in outcome.scores.items():
             for i, score in enumerate(scores):
                 rows.append(

@@ -4,9 +4,9 @@ Li et al. 2023. A column's impurity is 1 - (1/n) sum over bins b and classes c o
 c in bin b. The label holder learns one impurity a column and nothing finer; the paper's masked squaring is done in one
 reply instead of a round trip:
 
-  The party has Enc(s_c) for all classes of a bin in one ciphertext, a slot each. It scales them by q = 2^28 / sqrt(n_b)
-  (t_c = q s_c), adds masks r_c that are 40 bits wider, and sends u_c = t_c + r_c. It also sends, summed over the bins of
-  the column, Enc(C) with C = sum of 2 r_c t_c + r_c^2: the product of a packed ciphertext with the packed plaintext
+  The party has Enc(s_c) for all classes of a bin in one ciphertext, a slot each. It scales them by
+  q = 2^28 / sqrt(n_b) (t_c = q s_c), adds masks r_c that are 40 bits wider, and sends u_c = t_c + r_c. It also sends,
+  summed over the bins of the column, Enc(C) with C = sum of 2 r_c t_c + r_c^2: the product of a packed ciphertext with the packed plaintext
   (r in reverse order) has sum r_c t_c in its middle slot; the other slots are masked too.
   The label holder computes sum u_c^2 - C = sum t_c^2, the score. It knows u (hidden by the masks), and C is that sum
   less the score: so it learns the score alone.
@@ -138,7 +138,9 @@ def _packed(values: list[int], layout: GiniLayout) -> int:
 
 def _places(counts: list[int], padded: list[int]) -> tuple[list[int], list[int]]:
     """Where the real bins and the empty ones lie when every column is padded."""
-    real, empty, start = [], [], 0
+    real: list[int] = []
+    empty: list[int] = []
+    start = 0
     for count, width in zip(counts, padded):
         real += range(start, start + count)
         empty += range(start + count, start + width)
@@ -229,11 +231,11 @@ class GiniFilter(Selector):
         check_number("min_cell", self.min_cell, 1, whole=True)
 
     def _select(self, fed: Federation) -> Outcome:
-        labels = fed.ask(encrypt_one_hot, to=fed.active, scheme=self.scheme, task=fed._task, bins=self.bins)
+        labels = fed.ask(encrypt_one_hot, to=fed.active, scheme=self.scheme, task=fed.asked_task, bins=self.bins)
         replies = fed.ask(masked_impurities, to=fed.passive, bins=self.bins, min_cell=self.min_cell, **labels)
         impurities = fed.ask(
             open_impurities, to=fed.active, replies=replies, bins=self.bins, min_cell=self.min_cell,
-            scheme=self.scheme, task=fed._task,
+            scheme=self.scheme, task=fed.asked_task,
         )  # fmt: skip
         return Outcome.best(
             {name: 1 - g for name, g in fed.in_order(impurities).items()}, self.n_features, self.threshold

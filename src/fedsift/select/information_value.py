@@ -133,7 +133,7 @@ class InformationValue(Selector):
         check_number("min_cell", self.min_cell, 1, whole=True)
 
     def _select(self, fed: Federation) -> Outcome:
-        labels = fed.ask(encrypt_classes, to=fed.active, scheme=self.scheme, task=fed._task)
+        labels = fed.ask(encrypt_classes, to=fed.active, scheme=self.scheme, task=fed.asked_task)
         replies = fed.ask(
             label_sums,
             to=fed.passive,
@@ -144,7 +144,7 @@ class InformationValue(Selector):
         )
         scores = fed.ask(
             information_values, to=fed.active, replies=replies, layouts=[layer["layout"] for layer in labels["layers"]],
-            bins=self.bins, min_cell=self.min_cell, scheme=self.scheme, task=fed._task,
+            bins=self.bins, min_cell=self.min_cell, scheme=self.scheme, task=fed.asked_task,
         )  # fmt: skip
         if self.min_cell == 1:
             fed.ledger.note("min_cell=1: bins of a single row may have been counted")

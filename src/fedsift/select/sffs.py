@@ -144,10 +144,12 @@ class SFFS(Selector):
         check_size(self.n_features, self.threshold)
 
     def _select(self, fed: Federation) -> Outcome:
-        labels = fed.ask(encrypt_classes, to=fed.active, scheme=self.scheme, task=fed._task, weight_bits=_WEIGHT_BITS)
+        labels = fed.ask(
+            encrypt_classes, to=fed.active, scheme=self.scheme, task=fed.asked_task, weight_bits=_WEIGHT_BITS
+        )
         replies = fed.ask(class_sums, to=fed.passive, key=labels["key"], layers=labels["layers"])
         scores = fed.ask(
             f_statistics, to=fed.active, replies=replies, layouts=[layer["layout"] for layer in labels["layers"]],
-            sizes=fed.n_columns, scheme=self.scheme, task=fed._task,
+            sizes=fed.n_columns, scheme=self.scheme, task=fed.asked_task,
         )  # fmt: skip
         return Outcome.best(fed.in_order(scores), self.n_features, self.threshold)

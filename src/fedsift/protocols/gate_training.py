@@ -1,0 +1,37 @@
+"""Operations of gated split training that are the party's own: begin the gates, read them, estimate false finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedsift.operation import Array, operation
+from fedsift.party import Party
+from fedsift.protocols.gates import importance_to_mu
+from fedsift.protocols.split_training import bottom_of
+
+
+@operation(
+    discloses="control",
+    receives="aggregate",
+    about="acknowledgement",
+    learns="one Gini impurity for each of its own columns",
+)
+def take_importance(
+    party: Party, *, impurity: Any, low: float, high: float, best: float, worst: float
+) -> None:
+    """Begin the gates of this run's columns by their impurity (Algorithm 1, lines 13 to 15)."""
+    party.state["importance"] = importance_to_mu(impurity, low, high, best, worst)
+
+
+@operation(
+    discloses="aggregate",
+    about="the gate of each column and of each embedding component",
+    reply={"columns": Array("f"), "copies": Array("f"), "components": Array("f")},
+)
+def read_gates(party: Party, *, model: str) -> dict[str, np.ndarray]:
+    bottom = bottom_of(party, model)
+    columns = bottom.gates["input"].values()
+    components = bottom.gates["embedding"].values() if "embedding" in bottom.gates else np.zeros(0, np.float32)
+    return {"columns": columns[: bottom.n_columns], "copies": columns[bottom.n_columns :], "components": components}

@@ -1,0 +1,234 @@
+"""The two halves of a split network, each inside one party. No graph spans parties: what crosses is arrays.
+
+``Bottom``: a party's columns -> embedding. ``Top``: everybody's embeddings -> prediction, at the label holder, which may
+have a bottom of its own. ``forward`` keeps the graph of one batch until ``backward`` brings its gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedsift.errors import ParameterError, ReplyError
+from fedsift.party import Party
+from fedsift.protocols.gates import Gates, column_norms, shrink_columns
+from fedsift.protocols.inputs import InputEncoder
+from fedsift.protocols.networks import build_model, derived_seed, first_layer, torch_module
+
+_CHUNK = 4096
+
+
+class Bottom:
+    """A party's half: encoder, module, optimiser, and what a method adds (gates, shadows, a penalty)."""
+
+    def __init__(self, party: Party, settings: dict[str, Any]):
+        self.settings = settings
+        self.encoder = InputEncoder.fit(party.table, party.columns)
+        self.setup(party.name)
+        rows = torch_module().from_numpy(self.encoder.encode(party.table))
+        self.matrix = self._with_shadows(rows, party.name)
+        self._cached: dict[str, Any] = {}
+        self.pending: Any = None
+
+    def setup(self, name: str) -> None:
+        """Module, gates and optimiser for the encoder's inputs."""
+        torch, s = torch_module(), self.settings
+        copies = 2 if s.get("shadows") else 1
+        width = len(self.encoder.owner)
+        self.n_columns = len(self.encoder.columns)
+        self.owner = torch.from_numpy(np.concatenate([self.encoder.owner + i * self.n_columns for i in range(copies)]))
+        self.n_groups = copies * self.n_columns
+        self.module = build_model(
+            s["model"], width * copies, s["width"], s["options"], derived_seed(s["seed"], "bottom", name)
+        )
+        self.first = None
+        if s.get("gates") or s.get("shadows") or s.get("prox") is not None or s.get("equal_norm"):
+            self.first = first_layer(self.module, width * copies, f"the bottom model of party {name!r}")
+        if s.get("equal_norm") and self.n_groups:
+            with torch.no_grad():
+                norms = column_norms(self.first.weight, self.owner, self.n_groups)
+                self.first.weight.mul_((s["equal_norm"] / norms.clamp_min(1e-12))[self.owner])
+        self.gates: dict[str, Gates] = {}
+        self.components = None if s.get("components") is None else torch.tensor(s["components"], dtype=torch.int64)
+        groups = [{"params": list(self.module.parameters()), "lr": s["rate"], "weight_decay": s.get("decay", 0.0)}]
+        self.optimiser = torch.optim.Adam(groups, fused=True)
+
+    def add_gates(self, importance: np.ndarray | None, name: str) -> None:
+        """Gates over the columns (and the embedding); ``importance`` says where those of the columns begin."""
+        g = self.settings["gates"]
+        seed = self.settings["seed"]
+        start = np.full(self.n_columns, 0.5)
+        if g["init"] == "gini" and importance is not None:
+            start = importance
+        if self.settings.get("shadows"):
+            start = np.concatenate([start, start])  # a copy begins where its column does: a fair race
+        self.gates["input"] = Gates(start, g["sigma"], g["price"], derived_seed(seed, "input gates", name))
+        if g["embedding"]:
+            half = np.full(self.settings["width"], 0.5)
+            self.gates["embedding"] = Gates(half, g["sigma"], g["price"], derived_seed(seed, "embedding gates", name))
+        params = [gate.mu for gate in self.gates.values()]
+        self.optimiser.add_param_group({"params": params, "lr": g["rate"], "weight_decay": 0.0})
+
+    def _with_shadows(self, matrix: Any, name: str) -> Any:
+        """Each column and a copy whose rows are shuffled: what a column without any signal looks like."""
+        if not self.settings.get("shadows"):
+            return matrix
+        torch = torch_module()
+        generator = np.random.default_rng(derived_seed(self.settings["seed"], "shadows", name))
+        copy = matrix.clone()
+        for column in range(self.n_columns):
+            here = np.flatnonzero(self.encoder.owner == column)
+            copy[:, here] = matrix[:, here][torch.from_numpy(generator.permutation(len(matrix)))]
+        return torch.cat([matrix, copy], dim=1)
+
+    def _apply(self, x: Any, training: bool) -> Any:
+        gates = {kind: g.sample(len(x)) if training else g.settled() for kind, g in self.gates.items()}
+        if "input" in gates:
+            x = x * gates["input"][..., self.owner]
+        embedding = self.module(x)
+        if tuple(embedding.shape) != (len(x), self.settings["width"]):
+            raise ParameterError(
+                f"the bottom model gives {tuple(embedding.shape)[1:]} numbers a row, not the embedding width "
+                f"{self.settings['width']}"
+            )
+        if "embedding" in gates:
+            embedding = embedding * gates["embedding"]
+        return embedding if self.components is None else embedding[:, self.components]
+
+    def forward(self, rows: np.ndarray) -> np.ndarray:
+        torch = torch_module()
+        self.module.train()
+        self.pending = self._apply(self.matrix[torch.from_numpy(rows)], True)
+        return self.pending.detach().numpy()
+
+    def backward(self, gradient: np.ndarray) -> None:
+        torch = torch_module()
+        if self.pending is None or gradient.shape != tuple(self.pending.shape):
+            raise ParameterError("a gradient came that does not fit the last embedding")
+        self.optimiser.zero_grad()
+        if self.pending.requires_grad:
+            self.pending.backward(torch.from_numpy(np.asarray(gradient, dtype=np.float32)))
+            for gate in self.gates.values():
+                gate.penalty().backward()
+            self.optimiser.step()
+            if self.settings.get("prox"):
+                rate = self.optimiser.param_groups[0]["lr"]
+                shrink_columns(self.first.weight, self.owner, self.n_groups, self.settings["prox"] * rate)
+        self.pending = None
+
+    def embed(self, party: Party, start: int, stop: int) -> np.ndarray:
+        """Embeddings of rows start..stop of the party's current view, without noise."""
+        torch = torch_module()
+        if self._cached.get("view") != party._view:
+            plain = torch.from_numpy(self.encoder.encode(party.table))
+            self._cached = {"view": party._view, "matrix": plain}
+        x = self._cached["matrix"][start:stop]
+        if self.settings.get("shadows"):
+            x = torch.cat([x, torch.zeros_like(x)], dim=1)  # a copy says nothing: in prediction it is silent
+        self.module.eval()
+        with torch.no_grad():
+            return self._apply(x, False).numpy()
+
+    def norms(self) -> np.ndarray:
+        """The norm of each column's weights in the first layer (copies after the columns)."""
+        return column_norms(self.first.weight, self.owner, self.n_groups).numpy()
+
+    def restrict(self, columns: np.ndarray, components: np.ndarray, name: str) -> None:
+        """Go on with fewer columns (no copies any more) and fewer embedding components, keeping the weights."""
+        torch = torch_module()
+        inputs = np.flatnonzero(np.isin(self.encoder.owner, columns))
+        kept = torch.from_numpy(inputs)
+        old = self.module.state_dict()
+        first = first_layer(self.module, len(self.owner), f"the bottom model of party {name!r}")
+        place = next(k for k, v in old.items() if v.data_ptr() == first.weight.data_ptr())
+        old[place] = first.weight.detach()[:, kept].clone()
+        self.encoder = InputEncoder([self.encoder.columns[int(c)] for c in columns])
+        self.settings = {
+            **self.settings, "shadows": False, "equal_norm": None, "prox": None,
+            "components": [int(c) for c in components],
+        }  # fmt: skip
+        self.matrix = self.matrix[:, kept].contiguous()
+        self.setup(name)
+        self.module.load_state_dict(old)
+
+
+class Top:
+    """The label holder's half: top module, loss, and the target in the loss's scale."""
+
+    def __init__(self, party: Party, widths: dict[str, int], settings: dict[str, Any]):
+        torch = torch_module()
+        labels = party.labels(task=settings["task"])
+        self.settings = settings
+        self.widths = dict(widths)
+        self.task = labels.task
+        self.classes = labels.classes
+        self.centre, self.spread = 0.0, 1.0
+        if self.task == "regression":
+            self.centre, self.spread = float(labels.values.mean()), float(labels.values.std()) or 1.0
+        self.outputs = labels.n_classes if self.task == "classification" else 1
+        self.setup()
+        if self.task == "classification":
+            self.target = torch.from_numpy(labels.codes.astype(np.int64))
+        else:
+            self.target = torch.from_numpy(((labels.values - self.centre) / self.spread).astype(np.float32))[:, None]
+
+    def setup(self) -> None:
+        torch, s = torch_module(), self.settings
+        seed = derived_seed(s["seed"], "top")
+        self.module = build_model(s["model"], sum(self.widths.values()), self.outputs, s["options"], seed)
+        self.loss = torch.nn.CrossEntropyLoss() if self.task == "classification" else torch.nn.MSELoss()
+        self.optimiser = torch.optim.Adam(
+            self.module.parameters(), lr=s["rate"], weight_decay=s.get("decay", 0.0), fused=True
+        )
+
+    def joined(self, embeddings: dict[str, np.ndarray], rows: int) -> Any:
+        """The embeddings side by side in the parties' order, each checked before it is used."""
+        torch, parts = torch_module(), []
+        for name, width in self.widths.items():
+            array = embeddings.get(name)
+            if not isinstance(array, np.ndarray) or array.shape != (rows, width) or array.dtype.kind != "f":
+                raise ReplyError(name, "bottom_round", f"expected an embedding of {rows} x {width} numbers")
+            if not np.isfinite(array).all():
+                raise ReplyError(name, "bottom_round", "its embedding holds values that are not finite")
+            parts.append(torch.from_numpy(np.asarray(array, dtype=np.float32)))
+        return torch.cat(parts, dim=1)
+
+    def step(self, embeddings: dict[str, np.ndarray], rows: np.ndarray) -> tuple[float, dict[str, np.ndarray]]:
+        """One optimiser step; the loss and the gradient of each party's embedding."""
+        torch = torch_module()
+        self.module.train()
+        joined = self.joined(embeddings, len(rows)).requires_grad_(True)
+        loss = self.loss(self.module(joined), self.target[torch.from_numpy(rows)])
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        pieces = torch.split(joined.grad, list(self.widths.values()), dim=1)
+        return float(loss.detach()), {name: piece.numpy() for name, piece in zip(self.widths, pieces)}
+
+    def restrict(self, kept: dict[str, np.ndarray]) -> None:
+        """Go on with fewer embedding components (positions by party); a party without any is left out."""
+        torch = torch_module()
+        offsets = dict(zip(self.widths, np.cumsum([0, *self.widths.values()])))
+        places = np.concatenate([offsets[name] + np.asarray(kept[name], dtype=np.int64) for name in self.widths])
+        old = self.module.state_dict()
+        first = first_layer(self.module, sum(self.widths.values()), "the top model")
+        place = next(k for k, v in old.items() if v.data_ptr() == first.weight.data_ptr())
+        old[place] = first.weight.detach()[:, torch.from_numpy(places)].clone()
+        self.widths = {name: len(kept[name]) for name in self.widths if len(kept[name])}
+        self.setup()
+        self.module.load_state_dict(old)
+
+    def predict(self, embeddings: dict[str, np.ndarray], rows: int) -> np.ndarray:
+        """Class probabilities (rows x classes) or target values (rows x 1)."""
+        torch = torch_module()
+        self.module.eval()
+        with torch.no_grad():
+            out = self.module(self.joined(embeddings, rows))
+            if self.task == "classification":
+                return torch.softmax(out, dim=1).numpy()
+            return out.numpy().astype(np.float64) * self.spread + self.centre
+
+
+def chunks(rows: int) -> list[tuple[int, int]]:
+    return [(start, min(start + _CHUNK, rows)) for start in range(0, rows, _CHUNK)]

@@ -1,0 +1,263 @@
+"""The conversation of split training: embeddings up, gradients down, two asks a batch.
+
+What plain split training leaks, and the ledger says so: the embedding of a row tells the label holder about the row's
+columns (it can be inverted, more easily the wider it is), and the gradient of a row tells a party about the row's label
+(for two classes its sign and norm nearly give the label away). ``label_protection`` blurs the latter at a price in
+accuracy; the secure layer (``secure_layer.py``) removes the former. Rows of a batch are never sent: all parties derive
+them from the schedule's seed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fedsift.errors import OperationRefused, ParameterError
+from fedsift.federation import Federation
+from fedsift.operation import Array, operation
+from fedsift.party import Party
+from fedsift.protocols.halves import Bottom, Top, chunks
+from fedsift.protocols.networks import derived_seed
+
+PROTECTIONS = (None, "max_norm", "noise")
+
+
+def bottom_of(party: Party, model: str) -> Bottom:
+    return _half(party, f"{model}/bottom")
+
+
+def top_of(party: Party, model: str) -> Top:
+    return _half(party, f"{model}/top")
+
+
+def _half(party: Party, name: str) -> Any:
+    half = party.state.get(name, party.keys.get(f"model:{name}"))
+    if half is None:
+        raise OperationRefused(party.name, "split training", f"there is no part {name!r} of a network at this party")
+    return half
+
+
+def _rows(party: Party, half: Bottom | Top, epoch: int, start: int) -> np.ndarray:
+    """The rows of one batch: the same everywhere, because all draw the epoch's order from the same seed."""
+    key = (party._view, half.settings["seed"], epoch)
+    if party.state.get("order key") != key:
+        order = np.random.default_rng(derived_seed(half.settings["seed"], "rows", epoch)).permutation(party.n_rows)
+        party.state["order key"], party.state["order"] = key, order
+    return party.state["order"][start : start + half.settings["batch_size"]]
+
+
+@operation(discloses="control", about="number of inputs of its half of the network", reply={"inputs": int})
+def start_bottom(party: Party, *, model: str, settings: dict[str, Any]) -> dict[str, int]:
+    bottom = Bottom(party, settings)
+    if settings.get("gates"):
+        bottom.add_gates(party.state.get("importance"), party.name)
+    party.state[f"{model}/bottom"] = bottom
+    return {"inputs": len(bottom.owner)}
+
+
+@operation(discloses="control", about="acknowledgement")
+def start_top(party: Party, *, model: str, widths: dict[str, int], settings: dict[str, Any]) -> None:
+    party.state[f"{model}/top"] = Top(party, widths, settings)
+
+
+@operation(
+    discloses="plain",
+    receives="plain",
+    about="the embedding of each row of a batch",
+    learns="the gradient of each row's loss in its own embedding: tells about the row's label",
+    reply=(np.ndarray, type(None)),
+)
+def bottom_round(
+    party: Party, *, model: str, gradient: Any = None, epoch: int | None = None, start: int = 0
+) -> np.ndarray | None:
+    """Take the gradient of the last batch, if any, and give the embedding of the next, if there is one."""
+    bottom = bottom_of(party, model)
+    if gradient is not None:
+        bottom.backward(gradient)
+    return None if epoch is None else bottom.forward(_rows(party, bottom, epoch, start))
+
+
+@operation(
+    discloses="plain",
+    receives="plain",
+    about="mean loss of a batch, and the gradient of each row's loss in the embeddings",
+    learns="the embedding of each row of a batch: tells about the row's columns",
+    reply={"loss": float, "gradients": dict},
+)
+def top_round(party: Party, *, model: str, embeddings: dict[str, Any], epoch: int, start: int) -> dict[str, Any]:
+    top = top_of(party, model)
+    rows = _rows(party, top, epoch, start)
+    own = party.state.get(f"{model}/bottom")
+    if own is not None:
+        embeddings = {**embeddings, party.name: own.forward(rows)}
+    loss, gradients = top.step(embeddings, rows)
+    if own is not None:
+        own.backward(gradients.pop(party.name))
+    protect = top.settings.get("protection")
+    if protect:
+        gradients = {name: protected(g, protect, top.settings["protection_scale"]) for name, g in gradients.items()}
+    return {"loss": loss, "gradients": gradients}
+
+
+def protected(gradient: np.ndarray, how: str, scale: float) -> np.ndarray:
+    """Gradients that say less about labels; the noise is from the operating system.
+
+    ``max_norm`` (Li et al. 2022): each row gets noise along its own gradient so that all rows have, in expectation,
+    the norm of the largest; ``noise``: Gaussian noise of ``scale`` times the mean row norm in every component.
+    """
+    generator = np.random.default_rng(secrets.randbits(128))
+    norms = np.linalg.norm(gradient, axis=1, keepdims=True)
+    if how == "max_norm":
+        ratio = norms.max(initial=0.0) / np.maximum(norms, 1e-12)
+        deviation = np.minimum(np.sqrt(np.maximum(ratio**2 - 1, 0.0)), 1e3)
+        return (gradient * (1 + scale * deviation * generator.standard_normal(norms.shape))).astype(np.float32)
+    noise = generator.standard_normal(gradient.shape) * scale * norms.mean() / np.sqrt(gradient.shape[1])
+    return (gradient + noise).astype(np.float32)
+
+
+@operation(discloses="plain", about="the embedding of each row", reply=Array("f", 2))
+def embed_rows(party: Party, *, model: str, start: int, stop: int) -> np.ndarray:
+    return bottom_of(party, model).embed(party, start, stop)
+
+
+def _predicted(party: Party, model: str, embeddings: dict[str, Any], start: int, stop: int) -> np.ndarray:
+    top = top_of(party, model)
+    if party.name in top.widths:
+        embeddings = {**embeddings, party.name: bottom_of(party, model).embed(party, start, stop)}
+    return top.predict(embeddings, stop - start)
+
+
+@operation(
+    discloses="plain",
+    receives="plain",
+    about="the prediction for each row",
+    learns="the embedding of each row to be predicted",
+    reply=Array("f", 2),
+)
+def predict_rows(party: Party, *, model: str, embeddings: dict[str, Any], start: int, stop: int) -> np.ndarray:
+    return _predicted(party, model, embeddings, start, stop)
+
+
+@operation(
+    discloses="aggregate",
+    receives="plain",
+    about="one score of the model over many rows",
+    learns="the embedding of each row to be predicted",
+    reply=float,
+)
+def score_rows(party: Party, *, model: str, embeddings: dict[str, Any]) -> float:
+    top = top_of(party, model)
+    out = _predicted(party, model, embeddings, 0, party.n_rows)
+    label = party.table.label
+    if label is None:
+        raise ParameterError(f"party {party.name!r} has no labels to score against")
+    if top.task == "classification":
+        names = np.asarray(top.classes)
+        return float(np.mean(names[out.argmax(axis=1)] == np.array([str(v) for v in label])))
+    residual = label.astype(np.float64) - out[:, 0]
+    return float(1 - (residual**2).sum() / max(((label - label.mean()) ** 2).sum(), 1e-300))
+
+
+@operation(discloses="control", about="acknowledgement")
+def keep_model(party: Party, *, model: str) -> None:
+    """Keep this run's halves at the site after the run, for predictions."""
+    for part in ("bottom", "top"):
+        half = party.state.get(f"{model}/{part}")
+        if half is not None:
+            half.matrix = None  # training rows are not part of a model
+            party.keys[f"model:{model}/{part}"] = half
+
+
+@operation(discloses="control", about="acknowledgement")
+def forget_model(party: Party, *, model: str) -> None:
+    for store, prefix in ((party.state, ""), (party.keys, "model:")):
+        for part in ("bottom", "top"):
+            store.pop(f"{prefix}{model}/{part}", None)
+
+
+class SplitRun:
+    """The coordinator's side of one network: who takes part, and the loop over batches."""
+
+    def __init__(self, fed: Federation, model: str, widths: dict[str, int], batch_size: int):
+        if fed.active is None:
+            raise ParameterError("split training needs a party with the label")
+        self.fed, self.model, self.active = fed, model, fed.active
+        self.widths = widths
+        self.passive = [name for name in widths if name != fed.active]
+        self.batch_size = batch_size
+        self.rows = fed.n_rows
+        self.loss_curve: list[float] = []
+
+    @classmethod
+    def start(
+        cls, fed: Federation, model: str, width: int | dict[str, int], bottom: dict[str, Any], top: dict[str, Any]
+    ) -> SplitRun:
+        """Build the halves. ``bottom`` and ``top`` are plain settings, the same for all parties but the width."""
+        members = [name for name, count in fed.n_columns.items() if count > 0]
+        if not members:
+            raise ParameterError("no party has a column to train on")
+        widths = {name: int(width[name] if isinstance(width, dict) else width) for name in members}
+        run = cls(fed, model, widths, bottom["batch_size"])
+        each = {name: {"settings": {**bottom, "width": widths[name]}} for name in members}
+        fed.ask(start_bottom, to=members, each=each, model=model)
+        fed.ask(start_top, to=run.active, model=model, widths=widths, settings={**top, "task": fed._task})
+        return run
+
+    def batches(self, epoch: int) -> Iterator[tuple[int, int]]:
+        for start in range(0, self.rows, self.batch_size):
+            yield epoch, start
+
+    def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Any = None) -> int:
+        """Train; the number of the epoch after the last. Stops early when the loss is flat for ``patience`` epochs."""
+        steps = [step for epoch in range(first, first + epochs) for step in self.batches(epoch)]
+        sent: dict[str, dict[str, Any]] = {name: {} for name in self.passive}
+        losses: list[float] = []
+        for epoch, start in steps:
+            replies = self.fed.ask(
+                bottom_round, to=self.passive, each=sent, model=self.model, epoch=epoch, start=start
+            )
+            answer = self.fed.ask(
+                top_round, to=self.active, model=self.model, embeddings=replies, epoch=epoch, start=start
+            )
+            sent = {name: {"gradient": answer["gradients"][name]} for name in self.passive}
+            losses.append(answer["loss"])
+            if start + self.batch_size >= self.rows:
+                self.loss_curve.append(float(np.mean(losses)))
+                losses = []
+                if observe is not None or _flat(self.loss_curve[first:], patience):
+                    self.fed.ask(bottom_round, to=self.passive, each=sent, model=self.model)
+                    sent = {name: {} for name in self.passive}
+                if observe is not None:
+                    observe(epoch)
+                if _flat(self.loss_curve[first:], patience):
+                    return epoch + 1
+        if any(sent.values()):
+            self.fed.ask(bottom_round, to=self.passive, each=sent, model=self.model)
+        return first + epochs
+
+    def embeddings(self, fed: Federation, start: int, stop: int) -> dict[str, np.ndarray]:
+        return fed.ask(embed_rows, to=self.passive, model=self.model, start=start, stop=stop) if self.passive else {}
+
+    def score(self, fed: Federation) -> float:
+        """Accuracy or R2 on a view's rows, computed by the label holder."""
+        found = self.embeddings(fed, 0, fed.n_rows)
+        return fed.ask(score_rows, to=self.active, model=self.model, embeddings=found)
+
+    def predict(self, fed: Federation) -> np.ndarray:
+        parts = []
+        for start, stop in chunks(fed.n_rows):
+            found = self.embeddings(fed, start, stop)
+            parts.append(
+                fed.ask(predict_rows, to=self.active, model=self.model, embeddings=found, start=start, stop=stop)
+            )
+        return np.concatenate(parts)
+
+
+def _flat(losses: list[float], patience: int | None) -> bool:
+    """No new best loss (by a part in a thousand) within the last ``patience`` epochs."""
+    if patience is None or len(losses) <= patience:
+        return False
+    return min(losses[-patience:]) > 0.999 * min(losses[:-patience])

@@ -1,0 +1,195 @@
+"""Several methods on the same folds: how good, how many columns, how steady, how many bytes and seconds, what leaks.
+
+Scoring pools the columns, as ``evaluate`` does: for simulations and public data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedsift.errors import ParameterError
+from fedsift.evaluate import Evaluation, evaluate
+from fedsift.federation import Federation
+from fedsift.reading import suggest
+from fedsift.report import charts
+from fedsift.report.html import quality_table
+from fedsift.report.markup import Html, duration, h, join, short, size, table
+from fedsift.report.page import page, section
+from fedsift.report.summary import verdict, versions
+from fedsift.report.words import sentence
+from fedsift.select import METHODS, Selector
+from fedsift.selection import _plain, write_atomic
+
+
+@dataclass
+class Comparison:
+    """What ``compare`` gives: ``frame()``, ``report("compare.html")``, and text when printed."""
+
+    evaluation: Evaluation
+
+    def frame(self) -> pd.DataFrame:
+        """A line a method with its scores, cost and leaks, the best first; then the nulls."""
+        frame = self.evaluation.frame()
+        facts = [self._facts(name) for name in frame["method"]]
+        frame = pd.concat([frame, pd.DataFrame(facts, index=frame.index)], axis=1)
+        return frame.sort_values(["null", self.metric], ascending=[True, False], kind="stable", ignore_index=True)
+
+    @property
+    def metric(self) -> str:
+        """The measure that decides the order."""
+        return self.evaluation.metrics[0]
+
+    def _facts(self, name: str) -> dict[str, Any]:
+        rows = [row for row in self.evaluation.rows if row["method"] == name and "encryption" in row]
+        forms = list(dict.fromkeys(form for row in rows for form in row["forms"] if form != "control"))
+        notes = list(dict.fromkeys(note for row in rows for note in row["notes"]))
+        return {
+            "encryption": rows[0]["encryption"] if rows else "",
+            "forms": ", ".join(forms),
+            "leaks": self.evaluation.methods.get(name, {}).get("leaks", ""),
+            "notes": "; ".join(notes),
+        }
+
+    def advice(self) -> str:
+        """Which method is best, and which are as good within the spread between folds."""
+        frame = self.frame()
+        frame = frame[~frame["null"]].dropna(subset=[self.metric])
+        if frame.empty:
+            return "No method could be scored."
+        best = frame.iloc[0]
+        spread = best[f"{self.metric}_std"]
+        text = f"{best['method']} has the highest {self.metric}, {best[self.metric]:.3f}"
+        close = frame[frame[self.metric] >= best[self.metric] - (0.0 if pd.isna(spread) else spread)]
+        if not pd.isna(spread):
+            text += f" ± {spread:.3f}"
+        if len(close) > 1:
+            cheapest = close.sort_values("bytes", kind="stable").iloc[0]
+            others = ", ".join(name for name in close["method"] if name != best["method"])
+            text += f". Within the spread between its folds are {others}"
+            text += f"; the fewest bytes of these are sent by {cheapest['method']} ({size(cheapest['bytes'])})"
+        return text + "."
+
+    def report(self, path: str | Path | None = None) -> Any:
+        """HTML when the path ends in .html, text otherwise; without a path, return the text."""
+        if path is None:
+            return str(self)
+        as_html = Path(path).suffix.lower() in (".html", ".htm")
+        return write_atomic(path, render_comparison(self) if as_html else f"{self}\n")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return _plain(
+            {"settings": self.evaluation.settings, "metrics": self.evaluation.metrics, "advice": self.advice(),
+             "methods": self.evaluation.methods, "lines": self.frame().to_dict("records")}
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        s, metric = self.evaluation.settings, self.metric
+        shown = self.frame()[["method", metric, f"{metric}_std", "n_features", "jaccard", "bytes", "seconds"]]
+        grid = shown.to_string(index=False, float_format=lambda v: f"{v:.4g}", na_rep="")
+        head = f"{s['task']}, model {s['model']}, {s['how']}, {s['rows']} rows"
+        leaks = [f"  {name} leaks: {facts['leaks'] or 'not stated'}" for name, facts in self.evaluation.methods.items()]
+        return "\n".join([head, grid, self.advice(), *leaks])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return join(h("p", self.advice()), _table(self))
+
+
+def compare(fed: Federation, selectors: Any, **options: Any) -> Comparison:
+    """Fit several selectors on the same folds and set them side by side, with all and with random columns.
+
+    ``selectors`` is a list of selectors or of method names (``fedsift methods``), or a dictionary name -> either.
+    ``options`` are those of ``evaluate``: model, cv, metrics, random_state, repeats.
+    """
+    if isinstance(selectors, (str, Selector)):
+        selectors = [selectors]
+    if isinstance(selectors, Mapping):
+        named = {str(name): _made(selector) for name, selector in selectors.items()}
+    elif all(isinstance(selector, str) for selector in selectors):
+        named = {name: _made(name) for name in selectors}
+    else:
+        return Comparison(evaluate(fed, [_made(selector) for selector in selectors], **options))
+    return Comparison(evaluate(fed, named, **options))
+
+
+def _made(selector: Any) -> Any:
+    if not isinstance(selector, str):
+        return selector
+    if selector not in METHODS:
+        raise ParameterError(f"there is no method {selector!r}. {suggest(selector, list(METHODS))}")
+    return METHODS[selector]()
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def _table(comparison: Comparison) -> Html:
+    metric = comparison.metric
+    rows, classes = [], {}
+    for i, line in enumerate(comparison.frame().to_dict("records")):
+        spread = line[f"{metric}_std"]
+        value = f"{line[metric]:.3f}" + ("" if pd.isna(spread) else f" ± {spread:.3f}")
+        cost = [("–", 0), ("–", 0), ("–", 0)] if line["null"] else [
+            (size(line["bytes"]), line["bytes"]), (duration(line["seconds"]), line["seconds"]),
+            (short(line["rounds"]), line["rounds"]),
+        ]  # fmt: skip
+        rows.append([line["method"], (value, line[metric]), (short(line["n_features"]), line["n_features"]),
+                     (short(line["jaccard"]), line["jaccard"]), *cost])  # fmt: skip
+        if line["null"]:
+            classes[i] = "null"
+    heads = ["method", metric, "columns", "stability", "bytes", "time", "rounds"]
+    return table(heads, rows, numeric=tuple(range(1, len(heads))), classes=classes, stack=True)
+
+
+def _leaks(comparison: Comparison) -> Html:
+    lines = [line for line in comparison.frame().to_dict("records") if not line["null"]]
+    rows = [
+        [line["method"], sentence(line["leaks"]) if line["leaks"] else "not stated", line["forms"] or "nothing",
+         line["encryption"].removeprefix("encryption: "), line["notes"]]
+        for line in lines
+    ]  # fmt: skip
+    heads = ["method", "who learns what", "forms of messages", "encryption", "protections turned off"]
+    return table(heads, rows, stack=True)
+
+
+def render_comparison(comparison: Comparison) -> str:
+    evaluation, metric = comparison.evaluation, comparison.metric
+    settings = evaluation.settings
+    frame = comparison.frame().to_dict("records")
+    marks = [(line["method"], line["bytes"], line[metric], "null" if line["null"] else "") for line in frame
+             if not line["null"]]  # fmt: skip
+    words = [h("li", h("b", name), ": ", verdict(evaluation, name, metric)) for name in evaluation.methods]
+    quality = {"metrics": list(evaluation.metrics), "settings": settings, "lines": _plain(frame), "method": None}
+    nulls = [f"{line['method']}: {line[metric]:.3f}" for line in frame if line["null"]]
+    parameters = [
+        [name, f"{facts['class']}({', '.join(f'{k}={v!r}' for k, v in facts['parameters'].items())})"]
+        for name, facts in evaluation.methods.items()
+    ]
+    parts = [
+        ("answer", "The answer",
+         section("answer", "Which method", h("p", comparison.advice(), class_="lead"), _table(comparison),
+                 h("h3", "Each beside its nulls"), h("ul", words))),
+        ("bytes", "Quality and bytes",
+         section("bytes", f"{metric} against bytes sent",
+                 charts.points(marks, x_name="bytes sent in one selection", y_name=metric),
+                 h("p", f"Without any selection: {'; '.join(nulls)}.", class_="quiet") if nulls else None,
+                 h("h3", "All measures"), quality_table(quality))),
+        ("ledger", "What leaks", section("ledger", "What each method gives away", _leaks(comparison))),
+        ("repeat", "Settings",
+         section("repeat", "Settings", table(["method", "parameters"], parameters),
+                 h("p", ", ".join(f"{key} {value}" for key, value in versions().items()), class_="quiet"))),
+    ]  # fmt: skip
+    head = join(
+        h("h1", f"{len(evaluation.methods)} methods on the same rows"),
+        h("p", f"{settings['task'].capitalize()} over {settings['rows']:,} rows and {evaluation.n_features:,} columns; "
+          f"{settings['how']}, the same for all; model: {settings['model']}; seed {settings['random_state']}.",
+          class_="lead"),
+    )  # fmt: skip
+    return page("fedsift: comparison", head, parts, "Made by fedsift. This file loads nothing from anywhere.")

@@ -1,0 +1,271 @@
+"""The report as one HTML file, from the summary record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedsift.report import charts
+from fedsift.report.markup import Html, duration, h, join, name, plural, short, size, table
+from fedsift.report.page import page, section
+from fedsift.report.pictures import draw_details
+from fedsift.report.words import about_forms, how_clear, is_budget, repeat, sentence, title
+
+Record = Mapping[str, Any]
+
+_BARS = 30
+
+
+def render_html(record: Record) -> str:
+    """The whole page."""
+    parts = [
+        ("answer", "The answer", _answer(record)),
+        ("how", "How it came about", _how(record)),
+        ("cost", "What it cost", _cost(record)),
+        ("ledger", "Who learned what", _ledger(record)),
+        ("repeat", "Settings", _settings(record)),
+    ]
+    foot = f"Made by fedsift {record['versions'].get('fedsift', '')}. This file loads nothing from anywhere."
+    return page(f"fedsift: {title(record)}", _head(record), parts, foot)
+
+
+def _head(record: Record) -> Html:
+    answer, cost, method = record["answer"], record["cost"], record["method"]
+    encryption = record["ledger"]["encryption"]
+    whose = f"Report for {record['party']} only: its own columns and messages. " if record["party"] else ""
+    facts = record["federation"]
+    rows = f" over {facts['rows']:,} shared rows" if facts.get("rows") else ""
+    tiles = [
+        (f"{answer['kept']:,} of {answer['of']:,}", "columns kept"),
+        (size(cost["bytes"]), f"sent in {plural(cost['messages'], 'message')}"),
+        (f"{cost['rounds']:,}", "rounds of questions"),
+        (duration(cost["seconds"]), "of computing"),
+        ("encrypted" if encryption["on"] else "open", ", ".join(encryption["schemes"]) or "no ciphertext was sent"),
+    ]  # fmt: skip
+    return join(
+        h("h1", title(record)),
+        h("p", f"{whose}{method['name']}{rows}: {method['what']}", class_="lead"),
+        h("div", [h("div", h("b", big), h("span", small), class_="tile") for big, small in tiles], class_="tiles"),
+        [h("p", note, class_="note") for note in record["ledger"]["notes"] if not is_budget(note)],
+    )
+
+
+# -- the answer --------------------------------------------------------------------------------------------------------
+
+
+def _answer(record: Record) -> Html:
+    answer = record["answer"]
+    cards = []
+    for party, columns in answer["selected"].items():
+        count = h("span", f"{len(columns):,} of {answer['columns'][party]:,}")
+        chips = [name(column, "chip") for column in columns[:60]]
+        rest = (
+            h("p", f"and {len(columns) - 60:,} more, in the table below", class_="quiet") if len(columns) > 60 else None
+        )
+        none = h("p", "Nothing of this party is worth keeping.", class_="quiet") if not columns else None
+        cards.append(h("div", h("h3", name(party), count), chips, rest, none, class_="party"))
+    return section(
+        "answer",
+        "Which columns to keep",
+        h("div", cards, class_="cards"),
+        _quality(record),
+        h("h3", "Why these"),
+        h("p", how_clear(answer)),
+        _score_bars(answer),
+        h("h3", "Every column"),
+        _scores(answer),
+    )
+
+
+def _score_bars(answer: Record) -> Html:
+    rows = answer["scores"][:_BARS]
+    drawn = charts.bars(
+        [(f"{r['party']}: {r['feature']}", float("nan") if r["score"] is None else float(r["score"]),
+          "on" if r["selected"] else "off") for r in rows]
+    )  # fmt: skip
+    more = f" The best {_BARS} of {answer['of']:,} are drawn." if answer["of"] > _BARS else ""
+    keys = charts.legend([("on", "kept"), ("off", "left out")])
+    return join(drawn, keys, h("p", f"Score of the method, higher is better.{more}", class_="quiet"))
+
+
+def _scores(answer: Record) -> Html:
+    rows = [
+        [(short(r["rank"]), r["rank"]), name(r["feature"]), name(r["party"]), (short(r["score"]), r["score"]),
+         "kept" if r["selected"] else ""]
+        for r in answer["scores"]
+    ]  # fmt: skip
+    kept = {i: "kept" for i, r in enumerate(answer["scores"]) if r["selected"]}
+    heads = ["rank", "column", "party", "score", "kept"]
+    return table(heads, rows, numeric=(0, 3), classes=kept, filter="Filter by party or column")
+
+
+def _quality(record: Record) -> Html:
+    quality = record["quality"]
+    if quality is None:
+        return h(
+            "p",
+            "How good this choice is was not measured. fs.evaluate(fed, selector) scores it in cross-validation beside "
+            "all columns and beside random ones; give the result to the report as evaluation=.",
+            class_="note mild",
+        )
+    return join(h("h3", "How good"), h("p", quality["verdict"]), quality_table(quality))
+
+
+def quality_table(quality: Record) -> Html:
+    """Methods and nulls, a line each; the first measure as bars."""
+    metrics, settings = quality["metrics"], quality["settings"]
+    first, lines = metrics[0], quality["lines"]
+    kind = ["good" if line["method"] == quality["method"] else ("off" if line["null"] else "on") for line in lines]
+    drawn = charts.dots(
+        [(line["method"], _nan(line[first]), _nan(line[f"{first}_std"]), k) for line, k in zip(lines, kind)],
+        shown=lambda value: short(_round(value)),
+    )
+    heads = ["columns chosen by", *metrics, "columns", "stability"]
+    rows = []
+    for line in lines:
+        scores = [(_with_spread(line, metric), line[metric]) for metric in metrics]
+        rows.append([line["method"], *scores, (short(line["n_features"]), line["n_features"]),
+                     (short(line["jaccard"]), line["jaccard"])])  # fmt: skip
+    classes = {i: "null" if line["null"] else "mine" for i, line in enumerate(lines)}
+    caption = (
+        f"{settings['how']}, drawn {plural(settings['repeats'], 'time')}; model: {settings['model']}; "
+        f"{settings['rows']:,} rows. Selection, preparation and model saw training rows only. ± is the spread between "
+        "folds. Grey: the nulls, what you get without any selection and with random columns. Stability: the share of "
+        "kept columns that two folds have in common (1 is always the same)."
+    )
+    grid = table(heads, rows, numeric=tuple(range(1, len(heads))), classes=classes)
+    return join(h("h4", first), drawn, grid, h("p", caption, class_="quiet"))
+
+
+def _with_spread(line: Record, metric: str) -> str:
+    spread = line[f"{metric}_std"]
+    return short(line[metric]) if spread is None else f"{short(_round(line[metric]))} ± {short(_round(spread))}"
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def _nan(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
+
+
+# -- how, and what it cost ---------------------------------------------------------------------------------------------
+
+
+def _how(record: Record) -> Html:
+    method = record["method"]
+    figures = draw_details(record)
+    about = [h("p", method["what"]), h("p", f"Source: {method['paper']}", class_="quiet") if method["paper"] else None]
+    if not figures:
+        text = "This method scores each column once and keeps the best; the scores above are the whole story."
+        if record["party"]:
+            text = "Pictures of the method hold other parties' columns, so they are not in one party's report."
+        figures = [h("p", text, class_="quiet")]
+    return section("how", "How the selection came about", about, figures)
+
+
+def _cost(record: Record) -> Html:
+    cost = record["cost"]
+    parties = charts.stacks(
+        [(row["party"], [("on", row["sent"], "sent"), ("second", row["received"], "received")])
+         for row in cost["by_party"]]
+    )  # fmt: skip
+    rounds = charts.bars(
+        [(f"{row['round']}{'–' + str(row['to']) if 'to' in row else ''}  {row['operation']}", row["bytes"], "on")
+         for row in cost["by_round"]], shown=size,
+    )  # fmt: skip
+    operations = table(
+        ["step", "messages", "bytes", "seconds"],
+        [[r["operation"], (short(r["messages"]), r["messages"]), (size(r["bytes"]), r["bytes"]),
+          (short(round(r["seconds"], 3)), r["seconds"])] for r in cost["by_operation"]],
+        numeric=(1, 2, 3),
+    )  # fmt: skip
+    total = f"{cost['bytes']:,} bytes in {cost['messages']:,} messages and {cost['rounds']:,} rounds"
+    return section(
+        "cost", "What it cost",
+        h("p", f"{total}; {duration(cost['seconds'])}. Counted as the bytes were on the wire, both directions."),
+        h("div",
+          h("div", h("h3", "By party"), parties, charts.legend([("on", "sent"), ("second", "received")])),
+          h("div", h("h3", "By step"), operations), class_="split"),
+        h("h3", "By round"), h("div", rounds, class_="rounds"),
+    )  # fmt: skip
+
+
+# -- who learned what --------------------------------------------------------------------------------------------------
+
+
+def _form(form: str) -> Html:
+    return h("span", form, class_=f"form {form}")
+
+
+def _ledger(record: Record) -> Html:
+    ledger, encryption = record["ledger"], record["ledger"]["encryption"]
+    notes = [h("p", note, class_="note info" if is_budget(note) else "note") for note in ledger["notes"]]
+    line = h("p", encryption["line"], class_="note info" if encryption["on"] else "note mild")
+    leaks = h("p", h("b", "In short: "), sentence(record["method"]["leaks"])) if record["method"]["leaks"] else None
+    told = [row for row in ledger["lines"] if row["form"] != "control" or row["learns"]]
+    rest = [row for row in ledger["lines"] if row["form"] == "control" and not row["learns"]]
+    sent = charts.stacks(
+        [(party, [(form, count, form) for form, count in parts.items()])
+         for party, parts in ledger["sent_by_form"].items()]
+    )  # fmt: skip
+    forms = [(row["form"], row["form"]) for row in ledger["forms"]]
+    return section(
+        "ledger", "Who learned what",
+        leaks, line, notes,
+        h("h3", "What was said"), _lines(told),
+        h("h3", "What left each party, by form"), sent, charts.legend(forms),
+        h("h3", "What the forms mean"), _forms(record),
+        h("details", h("summary", f"Instructions and acknowledgements ({len(rest)} kinds)"), _lines(rest))
+        if rest else None,
+    )  # fmt: skip
+
+
+def _lines(lines: list[dict[str, Any]]) -> Html:
+    rows = [
+        [_names(r["from"]), _names(r["to"]), r["what"], _form(r["form"]), r["reader"],
+         (short(r["messages"]), r["messages"]), (size(r["bytes"]), r["bytes"])]
+        for r in lines
+    ]  # fmt: skip
+    if not rows:
+        return h("p", "Nothing but instructions.", class_="quiet")
+    heads = ["from", "to", "what", "form", "the receiver", "messages", "bytes"]
+    return table(heads, rows, numeric=(5, 6), filter="Filter: a party, a form, a word", stack=True)
+
+
+def _names(parties: list[str]) -> Html:
+    shown = parties if len(parties) <= 5 else parties[:4]
+    pieces: list[Any] = []
+    for i, party in enumerate(shown):
+        pieces += [", " if i else None, name(party)]
+    return join(pieces, f" and {len(parties) - 4} more" if len(parties) > 5 else None)
+
+
+def _forms(record: Record) -> Html:
+    items: list[Html] = []
+    for form, meaning, amount in about_forms(record["ledger"]):
+        items += [h("dt", _form(form)), h("dd", meaning), h("dd", amount, class_="amount quiet")]
+    return h("dl", items, class_="forms")
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def _settings(record: Record) -> Html:
+    method = record["method"]
+    parameters = [[key, repr(value) if isinstance(value, str) else short(value)]
+                  for key, value in method["parameters"].items()]  # fmt: skip
+    versions = [[key, value] for key, value in record["versions"].items()]
+    return section(
+        "repeat",
+        "Settings, versions, and how to repeat it",
+        h("pre", repeat(record)),
+        h("p", f"Seed (random_state): {method['seed']}. The same seed gives the same selection; keys, masks and noise "
+          "come from the operating system and differ every time, as they must."
+          if method["seed"] is not None else
+          "This method draws nothing at random; keys, masks and noise come from the operating system."),
+        h("div",
+          h("div", h("h3", "Parameters"), table(["parameter", "value"], parameters)),
+          h("div", h("h3", "Versions"), table(["package", "version"], versions)), class_="split"),
+    )  # fmt: skip

@@ -1,0 +1,113 @@
+"""The report as plain text, from the summary record: for terminals, mails and where no browser is."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedsift.report.markup import clean, duration, short, size
+from fedsift.report.words import about_forms, how_clear, is_budget, repeat, sentence, title
+
+Record = Mapping[str, Any]
+
+_WIDTH = 100
+
+
+def render_text(record: Record, columns: int = 40) -> str:
+    """The same sections as the HTML report; at most ``columns`` columns of the score table."""
+    blocks = [
+        [title(record), "=" * len(title(record))],
+        _answer(record, columns), _quality(record), _how(record), _cost(record), _ledger(record), _settings(record),
+    ]  # fmt: skip
+    return "\n".join(line for block in blocks if block for line in [*block, ""])
+
+
+def _one_line(value: Any) -> str:
+    """Names may hold line breaks or terminal codes; a report has neither."""
+    return clean(value).replace("\n", " ").replace("\t", " ")
+
+
+def _wrap(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(_one_line(text), _WIDTH, initial_indent=indent, subsequent_indent=indent) or [""]
+
+
+def _grid(heads: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = ()) -> list[str]:
+    cells = [[_one_line(value) for value in row] for row in [list(heads), *rows]]
+    widths = [min(46, max(len(row[i]) for row in cells)) for i in range(len(heads))]
+    lines = []
+    for row in cells:
+        fitted = [v if len(v) <= w else v[: w - 1] + "…" for v, w in zip(row, widths)]
+        lines.append("  " + "  ".join(v.rjust(w) if i in right else v.ljust(w)
+                                      for i, (v, w) in enumerate(zip(fitted, widths))).rstrip())  # fmt: skip
+    return lines
+
+
+def _answer(record: Record, most: int) -> list[str]:
+    answer, method = record["answer"], record["method"]
+    lines = _wrap(f"{method['name']}: {method['what']}")
+    for party, kept in answer["selected"].items():
+        lines += _wrap(f"{party}: {', '.join(map(_one_line, kept)) or '(nothing)'}", "  ")
+    lines += ["", *_wrap(how_clear(answer)), ""]
+    rows = answer["scores"]
+    lines += _grid(
+        ["rank", "party", "column", "score", ""],
+        [
+            [r["rank"], r["party"], r["feature"], short(r["score"]), "kept" if r["selected"] else ""]
+            for r in rows[:most]
+        ],
+        right=(0, 3),
+    )
+    if len(rows) > most:
+        lines.append(f"  ... and {len(rows) - most:,} more")
+    return lines
+
+
+def _quality(record: Record) -> list[str]:
+    quality = record["quality"]
+    if quality is None:
+        return ["HOW GOOD", *_wrap("Not measured; fs.evaluate(fed, selector) does, beside its nulls.", "  ")]
+    metrics = quality["metrics"]
+    rows = [
+        [line["method"], *[short(line[m] if line[m] is None else round(line[m], 3)) for m in metrics],
+         short(line["n_features"]), short(line["jaccard"])]
+        for line in quality["lines"]
+    ]  # fmt: skip
+    heads = ["columns chosen by", *metrics, "columns", "stability"]
+    how = f"{quality['settings']['how']}, model {quality['settings']['model']}; selection inside each fold."
+    return ["HOW GOOD", *_wrap(quality["verdict"], "  "), *_grid(heads, rows, range(1, len(heads))), *_wrap(how, "  ")]
+
+
+def _how(record: Record) -> list[str]:
+    facts = [f"{key.replace('_', ' ')}: {short(value)}" for key, value in record["details"].items()
+             if isinstance(value, (bool, int, float, str))]  # fmt: skip
+    return ["HOW IT CAME ABOUT", *[line for fact in facts for line in _wrap(fact, "  ")]] if facts else []
+
+
+def _cost(record: Record) -> list[str]:
+    cost = record["cost"]
+    total = f"{cost['bytes']:,} bytes, {cost['messages']:,} messages, {cost['rounds']:,} rounds"
+    lines = ["WHAT IT COST", f"  {total}, {duration(cost['seconds'])}"]
+    parties = [[r["party"], size(r["sent"]), size(r["received"])] for r in cost["by_party"]]
+    return [*lines, *_grid(["party", "sent", "received"], parties, (1, 2))]
+
+
+def _ledger(record: Record) -> list[str]:
+    ledger = record["ledger"]
+    lines = ["WHO LEARNED WHAT", f"  {ledger['encryption']['line']}"]
+    for note in ledger["notes"]:
+        lines += _wrap(f"{'note' if is_budget(note) else 'WARNING'}: {note}", "  ")
+    if record["method"]["leaks"]:
+        lines += _wrap(f"In short: {sentence(record['method']['leaks'])}", "  ")
+    for row in ledger["lines"]:
+        if row["form"] == "control" and not row["learns"]:
+            continue
+        ends = f"{', '.join(row['from'])} -> {', '.join(row['to'])}"
+        lines += _wrap(f"{ends}: {row['what']} [{row['form']}; {row['reader']}], {size(row['bytes'])}", "  ")
+    return [*lines, *[line for f, m, a in about_forms(ledger) for line in _wrap(f"{f} ({a}): {m}", "    ")]]
+
+
+def _settings(record: Record) -> list[str]:
+    lines = ["HOW TO REPEAT IT", *[f"  {_one_line(line)}" for line in repeat(record).splitlines()]]
+    versions = ", ".join(f"{key} {value}" for key, value in record["versions"].items())
+    return [*lines, *_wrap(f"versions: {versions}", "  ")]

@@ -1,0 +1,73 @@
+"""Sentences that both renderings use, from the summary record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedsift.ledger import FORMS
+from fedsift.report.markup import plural, short, size
+
+Record = Mapping[str, Any]
+
+
+def title(record: Record) -> str:
+    answer = record["answer"]
+    if record["party"]:
+        return f"{record['party']}: keep {answer['kept']:,} of {plural(answer['of'], 'column')}"
+    return f"Keep {answer['kept']:,} of {plural(answer['of'], 'column')} of {_parties(len(record['parties']))}"
+
+
+def _parties(count: int) -> str:
+    return "1 party" if count == 1 else f"{count:,} parties"
+
+
+def how_clear(answer: Record) -> str:
+    """How far the kept columns are from the rest, in scores."""
+    if not answer["kept"]:
+        return "No column was kept."
+    margin = answer["margin"]
+    if margin is None:
+        return "Every column was kept, so there is no border between kept and left out."
+    last, first = margin["last_kept"], margin["first_left"]
+    if last is None or first is None:
+        return "The scores of this method are not numbers that can be set side by side."
+    text = f"The weakest kept column scores {short(last)}, the strongest left out {short(first)}"
+    if last < first:
+        return text + ": the method did not choose by score alone (a column that repeats another adds nothing)."
+    if [row["score"] for row in answer["scores"][: answer["kept"]]] == list(range(answer["kept"], 0, -1)):
+        return "The columns were chosen one after the other; the score of a kept column is its place in that order."
+    share = (last - first) / margin["range"] if margin["range"] else 0.0
+    if share < 0.01:
+        return text + ": the border is thin, and other rows might well put another column there."
+    return text + f": a gap of {share:.0%} of the whole range of scores."
+
+
+def sentence(text: str) -> str:
+    """Words from a class attribute as a sentence."""
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def is_budget(note: str) -> bool:
+    """Notes tell of a protection that was turned off, or of a privacy budget spent; only the first is a warning."""
+    return note.lower().startswith(("budget", "privacy budget", "epsilon", "differential privacy", "info:"))
+
+
+def about_forms(ledger: Record) -> list[tuple[str, str, str]]:
+    """(form, what it means, how much of it) for the forms that occurred, from least to most telling."""
+    order = list(FORMS)
+    rows = sorted(ledger["forms"], key=lambda row: order.index(row["form"]))
+    return [(r["form"], r["meaning"], f"{plural(r['messages'], 'message')}, {size(r['bytes'])}") for r in rows]
+
+
+def repeat(record: Record) -> str:
+    """Python that does it again."""
+    call = record["method"]["call"]
+    own = record["method"]["module"].startswith("fedsift")
+    prefix = "fs." if own else ""
+    lines = [] if own else [f"from {record['method']['module']} import {record['method']['name']}"]
+    return "\n".join(
+        ["import fedsift as fs", *lines, "", "fed = fs.Federation.from_tables(...)  # the same tables",
+         f"selector = {prefix}{call}.fit(fed)", 'selector.report("report.html")']
+    )  # fmt: skip

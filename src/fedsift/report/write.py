@@ -1,0 +1,56 @@
+"""``write_report``: from a fitted selector to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedsift.errors import ParameterError
+from fedsift.evaluate import Evaluation
+from fedsift.ledger import Ledger
+from fedsift.report.html import render_html
+from fedsift.report.summary import FORMAT, VERSION, summarize
+from fedsift.report.text import render_text
+from fedsift.selection import write_atomic
+
+
+def write_report(
+    selector: Any,
+    path: str | Path | None = None,
+    *,
+    party: str | None = None,
+    evaluation: Evaluation | None = None,
+    ledger: Ledger | None = None,
+) -> Any:
+    """Write a report: HTML when the path ends in .html or .htm, text otherwise; without a path, return the text.
+
+    Parameters
+    ----------
+    selector : a fitted selector, or the record that ``summarize`` made of one (as a run folder keeps it).
+    party : only what this party may keep: its own columns, scores and messages.
+    evaluation : what ``fs.evaluate`` gave, to show how good the choice is beside its nulls.
+    ledger : a longer ledger than the selector's own, e.g. with the alignment in it.
+    """
+    if isinstance(selector, Mapping):
+        record = checked(selector)
+        if party != record["party"] or evaluation is not None or ledger is not None:
+            raise ParameterError("a record is rendered as it is: give party, evaluation and ledger to summarize()")
+    else:
+        if not hasattr(selector, "selection_"):
+            raise ParameterError(f"{type(selector).__name__} is not fitted: call fit(fed) before a report")
+        record = summarize(selector, party=party, evaluation=evaluation, ledger=ledger)
+    if path is None:
+        return render_text(record)
+    path = Path(path)
+    as_html = path.suffix.lower() in (".html", ".htm")
+    return write_atomic(path, render_html(record) if as_html else render_text(record) + "\n")
+
+
+def checked(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A record that this version can render."""
+    if record.get("format") != FORMAT:
+        raise ParameterError("this is no report record; summarize(selector) makes one")
+    if record.get("version") != VERSION:
+        raise ParameterError(f"the record has version {record.get('version')}; this fedsift renders version {VERSION}")
+    return record

@@ -1,0 +1,135 @@
+"""Criteria of redundancy-aware selection, and the greedy search that all of them share.
+
+A criterion scores every candidate from what pairwise tables can tell: mutual information with the label, entropies, and
+mutual information with the columns chosen so far. Scores within 1e-10 of the best count as equal; among equals the
+earlier candidate (party order, then column order) wins, so that a result does not hang on rounding.
+
+JMI and CMIM are not here: they need tables of three columns, which the protocol does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedsift.errors import ParameterError
+
+TIE = 1e-10
+
+
+@dataclass(frozen=True)
+class Information:
+    """What a criterion may look at. Arrays run over the candidates; ``shared`` has a row for each chosen column."""
+
+    relevance: np.ndarray  # I(candidate; label)
+    entropy: np.ndarray  # H(candidate)
+    label_entropy: float
+    chosen: tuple[int, ...]
+    shared: np.ndarray  # I(chosen; candidate), chosen x candidates
+    beta: float
+    lam: float
+
+
+Criterion = Callable[[Information], np.ndarray]
+_criteria: dict[str, Criterion] = {}
+
+
+def register_criterion(name: str, criterion: Criterion) -> None:
+    """Make ``criterion`` usable as ``Muse(criterion=name)``.
+
+    It takes an ``Information`` and returns one score a candidate, the higher the better. With local preselection the
+    parties run it too, so it has to be registered at every party.
+    """
+    if not isinstance(name, str) or not name or not callable(criterion):
+        raise ParameterError(f"a criterion needs a name and a function, got {name!r} and {criterion!r}")
+    _criteria[name] = criterion
+
+
+def find_criterion(name: str) -> Criterion:
+    if name not in _criteria:
+        raise ParameterError(
+            f"criterion must be one of {', '.join(map(repr, _criteria))} or registered with register_criterion; "
+            f"got {name!r}"
+        )
+    return _criteria[name]
+
+
+def mrmr(known: Information) -> np.ndarray:
+    """Relevance less the mean redundancy with what is chosen (Peng et al. 2005)."""
+    return known.relevance - known.shared.mean(axis=0) if known.chosen else known.relevance
+
+
+def mifs(known: Information) -> np.ndarray:
+    """Relevance less beta times the total redundancy (Battiti 1994)."""
+    return known.relevance - known.beta * known.shared.sum(axis=0)
+
+
+def dd(known: Information) -> np.ndarray:
+    """Diversity: distance to what is chosen plus relevance, both normalised (Zadeh et al. 2017).
+
+    With nothing chosen yet the most relevant candidate (normalised) is the best.
+    """
+    scale = np.sqrt(known.entropy * known.label_entropy)
+    relevance = np.divide(known.relevance, scale, out=np.zeros_like(scale), where=scale > 0)
+    if not known.chosen:
+        return relevance
+    joint = known.entropy[list(known.chosen)][:, None] + known.entropy - known.shared
+    # Two constant columns say the same (nothing): distance 0.
+    alike = np.divide(known.shared, joint, out=np.ones_like(joint), where=joint > 0)
+    pairs = known.lam * (1 - alike) + (1 - known.lam) * (relevance + relevance[list(known.chosen)][:, None]) / 2
+    return np.asarray(pairs.sum(axis=0))
+
+
+for _name, _criterion in (("mrmr", mrmr), ("mifs", mifs), ("dd", dd)):
+    register_criterion(_name, _criterion)
+
+
+@dataclass
+class Search:
+    """The outcome of a greedy search: candidates in the order of choice, with the numbers of each step."""
+
+    order: list[int] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    redundancy: list[float] = field(default_factory=list)  # mean I with what was chosen before; 0 for the first
+    shared: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+
+
+def greedy(
+    n_features: int,
+    criterion: str,
+    relevance: np.ndarray,
+    entropy: np.ndarray,
+    label_entropy: float,
+    information_with: Callable[[int, np.ndarray], np.ndarray],
+    *,
+    beta: float,
+    lam: float,
+) -> Search:
+    """Choose up to ``n_features`` candidates one by one.
+
+    ``information_with(chosen, others)`` gives the mutual information of a newly chosen candidate with others; it is
+    asked only for candidates that are still in the race.
+    """
+    score = find_criterion(criterion)
+    wanted = min(n_features, len(relevance))
+    shared = np.zeros((wanted, len(relevance)))
+    found = Search(shared=shared)
+    left = np.ones(len(relevance), dtype=bool)
+    for step in range(wanted):
+        known = Information(
+            relevance, entropy, label_entropy, tuple(found.order), shared[:step], beta, lam
+        )  # fmt: skip
+        scores = np.asarray(score(known), dtype=np.float64)
+        if scores.shape != relevance.shape or not np.isfinite(scores[left]).all():
+            raise ParameterError(f"the criterion {criterion!r} must give one finite score for each candidate")
+        best = int(np.flatnonzero(left & (scores >= scores[left].max() - TIE))[0])
+        found.order.append(best)
+        found.scores.append(float(scores[best]))
+        found.redundancy.append(float(shared[:step, best].mean()) if step else 0.0)
+        left[best] = False
+        if step + 1 < wanted:
+            others = np.flatnonzero(left)
+            shared[step, others] = information_with(best, others)
+    return found
