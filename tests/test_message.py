@@ -21,12 +21,18 @@ plain_arrays = npst.arrays(
     shape=npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
 )
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | plain_arrays
-payloads = st.recursive(leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4))
+payloads = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4)
+)
 
 
 def same(a, b) -> bool:
     if isinstance(a, np.ndarray):
-        return isinstance(b, np.ndarray) and a.dtype == b.dtype.newbyteorder("=") and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+        return (
+            isinstance(b, np.ndarray)
+            and a.dtype == b.dtype.newbyteorder("=")
+            and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+        )
     if isinstance(a, float):
         return isinstance(b, float) and (a == b or (np.isnan(a) and np.isnan(b)))
     if isinstance(a, list):
@@ -62,7 +68,8 @@ def test_ciphertexts_and_sealed_boxes_round_trip(key):
 
 
 @pytest.mark.parametrize(
-    "value", [object(), {1: "a"}, {b"k": 1}, np.array(["a"]), np.array([1, None]), 1j, {1, 2}, np.zeros(2, "M8[s]"), len]
+    "value",
+    [object(), {1: "a"}, {b"k": 1}, np.array(["a"]), np.array([1, None]), 1j, {1, 2}, np.zeros(2, "M8[s]"), len],
 )
 def test_only_listed_types_can_be_sent(value):
     with pytest.raises(MessageError):

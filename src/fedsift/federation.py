@@ -7,6 +7,7 @@ each reply against the operation's declaration and writes every byte into the le
 from __future__ import annotations
 
 import copy
+import html
 import itertools
 import secrets
 import threading
@@ -428,6 +429,18 @@ class Federation:
         holder = f", label at {self._active!r}" if self._active else ""
         shown = ", ".join(self.parties[:6]) + (", ..." if len(self.parties) > 6 else "")
         return f"Federation of {len(self.parties)} {self.partition} parties ({shown}){holder}"
+
+    def _repr_html_(self) -> str:
+        """For notebooks. Shows only what was asked before: looking at a federation sends nothing."""
+        sizes = self._facts.get("sizes", {})
+        rows = "".join(
+            f"<tr><td>{html.escape(name)}</td><td>{sizes.get(name, {}).get('rows', '')}</td>"
+            f"<td>{sizes.get(name, {}).get('columns', '')}</td><td>{'label' if name == self._active else ''}</td></tr>"
+            for name in self.parties
+        )
+        what = f"{len(self.parties)} {self.partition} parties; {len(self.ledger):,} messages so far"
+        head = f"<p><b>Federation</b> of {what}</p>"
+        return f"{head}<table><tr><th>party</th><th>rows</th><th>columns</th><th></th></tr>{rows}</table>"
 
 
 def _typed_error(name: str, operation: str, reply: dict[str, Any]) -> FedsiftError:

@@ -185,6 +185,8 @@ def dump(payload: Any, scheme: str, bits: int) -> tuple[int, list[bytes]]:
 
 def load(values: list[bytes], scheme: str) -> Any:
     """Rebuild sf-heu's framing around the bare values."""
+    if not values:
+        return load([b"\x01"], scheme)[0:0, :]  # sf-heu crashes when it reads an empty array
     _, heu_numpy = _modules()
     out = [b"\x94", _number(len(values)), b"\x01\x02", _array_head(len(values))]
     for value in values:
@@ -203,6 +205,8 @@ def load(values: list[bytes], scheme: str) -> Any:
 
 def _values(payload: Any) -> list[bytes]:
     """The bare values (little-endian two's complement, positive) of an array in sf-heu's framing."""
+    if length(payload) == 0:
+        return []  # sf-heu crashes when it serialises an empty array
     data = payload.serialize()
     position, _ = _read_number(data, 1)
     position, _ = _read_number(data, position)

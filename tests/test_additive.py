@@ -1,0 +1,180 @@
+"""Additive encryption against plain integers, and what must never happen with it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from conftest import cached_key
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
+from fedsift.message import decode, encode
+from fedsift.secure.additive import Ciphertexts, PublicKey, available_schemes, generate_key
+
+SCHEMES = available_schemes()
+
+
+@pytest.fixture(params=SCHEMES)
+def secret(request):
+    return cached_key(request.param)
+
+
+def test_the_fast_back_end_is_chosen_where_it_is_installed():
+    assert SCHEMES[-1] == "paillier"
+    assert cached_key().public.scheme == SCHEMES[0]
+
+
+@given(values=st.lists(st.integers(-(2**200), 2**200), min_size=1, max_size=6), data=st.data())
+@settings(max_examples=10, deadline=None)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_sums_and_products_equal_plain_integers(scheme, values, data):
+    secret = cached_key(scheme)
+    public = secret.public
+    other = data.draw(st.lists(st.integers(-(2**200), 2**200), min_size=len(values), max_size=len(values)))
+    factors = data.draw(st.lists(st.integers(-(2**100), 2**100), min_size=len(values), max_size=len(values)))
+    a, b = public.encrypt(values), public.encrypt(other)
+
+    def opened(c):
+        return secret.decrypt(c, bits=400, signed=True)
+
+    assert opened(a) == values
+    assert opened(public.add(a, b)) == [x + y for x, y in zip(values, other)]
+    assert opened(public.add_plain(a, other)) == [x + y for x, y in zip(values, other)]
+    assert opened(public.scale(a, factors)) == [x * f for x, f in zip(values, factors)]
+    assert opened(public.sum_all(a)) == [sum(values)]
+    assert opened(public.blind(a)) == values
+    assert opened(Ciphertexts.concat([a, b])) == values + other
+    assert opened(a.take([0, 0])) == [values[0]] * 2
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("groups", [[4], [2, 3, 2, 5], [130], [10, 10, 32, 127], [1, 1]])
+def test_group_sums_equal_plain_histograms(scheme, groups):
+    """Joint counting, sparse columns, wide columns and empty groups give what a plain loop gives."""
+    secret = cached_key(scheme)
+    rng = np.random.default_rng(len(groups))
+    rows = 90
+    values = rng.integers(0, 2**30, rows)
+    codes = np.stack([rng.integers(0, g, rows) for g in groups], axis=1)
+    codes[:, -1] = np.where(rng.random(rows) < 0.9, 0, codes[:, -1])  # a sparse one
+    sums = secret.public.group_sums(secret.public.encrypt(values), codes, groups)
+    expected = [int(values[codes[:, j] == g].sum()) for j, count in enumerate(groups) for g in range(count)]
+    assert secret.decrypt(sums, bits=60) == expected
+
+
+def test_group_numbers_out_of_range_are_refused(secret):
+    c = secret.public.encrypt([1, 2])
+    with pytest.raises(ParameterError, match="out of range"):
+        secret.public.group_sums(c, np.array([[0], [3]]), [3])
+
+
+def test_equal_plaintexts_give_different_ciphertexts(secret):
+    c = secret.public.encrypt([7] * 5)
+    values = {bytes(part) for part in np.frombuffer(body(c), np.uint8).reshape(5, -1)}
+    assert len(values) == 5
+    assert body(secret.public.blind(c)) != body(c)
+
+
+def body(c: Ciphertexts) -> bytes:
+    return c.to_bytes()[31:]
+
+
+def test_public_metadata_is_the_same_whatever_the_plaintext(secret):
+    """A fixed exponent: 0, 1 and a million cannot be told apart from header or size."""
+    seen = {(c.to_bytes()[:31], len(c.to_bytes())) for c in (secret.public.encrypt([v]) for v in (0, 1, 10**6))}
+    assert len(seen) == 1
+
+
+def test_no_paillier_ciphertext_is_unblinded():
+    """An unblinded Paillier ciphertext is 1 + m n: (c - 1) mod n would be 0 and m readable."""
+    secret = cached_key("paillier")
+    n = int(secret.public._key.n)
+    c = secret.public.encrypt([0, 1, 5])
+    leaving = [c, secret.public.blind(c), secret.public.add_plain(c, [1, 2, 3])]
+    for vector in leaving:
+        assert all((int(value) - 1) % n != 0 for value in vector.payload)
+
+
+def test_overflow_raises_before_anything_wraps(secret):
+    big = 1 << secret.public.plaintext_bits
+    for values in ([big], [-big], [0, big]):
+        with pytest.raises(OverflowGuard):
+            secret.public.encrypt(values)
+        with pytest.raises(OverflowGuard):
+            secret.public.add_plain(secret.public.encrypt([0] * len(values)), values)
+
+
+def test_values_outside_the_promised_range_are_not_handed_out(secret):
+    c = secret.public.encrypt([300])
+    with pytest.raises(CiphertextError, match="outside"):
+        secret.decrypt(c, bits=8)
+    with pytest.raises(CiphertextError, match="outside"):
+        secret.decrypt(secret.public.encrypt([-1]), bits=8)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_foreign_key_is_refused_by_name(scheme):
+    mine, other = cached_key(scheme), generate_key("paillier")
+    c = mine.public.encrypt([1])
+    for act in (
+        lambda: other.decrypt(c, bits=8),
+        lambda: other.public.blind(c),
+        lambda: mine.public.add(c, other.public.encrypt([1])),
+    ):
+        with pytest.raises(CiphertextError, match="key"):
+            act()
+    with pytest.raises(CiphertextError, match="different keys"):
+        Ciphertexts.concat([c, other.public.encrypt([1])])
+
+
+def test_truncated_and_tampered_ciphertexts_are_typed_errors(secret):
+    data = secret.public.encrypt([1, 2]).to_bytes()
+    for bad in (b"", data[:10], data[:-1], data + b"\0", b"\x09" + data[1:], data[:31] + bytes(len(data) - 31)):
+        with pytest.raises(CiphertextError):
+            secret.decrypt(Ciphertexts.from_bytes(bad), bits=8)
+    flipped = bytearray(data)
+    flipped[60] ^= 1
+    with pytest.raises(CiphertextError):
+        secret.decrypt(Ciphertexts.from_bytes(bytes(flipped)), bits=8)
+
+
+def test_public_keys_travel_and_damage_is_found(secret):
+    again = decode(encode(secret.public))
+    assert secret.decrypt(again.encrypt([5]), bits=8) == [5]
+    data = bytearray(secret.public.to_bytes())
+    data[100] ^= 1
+    with pytest.raises(CiphertextError):
+        PublicKey.from_bytes(bytes(data))
+
+
+def test_secrets_never_show(secret):
+    shown = f"{secret!r} {secret} {secret.public!r} {secret.public.encrypt([5])!r}"
+    numbers = [str(v) for v in vars(secret._secret).values()] if secret.public.scheme == "paillier" else []
+    assert all(number not in shown for number in numbers)
+    for attempt in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError):
+            attempt(secret)
+
+
+def test_short_keys_are_refused():
+    with pytest.raises(ParameterError, match="2048"):
+        generate_key("paillier", 2048 - 1)
+
+
+def test_unknown_scheme_is_named():
+    with pytest.raises(ParameterError, match="'rsa'"):
+        generate_key("rsa")
+
+
+def test_gmp_back_end_agrees_with_an_independent_paillier():
+    """python-paillier, another implementation, opens our ciphertexts with our primes."""
+    phe = pytest.importorskip("phe")
+    secret = cached_key("paillier")._secret
+    public = phe.PaillierPublicKey(int(secret.public.n))
+    private = phe.PaillierPrivateKey(public, int(secret.p), int(secret.q))
+    ours = cached_key("paillier").public.encrypt([0, 12345])
+    assert [private.raw_decrypt(int(c)) for c in ours.payload] == [0, 12345]

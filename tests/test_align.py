@@ -1,0 +1,117 @@
+"""Alignment by private set intersection."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from doubles import Recording
+
+import fedsift as fs
+from fedsift.errors import AlignmentError
+from fedsift.protocols.align import align
+from fedsift.table import Table
+
+
+def tables(ids: dict[str, list], label_at: str) -> dict[str, pd.DataFrame]:
+    result = {}
+    for name, values in ids.items():
+        result[name] = pd.DataFrame({"id": values, f"{name}_x": [float(hash(str(v)) % 1000) for v in values]})
+        if name == label_at:
+            result[name]["y"] = [hash(str(v)) % 2 for v in values]
+    return result
+
+
+def shared_ids(fed: fs.Federation) -> dict[str, list[str]]:
+    sites = fed._link.transport.sites
+    return {name: sites[name].table.ids[sites[name].views[fed._view][0]].tolist() for name in fed.parties}
+
+
+@pytest.mark.parametrize("parties", [2, 3, 5])
+def test_rows_are_the_shared_ids_in_one_order(parties):
+    rng = np.random.default_rng(parties)
+    names = [f"p{i}" for i in range(parties)]
+    ids = {}
+    for i, name in enumerate(names):
+        own = [f"c{k}" for k in range(40)] + [f"{name}-{k}" for k in range(5 * i)]
+        ids[name] = [str(v) for v in rng.permutation([v for k, v in enumerate(own) if k % (i + 7) != 3])]
+    fed = fs.Federation.from_tables(tables(ids, names[0]), id="id", label=(names[0], "y"))
+    found = shared_ids(fed)
+    expected = set.intersection(*(set(v) for v in ids.values()))
+    assert all(rows == found[names[0]] for rows in found.values())
+    assert set(found[names[0]]) == expected
+    assert fed.n_rows == len(expected)
+
+
+def test_integer_and_text_ids_meet():
+    data = tables({"a": list(range(100, 140)), "b": [str(i) for i in range(120, 160)]}, "a")
+    fed = fs.Federation.from_tables(data, id="id", label=("a", "y"))
+    assert set(shared_ids(fed)["a"]) == {str(i) for i in range(120, 140)}
+
+
+def test_id_columns_may_have_different_names():
+    data = tables({"a": list(range(20)), "b": list(range(20))}, "a")
+    data["b"] = data["b"].rename(columns={"id": "customer"})
+    fed = fs.Federation.from_tables(data, id={"a": "id", "b": "customer"}, label=("a", "y"))
+    assert fed.n_rows == 20
+
+
+def test_the_order_of_rows_says_nothing_and_changes():
+    data = tables({"a": list(range(40)), "b": list(range(40))}, "a")
+    orders = [tuple(shared_ids(fs.Federation.from_tables(data, id="id", label=("a", "y")))["a"]) for _ in range(2)]
+    assert orders[0] != orders[1]
+    assert orders[0] != tuple(str(i) for i in range(40))
+
+
+def test_too_few_shared_ids_is_an_error_with_the_counts():
+    data = tables({"a": [f"x{i}" for i in range(30)], "b": [f"X{i}" for i in range(27)] + ["x1", "x2", "x3"]}, "a")
+    with pytest.raises(AlignmentError, match=r"only 3 ids.*a 30, b 30.*a and b 3"):
+        fs.Federation.from_tables(data, id="id", label=("a", "y"))
+    assert fs.Federation.from_tables(data, id="id", label=("a", "y"), min_overlap=3).n_rows == 3
+
+
+def test_no_id_is_on_the_wire_and_pseudonyms_are_new_each_time():
+    """Neither ids nor anything that repeats from run to run: two alignments cannot be linked."""
+    ids = [f"patient-{i:04}" for i in range(30)]
+    pieces = []
+    for _ in range(2):
+        data = tables({"a": ids, "b": ids[5:]}, "a")
+        sites = {
+            n: fs.party.Site(n, Table.read(t, id="id", label="y" if n == "a" else None, name=n))
+            for n, t in data.items()
+        }
+        from fedsift.transports.inprocess import InProcess
+
+        transport = Recording(InProcess(sites))
+        align(fs.Federation(transport, ["a", "b"], active="a"))
+        whole = b"".join(payload for *_, payload in transport.log)
+        assert b"patient" not in whole
+        blinded = [d for s, r, d in transport.log if r == "coordinator" and len(d) > 200]
+        pieces.append({d[i : i + 16] for d in blinded for i in range(len(d) - 16)})
+    common = {piece for piece in pieces[0] & pieces[1] if len(set(piece)) > 8}
+    assert not common
+
+
+def test_parties_never_see_each_others_unblinded_pseudonyms():
+    """A party gets points under a key it lacks: hashing its own ids gives no match."""
+    from fedsift.secure import oprf
+    from fedsift.transports.inprocess import InProcess
+
+    ids = [f"c{i}" for i in range(20)]
+    data = tables({"a": ids, "b": ids}, "a")
+    sites = {
+        n: fs.party.Site(n, Table.read(t, id="id", label="y" if n == "a" else None, name=n)) for n, t in data.items()
+    }
+    transport = Recording(InProcess(sites))
+    align(fs.Federation(transport, ["a", "b"], active="a"))
+    guesses = oprf.hash_to_group([i.encode() for i in ids])
+    known = {guesses[i : i + 32] for i in range(0, len(guesses), 32)}
+    for _, _, payload in transport.log:
+        assert not any(guess in payload for guess in known)
+
+
+def test_alignment_is_in_the_ledger():
+    data = tables({"a": list(range(20)), "b": list(range(20))}, "a")
+    fed = fs.Federation.from_tables(data, id="id", label=("a", "y"))
+    forms = fed.ledger.disclosures().set_index("operation")["form"]
+    assert set(forms["blind_ids"]) >= {"pseudonymous"}

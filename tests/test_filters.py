@@ -1,0 +1,272 @@
+"""The encrypted filters equal a plaintext computation on the pooled table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import cached_key, mixed_table
+from doubles import Recording
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.feature_selection import f_classif
+
+import fedsift as fs
+from fedsift.errors import DataError, ParameterError
+from fedsift.message import decode
+from fedsift.secure.additive import available_schemes
+
+BINS, MIN_CELL = 4, 3
+
+
+def oracle_bins(column: pd.Series) -> np.ndarray:
+    """Bins by pandas and plain Python: quantile edges, a bin for missing values, small bins merged."""
+    if column.dtype == object or isinstance(column.dtype, (pd.StringDtype, pd.CategoricalDtype)):
+        labels, ordered = column.astype(object).where(column.notna(), "missing!").tolist(), False
+        names = sorted({v for v in labels if v != "missing!"}) + ["missing!"]
+    else:
+        values = column.astype(float)
+        present = values.dropna()
+        edges = sorted(set(np.quantile(present, np.linspace(0, 1, BINS + 1)[1:-1]))) if len(present) else []
+        edges = [e for e in edges if e > present.min()]
+        labels = [sum(v >= e for e in edges) if v == v else len(edges) + 1 for v in values]
+        names, ordered = list(range(len(edges) + 2)), True
+    sizes = {name: labels.count(name) for name in names if labels.count(name)}
+    names = [name for name in names if name in sizes]
+    group = {name: [name] for name in names}
+    while len(names) > 1 and min(sizes[n] for n in names) < MIN_CELL:
+        small = min(names, key=lambda n: sizes[n])
+        at = names.index(small)
+        others = (
+            [names[i] for i in (at - 1, at + 1) if 0 <= i < len(names)] if ordered else [n for n in names if n != small]
+        )
+        into = min(others, key=lambda n: sizes[n])
+        sizes[into] += sizes.pop(small)
+        group[into] += group.pop(small)
+        names.remove(small)
+    number = {old: i for i, name in enumerate(names) for old in group[name]}
+    return np.array([number[label] for label in labels])
+
+
+def oracle_iv(column: pd.Series, y: np.ndarray) -> float:
+    bins = oracle_bins(column)
+    if len(set(bins)) < 2:
+        return 0.0
+    total, classes = 0.0, np.unique(y)
+    for k in classes if len(classes) > 2 else classes[:1]:
+        iv = 0.0
+        for b in set(bins):
+            yes, no = ((y == k) & (bins == b)).sum() or 0.5, ((y != k) & (bins == b)).sum() or 0.5
+            p, q = yes / (y == k).sum(), no / (y != k).sum()
+            iv += (p - q) * np.log(p / q)
+        total += iv * (y == k).mean()
+    return total / ((y == classes[0]).mean() if len(classes) == 2 else 1.0)
+
+
+def oracle_gini(column: pd.Series, y: np.ndarray) -> float:
+    bins = oracle_bins(column)
+    return sum(
+        (bins == b).mean() * (1 - sum(((y[bins == b] == k).mean()) ** 2 for k in np.unique(y))) for b in set(bins)
+    )
+
+
+def oracle_f(column: pd.Series, y: np.ndarray) -> float:
+    if column.dtype == object or isinstance(column.dtype, (pd.StringDtype, pd.CategoricalDtype)):
+        filled = column.astype(object).where(column.notna(), "missing!")
+        table = np.column_stack([(filled == v).astype(float) for v in sorted(set(filled))])
+    else:
+        values = column.astype(float)
+        table = values.fillna(values.mean() if values.notna().any() else 0.0).to_numpy()[:, None]
+    varies = table.std(axis=0) > 1e-9
+    return float(f_classif(table[:, varies], y)[0].max()) if varies.any() else 0.0
+
+
+ORACLES = {
+    "iv": (fs.InformationValue(n_features=3, bins=BINS, min_cell=MIN_CELL), oracle_iv, lambda s: s),
+    "gini": (fs.GiniFilter(n_features=3, bins=BINS, min_cell=MIN_CELL), oracle_gini, lambda s: 1 - s),
+    "sffs": (fs.SFFS(n_features=3), oracle_f, lambda s: s),
+}
+
+
+def check_against_oracle(name: str, X: pd.DataFrame, y: np.ndarray, parties: int = 2, **parameters) -> fs.Selector:
+    selector, oracle, value_of = ORACLES[name]
+    fitted = selector.__class__(**{**selector.get_params(), **parameters})
+    fitted.fit(fs.Federation.split(X, y, parties=parties))
+    for row in fitted.scores_.itertuples():
+        expected = oracle(X[row.feature], np.asarray(y))
+        assert value_of(row.score) == pytest.approx(expected, rel=1e-6, abs=1e-9), row.feature
+    return fitted
+
+
+@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_scores_equal_the_plaintext_computation(name, classes):
+    X, y = mixed_table(70, seed=classes, classes=classes)
+    check_against_oracle(name, X, y.to_numpy(), parties=3)
+
+
+cells = st.one_of(st.none(), st.floats(-1e6, 1e6), st.integers(-3, 3).map(float))
+words = st.one_of(st.none(), st.sampled_from(["a", "b", "ü", "<c>"]))
+
+
+@st.composite
+def tables(draw):
+    rows = draw(st.integers(8, 24))
+    numbers = {f"x{j}": draw(st.lists(cells, min_size=rows, max_size=rows)) for j in range(draw(st.integers(1, 3)))}
+    text = draw(st.lists(words, min_size=rows, max_size=rows))
+    frame = pd.DataFrame({k: pd.Series(v, dtype=float) for k, v in numbers.items()})
+    frame["word"] = pd.Series(
+        ["a" if all(t is None for t in text) and i == 0 else t for i, t in enumerate(text)], dtype=object
+    )
+    frame["constant"] = 1.5
+    y = np.array(draw(st.lists(st.integers(0, 2), min_size=rows, max_size=rows)))
+    y[:2] = [0, 1]
+    return frame, y
+
+
+@pytest.mark.parametrize("name", ORACLES)
+@given(tables())
+@settings(max_examples=8, deadline=None)
+def test_scores_equal_the_plaintext_computation_on_any_table(name, table):
+    """Missing values, categories, constants, ties and tiny classes."""
+    X, y = table
+    counts = np.bincount(y)
+    if (counts[counts > 0] < 2).any():
+        y = np.where(np.arange(len(y)) % 2, 1, 0)
+    check_against_oracle(name, X, y)
+
+
+@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("scheme", available_schemes()[1:])
+def test_other_schemes_give_the_same(name, scheme):
+    cached_key(scheme)
+    X, y = mixed_table(30)
+    fitted = check_against_oracle(name, X[["signal", "noise", "holes", "colour"]], y.to_numpy(), scheme=scheme)
+    assert "Paillier" in fitted.selection_.security["line"]
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_many_classes_need_several_ciphertexts_a_row(name):
+    rng = np.random.default_rng(0)
+    number = np.repeat(np.arange(60), 2)
+    X = pd.DataFrame({"a": number + rng.normal(0, 3, 120), "b": rng.normal(0, 1, 120)})
+    check_against_oracle(name, X, np.array([f"class {i:02}" for i in number]))
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_regression_targets_are_cut_into_classes(name):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=80), "b": rng.normal(size=80)})
+    y = X["b"] * 2 + rng.normal(0, 0.1, 80) + 0.5
+    selector = ORACLES[name][0]
+    fitted = selector.__class__(**{**selector.get_params(), "n_features": 1}).fit(fs.Federation.split(X, y, parties=2))
+    assert fitted.selected_["party2"] == ["b"]
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_one_class_only_is_an_error_that_names_the_party(name):
+    X, _ = mixed_table(20)
+    with pytest.raises(DataError, match=r"party1.*one value only"):
+        ORACLES[name][0].fit(fs.Federation.split(X, np.ones(20), parties=2))
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_a_label_holder_without_columns_can_ask(name, tmp_path):
+    X, y = mixed_table(30)
+    tables = {
+        "clinic": pd.DataFrame({"id": range(30), "y": y}),
+        "lab": X[["signal", "noise"]].assign(id=range(30)),
+    }
+    fed = fs.Federation.from_tables(tables, id="id", label=("clinic", "y"))
+    selector = ORACLES[name][0]
+    fitted = selector.__class__(**{**selector.get_params(), "n_features": 1}).fit(fed)
+    assert fitted.selected_ == {"clinic": [], "lab": ["signal"]}
+
+
+@pytest.mark.parametrize(
+    ("bad", "what"),
+    [
+        ({"n_features": 0}, "n_features.*0"),
+        ({"n_features": 2.5}, "2.5"),
+        ({"n_features": None}, "one of the two"),
+        ({"threshold": 0.1}, "one of the two"),
+        ({"scheme": "rsa"}, "'rsa'"),
+    ],
+)
+@pytest.mark.parametrize("name", ORACLES)
+def test_bad_parameters_are_quoted(name, bad, what, small_fed):
+    selector = ORACLES[name][0]
+    with pytest.raises(ParameterError, match=what):
+        selector.__class__(**{**selector.get_params(), **bad}).fit(small_fed)
+
+
+def test_threshold_keeps_what_reaches_it(small_fed):
+    fitted = fs.SFFS(n_features=None, threshold=20.0).fit(small_fed)
+    assert (fitted.scores_["selected"] == (fitted.scores_["score"] >= 20.0)).all()
+
+
+def test_asking_for_more_features_than_there_are_keeps_all(small_fed):
+    assert fs.SFFS(n_features=1000).fit(small_fed).selection_.n_selected == sum(small_fed.n_columns.values())
+
+
+def recorded(selector, X, y):
+    fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    log = fed._link.transport = Recording(fed._link.transport)
+    selector.fit(fed)
+    return fed, [(s, r, decode(data)) for s, r, data in log.log]
+
+
+def test_information_value_shows_no_bin_below_min_cell():
+    """The label holder's view: no bin smaller than min_cell, whatever the data look like."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=60), "b": rng.choice([1.0, 2.0, 3.0], 60, p=[0.9, 0.08, 0.02])})
+    X["c"] = rng.choice(["x", "y", "rare", "rarer"], 60, p=[0.5, 0.4, 0.05, 0.05])
+    X["d"] = np.where(rng.random(60) < 0.03, np.nan, X["a"])
+    _, messages = recorded(fs.InformationValue(n_features=2, bins=10, min_cell=7), X, rng.integers(0, 2, 60))
+    sizes = [m["ok"]["sizes"] for s, _, m in messages if s == "shop" and "sizes" in (m["ok"] or {})]
+    assert len(sizes) == 1
+    assert sizes[0].min() >= 7
+
+
+def test_bins_are_shuffled_so_that_their_order_says_nothing():
+    X = pd.DataFrame({"a": np.arange(64.0), "b": np.repeat(np.arange(4.0), [8, 12, 18, 26])})
+    y = np.arange(64) % 2
+    orders = set()
+    for _ in range(12):
+        _, messages = recorded(fs.InformationValue(n_features=1, bins=4, min_cell=1), X, y)
+        sizes = next(m["ok"]["sizes"] for s, _, m in messages if s == "shop" and "sizes" in (m["ok"] or {}))
+        orders.add(tuple(sizes.tolist()))
+    assert len(orders) > 1
+
+
+def test_gini_shows_the_label_holder_one_number_a_column():
+    """What the label holder can open: masked counts that are new each time, and one correction a column."""
+    X, y = mixed_table(40)
+    X = X[["noise", "signal"]]
+    key = cached_key()
+    views = []
+    for _ in range(2):
+        _, messages = recorded(fs.GiniFilter(n_features=1, bins=4), X, y)
+        reply = next(m["ok"] for s, _, m in messages if s == "shop" and "masked" in (m["ok"] or {}))
+        assert len(reply["corrections"]) == 1
+        assert reply["bins"].tolist() == [4]
+        views.append(key.decrypt(reply["masked"][0], bits=key.public.plaintext_bits))
+    assert all(a != b for a, b in zip(*views))
+    # A count of at most 40 rows, scaled, needs under 40 bits; what is seen is hidden by masks 40 bits wider.
+    assert min(value & ((1 << 150) - 1) for value in views[0]).bit_length() > 60
+
+
+def test_gini_pads_bins_so_that_their_number_is_not_seen():
+    X = pd.DataFrame({"a": np.arange(40.0), "b": np.repeat([1.0, 2.0, 3.0], [10, 10, 20])})
+    _, messages = recorded(fs.GiniFilter(n_features=1, bins=8), X, np.arange(40) % 2)
+    reply = next(m["ok"] for s, _, m in messages if s == "shop" and "masked" in (m["ok"] or {}))
+    assert reply["bins"].tolist() == [4]
+
+
+def test_passive_parties_hold_nothing_that_decrypts_labels():
+    X, y = mixed_table(30)
+    for name in ORACLES:
+        selector = ORACLES[name][0]
+        fed, _ = recorded(selector.__class__(**selector.get_params()), X, y)
+        assert fed._link.transport.sites["shop"].keys == {}
+        assert list(fed._link.transport.sites["bank"].keys) == ["additive:auto"]
