@@ -23,7 +23,7 @@ def oracle_bins(column: pd.Series) -> np.ndarray:
     """Bins by pandas and plain Python: quantile edges, a bin for missing values, small bins merged."""
     if column.dtype == object or isinstance(column.dtype, (pd.StringDtype, pd.CategoricalDtype)):
         labels, ordered = column.astype(object).where(column.notna(), "missing!").tolist(), False
-        names = sorted({v for v in labels if v != "missing!"}) + ["missing!"]
+        names = [*sorted({v for v in labels if v != "missing!"}), "missing!"]
     else:
         values = column.astype(float)
         present = values.dropna()

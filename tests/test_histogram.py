@@ -17,18 +17,23 @@ from fedsift.secure.additive import available_schemes
 
 @pytest.mark.parametrize("scheme", available_schemes())
 @pytest.mark.parametrize(("rows", "values", "row_bits"), [(1, 1, 1), (2, 1, 1), (37, 1, 1), (40, 3, 20), (23, 2, 200)])
-def test_binned_sums_equal_plain_sums(scheme, rows, values, row_bits):
+@pytest.mark.parametrize("answers", [0, 10**6])
+def test_binned_sums_equal_plain_sums(scheme, rows, values, row_bits, answers):
+    """With rows that share ciphertexts (few answers) and with answers that do (many)."""
     key = cached_key(scheme)
     rng = np.random.default_rng(rows)
     table = np.array(
         [[int(rng.integers(0, 2**62)) % (1 << min(row_bits, 62)) for _ in range(values)] for _ in range(rows)]
     )
-    layout = RowLayout.fit(rows, values, row_bits, key.public.plaintext_bits)
+    layout = RowLayout.fit(rows, values, row_bits, key.public.plaintext_bits, answers=answers, scheme=scheme)
+    assert (layout.per_ciphertext == 1) or (layout.answers_per == 1 and not answers)
     encrypted = histogram.encrypt_rows(key.public, table, layout, row_bits)
     assert len(encrypted) == -(-rows // layout.per_ciphertext)
     groups = [3, 5]
     codes = np.stack([rng.integers(0, g, rows) for g in groups], axis=1)
-    got = histogram.read_sums(key, histogram.binned_sums(key.public, encrypted, layout, codes, groups), layout)
+    got = histogram.read_sums(
+        key, histogram.binned_sums(key.public, encrypted, layout, codes, groups), layout, sum(groups)
+    )
     expected = [
         [int(sum(table[codes[:, j] == g, v].tolist())) for v in range(values)]
         for j, n in enumerate(groups)
@@ -98,7 +103,7 @@ def test_weighted_sums_equal_plain_sums(key):
     layout = RowLayout.fit(rows, 2, 1 + bits, key.public.plaintext_bits)
     encrypted = histogram.encrypt_rows(key.public, labels, layout, 1)
     raw = histogram.weighted_sums(key.public, encrypted, layout, weights, bits)
-    got = histogram.read_sums(key, histogram.hide_neighbours(key.public, raw, layout), layout)
+    got = histogram.read_sums(key, histogram.finish(key.public, raw, layout), layout, 3)
     assert got == (weights.T.astype(object) @ labels.astype(object)).tolist()
 
 

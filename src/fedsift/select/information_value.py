@@ -60,7 +60,10 @@ def information_values(
         if counts.min(initial=1) < 1 or counts.sum() != len(sizes) or sizes.sum() != len(counts) * party.n_rows:
             raise ReplyError(name, "label_sums", "bin sizes do not add up to the number of rows")
         parts = [
-            np.array(read_sums(own_key(party, scheme), sums, RowLayout.read(layout, party.n_rows)), dtype=np.int64)
+            np.array(
+                read_sums(own_key(party, scheme), sums, RowLayout.read(layout, party.n_rows), len(sizes)),
+                dtype=np.int64,
+            )
             for sums, layout in zip(reply["sums"], layouts)
         ]
         table = np.hstack(parts) if parts else np.zeros((0, labels.n_classes - 1), np.int64)
@@ -133,7 +136,8 @@ class InformationValue(Selector):
         check_number("min_cell", self.min_cell, 1, whole=True)
 
     def _select(self, fed: Federation) -> Outcome:
-        labels = fed.ask(encrypt_classes, to=fed.active, scheme=self.scheme, task=fed.asked_task)
+        answers = self.bins * max((fed.n_columns[name] for name in fed.passive), default=0)
+        labels = fed.ask(encrypt_classes, to=fed.active, scheme=self.scheme, task=fed.asked_task, answers=answers)
         replies = fed.ask(
             label_sums,
             to=fed.passive,

@@ -22,7 +22,7 @@ from fedsift.party import Party
 from fedsift.protocols.histogram import (
     RowLayout,
     encrypt_classes,
-    hide_neighbours,
+    finish,
     own_key,
     read_sums,
     weighted_sums,
@@ -72,7 +72,7 @@ def class_sums(party: Party, *, key: PublicKey, layers: list[Any]) -> dict[str, 
     for layer in layers if values.shape[1] else []:
         layout = RowLayout.read(layer["layout"], party.n_rows)
         raw = weighted_sums(key, layer["rows"], layout, weights, _WEIGHT_BITS)
-        sums.append(key.blind(hide_neighbours(key, raw, layout)))
+        sums.append(finish(key, raw, layout))
     return {"sums": sums, "owner": owner}
 
 
@@ -93,7 +93,7 @@ def f_statistics(
         owner, n_columns = reply["owner"], int(sizes[name])
         parts = []
         for sums, layout in zip(reply["sums"], layouts):
-            opened = read_sums(own_key(party, scheme), sums, RowLayout.read(layout, party.n_rows))
+            opened = read_sums(own_key(party, scheme), sums, RowLayout.read(layout, party.n_rows), len(owner))
             parts.append(np.array(opened, dtype=object))
         if not parts:
             scores[name] = np.zeros(n_columns)
@@ -145,7 +145,12 @@ class SFFS(Selector):
 
     def _select(self, fed: Federation) -> Outcome:
         labels = fed.ask(
-            encrypt_classes, to=fed.active, scheme=self.scheme, task=fed.asked_task, weight_bits=_WEIGHT_BITS
+            encrypt_classes,
+            to=fed.active,
+            scheme=self.scheme,
+            task=fed.asked_task,
+            weight_bits=_WEIGHT_BITS,
+            answers=max((fed.n_columns[name] for name in fed.passive), default=0),
         )
         replies = fed.ask(class_sums, to=fed.passive, key=labels["key"], layers=labels["layers"])
         scores = fed.ask(
