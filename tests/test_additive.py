@@ -178,3 +178,22 @@ def test_gmp_back_end_agrees_with_an_independent_paillier():
     private = phe.PaillierPrivateKey(public, int(secret.p), int(secret.q))
     ours = cached_key("paillier").public.encrypt([0, 12345])
     assert [private.raw_decrypt(int(c)) for c in ours.payload] == [0, 12345]
+
+
+def test_a_sparse_column_costs_its_other_rows_only(monkeypatch, key):
+    """99 % of a column in one group: the additions are the total (once) and the few others, not rows x columns."""
+    added = []
+    backend = key.public._backend
+    original = backend.select_sums
+
+    def counting(backend_key, payload, index_lists):
+        added.append(sum(map(len, index_lists)))
+        return original(backend_key, payload, index_lists)
+
+    monkeypatch.setattr(backend, "select_sums", counting)
+    rows, columns = 100, 20
+    codes = np.zeros((rows, columns), dtype=np.int32)
+    codes[5, :] = 1
+    c = key.public.encrypt(range(rows))
+    assert key.decrypt(key.public.group_sums(c, codes, [2] * columns), bits=20) == [4950 - 5, 5] * columns
+    assert sum(added) <= rows + 3 * columns

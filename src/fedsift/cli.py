@@ -14,7 +14,8 @@ import logging
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -60,11 +61,11 @@ def _command(name: str | None = None) -> Callable[[Callable[..., None]], Callabl
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> None:
             verbose = bool(kwargs.get("verbose"))
-            _set_up_logs(verbose)
             try:
-                function(*args, **kwargs)
+                with _logs(verbose):
+                    function(*args, **kwargs)
             except KeyboardInterrupt:
-                console.remark("\ninterrupted: nothing was written")
+                console.remark("interrupted: nothing was written")
                 raise typer.Exit(130) from None
             except (FedsiftError, OSError) as error:
                 if isinstance(error, OSError) and error.errno == errno.EPIPE:
@@ -86,12 +87,20 @@ def _one_line(error: Exception, verbose: bool) -> str:
     return "\n".join(f"error: {line}" for line in str(error).splitlines()) + hint
 
 
-def _set_up_logs(verbose: bool) -> None:
-    """Warnings and worse on stderr when asked for. A party's own log may quote data, so it is silent otherwise."""
+@contextmanager
+def _logs(verbose: bool) -> Iterator[None]:
+    """Logs on stderr when asked for. A party's own log may quote data, so it is silent otherwise."""
     logger = logging.getLogger("fedsift")
-    logger.handlers = [logging.StreamHandler(sys.stderr) if verbose else logging.NullHandler()]
+    before = logger.level, logger.propagate
+    handler = logging.StreamHandler(sys.stderr) if verbose else logging.NullHandler()
+    logger.addHandler(handler)
     logger.setLevel(logging.INFO if verbose else logging.CRITICAL)
     logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before
 
 
 def _print_json(value: Any) -> None:
@@ -138,7 +147,10 @@ def check(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Read a job's files, align the parties and say what the method would give away, without running it."""
+    """Look at a job without running it.
+
+    Reads the files, aligns the parties, and says what is in them and what the method would give away.
+    """
     loaded = load_job(job, set or ())
     with console.progress(quiet) as progress:
         ready = runs.prepare(loaded, progress.say)
@@ -216,7 +228,7 @@ def methods(
     format: FormatOption = Format.table,
     verbose: Verbose = False,
 ) -> None:
-    """List the methods, or show one: parameters, defaults, paper, what it gives away."""
+    """List the methods, or show one in full."""
     if name is not None and name not in METHODS:
         raise ParameterError(f"there is no method {name!r}{nearest(name, list(METHODS))}")
     shown = {key: _method_facts(key, method) for key, method in METHODS.items() if name in (None, key)}
@@ -307,7 +319,7 @@ def demo(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Three organisations, one question: write example files, run a job on them, show the result."""
+    """Write example files and run a job on them."""
     from fedsift.demo import run_demo
 
     run_demo(out, quiet)

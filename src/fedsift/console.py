@@ -20,6 +20,7 @@ from rich.table import Table
 
 from fedsift.evaluate import Evaluation
 from fedsift.ledger import FORMS
+from fedsift.report.summary import verdict
 from fedsift.runs import Run, disclosures, summary
 
 _PLAIN_WIDTH = 120  # of tables that go into a file or a pipe
@@ -120,6 +121,8 @@ def show_evaluation(evaluation: Evaluation) -> None:
     how = f"model {evaluation.settings['model']}, {evaluation.settings['how']}"
     title = f"How good is it? Scores on rows that selection and training did not see ({how})"
     table(rows, header, right=header[1:], title=title)
+    for method in evaluation.methods:
+        show(f"{method}: {verdict(evaluation, method, evaluation.metrics[0])}")
 
 
 def show_disclosures(run: Run) -> None:

@@ -6,6 +6,8 @@ is what ``fedsift run`` does; a user's own job starts as an edited copy.
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
 from fedsift import console, runs
@@ -46,6 +48,12 @@ n_features = 5                 # fedsift methods information_value lists its par
 dir = "result"
 """
 BESIDE = ("gini", "sffs")
+# The job keeps 5 columns because of what its scores said: at 10, random columns did as well (accuracy 0.942 against
+# 0.939, forest, 3 folds). So the demo's scores show how a result reads; they are no evidence for a method.
+CAVEAT = (
+    "This data is easy and the number 5 was chosen to show a difference: with 10 columns, random ones score as well. "
+    "The scores show how to read a result; for evidence see the benchmarks."
+)
 
 
 def run_demo(folder: Path, quiet: bool) -> None:
@@ -57,7 +65,7 @@ def run_demo(folder: Path, quiet: bool) -> None:
     with console.progress(quiet) as progress:
         done = runs.execute(job, progress.observe, progress.say)
     console.show_run(done)
-    with console.progress(quiet) as progress:
+    with console.progress(quiet) as progress, done.phase("compare"):
         others = {}
         for name in BESIDE:
             progress.say(f"the same by {name}")
@@ -69,13 +77,15 @@ def run_demo(folder: Path, quiet: bool) -> None:
             done.evaluation = runs.evaluation(done, EvaluateSection(model="linear", folds=3))
         console.show_evaluation(done.evaluation)
         console.show("Scoring pools the columns, which is fine for this public data. The job itself pooled nothing.")
+        console.show(CAVEAT)
     facts = runs.write(done, job.out)
     console.show(f"\nReport: {job.out / 'report.html'}")
     console.show(f"Files:  {job.out} ({', '.join(name for name in facts['files'] if name != 'report.html')})")
-    console.show("\nNext: put two tables of your own into the job file and run it.")
-    console.show(f"  edit          {job_file}")
-    console.show(f"  fedsift check {job_file}")
-    console.show(f"  fedsift run   {job_file}")
+    command = "fedsift" if shutil.which("fedsift") else sys.argv[0]
+    console.show("\nNext: put tables of your own into the job file, check it, run it:")
+    console.show(f"  edit {job_file}")
+    console.show(f"  {command} check {job_file}")
+    console.show(f"  {command} run {job_file}")
 
 
 def _prepare(folder: Path, job_file: Path) -> None:

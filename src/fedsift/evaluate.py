@@ -44,7 +44,8 @@ def draw_folds(party: Party, *, folds: int, stratify: bool, seed: int, task: str
     """Deal the rows of each class in random order to the folds, so that folds differ by one row at most."""
     strata = party.labels(task=task).codes if stratify else np.zeros(party.n_rows, dtype=np.int64)
     generator = np.random.default_rng(seed)
-    order = generator.permutation(party.n_rows)
+    # In the order of the holder's ids: alignment orders rows anew each time, the same seed must give the same folds.
+    order = np.argsort(party.table.ids, kind="stable")[generator.permutation(party.n_rows)]
     order = order[np.argsort(strata[order], kind="stable")]
     fold = np.empty(party.n_rows, dtype=np.int64)
     fold[order] = np.arange(party.n_rows) % folds
@@ -199,7 +200,7 @@ def _named(selectors: Any) -> dict[str, Selector]:
     for name, selector in named.items():
         if not isinstance(selector, Selector):
             raise ParameterError(f"selectors[{name!r}] must be a selector, got {type(selector).__name__}")
-        if name == ALL or name.startswith("random, as many as "):
+        if name == ALL or name.startswith("random, as many as ") or name.endswith(" random columns"):
             raise ParameterError(f"the name {name!r} is kept for a null; call the selector something else")
     return named
 
@@ -357,8 +358,9 @@ def _gather(result: Evaluation, nulls: bool) -> None:
     for name in result.methods:
         sizes = tuple(row["n_features"] for row in result.rows if row["method"] == name)
         by_sizes.setdefault(sizes, []).append(name)
-    for names in by_sizes.values():
-        shared = f"random, as many as {', '.join(names)}"
+    for sizes, names in by_sizes.items():
+        same = len(set(sizes)) == 1 and sizes[0] <= result.n_features
+        shared = f"{sizes[0]} random columns" if same else f"random, as many as {', '.join(names)}"
         twins = {f"random, as many as {name}" for name in names[1:]}
         result.rows = [row for row in result.rows if row["method"] not in twins]
         for row in result.rows:

@@ -20,7 +20,7 @@ COORDINATOR = "coordinator"
 #: What a message gives away, from least to most, each explained in a sentence.
 FORMS = {
     "control": "Instructions, sizes and acknowledgements: nothing computed from a row's values.",
-    "ciphertext": "Encrypted under a key that the receiver of the message does not hold.",
+    "ciphertext": "Encrypted: readable to the holder of the key alone.",
     "masked": "Hidden by a random mask that the receiver does not know.",
     "pseudonymous": "Row by row, under pseudonyms or positions that the receiver cannot trace to an id.",
     "aggregate": "Numbers summed or averaged over many rows.",

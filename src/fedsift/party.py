@@ -204,9 +204,12 @@ def read_labels(raw: np.ndarray, party: str, classes: int = 5, task: str = "auto
         if not numeric and array.dtype.kind != "b":
             raise DataError(f"party {party!r}: the label is text, so it cannot be a regression target")
         values = array.astype(np.float64)
-        codes = np.searchsorted(quantile_edges(values, classes), values, side="right")
+        # Few distinct values leave quantile classes empty: only those with rows count.
+        used, codes = np.unique(
+            np.searchsorted(quantile_edges(values, classes), values, side="right"), return_inverse=True
+        )
         names: Sequence[str] = ()
-        count = int(codes.max()) + 1 if len(codes) else 0
+        count = len(used)
     else:
         distinct, codes = np.unique(array, return_inverse=True)
         values = codes.astype(np.float64)
@@ -267,6 +270,8 @@ def end_session(party: Party, *, session: str) -> None:
 def draw_rows(party: Party, *, train: float, stratify: bool, seed: Any, task: str) -> dict[str, np.ndarray]:
     from fedsift.splits import train_test_rows
 
-    strata = party.labels(task=task).codes if stratify else None
+    # Drawn in the order of this party's ids: alignment orders rows anew each time, the same seed must not.
+    order = np.argsort(party.table.ids, kind="stable")
+    strata = party.labels(task=task).codes[order] if stratify else None
     chosen, rest = train_test_rows(party.n_rows, train, stratify_on=strata, random_state=seed)
-    return {"train": np.asarray(chosen), "test": np.asarray(rest)}
+    return {"train": order[chosen], "test": order[rest]}

@@ -55,9 +55,9 @@ class Run:
         self.seconds[name] = time.perf_counter() - start
 
     def ledger(self, *names: str) -> Ledger:
-        """The messages of these phases, of all by default."""
-        spans = [self.phases[name] for name in names or self.phases]
+        """The messages of these phases, all messages by default."""
         entries = self.fed.ledger.entries
+        spans = [self.phases[name] for name in names] or [(0, len(entries))]
         return Ledger((e for first, last in spans for e in entries[first:last]), self.fed.ledger.notes)
 
     def frame(self) -> pd.DataFrame:
@@ -94,11 +94,11 @@ def prepare(job: Job, say: Callable[[str], None] = lambda text: None) -> Run:
     fed = job.federation(tables)
     selector = job.selector()
     run = Run(job, tables, fed, selector)
-    rows = fed.n_rows
+    rows, _ = fed.n_rows, fed.task  # asked for here, so that a label of one class is found before the work
+    job.check_parameters(selector, fed)
     run.seconds.update(read=read, align=time.perf_counter() - start)
     run.phases["align"] = (0, len(fed.ledger))
     say(f"{rows:,} {'shared ' if vertical else ''}rows")
-    job.check_parameters(selector, fed)
     return run
 
 
@@ -202,6 +202,9 @@ def disclosures(ledger: Ledger) -> list[dict[str, Any]]:
 def check_folder(out: Path) -> None:
     """Refuse a folder that holds anything but an earlier run. Called before a run, so that no work is lost."""
     if not out.exists():
+        parent = next(folder for folder in out.absolute().parents if folder.exists())
+        if not parent.is_dir() or not os.access(parent, os.W_OK):
+            raise ParameterError(f"cannot write into {parent}; give another folder for the result (--out DIR)")
         return
     if not out.is_dir():
         raise ParameterError(f"{out} is a file; give a folder for the result (--out DIR)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedsift.report.compare import Comparison, compare
 from fedsift.report.html import render_html
+from fedsift.report.notebook import notebook_html
 from fedsift.report.pictures import PICTURES, picture
 from fedsift.report.summary import summarize
 from fedsift.report.text import render_text
@@ -13,6 +14,7 @@ __all__ = [
     "PICTURES",
     "Comparison",
     "compare",
+    "notebook_html",
     "picture",
     "render_html",
     "render_text",

@@ -115,13 +115,13 @@ class _Frame:
     def py(self, value: float) -> float:
         return self.top + (self.y1 - value) / (self.y1 - self.y0) * (self.height - self.top - self.bottom)
 
-    def draw(self, marks: Any, x_name: str, y_name: str, x_shown: Any = short) -> Html:
+    def draw(self, marks: Any, x_name: str, y_name: str, x_shown: Any = short, y_shown: Any = short) -> Html:
         floor, right = self.height - self.bottom, self.width - self.right
         parts: list[Any] = []
         for tick in _ticks(self.y0, self.y1):
             y = f"{self.py(tick):.1f}"
             parts.append(h("line", class_="grid", x1=self.left, x2=right, y1=y, y2=y))
-            parts.append(h("text", short(round(tick, 10)), class_="end", x=self.left - 6, y=y, dy="0.35em"))
+            parts.append(h("text", y_shown(round(tick, 10)), class_="end", x=self.left - 6, y=y, dy="0.35em"))
         ticks = [10.0**k for k in range(math.ceil(self.x0), math.floor(self.x1) + 1)] if self.log_x else None
         if ticks is None or len(ticks) < 2:
             ends = (10.0**self.x0, 10.0**self.x1) if self.log_x else None
@@ -135,9 +135,10 @@ class _Frame:
 
 
 def lines(
-    series: Mapping[str, Sequence[float]], *, x_name: str = "step", y_name: str = "value", strong: Sequence[str] = ()
-) -> Html:
-    """A line a series over 1, 2, 3, ... With more than ``COLOURS`` series only the strong ones have a colour."""
+    series: Mapping[str, Sequence[float]], *, x: Sequence[float] | None = None, x_name: str = "step",
+    y_name: str = "value", strong: Sequence[str] = (), y_shown: Any = short,
+) -> Html:  # fmt: skip
+    """A line a series over 1, 2, 3, ... or ``x``. With more than ``COLOURS`` series only the strong have a colour."""
     arrays = {key: np.asarray(values, dtype=np.float64) for key, values in series.items()}
     arrays = {key: values for key, values in arrays.items() if len(values) and np.isfinite(values).any()}
     if not arrays:
@@ -145,41 +146,52 @@ def lines(
     coloured = list(arrays) if len(arrays) <= COLOURS else [key for key in strong if key in arrays][:COLOURS]
     order = [key for key in arrays if key not in coloured][: _MAX_LINES - len(coloured)] + coloured
     longest = max(len(arrays[key]) for key in order)
+    places = np.arange(1.0, max(longest, 2) + 1) if x is None else np.asarray(x, dtype=np.float64)
     everything = np.concatenate([arrays[key] for key in order])
     everything = everything[np.isfinite(everything)]
-    frame = _Frame((1.0, float(max(longest, 2))), (float(everything.min()), float(everything.max())))
+    ends = (float(places.min()), float(places.max()))
+    frame = _Frame(ends, (float(everything.min()), float(everything.max())))
     marks = []
     for key in order:
         values = arrays[key]
         steps = np.unique(np.linspace(0, len(values) - 1, min(len(values), _MAX_POINTS)).astype(int))
-        points = " ".join(f"{frame.px(i + 1):.1f},{frame.py(values[i]):.1f}" for i in steps if np.isfinite(values[i]))
+        points = " ".join(
+            f"{frame.px(places[i]):.1f},{frame.py(values[i]):.1f}" for i in steps if np.isfinite(values[i])
+        )
         class_ = f"line c{coloured.index(key) % COLOURS}" if key in coloured else "line faint"
         marks.append(h("polyline", h("title", key), points=points, class_=class_))
     keys = [(f"c{i % COLOURS}", key) for i, key in enumerate(coloured)]
     if len(order) > len(coloured):
         keys.append(("faint", f"{len(arrays) - len(coloured):,} others"))
-    return join(frame.draw(marks, x_name, y_name), legend(keys) if len(arrays) > 1 else None)
+    return join(frame.draw(marks, x_name, y_name, y_shown=y_shown), legend(keys) if len(arrays) > 1 else None)
 
 
-def points(marks: Sequence[tuple[str, float, float, str]], *, x_name: str, y_name: str, x_shown: Any = size) -> Html:
-    """(name, x, y, class) on a logarithmic x axis: what a method reaches for what it sends."""
-    good = [(label, max(x, 1.0), y, c) for label, x, y, c in marks if math.isfinite(x) and math.isfinite(y)]
+def points(
+    marks: Sequence[tuple[str, float, float]], *, x_name: str, y_name: str, levels: Sequence[tuple[str, float]] = ()
+) -> Html:
+    """(name, bytes, y) on a logarithmic axis: what a method reaches for what it sends; levels are dashed lines."""
+    good = [(label, max(x, 1.0), y) for label, x, y in marks if math.isfinite(x) and math.isfinite(y)]
     if not good:
         return h("p", "No values to draw.", class_="quiet")
-    xs, ys = [x for _, x, _, _ in good], [y for _, _, y, _ in good]
+    levels = [(label, y) for label, y in levels if math.isfinite(y)]
+    xs, ys = [x for _, x, _ in good], [y for _, _, y in good] + [y for _, y in levels]
     pad = (max(ys) - min(ys)) * 0.12 or 0.05
     frame = _Frame((min(xs) / 1.6, max(xs) * 1.6), (min(ys) - pad, max(ys) + pad), log_x=True)
     drawn = []
-    for label, x, y, class_ in good:
+    for label, y in levels:
+        at, right = f"{frame.py(y):.1f}", frame.width - frame.right
+        drawn.append(h("line", class_="level", x1=frame.left, x2=right, y1=at, y2=at))
+        drawn.append(h("text", label, x=frame.left + 4, y=at, dy="-0.35em", class_="small"))
+    for label, x, y in good:
         left, top = frame.px(x), frame.py(y)
         before = left > frame.width * 0.6
         drawn.append(
-            h("g", h("title", f"{label}: {y_name} {short(float(y))}, {x_shown(x)}"),
-              h("circle", class_=f"point {class_}", cx=f"{left:.1f}", cy=f"{top:.1f}", r=5),
+            h("g", h("title", f"{label}: {y_name} {short(float(y))}, {size(x)}"),
+              h("circle", class_="point", cx=f"{left:.1f}", cy=f"{top:.1f}", r=5),
               h("text", label, class_="end" if before else None, x=f"{left + (-9 if before else 9):.1f}",
                 y=f"{top:.1f}", dy="0.35em"))
         )  # fmt: skip
-    return frame.draw(drawn, x_name, y_name, x_shown)
+    return frame.draw(drawn, x_name, y_name, size)
 
 
 def heat(matrix: Any, labels: Sequence[str], columns: Sequence[str] | None = None) -> Html:
@@ -189,22 +201,31 @@ def heat(matrix: Any, labels: Sequence[str], columns: Sequence[str] | None = Non
     down = list(labels)[: values.shape[0]]
     finite = np.abs(values[np.isfinite(values)])
     top = float(finite.max()) if len(finite) and finite.max() > 0 else 1.0
-    side = 22 if len(down) <= 24 else 13
-    margin = min(170, 12 + 7 * max([len(label) for label in down], default=1))
+    side = 22 if max(len(down), len(across)) <= 24 else 14
+    left, above = (min(170, 14 + 7 * max([len(label) for label in part], default=1)) for part in (down, across))
+    above = 0 if across == [str(j + 1) for j in range(len(across))] else above
     cells, names = [], []
+    for j, other in enumerate(across if above else []):
+        turn = f"translate({left + j * side + side / 2 + 4:.0f} {above - 6}) rotate(-90)"
+        names.append(h("text", _cut(other), transform=turn))
     for i, label in enumerate(down):
-        shown = label if len(label) <= 24 else label[:23] + "…"
-        names.append(h("text", shown, class_="end", x=margin - 5, y=i * side + side / 2, dy="0.35em"))
+        names.append(h("text", _cut(label), class_="end", x=left - 5, y=above + i * side + side / 2, dy="0.35em"))
         for j, other in enumerate(across):
             value = values[i, j]
             if not math.isfinite(value):
                 continue
             about = h("title", f"{label} / {other}: {short(float(value))}")
             cells.append(
-                h("rect", about, class_="cell" if value >= 0 else "cell below", x=margin + j * side, y=i * side,
+                h("rect", about, class_="cell" if value >= 0 else "cell below", x=left + j * side, y=above + i * side,
                   width=side - 1, height=side - 1, fill_opacity=f"{0.05 + 0.95 * abs(value) / top:.2f}")
             )  # fmt: skip
-    width, height = margin + len(across) * side + 4, len(down) * side + 4
+    width, height = left + len(across) * side + 4, above + len(down) * side + 4
     drawing = _svg(width, height, [names, cells], "heat map")
     scale = h("p", f"From 0 (faint) to {short(top)} (full).", class_="quiet")
-    return join(h("div", drawing, class_="heat", style=f"max-width:{max(width, 240)}px"), scale)
+    return join(
+        h("div", drawing, class_="heat" if side > 14 else "heat dense", style=f"max-width:{max(width, 240)}px"), scale
+    )
+
+
+def _cut(label: str) -> str:
+    return label if len(label) <= 24 else label[:23] + "…"

@@ -150,24 +150,24 @@ def _table(comparison: Comparison) -> Html:
 
 def _leaks(comparison: Comparison) -> Html:
     lines = [line for line in comparison.frame().to_dict("records") if not line["null"]]
+    warned = any(line["notes"] for line in lines)
     rows = [
         [line["method"], sentence(line["leaks"]) if line["leaks"] else "not stated", line["forms"] or "nothing",
-         line["encryption"].removeprefix("encryption: "), line["notes"]]
+         line["encryption"].removeprefix("encryption: "), *([h("b", line["notes"], class_="bad")] if warned else [])]
         for line in lines
     ]  # fmt: skip
     heads = ["method", "who learns what", "forms of messages", "encryption", "protections turned off"]
-    return table(heads, rows, stack=True)
+    return table(heads if warned else heads[:-1], rows, stack=True)
 
 
 def render_comparison(comparison: Comparison) -> str:
     evaluation, metric = comparison.evaluation, comparison.metric
     settings = evaluation.settings
     frame = comparison.frame().to_dict("records")
-    marks = [(line["method"], line["bytes"], line[metric], "null" if line["null"] else "") for line in frame
-             if not line["null"]]  # fmt: skip
+    marks = [(line["method"], line["bytes"], line[metric]) for line in frame if not line["null"]]
+    levels = [(line["method"], line[metric]) for line in frame if line["null"]]
     words = [h("li", h("b", name), ": ", verdict(evaluation, name, metric)) for name in evaluation.methods]
     quality = {"metrics": list(evaluation.metrics), "settings": settings, "lines": _plain(frame), "method": None}
-    nulls = [f"{line['method']}: {line[metric]:.3f}" for line in frame if line["null"]]
     parameters = [
         [name, f"{facts['class']}({', '.join(f'{k}={v!r}' for k, v in facts['parameters'].items())})"]
         for name, facts in evaluation.methods.items()
@@ -178,8 +178,7 @@ def render_comparison(comparison: Comparison) -> str:
                  h("h3", "Each beside its nulls"), h("ul", words))),
         ("bytes", "Quality and bytes",
          section("bytes", f"{metric} against bytes sent",
-                 charts.points(marks, x_name="bytes sent in one selection", y_name=metric),
-                 h("p", f"Without any selection: {'; '.join(nulls)}.", class_="quiet") if nulls else None,
+                 charts.points(marks, x_name="bytes sent in one selection", y_name=metric, levels=levels),
                  h("h3", "All measures"), quality_table(quality))),
         ("ledger", "What leaks", section("ledger", "What each method gives away", _leaks(comparison))),
         ("repeat", "Settings",

@@ -9,7 +9,7 @@ from fedsift.report import charts
 from fedsift.report.markup import Html, duration, h, join, name, plural, short, size, table
 from fedsift.report.page import page, section
 from fedsift.report.pictures import draw_details
-from fedsift.report.words import about_forms, how_clear, is_budget, repeat, sentence, title
+from fedsift.report.words import about_forms, by_place, how_clear, is_budget, repeat, sentence, title
 
 Record = Mapping[str, Any]
 
@@ -32,6 +32,8 @@ def render_html(record: Record) -> str:
 def _head(record: Record) -> Html:
     answer, cost, method = record["answer"], record["cost"], record["method"]
     encryption = record["ledger"]["encryption"]
+    share = record["ledger"]["hidden_share"]
+    schemes = f" ({', '.join(encryption['schemes'])})" if encryption["on"] else ""
     whose = f"Report for {record['party']} only: its own columns and messages. " if record["party"] else ""
     facts = record["federation"]
     rows = f" over {facts['rows']:,} shared rows" if facts.get("rows") else ""
@@ -40,7 +42,8 @@ def _head(record: Record) -> Html:
         (size(cost["bytes"]), f"sent in {plural(cost['messages'], 'message')}"),
         (f"{cost['rounds']:,}", "rounds of questions"),
         (duration(cost["seconds"]), "of computing"),
-        ("encrypted" if encryption["on"] else "open", ", ".join(encryption["schemes"]) or "no ciphertext was sent"),
+        ("–", "only instructions were sent") if share is None else
+        (f"{share:.0%}", f"of what was said, in bytes, was encrypted or masked{schemes}"),
     ]  # fmt: skip
     return join(
         h("h1", title(record)),
@@ -68,13 +71,21 @@ def _answer(record: Record) -> Html:
         "answer",
         "Which columns to keep",
         h("div", cards, class_="cards"),
+        _engineered(answer),
         _quality(record),
         h("h3", "Why these"),
         h("p", how_clear(answer)),
-        _score_bars(answer),
+        None if by_place(answer) else _score_bars(answer),
         h("h3", "Every column"),
         _scores(answer),
     )
+
+
+def _engineered(answer: Record) -> Html | None:
+    if not answer["engineered"]:
+        return None
+    formulas = [h("li", h("code", formula)) for formula in answer["engineered"][:200]]
+    return join(h("h3", "New features to make"), h("ol", formulas))
 
 
 def _score_bars(answer: Record) -> Html:
@@ -114,6 +125,8 @@ def _quality(record: Record) -> Html:
 def quality_table(quality: Record) -> Html:
     """Methods and nulls, a line each; the first measure as bars."""
     metrics, settings = quality["metrics"], quality["settings"]
+    if "accuracy" in metrics:  # micro-averaged F1 of one label a row is the accuracy again
+        metrics = [metric for metric in metrics if metric != "f1_micro"]
     first, lines = metrics[0], quality["lines"]
     kind = ["good" if line["method"] == quality["method"] else ("off" if line["null"] else "on") for line in lines]
     drawn = charts.dots(
@@ -150,7 +163,7 @@ def _nan(value: float | None) -> float:
     return float("nan") if value is None else float(value)
 
 
-# -- how, and what it cost ---------------------------------------------------------------------------------------------
+# -- how, and what it cost -------------------------------------------------------------------------------------------
 
 
 def _how(record: Record) -> Html:
@@ -172,8 +185,8 @@ def _cost(record: Record) -> Html:
          for row in cost["by_party"]]
     )  # fmt: skip
     rounds = charts.bars(
-        [(f"{row['round']}{'–' + str(row['to']) if 'to' in row else ''}  {row['operation']}", row["bytes"], "on")
-         for row in cost["by_round"]], shown=size,
+        [(f"{row['round']} to {row['to']}" if "to" in row else f"{row['round']}  {row['operation']}",
+          row["bytes"], "on") for row in cost["by_round"]], shown=size,
     )  # fmt: skip
     operations = table(
         ["step", "messages", "bytes", "seconds"],
@@ -185,9 +198,8 @@ def _cost(record: Record) -> Html:
     return section(
         "cost", "What it cost",
         h("p", f"{total}; {duration(cost['seconds'])}. Counted as the bytes were on the wire, both directions."),
-        h("div",
-          h("div", h("h3", "By party"), parties, charts.legend([("on", "sent"), ("second", "received")])),
-          h("div", h("h3", "By step"), operations), class_="split"),
+        h("h3", "By party"), parties, charts.legend([("on", "sent"), ("second", "received")]),
+        h("h3", "By step"), operations,
         h("h3", "By round"), h("div", rounds, class_="rounds"),
     )  # fmt: skip
 

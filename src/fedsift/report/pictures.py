@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedsift.report import charts
-from fedsift.report.markup import Html, h, name, short, table
+from fedsift.report.markup import Html, h, name, short, size, table
+from fedsift.report.summary import EVERY
 
 Record = Mapping[str, Any]
 Picture = Callable[[Any, Record], Html | None]
@@ -39,6 +40,8 @@ def draw_details(record: Record) -> list[Html]:
             continue
         title, caption, draw = PICTURES.get(key, (readable(key), "", _by_shape))
         drawn = _tried(draw, value, record)
+        if drawn == "":
+            continue
         if drawn is None:
             facts.append([readable(key), _flat(value)])
         else:
@@ -90,7 +93,7 @@ def _by_shape(value: Any, record: Record) -> Html | None:
         return _records(value)
     if isinstance(value, list) and all(_numbers(row) for row in value) and len({len(row) for row in value}) == 1:
         return _matrix(value, record)
-    if isinstance(value, dict) and set(value) == {"labels", "matrix", "of"}:
+    if isinstance(value, dict) and set(value) == {"labels", "columns", "matrix", "of"}:
         return _labelled(value)
     if isinstance(value, dict) and value:
         return _mapping(value, record)
@@ -99,7 +102,7 @@ def _by_shape(value: Any, record: Record) -> Html | None:
 
 def _labelled(value: dict[str, Any]) -> Html:
     note = f"The first {len(value['labels'])} of {value['of']:,}." if value["of"] > len(value["labels"]) else ""
-    drawn = charts.heat([_floats(row) for row in value["matrix"]], value["labels"])
+    drawn = charts.heat([_floats(row) for row in value["matrix"]], value["labels"], value["columns"])
     return h("div", drawn, h("p", note, class_="quiet") if note else None)
 
 
@@ -108,7 +111,9 @@ def _mapping(value: dict[str, Any], record: Record) -> Html | None:
     if all(isinstance(v, list) and len(v) == counts.get(k) for k, v in value.items()):
         return _by_column(value, record)
     if all(_number(v) for v in value.values()):
-        kept = kept_names(record)
+        columns, kept = set(column_labels(record)), kept_names(record)
+        if columns.isdisjoint(value):
+            return charts.bars([(k.replace("_", " "), float(v), "on") for k, v in list(value.items())[:80]])
         return charts.bars([(k, float(v), "on" if k in kept else "off") for k, v in list(value.items())[:80]])
     if all(_numbers(v) for v in value.values()):
         return charts.lines({k: _floats(v) for k, v in value.items()}, strong=sorted(kept_names(record)))
@@ -162,7 +167,7 @@ def _flat(value: Any) -> str:
 def column_labels(record: Record) -> list[str]:
     """party.column of all scored columns, in the order of the parties and of their columns."""
     rows = sorted(record["answer"]["scores"], key=lambda row: row["place"])
-    return [f"{row['party']}.{row['feature']}" for row in rows]
+    return [row["feature"] if row["party"] == EVERY else f"{row['party']}.{row['feature']}" for row in rows]
 
 
 def kept_names(record: Record) -> set[str]:
@@ -172,3 +177,120 @@ def kept_names(record: Record) -> set[str]:
         for column in columns:
             names |= {column, f"{party}.{column}", f"{party}: {column}", f"{party}/{column}"}
     return names
+
+
+# -- what the methods leave ------------------------------------------------------------------------------------------
+
+
+@picture(
+    "gates_by_epoch", title="Gates while training",
+    caption="A gate a column. It opens or closes as the network learns; columns whose gate ends above 0 are kept.",
+)  # fmt: skip
+def _gates(value: Any, record: Record) -> Html:
+    return _traced(value, "gates", "gate", record)
+
+
+@picture(
+    "norms_by_epoch", title="Weights while training",
+    caption="The weight norm of each column. The penalty pulls those that do not help to 0; what stays above is kept.",
+)  # fmt: skip
+def _norms(value: Any, record: Record) -> Html:
+    return _traced(value, "norms", "norm", record)
+
+
+def _traced(value: list[dict[str, Any]], key: str, what: str, record: Record) -> Html:
+    """A line a column from readings ``{"epoch": 10, key: {party: [...]}}``; the kept columns in colour."""
+    labels = column_labels(record)
+    read = [[v for party in record["parties"] for v in entry[key].get(party, [])] for entry in value]
+    if any(len(row) != len(labels) for row in read) or len(read) < 2:
+        raise ValueError(f"no {what} for each column")
+    places = {label: i for i, label in enumerate(labels)}
+    kept = [labels[row["place"]] for row in record["answer"]["scores"] if row["selected"]]  # best first
+    order = [*kept, *(label for label in labels if label not in set(kept))]
+    series = {label: _floats([row[places[label]] for row in read]) for label in order}
+    return charts.lines(series, x=[entry["epoch"] for entry in value], x_name="epoch", y_name=what, strong=kept)
+
+
+@picture(
+    "order", title="The order of choice",
+    caption="Chosen from the first step to the last. Relevance: what the column tells of the label. Redundancy: what "
+    "it repeats of the columns chosen before it.",
+)  # fmt: skip
+def _order(value: Any, record: Record) -> Html | None:
+    return _by_shape(value, record)
+
+
+@picture(
+    "information", title="Mutual information",
+    caption="The fuller the square, the more two columns tell of each other; empty where nobody asked.",
+)  # fmt: skip
+def _information(value: Any, record: Record) -> Html | None:
+    return _by_shape(value, record)
+
+
+@picture("loss_curve", "loss", title="Loss while training", caption="Lower is better; flat means that it has settled.")
+def _loss(value: Any, record: Record) -> Html:
+    return charts.lines({"loss": _floats(value)}, x_name="epoch", y_name="loss")
+
+
+@picture(
+    "path", title="How strict to be",
+    caption="Each line is a try with another price a column; the choice is made on rows that the try did not see.",
+)  # fmt: skip
+def _path(value: Any, record: Record) -> Html:
+    drawn = None
+    if len(value) > 2 and {"columns", "validation"} <= set(value[0]):
+        drawn = charts.lines(
+            {"validation": _floats([row["validation"] for row in value])}, x=[row["columns"] for row in value],
+            x_name="columns kept", y_name="validation score",
+        )  # fmt: skip
+    return h("div", drawn, _records(value))
+
+
+@picture("bytes", "bytes_by_stage", title="Bytes by stage")
+def _bytes(value: Any, record: Record) -> Html:
+    return charts.bars([(str(stage), float(count), "on") for stage, count in value.items()], shown=size)
+
+
+@picture("bytes_by_epoch", title="Bytes by epoch")
+def _bytes_by_epoch(value: Any, record: Record) -> Html:
+    return charts.lines({"bytes": _floats(value)}, x_name="epoch", y_name="bytes", y_shown=size)
+
+
+@picture(
+    "curve", "swarm", title="Score on the way",
+    caption="Measured on training rows that the try did not use; test rows steer nothing.",
+)  # fmt: skip
+def _curve(value: Any, record: Record) -> Html | None:
+    """Numbers, or records with ``score`` (or ``best``) over ``columns``, ``iteration`` or ``step``."""
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value) or len(value) < 2:
+        return _by_shape(value, record)
+    over = next((key for key in ("iteration", "step", "columns", "round", "epoch") if key in value[0]), None)
+    shown = [key for key in value[0] if key != over and all(_number(row.get(key)) for row in value)]
+    shown = [key for key in shown if key in ("score", "best", "mean", "fitness", "auc", "accuracy", "r2")] or shown
+    series = {key: _floats([row[key] for row in value]) for key in shown}
+    x = _floats([row[over] for row in value]) if over else None
+    return charts.lines(series, x=x, x_name=over or "step", y_name="score")
+
+
+@picture(
+    "ranking", title="Which pairs work together",
+    caption="Pairs of columns by how much more they tell of the target together than one by one.",
+)  # fmt: skip
+def _ranking(value: Any, record: Record) -> Html | None:
+    if not isinstance(value, list) or not value or not {"first", "second", "score"} <= set(value[0]):
+        return _by_shape(value, record)
+    best = sorted(value, key=lambda row: -row["score"])[:30]
+    return h("div", charts.bars([(f"{r['first']} × {r['second']}", float(r["score"]), "on") for r in best]),
+             h("p", f"The best 30 of {len(value):,}.", class_="quiet") if len(value) > 30 else None)  # fmt: skip
+
+
+@picture("features", title="New features, in the order found")
+def _features(value: Any, record: Record) -> Html | None:
+    return _by_shape(value, record)
+
+
+@picture("expressions", title="")
+def _expressions(value: Any, record: Record) -> Html | None:
+    """Shown with the answer already."""
+    return Html("") if record["answer"]["engineered"] else _by_shape(value, record)

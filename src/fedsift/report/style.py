@@ -71,13 +71,15 @@ h4 { font-size: .92rem; margin: .8rem 0 .2rem; color: var(--quiet); font-weight:
 .legend { font-size: .88rem; color: var(--quiet); }
 .key { display: inline-flex; align-items: center; gap: .35rem; margin-right: 1rem; }
 .key i { width: .8rem; height: .8rem; border-radius: .2rem; }
-figure { margin: 0; } figure svg { max-width: 40rem; }
-svg { width: 100%; height: auto; display: block; font-size: 12px; }
+figure { margin: 0; }
+svg { width: 100%; max-width: 40rem; height: auto; display: block; font-size: 12px; }
+code { font: .88rem ui-monospace, "SF Mono", "DejaVu Sans Mono", monospace; } .dense svg { font-size: 10px; }
 svg text { fill: var(--quiet); } svg .end { text-anchor: end; } svg .middle { text-anchor: middle; }
 svg .grid { stroke: var(--line); } svg .axis { fill: var(--ink); }
 svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; background: none; }
 svg .faint { stroke: var(--off); stroke-width: 1; opacity: .7; }
-svg .point { fill: var(--on); stroke: var(--card); } svg .point.null { fill: var(--off); }
+svg .point { fill: var(--on); stroke: var(--card); } .bad { color: var(--bad); }
+svg .level { stroke: var(--quiet); stroke-dasharray: 5 4; } svg .small { font-size: .85em; }
 svg .cell { fill: var(--on); } svg .cell.below { fill: var(--second); }
 .scroll { overflow: auto; max-height: 30rem; border: 1px solid var(--line); border-radius: .4rem; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; }
@@ -118,7 +120,7 @@ footer { color: var(--quiet); font-size: .85rem; padding-bottom: 2rem; }
   .bar-name { white-space: normal; line-height: 1.25; font-size: .86rem; }
   table { font-size: .86rem; } th, td { padding: .3rem .35rem; } th:not([aria-sort]) button::after { content: ""; }
   dl.forms { grid-template-columns: max-content 1fr; } dl.forms .amount { grid-column: 2; margin-bottom: .4rem; }
-  svg { font-size: 19px; } .heat svg { font-size: 14px; }
+  svg { font-size: 19px; } .heat svg { font-size: 12px; } .heat.dense svg { font-size: 10px; }
   table.stack tbody tr { display: block; padding: .5rem .3rem; border-bottom: 1px solid var(--line); }
   table.stack tr.hidden { display: none; }
   table.stack thead tr { display: flex; flex-wrap: wrap; gap: 0 .8rem; } table.stack thead th { border: 0; }
@@ -150,11 +152,10 @@ for (const box of document.querySelectorAll("div.table")) {
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
       const sign = down ? -1 : 1;
       rows.sort((a, b) => {
-        const x = value(a, i), y = value(b, i), m = parseFloat(x), n = parseFloat(y);
-        if (Number.isNaN(m) && Number.isNaN(n)) return sign * x.localeCompare(y);
-        if (Number.isNaN(m)) return 1;
-        if (Number.isNaN(n)) return -1;
-        return numeric ? sign * (m - n) : sign * x.localeCompare(y, undefined, { numeric: true });
+        const x = value(a, i), y = value(b, i);
+        if (!numeric) return sign * x.localeCompare(y, undefined, { numeric: true });
+        const m = parseFloat(x), n = parseFloat(y);  // what is no number comes last, either way
+        return Number.isNaN(m) || Number.isNaN(n) ? Number.isNaN(m) - Number.isNaN(n) : sign * (m - n);
       });
       body.append(...rows);
     });

@@ -11,6 +11,7 @@ import math
 import platform
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
@@ -36,6 +37,8 @@ READABLE = {
 }
 
 _PACKAGES = ("fedsift", "numpy", "scikit-learn", "polars", "cryptography", "gmpy2", "sf-heu", "tenseal", "torch")
+#: Stands for the party where all have the same columns.
+EVERY = "every party"
 _HIDDEN = "(not shown in one party's report)"
 
 
@@ -54,6 +57,8 @@ def summarize(
     if party is not None:
         selection = selection.for_party(party)
         whole = Ledger((e for e in whole.entries if party in (e.sender, e.receiver)), map(hide.text, whole.notes))
+    if selector.get_params(deep=False).get("secure") is False and not any("secure" in n for n in whole.notes):
+        whole = Ledger(whole.entries, [*whole.notes, "secure=False: this run was not protected; for research only"])
     record = {
         "format": FORMAT,
         "version": VERSION,
@@ -107,7 +112,23 @@ def _call(kind: type, parameters: Mapping[str, Any], hide: _Hider) -> str:
     return f"{kind.__name__}({', '.join(given)})"
 
 
+def _shared(selection: Selection) -> Selection:
+    """Parties that hold rows have the same columns with the same scores: they are told once, for every party."""
+    told: dict[str, list[Any]] = {party: [] for party in selection.selected}
+    for row in selection.scores:
+        told[row["party"]].append((row["feature"], row["score"], row["selected"]))
+    first = next(iter(told.values()), [])
+    if len(told) < 2 or not first or any(rows != first for rows in told.values()):
+        return selection
+    party = next(iter(told))
+    rows = [dict(row, party=EVERY) for row in selection.scores if row["party"] == party]
+    for rank, row in enumerate(sorted(rows, key=lambda row: row["rank"]), 1):
+        row["rank"] = rank
+    return replace(selection, selected={EVERY: selection.selected[party]}, scores=rows)
+
+
 def _answer(selection: Selection) -> dict[str, Any]:
+    selection = _shared(selection)
     placed = [{**row, "place": place} for place, row in enumerate(selection.scores)]
     rows = sorted(placed, key=lambda row: row["rank"])
     kept = [row["score"] for row in rows if row["selected"]]
@@ -119,6 +140,7 @@ def _answer(selection: Selection) -> dict[str, Any]:
         "kept": selection.n_selected,
         "of": len(rows),
         "selected": selection.selected,
+        "engineered": selection.engineered,
         "columns": {party: sum(row["party"] == party for row in rows) for party in selection.selected},
         "scores": rows,
         "margin": margin,
@@ -200,7 +222,7 @@ def _cost(ledger: Ledger, seconds: float) -> dict[str, Any]:
     }
 
 
-def _few(rounds: list[dict[str, Any]], most: int = 48) -> list[dict[str, Any]]:
+def _few(rounds: list[dict[str, Any]], most: int = 24) -> list[dict[str, Any]]:
     """Neighbouring rounds together where there are very many."""
     if len(rounds) <= most:
         return rounds
@@ -209,7 +231,7 @@ def _few(rounds: list[dict[str, Any]], most: int = 48) -> list[dict[str, Any]]:
     for group in groups:
         first, last = rounds[group[0]], rounds[group[-1]]
         merged.append(
-            {"round": first["round"], "to": last["round"], "operation": first["operation"],
+            {"round": first["round"], "to": last["round"], "operation": "",
              "bytes": sum(rounds[i]["bytes"] for i in group)}
         )  # fmt: skip
     return merged
@@ -226,7 +248,10 @@ def _ledger(ledger: Ledger) -> dict[str, Any]:
         if e.sender != COORDINATOR:
             parts = sent.setdefault(e.sender, {})
             parts[e.form] = parts.get(e.form, 0) + e.bytes
+    told = sum(e.bytes for e in ledger.entries if e.form != "control")
+    hidden = sum(e.bytes for e in ledger.entries if e.form in ("ciphertext", "masked") or e.relayed)
     return {
+        "hidden_share": hidden / told if told else None,
         "encryption": {**ledger.encryption(), "line": ledger.encryption_line()},
         "notes": list(ledger.notes),
         "forms": [row for row in forms.values() if row["messages"]],
@@ -292,12 +317,23 @@ class _Hider:
 
 
 def _framed(frame: pd.DataFrame, most: int = 48) -> Any:
-    """A labelled square as its labels and numbers; any other frame as records."""
-    if frame.shape[0] == frame.shape[1] and all(kind.kind in "fiu" for kind in frame.dtypes):
+    """Numbers under named rows and columns as labels and a matrix; any other frame as records."""
+    named = not isinstance(frame.index, pd.RangeIndex)
+    if named and frame.size and all(kind.kind in "fiu" for kind in frame.dtypes):
         part = frame.iloc[:most, :most]
-        labels = [label if isinstance(label, str) else ".".join(map(str, label)) for label in part.index]
-        return {"labels": labels, "matrix": part.to_numpy(dtype=float), "of": len(frame)}
+        return {
+            "labels": [_label(label) for label in part.index],
+            "columns": [_label(label) for label in part.columns],
+            "matrix": part.to_numpy(dtype=float),
+            "of": len(frame),
+        }
     return frame.head(1000).to_dict("records")
+
+
+def _label(label: Any) -> str:
+    """A row's name; (party, column) pairs as party.column, and the label as such."""
+    parts = list(label) if isinstance(label, tuple) else [label]
+    return ".".join(str(part) for part in dict.fromkeys(parts))
 
 
 def _bounded(value: Any, most: int = 60_000) -> Any:

@@ -48,6 +48,7 @@ def _answer(record: Record, most: int) -> list[str]:
     lines = _wrap(f"{method['name']}: {method['what']}")
     for party, kept in answer["selected"].items():
         lines += _wrap(f"{party}: {', '.join(map(_one_line, kept)) or '(nothing)'}", "  ")
+    lines += [line for formula in answer["engineered"] for line in _wrap(f"new: {formula}", "  ")]
     lines += ["", *_wrap(how_clear(answer)), ""]
     rows = answer["scores"]
     lines += _grid(

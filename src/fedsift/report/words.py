@@ -13,9 +13,12 @@ Record = Mapping[str, Any]
 
 def title(record: Record) -> str:
     answer = record["answer"]
+    new = f", make {plural(len(answer['engineered']), 'new one')}" if answer["engineered"] else ""
     if record["party"]:
-        return f"{record['party']}: keep {answer['kept']:,} of {plural(answer['of'], 'column')}"
-    return f"Keep {answer['kept']:,} of {plural(answer['of'], 'column')} of {_parties(len(record['parties']))}"
+        return f"{record['party']}: keep {answer['kept']:,} of {plural(answer['of'], 'column')}{new}"
+    shared = len(answer["selected"]) < len(record["parties"])
+    whose = f"that all {_parties(len(record['parties']))} have" if shared else f"of {_parties(len(record['parties']))}"
+    return f"Keep {answer['kept']:,} of {plural(answer['of'], 'column')} {whose}{new}"
 
 
 def _parties(count: int) -> str:
@@ -35,12 +38,18 @@ def how_clear(answer: Record) -> str:
     text = f"The weakest kept column scores {short(last)}, the strongest left out {short(first)}"
     if last < first:
         return text + ": the method did not choose by score alone (a column that repeats another adds nothing)."
-    if [row["score"] for row in answer["scores"][: answer["kept"]]] == list(range(answer["kept"], 0, -1)):
+    if by_place(answer):
         return "The columns were chosen one after the other; the score of a kept column is its place in that order."
     share = (last - first) / margin["range"] if margin["range"] else 0.0
     if share < 0.01:
         return text + ": the border is thin, and other rows might well put another column there."
     return text + f": a gap of {share:.0%} of the whole range of scores."
+
+
+def by_place(answer: Record) -> bool:
+    """Is the score only the place in the order of choice (the first has the highest)?"""
+    kept = [row["score"] for row in answer["scores"][: answer["kept"]]]
+    return len(kept) > 1 and kept == list(range(len(kept), 0, -1))
 
 
 def sentence(text: str) -> str:

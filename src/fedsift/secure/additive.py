@@ -28,6 +28,7 @@ from fedsift.secure import _gmp, _heu
 
 MIN_BITS = 2048
 _BACKENDS: dict[str, Any] = {"ou": _heu, "zpaillier": _heu, "paillier": _gmp}
+SCHEMES = ("auto", *_BACKENDS)
 _SCHEME_CODES = {"ou": 1, "zpaillier": 2, "paillier": 3}
 _SCHEME_NAMES = {"ou": "Okamoto-Uchiyama", "zpaillier": "Paillier (sf-heu)", "paillier": "Paillier (gmpy2)"}
 _MAX_LOADED_KEYS = 16
@@ -45,7 +46,7 @@ def generate_key(scheme: str = "auto", bits: int = MIN_BITS) -> SecretKey:
     if scheme == "auto":
         scheme = available_schemes()[0]
     if scheme not in _BACKENDS:
-        raise ParameterError(f"scheme must be 'auto', {', '.join(map(repr, _BACKENDS))}; got {scheme!r}")
+        raise ParameterError(f"scheme must be one of {', '.join(map(repr, SCHEMES))}; got {scheme!r}")
     if bits < MIN_BITS:
         raise ParameterError(f"keys have at least {MIN_BITS} bits; got {bits}")
     if scheme not in available_schemes():

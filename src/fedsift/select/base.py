@@ -24,6 +24,7 @@ class Outcome:
     scores: dict[str, np.ndarray]
     selected: dict[str, np.ndarray]
     details: dict[str, Any] = field(default_factory=dict)
+    engineered: list[str] = field(default_factory=list)  # formulas of new features
 
     @classmethod
     def best(
@@ -98,6 +99,15 @@ class Selector(BaseEstimator):
 
         return write_report(self, path, party=party)
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the parameters, and after ``fit`` the answer, its cost and what it disclosed."""
+        from fedsift.report import notebook_html
+
+        return notebook_html(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
     def _selection(self, outcome: Outcome, names: dict[str, list[str]], fed: Federation) -> Selection:
         rows: list[dict[str, Any]] = []
         for party, scores in outcome.scores.items():
@@ -122,6 +132,7 @@ class Selector(BaseEstimator):
             parameters=self.get_params(deep=False),
             security=security,
             details={k: v for k, v in outcome.details.items() if not k.startswith("_")},
+            engineered=list(outcome.engineered),
         )
 
 

@@ -20,8 +20,8 @@ from fedsift.operation import Array, operation
 from fedsift.party import Party
 from fedsift.protocols.bins import countable_bins
 from fedsift.protocols.histogram import RowLayout, binned_sums, encrypt_classes, own_key, read_sums
-from fedsift.secure.additive import Ciphertexts, PublicKey
-from fedsift.select.base import Outcome, Selector, check_number, check_size
+from fedsift.secure.additive import SCHEMES, Ciphertexts, PublicKey
+from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
 
 
 @operation(
@@ -132,6 +132,7 @@ class InformationValue(Selector):
 
     def _check(self, fed: Federation) -> None:
         check_size(self.n_features, self.threshold)
+        check_choice("scheme", self.scheme, SCHEMES)
         check_number("bins", self.bins, 2, 100, whole=True)
         check_number("min_cell", self.min_cell, 1, whole=True)
 

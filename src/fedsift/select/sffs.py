@@ -27,8 +27,8 @@ from fedsift.protocols.histogram import (
     read_sums,
     weighted_sums,
 )
-from fedsift.secure.additive import Ciphertexts, PublicKey
-from fedsift.select.base import Outcome, Selector, check_size
+from fedsift.secure.additive import SCHEMES, Ciphertexts, PublicKey
+from fedsift.select.base import Outcome, Selector, check_choice, check_size
 
 _WEIGHT_BITS = 36
 
@@ -142,6 +142,7 @@ class SFFS(Selector):
 
     def _check(self, fed: Federation) -> None:
         check_size(self.n_features, self.threshold)
+        check_choice("scheme", self.scheme, SCHEMES)
 
     def _select(self, fed: Federation) -> Outcome:
         labels = fed.ask(

@@ -1,0 +1,84 @@
+"""The ledger: append-only, readable, and honest about whether encryption was on."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import fedsift as fs
+from fedsift.errors import ParameterError
+from fedsift.ledger import COORDINATOR, FORMS, Entry, Ledger
+from fedsift.operation import operation
+
+
+def entry(**changes) -> Entry:
+    fields = {
+        "round": 1,
+        "sender": "bank",
+        "receiver": COORDINATOR,
+        "operation": "op",
+        "bytes": 10,
+        "form": "aggregate",
+        "about": "x",
+    }
+    return Entry(**{**fields, **changes})
+
+
+def test_an_unknown_form_cannot_be_declared():
+    with pytest.raises(ParameterError, match="harmless"):
+        operation(discloses="harmless", about="x")
+    with pytest.raises(ParameterError, match="secretly"):
+        operation(discloses="plain", about="x", receives="secretly")
+
+
+def test_traffic_adds_up():
+    ledger = Ledger([entry(bytes=5), entry(bytes=7), entry(sender=COORDINATOR, receiver="bank", bytes=11)])
+    traffic = ledger.traffic()
+    assert traffic["bytes"].sum() == ledger.bytes() == 23
+    assert traffic.set_index("direction")["messages"].to_dict() == {"from party": 2, "to party": 1}
+
+
+def test_an_empty_ledger_has_its_columns():
+    assert Ledger().bytes() == 0
+    assert list(Ledger().traffic().columns)[:2] == ["round", "party"]
+    assert "form" in Ledger().disclosures()
+    assert "OFF" in str(Ledger())
+
+
+def test_no_encryption_is_said_loudly():
+    assert Ledger([entry()]).encryption_line() == "encryption: OFF (no ciphertext was sent)"
+    on = Ledger([entry(ciphertexts=3, scheme="Paillier 2048 bits")])
+    assert on.encryption_line() == "encryption: on, Paillier 2048 bits, 3 ciphertexts sent"
+
+
+def test_encryption_is_counted_from_what_was_sent(small_fed):
+    fs.AllFeatures().fit(small_fed)
+    assert not small_fed.ledger.encryption()["on"]
+    fs.SFFS(n_features=1).fit(small_fed)
+    assert small_fed.ledger.encryption()["ciphertexts"] > 10
+
+
+def test_disclosures_group_what_is_alike():
+    table = Ledger([entry(), entry(), entry(about="y")]).disclosures()
+    assert table["messages"].tolist() == [2, 1]
+
+
+def test_entries_written_from_many_threads_are_all_there():
+    ledger = Ledger()
+    threads = [threading.Thread(target=lambda: [ledger.add(entry()) for _ in range(200)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ledger) == 1600
+
+
+def test_protections_that_are_off_are_noted(small_fed):
+    fitted = fs.InformationValue(n_features=2, min_cell=1).fit(small_fed)
+    assert any("min_cell=1" in note for note in fitted.ledger_.notes)
+    assert "note: min_cell=1" in str(fitted.ledger_)
+
+
+def test_every_form_is_explained():
+    assert all(text.endswith(".") and len(text) > 15 for text in FORMS.values())
