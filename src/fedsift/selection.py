@@ -32,6 +32,7 @@ class Selection:
     parameters: dict[str, Any] = field(default_factory=dict)
     security: dict[str, Any] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
+    engineered: list[str] = field(default_factory=list)  # formulas of new features, see engineer/expressions.py
     version: int = VERSION
 
     def frame(self) -> pd.DataFrame:
@@ -53,20 +54,38 @@ class Selection:
             scores=[row for row in self.scores if row["party"] == party],
             parameters=self.parameters,
             security=self.security,
+            engineered=self.engineered_for(party),
         )
 
+    def engineered_for(self, party: str) -> list[str]:
+        """The formulas that this party can compute alone: over its own columns, or over columns that all have."""
+        from fedsift.engineer.expressions import parse, parties_of
+
+        return [text for text in self.engineered if set(parties_of(parse(text))) <= {party}]
+
     def apply(self, table: Any, party: str | None = None) -> Table:
-        """The table with the selected columns only (ids and label are kept)."""
+        """The table with the selected columns, then the engineered features (ids and label are kept)."""
         party = self._whose(party)
         table = table if isinstance(table, Table) else Table.read(table, id=None, name=party)
         missing = [column for column in self.selected[party] if column not in table.columns]
         if missing:
             raise DataError(f"table {table.name!r} lacks the selected column {missing[0]!r} of party {party!r}")
-        return table.select(self.selected[party])
+        formulas = self.engineered_for(party)
+        if not formulas:
+            return table.select(self.selected[party])
+        from fedsift.engineer.expressions import evaluate, parse
 
-    def transformer(self, party: str | None = None) -> ColumnKeeper:
+        values = evaluate([parse(text) for text in formulas], table, party)
+        made = {text: values[:, i] for i, text in enumerate(formulas)}
+        return table.select(self.selected[party]).with_columns(made)
+
+    def transformer(self, party: str | None = None) -> ColumnKeeper | FeatureMaker:
         """A plain scikit-learn transformer for one party's own pipeline."""
-        return ColumnKeeper(columns=list(self.selected[self._whose(party)]))
+        party = self._whose(party)
+        formulas = self.engineered_for(party)
+        if formulas:
+            return FeatureMaker(columns=list(self.selected[party]), formulas=formulas)
+        return ColumnKeeper(columns=list(self.selected[party]))
 
     def _whose(self, party: str | None) -> str:
         if party is None:
@@ -107,11 +126,13 @@ class Selection:
         for party, columns in selected.items():
             if not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
                 raise DataError(f"{where}: the columns of party {party!r} must be a list of names")
+        _check_formulas(fields.get("engineered", []), where)
         return cls(**fields)
 
     def __str__(self) -> str:
         lines = [f"{self.method}: {self.n_selected} columns selected"]
         lines += [f"  {party}: {', '.join(columns) or '(none)'}" for party, columns in self.selected.items()]
+        lines += [f"  new: {text}" for text in self.engineered]
         if "line" in self.security:
             lines.append(f"  {self.security['line']}")
         return "\n".join(lines)
@@ -149,6 +170,38 @@ class ColumnKeeper(TransformerMixin, BaseEstimator):
             raise DataError(
                 f"the data lack the selected column {missing[0]!r} (a DataFrame with named columns is needed)"
             )
+
+
+class FeatureMaker(ColumnKeeper):
+    """scikit-learn transformer that keeps named columns of a DataFrame and adds engineered features after them."""
+
+    def __init__(self, columns: Sequence[str], formulas: Sequence[str]):
+        super().__init__(columns)
+        self.formulas = formulas
+
+    def transform(self, X: Any) -> Any:
+        from fedsift.engineer.expressions import evaluate_columns, parse
+
+        self._check(X)
+        values = evaluate_columns([parse(text) for text in self.formulas], X)
+        return pd.concat(
+            [X[list(self.columns)], pd.DataFrame(values, columns=list(self.formulas), index=X.index)], axis=1
+        )
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        return np.asarray([*self.columns, *self.formulas], dtype=object)
+
+
+def _check_formulas(formulas: Any, where: str) -> None:
+    from fedsift.engineer.expressions import parse
+
+    if not isinstance(formulas, list):
+        raise DataError(f"{where}: 'engineered' must be a list of formulas")
+    for text in formulas:
+        try:
+            parse(text)
+        except ParameterError as error:
+            raise DataError(f"{where}: an engineered feature cannot be read: {error}") from None
 
 
 def write_atomic(path: str | Path, text: str) -> Path:

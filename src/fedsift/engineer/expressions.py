@@ -18,6 +18,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Union
 
 import numpy as np
@@ -153,6 +154,11 @@ def parse(text: str) -> Expression:
         raise ParameterError(f"a formula is text, got {type(text).__name__}")
     if len(text) > MAX_LENGTH:
         raise ParameterError(f"a formula of {len(text)} characters is too long; the limit is {MAX_LENGTH}")
+    return _parse(text)
+
+
+@lru_cache(maxsize=1 << 15)  # formulas share parts and come back in every round; an expression never changes
+def _parse(text: str) -> Expression:
     reader = _Reader(text)
     result = reader.formula(0)
     reader.end()
@@ -165,8 +171,8 @@ class _Reader:
     def __init__(self, text: str):
         self.text = text
         self.tokens: list[tuple[str, str, int]] = []  # kind, text, position
-        position = 0
-        while text[position:].strip():
+        position, end = 0, len(text.rstrip())
+        while position < end:
             match = _TOKEN.match(text, position)
             if match is None:
                 raise self.wrong(position, 'this is no name, number, bracket or comma (quote odd names: "a b")')

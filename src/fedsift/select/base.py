@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedsift.errors import ParameterError
 from fedsift.federation import Federation
 from fedsift.ledger import Ledger
+from fedsift.protocols.checks import check_choice, check_number
 from fedsift.selection import Selection
 
 
@@ -136,28 +137,12 @@ class Selector(BaseEstimator):
         )
 
 
-def check_number(
-    name: str, value: Any, low: float, high: float | None = None, *, whole: bool = False, none: bool = False
-) -> None:
-    """Raise ``ParameterError`` that quotes the value unless it is a number within the bounds."""
-    if none and value is None:
-        return
-    kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
-    span = f"at least {low}" if high is None else f"between {low} and {high}"
-    good = isinstance(value, kinds) and not isinstance(value, bool) and value >= low and (high is None or value <= high)
-    if not good:
-        kind = "a whole number" if whole else "a number"
-        raise ParameterError(f"{name} must be {kind} {span}{' or None' if none else ''}; got {value!r}")
-
-
-def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if value not in choices:
-        raise ParameterError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
-
-
 def check_size(n_features: Any, threshold: Any) -> None:
     """A filter takes a number of features or a threshold, one of the two."""
     check_number("n_features", n_features, 1, whole=True, none=True)
     check_number("threshold", threshold, -np.inf, none=True)
     if (n_features is None) == (threshold is None):
         raise ParameterError(f"give n_features or threshold, one of the two; got {n_features!r} and {threshold!r}")
+
+
+__all__ = ["Outcome", "Selector", "check_choice", "check_number", "check_size"]
