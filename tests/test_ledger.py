@@ -78,6 +78,9 @@ def test_protections_that_are_off_are_noted(small_fed):
     fitted = fs.InformationValue(n_features=2, min_cell=1).fit(small_fed)
     assert any("min_cell=1" in note for note in fitted.ledger_.notes)
     assert "note: min_cell=1" in str(fitted.ledger_)
+    again = fs.InformationValue(n_features=2, min_cell=1).fit(small_fed)
+    assert again.ledger_.notes == fitted.ledger_.notes  # a second run on the same federation says it again
+    assert len(small_fed.ledger.notes) == 1
 
 
 def test_every_form_is_explained():

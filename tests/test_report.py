@@ -16,7 +16,7 @@ from fedsift.report import PICTURES, compare, picture, render_html, render_text,
 from fedsift.report.charts import bars, dots, heat, lines, points
 from fedsift.report.markup import Html, duration, h, join, short, size, table
 from fedsift.report.pictures import draw_details
-from fedsift.report.words import how_clear, is_budget
+from fedsift.report.words import how_clear, is_warning
 from fedsift.select.base import Outcome, Selector
 
 NASTY = "<script>alert(1)</script>"
@@ -432,8 +432,25 @@ def test_a_thin_border_is_called_thin():
     assert "44%" in how_clear(answer([9.0, 5.0, 1.0, 0.0], 2))
     assert "not choose by score alone" in how_clear(answer([9.0, 1.0, 5.0, 0.0], 2))
     assert "one after the other" in how_clear(answer([2.0, 1.0, -3.0, -5.0], 2))
-    assert is_budget("Budget spent: 1")
-    assert not is_budget("min_cell=1: bins of a single row may have been counted")
+
+
+@pytest.mark.parametrize(
+    ("note", "warns"),
+    [
+        ("min_cell=1: bins of a single row may have been counted", True),
+        ("min_cell is not set: cells of a single row may have been counted", True),
+        ("secure=False: the coordinator saw each party's own sums", True),
+        ("first_tree_local=False: the first tree's sums are label counts of other parties' bins", True),
+        ("party 'a' left during the run; the others went on without it", True),
+        ("something that nobody foresaw", True),
+        ("encryption was turned off under protest", True),
+        ("budget spent: epsilon 1.0 of 2.0", False),
+        ("columns, scores and residuals travelled under one-time masks (X25519, ChaCha20)", False),
+        ("rows were matched under an oblivious PRF (ristretto255), not by ciphertexts", False),
+    ],
+)
+def test_a_protection_that_was_off_is_red_and_one_that_was_on_is_not(note, warns):
+    assert is_warning(note) == warns
 
 
 # -- compare and notebooks -------------------------------------------------------------------------------------------

@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from browser import Browser, find_chromium
+from test_contract import federation, selector
 
 import fedsift as fs
 from fedsift.evaluate import evaluate
 from fedsift.report import compare, write_report
+from fedsift.select import METHODS
 
 NASTY = "<script>document.title='owned'</script>"
 
@@ -138,3 +140,14 @@ def test_paper_shows_tables_whole_and_leaves_the_menu_out(browser, folder, page)
     )
     assert cut == 0
     browser.screenshot(folder / "page-paper.png")
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_the_report_of_each_method_on_a_phone(browser, folder, tmp_path, method):
+    fitted = selector(method).fit(federation(method))
+    path = write_report(fitted, tmp_path / f"{method}.html")
+    browser.open(path, width=390)
+    _quiet(browser, path)
+    assert browser.run("document.documentElement.scrollWidth") <= 390
+    assert browser.run("document.querySelectorAll('section').length") == 5
+    browser.screenshot(folder / f"method-{method}.png")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from fedsift.errors import FedsiftError
+from fedsift.evaluate import Evaluation, evaluate
 from fedsift.federation import Federation
 from fedsift.ledger import Ledger
 from fedsift.operation import Array, operation, register_plugin
 from fedsift.party import Party
+from fedsift.report import Comparison, compare
 from fedsift.select import (
     SFFS,
     AllFeatures,
@@ -26,6 +28,8 @@ __all__ = [
     "SFFS",
     "AllFeatures",
     "Array",
+    "Comparison",
+    "Evaluation",
     "Federation",
     "FedsiftError",
     "GiniFilter",
@@ -37,6 +41,8 @@ __all__ = [
     "Selection",
     "Selector",
     "Table",
+    "compare",
+    "evaluate",
     "operation",
     "register_method",
     "register_plugin",

@@ -56,7 +56,7 @@ class Ledger:
 
     def __init__(self, entries: Iterable[Entry] = (), notes: Iterable[str] = ()):
         self._entries = list(entries)
-        self._notes = list(notes)
+        self._notes = [(0, text) for text in notes]  # where in the list of entries a note was made, and its text
         self._lock = threading.Lock()
 
     def add(self, entry: Entry) -> None:
@@ -66,8 +66,7 @@ class Ledger:
     def note(self, text: str) -> None:
         """A sentence for the reader: a protection that was turned off, a budget spent."""
         with self._lock:
-            if text not in self._notes:
-                self._notes.append(text)
+            self._notes.append((len(self._entries), text))
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -77,14 +76,15 @@ class Ledger:
     @property
     def notes(self) -> tuple[str, ...]:
         with self._lock:
-            return tuple(self._notes)
+            return tuple(dict.fromkeys(text for _, text in self._notes))
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def since(self, mark: int, notes: int = 0) -> Ledger:
+    def since(self, mark: int) -> Ledger:
         """The part written after ``len(ledger)`` was ``mark``."""
-        return Ledger(self.entries[mark:], self.notes[notes:])
+        with self._lock:
+            return Ledger(self._entries[mark:], [text for at, text in self._notes if at >= mark])
 
     def bytes(self) -> int:
         return sum(entry.bytes for entry in self.entries)

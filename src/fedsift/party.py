@@ -26,6 +26,9 @@ log = logging.getLogger("fedsift.party")
 #: A categorical column keeps a bin for each of its most frequent categories; the rest share one.
 MAX_CATEGORY_BINS = 64
 
+#: Cross-validation makes many views; what is derived from one is kept for so many.
+MAX_CACHED_VIEWS = 8
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -94,7 +97,12 @@ class Site:
         return Party(self, view, state, round)
 
     def cache(self, view: str) -> dict[Any, Any]:
-        return self._caches.setdefault(view, {})
+        """What was computed for a view: a table, bins. Kept for the views used last; the rest is made again."""
+        cache = self._caches.pop(view, {})
+        self._caches[view] = cache
+        while len(self._caches) > MAX_CACHED_VIEWS:
+            self._caches.pop(next(iter(self._caches)))
+        return cache
 
     def __repr__(self) -> str:
         return f"Site {self.name!r} ({self.table!r})"

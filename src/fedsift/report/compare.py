@@ -21,7 +21,7 @@ from fedsift.report.html import quality_table
 from fedsift.report.markup import Html, duration, h, join, short, size, table
 from fedsift.report.page import page, section
 from fedsift.report.summary import verdict, versions
-from fedsift.report.words import sentence
+from fedsift.report.words import is_warning, sentence
 from fedsift.select import METHODS, Selector
 from fedsift.selection import _plain, write_atomic
 
@@ -47,7 +47,7 @@ class Comparison:
     def _facts(self, name: str) -> dict[str, Any]:
         rows = [row for row in self.evaluation.rows if row["method"] == name and "encryption" in row]
         forms = list(dict.fromkeys(form for row in rows for form in row["forms"] if form != "control"))
-        notes = list(dict.fromkeys(note for row in rows for note in row["notes"]))
+        notes = list(dict.fromkeys(note for row in rows for note in row["notes"] if is_warning(note)))
         return {
             "encryption": rows[0]["encryption"] if rows else "",
             "forms": ", ".join(forms),

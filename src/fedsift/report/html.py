@@ -9,7 +9,7 @@ from fedsift.report import charts
 from fedsift.report.markup import Html, duration, h, join, name, plural, short, size, table
 from fedsift.report.page import page, section
 from fedsift.report.pictures import draw_details
-from fedsift.report.words import about_forms, by_place, how_clear, is_budget, repeat, sentence, title
+from fedsift.report.words import about_forms, by_place, how_clear, is_warning, repeat, sentence, title
 
 Record = Mapping[str, Any]
 
@@ -43,13 +43,13 @@ def _head(record: Record) -> Html:
         (f"{cost['rounds']:,}", "rounds of questions"),
         (duration(cost["seconds"]), "of computing"),
         ("–", "only instructions were sent") if share is None else
-        (f"{share:.0%}", f"of what was said, in bytes, was encrypted or masked{schemes}"),
+        (f"{share:.0%}", f"of the bytes encrypted or masked{schemes}"),
     ]  # fmt: skip
     return join(
         h("h1", title(record)),
         h("p", f"{whose}{method['name']}{rows}: {method['what']}", class_="lead"),
         h("div", [h("div", h("b", big), h("span", small), class_="tile") for big, small in tiles], class_="tiles"),
-        [h("p", note, class_="note") for note in record["ledger"]["notes"] if not is_budget(note)],
+        [h("p", note, class_="note") for note in record["ledger"]["notes"] if is_warning(note)],
     )
 
 
@@ -213,7 +213,7 @@ def _form(form: str) -> Html:
 
 def _ledger(record: Record) -> Html:
     ledger, encryption = record["ledger"], record["ledger"]["encryption"]
-    notes = [h("p", note, class_="note info" if is_budget(note) else "note") for note in ledger["notes"]]
+    notes = [h("p", note, class_="note" if is_warning(note) else "note info") for note in ledger["notes"]]
     line = h("p", encryption["line"], class_="note info" if encryption["on"] else "note mild")
     leaks = h("p", h("b", "In short: "), sentence(record["method"]["leaks"])) if record["method"]["leaks"] else None
     told = [row for row in ledger["lines"] if row["form"] != "control" or row["learns"]]

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedsift.report.markup import Html, duration, h, join, name, short, size
 from fedsift.report.summary import summarize
-from fedsift.report.words import how_clear, is_budget, sentence, title
+from fedsift.report.words import how_clear, is_warning, sentence, title
 
 
 def notebook_html(selector: Any) -> str:
@@ -27,7 +27,7 @@ def notebook_html(selector: Any) -> str:
           h("td", short(row["score"])), h("td", "kept" if row["selected"] else ""))
         for row in answer["scores"][:10]
     ]  # fmt: skip
-    warnings = [h("p", note, style=None if is_budget(note) else "color:#b3261e") for note in ledger["notes"]]
+    warnings = [h("p", note, style="color:#b3261e" if is_warning(note) else None) for note in ledger["notes"]]
     return join(
         h("p", h("b", record["method"]["name"]), f": {title(record)}. {how_clear(answer)}"),
         _table(["party", "kept", "columns"], kept),

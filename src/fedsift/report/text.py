@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedsift.report.markup import clean, duration, short, size
-from fedsift.report.words import about_forms, how_clear, is_budget, repeat, sentence, title
+from fedsift.report.words import about_forms, how_clear, is_warning, repeat, sentence, title
 
 Record = Mapping[str, Any]
 
@@ -97,7 +97,7 @@ def _ledger(record: Record) -> list[str]:
     ledger = record["ledger"]
     lines = ["WHO LEARNED WHAT", f"  {ledger['encryption']['line']}"]
     for note in ledger["notes"]:
-        lines += _wrap(f"{'note' if is_budget(note) else 'WARNING'}: {note}", "  ")
+        lines += _wrap(f"{'WARNING' if is_warning(note) else 'note'}: {note}", "  ")
     if record["method"]["leaks"]:
         lines += _wrap(f"In short: {sentence(record['method']['leaks'])}", "  ")
     for row in ledger["lines"]:

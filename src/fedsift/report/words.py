@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,9 +59,17 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
-def is_budget(note: str) -> bool:
-    """Notes tell of a protection that was turned off, or of a privacy budget spent; only the first is a warning."""
-    return note.lower().startswith(("budget", "privacy budget", "epsilon", "differential privacy", "info:"))
+_ALARM = re.compile(
+    r"=False|=1\b|not set|may have|turned off|in the (clear|open)|not protected|left during|saw each|\bOFF\b|pooled"
+)
+_CALM = re.compile(
+    r"budget|epsilon|differential privacy|under |masks?\b|masked|encrypted|sealed|oblivious", re.IGNORECASE
+)
+
+
+def is_warning(note: str) -> bool:
+    """Notes tell of a protection that was turned off, or of one that was there (a budget, masks). In doubt, warn."""
+    return bool(_ALARM.search(note)) or not _CALM.search(note)
 
 
 def about_forms(ledger: Record) -> list[tuple[str, str, str]]:

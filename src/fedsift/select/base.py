@@ -65,12 +65,13 @@ class Selector(BaseEstimator):
                 f"{type(self).__name__} is for {' or '.join(self.partitions)} parties; these are {fed.partition}"
             )
         self._check(fed)
-        mark, notes, start = len(fed.ledger), len(fed.ledger.notes), time.perf_counter()
+        mark, start = len(fed.ledger), time.perf_counter()
         names = fed.column_names()
         with fed.session() as run:
             outcome = self._select(run)
         self.seconds_ = time.perf_counter() - start
-        self.ledger_: Ledger = fed.ledger.since(mark, notes)
+        self.federation_ = {"partition": fed.partition, "rows": fed.n_rows, "columns": fed.n_columns}
+        self.ledger_: Ledger = fed.ledger.since(mark)
         self.traffic_: pd.DataFrame = self.ledger_.traffic()
         self.details_ = outcome.details
         self.selection_ = self._selection(outcome, names, fed)
