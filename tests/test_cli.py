@@ -24,7 +24,7 @@ from fedsift.selection import Selection
 EXAMPLE = Path(__file__).parents[1] / "examples" / "two_files"
 FILES = {
     "ledger.csv", "report.html", "run.json", "scores.csv", "selection-bank.json", "selection-shop.json",
-    "selection.json", "traffic.csv",
+    "selection.json", "summary-bank.json", "summary-shop.json", "summary.json", "traffic.csv",
 }  # fmt: skip
 
 
@@ -246,6 +246,215 @@ def test_progress_shows_round_operation_and_bytes_on_a_terminal_only(monkeypatch
     with console.progress(True) as progress:
         progress.say("nothing")
     assert sys.stderr.getvalue() == ""
+
+
+# --- report ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """The folder of one run, for tests that only look at it."""
+    folder = tmp_path_factory.mktemp("ran")
+    for name in ("bank.csv", "shop.csv", "job.toml"):
+        shutil.copy(EXAMPLE / name, folder)
+    result = fedsift("run", folder / "job.toml", "-q", "--set", "method.name=sffs")
+    assert result.exit_code == 0, result.output
+    return folder / "result"
+
+
+def test_a_report_that_differs_from_the_one_of_the_run(ran, tmp_path):
+    result = fedsift("report", ran, "--out", tmp_path / "again.html")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "again.html").read_bytes() == (ran / "report.html").read_bytes()
+    text = fedsift("report", ran).stdout
+    assert "Keep 4 of 12 columns of 2 parties" in text
+    assert "WHO LEARNED WHAT" in text
+    assert fedsift("report", ran, "--out", tmp_path / "again.txt").exit_code == 0
+    assert (tmp_path / "again.txt").read_text().strip() == text.strip()
+
+
+def test_a_partys_report_that_tells_of_anothers_columns(ran, tmp_path):
+    result = fedsift("report", ran, "--party", "bank", "--out", tmp_path / "bank.html")
+    assert result.exit_code == 0, result.output
+    shown = (tmp_path / "bank.html").read_text() + fedsift("report", ran, "--party", "bank").stdout
+    shown += (ran / "summary-bank.json").read_text()
+    assert "overdrafts" in shown
+    foreign = ("basket_mean", "late_payments", "returns_share", "newsletter", "favourite", "currency")
+    assert not [name for name in foreign if name in shown]
+
+
+def test_a_party_that_was_given_its_record_alone_can_read_it(ran, tmp_path):
+    shutil.copy(ran / "summary-shop.json", tmp_path)
+    assert "shop: keep" in fedsift("report", tmp_path / "summary-shop.json").stdout
+    assert "shop: keep" in fedsift("report", tmp_path, "--party", "shop").stdout
+    assert "--party shop" in fedsift("report", tmp_path).stderr
+    wrong = fedsift("report", tmp_path / "summary-shop.json", "--party", "bank")
+    assert wrong.exit_code == 2
+    assert "the record of party 'shop'" in wrong.stderr
+
+
+def test_a_partys_own_report_has_its_names_where_names_are_private(job):
+    settings = ("--set", "federation.names=private", "--set", "method.name=sffs")
+    assert fedsift("run", job, "-q", *settings).exit_code == 0
+    out = job.parent / "result"
+    assert "late_payments" not in fedsift("report", out).stdout
+    shop = fedsift("report", out, "--party", "shop").stdout
+    assert "late_payments" in shop
+    assert "overdrafts" not in shop
+
+
+@pytest.mark.parametrize(
+    ("remove", "options", "code", "words"),
+    [
+        ((), ["--party", "shp"], 2, "did you mean 'shop'?"),
+        (("summary.json", "summary-bank.json", "summary-shop.json"), [], 3, "lacks summary.json: an older fedsift"),
+        (tuple(FILES), [], 3, "it has no run.json and no summary.json"),
+        ((), ["--out", "bank.csv"], 2, "must end in .html"),
+        ((), ["--out", "run.json"], 2, "must end in .html"),
+    ],
+)
+def test_a_folder_that_is_no_run_says_what_is_missing(ran, tmp_path, remove, options, code, words):
+    folder = shutil.copytree(ran, tmp_path / "copy")
+    for name in remove:
+        (folder / name).unlink()
+    result = fedsift("report", folder, *options)
+    assert result.exit_code == code
+    assert words in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_record_that_is_damaged_or_something_else_is_one_line_not_a_traceback(ran, tmp_path):
+    assert "there is no folder" in fedsift("report", tmp_path / "nothing").stderr
+    assert "is no JSON" in fedsift("report", ran / "ledger.csv").stderr
+    assert "is no record of a run" in fedsift("report", ran / "run.json").stderr
+    record = json.loads((ran / "summary.json").read_text())
+    del record["cost"]["by_party"]
+    (tmp_path / "summary.json").write_text(json.dumps(record))
+    result = fedsift("report", tmp_path)
+    assert result.exit_code == 3
+    assert "damaged" in result.stderr
+    (tmp_path / "summary.json").write_text(json.dumps({**record, "version": 99}))
+    assert "version 99" in fedsift("report", tmp_path).stderr
+
+
+def test_a_page_written_into_the_folder_does_not_stop_the_next_run(ran, tmp_path):
+    folder = shutil.copytree(ran, tmp_path / "copy")
+    assert fedsift("report", folder, "--party", "shop", "--out", folder / "report-shop.html").exit_code == 0
+    runs.check_folder(folder)
+    (folder / "thesis.txt").write_text("years of work")
+    with pytest.raises(errors.ParameterError, match="thesis"):
+        runs.check_folder(folder)
+
+
+# --- compare ---------------------------------------------------------------------------------------------------------
+
+
+def test_compare_sets_methods_on_the_same_rows_beside_their_nulls(job, tmp_path):
+    page = tmp_path / "compare.html"
+    settings = ("--folds", 2, "--set", "evaluate.model=linear", "--out", page)
+    result = fedsift("compare", job, "--methods", "sffs, random,sffs", *settings)
+    assert result.exit_code == 0, result.output
+    assert "2 methods on the same rows: 2 folds, 240 rows, 12 columns, model linear" in result.stdout
+    for words in ("all features", "4 random columns", "sffs has the highest accuracy", "n_features=4", "pooled"):
+        assert words in result.stdout
+    assert METHODS["sffs"].leaks.split()[0] in result.stdout
+    assert "comparing sffs, random" in result.stderr
+    assert "2 methods on the same rows" in page.read_text()
+    assert not (job.parent / "result").exists()
+
+
+def test_compare_as_json_has_the_same_folds_for_all_and_the_parameters_used(job):
+    settings = ("--folds", 2, "--format", "json", "--set", "evaluate.model=linear", "-q")
+    result = fedsift("compare", job, "--methods", "random,all", *settings)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    document = json.loads(result.stdout)
+    lines = {line["method"]: line for line in document["lines"]}
+    assert lines["all"]["accuracy"] == lines["all features"]["accuracy"]
+    assert document["methods"]["random"]["parameters"]["n_features"] == 4
+    assert document["settings"]["cv"] == 2
+
+
+def test_a_parameter_of_one_method_that_another_lacks_or_means_otherwise(job):
+    loaded = runs.methods_named(cli.load_job(job, ["method.bins=7"]), "information_value,gini,sffs,all")
+    assert [s.get_params().get("bins") for s in loaded.values()] == [7, 7, None, None]
+    assert [s.get_params().get("n_features") for s in loaded.values()] == [4, 4, 4, None]
+    text = job.read_text().replace("n_features = 4", "threshold = 0.3")
+    job.write_text(text)
+    loaded = runs.methods_named(cli.load_job(job), "information_value,gini")
+    assert loaded["information_value"].get_params()["threshold"] == 0.3
+    assert loaded["information_value"].n_features is None
+    assert loaded["gini"].get_params()["threshold"] is None
+    assert loaded["gini"].n_features is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--methods", "sffs,ginni"], "--methods: there is no method 'ginni'; did you mean 'gini'?"),
+        (["--methods", ","], "--methods is empty"),
+        (["--methods", "sffs", "--out", "shop.csv"], "must end in .html"),
+        (["--methods", "sffs", "--folds", "1000"], "240 folds at most"),
+        (["--methods", "sffs", "--folds", "1"], "--folds"),
+        ([], "--methods"),
+    ],
+)
+def test_compare_says_what_is_wrong_before_it_works(job, monkeypatch, options, words):
+    monkeypatch.setattr(runs, "compare", lambda *_, **__: pytest.fail("it worked first"))
+    result = fedsift("compare", job, *options)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+# --- progress and logs -----------------------------------------------------------------------------------------------
+
+
+def test_log_json_has_a_line_for_every_ask_and_they_add_up_to_the_ledger(job):
+    result = fedsift("run", job, "--log-json", "--set", "method.name=sffs", "--set", "evaluate.model=linear")
+    assert result.exit_code == 0, result.output
+    events = [json.loads(line) for line in result.stderr.splitlines()]
+    asks = [event for event in events if event["event"] == "ask"]
+    ledger = pd.read_csv(job.parent / "result" / "ledger.csv")
+    assert [ask["round"] for ask in asks] == sorted(ledger["round"].unique())
+    assert sum(ask["bytes"] for ask in asks) == ledger["bytes"].sum()
+    sent = ledger[ledger["sender"] != "coordinator"].groupby("sender")["bytes"].sum()
+    for party in ("bank", "shop"):
+        assert sum(ask["parties"].get(party, {}).get("sent", 0) for ask in asks) == sent[party]
+    assert asks[0]["operation"] == "blind_ids"
+    assert asks[0]["seconds"] > 0
+    assert "returns_share" not in result.stderr
+    steps = [event["text"] for event in events if event["event"] == "step"]
+    assert "selecting by sffs" in steps
+
+
+def test_log_json_stays_json_when_it_fails_and_quiet_leaves_asks_only(job, monkeypatch):
+    quick = ("--set", "method.name=sffs")
+    result = fedsift("run", job, "--log-json", "-q", *quick)
+    assert {json.loads(line)["event"] for line in result.stderr.splitlines()} == {"ask"}
+    result = fedsift("run", job, "--log-json", "--set", "method.name=sfs")
+    (line,) = result.stderr.splitlines()
+    assert json.loads(line)["kind"] == "JobError"
+    assert json.loads(line)["exit_code"] == result.exit_code == 2
+
+    def broken(*_, **__):
+        raise RuntimeError("row 17 holds 4242")
+
+    monkeypatch.setattr("fedsift.select.information_value.countable_bins", broken)
+    assert "4242" not in fedsift("run", job, "--log-json").stderr
+    result = fedsift("run", job, "--log-json", "--verbose")
+    events = [json.loads(line) for line in result.stderr.splitlines()]
+    assert any(event["event"] == "log" and "4242" in event["text"] for event in events)
+    assert "OperationFailed" in events[-1]["traceback"]
+
+
+def test_quiet_says_nothing_and_verbose_tells_every_ask(job):
+    quick = ("--set", "method.name=sffs")
+    assert fedsift("run", job, "-q", *quick).stderr == ""
+    assert fedsift("run", job, "-q", "-v", *quick).stderr == ""
+    stderr = fedsift("run", job, "-v", *quick).stderr
+    assert "round 1  blind_ids  bank got" in stderr
+    assert stderr.index("round 1") < stderr.index("selecting by sffs")
+    assert "error:" in fedsift("run", job, "-q", "--set", "method.name=sfs").stderr
 
 
 # --- check, methods, apply, demo -------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from fedsift.protocols import mutual_information as mi
 from fedsift.protocols.contingency import (
     Entropies,
     column_codes,
-    count_tables,
     number_codes,
     pair_information,
 )
@@ -147,6 +146,22 @@ def test_a_batch_number_is_never_used_twice():
             matching.information([pairs])
 
 
+def test_pair_secrets_are_fresh_for_every_run_and_cannot_be_brought_back():
+    fed = fs.Federation.split(*mixed_table(40), parties=2)
+    seeds = []
+    for _ in range(2):
+        with fed.session() as run:
+            matched(run)
+            site = fed._link.transport.sites["party1"]
+            seeds.append(site.sessions[run._session]["seeds"]["party2"])
+            peer = fed._link.transport.sites["party2"].sessions[run._session]["seeds"]["party1"]
+            assert peer == seeds[-1]
+            given = run.ask(mi.blind_rows, to="party1", factors=[])
+            with pytest.raises(errors.OperationFailed):  # the salt is used up
+                run.ask(mi.number_rows, to="party1", points=given, factors=[], seals={}, salts={})
+    assert seeds[0] != seeds[1]
+
+
 def test_the_coordinators_whole_view_has_no_id_and_no_value():
     ids = [f"PERSON-{i:04d}" for i in range(40)]
     canary = 71234.5678
@@ -208,7 +223,9 @@ def test_min_cell_refuses_and_names_the_column():
             matched(run, min_cell=2, n_bins=8, binning="width")
         matching, _ = matched(run, n_bins=2)
         matching.min_cell = 12
-        with pytest.raises(errors.DataError, match=r"'signal' of party 'bank'.*'counts' of party 'lab'.*min_cell=12") as error:
+        with pytest.raises(
+            errors.DataError, match=r"'signal' of party 'bank'.*'counts' of party 'lab'.*min_cell=12"
+        ) as error:
             matching.information([mi.Pairs("bank", np.array([0, 0]), "lab", np.array([1, 2]))])
         assert "n_bins" in str(error.value)
 
@@ -257,30 +274,57 @@ def test_long_lists_go_in_several_messages(monkeypatch):
     assert max(sizes) < 400
 
 
-def test_equal_row_keys_do_not_spoil_the_match():
+def test_equal_row_keys_do_not_spoil_the_match(monkeypatch):
+    """Keys that are drawn from few values tie; both parties must draw again, and then agree."""
+    honest, draws = mi.key_stream, []
+
+    def poor(seed, purpose, number, shape, kind):
+        draws.append(kind)
+        keys = honest(seed, purpose, number, shape, kind)
+        return (keys & keys.dtype.type(0x3F)) << keys.dtype.type(8) if kind == "<u4" else keys
+
+    monkeypatch.setattr(mi, "key_stream", poor)
     rng = np.random.default_rng(1)
-    keys = rng.integers(0, 5, (3, 40), dtype=np.uint64) << np.uint64(8)  # ties everywhere
-    a, b = rng.integers(0, 4, (2, 3, 40)).astype(np.uint8)
-    before = count_tables(a, b)
-    after = count_tables(mi.sort_by_keys(keys, a), mi.sort_by_keys(keys, b))
-    np.testing.assert_array_equal(before, after)
+    a, b = rng.integers(0, 4, (2, 6, 40)).astype(np.uint8)
+    lists = [mi._in_fresh_orders(codes, np.arange(6), b"s" * 32, 1, 4) for codes in (a, b)]
+    assert "<u8" in draws
+    values = [pair_information(*pair, Entropies(40))[0] for pair in ((a, b), lists)]
+    np.testing.assert_array_equal(*values)
 
 
-def test_orders_of_rows_are_uniform():
+def test_long_columns_take_other_paths_and_match_all_the_same():
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(0, 7, (2, 3, 20_000)).astype(np.uint8)  # 64-bit keys, labels renamed column by column
+    lists = [mi._in_fresh_orders(codes, np.arange(3), b"s" * 32, 1, 4) for codes in (a, b)]
+    values = [pair_information(*pair, Entropies(20_000))[0] for pair in ((a, b), lists)]
+    np.testing.assert_array_equal(*values)
+    assert (lists[0] == a).mean() < 0.2
+
+
+@pytest.mark.parametrize("kind", ["<u4", "<u8"])
+def test_orders_of_rows_are_uniform(kind):
     """Every row lands at every place about equally often; a cyclic shift or a half-shuffle would fail."""
-    codes = np.arange(10, dtype=np.uint8)[None, :]
-    seen = mi._in_fresh_orders(np.zeros_like(codes), np.zeros(1, int), b"s" * 32, 1)
-    assert seen.shape == (1, 10)
-    keys = np.frombuffer(mi.stream(b"s" * 32, "row keys 0", 2, 8 * 10 * 8000), "<u8").reshape(8000, 10)
-    orders = mi.sort_by_keys(keys, np.repeat(codes, 8000, axis=0))
+    codes = np.tile(np.arange(10, dtype=np.uint8), (8000, 1))
+    keys = mi.key_stream(b"s" * 32, "row keys", 2, (8000, 10), kind)
+    orders, tied = mi.sort_by_keys(keys, codes, 4)
     counts = np.stack([np.bincount(orders[:, place], minlength=10) for place in range(10)])
     assert abs(counts - 800).max() < 5.5 * np.sqrt(800 * 0.9)
     assert len({row.tobytes() for row in orders}) > 7900
+    assert tied.mean() < 0.001
 
 
-def test_labels_of_bins_are_shuffled_afresh():
-    codes = np.tile(np.repeat(np.arange(4, dtype=np.uint8), 3), (400, 1))
-    shuffled = mi._shuffle_labels(codes)
+def test_streams_differ_by_seed_purpose_and_number():
+    base = mi.key_stream(b"s" * 32, "a", 1, (4,))
+    assert base.all()
+    for other in ((b"t" * 32, "a", 1), (b"s" * 32, "b", 1), (b"s" * 32, "a", 2)):
+        assert not (base == mi.key_stream(*other, (4,))).any()
+    np.testing.assert_array_equal(base, mi.key_stream(b"s" * 32, "a", 1, (4,)))
+
+
+@pytest.mark.parametrize("repeat", [3, 200])
+def test_labels_of_bins_are_shuffled_afresh(repeat):
+    codes = np.repeat(np.arange(4, dtype=np.uint8), repeat)[None, :]
+    shuffled = mi._shuffle_labels(codes, np.zeros(400, int))
     assert len({row.tobytes() for row in shuffled}) == 24  # all orders of four labels
     for row in shuffled[:20]:
         np.testing.assert_array_equal(pd.factorize(row)[0], codes[0])

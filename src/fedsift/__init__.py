@@ -8,15 +8,32 @@ from fedsift.federation import Federation
 from fedsift.ledger import Ledger
 from fedsift.operation import Array, operation, register_plugin
 from fedsift.party import Party
+from fedsift.protocols.boost import SecureBoostClassifier, SecureBoostRegressor
+from fedsift.protocols.splitnn import SplitNN
+from fedsift.protocols.vertical_logistic import VerticalLogisticRegression
 from fedsift.report import Comparison, compare
 from fedsift.select import (
     SFFS,
+    VFLFS,
     AllFeatures,
+    FeatureElection,
+    FederatedLasso,
+    FedHalving,
+    FedIIFE,
+    FedSDG,
     GiniFilter,
+    GroupLasso,
     InformationValue,
+    LessVFL,
+    LocalLasso,
+    Muse,
     Outcome,
+    PsoEvffs,
     RandomFeatures,
     Selector,
+    StochasticGate,
+    TopGain,
+    register_criterion,
     register_method,
 )
 from fedsift.selection import Selection
@@ -26,24 +43,42 @@ __version__ = "0.1.0"
 
 __all__ = [
     "SFFS",
+    "VFLFS",
     "AllFeatures",
     "Array",
     "Comparison",
     "Evaluation",
+    "FeatureElection",
+    "FedHalving",
+    "FedIIFE",
+    "FedSDG",
+    "FederatedLasso",
     "Federation",
     "FedsiftError",
     "GiniFilter",
+    "GroupLasso",
     "InformationValue",
     "Ledger",
+    "LessVFL",
+    "LocalLasso",
+    "Muse",
     "Outcome",
     "Party",
+    "PsoEvffs",
     "RandomFeatures",
+    "SecureBoostClassifier",
+    "SecureBoostRegressor",
     "Selection",
     "Selector",
+    "SplitNN",
+    "StochasticGate",
     "Table",
+    "TopGain",
+    "VerticalLogisticRegression",
     "compare",
     "evaluate",
     "operation",
+    "register_criterion",
     "register_method",
     "register_plugin",
 ]

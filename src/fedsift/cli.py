@@ -1,4 +1,4 @@
-"""The command line: run, check, methods, apply, demo.
+"""The command line: run, check, compare, report, methods, apply, demo.
 
 Results go to stdout, everything else to stderr. A failure is one line on stderr and an exit code that tells its kind
 (see ``errors.py``); ``--verbose`` adds the traceback. An interruption ends with 130 and leaves nothing half-written.
@@ -50,7 +50,12 @@ SetOption = Annotated[
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="A table for people or JSON for scripts.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no progress on stderr.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Logs, and the traceback of an error, on stderr.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Every step, logs, and the traceback of an error, on stderr.")
+]
+LogJson = Annotated[
+    bool, typer.Option("--log-json", help="stderr has one JSON object a line: every step, its bytes and seconds.")
+]
 
 
 def _command(name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -60,24 +65,35 @@ def _command(name: str | None = None) -> Callable[[Callable[..., None]], Callabl
         @app.command(name)
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> None:
-            verbose = bool(kwargs.get("verbose"))
+            verbose, as_json = bool(kwargs.get("verbose")), bool(kwargs.get("log_json"))
             try:
-                with _logs(verbose):
+                with _logs(verbose, as_json):
                     function(*args, **kwargs)
             except KeyboardInterrupt:
-                console.remark("interrupted: nothing was written")
+                _complain("interrupted: nothing was written", 130, None, verbose, as_json)
                 raise typer.Exit(130) from None
             except (FedsiftError, OSError) as error:
                 if isinstance(error, OSError) and error.errno == errno.EPIPE:
                     raise  # the reader of a pipe has gone: typer ends quietly
-                if verbose:
-                    traceback.print_exc()
-                console.remark(_one_line(error, verbose))
-                raise typer.Exit(getattr(error, "exit_code", 1)) from None
+                code = getattr(error, "exit_code", 1)
+                _complain(_one_line(error, verbose), code, error, verbose, as_json)
+                raise typer.Exit(code) from None
 
         return function
 
     return mark
+
+
+def _complain(text: str, code: int, error: Exception | None, verbose: bool, as_json: bool) -> None:
+    trace = traceback.format_exc() if verbose and error is not None else ""
+    if as_json:
+        kind = type(error).__name__ if error is not None else "interrupted"
+        facts = {"event": "error", "kind": kind, "text": text, "exit_code": code}
+        console.log_line({**facts, "traceback": trace} if trace else facts)
+        return
+    if trace:
+        sys.stderr.write(trace)
+    console.remark(text)
 
 
 def _one_line(error: Exception, verbose: bool) -> str:
@@ -88,11 +104,13 @@ def _one_line(error: Exception, verbose: bool) -> str:
 
 
 @contextmanager
-def _logs(verbose: bool) -> Iterator[None]:
+def _logs(verbose: bool, as_json: bool) -> Iterator[None]:
     """Logs on stderr when asked for. A party's own log may quote data, so it is silent otherwise."""
     logger = logging.getLogger("fedsift")
     before = logger.level, logger.propagate
-    handler = logging.StreamHandler(sys.stderr) if verbose else logging.NullHandler()
+    handler: logging.Handler = logging.NullHandler()
+    if verbose:
+        handler = console.JsonLog() if as_json else logging.StreamHandler(sys.stderr)
     logger.addHandler(handler)
     logger.setLevel(logging.INFO if verbose else logging.CRITICAL)
     logger.propagate = False
@@ -118,17 +136,18 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Where the result goes; else [output] dir.", metavar="DIR")] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
+    log_json: LogJson = False,
 ) -> None:
     """Run a job file and write the result folder."""
     loaded = load_job(job, set or ())
     folder = out or loaded.out
     runs.check_folder(folder)
-    with console.progress(quiet) as progress:
+    with console.progress(quiet, verbose, log_json) as progress:
         done = runs.execute(loaded, progress.observe, progress.say)
         facts = runs.write(done, folder)
     if format is Format.json:
         scores = done.selection.frame().to_dict("records")
-        seen = runs.disclosures(done.ledger())
+        seen = console.disclosures(done.ledger())
         _print_json({**facts, "out": str(folder), "scores": scores, "disclosures": seen})
         return
     console.show_run(done)
@@ -152,10 +171,10 @@ def check(
     Reads the files, aligns the parties, and says what is in them and what the method would give away.
     """
     loaded = load_job(job, set or ())
-    with console.progress(quiet) as progress:
+    with console.progress(quiet, verbose) as progress:
         ready = runs.prepare(loaded, progress.say)
     fed, tables = ready.fed, ready.tables
-    parties = {name: _described(table) for name, table in tables.items()}
+    parties = {name: console.described(table) for name, table in tables.items()}
     facts = {
         "job": str(job),
         "method": loaded.method,
@@ -171,52 +190,70 @@ def check(
     if format is Format.json:
         _print_json(facts)
     else:
-        _show_check(facts)
+        console.show_check(facts)
 
 
-def _described(table: Table) -> dict[str, Any]:
-    columns = table.describe()
-    kinds: dict[str, int] = {}
-    for column in columns:
-        kinds[column["kind"]] = kinds.get(column["kind"], 0) + 1
-    unlike = [c["column"] for c in columns if c["kind"] == "categorical" and c["distinct"] == table.n_rows > 1]
-    return {
-        "rows": table.n_rows,
-        "columns": table.n_columns,
-        "label": table.label_name,
-        "kinds": kinds,
-        "missing": {c["column"]: c["missing"] for c in columns if c["missing"]},
-        "constant": [c["column"] for c in columns if c["constant"]],
-        "all_different": unlike,
-    }
+# --- compare ---------------------------------------------------------------------------------------------------------
 
 
-def _show_check(facts: dict[str, Any]) -> None:
-    rows = []
-    for name, party in facts["parties"].items():
-        kinds = ", ".join(f"{count} {kind}" for kind, count in party["kinds"].items())
-        missing = f"{sum(party['missing'].values()):,} in {len(party['missing'])}" if party["missing"] else "none"
-        rows.append([name, f"{party['rows']:,}", party["columns"], kinds, missing, party["label"] or ""])
-    header = ["party", "rows", "columns", "kinds", "missing (in columns)", "label"]
-    console.table(rows, header, right=["rows", "columns"], title=f"{facts['job']}: {len(rows)} parties")
-    console.show()
-    for name, party in facts["parties"].items():
-        if party["constant"]:
-            console.show(f"{name}: constant, so of no use: {', '.join(party['constant'])}")
-        if party["all_different"]:
-            console.show(
-                f"{name}: a different text in each row (an id? leave it out with columns = [...]): "
-                f"{', '.join(party['all_different'])}"
-            )
-    shared = "rows are shared by all parties" if facts["partition"] == "vertical" else "rows over all parties"
-    classes = f", {facts['classes']} classes" if facts["classes"] else ""
-    console.show(f"{facts['rows']:,} {shared}; {facts['task']}{classes}")
-    parameters = ", ".join(f"{name}={value!r}" for name, value in facts["parameters"].items())
-    console.show(f"method: {facts['method']}({parameters})")
-    console.show(f"it gives away: {facts['leaks'] or 'see its page'}")
-    if facts["names"] == "shared":
-        console.show('and the names of the columns to the coordinator ([federation] names = "private" keeps them back)')
-    console.show("ready to run")
+@_command("compare")
+def compare_(
+    job: JobArgument,
+    methods: Annotated[
+        str, typer.Option(metavar="NAME,NAME,...", help="The methods, with commas between.", show_default=False)
+    ],
+    folds: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="Folds of the cross-validation; else [evaluate] folds, or 5.")
+    ] = None,
+    set: SetOption = None,
+    format: FormatOption = Format.table,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write a page: FILE.html (or FILE.txt).", metavar="FILE")
+    ] = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    log_json: LogJson = False,
+) -> None:
+    """Set several methods side by side on the same rows.
+
+    Each is fitted on the same folds of the job's rows and scored on the rest, beside all and random columns. Scoring
+    pools the columns in this process: only for data that you may pool.
+    """
+    loaded = load_job(job, set or ())
+    if out is not None:
+        runs.check_page(out)
+    with console.progress(quiet, verbose, log_json) as progress:
+        comparison = runs.compare_methods(loaded, methods, folds, progress.observe, progress.say)
+    if out is not None:
+        comparison.report(out)
+    if format is Format.json:
+        _print_json(comparison.to_dict())
+        return
+    console.show_comparison(comparison)
+    if out is not None:
+        console.show(f"\nwritten to {out}")
+
+
+# --- report ----------------------------------------------------------------------------------------------------------
+
+
+@_command()
+def report(
+    run_dir: Annotated[Path, typer.Argument(help="The result folder of a run.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(help="Write FILE.html (or FILE.txt) in place of text here.", metavar="FILE")
+    ] = None,
+    party: Annotated[str | None, typer.Option(help="One party's own report: its own columns only.")] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Show the report of an earlier run again, or write it as a page.
+
+    A party that was given its own record alone can name that file (summary-PARTY.json) in place of the folder.
+    """
+    if out is not None:
+        runs.check_page(out)
+    shown = runs.render(runs.read_record(run_dir, party), out)
+    console.show(shown if out is None else f"written to {shown}")
 
 
 # --- methods ---------------------------------------------------------------------------------------------------------
@@ -239,7 +276,7 @@ def methods(
         console.table(rows, ["name", "parties", "paper", "what it gives away"])
         console.show("\nfedsift methods NAME shows a method's parameters.")
     else:
-        _show_method(shown[name])
+        console.show_method(shown[name])
 
 
 def _method_facts(name: str, method: type[Selector]) -> dict[str, Any]:
@@ -257,21 +294,6 @@ def _method_facts(name: str, method: type[Selector]) -> dict[str, Any]:
         "leaks": method.leaks,
         "about": inspect.getdoc(method) or "",
     }
-
-
-def _show_method(facts: dict[str, Any]) -> None:
-    console.show(f"{facts['name']} ({facts['class']}), for {' or '.join(facts['partitions'])} parties")
-    console.show(f"\n{facts['about']}")
-    if facts["parameters"]:
-        rows = [[name, '"none"' if value is None else _toml(value)] for name, value in facts["parameters"].items()]
-        console.table(rows, ["parameter", "default"], title="In a job file, under [method]:")
-    console.show(f"\npaper: {facts['paper']}")
-    console.show(f"gives away: {facts['leaks']}")
-
-
-def _toml(value: Any) -> str:
-    """A default as it would stand in a job file."""
-    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 # --- apply -----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ Names of columns come from other parties, so text is cleaned of control characte
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import sys
 import time
@@ -18,10 +20,13 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from fedsift.evaluate import Evaluation
-from fedsift.ledger import FORMS
+from fedsift import table as tables
+from fedsift.evaluate import NOTE, Evaluation
+from fedsift.ledger import COORDINATOR, FORMS, Entry, Ledger
+from fedsift.report import Comparison
 from fedsift.report.summary import verdict
-from fedsift.runs import Run, disclosures, summary
+from fedsift.runs import Run, summary
+from fedsift.select import METHODS
 
 _PLAIN_WIDTH = 120  # of tables that go into a file or a pipe
 
@@ -108,13 +113,8 @@ def show_scores(rows: Sequence[Mapping[str, Any]], title: str) -> None:
 
 def show_evaluation(evaluation: Evaluation) -> None:
     """Scores on unseen rows: mean and, over several folds, standard deviation."""
-
-    def score(row: Mapping[str, Any], metric: str) -> str:
-        spread = row[f"{metric}_std"]
-        return f"{row[metric]:.3f}" + ("" if isnan(spread) else f" ± {spread:.3f}")
-
     rows = [
-        [row["method"], f"{row['n_features']:.0f}", *(score(row, metric) for metric in evaluation.metrics)]
+        [row["method"], f"{row['n_features']:.0f}", *(_score(row, metric) for metric in evaluation.metrics)]
         for row in evaluation.frame().to_dict("records")
     ]
     header = ["columns from", "columns", *evaluation.metrics]
@@ -123,6 +123,11 @@ def show_evaluation(evaluation: Evaluation) -> None:
     table(rows, header, right=header[1:], title=title)
     for method in evaluation.methods:
         show(f"{method}: {verdict(evaluation, method, evaluation.metrics[0])}")
+
+
+def _score(row: Mapping[str, Any], metric: str) -> str:
+    spread = row[f"{metric}_std"]
+    return f"{row[metric]:.3f}" + ("" if isnan(spread) else f" ± {spread:.3f}")
 
 
 def show_disclosures(run: Run) -> None:
@@ -137,6 +142,136 @@ def show_disclosures(run: Run) -> None:
             show(f"  {form}: {meaning}")
     if any("opened" in row["form"] for row in rows):
         show("  opened: The receiver holds the key and decrypts it.")
+
+
+def disclosures(ledger: Ledger) -> list[dict[str, Any]]:
+    """What went where in which form, one record a kind, parties that did the same together; control messages left out.
+
+    What the coordinator hands to a party it has from other parties: such a line says what the party learned from it.
+    """
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for e in ledger.entries:
+        learns = e.sender == COORDINATOR and not e.about.startswith("request: ")
+        if e.form == "control" and not learns:
+            continue
+        about, form = e.about, e.form
+        if learns:
+            about = f"it learns {about}"
+            form = "ciphertext, opened" if form == "ciphertext" else form
+        elif e.sender == COORDINATOR:
+            about = f"what {e.operation} needs from other parties"
+        form += ", relayed unread" if e.relayed else ""
+        row = rows.setdefault(
+            (e.sender == COORDINATOR, form, about), {"from": [], "to": [], "what": about, "form": form, "bytes": 0}
+        )
+        for end, name in (("from", e.sender), ("to", e.receiver)):
+            if name not in row[end]:
+                row[end].append(name)
+        row["bytes"] += e.bytes
+    return list(rows.values())
+
+
+# --- several methods -------------------------------------------------------------------------------------------------
+
+
+def show_comparison(comparison: Comparison) -> None:
+    """Methods and nulls, the best first: how good, how many columns, how steady, at what price, and what leaks."""
+    evaluation = comparison.evaluation
+    settings, shown = evaluation.settings, evaluation.metrics[:2]
+    rows = []
+    for line in comparison.frame().to_dict("records"):
+        steady = "" if isnan(line["jaccard"]) else f"{line['jaccard']:.2f}"
+        cost = ["", "", ""] if line["null"] else [
+            size(round(line["bytes"])), f"{line['rounds']:.0f}", f"{line['seconds']:.1f}"
+        ]  # fmt: skip
+        scores = [_score(line, metric) for metric in shown]
+        rows.append([line["method"], *scores, f"{line['n_features']:.4g}", steady, *cost])
+    header = ["columns from", *shown, "columns", "stability", "traffic", "rounds", "seconds"]
+    methods = "1 method" if len(evaluation.methods) == 1 else f"{len(evaluation.methods)} methods"
+    how = f"{settings['how']}, {settings['rows']:,} rows, {evaluation.n_features:,} columns, model {settings['model']}"
+    table(rows, header, right=header[1:], title=f"{methods} on the same rows: {how}")
+    show("stability: how alike the columns are that the folds keep (1: the same); cost: of one selection, on average")
+    show(f"\n{comparison.advice()}")
+    for name in evaluation.methods:
+        show(f"  {name}: {verdict(evaluation, name, comparison.metric)}")
+    told = [
+        [name, _arguments(_changed(name, facts["parameters"])) or "defaults", facts["leaks"] or "see its page"]
+        for name, facts in evaluation.methods.items()
+    ]
+    table(told, ["method", "parameters", "gives away"], title="What each method gives away")
+    show(f"\nnote: {NOTE}")
+
+
+def _changed(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs from the method's defaults."""
+    defaults = METHODS[name]().get_params(deep=False)
+    return {key: value for key, value in parameters.items() if value != defaults[key]}
+
+
+def _arguments(parameters: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in parameters.items())
+
+
+# --- check and methods -----------------------------------------------------------------------------------------------
+
+
+def described(data: tables.Table) -> dict[str, Any]:
+    columns = data.describe()
+    kinds: dict[str, int] = {}
+    for column in columns:
+        kinds[column["kind"]] = kinds.get(column["kind"], 0) + 1
+    unlike = [c["column"] for c in columns if c["kind"] == "categorical" and c["distinct"] == data.n_rows > 1]
+    return {
+        "rows": data.n_rows,
+        "columns": data.n_columns,
+        "label": data.label_name,
+        "kinds": kinds,
+        "missing": {c["column"]: c["missing"] for c in columns if c["missing"]},
+        "constant": [c["column"] for c in columns if c["constant"]],
+        "all_different": unlike,
+    }
+
+
+def show_check(facts: dict[str, Any]) -> None:
+    rows = []
+    for name, party in facts["parties"].items():
+        kinds = ", ".join(f"{count} {kind}" for kind, count in party["kinds"].items())
+        missing = f"{sum(party['missing'].values()):,} in {len(party['missing'])}" if party["missing"] else "none"
+        rows.append([name, f"{party['rows']:,}", party["columns"], kinds, missing, party["label"] or ""])
+    header = ["party", "rows", "columns", "kinds", "missing (in columns)", "label"]
+    table(rows, header, right=["rows", "columns"], title=f"{facts['job']}: {len(rows)} parties")
+    show()
+    for name, party in facts["parties"].items():
+        if party["constant"]:
+            show(f"{name}: constant, so of no use: {', '.join(party['constant'])}")
+        if party["all_different"]:
+            show(
+                f"{name}: a different text in each row (an id? leave it out with columns = [...]): "
+                f"{', '.join(party['all_different'])}"
+            )
+    shared = "rows are shared by all parties" if facts["partition"] == "vertical" else "rows over all parties"
+    classes = f", {facts['classes']} classes" if facts["classes"] else ""
+    show(f"{facts['rows']:,} {shared}; {facts['task']}{classes}")
+    show(f"method: {facts['method']}({_arguments(facts['parameters'])})")
+    show(f"it gives away: {facts['leaks'] or 'see its page'}")
+    if facts["names"] == "shared":
+        show('and the names of the columns to the coordinator ([federation] names = "private" keeps them back)')
+    show("ready to run")
+
+
+def show_method(facts: dict[str, Any]) -> None:
+    show(f"{facts['name']} ({facts['class']}), for {' or '.join(facts['partitions'])} parties")
+    show(f"\n{facts['about']}")
+    if facts["parameters"]:
+        rows = [[name, '"none"' if value is None else _toml(value)] for name, value in facts["parameters"].items()]
+        table(rows, ["parameter", "default"], title="In a job file, under [method]:")
+    show(f"\npaper: {facts['paper']}")
+    show(f"gives away: {facts['leaks']}")
+
+
+def _toml(value: Any) -> str:
+    """A default as it would stand in a job file."""
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 # --- progress --------------------------------------------------------------------------------------------------------
@@ -154,27 +289,85 @@ class _Watcher:
 
     def observe(self, operation: Any, round: int, ledger: Any) -> None:
         now = time.monotonic()
-        if now - self.last >= 0.1:
+        if operation is not None and now - self.last >= 0.1:
             self.last = now
             self.say(f"round {round}  {operation.short_name}  {size(ledger.bytes())}")
 
 
-class _Quiet:
-    observe = None
+class _Lines:
+    """Steps as lines on stderr, for people or (``as_json``) for scripts; ``asks`` tells of every single ask too."""
 
-    def __init__(self, quiet: bool):
-        self.quiet = quiet
+    def __init__(self, *, steps: bool, asks: bool, as_json: bool):
+        self.steps, self.as_json = steps, as_json
+        self.mark = 0  # messages of the ledger that were told already
+        self.observe = self._observe if asks else None
 
     def say(self, text: str) -> None:
-        if not self.quiet:
+        if self.steps and self.as_json:
+            log_line({"event": "step", "text": text})
+        elif self.steps:
             remark(text)
+
+    def _observe(self, operation: Any, round: int, ledger: Ledger) -> None:
+        """Tell all asks since the last call; those of the first call are the alignment's."""
+        new = ledger.since(self.mark).entries
+        self.mark += len(new)
+        by_round: dict[int, list[Entry]] = {}
+        for entry in new:
+            by_round.setdefault(entry.round, []).append(entry)
+        for entries in by_round.values():
+            facts = _ask_facts(entries)
+            if self.as_json:
+                log_line(facts)
+            else:
+                remark(_ask_text(facts))
+
+
+def _ask_facts(entries: Sequence[Entry]) -> dict[str, Any]:
+    """One ask: what each party was sent, what it replied, and how long it worked. The parties work side by side."""
+    parties: dict[str, dict[str, Any]] = {}
+    for e in entries:
+        outward = e.sender == COORDINATOR
+        side = parties.setdefault(e.receiver if outward else e.sender, {"sent": 0, "received": 0, "seconds": 0.0})
+        side["received" if outward else "sent"] += e.bytes
+        if not outward:
+            side |= {"seconds": round(e.seconds, 6), "form": e.form}
+    return {
+        "event": "ask",
+        "round": entries[0].round,
+        "operation": entries[0].operation,
+        "bytes": sum(e.bytes for e in entries),
+        "seconds": max(side["seconds"] for side in parties.values()),
+        "parties": parties,
+    }
+
+
+def _ask_text(facts: Mapping[str, Any]) -> str:
+    sides = [
+        f"{name} got {size(side['received'])}, gave {size(side['sent'])} in {side['seconds']:.2f} s"
+        for name, side in facts["parties"].items()
+    ]
+    return f"round {facts['round']}  {facts['operation']}  {'; '.join(sides)}"
+
+
+def log_line(facts: Mapping[str, Any]) -> None:
+    """One JSON object on a line of stderr; in ASCII, so that no name in it can command a terminal."""
+    sys.stderr.write(json.dumps(facts) + "\n")
+    sys.stderr.flush()
+
+
+class JsonLog(logging.Handler):
+    """Log records as lines of JSON, for ``--verbose --log-json``."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log_line({"event": "log", "level": record.levelname, "logger": record.name, "text": self.format(record)})
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[Any]:
-    """A bar when stderr is a terminal, lines when it is not, nothing when quiet."""
-    if quiet or not sys.stderr.isatty():
-        yield _Quiet(quiet)
+def progress(quiet: bool, verbose: bool = False, log_json: bool = False) -> Iterator[Any]:
+    """A bar when stderr is a terminal, lines when it is not (or every ask is wanted), nothing when quiet."""
+    if quiet or verbose or log_json or not sys.stderr.isatty():
+        yield _Lines(steps=not quiet, asks=log_json or (verbose and not quiet), as_json=log_json)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=_console(stderr=True), transient=True) as bar:

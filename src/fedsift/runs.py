@@ -6,6 +6,7 @@ end. A folder that fedsift did not write, or that holds other files too, is neve
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import secrets
@@ -20,19 +21,22 @@ from typing import Any
 import pandas as pd
 from sklearn.base import clone
 
-from fedsift.errors import ParameterError
+from fedsift.errors import DataError, FedsiftError, ParameterError
 from fedsift.evaluate import Evaluation, evaluate
 from fedsift.federation import Federation
 from fedsift.job import EvaluateSection, Job
-from fedsift.ledger import COORDINATOR, Ledger
-from fedsift.report import write_report
+from fedsift.job_text import nearest
+from fedsift.ledger import Ledger
+from fedsift.report import Comparison, compare, summarize, write_report
 from fedsift.report.summary import versions
-from fedsift.select import Selector
-from fedsift.selection import Selection, _plain
+from fedsift.select import METHODS, Selector
+from fedsift.selection import Selection, _plain, write_atomic
 from fedsift.table import Table
 
 FORMAT = "fedsift-run"
 VERSION = 1
+SUMMARY = "summary.json"  # the record that the report is made of; summary-PARTY.json is one party's own
+_FOLDS = 5  # of a comparison, unless the job or the command line says otherwise
 
 
 @dataclass
@@ -74,12 +78,26 @@ class Run:
 
     def own_selection(self, party: str) -> Selection:
         """A party's copy: its own columns only, by their own names even where names stay private."""
-        mine = self.selection.for_party(party)
+        return self._named_for(party).for_party(party)
+
+    def record(self, party: str | None = None) -> dict[str, Any]:
+        """What the report shows, as plain data; with ``party`` only what that party may keep, by its own names."""
+        selector = self.selector
+        if party is not None:
+            selector = copy.copy(selector)
+            selector.selection_ = self._named_for(party)
+        return summarize(selector, party=party, evaluation=self.evaluation, ledger=self.ledger("align", "select"))
+
+    def _named_for(self, party: str) -> Selection:
+        """The selection with this party's columns by their names, which only the party knows where they are private."""
         if self.fed.names == "shared":
-            return mine
+            return self.selection
         own = dict(zip(self.fed.column_names()[party], self.tables[party].columns))
-        scores = [{**row, "feature": own[row["feature"]]} for row in mine.scores]
-        return replace(mine, selected={party: [own[c] for c in mine.selected[party]]}, scores=scores)
+        scores = [
+            {**row, "feature": own[row["feature"]]} if row["party"] == party else row for row in self.selection.scores
+        ]
+        kept = [own[column] for column in self.selection.selected[party]]
+        return replace(self.selection, selected={**self.selection.selected, party: kept}, scores=scores)
 
 
 def prepare(job: Job, say: Callable[[str], None] = lambda text: None) -> Run:
@@ -105,8 +123,7 @@ def prepare(job: Job, say: Callable[[str], None] = lambda text: None) -> Run:
 def execute(job: Job, observer: Any = None, say: Callable[[str], None] = lambda text: None) -> Run:
     """Run a job. ``observer(operation, round, ledger)`` is called after each step of the conversation."""
     run = prepare(job, say)
-    if observer is not None:
-        run.fed._link.observers.append(observer)
+    _watch(run.fed, observer)
     say(f"selecting by {job.method}")
     with run.phase("select"):
         run.selector.fit(run.fed)
@@ -115,6 +132,12 @@ def execute(job: Job, observer: Any = None, say: Callable[[str], None] = lambda 
         with run.phase("evaluate"):
             run.evaluation = evaluation(run, job.settings.evaluate)
     return run
+
+
+def _watch(fed: Federation, observer: Any) -> None:
+    if observer is not None:
+        observer(None, 0, fed.ledger)  # the alignment's steps, taken before there was anything to watch
+        fed._link.observers.append(observer)
 
 
 def evaluation(run: Run, section: EvaluateSection) -> Evaluation:
@@ -126,6 +149,55 @@ def evaluation(run: Run, section: EvaluateSection) -> Evaluation:
         run.fed, clone(run.selector), model=section.model, cv=section.folds or section.train,
         random_state=section.seed, nulls=section.nulls,
     )  # fmt: skip
+
+
+# --- several methods -------------------------------------------------------------------------------------------------
+
+
+def methods_named(job: Job, names: str) -> dict[str, Selector]:
+    """Selectors for 'muse,gini': the job's parameters go to its own method, and to others where they have them too.
+
+    A threshold is on the scale of one method's scores, so no other method gets it.
+    """
+    chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if not chosen:
+        raise ParameterError(f"--methods is empty: give names with commas between; there are: {', '.join(METHODS)}")
+    partition = job.settings.federation.partition
+    selectors = {}
+    for name in chosen:
+        if name not in METHODS:
+            raise ParameterError(f"--methods: there is no method {name!r}{nearest(name, list(METHODS))}")
+        if partition not in METHODS[name].partitions:
+            served = " or ".join(METHODS[name].partitions)
+            raise ParameterError(f"--methods: {name} is for {served} parties; those of {job.path} are {partition}")
+        given = job.parameters
+        if name != job.method:
+            known = METHODS[name]._get_param_names()
+            given = {key: value for key, value in given.items() if key in known and key != "threshold"}
+            if job.parameters.get("threshold") is not None:
+                given.pop("n_features", None)  # it only made room for the threshold
+        selectors[name] = METHODS[name](**given)
+    return selectors
+
+
+def compare_methods(job: Job, names: str, folds: int | None, observer: Any, say: Callable[[str], None]) -> Comparison:
+    """Fit several methods on the same folds of a job's rows and score them. Scoring pools the columns."""
+    selectors = methods_named(job, names)
+    section = job.settings.evaluate or EvaluateSection()
+    split = section.train if "train" in section.model_fields_set else _FOLDS
+    cv = folds or section.folds or split
+    fed = prepare(job, say).fed
+    fewest = min(size["rows"] for size in fed.sizes().values())
+    if cv > fewest:
+        raise ParameterError(f"there are {fewest:,} rows: give {fewest:,} folds at most (--folds), not {cv:,}")
+    for name, selector in selectors.items():
+        try:
+            selector._check(fed)
+        except ParameterError as error:
+            raise ParameterError(f"{name}: {error}") from None
+    _watch(fed, observer)
+    say(f"comparing {', '.join(selectors)}: {f'{cv} folds' if cv >= 2 else 'one split'}, the same for all")
+    return compare(fed, selectors, model=section.model, cv=cv, random_state=section.seed, nulls=section.nulls)
 
 
 # --- the summary -----------------------------------------------------------------------------------------------------
@@ -167,33 +239,6 @@ def summary(run: Run) -> dict[str, Any]:
             "versions": versions(),
         }
     )
-
-
-def disclosures(ledger: Ledger) -> list[dict[str, Any]]:
-    """What went where in which form, one record a kind, parties that did the same together; control messages left out.
-
-    What the coordinator hands to a party it has from other parties: such a line says what the party learned from it.
-    """
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for e in ledger.entries:
-        learns = e.sender == COORDINATOR and not e.about.startswith("request: ")
-        if e.form == "control" and not learns:
-            continue
-        about, form = e.about, e.form
-        if learns:
-            about = f"it learns {about}"
-            form = "ciphertext, opened" if form == "ciphertext" else form
-        elif e.sender == COORDINATOR:
-            about = f"what {e.operation} needs from other parties"
-        form += ", relayed unread" if e.relayed else ""
-        row = rows.setdefault(
-            (e.sender == COORDINATOR, form, about), {"from": [], "to": [], "what": about, "form": form, "bytes": 0}
-        )
-        for end, name in (("from", e.sender), ("to", e.receiver)):
-            if name not in row[end]:
-                row[end].append(name)
-        row["bytes"] += e.bytes
-    return list(rows.values())
 
 
 # --- the folder ------------------------------------------------------------------------------------------------------
@@ -259,8 +304,92 @@ def _fill(run: Run, folder: Path) -> dict[str, Any]:
     run.fed.ledger.traffic().to_csv(folder / "traffic.csv", index=False)
     if run.evaluation is not None:
         run.evaluation.frame().to_csv(folder / "evaluation.csv", index=False)
-    write_report(run.selector, folder / "report.html", evaluation=run.evaluation, ledger=run.ledger("align", "select"))
+    records = {_summary_name(whose): run.record(whose) for whose in (None, *run.fed.parties)}
+    for name, record in records.items():
+        text = json.dumps(record, ensure_ascii=False, allow_nan=False)
+        (folder / name).write_text(text + "\n", encoding="utf-8")
+    write_report(records[SUMMARY], folder / "report.html")
     facts = summary(run)
     facts["files"] = sorted([path.name for path in folder.iterdir()] + ["run.json"])
     (folder / "run.json").write_text(json.dumps(facts, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     return facts
+
+
+# --- the report of an earlier run ------------------------------------------------------------------------------------
+
+
+def _summary_name(party: str | None) -> str:
+    return SUMMARY if party is None else f"summary-{party}.json"
+
+
+def read_record(path: Path, party: str | None = None) -> dict[str, Any]:
+    """The record of a run folder, one party's record in it, or a record file by itself (what a party was given)."""
+    if path.is_dir():
+        path = _record_file(path, party)
+    elif not path.exists():
+        raise DataError(f"there is no folder {path}; give the folder that fedsift run wrote")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:  # also a UnicodeDecodeError
+        raise DataError(
+            f"{path} is no JSON and so no record of a run; give the folder that fedsift run wrote"
+        ) from None
+    if not isinstance(record, dict) or record.get("format") != "fedsift-report":
+        raise DataError(f"{path} is no record of a run: give the run's folder, or its {SUMMARY}")
+    if party is not None and record.get("party") != party:
+        whose = f"of party {record['party']!r}" if record.get("party") else "of all parties; give the run's folder"
+        raise ParameterError(f"{path} is the record {whose}, so there is no report of {party!r} in it")
+    return record
+
+
+def _record_file(folder: Path, party: str | None) -> Path:
+    wanted = folder / _summary_name(party)
+    if wanted.is_file():
+        return wanted
+    there = sorted(path.name for path in folder.glob("summary-*.json"))
+    owners = [name[len("summary-") : -len(".json")] for name in there]
+    if party is not None and owners:
+        raise ParameterError(f"{folder} has no party {party!r}{nearest(party, owners)}")
+    if owners:
+        raise DataError(f"{folder} lacks {SUMMARY}, but holds a party's own: say whose with --party {owners[0]}")
+    if (folder / "run.json").is_file():
+        raise DataError(
+            f"{folder} lacks {wanted.name}: an older fedsift wrote it, or it was deleted; run the job again"
+        )
+    raise DataError(f"{folder} is no result of fedsift run: it has no run.json and no {SUMMARY}")
+
+
+def check_page(out: Path) -> None:
+    """Refuse a place where no page can be written. Called before the work; protects tables from a slip, too."""
+    if out.suffix.lower() not in (".html", ".htm", ".txt"):
+        raise ParameterError(f"{out} must end in .html (a page) or .txt (text); give another --out FILE")
+    if out.is_dir():
+        raise ParameterError(f"{out} is a folder; give a file such as {out / 'report.html'} (--out FILE)")
+    parent = next(folder for folder in out.absolute().parents if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise ParameterError(f"cannot write into {parent}; give another file (--out FILE)")
+
+
+def render(record: dict[str, Any], out: Path | None) -> str:
+    """The report of a record: written to a file, or as text. Returns the text or the file's name."""
+    try:
+        shown = write_report(record, out, party=record["party"])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, FedsiftError):
+            raise
+        raise DataError("the record of the run is damaged (something is missing in it): run the job again") from None
+    if out is not None:
+        _adopt(out)
+    return str(shown)
+
+
+def _adopt(page: Path) -> None:
+    """A page that lies in a run's folder belongs to it: the next run may replace the folder."""
+    file = page.absolute().parent / "run.json"
+    try:
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        if facts["format"] == FORMAT and page.name not in facts["files"]:
+            facts["files"] = sorted([*facts["files"], page.name])
+            write_atomic(file, json.dumps(facts, indent=2, allow_nan=False) + "\n")
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # no run's folder

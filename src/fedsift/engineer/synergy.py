@@ -17,6 +17,7 @@ pairs. Cells of a table may be small where the whole federation has few rows the
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from scipy.special import digamma
@@ -30,6 +31,7 @@ from fedsift.protocols.rows import DESIGN, TARGET, TRAIN, Study
 GRID = 200  # cells of the grid from -CLIP to CLIP on which quartiles are looked up
 FEW = 10  # a variable with at most so many values is discrete
 _CELLS = 4
+_BLOCK = 1 << 20  # distances held at once while pairs are scored
 
 
 # --- anova, a party's side -------------------------------------------------------------------------------------------
@@ -56,7 +58,8 @@ def pair_tables(party: Party, *, edges: np.ndarray, coefficients: np.ndarray) ->
     values = _held(party)
     residual = party.state[TARGET][party.state[TRAIN]] - with_intercept(additive_basis(values, edges)) @ coefficients
     cell = (values[:, :, None] >= edges).sum(axis=2)
-    one_hot = (cell[:, :, None] == np.arange(_CELLS)).astype(np.float64).reshape(len(values), -1)
+    one_hot = (cell[:, :, None] == np.arange(_CELLS)).astype(np.float64)
+    one_hot = one_hot.reshape(len(values), _CELLS * values.shape[1])
     tables = [_pair_blocks(one_hot.T @ one_hot)]
     tables += [_pair_blocks((one_hot * r[:, None]).T @ one_hot) for r in residual.T]
     return np.concatenate([np.stack(tables).ravel(), (residual**2).sum(axis=0)])
@@ -144,38 +147,50 @@ def local_interaction(party: Party, *, pairs: np.ndarray, neighbours: int, max_r
     design, target = party.state[DESIGN][rows], party.state[TARGET][rows]
     # Different classes are farther apart than any two values.
     y = target[:, 0] if target.shape[1] == 1 else 1e6 * target.argmax(axis=1)
-    scores = [interaction_information(design[:, a], design[:, b], y, neighbours) for a, b in pairs]
-    return len(rows) * np.array([*scores, 1.0])
+    return len(rows) * np.append(interaction_information(design, y, pairs, neighbours), 1.0)
 
 
-def interaction_information(a: np.ndarray, b: np.ndarray, y: np.ndarray, neighbours: int = 3) -> float:
-    """I(a;b|y) - I(a;b) in nats."""
-    codes = [np.unique(each, return_inverse=True)[1] for each in (a, b, y)]
-    if all(each.max() < FEW for each in codes):
-        return _plug_in(*codes)
-    apart = [np.abs(each[:, None] - each) for each in (a, b, y)]
-    for distance in apart:
-        np.fill_diagonal(distance, np.inf)  # a row is no neighbour of itself
-    pair = np.maximum(apart[0], apart[1])
-    return _nearest(apart[0], apart[1], pair, apart[2], neighbours) - _nearest(
-        apart[0], apart[1], pair, None, neighbours
-    )
+def interaction_information(design: np.ndarray, y: np.ndarray, pairs: np.ndarray, neighbours: int = 3) -> np.ndarray:
+    """I(a;b|y) - I(a;b) in nats for pairs (a, b) of the design's columns."""
+    few = [len(np.unique(column)) <= FEW for column in [*design.T, y]]
+    result = np.empty(len(pairs))
+    apart_y = _distances(y)
+    at_once = max(1, _BLOCK // len(y) ** 2)
+    for a in np.unique(pairs[:, 0]):
+        apart_a = _distances(design[:, a])
+        partners = np.flatnonzero(pairs[:, 0] == a)
+        if few[a] and few[-1]:
+            for i in [i for i in partners if few[pairs[i, 1]]]:
+                result[i] = _plug_in(design[:, a], design[:, pairs[i, 1]], y)
+            partners = np.array([i for i in partners if not few[pairs[i, 1]]], dtype=np.int64)
+        for start in range(0, len(partners), at_once):
+            block = partners[start : start + at_once]
+            apart_b = np.stack([_distances(design[:, b]) for b in pairs[block, 1]])
+            pair = np.maximum(apart_a, apart_b)
+            given = _nearest(apart_a, apart_b, pair, apart_y, neighbours)
+            result[block] = given - _nearest(apart_a, apart_b, pair, None, neighbours)
+    return result
 
 
-def _nearest(a: np.ndarray, b: np.ndarray, pair: np.ndarray, y: np.ndarray | None, k: int) -> float:
+def _distances(values: np.ndarray) -> np.ndarray:
+    apart = np.abs(values[:, None] - values)
+    np.fill_diagonal(apart, np.inf)  # a row is no neighbour of itself
+    return apart
+
+
+def _nearest(a: np.ndarray, b: np.ndarray, pair: np.ndarray, y: np.ndarray | None, k: int) -> np.ndarray:
     """I(a;b|y), or I(a;b) without y, from distances: the mean of psi(k) - psi(n_ay) - psi(n_by) + psi(n_y)."""
     joint = pair if y is None else np.maximum(pair, y)
-    radius = np.partition(joint, k - 1, axis=1)[:, k - 1 : k]
+    radius = np.partition(joint, k - 1, axis=2)[:, :, k - 1 : k]
     within = joint <= radius  # at ties, repeated values for example, more than k
     near_a, near_b = a <= radius, b <= radius
-    if y is None:
-        everywhere = float(digamma(len(a) - 1))
-    else:
+    everywhere: Any = digamma(len(a) - 1)
+    if y is not None:
         near_y = y <= radius
         near_a, near_b = near_a & near_y, near_b & near_y
-        everywhere = digamma(near_y.sum(axis=1))
-    counts = [digamma(each.sum(axis=1)) for each in (within, near_a, near_b)]
-    return float(np.mean(counts[0] - counts[1] - counts[2] + everywhere))
+        everywhere = digamma(near_y.sum(axis=2))
+    counts = [digamma(each.sum(axis=2)) for each in (within, near_a, near_b)]
+    return np.mean(counts[0] - counts[1] - counts[2] + everywhere, axis=1)
 
 
 def _plug_in(a: np.ndarray, b: np.ndarray, y: np.ndarray) -> float:

@@ -26,7 +26,7 @@ the rounding of the parties' own additions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,6 +106,7 @@ def _open_reply(party: Party, values: np.ndarray) -> np.ndarray:
 
 @operation(discloses="control", about="a public key made for this run", reply=bytes)
 def offer_key(party: Party) -> bytes:
+    party.state.pop(_PEERS, None)  # a new key is a new beginning: nothing is masked until the peers are known again
     party.state[_KEY] = SealKey.generate()
     return party.state[_KEY].public
 
@@ -131,15 +132,15 @@ class SecureSum:
     Make it inside a session: keys and peers live in the parties' state of that run.
     """
 
-    def __init__(self, fed: Federation, *, secure: bool = True):
-        if secure and len(fed.parties) < 2:
+    def __init__(self, fed: Federation, *, secure: bool = True, parties: Sequence[str] | None = None):
+        self.parties = list(fed.parties if parties is None else parties)
+        if secure and len(self.parties) < 2:
             raise ParameterError(
                 "secure aggregation needs at least two parties: the total of one party is its own vector "
                 "(secure=False runs a single pooled table for comparison)"
             )
         self.fed = fed
         self.secure = secure
-        self.parties = list(fed.parties)
         self.left: dict[str, str] = {}
         if secure:
             self._publics = fed.ask(offer_key, to=self.parties)

@@ -25,10 +25,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedsift.errors import DataError, MissingExtra, ParameterError
 from fedsift.federation import Federation
+from fedsift.party import share_names
 from fedsift.protocols.boost_grow import Booster, grow
 from fedsift.protocols.boost_party import keep_records
 from fedsift.protocols.boost_predict import predict_jointly
-from fedsift.protocols.boost_results import column_uses, keep_model
+from fedsift.protocols.boost_results import class_names, column_uses, keep_model
 from fedsift.protocols.boost_store import choose_folder, hand_over, read_part, sites_here, write_part
 from fedsift.protocols.boost_tree import PRECISION_BITS, TreeSettings
 from fedsift.protocols.checks import check_choice, check_number
@@ -109,8 +110,7 @@ class _SecureBoost(BaseEstimator):
     def fit(self, fed: Federation, y: Any = None) -> _SecureBoost:
         """Train over the federation's rows. ``y`` is ignored: labels stay with their party."""
         self._check(fed)
-        mark, notes, start = len(fed.ledger), len(fed.ledger.notes), time.perf_counter()
-        self._note_protection(fed)
+        mark, start = len(fed.ledger), time.perf_counter()
         self.model_id_ = secrets.token_hex(8)
         self.n_columns_ = dict(fed.n_columns)
         with fed.session() as run:
@@ -120,16 +120,17 @@ class _SecureBoost(BaseEstimator):
             )  # fmt: skip
             uses = run.ask(column_uses, to=run.active)[0]
             kept = run.ask(keep_model, to=run.active, model=self.model_id_)
+            classes = run.ask(class_names, to=run.active)
             if fed.passive:
                 run.ask(keep_records, to=fed.passive, model=self.model_id_)
         self.seconds_ = time.perf_counter() - start
-        self.ledger_ = fed.ledger.since(mark, notes)
+        self.ledger_ = fed.ledger.since(mark)
         self.n_trees_, self.best_iteration_ = kept["trees"], kept["rounds"] - 1
         self.validation_curve_ = kept["curve"]
         self.active_, self.parties_ = fed.active, list(fed.parties)
-        own_names = fed.ask(_own_names, to=fed.active)
-        self.feature_importances_ = self._importances(uses, own_names)
-        self._read_classes(kept["classes"])
+        own = fed.ask(share_names, to=fed.active) if fed.names == "shared" else None
+        self.feature_importances_ = self._importances(uses, own)
+        self._read_classes(classes)
         self._fed: Federation | None = fed
         return self
 
@@ -179,19 +180,13 @@ class _SecureBoost(BaseEstimator):
     def _check_target(self, fed: Federation) -> None:
         check_number("base_score", self.base_score, -1e12, 1e12, none=True)
 
-    def _note_protection(self, fed: Federation) -> None:
-        if not self.first_tree_local:
-            fed.ledger.note("first_tree_local=False: the first tree's sums are label counts of other parties' bins")
-        if max(self.min_cell, self.min_leaf) == 1:
-            fed.ledger.note("min_cell=1 and min_leaf=1: gradients of single rows may have been read as sums")
-
-    def _importances(self, uses: dict[str, Any], own_names: list[str]) -> pd.DataFrame:
+    def _importances(self, uses: dict[str, Any], own: list[str] | None) -> pd.DataFrame:
         rows = []
         for name, count in self.n_columns_.items():
             splits, gain = np.zeros(count, dtype=np.int64), np.zeros(count)
             if name in uses:
                 splits[uses[name]["columns"]], gain[uses[name]["columns"]] = uses[name]["splits"], uses[name]["gain"]
-            labels = own_names if name == self.active_ else [f"column {i}" for i in range(count)]
+            labels = own if own is not None and name == self.active_ else [f"column {i}" for i in range(count)]
             rows += [
                 {"party": name, "column": i, "feature": labels[i], "splits": int(splits[i]), "gain": float(gain[i])}
                 for i in range(count)
@@ -286,7 +281,8 @@ class SecureBoostClassifier(_SecureBoost):
             check_number("base_score", self.base_score, 1e-7, 1 - 1e-7)
 
     def _read_classes(self, classes: list[str]) -> None:
-        self.classes_ = list(classes)
+        whole = all(name.removeprefix("-").isdigit() for name in classes)
+        self.classes_: list[Any] = [int(name) for name in classes] if whole else list(classes)
 
     def _saved(self) -> list[str]:
         return [*super()._saved(), "classes_"]
@@ -296,15 +292,15 @@ class SecureBoostClassifier(_SecureBoost):
         return self._predict(fed)
 
     def predict(self, fed: Federation) -> np.ndarray:
-        """The position in ``classes_`` of the likeliest class of each row."""
-        return self._predict(fed).argmax(axis=1)
+        """The likeliest class of each row."""
+        return np.asarray(self.classes_)[self._predict(fed).argmax(axis=1)]
 
     def decision_function(self, fed: Federation) -> np.ndarray:
         """Raw scores before they become probabilities."""
         return self._predict(fed, margins=True)
 
     def score(self, fed: Federation, y: Any) -> float:
-        """Accuracy, given the true class positions of the rows."""
+        """Accuracy, given the true classes of the rows."""
         return float(accuracy_score(np.asarray(y), self.predict(fed)))
 
 

@@ -8,7 +8,6 @@ start from equal gradients share one set of ciphertexts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,24 @@ import numpy as np
 from fedsift.errors import ReplyError
 from fedsift.operation import Array, operation
 from fedsift.party import Party
-from fedsift.protocols.boost_bins import ColumnBins, fitted_bins
+from fedsift.protocols.boost_bins import fitted_bins
+from fedsift.protocols.boost_job import (
+    Entry,
+    Job,
+    Model,
+    Node,
+    Reader,
+    make_node,
+    nodes_message,
+    own_histograms,
+    splittable,
+)
 from fedsift.protocols.boost_party import split_record
 from fedsift.protocols.boost_rows import training_rows
-from fedsift.protocols.boost_sums import GradientLayout, encrypt_sets, read_sums
+from fedsift.protocols.boost_sums import GradientLayout, encrypt_sets
 from fedsift.protocols.boost_tree import (
-    Histogram,
     Split,
     TreeSettings,
-    Units,
     best_split,
     gradients,
     leaf_value,
@@ -34,54 +42,6 @@ from fedsift.protocols.boost_tree import (
 )
 from fedsift.protocols.histogram import own_key
 from fedsift.secure.additive import Ciphertexts, PublicKey
-
-
-@dataclass
-class _Model:
-    """One booster: its settings, its rows, its score of every row so far."""
-
-    settings: TreeSettings
-    plan: dict[str, Any]
-    train: np.ndarray
-    margins: np.ndarray
-    base: np.ndarray
-    generator: np.random.Generator
-    trees: list[dict[str, Any]] = field(default_factory=list)
-    history: list[float] = field(default_factory=list)
-    uses: dict[str, dict[int, list[float]]] = field(default_factory=dict)  # party -> column -> [splits, gain]
-    stopped: bool = False
-
-
-@dataclass
-class _Node:
-    number: int
-    depth: int
-    rows: np.ndarray
-    train: np.ndarray  # rows of the node that are in training
-    total: np.ndarray
-    hists: dict[str, Histogram] = field(default_factory=dict)
-    best: tuple[str, Split] | None = None
-
-
-@dataclass
-class _Job:
-    """One tree that is growing."""
-
-    model: int
-    output: int | None  # which output it is for; None: for all
-    set: int
-    train: np.ndarray
-    exact: tuple[np.ndarray, np.ndarray]
-    numbers: np.ndarray
-    units: Units
-    bins: list[ColumnBins]
-    codes: np.ndarray
-    columns: dict[str, np.ndarray]  # of each party: which of its columns take part
-    nodes: dict[int, _Node] = field(default_factory=dict)
-    open: list[_Node] = field(default_factory=list)  # with a known split, not yet cut
-    cutting: list[_Node] = field(default_factory=list)
-    tree: dict[int, dict[str, Any]] = field(default_factory=dict)
-    leaves: int = 1
 
 
 @operation(
@@ -100,7 +60,7 @@ def begin_boosting(
         train = training_rows(plan["rows"], labels, party.n_rows)
         base = start_margin(labels.task, labels.values[train], outputs, plan["base_score"])
         prepared.append(
-            _Model(TreeSettings.read(plan["settings"]), plan, train, np.tile(base, (party.n_rows, 1)), base,
+            Model(TreeSettings.read(plan["settings"]), plan, train, np.tile(base, (party.n_rows, 1)), base,
                    np.random.default_rng(plan["seed"]))
         )  # fmt: skip
     party.state["boost"] = {
@@ -116,27 +76,14 @@ def begin_boosting(
     reply={"key": PublicKey, "rows": Ciphertexts, "layout": dict, "sets": [Array("i")],
            "jobs": {"set": Array("i"), "model": Array("i")}, "nodes": dict},
 )  # fmt: skip
-def next_trees(
-    party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]], per: int, local: bool
-) -> dict[str, Any]:
-    """Gradients of one more tree of each live model (a tree an output). ``local``: grow them from own columns alone."""
+def next_trees(party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]], per: int) -> dict[str, Any]:
+    """Gradients of one more tree of each live model (a tree an output)."""
     state = party.state["boost"]
-    jobs, sets = _new_jobs(party, live, columns)
-    state["jobs"], state["local"] = jobs, local
+    sets = _start(party, live, columns)
+    jobs: list[Job] = state["jobs"]
     key = own_key(party, state["scheme"]).public
     wide = jobs[0].numbers.shape[1] // 2 if jobs else 1
-    layout = GradientLayout.fit(party.n_rows, wide, state["bits"], per, key.plaintext_bits)
-    state["layout"], state["wanted"] = layout, []
-    entries = [(number, None, job.nodes[0], None) for number, job in enumerate(jobs) if _splittable(state, job, job.nodes[0])]
-    if local:
-        while entries or _unfinished(state):
-            state["wanted"] = entries
-            _choose(party, {})
-            entries = _advance(party, {})
-        sets, nodes = [], _nodes_message([])
-    else:
-        state["wanted"] = entries
-        nodes = _nodes_message(entries)
+    layout = state["layout"] = GradientLayout.fit(party.n_rows, wide, state["bits"], per, key.plaintext_bits)
     return {
         "key": key,
         "rows": encrypt_sets(key, [job_numbers[train] for train, job_numbers in sets], layout),
@@ -146,20 +93,41 @@ def next_trees(
             "set": np.array([job.set for job in jobs], dtype=np.int64),
             "model": np.array([live.index(job.model) for job in jobs], dtype=np.int64),
         },
-        "nodes": nodes,
+        "nodes": nodes_message(state["wanted"]),
     }
+
+
+@operation(discloses="control", about="acknowledgement")
+def grow_own_trees(party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]]) -> None:
+    """One more tree of each live model from own columns alone: nothing is sent, no key is needed."""
+    state = party.state["boost"]
+    _start(party, live, columns)
+    while state["wanted"] or _unfinished(state):
+        _choose(party, {})
+        state["wanted"] = _advance(party, {})
+
+
+def _start(party: Party, live: list[int], columns: dict[str, list[np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """New trees with their roots; the different gradient sets."""
+    state = party.state["boost"]
+    jobs, sets = _new_jobs(party, live, columns)
+    state["jobs"] = jobs
+    state["wanted"] = [
+        (number, None, job.nodes[0], None) for number, job in enumerate(jobs) if splittable(state, job, job.nodes[0])
+    ]
+    return sets
 
 
 def _new_jobs(
     party: Party, live: list[int], columns: dict[str, list[np.ndarray]]
-) -> tuple[list[_Job], list[tuple[np.ndarray, np.ndarray]]]:
+) -> tuple[list[Job], list[tuple[np.ndarray, np.ndarray]]]:
     state = party.state["boost"]
     labels = state["labels"]
-    jobs: list[_Job] = []
+    jobs: list[Job] = []
     sets: list[tuple[np.ndarray, np.ndarray]] = []
     known: dict[bytes, int] = {}
     for index, model_number in enumerate(live):
-        model: _Model = state["models"][model_number]
+        model: Model = state["models"][model_number]
         train = model.train
         if model.plan["subsample"] < 1:
             train = train & (model.generator.random(party.n_rows) < model.plan["subsample"])
@@ -178,39 +146,11 @@ def _new_jobs(
             if fingerprint not in known:
                 known[fingerprint] = len(sets)
                 sets.append((train, whole))
-            job = _Job(model_number, output, known[fingerprint], train, exact, whole, units,
+            job = Job(model_number, output, known[fingerprint], train, exact, whole, units,
                        [fitted[c] for c in own], codes[:, own], mine)  # fmt: skip
-            job.nodes[0] = _make_node(job, 0, 0, np.arange(party.n_rows))
+            job.nodes[0] = make_node(job, 0, 0, np.arange(party.n_rows))
             jobs.append(job)
     return jobs, sets
-
-
-def _make_node(job: _Job, number: int, depth: int, rows: np.ndarray) -> _Node:
-    train = rows[job.train[rows]]
-    return _Node(number, depth, rows, train, job.numbers[train].sum(axis=0))
-
-
-def _splittable(state: dict[str, Any], job: _Job, node: _Node) -> bool:
-    settings = state["models"][job.model].settings
-    outputs = job.numbers.shape[1] // 2
-    weight = float((node.total[outputs:] * job.units.hessian).mean())
-    roomy = len(node.train) >= 2 * settings.min_rows and weight >= 2 * settings.min_child_weight
-    return roomy and (settings.max_depth == 0 or node.depth < settings.max_depth)
-
-
-_Entry = tuple[int, "_Node | None", _Node, "_Node | None"]
-
-
-def _nodes_message(entries: list[_Entry]) -> dict[str, np.ndarray]:
-    """Which nodes to sum: the smaller child as one bit a row of its parent."""
-    bits = [np.isin(parent.rows, small.rows, assume_unique=True) for _, parent, small, _ in entries if parent]
-    return {
-        "job": np.array([job for job, *_ in entries], dtype=np.int32),
-        "parent": np.array([-1 if parent is None else parent.number for _, parent, *_ in entries], dtype=np.int32),
-        "small": np.array([small.number for _, _, small, _ in entries], dtype=np.int32),
-        "big": np.array([-1 if big is None else big.number for *_, big in entries], dtype=np.int32),
-        "bits": np.packbits(np.concatenate(bits)) if bits else np.zeros(0, np.uint8),
-    }
 
 
 @operation(
@@ -226,16 +166,16 @@ def choose_splits(party: Party, *, replies: dict[str, Any]) -> dict[str, Any]:
 
 def _choose(party: Party, replies: dict[str, Any]) -> dict[str, Any]:
     state = party.state["boost"]
-    readers = {name: _Reader(party, name, reply) for name, reply in replies.items()}
+    readers = {name: Reader(party, name, reply) for name, reply in replies.items()}
     for number, parent, small, big in state["wanted"]:
         job = state["jobs"][number]
-        _own_histograms(party.name, job, parent, small, big)
+        own_histograms(party.name, job, parent, small, big)
         for name, reader in readers.items():
             reader.next_node(name, parent, small, big)
         if parent is not None:
             parent.hists = {}
         for node in (small, big):
-            if node is not None and _splittable(state, job, node):
+            if node is not None and splittable(state, job, node):
                 node.best = _best(state, job, node)
                 if node.best is not None:
                     job.open.append(node)
@@ -246,72 +186,7 @@ def _choose(party: Party, replies: dict[str, Any]) -> dict[str, Any]:
     return _cuts(party)
 
 
-class _Reader:
-    """Walks through one party's answer, node by node."""
-
-    def __init__(self, party: Party, name: str, reply: dict[str, Any]):
-        state = party.state["boost"]
-        self.name, self.reply = name, reply
-        total = int(reply["groups"].sum())
-        self.filled = np.unpackbits(reply["filled"], count=total).astype(bool)
-        count = int(self.filled.sum())
-        self.sums = read_sums(own_key(party, state["scheme"]), reply["sums"], state["layout"], count, name)
-        if len(reply["columns"]) != len(state["wanted"]) or reply["columns"].sum() != len(reply["groups"]):
-            raise ReplyError(name, "level_sums", "another number of nodes or columns than it was asked for")
-        self.node = self.column = self.group = self.sum = self.join = 0
-
-    def next_node(self, name: str, parent: _Node | None, small: _Node, big: _Node | None) -> None:
-        columns = int(self.reply["columns"][self.node])
-        here = slice(self.column, self.column + columns)
-        groups = self.reply["groups"][here].astype(np.int64)
-        count = int(groups.sum())
-        filled = self.filled[self.group : self.group + count]
-        sums = np.zeros((count, self.sums.shape[1]), dtype=np.int64)
-        sent = int(filled.sum())
-        sums[filled] = self.sums[self.sum : self.sum + sent]
-        starts = np.concatenate([[0], np.cumsum(groups)[:-1]]).astype(np.int64)
-        if columns and count:
-            others = np.add.reduceat(sums, starts, axis=0)
-            sums[starts + self.reply["left_out"][here]] += small.total - others
-        missing = self.reply["missing"][here]
-        small.hists[name] = Histogram(sums, groups, self.reply["ordered"][here], missing)
-        if parent is not None and big is not None:
-            above = parent.hists[name]
-            if self.reply["joined"][self.node]:
-                width = int(above.groups.sum())
-                above = above.coarsened(groups, self.reply["into"][self.join : self.join + width], missing)
-                self.join += width
-            big.hists[name] = above.minus(small.hists[name])
-        self.node, self.column = self.node + 1, self.column + columns
-        self.group, self.sum = self.group + count, self.sum + sent
-
-    def finish(self) -> None:
-        if self.sum != len(self.sums):
-            raise ReplyError(self.name, "level_sums", "another number of sums than it says")
-
-
-def _own_histograms(me: str, job: _Job, parent: _Node | None, small: _Node, big: _Node | None) -> None:
-    small.hists[me] = _own_histogram(job, small)
-    if parent is not None and big is not None:
-        big.hists[me] = parent.hists[me].minus(small.hists[me])
-
-
-def _own_histogram(job: _Job, node: _Node) -> Histogram:
-    """Own columns need no encryption."""
-    groups = np.array([b.count for b in job.bins], dtype=np.int64)
-    starts = np.concatenate([[0], np.cumsum(groups)[:-1]]).astype(np.int64)[: len(groups)]
-    count, width = int(groups.sum()), job.numbers.shape[1]
-    place = (job.codes[node.train] + starts).ravel()
-    sums = np.zeros((count, width), dtype=np.int64)
-    for value in range(width):
-        weights = np.repeat(job.numbers[node.train, value], len(groups))
-        sums[:, value] = np.rint(np.bincount(place, weights=weights, minlength=count))
-    ordered = np.array([b.ordered for b in job.bins], dtype=bool)
-    missing = np.array([b.missing for b in job.bins], dtype=bool) & ordered
-    return Histogram(sums, groups, ordered, missing, np.bincount(place, minlength=count))
-
-
-def _best(state: dict[str, Any], job: _Job, node: _Node) -> tuple[str, Split] | None:
+def _best(state: dict[str, Any], job: Job, node: Node) -> tuple[str, Split] | None:
     """Over all parties in the order of the federation, so that ties fall as in one pooled table."""
     settings = state["models"][job.model].settings
     best: tuple[str, Split] | None = None
@@ -366,7 +241,7 @@ def advance(party: Party, *, sides: dict[str, Any]) -> dict[str, Any]:
     """Make the children of the nodes that were cut; say which of them must be summed next."""
     state = party.state["boost"]
     state["wanted"] = _advance(party, sides)
-    return {"nodes": _nodes_message(state["wanted"]), "more": bool(state["wanted"]) or _unfinished(state)}
+    return {"nodes": nodes_message(state["wanted"]), "more": bool(state["wanted"]) or _unfinished(state)}
 
 
 def _unfinished(state: dict[str, Any]) -> bool:
@@ -374,11 +249,11 @@ def _unfinished(state: dict[str, Any]) -> bool:
     return any(job.open for job in state["jobs"])
 
 
-def _advance(party: Party, sides: dict[str, Any]) -> list[_Entry]:
+def _advance(party: Party, sides: dict[str, Any]) -> list[Entry]:
     state = party.state["boost"]
     bits = {name: np.unpackbits(reply["bits"]).astype(bool) for name, reply in sides.items()}
     place = {name: [0, 0] for name in sides}  # bits read, records read
-    entries: list[_Entry] = []
+    entries: list[Entry] = []
     for number, job in enumerate(state["jobs"]):
         for node in job.cutting:
             assert node.best is not None
@@ -389,7 +264,7 @@ def _advance(party: Party, sides: dict[str, Any]) -> list[_Entry]:
                 start, count = place[name]
                 left = bits[name][start : start + len(node.rows)]
                 if len(left) != len(node.rows) or count >= len(sides[name]["records"]):
-                    raise ReplyError(name, "divide", "it divided another number of rows than the node has")
+                    raise ReplyError(name, "divide", f"party {name!r} divided another number of rows than the node has")
                 record = int(sides[name]["records"][count])
                 place[name] = [start + len(node.rows), count + 1]
             entry = _children(state, job, number, node, left, record)
@@ -399,19 +274,17 @@ def _advance(party: Party, sides: dict[str, Any]) -> list[_Entry]:
     return entries
 
 
-def _cut_own(state: dict[str, Any], job: _Job, node: _Node, split: Split) -> tuple[np.ndarray, int]:
+def _cut_own(state: dict[str, Any], job: Job, node: Node, split: Split) -> tuple[np.ndarray, int]:
     state["records"].append(split_record(job.bins[split.column], split.left, split.unseen_left))
     return split.left[job.codes[node.rows, split.column]], len(state["records"]) - 1
 
 
-def _children(
-    state: dict[str, Any], job: _Job, number: int, node: _Node, left: np.ndarray, record: int
-) -> _Entry | None:
+def _children(state: dict[str, Any], job: Job, number: int, node: Node, left: np.ndarray, record: int) -> Entry | None:
     assert node.best is not None
     name, split = node.best
     first = max(job.nodes) + 1
-    pair = [_make_node(job, first, node.depth + 1, node.rows[left]),
-            _make_node(job, first + 1, node.depth + 1, node.rows[~left])]  # fmt: skip
+    pair = [make_node(job, first, node.depth + 1, node.rows[left]),
+            make_node(job, first + 1, node.depth + 1, node.rows[~left])]  # fmt: skip
     for child in pair:
         job.nodes[child.number] = child
     job.tree[node.number] = {"party": name, "split": record, "left": first, "right": first + 1}
@@ -420,7 +293,7 @@ def _children(
     use = model.uses.setdefault(name, {}).setdefault(column, [0, 0.0])
     use[0], use[1] = use[0] + 1, use[1] + split.gain
     small, big = sorted(pair, key=lambda child: len(child.train))
-    if _splittable(state, job, small) or _splittable(state, job, big):
+    if splittable(state, job, small) or splittable(state, job, big):
         return number, node, small, big
     node.hists = {}
     return None
@@ -430,7 +303,7 @@ def _children(
 def end_round(party: Party) -> dict[str, Any]:
     """Leaf values, new scores, early stopping."""
     state = party.state["boost"]
-    touched = {}
+    touched: dict[int, Model] = {}
     for job in state["jobs"]:
         model = touched.setdefault(job.model, state["models"][job.model])
         part = slice(None) if job.output is None else slice(job.output, job.output + 1)

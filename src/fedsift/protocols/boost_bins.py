@@ -1,7 +1,7 @@
 """A party's bins for boosting: edges that stay with the party, and groups of bins that may be shown to others.
 
-``ColumnBins`` is fitted on training rows and places new rows later. ``safe_groups`` joins the bins of a node until every
-group that will be summed has at least ``least`` rows, in the node and in its sibling (whose sums follow by
+``ColumnBins`` is fitted on training rows and places new rows later. ``safe_groups`` joins the bins of a node until
+every group that will be summed has at least ``least`` rows, in the node and in its sibling (whose sums follow by
 subtraction): so no sum that the label holder reads, or can compute, is about fewer rows.
 """
 
@@ -125,8 +125,8 @@ def safe_groups(node: np.ndarray, sibling: np.ndarray, least: int, ordered: bool
             blocks.append([])
             sizes.append([0, 0])
     while len(blocks) > 1 and not (blocks[-1] and all(size == 0 or size >= least for size in sizes[-1])):
-        blocks[-2] += blocks.pop()
-        last = sizes.pop()
+        rest, last = blocks.pop(), sizes.pop()
+        blocks[-1] += rest
         sizes[-1] = [sizes[-1][0] + last[0], sizes[-1][1] + last[1]]
     into = np.empty(count, dtype=np.int64)
     for number, block in enumerate(blocks):

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedsift.errors import ReplyError
 from fedsift.federation import Federation
-from fedsift.protocols.boost_active import advance, begin_boosting, choose_splits, end_round, next_trees
+from fedsift.protocols.boost_active import advance, begin_boosting, choose_splits, end_round, grow_own_trees, next_trees
 from fedsift.protocols.boost_party import divide, level_sums, receive_gradients
 from fedsift.protocols.boost_sums import rows_per_ciphertext
 from fedsift.protocols.boost_tree import PRECISION_BITS, TreeSettings
@@ -78,6 +78,7 @@ def grow(
     )  # fmt: skip
     if per is None:
         per = _packing(fed, boosters, scheme, bits, begun["outputs"])
+    _note_protection(fed, least, first_tree_local)
     live = list(range(len(boosters)))
     for round in range(max((b.n_estimators for b in boosters), default=0)):
         live = [m for m in live if round < boosters[m].n_estimators]
@@ -91,6 +92,14 @@ def grow(
     return str(begun["task"])
 
 
+def _note_protection(fed: Federation, least: int, first_tree_local: bool) -> None:
+    """What was turned off is in the ledger."""
+    if fed.passive and not first_tree_local:
+        fed.ledger.note("first_tree_local=False: the first tree's sums are label counts of other parties' bins")
+    if fed.passive and least <= 1:
+        fed.ledger.note("min_cell=1 and min_leaf=1: gradients of single rows may have been read as sums")
+
+
 def _packing(fed: Federation, boosters: list[Booster], scheme: str, bits: int, outputs: int) -> int:
     """Rows in a ciphertext, from public sizes."""
     if not fed.passive or not boosters:
@@ -100,7 +109,9 @@ def _packing(fed: Federation, boosters: list[Booster], scheme: str, bits: int, o
     depth = float(np.mean([b.settings.max_depth or 6 for b in boosters]))
     bins = float(np.mean([b.bins for b in boosters]))
     wide = outputs if boosters[0].multi_output else 1
-    return rows_per_ciphertext(fed.n_rows, round_half_up(columns), round_half_up(bins), round_half_up(depth), wide, bits, room)
+    return rows_per_ciphertext(
+        fed.n_rows, round_half_up(columns), round_half_up(bins), round_half_up(depth), wide, bits, room
+    )
 
 
 def _one_round(
@@ -110,10 +121,10 @@ def _one_round(
     drawn = [boosters[m].drawn(round) for m in live]
     columns = {name: [np.asarray(d.get(name, ()), dtype=np.int64) for d in drawn] for name in fed.parties}
     helpers = [name for name in fed.passive if any(len(c) for c in columns[name])]
-    local = local or not helpers
-    started = fed.ask(next_trees, to=fed.active, live=live, columns=columns, per=per, local=local)
-    if local:
+    if local or not helpers:
+        fed.ask(grow_own_trees, to=fed.active, live=live, columns=columns)
         return
+    started = fed.ask(next_trees, to=fed.active, live=live, columns=columns, per=per)
     nodes, more = started.pop("nodes"), True
     fed.ask(
         receive_gradients, to=helpers, each={name: {"columns": columns[name]} for name in helpers},

@@ -8,6 +8,7 @@ one of its columns, one bit a row.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,7 +151,7 @@ class _Answer:
         starts = np.concatenate([[0], np.cumsum(node.groups)]).astype(np.int64)
         codes = (node.group_of[np.arange(columns), job.codes[rows]] + starts[:-1]).T.ravel()
         sizes = np.bincount(codes, minlength=int(starts[-1]))
-        left_out = np.array([sizes[a:b].argmax() for a, b in zip(starts[:-1], starts[1:])], dtype=np.int64)
+        left_out = np.array([sizes[a:b].argmax() for a, b in itertools.pairwise(starts)], dtype=np.int64)
         sent = sizes > 0
         sent[(starts[:-1] + left_out).astype(np.int64)] = False
         in_order = job.place[rows][np.argsort(codes, kind="stable") % max(1, n)]

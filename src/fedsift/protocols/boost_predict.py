@@ -75,7 +75,7 @@ def walk_down(party: Party, *, model: str, sides: dict[str, Any]) -> dict[str, A
     for name, asked in routes["asked"].items():
         bits = np.unpackbits(sides.get(name, np.zeros(0, np.uint8))).astype(bool)
         if len(bits) < sum(len(rows) for _, _, rows in asked):
-            raise ReplyError(name, "route_rows", "fewer answers than rows it was asked about")
+            raise ReplyError(name, "route_rows", f"party {name!r} answered for fewer rows than it was asked about")
         start = 0
         for tree, node, rows in asked:
             fields = part["trees"][tree]["nodes"][node]

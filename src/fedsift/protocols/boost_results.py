@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import accuracy_score, f1_score, r2_score, roc_auc_score
 
-from fedsift.operation import ANY, operation
+from fedsift.operation import operation
 from fedsift.party import Labels, Party
 from fedsift.protocols.boost_tree import probabilities
 
@@ -15,7 +15,7 @@ METRICS = ("auto", "auc", "accuracy", "f1", "r2")
 
 
 def score(metric: str, labels: Labels, margins: np.ndarray, rows: np.ndarray) -> float:
-    """Of the given rows; ``auto`` is AUC (one against one for several classes) or R2."""
+    """Of the given rows; ``auto`` is AUC (one class against the rest, averaged) or R2."""
     target = labels.values[rows]
     if labels.task == "regression":
         return float(r2_score(target, margins[rows, 0]))
@@ -71,7 +71,7 @@ def column_uses(party: Party) -> list[dict[str, Any]]:
 @operation(
     discloses="control",
     about="number of trees and the validation curve",
-    reply={"trees": int, "rounds": int, "curve": list, "classes": ANY},
+    reply={"trees": int, "rounds": int, "curve": list},
 )
 def keep_model(party: Party, *, model: str) -> dict[str, Any]:
     """Put the trees (which party, which split number, leaf values) and own records into this site's store."""
@@ -90,5 +90,9 @@ def keep_model(party: Party, *, model: str) -> dict[str, Any]:
         "trees": len(trees),
         "rounds": len(trees) // by_round,
         "curve": [float(value) for value in booster.history],
-        "classes": list(labels.classes),
     }
+
+
+@operation(discloses="plain", about="names of the classes", reply=[str])
+def class_names(party: Party) -> list[str]:
+    return list(party.state["boost"]["labels"].classes)

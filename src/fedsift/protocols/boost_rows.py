@@ -32,4 +32,8 @@ def training_rows(rule: dict[str, Any], labels: Labels, rows: int) -> np.ndarray
     if kind == "validation":
         folds = max(2, round(1 / rule["share"]))
         return fold_numbers(labels, rows, folds, rule["seed"]) != 0
+    if kind == "listed":
+        listed = np.zeros(rows, dtype=bool)
+        listed[np.asarray(rule["train"], dtype=np.int64)] = True
+        return listed
     raise ParameterError(f"unknown kind of rows {kind!r}")

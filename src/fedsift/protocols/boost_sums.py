@@ -7,7 +7,7 @@ group size is ever sent. Of each column one group is left out, the largest: it f
 label holder knows, and leaving it out saves most of the additions of a skewed column.
 
 Two ways to save, never both: several rows in one ciphertext (encryption and bytes cost a ``k``-th, each answer costs
-``k - 1`` shifts), or several answers in one ciphertext (an answer costs one shorter shift, and a decryption serves many).
+``k - 1`` shifts), or several answers in one ciphertext (an answer costs one shorter shift, a decryption serves many).
 ``rows_per_ciphertext`` decides from sizes that are public.
 """
 
@@ -145,8 +145,10 @@ def encrypted_sums(key: PublicKey, store: Ciphertexts, layout: GradientLayout, a
     sizes = [len(rows) for ask in asks for rows in ask.groups]
     if not sizes:
         return key.encrypt([])
-    return _packed_answers(key, store, layout, asks, sizes) if layout.per == 1 else _aligned_answers(
-        key, store, layout, asks, sizes
+    return (
+        _packed_answers(key, store, layout, asks, sizes)
+        if layout.per == 1
+        else _aligned_answers(key, store, layout, asks, sizes)
     )
 
 
@@ -173,7 +175,7 @@ def _packed_answers(
 def _aligned_answers(
     key: PublicKey, store: Ciphertexts, layout: GradientLayout, asks: list[Ask], sizes: list[int]
 ) -> Ciphertexts:
-    """Rows share ciphertexts: sum each position apart, shift the sums so that they meet in the middle, hide the rest."""
+    """Rows share ciphertexts: sum each position apart, shift the sums to meet in the middle, hide the rest."""
     shape, per = layout.row_layout, layout.per
     lists = [
         (ask.start + rows[rows % per == place] // per).tolist()
@@ -196,15 +198,13 @@ def _aligned_answers(
     return key.blind(key.add_plain(total, tops))
 
 
-def read_sums(
-    key: SecretKey, answer: Ciphertexts, layout: GradientLayout, count: int, party: str
-) -> np.ndarray:
+def read_sums(key: SecretKey, answer: Ciphertexts, layout: GradientLayout, count: int, party: str) -> np.ndarray:
     """The label holder's view: groups x (2 * outputs), with the shift taken off."""
     shape, room = layout.row_layout, key.public.plaintext_bits
     wanted, per = count * layout.layers, layout.answers(room)
     expected = wanted if wanted <= 1 else -(-wanted // per)
     if len(answer) != expected:
-        raise ReplyError(party, "level_sums", f"{len(answer)} ciphertexts instead of {expected}")
+        raise ReplyError(party, "level_sums", f"party {party!r} sent {len(answer)} ciphertexts instead of {expected}")
     if layout.per == 1:
         opened = key.decrypt(answer, bits=shape.payload_bits * min(per, max(1, wanted)))
         numbers = unpack(opened, shape.payload_bits, per, wanted)

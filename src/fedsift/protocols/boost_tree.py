@@ -217,7 +217,10 @@ def _gains(
     value = np.zeros(len(left))
     for side in (left, right):
         weight = side[:, outputs:width] * units.hessian
-        fits &= (side[:, outputs:width] > 0).all(axis=1) & (weight.mean(axis=1) >= settings.min_child_weight)
+        if outputs == 1:
+            fits &= (side[:, 1] > 0) & (weight[:, 0] >= settings.min_child_weight)
+        else:
+            fits &= (side[:, outputs:width] > 0).all(axis=1) & (weight.mean(axis=1) >= settings.min_child_weight)
         value += _score(side[:, :outputs] * units.gradient, weight, settings)
     whole = _score(total[None, :outputs] * units.gradient, total[None, outputs:width] * units.hessian, settings)[0]
     return np.where(fits, value - whole, -np.inf)
@@ -229,8 +232,9 @@ def len_total(hist: Histogram) -> int:
 
 
 def _score(g: np.ndarray, h: np.ndarray, settings: TreeSettings) -> np.ndarray:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.nan_to_num(g**2 / (h + settings.reg_lambda), nan=0.0, posinf=0.0).sum(axis=1)
+    weight = h + settings.reg_lambda
+    terms = np.divide(g * g, weight, out=np.zeros_like(weight), where=weight > 0)
+    return terms[:, 0] if terms.shape[1] == 1 else terms.sum(axis=1)
 
 
 def _pick(forward: np.ndarray, backward: np.ndarray, column_of: np.ndarray) -> tuple[int, bool]:

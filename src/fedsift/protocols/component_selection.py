@@ -15,7 +15,7 @@ import numpy as np
 
 from fedsift.operation import Array, operation
 from fedsift.party import Party
-from fedsift.protocols.gates import column_norms, shrink_columns
+from fedsift.protocols.gates import shrink_columns
 from fedsift.protocols.halves import Bottom, Top
 from fedsift.protocols.networks import derived_seed, first_layer, torch_module
 from fedsift.protocols.split_training import bottom_of, top_of
@@ -68,15 +68,18 @@ def select_components(
 
 
 def _component_price(top: Top, joined: Any, train: Any, epochs: int, rate: float) -> float:
-    """Along the path of lambdas; the largest whose held-out loss is within 2 % of the best."""
+    """Along the path of lambdas; the largest whose held-out loss is within 2 % of the best and that leaves a
+    component to every party (whether a party matters at all is for its columns to say)."""
     torch = torch_module()
-    losses = []
+    losses, whole = [], []
     for value in LAMBDAS:
         module = _sparse_top(top, joined, train, value, max(1, epochs // 3), rate)
         with torch.no_grad():
             losses.append(float(top.loss(module(joined[~train]), top.target[~train])))
-    good = [value for value, loss in zip(LAMBDAS, losses) if loss <= min(losses) * 1.02]
-    return max(good)
+        alive = first_layer(module, joined.shape[1], "the top model").weight.detach().norm(dim=0) > 0
+        whole.append(all(bool(part.any()) for part in torch.split(alive, list(top.widths.values()))))
+    best = min(losses)
+    return max([v for v, loss, all_in in zip(LAMBDAS, losses, whole) if loss <= best * 1.02 and all_in] or LAMBDAS[:1])
 
 
 def _sparse_top(top: Top, joined: Any, rows: Any, price: float, epochs: int, rate: float) -> Any:
@@ -115,23 +118,23 @@ def select_columns(
 ) -> dict[str, Any]:
     """Stage 3, nothing but local work: match the embedding while columns are paid for."""
     bottom = bottom_of(party, model)
+    copies = bottom.norms()[bottom.n_columns :]
     stage = _LocalLasso(bottom, np.asarray(components, dtype=np.int64), rate)
     if len(components) == 0:
         stage.wipe()
-    elif bottom.settings.get("shadows"):
+    elif bottom.n_copies:
         price = stage.until_copies_are_zero(epochs, quantile)
     elif price is None:
         price = stage.cheapest_match(epochs)
     else:
         stage.run(price, epochs)
     norms = bottom.norms()
-    copies = norms[bottom.n_columns :]
     return {
         "norms": norms[: bottom.n_columns],
         "start": stage.start[: bottom.n_columns],
         "shrinkage": float(stage.shrinkage),
         "lambda": float(price or 0.0),
-        "copies_zero": float((copies == 0).mean()) if len(copies) else -1.0,
+        "copies_zero": float((copies <= stage.shrinkage).mean()) if len(copies) else -1.0,
         "match": stage.match(),
     }
 
@@ -152,7 +155,8 @@ class _LocalLasso:
         self.order = generator
         self.held = torch.from_numpy(generator.permutation(len(target))[: len(target) // 5])
 
-    def run(self, price: float, epochs: int, rows: Any = None) -> None:
+    def run(self, price: float, epochs: int, rows: Any = None, frozen: Any = None) -> None:
+        """Epochs of proximal steps; weights of ``frozen`` inputs stay at zero."""
         torch, b = torch_module(), self.bottom
         optimiser = torch.optim.SGD(b.module.parameters(), lr=self.rate)
         b.module.train()
@@ -167,21 +171,29 @@ class _LocalLasso:
                 optimiser.zero_grad()
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(b.module.parameters(), 10.0)
+                if frozen is not None:
+                    b.first.weight.grad[:, frozen] = 0.0
                 optimiser.step()
-                shrink_columns(b.first.weight, b.owner, b.n_groups, price * self.rate)
+                if price:
+                    shrink_columns(b.first.weight, b.owner, b.n_groups, price * self.rate)
                 self.shrinkage += price * self.rate
 
     def until_copies_are_zero(self, epochs: int, quantile: float) -> float:
-        """Raise lambda step by step until the wanted share of the copies is at zero."""
-        torch = torch_module()
-        price = 0.01 * float(self.bottom.norms().mean())
-        while True:
-            self.run(price, epochs)
-            copies = column_norms(self.bottom.first.weight, self.bottom.owner, self.bottom.n_groups)
-            copies = copies[self.bottom.n_columns :]
-            if float((copies == 0).float().mean()) >= quantile or not bool(torch.isfinite(copies).all()):
-                return price
-            price *= 1.25
+        """One proximal step so large that ``quantile`` of the copies are at zero; then repair the embedding.
+
+        All columns began at one small norm, so what a copy has gained is what a column gains without a signal.
+        """
+        torch, b = torch_module(), self.bottom
+        copies = np.sort(b.norms()[b.n_columns :])
+        level = float(copies[max(0, int(np.ceil(quantile * len(copies))) - 1)])
+        shrink_columns(b.first.weight, b.owner, b.n_groups, level)
+        self.shrinkage = level
+        gone = torch.from_numpy(b.norms() == 0)[b.owner]
+        with torch.no_grad():
+            b.first.weight[:, len(b.encoder.owner) :] = 0.0  # the copies have done their work
+        gone[len(b.encoder.owner) :] = True
+        self.run(0.0, epochs, frozen=gone)
+        return level
 
     def cheapest_match(self, epochs: int) -> float:
         """The largest lambda that still explains half of the embedding on held-out rows (no label needed)."""
@@ -217,15 +229,19 @@ class _LocalLasso:
 
 
 @operation(discloses="control", about="acknowledgement")
-def restrict_bottom(party: Party, *, model: str, columns: Any, components: Any) -> None:
+def restrict_bottom(party: Party, *, model: str, columns: Any, components: Any, rate: float) -> None:
     """Go on with these columns and components (or leave the network, without any)."""
     columns, components = np.asarray(columns, dtype=np.int64), np.asarray(components, dtype=np.int64)
     if len(columns) and len(components):
-        bottom_of(party, model).restrict(columns, components, party.name)
+        bottom = bottom_of(party, model)
+        bottom.settings = {**bottom.settings, "rate": rate}
+        bottom.restrict(columns, components, party.name)
     else:
         party.state.pop(f"{model}/bottom", None)
 
 
 @operation(discloses="control", about="acknowledgement")
-def restrict_top(party: Party, *, model: str, components: dict[str, Any]) -> None:
-    top_of(party, model).restrict({name: np.asarray(kept, dtype=np.int64) for name, kept in components.items()})
+def restrict_top(party: Party, *, model: str, components: dict[str, Any], rate: float) -> None:
+    top = top_of(party, model)
+    top.settings = {**top.settings, "rate": rate}
+    top.restrict({name: np.asarray(kept, dtype=np.int64) for name, kept in components.items()})

@@ -54,7 +54,7 @@ class Entropies:
 
 def count_tables(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Joint counts of each row of ``left`` with the same row of ``right`` (pairs x rows, one byte a code)."""
-    pairs, rows = right.shape
+    pairs = len(right)
     across, down = int(right.max(initial=0)) + 1, int(left.max(initial=0)) + 1
     joint = left.astype(np.uint16) * np.uint16(across) + right
     places = np.arange(pairs, dtype=np.intp)[:, None] * (down * across)
@@ -62,22 +62,25 @@ def count_tables(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return counts.reshape(pairs, down, across)
 
 
-def pair_information(left: np.ndarray, right: np.ndarray, entropies: Entropies) -> tuple[np.ndarray, np.ndarray]:
-    """Mutual information of each pair of columns and the smallest non-empty cell of its table.
+def pair_information(
+    left: np.ndarray, right: np.ndarray, entropies: Entropies, *, smallest: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mutual information of each pair of columns, and (if asked) the smallest non-empty cell of its table.
 
     ``left`` may have a single row: one column against many.
     """
     pairs, rows = right.shape
-    values, smallest = np.empty(pairs), np.empty(pairs, dtype=np.int64)
+    values, least = np.empty(pairs), np.full(pairs, rows + 1)
     cells = (int(left.max(initial=0)) + 1) * (int(right.max(initial=0)) + 1)
     step = max(1, _BLOCK // max(rows, cells, 1))
     for start in range(0, pairs, step):
         part = slice(start, min(start + step, pairs))
         tables = count_tables(left if len(left) == 1 else left[part], right[part])
         values[part] = entropies.information(tables)
-        flat = tables.reshape(len(tables), -1)
-        smallest[part] = np.where(flat > 0, flat, rows + 1).min(axis=1, initial=rows + 1)
-    return values, smallest
+        if smallest:
+            flat = tables.reshape(len(tables), -1)
+            least[part] = np.where(flat > 0, flat, rows + 1).min(axis=1, initial=rows + 1)
+    return values, least
 
 
 # --- codes ----------------------------------------------------------------------------------------------------------

@@ -18,9 +18,7 @@ from fedsift.protocols.split_training import bottom_of
     about="acknowledgement",
     learns="one Gini impurity for each of its own columns",
 )
-def take_importance(
-    party: Party, *, impurity: Any, low: float, high: float, best: float, worst: float
-) -> None:
+def take_importance(party: Party, *, impurity: Any, low: float, high: float, best: float, worst: float) -> None:
     """Begin the gates of this run's columns by their impurity (Algorithm 1, lines 13 to 15)."""
     party.state["importance"] = importance_to_mu(impurity, low, high, best, worst)
 

@@ -1,7 +1,7 @@
 """The two halves of a split network, each inside one party. No graph spans parties: what crosses is arrays.
 
-``Bottom``: a party's columns -> embedding. ``Top``: everybody's embeddings -> prediction, at the label holder, which may
-have a bottom of its own. ``forward`` keeps the graph of one batch until ``backward`` brings its gradient.
+``Bottom``: a party's columns -> embedding. ``Top``: everybody's embeddings -> prediction, at the label holder, which
+may have a bottom of its own. ``forward`` keeps the graph of one batch until ``backward`` brings its gradient.
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ class Bottom:
     def setup(self, name: str) -> None:
         """Module, gates and optimiser for the encoder's inputs."""
         torch, s = torch_module(), self.settings
-        copies = 2 if s.get("shadows") else 1
         width = len(self.encoder.owner)
         self.n_columns = len(self.encoder.columns)
+        # "shadows" is the least number of shuffled copies that a party trains beside its columns.
+        self.n_copies = -(-int(s.get("shadows") or 0) // max(1, self.n_columns))
+        copies = 1 + self.n_copies
         self.owner = torch.from_numpy(np.concatenate([self.encoder.owner + i * self.n_columns for i in range(copies)]))
         self.n_groups = copies * self.n_columns
         self.module = build_model(
             s["model"], width * copies, s["width"], s["options"], derived_seed(s["seed"], "bottom", name)
         )
-        self.first = None
+        self.first: Any = None
         if s.get("gates") or s.get("shadows") or s.get("prox") is not None or s.get("equal_norm"):
             self.first = first_layer(self.module, width * copies, f"the bottom model of party {name!r}")
         if s.get("equal_norm") and self.n_groups:
@@ -61,8 +63,7 @@ class Bottom:
         start = np.full(self.n_columns, 0.5)
         if g["init"] == "gini" and importance is not None:
             start = importance
-        if self.settings.get("shadows"):
-            start = np.concatenate([start, start])  # a copy begins where its column does: a fair race
+        start = np.tile(start, 1 + self.n_copies)  # a copy begins where its column does: a fair race
         self.gates["input"] = Gates(start, g["sigma"], g["price"], derived_seed(seed, "input gates", name))
         if g["embedding"]:
             half = np.full(self.settings["width"], 0.5)
@@ -71,16 +72,17 @@ class Bottom:
         self.optimiser.add_param_group({"params": params, "lr": g["rate"], "weight_decay": 0.0})
 
     def _with_shadows(self, matrix: Any, name: str) -> Any:
-        """Each column and a copy whose rows are shuffled: what a column without any signal looks like."""
-        if not self.settings.get("shadows"):
-            return matrix
+        """The columns and copies of them whose rows are shuffled: what a column without any signal looks like."""
         torch = torch_module()
         generator = np.random.default_rng(derived_seed(self.settings["seed"], "shadows", name))
-        copy = matrix.clone()
-        for column in range(self.n_columns):
-            here = np.flatnonzero(self.encoder.owner == column)
-            copy[:, here] = matrix[:, here][torch.from_numpy(generator.permutation(len(matrix)))]
-        return torch.cat([matrix, copy], dim=1)
+        parts = [matrix]
+        for _ in range(self.n_copies):
+            copy = matrix.clone()
+            for column in range(self.n_columns):
+                here = np.flatnonzero(self.encoder.owner == column)
+                copy[:, here] = matrix[:, here][torch.from_numpy(generator.permutation(len(matrix)))]
+            parts.append(copy)
+        return torch.cat(parts, dim=1) if self.n_copies else matrix
 
     def _apply(self, x: Any, training: bool) -> Any:
         gates = {kind: g.sample(len(x)) if training else g.settled() for kind, g in self.gates.items()}
@@ -124,8 +126,8 @@ class Bottom:
             plain = torch.from_numpy(self.encoder.encode(party.table))
             self._cached = {"view": party._view, "matrix": plain}
         x = self._cached["matrix"][start:stop]
-        if self.settings.get("shadows"):
-            x = torch.cat([x, torch.zeros_like(x)], dim=1)  # a copy says nothing: in prediction it is silent
+        if self.n_copies:
+            x = torch.cat([x, torch.zeros((len(x), x.shape[1] * self.n_copies))], dim=1)  # copies are silent here
         self.module.eval()
         with torch.no_grad():
             return self._apply(x, False).numpy()
@@ -145,7 +147,7 @@ class Bottom:
         old[place] = first.weight.detach()[:, kept].clone()
         self.encoder = InputEncoder([self.encoder.columns[int(c)] for c in columns])
         self.settings = {
-            **self.settings, "shadows": False, "equal_norm": None, "prox": None,
+            **self.settings, "shadows": 0, "equal_norm": None, "prox": None,
             "components": [int(c) for c in components],
         }  # fmt: skip
         self.matrix = self.matrix[:, kept].contiguous()
@@ -178,9 +180,14 @@ class Top:
         seed = derived_seed(s["seed"], "top")
         self.module = build_model(s["model"], sum(self.widths.values()), self.outputs, s["options"], seed)
         self.loss = torch.nn.CrossEntropyLoss() if self.task == "classification" else torch.nn.MSELoss()
-        self.optimiser = torch.optim.Adam(
-            self.module.parameters(), lr=s["rate"], weight_decay=s.get("decay", 0.0), fused=True
-        )
+        rest = list(self.module.parameters())
+        self.interactive: Any = None
+        if s.get("interactive"):
+            # The layer that meets the embeddings learns by plain steps, as it must where it is masked (secure_layer).
+            weight = first_layer(self.module, sum(self.widths.values()), "the top model").weight
+            rest = [parameter for parameter in rest if parameter is not weight]
+            self.interactive = torch.optim.SGD([weight], lr=s["interactive"])
+        self.optimiser = torch.optim.Adam(rest, lr=s["rate"], weight_decay=s.get("decay", 0.0), fused=True)
 
     def joined(self, embeddings: dict[str, np.ndarray], rows: int) -> Any:
         """The embeddings side by side in the parties' order, each checked before it is used."""
@@ -188,9 +195,11 @@ class Top:
         for name, width in self.widths.items():
             array = embeddings.get(name)
             if not isinstance(array, np.ndarray) or array.shape != (rows, width) or array.dtype.kind != "f":
-                raise ReplyError(name, "bottom_round", f"expected an embedding of {rows} x {width} numbers")
+                raise ReplyError(
+                    name, "embedding", f"party {name!r} must send an embedding of {rows} x {width} numbers"
+                )
             if not np.isfinite(array).all():
-                raise ReplyError(name, "bottom_round", "its embedding holds values that are not finite")
+                raise ReplyError(name, "embedding", f"the embedding of party {name!r} is not finite: it diverged")
             parts.append(torch.from_numpy(np.asarray(array, dtype=np.float32)))
         return torch.cat(parts, dim=1)
 
@@ -200,9 +209,12 @@ class Top:
         self.module.train()
         joined = self.joined(embeddings, len(rows)).requires_grad_(True)
         loss = self.loss(self.module(joined), self.target[torch.from_numpy(rows)])
-        self.optimiser.zero_grad()
+        steppers = [self.optimiser] + ([self.interactive] if self.interactive is not None else [])
+        for stepper in steppers:
+            stepper.zero_grad()
         loss.backward()
-        self.optimiser.step()
+        for stepper in steppers:
+            stepper.step()
         pieces = torch.split(joined.grad, list(self.widths.values()), dim=1)
         return float(loss.detach()), {name: piece.numpy() for name, piece in zip(self.widths, pieces)}
 

@@ -52,19 +52,22 @@ def curvature(party: Party) -> np.ndarray:
     design = with_intercept(party.state[DESIGN][party.state[TRAIN]])
     # A sum of largest eigenvalues bounds the largest eigenvalue of the sum: a safe step for every mask at once.
     moments = design.T @ design if len(design) > design.shape[1] else design @ design.T
-    return np.array([np.linalg.eigvalsh(moments)[-1] if moments.size else 0.0])
+    return np.array([np.linalg.eigvalsh(moments)[-1] if moments.size else 0.0, len(design)])
 
 
 @summed(about="weights of the models after local steps, times the number of rows", learns="the averaged weights")
 def local_steps(
     party: Party, *, weights: np.ndarray, masks: np.ndarray, penalties: np.ndarray, rate: float, steps: int, kind: str
 ) -> np.ndarray:
-    """``weights`` is models x (features + 1) x outputs, the intercept last; ``masks`` models x features."""
+    """``weights`` is models x (features + 1) x outputs, the intercept last; ``masks`` models x features.
+
+    The number of rows comes last, so that an average is right even when a party has left.
+    """
     design, target = with_intercept(party.state[DESIGN][party.state[TRAIN]]), _target(party, kind)[party.state[TRAIN]]
     if len(design):
         for _ in range(steps):
             weights = weights - rate * gradient(design, target, weights, masks, penalties, kind)
-    return len(design) * weights
+    return len(design) * np.append(weights, 1.0)
 
 
 @summed(about="errors and losses of the models on the validation rows", learns="the averaged weights")
@@ -133,10 +136,10 @@ def unpack_moments(flat: np.ndarray, width: int) -> np.ndarray:
     return matrix + np.triu(matrix, 1).T
 
 
-def exact_ridge(matrix: np.ndarray, features: int, n: int, penalty: float) -> np.ndarray:
+def exact_ridge(matrix: np.ndarray, features: int, penalty: float) -> np.ndarray:
     """Weights ((features + 1) x outputs, intercept last) from the moment matrix: no iteration, no further message."""
     inner = matrix[: features + 1, : features + 1].copy()
-    inner[np.arange(features), np.arange(features)] += penalty * n
+    inner[np.arange(features), np.arange(features)] += penalty * matrix[features, features]  # times the rows
     return np.linalg.lstsq(inner, matrix[: features + 1, features + 1 :], rcond=None)[0]
 
 
@@ -158,14 +161,17 @@ def fed_average(
     kind = "ridge" if study.task == "regression" else "logistic"
     masks, strengths = np.asarray(masks, dtype=bool), np.asarray(penalties, dtype=np.float64)
     shape = (len(masks), masks.shape[1] + 1, study.outputs)
-    bound = total.sum(curvature, (1,))[0] / study.n_train * (1.0 if kind == "ridge" else 0.5)
+    steepest, rows = total.sum(curvature, (2,))
+    bound = steepest / rows * (1.0 if kind == "ridge" else 0.5)
     rate = 1.0 / (bound + float(strengths.max(initial=0.0)))
     current = np.zeros(shape) if start is None else np.array(start, dtype=np.float64)
     ahead, age = current.copy(), np.ones(len(masks))
     for done in range(1, rounds + 1):
-        sums = total.sum(local_steps, shape, weights=ahead, masks=masks, penalties=strengths, rate=rate,
-                         steps=local_steps_each, kind=kind)  # fmt: skip
-        average = sums / study.n_train
+        sums = total.sum(
+            local_steps, (int(np.prod(shape)) + 1,), weights=ahead, masks=masks, penalties=strengths, rate=rate,
+            steps=local_steps_each, kind=kind,
+        )  # fmt: skip
+        average = sums[:-1].reshape(shape) / sums[-1]
         step = average - current
         if np.abs(step).max(initial=0.0) < tolerance:
             return average, done
@@ -215,7 +221,7 @@ class FedLinear(BaseEstimator):
         self._check(fed)
         with fed.session() as run:
             described = run.ask(describe_rows, to=run.parties, task=run._task)
-            numeric, _ = agree_columns(run, described)
+            numeric, _ = agree_columns(described)
             if not numeric:
                 raise DataError("no column is a number at every party; a linear model needs at least one")
             total = SecureSum(run, secure=self.secure)
@@ -252,7 +258,7 @@ class FedLinear(BaseEstimator):
         if exact:
             size = width + 1 + study.outputs
             matrix = unpack_moments(total.sum(moments), size)
-            weights = np.stack([exact_ridge(matrix, width, study.n_train, each) for each in choices])
+            weights = np.stack([exact_ridge(matrix, width, each) for each in choices])
             self.n_rounds_ = 1
         else:
             masks = np.ones((len(choices), width), dtype=bool)

@@ -36,13 +36,14 @@ from fedsift.federation import Federation
 from fedsift.operation import Array, operation
 from fedsift.party import Party
 from fedsift.protocols.contingency import Entropies, column_codes, label_codes, pair_information
-from fedsift.protocols.masked_product import stream
+from fedsift.protocols.masked_product import key_stream
 from fedsift.secure import oprf
 from fedsift.secure.sealed import SealKey, frame, pair_key
 
 LABEL = -1  # stands for the label among the label holder's columns
 _CHUNK = 1 << 18  # row keys drawn and sorted together
-_MESSAGE_BYTES = 1 << 26  # bin codes in one reply
+_LONG = 512  # rows from which renaming bins column by column is faster than all at once
+_MESSAGE_BYTES = 1 << 24  # bin codes in one reply
 
 
 # --- row and pair secrets ---------------------------------------------------------------------------------------------
@@ -96,6 +97,8 @@ def raise_rows(party: Party, *, lists: dict[str, bytes]) -> dict[str, bytes]:
 def number_rows(party: Party, *, points: bytes, factors: list[str], seals: dict[str, Any], salts: Any) -> bytes:
     """Finish the row secrets, order the rows by them, and derive the secrets shared with each other party."""
     party.state["order"], digest = _row_order(party, points, factors)
+    # The own salt is taken as it was drawn and used up: asking again cannot bring back a secret of an earlier batch.
+    salts = {**salts, party.name: party.state.pop("salt")}
     seeds = {}
     for name, public in seals.items():
         if name != party.name:
@@ -127,8 +130,9 @@ def _row_order(party: Party, points: bytes, factors: list[str]) -> tuple[np.ndar
 
 @operation(
     discloses="aggregate",
-    about="entropy of each binned column (the label's last, if it is here), and which have a bin below min_cell",
-    reply={"entropies": Array("f"), "small": Array("i")},
+    about="entropy of each binned column (the label's last, if it is here), largest number of bins, and which columns "
+    "have a bin below min_cell",
+    reply={"entropies": Array("f"), "small": Array("i"), "bins": int},
 )
 def prepare_columns(party: Party, *, n_bins: int, binning: str, min_cell: int, task: str, label: bool) -> Any:
     codes = column_codes(party, n_bins, binning)
@@ -141,7 +145,8 @@ def prepare_columns(party: Party, *, n_bins: int, binning: str, min_cell: int, t
     party.state["codes"], party.state["entropies"] = codes, entropies
     values = np.array([float(entropies.entropy(count)) for count in counts])
     small = [j for j, count in enumerate(counts) if count[count > 0].min(initial=party.n_rows) < min_cell]
-    return {"entropies": values, "small": np.array(small, dtype=np.int64)}
+    bins = int(codes.max(initial=0)) + 1
+    return {"entropies": values, "small": np.array(small, dtype=np.int64), "bins": bins}
 
 
 @operation(
@@ -149,8 +154,10 @@ def prepare_columns(party: Party, *, n_bins: int, binning: str, min_cell: int, t
     about="bins of columns, under shuffled labels, rows in an order drawn afresh for every pair of columns",
     reply=[Array("i", 2)],
 )
-def matched_codes(party: Party, *, requests: list[Any]) -> list[np.ndarray]:
+def matched_codes(party: Party, *, requests: list[Any], code_bits: int) -> list[np.ndarray]:
     """For each request (peer, batch number, columns): the codes of the columns, each in an order of its own."""
+    if int(party.state["codes"].max(initial=0)).bit_length() > code_bits or code_bits > 8:
+        raise OperationRefused(party.name, "matched_codes", f"its bins do not fit {code_bits} bits")
     replies = []
     for request in requests:
         peer, batch = request["peer"], request["batch"]
@@ -158,46 +165,60 @@ def matched_codes(party: Party, *, requests: list[Any]) -> list[np.ndarray]:
         if seed is None or batch <= party.state["last batch"][peer]:
             raise OperationRefused(party.name, "matched_codes", f"batch {batch} with {peer!r} is unknown or used up")
         party.state["last batch"][peer] = batch
-        replies.append(_in_fresh_orders(party.state["codes"], request["columns"], seed, batch))
+        replies.append(_in_fresh_orders(party.state["codes"], request["columns"], seed, batch, code_bits))
     return replies
 
 
-def _in_fresh_orders(codes: np.ndarray, columns: np.ndarray, seed: bytes, batch: int) -> np.ndarray:
-    """Row r of the result: column ``columns[r]`` with shuffled labels, sorted by the keys of pair r of this batch."""
+def _in_fresh_orders(codes: np.ndarray, columns: np.ndarray, seed: bytes, batch: int, code_bits: int) -> np.ndarray:
+    """Row r of the result: column ``columns[r]`` with shuffled labels, sorted by the keys of pair r of this batch.
+
+    Keys of 32 bits where two equal ones are rare, of 64 elsewhere. If two keys of a pair are equal, which both parties
+    see alike, both draw its keys again, so that every order stays equally likely.
+    """
     rows = codes.shape[1]
+    narrow = rows * rows < 1 << (32 - code_bits)
     result = np.empty((len(columns), rows), dtype=np.uint8)
     step = max(1, _CHUNK // max(1, rows))
     for number, start in enumerate(range(0, len(columns), step)):
-        part = columns[start : start + step]
-        shuffled = _shuffle_labels(codes[part])
-        keys = np.frombuffer(stream(seed, f"row keys {number}", batch, 8 * shuffled.size), "<u8")
-        keys = keys.astype(np.uint64, copy=False).reshape(shuffled.shape)
-        result[start : start + step] = sort_by_keys(keys, shuffled)
+        part = _shuffle_labels(codes, columns[start : start + step])
+        again = np.arange(len(part))
+        attempt = 0
+        while len(again):
+            kind = "<u4" if narrow and not attempt else "<u8"
+            keys = key_stream(seed, f"row keys {number}, attempt {attempt}", batch, (len(again), rows), kind)
+            part_codes = part[again] if attempt else part
+            result[start + again], tied = sort_by_keys(keys, part_codes, code_bits)
+            again, attempt = again[tied], attempt + 1
     return result
 
 
-def _shuffle_labels(codes: np.ndarray) -> np.ndarray:
-    """Bin labels renamed at random, afresh for every row of ``codes``, by the operating system's generator."""
-    bins = int(codes.max(initial=0)) + 1
-    random = np.frombuffer(secrets.token_bytes(4 * len(codes) * bins), np.uint32).reshape(len(codes), bins)
-    labels = random.argsort(axis=1).astype(np.uint8)
-    places = np.arange(len(codes), dtype=np.intp)[:, None] * bins
-    return labels.ravel().take(places + codes)
+def _shuffle_labels(codes: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The columns with bin labels renamed at random, afresh for each, by the operating system's generator."""
+    rows = codes.shape[1]
+    picked = codes[columns]
+    bins = int(picked.max(initial=0)) + 1
+    random = np.frombuffer(secrets.token_bytes(4 * len(columns) * bins), np.uint32).reshape(len(columns), bins)
+    names = random.argsort(axis=1).astype(np.uint8)
+    if rows < _LONG:
+        return names.ravel().take(np.arange(len(columns), dtype=np.intp)[:, None] * bins + picked)
+    rest = bytes(256 - bins)
+    renamed = [column.tobytes().translate(name.tobytes() + rest) for column, name in zip(picked, names)]
+    return np.frombuffer(b"".join(renamed), np.uint8).reshape(len(columns), rows)
 
 
-def sort_by_keys(keys: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Each row's codes in the order of its 56-bit keys. The code rides in the low byte of its key, so that one sort
-    does it all. Equal keys (about rows^2 / 2^57 a pair of columns) would be ordered by the code, differently at the two
-    parties: those rows are sorted again by key and position."""
-    riding = keys & np.uint64(0xFFFFFFFFFFFFFF00)
-    riding |= codes
-    riding.sort(axis=1)
-    result = riding.astype(np.uint8)
-    riding >>= np.uint64(8)
-    tied = (riding[:, 1:] == riding[:, :-1]).any(axis=1)
-    for row in np.flatnonzero(tied):
-        result[row] = codes[row][np.argsort(keys[row] >> np.uint64(8), kind="stable")]
-    return result
+def sort_by_keys(keys: np.ndarray, codes: np.ndarray, code_bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Each row's codes in the order of its keys, and which rows have two equal keys (their result is not valid).
+
+    The code rides in the low bits of its key (``keys`` is used up), so that one sort in place does it all.
+    """
+    low = keys.dtype.type((1 << code_bits) - 1)
+    np.bitwise_and(keys, ~low, out=keys)
+    np.bitwise_or(keys, codes, out=keys)
+    keys.sort(axis=1)
+    result = keys.astype(np.uint8)
+    result &= np.uint8(low)
+    np.right_shift(keys, keys.dtype.type(code_bits), out=keys)
+    return result, (keys[:, 1:] == keys[:, :-1]).any(axis=1)
 
 
 @operation(
@@ -240,6 +261,7 @@ class BinMatching:
         self.computations = 0
         self._entropies = Entropies(self.rows)
         self._batch = 0
+        self._code_bits = 8
         if len(fed.parties) > 1:
             self._agree(keys)
 
@@ -277,6 +299,8 @@ class BinMatching:
                 raise ReplyError(name, "prepare_columns", f"expected {fed.n_columns[name]} entropies")
             if len(reply["small"]):
                 raise self._too_small(f"a bin of {self._describe(name, int(reply['small'][0]))}")
+        most = max(reply["bins"] for reply in replies.values())
+        self._code_bits = max(1, min(8, (most - 1).bit_length()))
         return {name: reply["entropies"] for name, reply in replies.items()}
 
     def information(self, wanted: Sequence[Pairs]) -> list[np.ndarray]:
@@ -311,11 +335,12 @@ class BinMatching:
                 request = {"peer": peer, "batch": self._batch, "columns": np.asarray(columns, dtype=np.int64)}
                 requests.setdefault(me, []).append(request)
         each = {name: {"requests": mine} for name, mine in requests.items()}
-        replies = self.fed.ask(matched_codes, to=list(requests), each=each)
+        replies = self.fed.ask(matched_codes, to=list(requests), each=each, code_bits=self._code_bits)
         queues = {name: iter(self._checked(name, replies[name], requests[name])) for name in requests}
         values = []
         for pairs in parts:
-            found, smallest = pair_information(next(queues[pairs.left]), next(queues[pairs.right]), self._entropies)
+            left, right = next(queues[pairs.left]), next(queues[pairs.right])
+            found, smallest = pair_information(left, right, self._entropies, smallest=self.min_cell > 1)
             self._refuse_small(pairs, smallest)
             self.computations += len(pairs)
             values.append(found)

@@ -58,8 +58,8 @@ def _ranks(party: Party, columns: Any) -> np.ndarray:
 
 
 @operation(
-    discloses="masked",
-    about="ranks of selected columns under one-time masks; rank correlations inside the party",
+    discloses="aggregate",
+    about="rank correlations inside the party, and ranks of selected columns under one-time masks",
     reply={"own": np.ndarray, "left": ANY, "right": ANY},
 )
 def correlate_ranks(party: Party, *, columns: Any, peers: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from fedsift.errors import DataError, ParameterError, ReplyError
-from fedsift.federation import Federation
 from fedsift.operation import operation
 from fedsift.party import Party
 from fedsift.protocols.aggregate import SecureSum, summed
@@ -78,7 +77,12 @@ def _class_name(value: Any) -> str:
     return str(int(value)) if number and float(value).is_integer() else str(value)
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation(
+    discloses="control",
+    receives="plain",
+    about="acknowledgement",
+    learns="the names of the classes that occur anywhere in the federation",
+)
 def keep_rows(party: Party, *, task: str, classes: list[str], share: float, seed: int) -> None:
     """Set up the target and draw the validation rows (``share`` of this party's rows)."""
     label = party.table.label
@@ -150,9 +154,9 @@ def scale_features(party: Party, *, centre: np.ndarray, deviation: np.ndarray) -
 # --- the coordinator's side ------------------------------------------------------------------------------------------
 
 
-def agree_columns(fed: Federation, described: dict[str, Any]) -> tuple[list[str], list[str]]:
+def agree_columns(described: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Numeric and other columns; an error names the party whose table differs."""
-    first = fed.parties[0]
+    first = next(iter(described))
     for name, facts in described.items():
         for kind in ("numeric", "other"):
             odd = sorted(set(facts[kind]) ^ set(described[first][kind]))
@@ -177,7 +181,7 @@ def open_study(total: SecureSum, described: dict[str, Any], validation: float | 
     shares = _shares(total.fed.parties, validation)
     seed = int(np.random.default_rng(random_state).integers(2**31))
     each = {name: {"share": share} for name, share in shares.items()}
-    total.fed.ask(keep_rows, to=total.parties, each=each, task=task, classes=[] if regression else classes, seed=seed)
+    total.ask_all(keep_rows, each=each, task=task, classes=[] if regression else classes, seed=seed)
     outputs = 1 if regression else len(classes)
     sums = total.sum(target_sums, (2 + outputs,))
     n_train, n_validation = (int(count) for count in np.rint(sums[:2]))

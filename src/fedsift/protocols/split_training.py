@@ -203,7 +203,7 @@ class SplitRun:
         run = cls(fed, model, widths, bottom["batch_size"])
         each = {name: {"settings": {**bottom, "width": widths[name]}} for name in members}
         fed.ask(start_bottom, to=members, each=each, model=model)
-        fed.ask(start_top, to=run.active, model=model, widths=widths, settings={**top, "task": fed._task})
+        fed.ask(start_top, to=run.active, model=model, widths=widths, settings={**top, "task": fed.asked_task})
         return run
 
     def batches(self, epoch: int) -> Iterator[tuple[int, int]]:
@@ -216,9 +216,7 @@ class SplitRun:
         sent: dict[str, dict[str, Any]] = {name: {} for name in self.passive}
         losses: list[float] = []
         for epoch, start in steps:
-            replies = self.fed.ask(
-                bottom_round, to=self.passive, each=sent, model=self.model, epoch=epoch, start=start
-            )
+            replies = self.fed.ask(bottom_round, to=self.passive, each=sent, model=self.model, epoch=epoch, start=start)
             answer = self.fed.ask(
                 top_round, to=self.active, model=self.model, embeddings=replies, epoch=epoch, start=start
             )

@@ -1,7 +1,7 @@
 """FedSDG-FS: stochastic dual gates, learned while a split network trains. The number of features is found, not given.
 
-Li et al. 2023. (1) Encrypted Gini impurities begin the gates. (2) A split network trains with a clipped Gaussian gate on
-every column and every embedding component, and a price lambda on the expected number of open gates. (3) A column is
+Li et al. 2023. (1) Encrypted Gini impurities begin the gates. (2) A split network trains with a clipped Gaussian gate
+on every column and every embedding component, and a price lambda on the expected number of open gates. (3) A column is
 selected if its gate's mean is positive at the end. (4) The network is fitted anew on the selected columns.
 
 Departures: noise is drawn for each row instead of once a batch (lower variance of the same gradient); Adam at 0.003
@@ -22,6 +22,7 @@ from fedsift.federation import Federation
 from fedsift.protocols.gate_training import read_gates, take_importance
 from fedsift.protocols.split_training import SplitRun, forget_model, keep_model
 from fedsift.protocols.splitnn import SplitNN, seed_of
+from fedsift.secure.additive import SCHEMES
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.gini import encrypt_one_hot, masked_impurities, open_impurities
 
@@ -41,7 +42,9 @@ class FedSDG(Selector):
     validation : share of the training rows that chooses lambda.
     false_discovery : estimate the share of false finds by a second run with a shuffled copy of every column.
     hidden, embedding, top_hidden : the network, by default the paper's: d -> 100 -> 100, top -> 50 -> classes.
-    secure : train the gates through the encrypted interactive layer instead of in the clear.
+    interactive_rate : plain gradient steps of this size for the layer that meets the embeddings (``None``: Adam).
+    secure : train the gates through the encrypted interactive layer (its rate is 2^-4). Needs ``lambda_`` as a number,
+        and refits no network: that would send embeddings in the clear.
     """
 
     paper = "Li et al. 2023, FedSDG-FS (Algorithms 1 to 3)"
@@ -72,6 +75,7 @@ class FedSDG(Selector):
         bins: int = 8,
         min_cell: int = 5,
         trace_every: int = 10,
+        interactive_rate: float | None = None,
         secure: bool = False,
         scheme: str = "auto",
         random_state: Any = 0,
@@ -95,6 +99,7 @@ class FedSDG(Selector):
         self.bins = bins
         self.min_cell = min_cell
         self.trace_every = trace_every
+        self.interactive_rate = interactive_rate
         self.secure = secure
         self.scheme = scheme
         self.random_state = random_state
@@ -102,11 +107,17 @@ class FedSDG(Selector):
     def _check(self, fed: Federation) -> None:
         check_choice("gates", self.gates, ("dual", "input"))
         check_choice("init", self.init, ("gini", "half"))
+        check_choice("scheme", self.scheme, SCHEMES)
         for name in ("epochs", "refit_epochs", "batch_size", "embedding", "trace_every"):
             check_number(name, getattr(self, name), 1, whole=True)
         check_number("validation", self.validation, 0.05, 0.5)
         check_number("sigma", self.sigma, 1e-3)
         check_number("learning_rate", self.learning_rate, 1e-9)
+        if self.secure and self.lambda_ == "auto":
+            raise ParameterError(
+                "secure=True needs a number as lambda_: the search refits networks in the clear; find it with "
+                "secure=False on data that may be shared, or try e.g. lambda_=0.003"
+            )
         if self.lambda_ != "auto":
             check_number("lambda_", self.lambda_, 0.0)
         elif not self.lambdas or any(not value >= 0 for value in self.lambdas):
@@ -121,7 +132,8 @@ class FedSDG(Selector):
             if self.init == "gini":
                 self._begin_gates(fed)
             chosen, path = self._gate_run(fed, float(self.lambda_)), []
-        self._refit(fed, chosen["kept"])
+        if not self.secure:
+            self._refit(fed, chosen["kept"])
         details = {
             "lambda": chosen["lambda"],
             "path": path,
@@ -155,12 +167,12 @@ class FedSDG(Selector):
 
     def _begin_gates(self, fed: Federation) -> None:
         """Algorithm 1: encrypted labels out, masked counts back, one impurity a column to its owner."""
-        labels = fed.ask(encrypt_one_hot, to=fed.active, scheme=self.scheme, task=fed._task, bins=self.bins)
+        labels = fed.ask(encrypt_one_hot, to=fed.active, scheme=self.scheme, task=fed.asked_task, bins=self.bins)
         replies = fed.ask(masked_impurities, to=fed.passive, bins=self.bins, min_cell=self.min_cell, **labels)
         impurities = fed.in_order(
             fed.ask(
                 open_impurities, to=fed.active, replies=replies, bins=self.bins, min_cell=self.min_cell,
-                scheme=self.scheme, task=fed._task,
+                scheme=self.scheme, task=fed.asked_task,
             )
         )  # fmt: skip
         joined = np.concatenate(list(impurities.values()))
@@ -180,8 +192,8 @@ class FedSDG(Selector):
             "sigma": self.sigma, "price": price, "embedding": self.gates == "dual", "init": self.init,
             "rate": self.learning_rate,
         }  # fmt: skip
-        bottom = {**common, "options": {"hidden": list(self.hidden)}, "gates": gates, "shadows": copies}
-        return bottom, {**common, "options": {"hidden": list(self.top_hidden)}}
+        bottom = {**common, "options": {"hidden": list(self.hidden)}, "gates": gates, "shadows": int(copies)}
+        return bottom, {**common, "options": {"hidden": list(self.top_hidden)}, "interactive": self.interactive_rate}
 
     def _gate_run(self, fed: Federation, price: float, copies: bool = False) -> dict[str, Any]:
         """Train with gates once; which columns are open at the end."""
@@ -220,7 +232,7 @@ class FedSDG(Selector):
             return SplitRun.start(fed, name, self.embedding, bottom, top)
         from fedsift.protocols.secure_layer import SecureRun
 
-        return SecureRun.start(fed, name, self.embedding, bottom, top)
+        return SecureRun.start(fed, name, self.embedding, {**bottom, "scheme": self.scheme}, top)
 
     def _network(self) -> SplitNN:
         return SplitNN(

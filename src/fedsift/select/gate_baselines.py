@@ -20,7 +20,7 @@ from fedsift.protocols.networks import build_model, derived_seed, torch_module
 from fedsift.protocols.split_training import SplitRun, bottom_of, forget_model
 from fedsift.protocols.splitnn import seed_of
 from fedsift.select.base import Outcome, Selector, check_number, check_size
-from fedsift.select.fedsdg import FedSDG, LAMBDAS
+from fedsift.select.fedsdg import LAMBDAS, FedSDG
 from fedsift.select.lasso_networks import read_norms
 
 

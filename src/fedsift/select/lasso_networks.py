@@ -112,9 +112,10 @@ class LocalLasso(LessVFL):
         self,
         *,
         shadows: bool = False,
-        quantile: float = 0.975,
+        quantile: float = 0.99,
         lambda_columns: float | str = "auto",
         pretrain_epochs: int = 5,
+        pretrain_rate: float = 0.01,
         epochs: int = 15,
         stage_epochs: int = 30,
         stage_rate: float = 0.01,
@@ -127,6 +128,7 @@ class LocalLasso(LessVFL):
     ):
         super().__init__(
             shadows=shadows, quantile=quantile, lambda_columns=lambda_columns, pretrain_epochs=pretrain_epochs,
-            epochs=epochs, stage_epochs=stage_epochs, stage_rate=stage_rate, embedding=embedding, hidden=hidden,
-            batch_size=batch_size, learning_rate=learning_rate, start_norm=start_norm, random_state=random_state,
+            pretrain_rate=pretrain_rate, epochs=epochs, stage_epochs=stage_epochs, stage_rate=stage_rate,
+            embedding=embedding, hidden=hidden, batch_size=batch_size, learning_rate=learning_rate,
+            start_norm=start_norm, random_state=random_state,
         )  # fmt: skip

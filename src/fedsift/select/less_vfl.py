@@ -5,9 +5,10 @@ label holder sparsifies its own first layer and says which components matter. (3
 lasso on its own, matching those components; no message. (4) Training goes on with what is left.
 
 Ours, ``shadows=True``: with a fixed lambda, what goes is little more than what began with small weights. So each party
-trains a row-shuffled copy of every column beside it, all starting at the same small norm, and raises lambda until
-``quantile`` of its own copies are at zero: the level is set by columns that are noise for certain. ``shadows=False`` is
-the paper, with both lambdas searched without a message.
+trains row-shuffled copies of its columns beside them, all starting at the same small norm, gently (two epochs at a
+low rate), and takes the smallest shrinkage that sets ``quantile`` of its own copies to zero: the level is set by
+columns that are noise for certain. A party has at least 80 copies, or the quantile would mean little.
+``shadows=False`` is the paper, with both lambdas searched without a message.
 
 ``screen=True`` adds columns that pass an F test on encrypted class sums (those of SFFS), at a false-discovery rate of
 ``screen_level`` (Benjamini-Hochberg) within each party.
@@ -30,8 +31,11 @@ from fedsift.protocols.component_selection import (
 )
 from fedsift.protocols.split_training import SplitRun, keep_model
 from fedsift.protocols.splitnn import SplitNN, seed_of
-from fedsift.select.base import Outcome, Selector, check_number
+from fedsift.secure.additive import SCHEMES
+from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.screening import screen_columns
+
+LEAST_COPIES = 80
 
 
 class LessVFL(Selector):
@@ -43,10 +47,12 @@ class LessVFL(Selector):
     quantile : share of the copies that must reach zero.
     screen, screen_level : also keep columns that pass an encrypted F test at this false-discovery rate.
     lambda_columns, lambda_components : penalties; ``"auto"`` searches them without communication.
-    pretrain_epochs, epochs : of training before and after selection.
+    pretrain_epochs, epochs : of training before and after selection (the paper's way wants about 5 before).
+    pretrain_rate, learning_rate : Adam's, before and after selection. The paper's is 0.01 for both.
     stage_epochs, stage_rate : of the proximal stages.
     embedding, hidden : width of a party's embedding, and of its hidden layers.
-    batch_size, learning_rate, patience : of the split training.
+    batch_size, patience : of the split training.
+    start_norm : norm of every column's weights at the start, with shadows.
     keep_model : keep the trained network at the parties; ``network_`` predicts with it.
     """
 
@@ -60,20 +66,21 @@ class LessVFL(Selector):
         self,
         *,
         shadows: bool = True,
-        quantile: float = 0.975,
+        quantile: float = 0.99,
         screen: bool = False,
         screen_level: float = 0.01,
         lambda_columns: float | str = "auto",
         lambda_components: float | str = "auto",
-        pretrain_epochs: int = 5,
-        epochs: int = 15,
+        pretrain_epochs: int = 2,
+        pretrain_rate: float = 0.001,
+        epochs: int = 18,
         stage_epochs: int = 30,
         stage_rate: float = 0.01,
         embedding: int = 16,
         hidden: tuple[int, ...] = (64, 32),
         batch_size: int = 256,
         learning_rate: float = 0.01,
-        start_norm: float = 0.1,
+        start_norm: float = 0.01,
         patience: int | None = None,
         keep_model: bool = True,
         scheme: str = "auto",
@@ -86,6 +93,7 @@ class LessVFL(Selector):
         self.lambda_columns = lambda_columns
         self.lambda_components = lambda_components
         self.pretrain_epochs = pretrain_epochs
+        self.pretrain_rate = pretrain_rate
         self.epochs = epochs
         self.stage_epochs = stage_epochs
         self.stage_rate = stage_rate
@@ -106,15 +114,17 @@ class LessVFL(Selector):
         for name in ("pretrain_epochs", "stage_epochs", "embedding", "batch_size"):
             check_number(name, getattr(self, name), 1, whole=True)
         check_number("epochs", self.epochs, 0, whole=True)
+        check_choice("scheme", self.scheme, SCHEMES)
         check_number("quantile", self.quantile, 0.5, 1.0)
         check_number("screen_level", self.screen_level, 0.0, 1.0)
-        for name in ("learning_rate", "stage_rate", "start_norm"):
+        for name in ("learning_rate", "pretrain_rate", "stage_rate", "start_norm"):
             check_number(name, getattr(self, name), 1e-9)
         for name in ("lambda_columns", "lambda_components"):
             if getattr(self, name) != "auto":
                 check_number(name, getattr(self, name), 0.0)
 
     def _select(self, fed: Federation) -> Outcome:
+        begin = len(fed.ledger)
         passed = screen_columns(fed, self.screen_level, self.scheme) if self.screen else None
         run = self._start(fed)
         mark = len(fed.ledger)
@@ -130,12 +140,13 @@ class LessVFL(Selector):
         if run.widths and self.epochs:
             run.train(self.epochs, first=epoch, patience=self.patience)
         self._keep(fed, run)
-        return self._outcome(fed, replies, kept, components, price, run, (mark, trained, staged))
+        return self._outcome(fed, replies, kept, components, price, run, (begin, mark, trained, staged))
 
     def _start(self, fed: Federation) -> SplitRun:
-        common = {"seed": seed_of(self.random_state), "batch_size": self.batch_size, "rate": self.learning_rate}
+        common = {"seed": seed_of(self.random_state), "batch_size": self.batch_size, "rate": self.pretrain_rate}
         bottom = {
-            **common, "model": "dense", "options": {"hidden": list(self.hidden)}, "shadows": bool(self.shadows),
+            **common, "model": "dense", "options": {"hidden": list(self.hidden)},
+            "shadows": LEAST_COPIES if self.shadows else 0,
             "equal_norm": float(self.start_norm) if self.shadows else None, "prox": 0.0,
         }  # fmt: skip
         top = {**common, "model": "dense", "options": {"hidden": []}}
@@ -157,7 +168,7 @@ class LessVFL(Selector):
         return fed.ask(
             select_columns, to=list(run.widths), each=each, model=run.model,
             price=None if self.lambda_columns == "auto" else float(self.lambda_columns),
-            epochs=max(1, self.stage_epochs // 10) if self.shadows else self.stage_epochs,
+            epochs=max(1, self.stage_epochs // 3) if self.shadows else self.stage_epochs,
             rate=self.stage_rate, quantile=self.quantile,
         )  # fmt: skip
 
@@ -168,8 +179,10 @@ class LessVFL(Selector):
         columns = {name: np.flatnonzero(mask) for name, mask in kept.items()}
         alive = {name: components[name] if len(columns[name]) else components[name][:0] for name in run.widths}
         each = {name: {"columns": columns[name], "components": alive[name]} for name in run.widths}
-        fed.ask(restrict_bottom, to=list(run.widths), each=each, model=run.model)
-        fed.ask(restrict_top, to=run.active, model=run.model, components=alive)
+        rate = float(self.learning_rate)
+        fed.ask(restrict_bottom, to=list(run.widths), each=each, model=run.model, rate=rate)
+        if any(len(places) for places in alive.values()):
+            fed.ask(restrict_top, to=run.active, model=run.model, components=alive, rate=rate)
         run.widths = {name: len(places) for name, places in alive.items() if len(places)}
         run.passive = [name for name in run.widths if name != run.active]
 
@@ -183,7 +196,7 @@ class LessVFL(Selector):
 
     def _outcome(
         self, fed: Federation, replies: dict[str, Any], kept: dict[str, np.ndarray],
-        components: dict[str, np.ndarray], price: float, run: SplitRun, marks: tuple[int, int, int],
+        components: dict[str, np.ndarray], price: float, run: SplitRun, marks: tuple[int, int, int, int],
     ) -> Outcome:  # fmt: skip
         counts = fed.n_columns
         none = {name: np.zeros(count) for name, count in counts.items()}
@@ -191,7 +204,8 @@ class LessVFL(Selector):
         selected = {name: kept.get(name, none[name].astype(bool)) for name in counts}
         below = {name: r["start"] <= r["shrinkage"] for name, r in replies.items()}
         entries = fed.ledger.entries
-        bounds = {"pre-training": marks[:2], "selection": marks[1:], "training": (marks[2], len(entries))}
+        points = [*marks, len(entries)]
+        stages = zip(("start", "pre-training", "selection", "training"), points, points[1:])
         details = {
             "share_kept": float(np.mean(np.concatenate(list(selected.values())))),
             "removed_by_start_norms_alone": float(np.mean(np.concatenate(list(below.values())))),
@@ -201,7 +215,7 @@ class LessVFL(Selector):
             "lambda_columns": {name: r["lambda"] for name, r in replies.items()},
             "copies_zero": {name: r["copies_zero"] for name, r in replies.items()},
             "embedding_explained": {name: r["match"] for name, r in replies.items()},
-            "bytes": {stage: sum(e.bytes for e in entries[a:b]) for stage, (a, b) in bounds.items()},
+            "bytes": {stage: sum(e.bytes for e in entries[a:b]) for stage, a, b in stages},
             "loss_curve": run.loss_curve,
         }
         return Outcome(scores, selected, details)

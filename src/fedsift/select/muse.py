@@ -1,7 +1,7 @@
 """MUSE: relevant columns without repetition across parties, by federated mutual information.
 
-Ji et al. 2024 (IEEE TCSS), Algorithm 1: mutual information of every column with the label; each party preselects as many
-columns as are wanted in the end; the coordinator then chooses greedily over all candidates by mRMR, MIFS or DD.
+Ji et al. 2024 (IEEE TCSS), Algorithm 1: mutual information of every column with the label; each party preselects as
+many columns as are wanted in the end; the coordinator then chooses greedily over all candidates by mRMR, MIFS or DD.
 
 Departures: tables are asked for as the search needs them (the newly chosen column against what is left) and not all up
 front, which gives the same result with far fewer tables; scores that tie are broken by party and column order; the
@@ -132,6 +132,12 @@ class Muse(Selector):
             self.n_features, self.criterion, pool.gather(relevance), pool.gather(entropies), label_entropy,
             pool.information_with, beta=self.beta, lam=self.lam,
         )  # fmt: skip
+        fed.ledger.note(
+            "rows were matched under an oblivious PRF (ristretto255) and random orders (X25519, ChaCha20), fresh for "
+            "every pair of columns, not by ciphertexts"
+        )
+        if self.min_cell in (None, 1):
+            fed.ledger.note("min_cell is not set: cells of a single row may have been counted")
         return self._outcome(fed, pool, found, relevance)
 
     def _relevance(self, fed: Federation, matching: BinMatching) -> dict[str, np.ndarray]:

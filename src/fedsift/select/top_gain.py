@@ -1,0 +1,129 @@
+"""Top-k by SecureBoost gain, with k chosen by cross-validation: the plain method that must stand beside the swarm.
+
+One booster over all columns ranks them by the gain of their splits. For each fold of the training rows the ranking is
+made anew without that fold, boosters on the best k columns are scored on it for several k, and the k with the highest
+mean score, less a price for each column, wins. All folds, and all k, grow in lock-step.
+
+The label holder learns what SecureBoost gives away (docs/secureboost.md); the coordinator the gain of each column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedsift.federation import Federation
+from fedsift.protocols.boost_grow import Booster
+from fedsift.protocols.boost_results import METRICS
+from fedsift.protocols.boost_scoring import Protocol, by_party, flat, fold_rules, held_out, uses
+from fedsift.protocols.boost_tree import TreeSettings
+from fedsift.select.base import Outcome, Selector, check_choice, check_number
+
+
+class TopGain(Selector):
+    """Keep the columns with the highest gain in a SecureBoost model.
+
+    Parameters
+    ----------
+    n_features : how many to keep; ``None`` lets cross-validation choose.
+    max_share : the largest share of all columns that cross-validation tries.
+    price : what keeping every column would cost, in units of the score; k columns cost their share of it.
+    folds, metric : of the cross-validation; ``auto`` is AUC or R2.
+    n_estimators, max_depth, learning_rate, max_bin, gamma, reg_lambda, min_child_weight : as in SecureBoostClassifier.
+    first_tree_local, min_cell, min_leaf, scheme : protection and encryption, likewise.
+    """
+
+    paper = "baseline beside PSO-EVFFS: gain ranking of SecureBoost"
+    leaks = "what SecureBoost gives away: instance spaces, gradient sums; coordinator: one gain a column"
+
+    def __init__(
+        self,
+        *,
+        n_features: int | None = None,
+        max_share: float = 1 / 3,
+        price: float = 0.01,
+        folds: int = 3,
+        metric: str = "auto",
+        n_estimators: int = 30,
+        max_depth: int = 4,
+        learning_rate: float = 0.3,
+        max_bin: int = 16,
+        gamma: float = 0.0,
+        reg_lambda: float = 1.0,
+        min_child_weight: float = 1.0,
+        first_tree_local: bool = True,
+        min_cell: int = 5,
+        min_leaf: int = 5,
+        scheme: str = "auto",
+        random_state: int = 0,
+    ):
+        self.n_features = n_features
+        self.max_share = max_share
+        self.price = price
+        self.folds = folds
+        self.metric = metric
+        self.n_estimators = n_estimators
+        self.max_depth = max_depth
+        self.learning_rate = learning_rate
+        self.max_bin = max_bin
+        self.gamma = gamma
+        self.reg_lambda = reg_lambda
+        self.min_child_weight = min_child_weight
+        self.first_tree_local = first_tree_local
+        self.min_cell = min_cell
+        self.min_leaf = min_leaf
+        self.scheme = scheme
+        self.random_state = random_state
+
+    def _check(self, fed: Federation) -> None:
+        check_number("n_features", self.n_features, 1, whole=True, none=True)
+        check_number("max_share", self.max_share, 1e-9, 1)
+        check_number("price", self.price, 0)
+        check_number("folds", self.folds, 2, 20, whole=True)
+        check_choice("metric", self.metric, METRICS)
+        check_number("n_estimators", self.n_estimators, 1, whole=True)
+        check_number("max_depth", self.max_depth, 1, 30, whole=True)
+        check_number("learning_rate", self.learning_rate, 1e-9, 1)
+        check_number("max_bin", self.max_bin, 2, 255, whole=True)
+        for name in ("gamma", "reg_lambda", "min_child_weight"):
+            check_number(name, getattr(self, name), 0)
+        for name in ("min_cell", "min_leaf"):
+            check_number(name, getattr(self, name), 1, whole=True)
+
+    def _select(self, fed: Federation) -> Outcome:
+        protocol = Protocol(self.scheme, max(self.min_cell, self.min_leaf), first_tree_local=self.first_tree_local)
+        columns = sum(fed.n_columns.values())
+        whole = self._booster(by_party(fed, np.arange(columns)))
+        rules = fold_rules(self.folds, int(self.random_state)) if self.n_features is None else []
+        ranked = uses(fed, [whole, *(replace(whole, rows=rule) for rule in rules)], protocol, "gain")
+        details: dict[str, object] = {}
+        size = self.n_features
+        if size is None:
+            sizes = sizes_to_try(columns, self.max_share)
+            boosters = []
+            for rule, gain in zip(rules, ranked[1:]):
+                order = np.argsort(-flat(gain, fed), kind="stable")
+                boosters += [replace(self._booster(by_party(fed, order[:k])), rows=rule) for k in sizes]
+            scores = held_out(fed, boosters, protocol, self.metric).reshape(len(rules), len(sizes)).mean(axis=0)
+            size = sizes[int(np.argmax(scores - self.price * np.array(sizes) / columns))]
+            details["curve"] = [{"columns": k, "score": float(s)} for k, s in zip(sizes, scores)]
+        gain = ranked[0]
+        used = int((flat(gain, fed) > 0).sum())
+        outcome = Outcome.best(gain, max(1, min(size, used)), None)
+        outcome.details.update(details, n_features=size, columns_with_gain=used)
+        return outcome
+
+    def _booster(self, columns: dict[str, np.ndarray]) -> Booster:
+        settings = TreeSettings(
+            max_depth=self.max_depth, gamma=float(self.gamma), reg_lambda=float(self.reg_lambda),
+            min_child_weight=float(self.min_child_weight), learning_rate=float(self.learning_rate),
+            min_rows=max(self.min_cell, self.min_leaf),
+        )  # fmt: skip
+        return Booster(settings, columns, self.n_estimators, bins=self.max_bin, seed=int(self.random_state))
+
+
+def sizes_to_try(columns: int, share: float, steps: int = 8) -> list[int]:
+    """Numbers of columns, evenly spaced in ratio, up to a share of all."""
+    most = max(1, round(share * columns))
+    return sorted({round(float(k)) for k in np.geomspace(1, most, steps)})

@@ -1,0 +1,395 @@
+"""SecureBoost against an independent plaintext booster and the xgboost library; what leaves a party; model files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost
+from conftest import cached_key, mixed_table
+from doubles import Faulty, Recording
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+import fedsift as fs
+from fedsift.errors import DataError, OverflowGuard, ParameterError, PartyGone, ReplyError
+from fedsift.message import decode, encode
+from fedsift.protocols.boost import SecureBoostClassifier, SecureBoostRegressor
+from fedsift.protocols.boost_bins import ColumnBins, safe_groups
+from fedsift.protocols.boost_sums import Ask, GradientLayout, encrypt_sets, encrypted_sums, read_sums
+from fedsift.protocols.boost_tree import whole_numbers
+from fedsift.table import Table
+from fedsift.transports.base import Delivery
+
+OPEN = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False}  # protection off: the same trees as in one table
+
+
+def whole_table(n: int = 160, columns: int = 5, seed: int = 0, holes: float = 0.0):
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, 8, (n, columns)).astype(float)
+    signal = X[:, 0] + X[:, 3] * (X[:, 1] > 3) - X[:, 2] / 2 + rng.normal(0, 2, n)
+    X[rng.random(X.shape) < holes] = np.nan
+    return X, signal
+
+
+# --- an independent booster: recursion, floats, no histograms -------------------------------------------------------
+
+
+def plain_tree(X, g, h, rows, depth, lam, gamma, weight):
+    """Nested tuples (column, threshold, missing left, left tree, right tree) or a leaf value; xgboost's rules."""
+    best = (1e-6, None)
+    G, H = g[rows].sum(), h[rows].sum()
+
+    def score(a, b):
+        return a * a / (b + lam)
+
+    if depth > 0:
+        for column in range(X.shape[1]):
+            x = X[rows, column]
+            levels = np.unique(x[~np.isnan(x)])
+            for missing_left in (False, True) if np.isnan(x).any() else (False,):
+                cuts = levels if not missing_left else levels[::-1]
+                for cut in cuts:
+                    left = (x <= cut) | (np.isnan(x) & missing_left)
+                    if left.all() or not left.any():
+                        continue
+                    gl, hl = g[rows][left].sum(), h[rows][left].sum()
+                    if min(hl, H - hl) < weight:
+                        continue
+                    gain = score(gl, hl) + score(G - gl, H - hl) - score(G, H)
+                    if gain > best[0] + 1e-9 and gain >= gamma:
+                        best = (gain, (column, cut, missing_left))
+    if best[1] is None:
+        return -G / (H + lam)
+    column, cut, missing_left = best[1]
+    x = X[rows, column]
+    left = (x <= cut) | (np.isnan(x) & missing_left)
+    more = (depth - 1, lam, gamma, weight)
+    return column, cut, missing_left, plain_tree(X, g, h, rows[left], *more), plain_tree(X, g, h, rows[~left], *more)
+
+
+def walk(tree, x):
+    while isinstance(tree, tuple):
+        column, cut, missing_left, left, right = tree
+        value = x[column]
+        tree = left if (missing_left if np.isnan(value) else value <= cut) else right
+    return tree
+
+
+def plain_splits(tree, counts):
+    if isinstance(tree, tuple):
+        counts[tree[0]] = counts.get(tree[0], 0) + 1
+        plain_splits(tree[3], counts)
+        plain_splits(tree[4], counts)
+    return counts
+
+
+def plain_boost(X, y, trees, depth, lam=1.0, gamma=0.0, weight=1.0, eta=0.3):
+    margins, counts = np.zeros(len(y)), {}
+    for _ in range(trees):
+        p = 1 / (1 + np.exp(-margins))
+        tree = plain_tree(X, p - y, p * (1 - p), np.arange(len(y)), depth, lam, gamma, weight)
+        margins = margins + eta * np.array([walk(tree, x) for x in X])
+        plain_splits(tree, counts)
+    return margins, counts
+
+
+@pytest.mark.parametrize("per", [1, 3])
+def test_encrypted_trees_could_differ_from_plain_ones(per):
+    X, signal = whole_table(holes=0.1)
+    y = (signal > np.median(signal)).astype(int)
+    margins, counts = plain_boost(X, y, trees=2, depth=3, lam=2.0, gamma=0.3)
+    fed = fs.Federation.split(X, y, parties=2)
+    model = SecureBoostClassifier(
+        n_estimators=2, max_depth=3, reg_lambda=2.0, gamma=0.3, base_score=0.5, rows_per_ciphertext=per, **OPEN
+    ).fit(fed)
+    np.testing.assert_allclose(model.decision_function(fed)[:, 0], margins, atol=1e-6)
+    used = model.feature_importances_["splits"].to_numpy()
+    assert {i: int(n) for i, n in enumerate(used) if n} == counts
+
+
+@pytest.mark.parametrize(
+    ("kind", "ours", "theirs"),
+    [
+        ("two", {"max_depth": 4, "min_child_weight": 2.0}, {"max_depth": 4, "min_child_weight": 2}),
+        ("number", {"max_depth": 3, "gamma": 5.0}, {"max_depth": 3, "gamma": 5}),
+        ("three", {"max_depth": 2}, {"max_depth": 2}),
+        # The library ignores min_child_weight in trees of several outputs.
+        ("three", {"max_depth": 3, "multi_output": True, "min_child_weight": 0.0},
+         {"max_depth": 3, "multi_strategy": "multi_output_tree"}),
+        ("two", {"max_depth": 0, "max_leaves": 6, "grow_policy": "lossguide"},
+         {"max_depth": 0, "max_leaves": 6, "grow_policy": "lossguide"}),
+    ],
+)  # fmt: skip
+def test_predictions_could_differ_from_the_xgboost_library(kind, ours, theirs):
+    X, signal = whole_table(140, holes=0.0 if "multi_output" in ours else 0.15, seed=3)
+    objective = {"two": "binary:logistic", "number": "reg:squarederror", "three": "multi:softprob"}[kind]
+    y = {"two": (signal > 3).astype(int), "number": signal, "three": np.digitize(signal, [1, 4])}[kind]
+    if kind == "three":
+        theirs = {**theirs, "num_class": 3}
+    cls = SecureBoostRegressor if kind == "number" else SecureBoostClassifier
+    fed = fs.Federation.split(X, y, parties=2, task="regression" if kind == "number" else "classification")
+    model = cls(n_estimators=2, base_score=0.5, max_bin=32, **ours, **OPEN).fit(fed)
+    booster = xgboost.train(
+        {"objective": objective, "tree_method": "hist", "base_score": 0.5, "eta": 0.3, "nthread": 1, **theirs},
+        xgboost.DMatrix(X, y), 2,
+    )  # fmt: skip
+    new, _ = whole_table(60, holes=0.2 if "multi_output" not in ours else 0.0, seed=9)
+    newfed = fs.Federation.split(new, y[:60], parties=2, task=fed.task)
+    got = model._predict(newfed, margins=True)
+    expected = booster.predict(xgboost.DMatrix(new), output_margin=True).reshape(got.shape)
+    np.testing.assert_allclose(got, expected, atol=1e-4)
+
+
+def test_categories_missing_values_constants_and_small_parties_break_nothing(small_fed):
+    model = SecureBoostClassifier(n_estimators=3, max_depth=3).fit(small_fed)
+    chance = model.predict_proba(small_fed)
+    _, y = mixed_table()
+    assert chance.shape == (60, 2)
+    np.testing.assert_allclose(chance.sum(axis=1), 1)
+    assert (model.predict(small_fed) == y).mean() > 0.7
+    assert set(model.predict(small_fed)) <= {0, 1}
+
+
+def test_a_new_category_or_a_new_missing_value_could_crash_prediction():
+    X, y = mixed_table(60)
+    fed = fs.Federation.split(X, y, parties=3)
+    model = SecureBoostClassifier(n_estimators=2, max_depth=3, **OPEN).fit(fed)
+    strange = X.head(10).assign(colour="purple", weak=np.nan)
+    out = model.predict_proba(fs.Federation.split(strange, y.head(10), parties=3))
+    assert np.isfinite(out).all()
+
+
+def test_one_party_alone_needs_no_encryption():
+    X, signal = whole_table(80)
+    fed = fs.Federation.split(X, (signal > 3).astype(int), parties=1)
+    model = SecureBoostClassifier(n_estimators=2, max_depth=2).fit(fed)
+    assert not model.ledger_.encryption()["on"]
+    assert len(model.predict(fed)) == 80
+
+
+# --- protection -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12), st.integers(1, 6), st.booleans()
+)
+def test_a_group_of_few_rows_could_be_shown_or_follow_by_subtraction(pairs, least, ordered):
+    node, sibling = np.array(pairs).T
+    into = safe_groups(node, sibling, least, ordered)
+    groups = into.max() + 1
+    assert set(into) == set(range(groups))
+    if ordered:
+        assert (np.diff(into) >= 0).all()
+    for rows in (node, sibling):
+        sizes = np.bincount(into, weights=rows, minlength=groups)
+        if rows.sum() >= least or rows.sum() == 0 or groups > 1:
+            assert ((sizes == 0) | (sizes >= least)).all() or rows.sum() < least
+
+
+def test_sums_below_the_minimum_cell_could_be_sent():
+    """Every group that is summed has at least ``min_cell`` training rows, in the node and in its sibling."""
+    X, y = mixed_table(60)
+    fed = fs.Federation.split(X, y, parties=2)
+    seen = []
+    original = Ask.__init__
+
+    def spy(self, start, size, groups):
+        seen.extend(len(rows) for rows in groups)
+        original(self, start, size, groups)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ask, "__init__", spy)
+        SecureBoostClassifier(n_estimators=3, max_depth=4, min_cell=6).fit(fed)
+    assert seen
+    assert min(seen) >= 6
+
+
+def test_the_first_tree_could_use_other_parties_columns():
+    X, signal = whole_table()
+    fed = fs.Federation.split(X, (signal > 3).astype(int), parties=2)
+    model = SecureBoostClassifier(n_estimators=1, max_depth=3).fit(fed)
+    frame = model.feature_importances_
+    assert frame.loc[frame.party == "party2", "splits"].sum() == 0
+    assert frame.loc[frame.party == "party1", "splits"].sum() > 0
+    assert not model.ledger_.encryption()["on"]
+
+
+def test_protection_could_be_off_without_a_word():
+    X, signal = whole_table(60)
+    fed = fs.Federation.split(X, (signal > 3).astype(int), parties=2)
+    model = SecureBoostClassifier(n_estimators=1, max_depth=1, **OPEN).fit(fed)
+    assert any("first_tree_local=False" in note for note in model.ledger_.notes)
+    assert any("min_cell=1" in note for note in model.ledger_.notes)
+
+
+def test_gradients_or_bin_edges_could_leave_in_the_clear():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=80), "b": rng.normal(size=80) * 1234.56789, "c": rng.normal(size=80)})
+    y = (X["b"].rank() > 43).astype(int)
+    fed = fs.Federation.split(X, y, parties=["bank", "shop", "lab"])
+    fed._link.transport = Recording(fed._link.transport)
+    SecureBoostClassifier(n_estimators=2, max_depth=2, max_bin=4, **OPEN).fit(fed)
+    log = fed._link.transport.log
+    edges = ColumnBins.fit(Table.read(X[["b"]], id=None), "b", 4).edges
+    p = y.mean()
+    secrets = [*edges, p, p - 1, p * (1 - p)]
+    forms = [np.float64(v).tobytes() for v in secrets] + [np.float32(v).tobytes() for v in secrets]
+    data = b"".join(body for _, _, body in log)
+    assert len(data) > 10_000
+    assert not any(form in data for form in forms)
+    for sender, _, body in log:
+        if sender in ("shop", "lab"):
+            assert b"edges" not in body
+
+
+# --- encrypted sums -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("per", "outputs"), [(1, 1), (2, 1), (3, 1), (1, 5), (1, 12)])
+def test_encrypted_sums_could_overflow_or_mix_rows(per, outputs):
+    key = cached_key()
+    rng = np.random.default_rng(1)
+    sets = []
+    for rows in (23, 10):
+        g, h = rng.normal(size=(rows, outputs)), rng.random((rows, outputs)) + 0.1
+        sets.append(whole_numbers(g, h, 20)[0])
+    layout = GradientLayout.fit(40, outputs, 20, per, key.public.plaintext_bits)
+    assert layout.per == per
+    store = encrypt_sets(key.public, sets, layout)
+    starts = [0, -(-23 // per) * layout.layers]
+    asks = [
+        Ask(starts[0], 23, [np.array([0, 5, 22]), np.arange(23)]),
+        Ask(starts[1], 10, [np.array([9]), np.array([1, 2, 3])]),
+    ]
+    opened = read_sums(key, encrypted_sums(key.public, store, layout, asks), layout, 4, "shop")
+    expected = [sets[n][rows].sum(axis=0) for n, ask in enumerate(asks) for rows in ask.groups]
+    np.testing.assert_array_equal(opened, expected)
+
+
+def test_a_layout_that_overflows_could_be_accepted():
+    key = cached_key().public
+    layout = GradientLayout.fit(100, 1, 20, 1, key.plaintext_bits).as_dict()
+    for change in ({"rows": 99}, {"lanes": 7}, {"per": 50}):
+        with pytest.raises(ParameterError, match="layout"):
+            GradientLayout.read({**layout, **change}, 100, key.plaintext_bits)
+    with pytest.raises(OverflowGuard):
+        encrypt_sets(key, [np.array([[1 << 30, 1]])], GradientLayout.fit(10, 1, 20, 1, key.plaintext_bits))
+
+
+# --- sampling, early stopping, files --------------------------------------------------------------------------------
+
+
+def test_the_same_random_state_could_give_another_model():
+    X, signal = whole_table(100)
+    fed = fs.Federation.split(X, (signal > 3).astype(int), parties=2)
+    model = SecureBoostClassifier(n_estimators=2, max_depth=2, subsample=0.7, colsample_bytree=0.6, random_state=5)
+    first, second = clone(model).fit(fed), clone(model).fit(fed)
+    np.testing.assert_array_equal(first.decision_function(fed), second.decision_function(fed))
+
+
+def test_early_stopping_could_look_at_training_rows():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(120, 3)), rng.integers(0, 2, 120)  # nothing to learn: validation loss must rise
+    fed = fs.Federation.split(X, y, parties=2)
+    model = SecureBoostClassifier(n_estimators=25, max_depth=3, early_stopping_rounds=2, max_bin=8).fit(fed)
+    assert len(model.validation_curve_) < 25
+    assert model.n_trees_ == int(np.argmin(model.validation_curve_)) + 1
+
+
+def test_a_saved_model_could_predict_something_else_or_hold_anothers_secret(tmp_path):
+    X, y = mixed_table(60)
+    X["holes"] = X["holes"] * 1000 + 0.12345
+    fed = fs.Federation.split(X, y, parties=["bank", "shop", "lab"])
+    model = SecureBoostClassifier(n_estimators=3, max_depth=3, **OPEN).fit(fed)
+    before = model.predict_proba(fed)
+    model.save(tmp_path)
+    again = fs.Federation.split(X, y, parties=["bank", "shop", "lab"])
+    loaded = SecureBoostClassifier.load(tmp_path, again)
+    np.testing.assert_array_equal(loaded.predict_proba(again), before)
+    assert loaded.get_params() == model.get_params()
+    names = {site: fed._link.transport.sites[site].table.columns for site in fed.parties}
+    for party in fed.parties:
+        text = (tmp_path / f"{party}.{model.model_id_}.json").read_text()
+        others = [column for site in fed.parties if site != party for column in names[site]]
+        assert not [column for column in others if json.dumps(column) in text]
+    text = (tmp_path / "model.json").read_text()
+    assert not [c for site in ("shop", "lab") for c in names[site] if json.dumps(c) in text]
+
+
+def test_a_foreign_or_damaged_model_file_could_be_read(tmp_path):
+    X, signal = whole_table(60)
+    y = (signal > 3).astype(int)
+    fed = fs.Federation.split(X, y, parties=2)
+    model = SecureBoostClassifier(n_estimators=1, max_depth=1).fit(fed)
+    model.save(tmp_path)
+    own = tmp_path / f"party2.{model.model_id_}.json"
+    own.write_text((tmp_path / f"party1.{model.model_id_}.json").read_text())
+    with pytest.raises(DataError, match="another party"):
+        SecureBoostClassifier.load(tmp_path, fs.Federation.split(X, y, parties=2))
+    own.unlink()
+    with pytest.raises(DataError, match="party2"):
+        SecureBoostClassifier.load(tmp_path, fs.Federation.split(X, y, parties=2))
+    with pytest.raises(DataError, match="SecureBoostRegressor"):
+        SecureBoostRegressor.load(tmp_path, fed)
+
+
+def test_a_party_that_dies_in_a_tree_gives_its_name_and_a_rerun_works():
+    X, signal = whole_table(80)
+    fed = fs.Federation.split(X, (signal > 3).astype(int), parties=2)
+    healthy = fed._link.transport
+    calls = []
+
+    def die(delivery):
+        calls.append(1)
+        return Delivery(None, 0.0, "gone") if len(calls) > 6 else delivery
+
+    fed._link.transport = Faulty(healthy, "party2", die)
+    model = SecureBoostClassifier(n_estimators=3, max_depth=3)
+    with pytest.raises(PartyGone, match="party2"):
+        model.fit(fed)
+    fed._link.transport = healthy
+    assert model.fit(fed).n_trees_ == 3
+
+
+def test_a_party_that_lies_about_its_sums_could_go_unnoticed():
+    X, signal = whole_table(80)
+    fed = fs.Federation.split(X, (signal > 3).astype(int), parties=2)
+
+    def lie(delivery):
+        reply = decode(delivery.data)
+        if isinstance(reply.get("ok"), dict) and "sums" in reply["ok"]:
+            sums = reply["ok"]["sums"]
+            reply["ok"]["sums"] = sums.take(range(len(sums) - 1))
+        return Delivery(encode(reply), delivery.seconds)
+
+    fed._link.transport = Faulty(fed._link.transport, "party2", lie)
+    with pytest.raises(ReplyError, match="party 'party2' sent"):
+        SecureBoostClassifier(n_estimators=2, max_depth=2, rows_per_ciphertext=2).fit(fed)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"max_depth": 0}, {"max_bin": 1}, {"subsample": 0}, {"grow_policy": "best"}, {"min_cell": 0}, {"gamma": -1}]
+)
+def test_a_bad_parameter_could_send_something(bad):
+    X, signal = whole_table(40)
+    fed = fs.Federation.split(X, (signal > 3).astype(int), parties=2)
+    name = next(iter(bad))
+    with pytest.raises(ParameterError, match=name):
+        SecureBoostClassifier(**bad).fit(fed)
+    assert fed.ledger.bytes() == 0
+    with pytest.raises(DataError, match="regression"):
+        SecureBoostRegressor(n_estimators=1).fit(fed)
+
+
+def test_importance_picture_names_no_other_partys_column():
+    X, y = mixed_table(60)
+    fed = fs.Federation.split(X, y, parties=3)
+    figure = SecureBoostClassifier(n_estimators=2, max_depth=2, **OPEN).fit(fed).plot_importance(by="splits")
+    names = " ".join(figure.data[0].y)
+    assert "signal" in names
+    assert "counts" not in names

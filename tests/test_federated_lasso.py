@@ -1,0 +1,139 @@
+"""The federated lasso against scikit-learn on the pooled table, and what each side sees."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import mixed_table
+from doubles import Faulty, Recording
+from sklearn.linear_model import Lasso, LogisticRegression
+
+import fedsift as fs
+from fedsift import errors
+from fedsift.message import decode, encode, walk
+from fedsift.select.federated_lasso import FederatedLasso
+from fedsift.transports.base import Delivery
+
+
+def pooled(n=60, columns=8, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, columns))
+    X[:, 1] += 0.7 * X[:, 0]
+    return pd.DataFrame(X, columns=[f"f{i}" for i in range(columns)]), rng
+
+
+def coefficients(fitted):
+    return np.vstack(list(fitted.details_["_coefficients"].values()))
+
+
+def chosen(fitted):
+    return [name for names in fitted.selected_.values() for name in names]
+
+
+def scaled(X):
+    return ((X - X.mean()) / X.std(ddof=0)).to_numpy()
+
+
+@pytest.mark.parametrize("parties", [1, 2, 3])
+def test_linear_lasso_equals_scikit_learn(parties):
+    X, rng = pooled()
+    y = 2 * X["f0"] - X["f5"] + rng.normal(scale=0.3, size=len(X))
+    fed = fs.Federation.split(X, y, parties=parties)
+    fitted = FederatedLasso(n_features=2, alpha=0.05, tol=1e-7, max_iter=500).fit(fed)
+    reference = Lasso(alpha=0.05, tol=1e-10).fit(scaled(X), (y - y.mean()) / y.std(ddof=0))
+    np.testing.assert_allclose(coefficients(fitted)[:, 0], reference.coef_, atol=1e-4)
+    assert sorted(chosen(fitted)) == ["f0", "f5"]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_logistic_and_multinomial_lasso_equal_scikit_learn(classes):
+    X, rng = pooled(n=90)
+    noisy = X["f0"] - X["f6"] + rng.normal(scale=0.5, size=90)
+    y = np.digitize(noisy, np.quantile(noisy, np.linspace(0, 1, classes + 1)[1:-1]))
+    fed = fs.Federation.split(X, y, parties=3)
+    fitted = FederatedLasso(n_features=3, alpha=0.04, tol=1e-7, max_iter=800).fit(fed)
+    reference = LogisticRegression(l1_ratio=1.0, C=1 / (0.04 * 90), solver="saga", tol=1e-8, max_iter=20000)
+    reference.fit(scaled(X), y)
+    np.testing.assert_allclose(coefficients(fitted).T, reference.coef_, atol=2e-3)
+    losses = fitted.details_["loss"]
+    assert losses[-1] < losses[0]
+
+
+def test_zero_coefficients_are_ranked_by_how_near_they_came():
+    X, rng = pooled()
+    y = X["f0"] + 0.2 * X["f3"] + rng.normal(scale=0.1, size=len(X))
+    fed = fs.Federation.split(X, y, parties=2)
+    fitted = FederatedLasso(n_features=8, alpha=0.4, tol=1e-6).fit(fed)
+    frame = fitted.scores_.set_index("feature")["score"]
+    assert frame["f0"] > 0
+    assert (frame.drop(["f0", "f1"]) <= 0).all()
+    assert frame.drop(["f0", "f1"]).nunique() == 6
+
+
+def test_mixed_columns_and_constant_ones():
+    X, y = mixed_table(50)
+    fed = fs.Federation.split(X, y, parties=3)
+    fitted = FederatedLasso(n_features=3, max_iter=60).fit(fed)
+    assert {"signal", "copy"} & set(chosen(fitted))
+    constant = fitted.scores_.set_index("feature").loc["constant", "score"]
+    assert constant <= 0
+
+
+def test_no_residual_score_or_value_is_on_the_wire():
+    """The oracle knows all residuals of every step; none of them, nor a column's value, may be readable anywhere."""
+    X, rng = pooled(n=40, columns=4)
+    y = X["f0"] + rng.normal(scale=0.3, size=40)
+    fed = fs.Federation.split(X, y, parties=2)
+    log = Recording(fed._link.transport)
+    fed._link.transport = log
+    FederatedLasso(n_features=2, max_iter=3).fit(fed)
+    target = ((y - y.mean()) / y.std(ddof=0)).to_numpy()
+    secret = [*target, *-target, *scaled(X).ravel()]
+    everything = b"".join(data for _, _, data in log.log)
+    assert not any(np.float64(value).tobytes() in everything for value in secret)
+    for bits in range(16, 32):
+        ring = np.rint(np.ldexp(np.array(secret), bits)).astype(np.int64)
+        assert not any(value.tobytes() in everything for value in ring[np.abs(ring) > 2**12])
+    to_passive = [decode(data) for _, receiver, data in log.log if receiver == "party2"]
+    received = {key for request in to_passive for key in request["arguments"]}
+    assert received <= {"weights", "step", "active", "seals", "session", "view", "rows", "columns"}
+    masked = [leaf for _, _, data in log.log for leaf in walk(decode(data)) if isinstance(leaf, np.ndarray)]
+    words = np.concatenate([leaf.ravel() for leaf in masked if leaf.dtype == np.uint64 and leaf.size > 20])
+    assert abs(np.mean(words >> np.uint64(63)) - 0.5) < 0.06  # uniform, as masked numbers are
+
+
+def test_a_mask_is_never_used_twice():
+    X, y = mixed_table(40)
+    fed = fs.Federation.split(X, y, parties=2)
+    from fedsift.select import federated_lasso as module
+
+    with fed.session() as run:
+        gradients = module._Gradients(run, 1)
+        point = module._Point(np.zeros((gradients.features, 1)), np.zeros(1))
+        gradients.at(point)
+        gradients.step = 0
+        with pytest.raises(errors.OperationRefused, match="used once"):
+            gradients.at(point)
+
+
+def test_a_party_that_sends_the_wrong_shape_is_named():
+    X, y = mixed_table(40)
+    fed = fs.Federation.split(X, y, parties=2)
+
+    def lie(delivery):
+        value = decode(delivery.data).get("ok")
+        if isinstance(value, dict) and "share" in value:
+            return Delivery(encode({"ok": {**value, "scores": value["scores"][:5]}}), delivery.seconds)
+        return delivery
+
+    fed._link.transport = Faulty(fed._link.transport, "party2", lie)
+    with pytest.raises(errors.ReplyError, match="party2"):
+        FederatedLasso(n_features=2).fit(fed)
+
+
+def test_bad_parameters_are_quoted():
+    fed = fs.Federation.split(*mixed_table(40), parties=2)
+    for parameters in ({"alpha": -1}, {"max_iter": 0}, {"n_features": None}, {"tol": -1}):
+        with pytest.raises(errors.ParameterError):
+            FederatedLasso(**parameters).fit(fed)

@@ -1,0 +1,162 @@
+"""FedSDG-FS and its baselines: the right columns, honest search, secure equals plain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import mixed_table
+
+import fedsift as fs
+from fedsift.errors import ParameterError
+from fedsift.protocols.ring import STEP_BITS
+from fedsift.select.fedsdg import FedSDG
+from fedsift.select.gate_baselines import VFLFS, StochasticGate
+from fedsift.select.gini import gini_impurity
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
+
+SMALL = {"embedding": 6, "hidden": (8,), "top_hidden": (6,), "batch_size": 64, "learning_rate": 0.02, "trace_every": 5}
+
+
+def noisy(n=300, noise=8, seed=0, task="classification"):
+    """Two columns that matter together (and each a little), the rest noise."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(n, noise + 2)), columns=["a", "b", *(f"noise{i}" for i in range(noise))])
+    signal = X["a"] + 0.7 * X["b"] + 0.8 * X["a"] * X["b"]
+    y = (signal > 0).astype(int) if task == "classification" else signal
+    return X[[*X.columns[::2], *X.columns[1::2]]], y  # a and b at different parties
+
+
+def names(selector):
+    return {name for columns in selector.selected_.values() for name in columns}
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_gates_keep_noise_or_close_on_the_signal(task):
+    X, y = noisy(task=task)
+    fed = fs.Federation.split(X, y, parties=2)
+    selector = FedSDG(**SMALL, lambda_=0.005, epochs=40, refit_epochs=20, refit_decay=0.0).fit(fed)
+    assert {"a", "b"} <= names(selector)
+    assert len(names(selector)) <= 4
+    assert selector.network_.score(fed) > 0.8
+    trace = selector.details_["gates_by_epoch"]
+    assert trace[-1]["epoch"] == 40
+    assert len(selector.details_["bytes_by_epoch"]) == 40
+
+
+def test_a_higher_price_opens_more_gates():
+    X, y = noisy()
+    fed = fs.Federation.split(X, y, parties=2)
+    counts = [
+        len(names(FedSDG(**SMALL, lambda_=value, epochs=25, refit_epochs=1, init="half").fit(fed)))
+        for value in (0.0, 0.05, 5.0)
+    ]
+    assert counts[0] == 10
+    assert counts[0] >= counts[1] >= counts[2] == 0
+
+
+def test_lambda_is_chosen_by_the_refitted_network_on_held_out_rows():
+    X, y = noisy()
+    fed = fs.Federation.split(X, y, parties=2)
+    train, _ = fed.rows(train=0.7)
+    selector = FedSDG(**SMALL, lambdas=(0.001, 0.005, 3.0), epochs=35, refit_epochs=15).fit(train)
+    path = selector.details_["path"]
+    assert [entry["lambda"] for entry in path] == [0.001, 0.005, 3.0]
+    assert path[-1]["columns"] == 0
+    assert selector.details_["lambda"] != 3.0
+    assert {"a", "b"} <= names(selector)
+    best = max(entry["validation"] for entry in path)
+    chosen = next(e for e in path if e["lambda"] == selector.details_["lambda"])
+    assert chosen["validation"] >= best - 0.1
+
+
+def test_gini_start_is_not_that_of_the_plain_impurities():
+    X, y = noisy()
+    fed = fs.Federation.split(X, y, parties=2)
+    selector = FedSDG(**{**SMALL, "learning_rate": 1e-9}, lambda_=0.0, epochs=1, refit_epochs=1).fit(fed)
+    scores = {row.feature: row.score for row in selector.scores_.itertuples()}
+    impurity = {}
+    for column in X:
+        edges = np.quantile(X[column], np.linspace(0, 1, 9)[1:-1])
+        codes = np.searchsorted(edges, X[column], side="right")
+        impurity[column] = gini_impurity(codes, y.to_numpy(), 8, 2)
+    purity = {c: 1 / g for c, g in impurity.items()}
+    low, high = min(purity.values()), max(purity.values())
+    for column in X:
+        assert scores[column] == pytest.approx(0.3 + 0.4 * (purity[column] - low) / (high - low), abs=1e-4)
+
+
+def test_dual_and_input_gates_differ_by_the_embedding_gates():
+    X, y = noisy()
+    fed = fs.Federation.split(X, y, parties=2)
+    dual = FedSDG(**SMALL, lambda_=0.01, epochs=2, refit_epochs=1).fit(fed)
+    single = FedSDG(**SMALL, lambda_=0.01, epochs=2, refit_epochs=1, gates="input").fit(fed)
+    assert all(count == 6 for count in dual.details_["components_open"].values())
+    assert all(count == 0 for count in single.details_["components_open"].values())
+
+
+def test_the_same_seed_gives_the_same_gates():
+    X, y = mixed_table()
+    fed = fs.Federation.split(X, y, parties=3)
+    runs = [FedSDG(**SMALL, lambda_=0.01, epochs=4, refit_epochs=1).fit(fed) for _ in range(2)]
+    pd.testing.assert_frame_equal(runs[0].scores_, runs[1].scores_)
+
+
+def test_false_discoveries_are_estimated_by_copies():
+    X, y = noisy()
+    fed = fs.Federation.split(X, y, parties=2)
+    loose = FedSDG(**SMALL, lambda_=0.0, epochs=3, refit_epochs=1, init="half", false_discovery=True).fit(fed)
+    assert loose.details_["false_discovery_rate"] == 1.0  # everything is open, copies too
+    strict = FedSDG(**SMALL, lambda_=0.005, epochs=40, refit_epochs=1, false_discovery=True).fit(fed)
+    assert strict.details_["false_discovery_rate"] <= 0.5
+
+
+def test_secure_gates_differ_from_plain_ones():
+    X, y = noisy(n=36, noise=4)
+    fed = fs.Federation.split(X, y, parties=2)
+    common = {"embedding": 3, "hidden": (4,), "top_hidden": (3,), "batch_size": 18, "learning_rate": 0.02,
+              "lambda_": 0.02, "epochs": 2, "refit_epochs": 1}  # fmt: skip
+    secure = FedSDG(**common, secure=True).fit(fed)
+    plain = FedSDG(**common, interactive_rate=2.0**-STEP_BITS).fit(fed)
+    merged = secure.scores_.merge(plain.scores_, on=["party", "feature"])
+    np.testing.assert_allclose(merged.score_x, merged.score_y, atol=1e-3)
+    assert secure.selected_ == plain.selected_
+    readable = secure.ledger_.frame().query("form == 'plain'")
+    assert set(readable.operation) <= {"share_names"}
+    assert not hasattr(secure, "network_")
+    with pytest.raises(ParameterError, match="secure"):
+        FedSDG(secure=True).fit(fed)
+
+
+def test_the_original_gate_is_the_single_gate_without_start():
+    X, y = noisy()
+    fed = fs.Federation.split(X, y, parties=2)
+    selector = StochasticGate(lambda_=0.02, epochs=3, refit_epochs=1, batch_size=64).fit(fed)
+    assert "encrypt_one_hot" not in set(selector.ledger_.frame().operation)
+    assert all(count == 0 for count in selector.details_["components_open"].values())
+    assert set(selector.get_params()) >= {"lambda_", "sigma", "random_state"}
+
+
+def test_vflfs_keeps_the_number_it_is_asked_for_and_the_signal():
+    X, y = noisy()
+    fed = fs.Federation.split(X, y, parties=2)
+    selector = VFLFS(n_features=3, lambda_=0.1, pretrain_epochs=1, epochs=25, batch_size=64, learning_rate=0.01,
+                     embedding=6, hidden=(8,), top_hidden=(6,)).fit(fed)  # fmt: skip
+    assert len(names(selector)) == 3
+    assert "a" in names(selector)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [({"gates": "three"}, "gates"), ({"init": "zero"}, "init"), ({"lambda_": -1}, "lambda_"),
+     ({"validation": 0.9}, "validation"), ({"init_range": (0.9, 0.1)}, "init_range"), ({"lambdas": ()}, "lambdas")],
+)  # fmt: skip
+def test_wrong_parameters_are_named_before_anything_is_sent(change, word):
+    X, y = noisy(40)
+    fed = fs.Federation.split(X, y, parties=2)
+    mark = len(fed.ledger)
+    with pytest.raises(ParameterError, match=word):
+        FedSDG(**change).fit(fed)
+    assert len(fed.ledger) == mark

@@ -1,0 +1,156 @@
+"""LESS-VFL and its baselines: noise goes, bytes are what the formula says, stage 3 is silent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedsift as fs
+from fedsift.errors import ParameterError
+from fedsift.protocols.component_selection import LAMBDAS
+from fedsift.select.lasso_networks import GroupLasso, LocalLasso
+from fedsift.select.less_vfl import LessVFL
+from fedsift.select.screening import benjamini_hochberg, screen_columns
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
+
+SMALL = {"embedding": 4, "hidden": (8,), "batch_size": 64, "epochs": 3, "stage_epochs": 9}
+
+
+def noisy(n=400, real=6, noise=9, seed=0, parties=3):
+    """Real columns all tell about the label; noise columns nothing."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    columns = {f"real{i}": y * 1.2 + rng.normal(size=n) for i in range(real)}
+    columns |= {f"noise{i}": rng.normal(size=n) for i in range(noise)}
+    X = pd.DataFrame(columns)
+    names = list(X.columns)
+    tables = {f"p{p}": X[names[p::parties]].copy() for p in range(parties)}
+    tables["p0"]["y"] = y
+    return fs.Federation.from_tables(tables, id=None, label=("p0", "y"))
+
+
+def kept(selector, kind):
+    return sum(name.startswith(kind) for names in selector.selected_.values() for name in names)
+
+
+def test_shadows_let_noise_through_or_lose_the_signal():
+    fed = noisy()
+    selector = LessVFL(**SMALL, pretrain_epochs=4).fit(fed)
+    assert kept(selector, "real") == 6
+    assert kept(selector, "noise") <= 1
+    assert all(share >= 0.975 for share in selector.details_["copies_zero"].values())
+    assert selector.network_.score(fed) > 0.8
+    assert selector.details_["share_kept"] == pytest.approx((kept(selector, "real") + kept(selector, "noise")) / 15)
+    assert 0 <= selector.details_["removed_by_start_norms_alone"] <= 1
+
+
+def test_the_paper_s_way_with_lambdas_found_without_a_message():
+    fed = noisy()
+    selector = LessVFL(**SMALL, shadows=False, pretrain_epochs=3, pretrain_rate=0.01, stage_rate=0.05).fit(fed)
+    assert kept(selector, "real") >= 3
+    assert all(value in LAMBDAS for value in selector.details_["lambda_columns"].values())
+    assert selector.network_.score(fed) > 0.75
+
+
+def test_the_same_seed_gives_another_selection():
+    fed = noisy()
+    first, second = (LessVFL(**SMALL, random_state=4).fit(fed) for _ in range(2))
+    pd.testing.assert_frame_equal(first.scores_, second.scores_)
+    assert first.details_["lambda_columns"] == second.details_["lambda_columns"]
+
+
+def test_bytes_differ_from_the_formula_or_stage_3_sends_data():
+    fed = noisy()
+    selector = LessVFL(**SMALL, pretrain_epochs=2).fit(fed)
+    frame = selector.ledger_.frame()
+    rows, width, passive = 400, 4, 2
+    upload = frame[(frame.operation == "upload_embeddings") & (frame.sender != "coordinator")]
+    assert len(upload) == passive
+    payload = rows * width * 4
+    assert all(payload < size < payload + 60 for size in upload.bytes)
+    up = frame[(frame.operation == "bottom_round") & (frame.sender != "coordinator")]
+    components = selector.details_["components_kept"]
+    going_on = [p for p in ("p1", "p2") if selector.selected_[p]]
+    floats = 2 * rows * width * passive + 3 * rows * sum(components[p] for p in going_on)
+    assert 4 * floats <= up.bytes.sum() <= 4 * floats + 60 * len(up)
+    stage_3 = frame[frame.operation == "select_columns"]
+    assert len(stage_3) == 2 * 3  # one request and one result a party, nothing in between
+    assert stage_3.bytes.max() < 1000
+    between = frame[(frame["round"] > upload["round"].max()) & (frame["round"] < stage_3["round"].max())]
+    assert set(between.operation) == {"select_components"}
+
+
+def test_a_party_without_signal_leaves_the_network():
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, 2, 300)
+    tables = {
+        "good": pd.DataFrame({"a": y + rng.normal(0, 0.3, 300), "b": y + rng.normal(0, 0.5, 300), "y": y}),
+        "empty": pd.DataFrame({"constant": np.ones(300), "same": np.full(300, 2.0)}),
+    }
+    fed = fs.Federation.from_tables(tables, id=None, label=("good", "y"))
+    selector = LessVFL(**SMALL, pretrain_epochs=4).fit(fed)
+    assert selector.selected_["empty"] == []
+    assert "empty" not in selector.network_.widths_
+    assert selector.network_.score(fed) > 0.8
+
+
+def test_group_lasso_removes_columns_over_the_wire():
+    fed = noisy()
+    free = GroupLasso(lambda_=0.0, epochs=2, embedding=4, hidden=(8,), batch_size=64).fit(fed)
+    assert free.details_["share_kept"] == 1.0
+    strong = GroupLasso(lambda_=5.0, epochs=12, embedding=4, hidden=(8,), batch_size=64, trace_every=3).fit(fed)
+    assert kept(strong, "noise") < 9
+    sizes = [point["bytes"] for point in strong.details_["norms_by_epoch"]]
+    assert sizes == sorted(sizes)
+    less = LessVFL(**SMALL, pretrain_epochs=2).fit(fed)
+    assert less.details_["bytes"]["pre-training"] + less.details_["bytes"]["selection"] < sizes[-1]
+
+
+def test_local_lasso_asks_for_embeddings():
+    selector = LocalLasso(embedding=4, hidden=(8,), batch_size=64, epochs=2, stage_epochs=6).fit(noisy())
+    assert "upload_embeddings" not in set(selector.ledger_.frame().operation)
+    assert kept(selector, "real") >= 1
+
+
+def test_the_screen_keeps_noise_or_reads_columns_in_the_clear():
+    fed = noisy(noise=30)
+    mark = len(fed.ledger)
+    passed = screen_columns(fed, 0.01, "auto")
+    names = fed.column_names()
+    found = [n for p in passed for n, yes in zip(names[p], passed[p]) if yes]
+    assert sum(n.startswith("real") for n in found) == 6
+    assert sum(n.startswith("noise") for n in found) <= 1
+    forms = fed.ledger.since(mark).frame()
+    assert set(forms[forms.operation == "screen_sums"].form) == {"ciphertext"}
+
+
+def test_screened_columns_join_the_selection():
+    selector = LessVFL(**SMALL, pretrain_epochs=1, screen=True, quantile=1.0).fit(noisy())
+    assert kept(selector, "real") == 6
+
+
+def test_benjamini_hochberg_equals_its_definition():
+    p = np.array([0.001, 0.2, 0.012, 0.03, 0.9])
+    expected = []
+    for i in range(5):  # the largest k with p_(k) <= level k / m decides
+        ordered = np.sort(p)
+        ks = [k for k in range(1, 6) if ordered[k - 1] <= 0.05 * k / 5]
+        expected.append(bool(ks) and p[i] <= ordered[max(ks) - 1])
+    assert benjamini_hochberg(p, 0.05).tolist() == expected
+    assert benjamini_hochberg(np.zeros(0), 0.05).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [({"quantile": 2}, "quantile"), ({"pretrain_epochs": 0}, "pretrain_epochs"),
+     ({"lambda_columns": -1}, "lambda_columns"), ({"stage_rate": 0}, "stage_rate")],
+)  # fmt: skip
+def test_wrong_parameters_are_named_before_anything_is_sent(change, word):
+    fed = noisy(50)
+    mark = len(fed.ledger)
+    with pytest.raises(ParameterError, match=word):
+        LessVFL(**change).fit(fed)
+    assert len(fed.ledger) == mark
