@@ -101,7 +101,7 @@ def _methods_once(name: str, seed: int, folder, quick: bool) -> list[tuple[float
     third = max(1, round(trial.columns / 3))
     best = PsoEvffs(**options, final="best", refit=False).fit(trial.train)
     voted = PsoEvffs(**options, final="vote", refit=False).fit(trial.train)
-    many = PsoEvffs(**options, max_trees=50, refit=False).fit(trial.train) if not quick else voted
+    many = voted if quick else PsoEvffs(**options, max_trees=50, refit=False).fit(trial.train)  # quick: left out
     result: list[tuple[float, Any]] = [
         trial.judged(None),
         trial.judged(RandomFeatures(n_features=third, random_state=seed).fit(trial.train)),

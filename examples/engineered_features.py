@@ -13,7 +13,6 @@ import pandas as pd
 from sklearn.linear_model import LinearRegression
 
 import fedsift as fs
-from fedsift.engineer.iife import FedIIFE
 
 
 def patients(rows: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
@@ -30,7 +29,7 @@ def main() -> None:
 
     # Pairs of columns that work together are found first, then combined; a combination stays if it helps on
     # validation rows. Small numbers here, so that it takes seconds.
-    engineer = FedIIFE(n_pairs=2, max_features=2, shortlist=5).fit(fed)
+    engineer = fs.FedIIFE(n_pairs=2, max_features=2, shortlist=5).fit(fed)
     best = engineer.details_["ranking"][0]
     print(f"The pair that works together most: {best['first']} and {best['second']}")
     print("New features, as formulas that every clinic can compute:")

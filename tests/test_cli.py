@@ -5,18 +5,22 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from conftest import cached_key
 from typer.testing import CliRunner
 
 from fedsift import cli, console, demo, errors, runs
 from fedsift.ledger import Entry, Ledger
+from fedsift.protocols import histogram
 from fedsift.select import METHODS
 from fedsift.select.information_value import label_sums
 from fedsift.selection import Selection
@@ -169,6 +173,41 @@ def test_private_names_stay_out_of_the_shared_result_but_the_partys_copy_can_be_
     assert "late_payments" in pd.read_csv(job.parent / "shop-selected.csv").columns
 
 
+@pytest.fixture
+def clinics(tmp_path):
+    """Two parties with the same columns about other people; what counts is a product."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for name in ("north", "south"):
+        frame = pd.DataFrame(rng.normal(size=(120, 4)), columns=["age", "dose", "pulse", "weight"])
+        frame.assign(risk=frame["dose"] * frame["weight"] + 0.1 * rng.normal(size=120)).to_csv(
+            tmp_path / f"{name}.csv", index=False
+        )
+        lines += [f"[parties.{name}]", f'file = "{name}.csv"', 'label = "risk"']
+    lines += ["[federation]", 'partition = "horizontal"', "[method]", 'name = "fed_iife"']
+    lines += ["n_pairs = 2", "max_features = 1", "shortlist = 3"]
+    path = tmp_path / "job.toml"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_parties_with_the_same_columns_run_too_and_new_features_are_shown(clinics):
+    result = fedsift("run", clinics)
+    assert result.exit_code == 0, result.output
+    assert "4 of 4 columns kept, 240 rows, 2 parties" in result.stdout
+    assert result.stdout.count("pulse") == 1
+    out = clinics.parent / "job-result"
+    (formula,) = json.loads((out / "run.json").read_text())["engineered"]
+    assert formula in result.stdout
+    assert {"dose", "weight"} <= set(re.findall(r"\w+", formula))
+    assert formula in fedsift("report", out, "--party", "north").stdout.replace("\n    ", " ").replace("\n  ", " ")
+    assert fedsift("apply", out / "selection-north.json", clinics.parent / "north.csv").exit_code == 0
+    assert formula in pd.read_csv(clinics.parent / "north-selected.csv").columns
+    wrong = fedsift("compare", clinics, "--methods", "all,gini")
+    assert wrong.exit_code == 2
+    assert "gini is for vertical parties" in wrong.stderr
+
+
 def test_an_evaluated_job_says_that_columns_were_pooled(job):
     with job.open("a") as file:
         file.write('[evaluate]\nmodel = "linear"\n')
@@ -257,7 +296,9 @@ def ran(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ran")
     for name in ("bank.csv", "shop.csv", "job.toml"):
         shutil.copy(EXAMPLE / name, folder)
-    result = fedsift("run", folder / "job.toml", "-q", "--set", "method.name=sffs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(histogram, "generate_key", cached_key)
+        result = fedsift("run", folder / "job.toml", "-q", "--set", "method.name=sffs")
     assert result.exit_code == 0, result.output
     return folder / "result"
 
@@ -379,6 +420,9 @@ def test_a_parameter_of_one_method_that_another_lacks_or_means_otherwise(job):
     loaded = runs.methods_named(cli.load_job(job, ["method.bins=7"]), "information_value,gini,sffs,all")
     assert [s.get_params().get("bins") for s in loaded.values()] == [7, 7, None, None]
     assert [s.get_params().get("n_features") for s in loaded.values()] == [4, 4, 4, None]
+    lasso = runs.methods_named(cli.load_job(job, ["method.name=federated_lasso", "method.alpha=0.5"]), "pso_evffs")
+    assert lasso["pso_evffs"].alpha == METHODS["pso_evffs"]().alpha
+    assert lasso["pso_evffs"].n_features == 4
     text = job.read_text().replace("n_features = 4", "threshold = 0.3")
     job.write_text(text)
     loaded = runs.methods_named(cli.load_job(job), "information_value,gini")
@@ -513,6 +557,16 @@ def test_apply_keeps_the_selected_columns_and_the_id_and_never_overwrites_the_ta
     result = fedsift("apply", selection, table, "--party", "shop", "--out", table)
     assert result.exit_code == 2
     assert table.read_bytes() == whole
+
+
+def test_apply_makes_a_feature_of_columns_that_are_not_kept(job, tmp_path):
+    chosen = Selection("test", {"shop": ["visits"]}, engineered=["mul(visits, returns_share)"])
+    result = fedsift("apply", chosen.save(tmp_path / "made.json"), job.parent / "shop.csv")
+    assert result.exit_code == 0, result.output
+    assert "1 new: mul(" in result.stdout
+    kept, whole = pd.read_csv(job.parent / "shop-selected.csv"), pd.read_csv(job.parent / "shop.csv")
+    assert kept.shape[1] == 2
+    np.testing.assert_allclose(kept.iloc[:, 1], whole["visits"] * whole["returns_share"])
 
 
 @pytest.mark.parametrize(

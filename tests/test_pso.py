@@ -97,9 +97,10 @@ def test_keys_and_votes():
     swarm = first_swarm(2, Bounds.of(6, 6), np.ones(4), "ris", 0.3, np.random.default_rng(0))
     for fitness, bits in ((0.9, [1, 1, 0, 0]), (0.8, [1, 0, 1, 0]), (0.7, [1, 1, 0, 0]), (0.1, [0, 0, 0, 1])):
         swarm.known[particle_key(hyper + round(10 * fitness), np.array(bits, bool))] = fitness
-    votes, chosen = vote(swarm, 4, 0.75)
+    votes, chosen = vote(swarm, np.array([0.1, 0.2, 0.3, 0.4]), 0.75, 2)
     np.testing.assert_allclose(votes, [1, 2 / 3, 1 / 3, 0])
     assert chosen.tolist() == [True, True, False, False]
+    assert vote(swarm, np.ones(4), 0.75, 4)[1].tolist() == [True, True, True, False]  # never without a vote
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------

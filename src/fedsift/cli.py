@@ -23,6 +23,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsift import __version__, console, runs
+from fedsift.engineer.expressions import columns_of, parse
 from fedsift.errors import DataError, FedsiftError, OperationFailed, ParameterError
 from fedsift.job import load_job
 from fedsift.job_text import nearest
@@ -226,6 +227,7 @@ def compare_(
         comparison = runs.compare_methods(loaded, methods, folds, progress.observe, progress.say)
     if out is not None:
         comparison.report(out)
+        runs.adopt(out)
     if format is Format.json:
         _print_json(comparison.to_dict())
         return
@@ -316,15 +318,19 @@ def apply(
     whose = party if party is not None else next(iter(loaded.selected))
     if whose not in loaded.selected:
         raise ParameterError(f"{selection} has no party {whose!r}{nearest(whose, list(loaded.selected))}")
-    columns = loaded.selected[whose]
-    if not columns:
+    columns, formulas = loaded.selected[whose], loaded.engineered_for(whose)
+    if not columns and not formulas:
         raise DataError(f"{selection} keeps no column of party {whose!r}: there is nothing to write")
-    table = loaded.apply(Table.read(file, id=id, label=label, columns=columns, name=whose), whose)
+    needed = [*columns, *(column.name for text in formulas for column in columns_of(parse(text)))]
+    source = Table.read(file, id=id, label=label, columns=list(dict.fromkeys(needed)), name=whose)
+    table = loaded.apply(source, whose)
     target = out or file.with_name(_selected_name(file.name))
     if target.exists() and target.samefile(file):
         raise ParameterError(f"{target} is the table itself; give another file (--out FILE)")
     table.write(target)
-    console.show(f"{target}: {table.n_rows:,} rows, {len(columns)} columns kept for {whose!r}: {', '.join(columns)}")
+    new = f", {len(formulas)} new: {', '.join(formulas)}" if formulas else ""
+    kept = f"{len(columns)} columns kept for {whose!r}: {', '.join(columns)}"
+    console.show(f"{target}: {table.n_rows:,} rows, {kept}{new}")
 
 
 def _selected_name(name: str) -> str:

@@ -83,15 +83,17 @@ def size(count: int) -> str:
 
 def show_run(run: Run) -> None:
     """The result for a person: what was kept, who learned what, and whether encryption was on."""
-    facts = summary(run)
-    total = sum(party["columns"] for party in facts["parties"].values())
+    facts, answer = summary(run), run.record()["answer"]  # the answer tells columns that all parties have once
     shared = "shared rows" if facts["partition"] == "vertical" else "rows"
     title = (
-        f"{facts['method']}: {run.selection.n_selected} of {total} columns kept, "
+        f"{facts['method']}: {answer['kept']:,} of {answer['of']:,} columns kept, "
         f"{facts['rows']:,} {shared}, {len(facts['parties'])} parties"
     )
-    kept = [row for row in run.selection.frame().to_dict("records") if row["selected"]]
-    show_scores(kept, title)
+    show_scores([row for row in answer["scores"] if row["selected"]], title)
+    if answer["engineered"]:
+        show("\nNew features, as formulas:")
+        for formula in answer["engineered"]:
+            show(f"  {formula}")
     if run.evaluation is not None:
         show_evaluation(run.evaluation)
     show_disclosures(run)
@@ -205,7 +207,7 @@ def show_comparison(comparison: Comparison) -> None:
 def _changed(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """What differs from the method's defaults."""
     defaults = METHODS[name]().get_params(deep=False)
-    return {key: value for key, value in parameters.items() if value != defaults[key]}
+    return {key: value for key, value in parameters.items() if repr(value) != repr(defaults[key])}
 
 
 def _arguments(parameters: Mapping[str, Any]) -> str:

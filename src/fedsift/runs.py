@@ -36,6 +36,8 @@ from fedsift.table import Table
 FORMAT = "fedsift-run"
 VERSION = 1
 SUMMARY = "summary.json"  # the record that the report is made of; summary-PARTY.json is one party's own
+#: Parameters that mean the same in every method that has them. Others (alpha, epochs, a threshold) share only a name.
+_SHARED = ("n_features", "bins", "min_cell", "scheme", "secure", "random_state")
 _FOLDS = 5  # of a comparison, unless the job or the command line says otherwise
 
 
@@ -155,10 +157,7 @@ def evaluation(run: Run, section: EvaluateSection) -> Evaluation:
 
 
 def methods_named(job: Job, names: str) -> dict[str, Selector]:
-    """Selectors for 'muse,gini': the job's parameters go to its own method, and to others where they have them too.
-
-    A threshold is on the scale of one method's scores, so no other method gets it.
-    """
+    """Selectors for 'muse,gini': the job's own method gets its parameters, others those that mean the same there."""
     chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if not chosen:
         raise ParameterError(f"--methods is empty: give names with commas between; there are: {', '.join(METHODS)}")
@@ -173,7 +172,7 @@ def methods_named(job: Job, names: str) -> dict[str, Selector]:
         given = job.parameters
         if name != job.method:
             known = METHODS[name]._get_param_names()
-            given = {key: value for key, value in given.items() if key in known and key != "threshold"}
+            given = {key: value for key, value in given.items() if key in known and key in _SHARED}
             if job.parameters.get("threshold") is not None:
                 given.pop("n_features", None)  # it only made room for the threshold
         selectors[name] = METHODS[name](**given)
@@ -222,11 +221,12 @@ def summary(run: Run) -> dict[str, Any]:
                     "rows": table.n_rows,
                     "columns": columns[name],
                     "selected": len(selection.selected[name]),
-                    "label": name == run.fed.active or run.fed.active is None,
+                    "label": table.label_name is not None,
                 }
                 for name, table in run.tables.items()
             },
             "selected": selection.selected,
+            "engineered": selection.engineered,
             "seconds": {name: round(value, 3) for name, value in run.seconds.items()},
             "rounds": ledger.rounds(),
             "messages": len(ledger),
@@ -379,11 +379,11 @@ def render(record: dict[str, Any], out: Path | None) -> str:
             raise
         raise DataError("the record of the run is damaged (something is missing in it): run the job again") from None
     if out is not None:
-        _adopt(out)
+        adopt(out)
     return str(shown)
 
 
-def _adopt(page: Path) -> None:
+def adopt(page: Path) -> None:
     """A page that lies in a run's folder belongs to it: the next run may replace the folder."""
     file = page.absolute().parent / "run.json"
     try:

@@ -181,13 +181,14 @@ def _in_fresh_orders(codes: np.ndarray, columns: np.ndarray, seed: bytes, batch:
     step = max(1, _CHUNK // max(1, rows))
     for number, start in enumerate(range(0, len(columns), step)):
         part = _shuffle_labels(codes, columns[start : start + step])
-        again = np.arange(len(part))
-        attempt = 0
+        stop = start + len(part)
+        keys = key_stream(seed, f"row keys {number}", batch, part.shape, "<u4" if narrow else "<u8")
+        result[start:stop], tied = sort_by_keys(keys, part, code_bits)
+        again, attempt = np.flatnonzero(tied), 1
         while len(again):
-            kind = "<u4" if narrow and not attempt else "<u8"
+            kind = "<u4" if narrow and attempt < 4 else "<u8"
             keys = key_stream(seed, f"row keys {number}, attempt {attempt}", batch, (len(again), rows), kind)
-            part_codes = part[again] if attempt else part
-            result[start + again], tied = sort_by_keys(keys, part_codes, code_bits)
+            result[start + again], tied = sort_by_keys(keys, part[again], code_bits)
             again, attempt = again[tied], attempt + 1
     return result
 

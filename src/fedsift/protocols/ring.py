@@ -25,6 +25,7 @@ RING = (1 << RING_BITS) - 1
 STEP_BITS = 4  # the interactive layer's learning rate is 2^-4
 EMBEDDING_EXPONENT, EMBEDDING_BITS = 12, 18  # |g| < 32
 DELTA_EXPONENT, DELTA_BITS = 20, 22  # |dL/dz| < 2
+_DIGIT_BITS = 5
 WEIGHT_EXPONENT = EMBEDDING_EXPONENT + DELTA_EXPONENT + STEP_BITS
 ACTIVATION_EXPONENT = EMBEDDING_EXPONENT + WEIGHT_EXPONENT
 GRADIENT_EXPONENT = DELTA_EXPONENT + WEIGHT_EXPONENT
@@ -111,17 +112,28 @@ def linear_sums(key: PublicKey, ciphertexts: Ciphertexts, weights: np.ndarray) -
     """For each line of ``weights`` and each group: the sum over terms of weight x ciphertext.
 
     ``ciphertexts`` holds terms x groups, term after term; ``weights`` is lines x terms of non-negative integers; the
-    result is lines x groups, line after line.
+    result is lines x groups, line after line. The multiples 1 to 31 of every ciphertext are made once and serve all
+    lines, so a product costs one addition for each 5 bits of the weight instead of an exponentiation.
     """
     lines, terms = weights.shape
-    groups = len(ciphertexts) // terms
-    results = []
-    for line in weights.tolist():
-        factors = [int(w) for w in line for _ in range(groups)]
-        scaled = key.scale(ciphertexts, factors)
-        lists = [list(range(group, terms * groups, groups)) for group in range(groups)]
-        results.append(_sums(key, scaled, lists))
-    return Ciphertexts.concat(results) if lines else ciphertexts.take([])
+    count = len(ciphertexts)
+    groups = count // terms
+    multiples = [ciphertexts]
+    for _ in range((1 << _DIGIT_BITS) - 2):
+        multiples.append(key.add(multiples[-1], ciphertexts))
+    table = Ciphertexts.concat([*multiples, key.encrypt([0])])
+    zero = count * len(multiples)
+    place = np.arange(count).reshape(terms, groups).T  # groups x terms
+    bits = max(1, int(weights.max()).bit_length()) if weights.size else 1
+    total: Ciphertexts | None = None
+    for shift in range((bits - 1) // _DIGIT_BITS * _DIGIT_BITS, -1, -_DIGIT_BITS):
+        digits = (weights.astype(np.uint64) >> np.uint64(shift)).astype(np.int64) & ((1 << _DIGIT_BITS) - 1)
+        where = np.where(digits[:, None, :] > 0, (digits[:, None, :] - 1) * count + place[None], zero)
+        part = _sums(key, table, where.reshape(lines * groups, terms).tolist())
+        total = part if total is None else key.add(key.scale(total, 1 << _DIGIT_BITS), part)
+    if total is None:
+        raise OverflowGuard("a weight needs at least one bit")
+    return total
 
 
 def _sums(key: PublicKey, ciphertexts: Ciphertexts, lists: list[list[int]]) -> Ciphertexts:

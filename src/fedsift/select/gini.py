@@ -6,8 +6,8 @@ reply instead of a round trip:
 
   The party has Enc(s_c) for all classes of a bin in one ciphertext, a slot each. It scales them by
   q = 2^28 / sqrt(n_b) (t_c = q s_c), adds masks r_c that are 40 bits wider, and sends u_c = t_c + r_c. It also sends,
-  summed over the bins of the column, Enc(C) with C = sum of 2 r_c t_c + r_c^2: the product of a packed ciphertext with the packed plaintext
-  (r in reverse order) has sum r_c t_c in its middle slot; the other slots are masked too.
+  summed over the bins of the column, Enc(C) with C = sum of 2 r_c t_c + r_c^2: the product of a packed ciphertext with
+  the packed plaintext (r in reverse order) has sum r_c t_c in its middle slot; the other slots are masked too.
   The label holder computes sum u_c^2 - C = sum t_c^2, the score. It knows u (hidden by the masks), and C is that sum
   less the score: so it learns the score alone.
 

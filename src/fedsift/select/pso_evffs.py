@@ -58,6 +58,7 @@ class PsoEvffs(Selector):
     inertia, c1, c2, velocity_clamp : of the swarm.
     folds, metric, price : fitness is the mean score of the folds less ``price`` x share of columns kept.
     final : ``best`` (the best particle's mask) or ``vote`` (columns voted by the best ``vote_share`` of the particles).
+    n_features : how many columns a vote may keep; ``None`` means a third of all.
     refit : fit a final model on the selected columns (``model_``).
     checkpoint : a file; an interrupted search goes on from it.
     first_tree_local, min_cell, min_leaf, scheme : protection and encryption, as in ``SecureBoostClassifier``.
@@ -87,6 +88,7 @@ class PsoEvffs(Selector):
         price: float = 0.02,
         final: str = "vote",
         vote_share: float = 0.1,
+        n_features: int | None = None,
         refit: bool = True,
         checkpoint: str | None = None,
         first_tree_local: bool = True,
@@ -113,6 +115,7 @@ class PsoEvffs(Selector):
         self.price = price
         self.final = final
         self.vote_share = vote_share
+        self.n_features = n_features
         self.refit = refit
         self.checkpoint = checkpoint
         self.first_tree_local = first_tree_local
@@ -133,6 +136,7 @@ class PsoEvffs(Selector):
         for name in ("inertia", "c1", "c2", "price"):
             check_number(name, getattr(self, name), 0)
         check_number("velocity_clamp", self.velocity_clamp, 1e-9, 1)
+        check_number("n_features", self.n_features, 1, whole=True, none=True)
         check_number("vote_share", self.vote_share, 1e-9, 1)
         check_choice("init", self.init, ("fiis", "ris", "pis"))
         check_choice("final", self.final, ("best", "vote"))
@@ -220,7 +224,7 @@ class PsoEvffs(Selector):
     # -- what comes out ----------------------------------------------------------------------------------------------
 
     def _outcome(self, fed: Federation, swarm: Swarm, importance: np.ndarray, kept: np.ndarray) -> Outcome:
-        votes, voted = vote(swarm, len(kept), self.vote_share)
+        votes, voted = vote(swarm, importance[kept], self.vote_share, self._size(fed))
         best_key = max(swarm.known, key=lambda key: (swarm.known[key], key))
         hyper, best_mask = read_key(best_key, len(kept))
         mask = voted if self.final == "vote" else best_mask
@@ -237,6 +241,9 @@ class PsoEvffs(Selector):
             self.model_ = self._final_model(hyper, fed.task).fit(fed.view(columns=chosen))
         return Outcome(dict(zip(fed.n_columns, parted)), selected, details)
 
+    def _size(self, fed: Federation) -> int:
+        return max(1, round(sum(fed.n_columns.values()) / 3)) if self.n_features is None else int(self.n_features)
+
     def _final_model(self, hyper: np.ndarray, task: str) -> Any:
         trees, depth, bins, gamma, reg_lambda = (int(value) for value in hyper)
         kind = SecureBoostClassifier if task == "classification" else SecureBoostRegressor
@@ -250,7 +257,7 @@ class PsoEvffs(Selector):
 
     def _signature(self, fed: Federation) -> dict[str, Any]:
         """A checkpoint is for one search: same parameters (but how long), same columns, same rows."""
-        free = ("checkpoint", "iterations", "patience", "final", "vote_share", "refit")
+        free = ("checkpoint", "iterations", "patience", "final", "vote_share", "n_features", "refit")
         parameters = {name: value for name, value in self.get_params(deep=False).items() if name not in free}
         return json.loads(json.dumps({"parameters": parameters, "columns": fed.n_columns, "rows": fed.n_rows}))
 

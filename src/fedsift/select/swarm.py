@@ -144,16 +144,17 @@ def move(swarm: Swarm, bounds: Bounds, inertia: float, c1: float, c2: float, cla
     swarm.x = np.clip(swarm.x + swarm.v, low, high)
 
 
-def vote(swarm: Swarm, columns: int, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Which share of the good particles kept each column, and the mask of the columns voted in.
+def vote(swarm: Swarm, importance: np.ndarray, share: float, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which share of the good particles kept each column, and the mask of the at most ``size`` columns voted in.
 
-    Good: the best ``share`` of all particles ever scored. As many columns are kept as a good particle has (median).
+    Good: the best ``share`` of all particles ever scored. Equal votes: the more important column. A column without a
+    vote is never in.
     """
+    columns = len(importance)
     ranked = sorted(swarm.known.items(), key=lambda item: (-item[1], item[0]))
     good = ranked[: max(1, int(np.ceil(share * len(ranked))))]
-    masks = np.array([read_key(key, columns)[1] for key, _ in good])
-    votes = masks.mean(axis=0)
-    size = max(1, int(np.median(masks.sum(axis=1))))
+    votes = np.array([read_key(key, columns)[1] for key, _ in good]).mean(axis=0)
+    order = np.lexsort((np.arange(columns), -importance, -votes))
     mask = np.zeros(columns, dtype=bool)
-    mask[np.argsort(-votes, kind="stable")[:size]] = True
+    mask[[c for c in order[:size] if votes[c] > 0]] = True
     return votes, mask
