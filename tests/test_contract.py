@@ -114,8 +114,8 @@ def test_result_is_valid(method, run):
     assert np.isfinite(frame["score"]).all()
     assert frame["selected"].sum() == fitted.selection_.n_selected
     assert Selection.from_dict(json.loads(fitted.selection_.to_json())).selected == fitted.selected_
-    if not fitted.selection_.engineered:
-        assert fitted.transform(fed).n_columns == {p: len(c) for p, c in fitted.selected_.items()}
+    made = {party: len(fitted.selection_.engineered_for(party)) for party in fed.parties}
+    assert fitted.transform(fed).n_columns == {p: len(c) + made[p] for p, c in fitted.selected_.items()}
 
 
 def test_same_seed_gives_the_same_answer(method, run):

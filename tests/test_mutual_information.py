@@ -25,7 +25,6 @@ from fedsift.protocols.contingency import (
     number_codes,
     pair_information,
 )
-from fedsift.protocols.masked_product import hide_left, left_share, open_product, right_message
 from fedsift.protocols.rank_correlation import spearman_matrix, unit_ranks
 from fedsift.table import Table
 from fedsift.transports.base import Delivery
@@ -368,16 +367,6 @@ def test_equally_wide_bins_missing_and_constant_values():
     np.testing.assert_array_equal(codes[1], 0)
     assert codes[2][0] == codes[2][3] > codes[2][1:3].max()
     np.testing.assert_array_equal(codes[3], 0)
-
-
-def test_masked_product_is_exact_and_fresh():
-    rng = np.random.default_rng(0)
-    x, y = (rng.integers(-1000, 1000, (20, k)).view(np.uint64) for k in (3, 2))
-    hidden, share = hide_left(x, b"k" * 32, 7), left_share(x, b"k" * 32, 8, 2)
-    right = right_message(y, b"k" * 32, 7, 8, 3)
-    np.testing.assert_array_equal(open_product(hidden, share, *right), x.T @ y)
-    assert not (hidden == x).any()
-    assert not (right[0] == right_message(y, b"k" * 32, 7, 9, 3)[0]).any()
 
 
 def test_rank_correlations_equal_scipy():

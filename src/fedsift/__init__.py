@@ -9,7 +9,8 @@ from fedsift.ledger import Ledger
 from fedsift.operation import Array, operation, register_plugin
 from fedsift.party import Party
 from fedsift.protocols.boost import SecureBoostClassifier, SecureBoostRegressor
-from fedsift.protocols.splitnn import SplitNN
+from fedsift.protocols.linear import FedLinear
+from fedsift.protocols.splitnn import SplitNN, register_model
 from fedsift.protocols.vertical_logistic import VerticalLogisticRegression
 from fedsift.report import Comparison, compare
 from fedsift.select import (
@@ -51,6 +52,7 @@ __all__ = [
     "FeatureElection",
     "FedHalving",
     "FedIIFE",
+    "FedLinear",
     "FedSDG",
     "FederatedLasso",
     "Federation",
@@ -80,5 +82,6 @@ __all__ = [
     "operation",
     "register_criterion",
     "register_method",
+    "register_model",
     "register_plugin",
 ]
