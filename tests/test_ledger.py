@@ -48,6 +48,7 @@ def test_an_empty_ledger_has_its_columns():
 
 def test_no_encryption_is_said_loudly():
     assert Ledger([entry()]).encryption_line() == "encryption: OFF (no ciphertext was sent)"
+    assert Ledger([entry(form="masked")]).encryption_line().startswith("encryption: by masks, 10 bytes")
     on = Ledger([entry(ciphertexts=3, scheme="Paillier 2048 bits")])
     assert on.encryption_line() == "encryption: on, Paillier 2048 bits, 3 ciphertexts sent"
 

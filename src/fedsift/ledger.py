@@ -131,11 +131,14 @@ class Ledger:
         """Was encryption on, by which scheme, over how many ciphertexts? Counted from what was really sent."""
         schemes = sorted({e.scheme for e in self.entries if e.scheme})
         ciphertexts = sum(e.ciphertexts for e in self.entries)
-        return {"on": ciphertexts > 0, "schemes": schemes, "ciphertexts": ciphertexts}
+        masked = sum(e.bytes for e in self.entries if e.form == "masked")
+        return {"on": ciphertexts > 0, "schemes": schemes, "ciphertexts": ciphertexts, "masked_bytes": masked}
 
     def encryption_line(self) -> str:
         facts = self.encryption()
         if not facts["on"]:
+            if facts["masked_bytes"]:
+                return f"encryption: by masks, {facts['masked_bytes']:,} bytes sent under random masks, no ciphertexts"
             return "encryption: OFF (no ciphertext was sent)"
         return f"encryption: on, {', '.join(facts['schemes'])}, {facts['ciphertexts']:,} ciphertexts sent"
 
