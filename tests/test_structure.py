@@ -20,6 +20,7 @@ LAYERS = [
     ["table", "datasets"],
     ["party", "simulate", "selection"],
     ["transports"],
+    ["exchange"],
     ["federation"],
     ["secure"],
     ["protocols"],

@@ -1,56 +1,30 @@
 """The federation: a coordinator that asks, relays and counts. It holds no data.
 
-``Federation.ask`` is the one way to reach a party. It encodes the request, hands the bytes to the transport, checks
-each reply against the operation's declaration and writes every byte into the ledger, with what it gave away.
+``Federation.ask`` is the one way to reach a party; ``exchange.py`` carries it out.
 """
 
 from __future__ import annotations
 
 import copy
 import html
-import itertools
 import secrets
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
-from fedsift import errors, party
-from fedsift.errors import (
-    DataError,
-    FedsiftError,
-    MessageError,
-    OperationFailed,
-    ParameterError,
-    PartyError,
-    PartyGone,
-    PartyTimeout,
-    ReplyError,
-)
-from fedsift.ledger import COORDINATOR, Entry, Ledger
-from fedsift.message import decode, encode, walk
-from fedsift.operation import Operation, check_reply
+from fedsift import party
+from fedsift.errors import DataError, ParameterError, PartyError, ReplyError
+from fedsift.exchange import Exchange
+from fedsift.ledger import Ledger
+from fedsift.operation import Operation
 from fedsift.party import Site
 from fedsift.table import Table
-from fedsift.transports.base import Delivery, Transport
+from fedsift.transports.base import Transport
 from fedsift.transports.inprocess import InProcess
 
 PARTITIONS = ("vertical", "horizontal", "hybrid")
-
-
-class _Link:
-    """What all views of one federation share: the transport, the ledger, the round counter."""
-
-    def __init__(self, transport: Transport, timeout: float | None):
-        self.transport = transport
-        self.timeout = timeout
-        self.ledger = Ledger()
-        self.rounds = itertools.count(1)
-        self.views = itertools.count(1)
-        self.lock = threading.Lock()
-        self.observers: list[Any] = []
 
 
 class Federation:
@@ -77,7 +51,7 @@ class Federation:
             raise ParameterError(f"names must be 'shared' or 'private'; got {names!r}")
         if task not in ("auto", "classification", "regression"):
             raise ParameterError(f"task must be 'auto', 'classification' or 'regression'; got {task!r}")
-        self._link = _Link(transport, timeout)
+        self._link = Exchange(transport, timeout)
         self.parties = list(parties)
         self._active = active
         self.partition = partition
@@ -265,82 +239,9 @@ class Federation:
         unknown = [name for name in receivers if name not in self.parties]
         if unknown:
             raise ParameterError(f"no party {unknown[0]!r}; the parties are {', '.join(self.parties)}")
-        with self._link.lock:
-            round = next(self._link.rounds)
-        requests = {}
-        for name in receivers:
-            arguments = {**same, **(each[name] if each is not None else {})}
-            request = {
-                "operation": operation.name,
-                "view": self._view,
-                "session": self._session,
-                "round": round,
-                "arguments": arguments,
-            }
-            requests[name] = encode(request)
-            self._record(operation, round, COORDINATOR, name, len(requests[name]), operation.receives, arguments)
-        limit = timeout if timeout is not None else self._link.timeout
-        deliveries = self._link.transport.exchange(requests, limit)
-        replies, failures = {}, []
-        for name in receivers:
-            try:
-                replies[name] = self._receive(operation, round, name, deliveries[name], limit)
-            except FedsiftError as error:
-                failures.append(error)
-        for observer in self._link.observers:
-            observer(operation, round, self._link.ledger)
-        if failures:
-            raise failures[0]
+        arguments = {name: {**same, **(each[name] if each is not None else {})} for name in receivers}
+        replies = self._link.ask(operation, arguments, view=self._view, session=self._session, timeout=timeout)
         return replies[to] if isinstance(to, str) else replies
-
-    def _receive(self, operation: Operation, round: int, name: str, delivery: Delivery, limit: float | None) -> Any:
-        short = operation.short_name
-        if delivery.data is None:
-            if delivery.failure == "timeout":
-                raise PartyTimeout(name, short, f"no reply within {limit:g} s; raise timeout= or look at that party")
-            raise PartyGone(name, short, "it cannot be reached any more")
-        size = len(delivery.data)
-        try:
-            reply = decode(delivery.data)
-            if not isinstance(reply, dict) or len(reply) == 0 or not ({"ok"} == set(reply) or "error" in reply):
-                raise MessageError("neither a result nor an error")
-        except MessageError as error:
-            self._record(operation, round, name, COORDINATOR, size, "plain", None, delivery.seconds)
-            raise ReplyError(name, short, f"its reply is no valid message: {error}") from None
-        if "error" in reply:
-            self._record(operation, round, name, COORDINATOR, size, "plain", None, delivery.seconds, "an error message")
-            raise _typed_error(name, short, reply)
-        value = reply["ok"]
-        self._record(operation, round, name, COORDINATOR, size, operation.discloses, value, delivery.seconds)
-        check_reply(operation.reply, value, name, short)
-        return value
-
-    def _record(
-        self,
-        operation: Operation,
-        round: int,
-        sender: str,
-        receiver: str,
-        size: int,
-        form: str,
-        payload: Any,
-        seconds: float = 0.0,
-        about: str | None = None,
-    ) -> None:
-        count, schemes, sealed = 0, set(), False
-        for leaf in walk(payload):
-            if hasattr(leaf, "scheme_name"):
-                count += len(leaf)
-                schemes.add(leaf.scheme_name)
-            sealed = sealed or type(leaf).__name__ == "SealedBox"
-        if about is None:
-            about = (
-                operation.about if receiver == COORDINATOR else (operation.learns or f"request: {operation.short_name}")
-            )
-        self.ledger.add(
-            Entry(round, sender, receiver, operation.short_name, size, form, about, sealed, count,
-                  ", ".join(sorted(schemes)), seconds)
-        )  # fmt: skip
 
     # -- views and runs --------------------------------------------------------------------------------------------
 
@@ -441,14 +342,3 @@ class Federation:
         what = f"{len(self.parties)} {self.partition} parties; {len(self.ledger):,} messages so far"
         head = f"<p><b>Federation</b> of {what}</p>"
         return f"{head}<table><tr><th>party</th><th>rows</th><th>columns</th><th></th></tr>{rows}</table>"
-
-
-def _typed_error(name: str, operation: str, reply: dict[str, Any]) -> FedsiftError:
-    """The error that a party sent, as the same type here."""
-    kind = getattr(errors, str(reply["error"]), None)
-    what = str(reply.get("what", ""))[:2000]
-    if isinstance(kind, type) and issubclass(kind, PartyError) and kind is not PartyError:
-        return kind(name, operation, what)
-    if isinstance(kind, type) and issubclass(kind, FedsiftError) and kind not in (PartyError, errors.MissingExtra):
-        return kind(what if f"party {name!r}" in what else f"party {name!r}, operation {operation!r}: {what}")
-    return OperationFailed(name, operation, what)

@@ -31,6 +31,7 @@ from fedsift.secure.additive import SCHEMES, Ciphertexts, PublicKey
 from fedsift.select.base import Outcome, Selector, check_choice, check_size
 
 _WEIGHT_BITS = 36
+_CLIPPED_BOUND = 15.5
 
 
 def standardised(party: Party) -> tuple[np.ndarray, np.ndarray]:
@@ -53,9 +54,20 @@ def standardised(party: Party) -> tuple[np.ndarray, np.ndarray]:
     return values, np.asarray(owner, dtype=np.int64)
 
 
-def _fraction_bits(rows: int) -> int:
-    """A standardised value is at most sqrt(rows): what is left of the weight's bits is its fraction."""
-    return _WEIGHT_BITS - 2 - (rows.bit_length() + 1) // 2
+def clipped(party: Party, clip: float) -> tuple[np.ndarray, np.ndarray]:
+    """Standardised columns; with ``clip`` their few far values are brought in and they are standardised again."""
+    values, owner = standardised(party)
+    if clip:
+        values = np.clip(values, -clip, clip)
+        values = values - values.mean(axis=0)
+        spread = values.std(axis=0)
+        values = np.clip(values / np.where(spread > 0, spread, 1.0), -_CLIPPED_BOUND, _CLIPPED_BOUND)
+    return values, owner
+
+
+def _fraction_bits(bits: int, rows: int, clip: float) -> int:
+    """What a weight's sign and whole part leave: a standardised value is at most sqrt(rows), a clipped one 15.5."""
+    return bits - 5 if clip else bits - 2 - (rows.bit_length() + 1) // 2
 
 
 @operation(
@@ -64,14 +76,14 @@ def _fraction_bits(rows: int) -> int:
     about="encrypted per-class sums of unnamed, standardised columns",
     reply={"sums": [Ciphertexts], "owner": Array("i")},
 )
-def class_sums(party: Party, *, key: PublicKey, layers: list[Any]) -> dict[str, Any]:
-    values, owner = standardised(party)
+def class_sums(party: Party, *, key: PublicKey, layers: list[Any], bits: int, clip: float) -> dict[str, Any]:
+    values, owner = clipped(party, clip)
     # Shifted to be non-negative; the label holder takes the shift off again, for it knows the sizes of the classes.
-    weights = np.rint(values * 2.0 ** _fraction_bits(party.n_rows)).astype(np.int64) + (1 << (_WEIGHT_BITS - 1))
+    weights = np.rint(values * 2.0 ** _fraction_bits(bits, party.n_rows, clip)).astype(np.int64) + (1 << (bits - 1))
     sums = []
     for layer in layers if values.shape[1] else []:
         layout = RowLayout.read(layer["layout"], party.n_rows)
-        raw = weighted_sums(key, layer["rows"], layout, weights, _WEIGHT_BITS)
+        raw = weighted_sums(key, layer["rows"], layout, weights, bits)
         sums.append(finish(key, raw, layout))
     return {"sums": sums, "owner": owner}
 
@@ -84,8 +96,9 @@ def class_sums(party: Party, *, key: PublicKey, layers: list[Any]) -> dict[str, 
     reply=dict,
 )
 def f_statistics(
-    party: Party, *, replies: dict[str, Any], layouts: list[Any], sizes: dict[str, Any], scheme: str, task: str
-) -> dict[str, np.ndarray]:
+    party: Party, *, replies: dict[str, Any], layouts: list[Any], sizes: dict[str, Any], bits: int, clip: float,
+    scheme: str, task: str,
+) -> dict[str, np.ndarray]:  # fmt: skip
     labels = party.labels(task=task)
     counts = np.bincount(labels.codes, minlength=labels.n_classes)
     scores = {}
@@ -98,12 +111,12 @@ def f_statistics(
         if not parts:
             scores[name] = np.zeros(n_columns)
             continue
-        shifted = np.hstack(parts) - (1 << (_WEIGHT_BITS - 1)) * counts[:-1].astype(object)
-        first = shifted.astype(np.float64) / 2.0 ** _fraction_bits(party.n_rows)
+        shifted = np.hstack(parts) - (1 << (bits - 1)) * counts[:-1].astype(object)
+        first = shifted.astype(np.float64) / 2.0 ** _fraction_bits(bits, party.n_rows, clip)
         if len(first) != len(owner) or set(owner.tolist()) != set(range(n_columns)):
             raise ReplyError(name, "class_sums", "another number of columns than it has")
         scores[name] = _best(f_statistic(np.column_stack([first, -first.sum(axis=1)]), counts), owner, n_columns)
-    values, owner = standardised(party)
+    values, owner = clipped(party, clip)
     one_hot = labels.codes[:, None] == np.arange(labels.n_classes)
     scores[party.name] = _best(f_statistic(values.T @ one_hot, counts), owner, len(party.columns))
     return scores
@@ -121,6 +134,20 @@ def _best(values: np.ndarray, owner: np.ndarray, n_columns: int) -> np.ndarray:
     best = np.zeros(n_columns)
     np.maximum.at(best, owner, values)
     return best
+
+
+def encrypted_f(fed: Federation, *, scheme: str, bits: int = _WEIGHT_BITS, clip: float = 0.0) -> dict[str, np.ndarray]:
+    """The conversation: F of every column of every party. Fewer ``bits`` and ``clip`` make it coarser and cheaper."""
+    labels = fed.ask(
+        encrypt_classes, to=fed.active, scheme=scheme, task=fed.asked_task, weight_bits=bits,
+        answers=max((fed.n_columns[name] for name in fed.passive), default=0),
+    )  # fmt: skip
+    replies = fed.ask(class_sums, to=fed.passive, key=labels["key"], layers=labels["layers"], bits=bits, clip=clip)
+    scores = fed.ask(
+        f_statistics, to=fed.active, replies=replies, layouts=[layer["layout"] for layer in labels["layers"]],
+        sizes=fed.n_columns, bits=bits, clip=clip, scheme=scheme, task=fed.asked_task,
+    )  # fmt: skip
+    return fed.in_order(scores)
 
 
 class SFFS(Selector):
@@ -145,17 +172,4 @@ class SFFS(Selector):
         check_choice("scheme", self.scheme, SCHEMES)
 
     def _select(self, fed: Federation) -> Outcome:
-        labels = fed.ask(
-            encrypt_classes,
-            to=fed.active,
-            scheme=self.scheme,
-            task=fed.asked_task,
-            weight_bits=_WEIGHT_BITS,
-            answers=max((fed.n_columns[name] for name in fed.passive), default=0),
-        )
-        replies = fed.ask(class_sums, to=fed.passive, key=labels["key"], layers=labels["layers"])
-        scores = fed.ask(
-            f_statistics, to=fed.active, replies=replies, layouts=[layer["layout"] for layer in labels["layers"]],
-            sizes=fed.n_columns, scheme=self.scheme, task=fed.asked_task,
-        )  # fmt: skip
-        return Outcome.best(fed.in_order(scores), self.n_features, self.threshold)
+        return Outcome.best(encrypted_f(fed, scheme=self.scheme), self.n_features, self.threshold)
