@@ -55,12 +55,16 @@ def table(rows: Iterable[Sequence[Any]], header: Sequence[str], *, right: Sequen
     """Rows under a header; numbers to the right."""
     console = _console()
     grid = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in header:
+    cells = [[clean(cell) for cell in row] for row in rows]
+    for place, name in enumerate(header):
+        # The first column says what a row is about: it is not broken up to make room for the others.
+        least = min(24, max((len(row[0]) for row in cells), default=0)) if place == 0 else None
         grid.add_column(
-            name, justify="right" if name in right else "left", overflow="fold", no_wrap=name in right, vertical="top"
-        )
-    for row in rows:
-        grid.add_row(*(clean(cell) for cell in row))
+            name, justify="right" if name in right else "left", overflow="fold", no_wrap=name in right,
+            vertical="top", min_width=least,
+        )  # fmt: skip
+    for row in cells:
+        grid.add_row(*row)
     if title:
         console.print(f"\n{clean(title)}")
     console.print(grid)
