@@ -182,8 +182,6 @@ class SplitRun:
     """The coordinator's side of one network: who takes part, and the loop over batches."""
 
     def __init__(self, fed: Federation, model: str, widths: dict[str, int], batch_size: int):
-        if fed.active is None:
-            raise ParameterError("split training needs a party with the label")
         self.fed, self.model, self.active = fed, model, fed.active
         self.widths = widths
         self.passive = [name for name in widths if name != fed.active]
@@ -212,6 +210,10 @@ class SplitRun:
 
     def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Any = None) -> int:
         """Train; the number of the epoch after the last. Stops early when the loss is flat for ``patience`` epochs."""
+        if self.passive:
+            self.fed.ledger.note(
+                "embeddings and their gradients travelled in the clear: they may tell about rows and labels"
+            )
         steps = [step for epoch in range(first, first + epochs) for step in self.batches(epoch)]
         sent: dict[str, dict[str, Any]] = {name: {} for name in self.passive}
         losses: list[float] = []

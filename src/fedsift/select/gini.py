@@ -238,6 +238,8 @@ class GiniFilter(Selector):
             open_impurities, to=fed.active, replies=replies, bins=self.bins, min_cell=self.min_cell,
             scheme=self.scheme, task=fed.asked_task,
         )  # fmt: skip
+        if self.min_cell == 1:
+            fed.ledger.note("min_cell=1: the impurity of a column may tell the class of a single row")
         return Outcome.best(
             {name: 1 - g for name, g in fed.in_order(impurities).items()}, self.n_features, self.threshold
         )
