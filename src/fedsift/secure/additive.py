@@ -56,19 +56,34 @@ def generate_key(scheme: str = "auto", bits: int = MIN_BITS) -> SecretKey:
 
 @wire_type(33)
 class Ciphertexts:
-    """A vector of ciphertexts under one key. Opaque: only the key's methods compute with it."""
+    """A vector of ciphertexts under one key. Opaque: only the key's methods compute with it.
 
-    def __init__(self, scheme: str, bits: int, fingerprint: bytes, payload: Any):
+    What came in a message stays as bytes until somebody computes with it: the coordinator only passes it on.
+    """
+
+    def __init__(self, scheme: str, bits: int, fingerprint: bytes, payload: Any = None, raw: bytes | None = None):
         self.scheme = scheme
         self.bits = bits
         self.fingerprint = fingerprint
-        self.payload = payload
+        self._payload = payload
+        self._raw = raw  # fixed-width values, one after the other
+
+    @property
+    def payload(self) -> Any:
+        """The back-end's own form; a value that no encryption gives is found here."""
+        if self._payload is None and self._raw is not None:
+            backend, raw = _BACKENDS[self.scheme], self._raw
+            width = backend.width(self.scheme, self.bits)
+            self._payload = backend.load([raw[i : i + width] for i in range(0, len(raw), width)], self.scheme)
+        return self._payload
 
     @property
     def scheme_name(self) -> str:
         return f"{_SCHEME_NAMES[self.scheme]} {self.bits} bits"
 
     def __len__(self) -> int:
+        if self._raw is not None:
+            return len(self._raw) // _BACKENDS[self.scheme].width(self.scheme, self.bits)
         return _BACKENDS[self.scheme].length(self.payload)
 
     def take(self, positions: Sequence[int] | np.ndarray) -> Ciphertexts:
@@ -87,9 +102,11 @@ class Ciphertexts:
 
     def to_bytes(self) -> bytes:
         """Header (scheme, bits, key fingerprint, count, width) and fixed-width values: the size tells nothing."""
-        width, values = _BACKENDS[self.scheme].dump(self.payload, self.scheme, self.bits)
+        width = _BACKENDS[self.scheme].width(self.scheme, self.bits)
+        if self._raw is None:
+            self._raw = b"".join(_BACKENDS[self.scheme].dump(self.payload, self.scheme, self.bits)[1])
         header = bytes([_SCHEME_CODES[self.scheme]]) + self.bits.to_bytes(4, "little") + self.fingerprint
-        return header + len(self).to_bytes(6, "little") + width.to_bytes(4, "little") + b"".join(values)
+        return header + len(self).to_bytes(6, "little") + width.to_bytes(4, "little") + self._raw
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Ciphertexts:
@@ -100,8 +117,7 @@ class Ciphertexts:
         body = rest[10:]
         if width != _BACKENDS[scheme].width(scheme, bits) or len(body) != count * width:
             raise CiphertextError("a ciphertext vector is truncated or has the wrong width")
-        values = [body[i * width : (i + 1) * width] for i in range(count)]
-        return cls(scheme, bits, fingerprint, _BACKENDS[scheme].load(values, scheme))
+        return cls(scheme, bits, fingerprint, raw=body)
 
     def __repr__(self) -> str:
         return f"<{len(self)} ciphertexts, {self.scheme_name}, key {self.fingerprint.hex()[:8]}>"
