@@ -270,3 +270,18 @@ def test_passive_parties_hold_nothing_that_decrypts_labels():
         fed, _ = recorded(selector.__class__(**selector.get_params()), X, y)
         assert fed._link.transport.sites["shop"].keys == {}
         assert list(fed._link.transport.sites["bank"].keys) == ["additive:auto"]
+
+
+def test_sffs_sends_the_label_holder_class_sums_and_nothing_else():
+    """One ciphertext a column, opened to the sums over each class; other slots differ from run to run."""
+    X, y = mixed_table(40)
+    X = X[["noise", "signal"]]
+    views = []
+    for _ in range(2):
+        _, messages = recorded(fs.SFFS(n_features=1), X, y)
+        reply = next(m["ok"] for s, _, m in messages if s == "shop" and "sums" in (m["ok"] or {}))
+        assert set(reply) == {"sums", "owner"}
+        assert reply["owner"].tolist() == [0]
+        assert [len(sums) for sums in reply["sums"]] == [1]
+        views.append(cached_key().decrypt(reply["sums"][0], bits=cached_key().public.plaintext_bits)[0])
+    assert views[0] != views[1]  # neighbours of the middle slot are hidden by fresh masks

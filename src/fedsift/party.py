@@ -19,6 +19,7 @@ from fedsift import errors
 from fedsift.errors import DataError, FedsiftError, OperationRefused, PartyError
 from fedsift.message import decode, encode
 from fedsift.operation import Operation, find_operation, operation
+from fedsift.splits import is_amount, train_test_rows
 from fedsift.table import Table
 
 log = logging.getLogger("fedsift.party")
@@ -202,12 +203,7 @@ def read_labels(raw: np.ndarray, party: str, classes: int = 5, task: str = "auto
     array = np.asarray(raw)
     numeric = array.dtype.kind in "iuf"
     if task == "auto":
-        task = "classification"
-        if numeric:
-            distinct = np.unique(array)
-            whole = bool(np.all(distinct == np.round(distinct)))
-            if not whole or len(distinct) > 50:
-                task = "regression"
+        task = "regression" if is_amount(array) else "classification"
     if task == "regression":
         if not numeric and array.dtype.kind != "b":
             raise DataError(f"party {party!r}: the label is text, so it cannot be a regression target")
@@ -276,8 +272,6 @@ def end_session(party: Party, *, session: str) -> None:
     reply={"train": np.ndarray, "test": np.ndarray},
 )
 def draw_rows(party: Party, *, train: float, stratify: bool, seed: Any, task: str) -> dict[str, np.ndarray]:
-    from fedsift.splits import train_test_rows
-
     # Drawn in the order of this party's ids: alignment orders rows anew each time, the same seed must not.
     order = np.argsort(party.table.ids, kind="stable")
     strata = party.labels(task=task).codes[order] if stratify else None

@@ -21,7 +21,7 @@ RandomState = int | np.random.Generator | np.random.RandomState | None
 ColumnSplit = Literal["equal", "random", "lognormal"]
 RowSplit = Literal["equal", "unequal", "target", "kmeans"]
 
-_CLASSES_AT_MOST = 100  # whole numbers with more distinct values than this are amounts, not classes
+_CLASSES_AT_MOST = 50  # whole numbers with more distinct values than this are amounts, not classes
 
 
 def column_groups(
@@ -119,7 +119,7 @@ def row_groups(
         parts = _halving_parts(n_rows, parties, rng)
     elif how == "target":
         values = _given(y, n_rows, "y", how)
-        parts = _interval_parts(values, parties) if _is_amount(values) else _class_parts(values, parties, mix, rng)
+        parts = _interval_parts(values, parties) if is_amount(values) else _class_parts(values, parties, mix, rng)
     elif how == "kmeans":
         parts = _cluster_parts(_given(X, n_rows, "X", how), parties, rng)
     else:
@@ -141,7 +141,7 @@ def train_test_rows(
         order = rng.permutation(n)
         return np.sort(order[:size]), np.sort(order[size:])
     values = _given(stratify_on, n, "stratify_on", "stratify")
-    if _is_amount(values):
+    if is_amount(values):
         values = np.argsort(np.argsort(values, kind="stable"), kind="stable") * 10 // n
     _, strata, counts = np.unique(values, return_inverse=True, return_counts=True)
     both_sides = counts >= 2
@@ -260,13 +260,12 @@ def _given(values: Any, n: int, argument: str, how: str) -> np.ndarray:
     return array
 
 
-def _is_amount(values: np.ndarray) -> bool:
-    """Whether values are amounts (a regression target) and not classes."""
+def is_amount(values: np.ndarray) -> bool:
+    """Whether labels are amounts (a regression target) and not classes: fractions, or many different numbers."""
     if values.dtype.kind not in "iuf":
         return False
     distinct = np.unique(values)
-    whole = bool((distinct == np.round(distinct)).all())
-    return len(distinct) > (_CLASSES_AT_MOST if whole else 20)
+    return bool((distinct != np.round(distinct)).any()) or len(distinct) > _CLASSES_AT_MOST
 
 
 def _training_size(n: int, train: float | int) -> int:

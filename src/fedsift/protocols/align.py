@@ -3,7 +3,8 @@
 Every party hashes its ids to a group (ristretto255) and raises them to a secret exponent of its own; each list then
 goes round all other parties, each of which raises it to its own exponent. In the end an id x has become the same
 pseudonym H(x)^(k1 k2 ... kn) at everybody, and the coordinator compares pseudonyms. Since every exponent is in it, no
-group of parties that leaves one out can test a guessed id, even together with the coordinator.
+group of parties that leaves one out can compute the pseudonym of an id by itself. What a party could do together with
+the coordinator is compare: it would learn which ids *of its own list* each other party has.
 
 Who learns what: a party learns which of its own ids are shared by all, and nothing about any other id. The coordinator
 learns the size of each list and of every intersection, pairwise ones included, under pseudonyms that are made for this

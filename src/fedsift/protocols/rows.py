@@ -19,6 +19,7 @@ from fedsift.errors import DataError, ParameterError, ReplyError
 from fedsift.operation import operation
 from fedsift.party import Party
 from fedsift.protocols.aggregate import SecureSum, summed
+from fedsift.splits import is_amount
 
 #: Where a party keeps its side of the study during one run.
 RAW, DESIGN, TARGET, TRAIN = "rows raw", "rows design", "rows target", "rows train"
@@ -52,7 +53,7 @@ def describe_rows(party: Party, *, task: str) -> dict[str, Any]:
     if label is None:
         raise DataError(f"party {party.name!r} has no label column; horizontal parties each hold their rows' labels")
     numeric = party.table.numeric_columns
-    amount = task == "regression" or (task == "auto" and _looks_like_amount(label))
+    amount = task == "regression" or (task == "auto" and is_amount(label))
     if amount and label.dtype.kind not in "iufb":
         raise DataError(f"party {party.name!r}: the label is text, so it cannot be a regression target")
     classes = [] if amount else sorted({_class_name(value) for value in np.unique(label)})
@@ -62,13 +63,6 @@ def describe_rows(party: Party, *, task: str) -> dict[str, Any]:
         "amount": bool(amount),
         "classes": classes,
     }
-
-
-def _looks_like_amount(label: np.ndarray) -> bool:
-    if label.dtype.kind not in "iuf":
-        return False
-    distinct = np.unique(label)
-    return bool((distinct != np.round(distinct)).any() or len(distinct) > 50)
 
 
 def _class_name(value: Any) -> str:
