@@ -64,10 +64,11 @@ def slow_score(criterion, k, chosen, codes, y, beta, lam):
 
 
 def slow_greedy(codes, y, candidates, n_features, criterion, beta=0.8, lam=0.5):
-    """The textbook loop; among scores that are equal up to rounding the earliest candidate wins."""
+    """The textbook loop, constant columns last; among scores equal up to rounding the earliest candidate wins."""
     chosen = []
     for _ in range(min(n_features, len(candidates))):
         left = [k for k in candidates if k not in chosen]
+        left = [k for k in left if len(set(codes[k])) > 1] or left
         scores = [slow_score(criterion, k, chosen, codes, y, beta, lam) for k in left]
         chosen.append(next(k for k, s in zip(left, scores) if s > max(scores) - 1e-10))
     return chosen
@@ -120,6 +121,15 @@ def test_mixed_missing_constant_and_duplicate_columns():
     assert fitted.order_.iloc[0]["feature"] == "signal"  # its copy at the lab ties; the earlier party wins
     chosen = fitted.order_["feature"].tolist()
     assert "copy" not in chosen[:3]
+    assert "constant" not in chosen  # its score of 0 beats the negative ones of redundant columns
+
+
+def test_constant_columns_come_after_every_other_column():
+    X, y = mixed_table(60)
+    fed = fs.Federation.split(X, y, parties=["bank", "shop", "lab"])
+    for criterion in ("mrmr", "mifs", "dd"):
+        fitted = Muse(n_features=X.shape[1], criterion=criterion, n_bins=4).fit(fed)
+        assert fitted.order_.iloc[-1]["feature"] == "constant"
 
 
 def test_duplicates_over_many_parties_are_not_taken_twice():

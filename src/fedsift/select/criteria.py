@@ -2,7 +2,8 @@
 
 A criterion scores every candidate from what pairwise tables can tell: mutual information with the label, entropies, and
 mutual information with the columns chosen so far. Scores within 1e-10 of the best count as equal; among equals the
-earlier candidate (party order, then column order) wins, so that a result does not hang on rounding.
+earlier candidate (party order, then column order) wins, so that a result does not hang on rounding. A column with one
+value only has score 0, which beats every redundant column's negative one, and tells nothing: it comes last of all.
 
 JMI and CMIM are not here: they need tables of three columns, which the protocol does not count.
 """
@@ -124,7 +125,8 @@ def greedy(
         scores = np.asarray(score(known), dtype=np.float64)
         if scores.shape != relevance.shape or not np.isfinite(scores[left]).all():
             raise ParameterError(f"the criterion {criterion!r} must give one finite score for each candidate")
-        best = int(np.flatnonzero(left & (scores >= scores[left].max() - TIE))[0])
+        running = left & (entropy > 0) if (left & (entropy > 0)).any() else left
+        best = int(np.flatnonzero(running & (scores >= scores[running].max() - TIE))[0])
         found.order.append(best)
         found.scores.append(float(scores[best]))
         found.redundancy.append(float(shared[:step, best].mean()) if step else 0.0)
