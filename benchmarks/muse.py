@@ -20,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from cells import Cells, Sections
+from muse_plain import BINS, FEATURES, methods, plain_muse
 from sklearn.model_selection import StratifiedKFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -29,89 +31,12 @@ from sklearn.svm import SVC
 from fedsift import datasets, splits
 from fedsift.federation import Federation
 from fedsift.party import Party
-from fedsift.protocols.contingency import Entropies, column_codes, count_tables, number_codes, pair_information
+from fedsift.protocols.contingency import Entropies, column_codes, number_codes, pair_information
 from fedsift.protocols.mutual_information import BinMatching, Pairs
 from fedsift.protocols.rank_correlation import redundancy, unit_ranks
-from fedsift.select.criteria import greedy
-from fedsift.select.federated_lasso import FederatedLasso
-from fedsift.select.information_value import information_value
 from fedsift.select.muse import Muse
-from fedsift.select.sffs import f_statistic
 
-PARTIES, FEATURES, BINS, FOLDS = 20, 50, 15, 10
-CRITERIA = ("mrmr", "mifs", "dd")
-
-
-# --- plaintext twins --------------------------------------------------------------------------------------------------
-
-
-def plain_search(codes, y, n_features, criterion):
-    """Greedy selection over pooled codes (columns x rows)."""
-    counting = Entropies(codes.shape[1])
-    entropy = np.array([float(counting.entropy(np.bincount(c))) for c in codes])
-    relevance = pair_information(y[None], codes, counting)[0]
-
-    def information_with(chosen, others):
-        return pair_information(codes[chosen : chosen + 1], codes[others], counting)[0]
-
-    label_entropy = float(counting.entropy(np.bincount(y)))
-    return greedy(
-        n_features, criterion, relevance, entropy, label_entropy, information_with, beta=0.8, lam=0.5
-    ).order  # fmt: skip
-
-
-def plain_muse(codes, y, groups, n_features, criterion, preselect):
-    candidates = np.arange(len(codes))
-    if preselect:
-        kept = []
-        start = 0
-        for group in groups:
-            own = np.arange(start, start + len(group))
-            kept += sorted(own[plain_search(codes[own], y, n_features, criterion)].tolist())
-            start += len(group)
-        candidates = np.array(kept)
-    return candidates[plain_search(codes[candidates], y, n_features, criterion)]
-
-
-def plain_sffs(X, y, n_features):
-    centred = X - X.mean(axis=0)
-    spread = centred.std(axis=0)
-    values = np.where(spread > 0, centred / np.where(spread > 0, spread, 1), 0.0)
-    one_hot = y[:, None] == np.arange(y.max() + 1)
-    one_hot = one_hot[:, one_hot.any(axis=0)]
-    return np.argsort(-f_statistic(values.T @ one_hot, one_hot.sum(axis=0)), kind="stable")[:n_features]
-
-
-def plain_iv(codes, y, n_features):
-    totals = np.bincount(y)
-    tables = count_tables(codes, np.broadcast_to(y.astype(np.uint8), codes.shape))[:, :, totals > 0]
-    values = [information_value(t[t.sum(axis=1) > 0], totals[totals > 0]) for t in tables]
-    return np.argsort(-np.array(values), kind="stable")[:n_features]
-
-
-def plain_lasso(X, y, n_features):
-    frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(X.shape[1])])
-    fitted = FederatedLasso(n_features=n_features, max_iter=100).fit(Federation.split(frame, y, parties=1))
-    scores = fitted.scores_[fitted.scores_["selected"]].head(n_features)["feature"]
-    return np.array([int(name[1:]) for name in scores])
-
-
-def methods(X, y, groups, original, rng):
-    """Chosen positions (best first) by method, from these rows only."""
-    codes = number_codes(np.ascontiguousarray(X.T), BINS, "quantile")
-    chosen = {
-        "all original columns (OFS)": original,
-        "all columns with copies (AFP)": np.arange(X.shape[1]),
-        "random columns (null)": rng.permutation(X.shape[1])[:FEATURES],
-        "SFFS": plain_sffs(X, y, FEATURES),
-        "information value": plain_iv(codes, y, FEATURES),
-        "lasso": plain_lasso(X, y, FEATURES),
-    }
-    for criterion in CRITERIA:
-        for preselect in (True, False):
-            name = f"MUSE ({criterion}){'' if preselect else ' without preselection'}"
-            chosen[name] = plain_muse(codes, y.astype(np.uint8), groups, FEATURES, criterion, preselect)
-    return chosen
+PARTIES, FOLDS = 20, 10
 
 
 # --- accuracy ---------------------------------------------------------------------------------------------------------
@@ -131,37 +56,38 @@ def first_redundancy(X, chosen):
     return redundancy(matrix)
 
 
-def accuracy(name, seeds, folder, check):
-    """Rows: method, setting, SVM, 3-NN, redundancy; means over seeds and folds."""
+def accuracy(name, seed, folder, check):
+    """Means over the folds by method and setting: SVM, 3-NN, redundancy."""
     frame, target = datasets.load(name, folder)
     values, y = frame.to_numpy(dtype=float), target.to_numpy(dtype=int)
+    groups = splits.column_groups(values.shape[1], PARTIES, how="lognormal", random_state=seed)
+    groups = splits.duplicate_columns(groups, random_state=seed)
+    positions = np.concatenate(groups)
+    X = values[:, positions]
+    original = np.unique(positions, return_index=True)[1]
+    rng = np.random.default_rng(seed)
+    outside = methods(X, y, groups, original, rng)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NCI9 has a class of two rows
+        parts = list(StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(X, y))
     rows = []
-    for seed in range(seeds):
-        groups = splits.column_groups(values.shape[1], PARTIES, how="lognormal", random_state=seed)
-        groups = splits.duplicate_columns(groups, random_state=seed)
-        positions = np.concatenate(groups)
-        X = values[:, positions]
-        original = np.unique(positions, return_index=True)[1]
-        rng = np.random.default_rng(seed)
-        outside = methods(X, y, groups, original, rng)
-        folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NCI9 has a class of two rows
-            parts = list(folds.split(X, y))
-        for number, (train, test) in enumerate(parts):
-            inside = methods(X[train], y[train], groups, original, rng)
-            if number == 0 and check:
-                _check_federated(frame, y, seed, train, positions, inside["MUSE (mrmr)"])
-            for setting, chosen in (("inside", inside), ("outside", outside)):
-                for method, columns in chosen.items():
-                    row = {"data": name, "method": method, "setting": setting, "seed": seed}
-                    for model_name, model in models().items():
-                        model.fit(X[train][:, columns], y[train])
-                        row[model_name] = 100 * model.score(X[test][:, columns], y[test])
-                    row["redundancy"] = first_redundancy(X[train], columns)
-                    rows.append(row)
-        print(f"  {name}: seed {seed} done", file=sys.stderr, flush=True)
-    return pd.DataFrame(rows)
+    for number, (train, test) in enumerate(parts):
+        inside = methods(X[train], y[train], groups, original, rng)
+        if number == 0 and check:
+            _check_federated(frame, y, seed, train, positions, inside["MUSE (mrmr)"])
+        known = {}  # methods often choose the same columns: these are scored once
+        for setting, chosen in (("inside", inside), ("outside", outside)):
+            for method, columns in chosen.items():
+                key = tuple(sorted(columns))
+                if key not in known:
+                    known[key] = {
+                        model_name: 100 * model.fit(X[train][:, columns], y[train]).score(X[test][:, columns], y[test])
+                        for model_name, model in models().items()
+                    }
+                found = {**known[key], "redundancy": first_redundancy(X[train], columns)}
+                rows.append({"method": method, "setting": setting, **found})
+    means = pd.DataFrame(rows).groupby(["method", "setting"], sort=False).mean().round(3)
+    return {"rows": means.reset_index().to_dict("records")}
 
 
 def _check_federated(frame, y, seed, train, positions, expected):
@@ -174,9 +100,26 @@ def _check_federated(frame, y, seed, train, positions, expected):
         raise SystemExit(f"the federated run chose other columns than its plaintext twin (seed {seed})")
 
 
+def accuracy_part(names, seeds, folder, cells):
+    for name in names:
+        for seed in range(seeds):
+            cells.run(lambda n=name, s=seed: accuracy(n, s, folder, n != "usps"), part="accuracy", data=name, seed=seed)
+    rows = [
+        {"data": c["data"], "seed": c["seed"], **r} for c in cells.rows if c["part"] == "accuracy" for r in c["rows"]
+    ]
+    return accuracy_tables(pd.DataFrame(rows))
+
+
 def accuracy_tables(frame):
-    lines = []
-    for name in frame["data"].unique():
+    lines = [
+        f"{PARTIES} parties, log-normal column counts (mu 4, sigma 2), half of the parties with copies worth half of "
+        f"their columns, {FEATURES} features, {BINS} equal-frequency bins, {FOLDS} stratified folds, columns "
+        "standardised on training rows for both models. *Inside*: selection, bins and scaling see the training rows of "
+        "a fold only. *Outside* (the paper's protocol): selection sees all rows, so test rows steer it. ± is the "
+        "deviation over seeds. Departures: lasso is solved at one party (same objective, alpha 0.01, at most 100 "
+        "steps); information value without merging of small bins.",
+    ]
+    for name in dict.fromkeys(frame["data"]):
         part = frame[frame["data"] == name]
         by_seed = part.groupby(["method", "setting", "seed"], sort=False)[["SVM", "3-NN", "redundancy"]].mean()
         mean = by_seed.groupby(["method", "setting"], sort=False).mean().unstack("setting")
@@ -206,7 +149,6 @@ def accuracy_tables(frame):
 def counts(folder):
     frame, _ = datasets.load("nci9", folder)
     lines = [
-        "\n## Federated computations on NCI9 (Figure 8), mean of 5 splits\n",
         "| parties | features | all pairs | after preselection | made here (at most) | saved by preselection |",
         "|--:|--:|--:|--:|--:|--:|",
     ]
@@ -318,13 +260,13 @@ def speed_row(name, r):
 
 
 def speed(folder, quick):
-    lines = ["\n## Speed: all pairs up front (every table that the paper would count)\n", *HEAD]
+    lines = ["### All pairs up front (every table that the paper would count)\n", *HEAD]
     settings = [("nci9", "equal", False), ("nci9", "lognormal", True)]
     for name, how, duplicates in settings + ([] if quick else [("usps", "lognormal", True)]):
         lines.append(speed_row(f"{name}, {how}", speed_of(name, folder, how, duplicates)))
         print(f"  speed {name} {how} done", file=sys.stderr, flush=True)
     lines += [
-        "\n## Speed: whole fits (tables as the search needs them, mRMR, 50 features, 20 parties)\n",
+        "\n### Whole fits (tables as the search needs them, mRMR, 50 features, 20 parties)\n",
         "| data | fit, row secrets known (s, cpu) | plain selection (s, cpu) | rounds | MB | tables counted |",
         "|---|--:|--:|--:|--:|--:|",
     ]
@@ -357,7 +299,7 @@ def _fit_row(name, folder):
 
 
 def growth(folder):
-    lines = ["\n## Growth (USPS; columns in equal blocks)\n", *HEAD]
+    lines = list(HEAD)
     series = {"rows": [], "columns": [], "parties": []}
     for rows in (500, 1000, 2000, 4000):
         found = speed_of("usps", folder, "equal", False, parties=4, limit=40, rows=rows)
@@ -382,49 +324,39 @@ def growth(folder):
     return lines
 
 
+PARTS = {
+    "accuracy": "Accuracy (Tables III, IV, VI, VII) and redundancy (Table V)",
+    "counts": "Federated computations on NCI9 (Figure 8), mean of 5 splits",
+    "growth": "Growth (USPS; columns in equal blocks)",
+    "speed": "Speed",
+}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="Colon, one seed, and the small speed runs")
-    parser.add_argument("--parts", default="accuracy,counts,speed,growth")
+    parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--sets", default="colon,yale32,tox_171,nci9,pixraw10p,relathe,usps")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--data", default=os.environ.get(datasets.FOLDER_VARIABLE))
     parser.add_argument("--out", default=str(Path(__file__).parent / "results" / "muse.md"))
     options = parser.parse_args()
-    parts = options.parts.split(",")
     names = ["colon"] if options.quick else options.sets.split(",")
     seeds = 1 if options.quick else options.seeds
-    load = os.getloadavg()
-    lines = [
-        "# MUSE",
-        "",
-        f"`python benchmarks/muse.py {' '.join(sys.argv[1:])}`; {os.cpu_count()} cores, load at start "
-        f"{load[0]:.1f} / {load[1]:.1f} / {load[2]:.1f} (other work on the machine: compare CPU seconds).",
-        "",
-        f"{PARTIES} parties, log-normal column counts (mu 4, sigma 2), half of the parties with copies worth half of "
-        f"their columns, {FEATURES} features, {BINS} equal-frequency bins, {FOLDS} stratified folds, columns "
-        "standardised on training rows for both models. *Inside*: selection, bins and scaling see the training rows of "
-        "a fold only. *Outside* (the paper's protocol): selection sees all rows, so test rows steer it. ± is the "
-        "deviation over seeds. Departures: lasso is solved at one party (same objective, alpha 0.01, at most 100 "
-        "steps); information value without merging of small bins.",
-    ]
-
-    def save(more=()):
-        lines.extend(more)
-        Path(options.out).parent.mkdir(parents=True, exist_ok=True)
-        Path(options.out).write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-    if "accuracy" in parts:
-        lines.append("\n## Accuracy (Tables III, IV, VI, VII) and redundancy (Table V)")
-        tables = [accuracy(name, seeds, options.data, check=name != "usps") for name in names]
-        save(accuracy_tables(pd.concat(tables)))
-    if "counts" in parts:
-        save(counts(options.data))
-    if "growth" in parts and not options.quick:
-        save(growth(options.data))
-    if "speed" in parts:
-        save(speed(options.data, options.quick))
-    print("\n".join(lines))
+    out = Path(options.out)
+    cells = Cells(out.with_suffix(".jsonl"))
+    page = Sections(out, "# MUSE", list(PARTS.values()))
+    run = {
+        "accuracy": lambda: accuracy_part(names, seeds, options.data, cells),
+        "counts": lambda: counts(options.data),
+        "growth": lambda: growth(options.data),
+        "speed": lambda: speed(options.data, options.quick),
+    }
+    for part in options.parts.split(","):
+        started, load = time.perf_counter(), os.getloadavg()[0]
+        chosen = f" --sets {','.join(names)} --seeds {seeds}" if part == "accuracy" else ""
+        command = f"python benchmarks/muse.py --parts {part}{chosen}"
+        page.write(PARTS[part], "\n".join(run[part]()), command, started, load)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,70 @@
+"""Long benchmarks in small pieces: a measured cell is a line of a JSON file, and a rerun makes only what is missing.
+
+A cell is known by its key (data, split, seed, method, ...). What was measured is kept with the seconds it took and the
+machine's load; tables are rendered from the file at any time, so that an interrupted run loses one cell at most.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+
+class Cells:
+    def __init__(self, path: Path):
+        self.path = path
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        self.rows: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line.strip()]
+
+    def run(self, measure: Callable[[], dict[str, Any]], **key: Any) -> dict[str, Any]:
+        """The cell of this key: read where it is there, measured and written down where it is not."""
+        for row in self.rows:
+            if all(row.get(name) == value for name, value in key.items()):
+                return row
+        start, processor = time.perf_counter(), time.process_time()
+        found = measure()
+        row = {
+            **key,
+            **found,
+            "wall_s": round(time.perf_counter() - start, 2),
+            "cpu_s": round(time.process_time() - processor, 2),
+            "load": round(os.getloadavg()[0], 1),
+        }
+        self.rows.append(row)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        print(json.dumps(row), flush=True)
+        return row
+
+    def frame(self) -> pd.DataFrame:
+        return pd.DataFrame(self.rows)
+
+
+class Sections:
+    """A results page made of parts that are run one by one: a rerun replaces its own part and keeps the others."""
+
+    def __init__(self, path: Path, head: str, order: list[str]):
+        self.path, self.head, self.order = path, head.strip(), order
+        pieces = path.read_text(encoding="utf-8").split("\n## ")[1:] if path.is_file() else []
+        split = (piece.split("\n", 1) for piece in pieces)
+        self.parts = {title.strip(): body.strip() for title, body in split}
+
+    def write(self, part: str, body: str, command: str, started: float, load: float) -> None:
+        """Replace one part; ``command`` is what made it, ``started`` its ``time.perf_counter()``."""
+        stamp = (
+            f"`{command}`: {time.perf_counter() - started:.0f} s, {os.cpu_count()} cores, load {load:.1f} before and "
+            f"{os.getloadavg()[0]:.1f} after (above the number of cores wall seconds say little)."
+        )
+        self.parts[part] = f"{body.strip()}\n\n{stamp}"
+        known = [name for name in self.order if name in self.parts]
+        text = "\n\n".join(f"## {name}\n\n{self.parts[name]}" for name in known)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(f"{self.head}\n\n{text}\n", encoding="utf-8")
+        print(f"\n## {part}\n\n{self.parts[part]}\n", flush=True)
