@@ -4,10 +4,11 @@ FedsiftError
  |- ParameterError        a selector's or function's argument is wrong (also a ValueError)
  |- DataError             a table cannot be used: names the party, the column or the row (also a ValueError)
  |   `- AlignmentError    the parties' ids do not meet
- |- JobError              a job file is wrong: names the key and what was expected
+ |- JobError              a job file or a party file is wrong: names the key and what was expected
  |- MessageError          bytes that are no valid message
  |- PartyError            a party did not do its part: names the party and the operation
- |   |- OperationRefused  not registered, or against the party's policy
+ |   |- OperationRefused  not registered at the party
+ |   |   `- PolicyRefused against the party's own policy: names the rule
  |   |- OperationFailed   the operation raised inside the party
  |   |- ReplyError        the reply has the wrong shape, type or range
  |   |- PartyTimeout      no reply in time
@@ -63,6 +64,22 @@ class PartyError(FedsiftError):
 
 class OperationRefused(PartyError):
     pass
+
+
+class PolicyRefused(OperationRefused):
+    """A party's own policy forbids it. ``rule`` is the key under ``[policy]`` in its ``party.toml``."""
+
+    _LEAD = "its policy refuses this by the rule "
+
+    @classmethod
+    def by(cls, rule: str, party: str, operation: str, what: str) -> PolicyRefused:
+        return cls(party, operation, f"{cls._LEAD}{rule!r}: {what}")
+
+    @property
+    def rule(self) -> str:
+        """Which rule, read from the text: the text is all that travels."""
+        lead, _, rest = self.what.partition(self._LEAD)
+        return rest.partition(":")[0].strip("'") if not lead else ""
 
 
 class OperationFailed(PartyError):

@@ -24,14 +24,12 @@ from fedsift.errors import (
 from fedsift.ledger import COORDINATOR, Entry, Ledger
 from fedsift.message import decode, encode, walk
 from fedsift.operation import Operation, check_reply
+from fedsift.tracking import Work
 from fedsift.transports.base import Delivery, Transport
 
 
 class Exchange:
-    """What all views of one federation share: the transport, the ledger, the round counter.
-
-    ``observers`` are called as ``observer(operation, round, ledger)`` after every ask (progress bars, logs).
-    """
+    """What all views of one federation share: the transport, the ledger, the round counter, the loops under way."""
 
     def __init__(self, transport: Transport, timeout: float | None):
         self.transport = transport
@@ -40,7 +38,7 @@ class Exchange:
         self.rounds = itertools.count(1)
         self.views = itertools.count(1)
         self.lock = threading.Lock()
-        self.observers: list[Any] = []
+        self.work = Work()
 
     def ask(
         self,
@@ -54,6 +52,7 @@ class Exchange:
         """The checked replies of all parties in ``arguments``; the first failure is raised when all have answered."""
         with self.lock:
             round = next(self.rounds)
+        self.work.asking(operation, round, self.ledger)
         requests = {}
         for name, given in arguments.items():
             request = {
@@ -73,8 +72,7 @@ class Exchange:
                 replies[name] = self._receive(operation, round, name, deliveries[name], limit)
             except FedsiftError as error:
                 failures.append(error)
-        for observer in self.observers:
-            observer(operation, round, self.ledger)
+        self.work.asked(operation, round, self.ledger)
         if failures:
             raise failures[0]
         return replies

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import html
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -21,6 +21,7 @@ from fedsift.ledger import Ledger
 from fedsift.operation import Operation
 from fedsift.party import Site
 from fedsift.table import Table
+from fedsift.tracking import Item
 from fedsift.transports.base import Transport
 from fedsift.transports.inprocess import InProcess
 
@@ -44,6 +45,8 @@ class Federation:
         task: str = "auto",
         timeout: float | None = None,
         names: str = "shared",
+        grid: Mapping[str, tuple[int, int]] | None = None,
+        label_parties: Sequence[str] | None = None,
     ):
         if partition not in PARTITIONS:
             raise ParameterError(f"partition must be one of {', '.join(PARTITIONS)}; got {partition!r}")
@@ -56,6 +59,10 @@ class Federation:
         self._active = active
         self.partition = partition
         self.names = names
+        if partition != "hybrid":
+            grid = {name: (0, i) if partition == "vertical" else (i, 0) for i, name in enumerate(parties)}
+        self._grid = grid
+        self._label_parties = label_parties
         self._task = task
         self._view = ""
         self._session = ""
@@ -69,7 +76,7 @@ class Federation:
         tables: Mapping[str, Any],
         *,
         id: str | Mapping[str, str] | None,
-        label: tuple[str, str] | str,
+        label: tuple[str, str] | str | Mapping[str, str],
         partition: str = "vertical",
         columns: Mapping[str, Sequence[str]] | None = None,
         categorical: Mapping[str, Sequence[str]] | None = None,
@@ -77,23 +84,31 @@ class Federation:
         timeout: float | None = None,
         names: str = "shared",
         min_overlap: int = 10,
+        grid: Mapping[str, tuple[int, int]] | None = None,
     ) -> Federation:
-        """A federation of real tables, aligned by private set intersection of their ids (vertical).
+        """A federation of real tables, aligned by private set intersection of their ids (vertical, hybrid).
 
         Parameters
         ----------
         tables : party name -> CSV, Parquet or Arrow file, pandas, polars or Arrow table.
         id : the id column, the same everywhere or by party; ``None`` when rows are already in the same order.
-        label : ``(party, column)``; for horizontal parties the label column's name.
+        label : ``(party, column)``; for horizontal parties the label column's name; for hybrid ones a name, if every
+            table has it, or party -> column (at least one party of each row block).
         columns : which columns of a party may take part; all by default.
         categorical : columns that are codes although they look like numbers, by party.
         min_overlap : the smallest number of shared ids that is worth going on with.
+        grid : for hybrid parties: party -> (row block, column block). Parties of a row block know the same ids, parties
+            of a column block have the same columns. Rows are aligned within each row block.
         """
         from fedsift.protocols.align import align  # the one look to the right: alignment is a protocol
+        from fedsift.protocols.grid import align_blocks, check_grid, label_columns
 
         if not tables:
             raise ParameterError("tables is empty: give at least two parties, e.g. {'bank': 'bank.csv', 'shop': ...}")
-        active = None if isinstance(label, str) else label[0]
+        holders = label_columns(label, tables)
+        if partition == "hybrid":
+            grid = check_grid(grid, tables, holders)
+        active = None if isinstance(label, (str, Mapping)) else label[0]
         if active is not None and active not in tables:
             raise ParameterError(f"label names the party {active!r}, but the parties are {', '.join(tables)}")
         if partition == "vertical" and active is None:
@@ -101,16 +116,18 @@ class Federation:
         sites = {}
         for name, source in tables.items():
             id_column = id.get(name) if isinstance(id, Mapping) else id
-            label_column = label if isinstance(label, str) else (label[1] if name == active else None)
             table = Table.read(
-                source, id=id_column, label=label_column, name=name,
+                source, id=id_column, label=holders.get(name), name=name,
                 columns=columns.get(name) if columns else None,
                 categorical=categorical.get(name, ()) if categorical else (),
             )  # fmt: skip
             sites[name] = Site(name, table)
         fed = cls(
-            InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout, names=names
-        )
+            InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout, names=names,
+            grid=grid, label_parties=list(holders),
+        )  # fmt: skip
+        if partition == "hybrid":
+            return align_blocks(fed, by_id=id is not None, min_overlap=min_overlap)
         if partition == "vertical":
             if id is None:
                 fed._check_same_length()
@@ -138,15 +155,21 @@ class Federation:
 
         ``how`` is ``equal``, ``random`` or ``lognormal`` for columns and ``equal``, ``unequal``, ``target`` or
         ``kmeans`` for rows. ``duplicates=True`` gives half of the parties copies of half of their columns (MUSE).
+        ``grid=(2, 3)`` makes 2 row blocks x 3 column blocks; every party has its rows' labels, or with
+        ``label_party="columns1"`` those of that column block only.
         The rows of simulated vertical parties are in the same order by construction, so no ids are exchanged.
         """
-        from fedsift.simulate import simulated_sites
+        from fedsift.simulate import hybrid_grid, simulated_sites
 
         sites, active = simulated_sites(
             X, y, parties=parties, partition=partition, how=how, duplicates=duplicates, random_state=random_state,
             label_party=label_party, grid=grid,
         )  # fmt: skip
-        return cls(InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout)
+        holders = [name for name, site in sites.items() if site.table.label_name is not None]
+        return cls(
+            InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout,
+            grid=hybrid_grid(sites) if partition == "hybrid" else None, label_parties=holders,
+        )  # fmt: skip
 
     # -- who is there ----------------------------------------------------------------------------------------------
 
@@ -161,6 +184,18 @@ class Federation:
     def passive(self) -> list[str]:
         """The parties without the label."""
         return [name for name in self.parties if name != self._active]
+
+    @property
+    def grid(self) -> dict[str, tuple[int, int]]:
+        """Row block and column block of each party: who shares rows and who shares columns with whom."""
+        if self._grid is None:
+            raise ParameterError("this hybrid federation was made without grid=, so nobody knows who shares rows")
+        return dict(self._grid)
+
+    @property
+    def label_parties(self) -> list[str]:
+        """The parties that hold labels: one, all, or some of each row block."""
+        return list(self._label_parties or ([self._active] if self._active else self.parties))
 
     @property
     def ledger(self) -> Ledger:
@@ -178,9 +213,9 @@ class Federation:
 
     @property
     def n_rows(self) -> int:
-        """Rows in this view: the shared rows of vertical parties, all rows of horizontal ones."""
-        rows = [size["rows"] for size in self.sizes().values()]
-        return rows[0] if self.partition == "vertical" else sum(rows)
+        """Rows in this view: the shared rows of vertical parties, all rows of horizontal and hybrid ones."""
+        rows = {self.grid[name][0]: size["rows"] for name, size in self.sizes().items()}  # by row block
+        return sum(rows.values())
 
     @property
     def n_columns(self) -> dict[str, int]:
@@ -188,7 +223,7 @@ class Federation:
 
     def _label_facts(self) -> dict[str, Any]:
         if "label" not in self._facts:
-            holder = self._active or self.parties[0]
+            holder = self._active or self.label_parties[0]
             self._facts["label"] = self.ask(party.describe_label, to=holder, task=self._task)
         return self._facts["label"]
 
@@ -243,6 +278,19 @@ class Federation:
         replies = self._link.ask(operation, arguments, view=self._view, session=self._session, timeout=timeout)
         return replies[to] if isinstance(to, str) else replies
 
+    def track(
+        self, items: Iterable[Item], what: str, of: int | None = None, at_most: bool = False, alike: bool = True
+    ) -> Iterator[Item]:
+        """The items one by one, told to whoever watches: ``for epoch in fed.track(range(epochs), "epoch")``.
+
+        The loop may end sooner (``at_most``); no time left is told where its turns are not ``alike``.
+        """
+        return self._link.work.track(items, what, of, at_most, alike)
+
+    def progress(self, done: int, of: int, what: str, at_most: bool = False) -> None:
+        """Tell whoever watches that ``done`` of ``of`` turns of a loop are over; with ``at_most`` it may end sooner."""
+        self._link.work.progress(done, of, what, at_most)
+
     # -- views and runs --------------------------------------------------------------------------------------------
 
     def view(self, *, rows: Any = None, columns: Mapping[str, Any] | None = None, private: bool = False) -> Federation:
@@ -270,11 +318,12 @@ class Federation:
     ) -> tuple[Federation, Federation]:
         """Views of the training rows and of the test rows. Methods are fitted on the first and never see the second."""
         if self.partition != "vertical":
+            blocks = {self.grid[name][0]: name for name in reversed(self.label_parties)}  # each draws for its row block
             drawn = self.ask(
-                party.draw_rows, to=self.parties, train=train, stratify=stratify and self.task == "classification",
-                seed=random_state, task=self._task,
+                party.draw_rows, to=list(blocks.values())[::-1], train=train,
+                stratify=stratify and self.task == "classification", seed=random_state, task=self._task,
             )  # fmt: skip
-            parts = [{name: drawn[name][part] for name in self.parties} for part in ("train", "test")]
+            parts = [{n: drawn[blocks[r]][part] for n, (r, _) in self.grid.items()} for part in ("train", "test")]
             return self.view(rows=parts[0]), self.view(rows=parts[1])
         stratify = stratify and self.task == "classification"
         chosen = self.ask(
@@ -292,13 +341,26 @@ class Federation:
             for start in range(0, len(order), batch_size):
                 yield order[start : start + batch_size]
 
+    def announce(self, method: str, parameters: Mapping[str, Any]) -> None:
+        """Tell every party which method is to be run: one whose policy forbids it refuses before anything is computed.
+
+        ``parameters`` are plain values. Inside a session it binds the session to that method.
+        """
+        self.ask(party.begin_job, to=self.parties, method=method, parameters=dict(parameters))
+
     @contextmanager
-    def session(self) -> Iterator[Federation]:
-        """A run of one method: state that its operations keep at the parties is forgotten at the end."""
+    def session(self, method: str = "", parameters: Mapping[str, Any] | None = None) -> Iterator[Federation]:
+        """A run of one method: state that its operations keep at the parties is forgotten at the end.
+
+        A session inside a session (a method that trains a model) belongs to the outer one's method: its name says so.
+        """
         other = copy.copy(self)
-        other._session = secrets.token_hex(8)
+        other._session = f"{self._session}.{secrets.token_hex(8)}" if self._session else secrets.token_hex(8)
         try:
-            yield other
+            if method:
+                other.announce(method, parameters or {})
+            with self._link.work.inside():
+                yield other
         finally:
             # A party that is gone cannot be told; the error that ended the run is the one that matters.
             with suppress(PartyError):

@@ -79,6 +79,11 @@ def register_plugin(module: str) -> None:
     _plugins.add(module)
 
 
+def operation_names() -> list[str]:
+    """The names of all operations that this process has loaded."""
+    return list(_registry)
+
+
 def find_operation(name: str, party: str) -> Operation:
     """The marked function of that name; refused if there is none, or if its module is no registered plug-in."""
     module = name.partition(":")[0]

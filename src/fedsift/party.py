@@ -61,18 +61,32 @@ class Site:
             request = decode(data)
             name, arguments = self._read(request)
             marked = find_operation(name, self.name)
-            party = self._party(request["view"], request["session"], request["round"])
             with self._lock:  # one operation at a time: state is not shared between threads
+                self._before(marked, request)
+                party = self._party(request["view"], request["session"], request["round"])
                 value = self._run(marked, party, arguments)
+                self._after(marked, request)
             return encode({"ok": value})
         except PartyError as error:
-            return encode({"error": type(error).__name__, "what": error.what})
+            return encode({"error": type(error).__name__, "what": self._told(error, error.what)})
         except FedsiftError as error:
-            return encode({"error": type(error).__name__, "what": str(error)})
+            return encode({"error": type(error).__name__, "what": self._told(error, str(error))})
         except Exception as error:
             # The text of an unforeseen error may hold data: it stays here, in this site's own log.
             log.exception("operation %s failed at %s", name, self.name)
             return encode({"error": "OperationFailed", "what": f"it raised {type(error).__name__}; see its log"})
+
+    # What a site with a policy (site.py) does beside; a site without one lets everything pass.
+
+    def _before(self, marked: Operation, request: dict[str, Any]) -> None:
+        """Called with each request before its operation runs; raises to refuse it."""
+
+    def _after(self, marked: Operation, request: dict[str, Any]) -> None:
+        """Called when the operation has run and its reply has not left yet; raises to keep the reply here."""
+
+    def _told(self, error: FedsiftError, text: str) -> str:
+        """What the coordinator gets to read of an error."""
+        return text
 
     def _read(self, request: Any) -> tuple[str, dict[str, Any]]:
         fields = {"operation": str, "view": str, "session": str, "round": int, "arguments": dict}
@@ -258,6 +272,13 @@ def define_view(party: Party, *, view: str, rows: Any = None, columns: Any = Non
         chosen = [names[int(position)] for position in columns]
     picked = party._rows if rows is None else base_rows[rows]
     party.site.views[view] = (picked, chosen)
+
+
+@operation(discloses="control", about="acknowledgement")
+def begin_job(party: Party, *, method: str, parameters: dict[str, Any]) -> None:
+    """Hear which method is to be run, with which parameters. A site with a policy refuses here what it will not do."""
+    if not isinstance(method, str) or not isinstance(parameters, dict):
+        raise OperationRefused(party.name, "begin_job", "a job announces a method's name and its parameters")
 
 
 @operation(discloses="control", about="acknowledgement")

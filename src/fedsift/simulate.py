@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ def simulated_sites(
     names = [f"party{i + 1}" for i in range(parties)] if isinstance(parties, int) else list(parties)
     if partition == "hybrid":
         rows, columns = grid or (2, max(1, len(names) // 2))
-        return _hybrid(frame, label, rows, columns, how, random_state)
+        return _hybrid(frame, label, rows, columns, how, random_state, label_party)
     if len(names) < 1 or len(set(names)) != len(names):
         raise ParameterError(f"parties must be a positive number or different names; got {parties!r}")
     if partition == "horizontal":
@@ -57,8 +57,19 @@ def simulated_sites(
 
 
 def _hybrid(
-    frame: pd.DataFrame, label: pd.Series, row_blocks: int, column_blocks: int, how: Any, random_state: Any
+    frame: pd.DataFrame,
+    label: pd.Series,
+    row_blocks: int,
+    column_blocks: int,
+    how: Any,
+    random_state: Any,
+    label_party: str | None,
 ) -> tuple[dict[str, Site], None]:
+    blocks = [f"columns{c + 1}" for c in range(column_blocks)]
+    if label_party is not None and label_party not in blocks:
+        raise ParameterError(
+            f"label_party is {label_party!r}; for a hybrid split it names a column block: {', '.join(blocks)}"
+        )
     rows = splits.row_groups(len(frame), row_blocks, how="equal", random_state=random_state)
     columns = splits.column_groups(frame.shape[1], column_blocks, how=how, random_state=random_state)
     sites = {}
@@ -66,8 +77,18 @@ def _hybrid(
         for c, column_group in enumerate(columns):
             name = f"rows{r + 1}-columns{c + 1}"
             part = frame.iloc[row_group, list(column_group)]
-            sites[name] = _site(name, part, label.iloc[row_group])
+            holds_label = label_party in (None, blocks[c])
+            sites[name] = _site(name, part, label.iloc[row_group] if holds_label else None)
     return sites, None
+
+
+def hybrid_grid(names: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Row block and column block of the parties that a hybrid split has made, from their names."""
+    grid = {}
+    for name in names:
+        row, _, column = name.partition("-")
+        grid[name] = (int(row.removeprefix("rows")) - 1, int(column.removeprefix("columns")) - 1)
+    return grid
 
 
 def _site(name: str, part: pd.DataFrame, label: pd.Series | None) -> Site:
