@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cells import Cells, Sections
 
 import fedsift as fs
 from fedsift.datasets import load
@@ -75,46 +77,80 @@ class Trial:
         return self.auc(model, test), self.columns if selector is None else selector.selection_.n_selected
 
 
+LONG = {"max_trees": 50, "popsize": 20, "iterations": 8}  # a particle of up to 50 trees costs eight times as much
+_CHECKPOINTS = tempfile.TemporaryDirectory()
+
+
 def swarm_options(quick: bool) -> dict[str, Any]:
     return {"popsize": 16, "iterations": 6, "models": 6} if quick else {"popsize": 50, "iterations": 20}
 
 
-def methods(sets, seeds, folder, quick) -> list[str]:
-    head = ["all columns", "random third", "TopGain", "swarm best", "swarm vote", "swarm vote, 50 trees", "VFLR, all",
-            "paper's protocol", "the same, shuffled labels", "paper: VFLR / SecureBoost / swarm"]  # fmt: skip
-    lines = [f"## Methods: mean test AUC (columns kept), {seeds} seeds, swarm {swarm_options(quick)}", "",
-             "| data | " + " | ".join(head) + " |", "|---|" + "--:|" * len(head)]  # fmt: skip
+ROWS = ("all columns", "random third", "TopGain", "swarm best", "swarm vote", "swarm vote, 50 trees", "VFLR, all",
+        "paper's protocol", "the same, shuffled labels")  # fmt: skip
+
+
+def methods(sets, seeds, folder, quick, cells: Cells) -> str:
+    options = swarm_options(quick)
     for name in sets:
-        table = [_methods_once(name, seed, folder, quick) for seed in range(seeds)]
-        cells = []
-        for column in zip(*table):
-            aucs = np.array([c[0] for c in column])
-            kept = "" if column[0][1] is None else f" ({np.mean([c[1] for c in column]):.0f})"
-            cells.append("not run" if np.isnan(aucs).any() else f"{aucs.mean():.3f} ± {aucs.std():.3f}{kept}")
-        lines.append(f"| {name} | " + " | ".join(cells) + " | " + " / ".join(f"{v:.3f}" for v in PAPER[name]) + " |")
-        print(lines[-1], flush=True)
-    return [*lines, ""]
+        for seed in range(seeds):
+            for row in ROWS:
+                cells.run(
+                    lambda n=name, s=seed, r=row: one_method(n, s, folder, options, r),
+                    part="methods", data=name, seed=seed, row=row, popsize=options["popsize"],
+                )  # fmt: skip
+    return methods_text(cells, options)
 
 
-def _methods_once(name: str, seed: int, folder, quick: bool) -> list[tuple[float, Any]]:
-    trial, options = Trial(name, seed, folder), {**swarm_options(quick), "random_state": seed}
-    third = max(1, round(trial.columns / 3))
-    best = PsoEvffs(**options, final="best", refit=False).fit(trial.train)
-    voted = PsoEvffs(**options, final="vote", refit=False).fit(trial.train)
-    result: list[tuple[float, Any]] = [
-        trial.judged(None),
-        trial.judged(RandomFeatures(n_features=third, random_state=seed).fit(trial.train)),
-        trial.judged(TopGain(random_state=seed).fit(trial.train)),
-        trial.judged(best), trial.judged(voted),
-        (np.nan, None) if quick else trial.judged(PsoEvffs(**options, max_trees=50, refit=False).fit(trial.train)),
-        (_logistic(trial), None),
-    ]  # fmt: skip
-    for shuffled in (False, True):
-        other = Trial(name, seed, folder, shuffled=shuffled)
-        search = OnTestRows(**options, price=0.0, final="best", refit=False)
+def methods_text(cells: Cells, options: dict[str, Any]) -> str:
+    lines = [f"Mean test AUC ± deviation over seeds (columns kept); swarm {options}, with 50 trees {LONG}.", "",
+             "| data | seeds | " + " | ".join(ROWS) + " | paper: VFLR / SecureBoost / swarm |",
+             "|---|" + "--:|" * (len(ROWS) + 2)]  # fmt: skip
+    done = [row for row in cells.rows if row["part"] == "methods" and row["popsize"] == options["popsize"]]
+    means: dict[str, list[float]] = {row: [] for row in ROWS}
+    for name in PAPER:
+        table = {row: [each for each in done if each["data"] == name and each["row"] == row] for row in ROWS}
+        if not table[ROWS[0]]:
+            continue
+        shown = []
+        for row in ROWS:
+            aucs = [each["auc"] for each in table[row]]
+            means[row].append(float(np.mean(aucs)) if aucs else np.nan)
+            kept = [each["kept"] for each in table[row] if each["kept"] is not None]
+            shown.append(
+                (f"{np.mean(aucs):.3f} ± {np.std(aucs):.3f}" + (f" ({np.mean(kept):.0f})" if kept else ""))
+                if aucs
+                else "not run"
+            )
+        paper = " / ".join(f"{value:.3f}" for value in PAPER[name])
+        lines.append(f"| {name} | {len(table[ROWS[0]])} | " + " | ".join(shown) + f" | {paper} |")
+    whole = [f"{np.mean(values):.3f}" if not np.isnan(values).any() else "" for values in means.values()]
+    lines.append("| mean of the data sets | | " + " | ".join(whole) + " | |")
+    return "\n".join(lines)
+
+
+def one_method(name: str, seed: int, folder, options: dict[str, Any], row: str) -> dict[str, Any]:
+    """Test AUC and the number of columns kept, of one row of the table."""
+    if row in ROWS[-2:]:
+        other = Trial(name, seed, folder, shuffled=row == ROWS[-1])
+        search = OnTestRows(**options, price=0.0, final="best", refit=False, random_state=seed)
         search.train = other.rows[0]
-        result.append((search.fit(other.fed).details_["best_fitness"], None))
-    return result
+        return {"auc": float(search.fit(other.fed).details_["best_fitness"]), "kept": None}
+    trial = Trial(name, seed, folder)
+    if row == "VFLR, all":
+        return {"auc": _logistic(trial), "kept": None}
+    third = max(1, round(trial.columns / 3))
+    # The best particle and the vote come from one search: the second reads where the first ended.
+    search = str(Path(_CHECKPOINTS.name) / f"{name}-{seed}-{options['popsize']}.json")
+    selector = {
+        "all columns": None,
+        "random third": RandomFeatures(n_features=third, random_state=seed),
+        "TopGain": TopGain(random_state=seed),
+        "swarm best": PsoEvffs(**options, final="best", refit=False, random_state=seed, checkpoint=search),
+        "swarm vote": PsoEvffs(**options, final="vote", refit=False, random_state=seed, checkpoint=search),
+        "swarm vote, 50 trees": PsoEvffs(**{**options, **LONG}, refit=False, random_state=seed),
+    }[row]
+    score, kept = trial.judged(None if selector is None else selector.fit(trial.train))
+    return {"auc": float(score), "kept": int(kept)}
 
 
 def _logistic(trial: Trial) -> float:
@@ -122,72 +158,102 @@ def _logistic(trial: Trial) -> float:
     return trial.auc(model, trial.test)
 
 
-def inits(sets, seeds, folder, quick) -> list[str]:
-    lines = [f"## Initialisation (Table 4): test AUC of the refitted best particle, {seeds} seeds", "",
+def inits(sets, seeds, folder, quick, cells: Cells) -> str:
+    options = swarm_options(quick)
+
+    def once(name: str, init: str, seed: int) -> dict[str, Any]:
+        trial = Trial(name, seed, folder)
+        swarm = PsoEvffs(**options, init=init, final="best", random_state=seed).fit(trial.train)
+        return {"auc": trial.auc(swarm.model_, swarm.transform(trial.test)), "kept": swarm.selection_.n_selected}
+
+    lines = [f"Table 4: test AUC of the refitted best particle, {seeds} seeds, swarm {options}", "",
              "| data | RIS | PIS | FIIS |", "|---|--:|--:|--:|"]  # fmt: skip
     for name in sets:
-        cells = []
+        shown = []
         for init in ("ris", "pis", "fiis"):
-            found = []
-            for seed in range(seeds):
-                trial = Trial(name, seed, folder)
-                swarm = PsoEvffs(**swarm_options(quick), init=init, final="best", random_state=seed).fit(trial.train)
-                found.append(trial.auc(swarm.model_, swarm.transform(trial.test)))
-            cells.append(f"{np.mean(found):.3f} ± {np.std(found):.3f}")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-        print(lines[-1], flush=True)
-    return [*lines, ""]
+            found = [
+                cells.run(
+                    lambda n=name, i=init, s=seed: once(n, i, s),
+                    part="inits", data=name, init=init, seed=seed, popsize=options["popsize"],
+                )
+                for seed in range(seeds)
+            ]  # fmt: skip
+            aucs = [each["auc"] for each in found]
+            shown.append(f"{np.mean(aucs):.3f} ± {np.std(aucs):.3f} ({np.mean([e['kept'] for e in found]):.0f})")
+        lines.append(f"| {name} | " + " | ".join(shown) + " |")
+    return "\n".join(lines)
 
 
-def secure(name, parties, folder, options) -> list[str]:
-    """Real encryption: time, CPU and bytes of one swarm."""
-    lines = [f"## Encrypted: {name}, 2048-bit keys, default protection, swarm {options}", "",
-             "| parties | test AUC (vote, refitted) | columns | fits asked | fits done | s | CPU-s | MB | rounds |",
-             "|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
-    for count in parties:
-        trial = Trial(name, 0, folder, parties=count)
-        trial.train.ask(public_key, to=trial.train.active, scheme="auto")
-        wall, cpu = time.perf_counter(), time.process_time()
-        swarm = PsoEvffs(**options).fit(trial.train)
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        score = trial.auc(swarm.model_, swarm.transform(trial.test))
-        facts, ledger = swarm.details_, swarm.ledger_
-        lines.append(
-            f"| {count} | {score:.3f} | {swarm.selection_.n_selected} | {facts['fits_asked']} | {facts['fits_done']} "
-            f"| {wall:.0f} | {cpu:.0f} | {ledger.bytes() / 1e6:.0f} | {ledger.rounds()} |"
-        )
-        print(lines[-1], flush=True)
-    return [*lines, ""]
+def secure(sets, parties, seeds, folder, options, cells: Cells) -> str:
+    """Real encryption: test score, time, CPU and bytes of whole swarms."""
+    head = ["data", "parties", "seeds", "test AUC (vote, refitted)", "columns", "fits asked", "fits done", "s",
+            "CPU-s", "MB", "rounds", "load"]  # fmt: skip
+    lines = [f"2048-bit keys, default protection, swarm {options}; means over seeds.", "",
+             "| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]  # fmt: skip
+    for name in sets:
+        for count in parties:
+            found = [
+                cells.run(
+                    lambda n=name, c=count, s=seed: one_secure(n, c, s, folder, options),
+                    part="secure", data=name, parties=count, seed=seed, popsize=options["popsize"],
+                )
+                for seed in range(seeds)
+            ]  # fmt: skip
+            kinds = {"auc": ".3f", "kept": ".0f", "fits_asked": ".0f", "fits_done": ".0f", "seconds": ".0f",
+                     "cpu_s": ".0f", "megabytes": ".0f", "rounds": ".0f", "load": ".1f"}  # fmt: skip
+            shown = [format(np.mean([each[key] for each in found]), kind) for key, kind in kinds.items()]
+            lines.append(f"| {name} | {count} | {seeds} | " + " | ".join(shown) + " |")
+    return "\n".join(lines)
+
+
+def one_secure(name: str, parties: int, seed: int, folder, options: dict[str, Any]) -> dict[str, Any]:
+    trial = Trial(name, seed, folder, parties=parties)
+    trial.train.ask(public_key, to=trial.train.active, scheme="auto")
+    start = time.perf_counter()
+    swarm = PsoEvffs(**options, random_state=seed).fit(trial.train)
+    seconds = time.perf_counter() - start
+    facts, ledger = swarm.details_, swarm.ledger_
+    return {
+        "auc": trial.auc(swarm.model_, swarm.transform(trial.test)), "kept": swarm.selection_.n_selected,
+        "fits_asked": facts["fits_asked"], "fits_done": facts["fits_done"], "seconds": seconds,
+        "megabytes": ledger.bytes() / 1e6, "rounds": ledger.rounds(),
+    }  # fmt: skip
+
+
+PARTS = {
+    "methods": "Methods (Tables 3 and 5)",
+    "inits": "Initialisation (Table 4)",
+    "parties": "Encrypted: 2, 3 and 5 parties (Table 6), small swarm",
+    "secure": "Encrypted: a whole swarm of the paper's size",
+}
+SMALL = {"popsize": 10, "iterations": 3, "models": 6}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", default=["methods", "inits", "parties", "secure"])
-    parser.add_argument("--sets", nargs="+", default=["sonar", "musk_v1"])
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--sets", nargs="+", choices=list(PAPER), default=["sonar", "musk_v1"])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--data", default=None)
     parser.add_argument("--out", default=str(Path(__file__).parent / "results" / "pso.md"))
     given = parser.parse_args()
-    load_before, lines = os.getloadavg()[0], ["# PSO-EVFFS", ""]
-    small = {"popsize": 10, "iterations": 3, "models": 6}
-    if "methods" in given.parts:
-        lines += methods(given.sets, given.seeds, given.data, given.quick)
-    if "inits" in given.parts:
-        lines += inits(given.sets, given.seeds, given.data, given.quick)
-    if "parties" in given.parts:
-        lines += secure(given.sets[0], (2, 3, 5), given.data, small)
-    if "secure" in given.parts:
-        lines += secure("sonar", (3,), given.data, small if given.quick else {"popsize": 50, "iterations": 20})
-    quick = " --quick" if given.quick else ""
-    lines.append(
-        f"Command: `python benchmarks/pso.py --parts {' '.join(given.parts)} --sets {' '.join(given.sets)} "
-        f"--seeds {given.seeds}{quick}`. Cores: {os.cpu_count()}. Load average before {load_before:.1f}, after "
-        f"{os.getloadavg()[0]:.1f} (above the number of cores the wall seconds say little)."
-    )
-    Path(given.out).parent.mkdir(parents=True, exist_ok=True)
-    Path(given.out).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
+    out = Path(given.out)
+    cells = Cells(out.with_suffix(".jsonl"))
+    about = (__doc__ or "").split("[--quick]")[1].strip()
+    page = Sections(out, f"# PSO-EVFFS\n\n{about}", list(PARTS.values()))
+    whole = SMALL if given.quick else {"popsize": 50, "iterations": 20}
+    run = {
+        "methods": lambda: methods(given.sets, given.seeds, given.data, given.quick, cells),
+        "inits": lambda: inits(given.sets, given.seeds, given.data, given.quick, cells),
+        "parties": lambda: secure(given.sets, (2, 3, 5), given.seeds, given.data, SMALL, cells),
+        "secure": lambda: secure(["sonar"], (3,), 1, given.data, whole, cells),
+    }
+    for part in given.parts:
+        started, load_before = time.perf_counter(), os.getloadavg()[0]
+        quick = " --quick" if given.quick else ""
+        command = f"python benchmarks/pso.py --parts {part} --sets {' '.join(given.sets)} --seeds {given.seeds}{quick}"
+        page.write(PARTS[part], run[part](), command, started, load_before)
 
 
 if __name__ == "__main__":

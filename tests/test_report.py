@@ -10,13 +10,16 @@ import pytest
 
 import fedsift as fs
 from fedsift.errors import ParameterError
-from fedsift.evaluate import evaluate
+from fedsift.evaluate import Evaluation, evaluate
 from fedsift.ledger import COORDINATOR, FORMS, Entry, Ledger
 from fedsift.report import PICTURES, compare, picture, render_html, render_text, summarize, write_report
 from fedsift.report.charts import bars, dots, heat, lines, points
 from fedsift.report.markup import Html, duration, h, join, short, size, table
 from fedsift.report.pictures import draw_details
-from fedsift.report.words import how_clear, is_warning
+from fedsift.report.plain import PLAIN
+from fedsift.report.summary import verdict
+from fedsift.report.words import about_share, how_clear, how_sure, in_plain_words, is_warning
+from fedsift.select import METHODS
 from fedsift.select.base import Outcome, Selector
 
 NASTY = "<script>alert(1)</script>"
@@ -499,3 +502,113 @@ def test_notebooks_show_names_as_text_and_looking_sends_nothing(fitted):
     assert "&lt;script&gt;" in html
     assert fitted._repr_mimebundle_()["text/html"] == html
     assert "not fitted" in Widest()._repr_html_()
+
+
+# -- for somebody who has not heard of any of this --------------------------------------------------------------------
+
+
+def test_how_sure_counts_the_folds_that_chose_a_column(fitted):
+    evaluation = evaluate(federation(), Widest(), cv=3, model="knn")
+    record = summarize(fitted, evaluation=evaluation)
+    assert record["answer"]["fits"] == 3
+    for row in record["answer"]["scores"]:
+        name = f"{row['party']}.{row['feature']}"
+        assert row["folds"] == sum(name in chosen for chosen in evaluation.selected["Widest"])
+    assert sum(row["folds"] for row in record["answer"]["scores"]) == 9
+    for text in (render_text(record), render_html(record)):
+        assert "How sure: the choice was repeated 3 times" in text
+    assert "3/3" in render_html(record)
+    own = summarize(fitted, party="bank", evaluation=evaluation)
+    assert {row["party"] for row in own["answer"]["scores"]} == {"bank"}
+    plain = summarize(fitted)
+    assert "fits" not in plain["answer"]
+    assert how_sure(plain["answer"]) == ""
+
+
+def test_how_sure_in_words():
+    rows = [{"selected": True, "folds": 5}, {"selected": True, "folds": 3}, {"selected": False, "folds": 5}]
+    answer = {"kept": 2, "fits": 5, "scores": rows}
+    assert how_sure(answer).endswith("1 of these 2 came out all 5 times.")
+    rows[1]["folds"] = 5
+    assert how_sure(answer).endswith("all 2 columns came out all 5 times.")
+    assert how_sure({**answer, "fits": 2, "scores": [{**row, "folds": 2} for row in rows]}).endswith("both times.")
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(1.0, "100%"), (0.997, "over 99%"), (0.5, "50%"), (0.004, "under 1%"), (0.0, "0%")],
+)
+def test_a_share_that_is_not_whole_is_not_called_whole(share, words):
+    assert about_share(share) == words
+
+
+def test_all_columns_that_are_better_are_called_better():
+    def lines(mine, everything, spread):
+        rows = [("Widest", mine, 3), ("all features", everything, 6), ("3 random columns", mine - 0.2, 3)]
+        made = [
+            {"method": m, "accuracy": s + d, "n_features": n, "seconds": 0.0, "bytes": 0, "rounds": 0}
+            for m, s, n in rows for d in (-spread, spread)
+        ]  # fmt: skip
+        return Evaluation(made, ("accuracy",), {"Widest": {"null": "3 random columns"}}, {}, 6)
+
+    assert verdict(lines(0.8, 0.95, 0.02), "Widest", "accuracy").endswith(
+        "All columns are better, by more than the spread between folds."
+    )
+    assert "better" not in verdict(lines(0.8, 0.81, 0.02), "Widest", "accuracy")
+    assert "better" not in verdict(lines(0.9, 0.8, 0.02), "Widest", "accuracy")
+
+
+def test_every_method_is_told_in_plain_words():
+    for name, method in METHODS.items():
+        assert method.__name__ in PLAIN, f"say in report/plain.py how {name} chooses"
+    assert in_plain_words({"name": "Widest", "what": "Keep the widest."}) == "Keep the widest."
+
+
+def test_rows_of_parties_that_hold_rows_are_not_called_shared():
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)), columns=list("abc"))
+    fed = fs.Federation.split(X, np.arange(30) % 2, parties=2, partition="horizontal")
+    page = render_html(summarize(fs.RandomFeatures(n_features=2).fit(fed)))
+    assert "over 30 rows" in page
+    assert "Keep 2 of 3 columns that all 2 parties have" in page
+
+
+def test_engineering_that_found_nothing_says_so(fitted):
+    record = summarize(fitted)
+    record["details"]["features"] = []
+    assert "No new feature was found" in render_html(record)
+    assert "No new feature was found" not in render_html(summarize(fitted))
+
+
+def test_a_small_change_of_bytes_does_not_fill_the_picture(fitted):
+    record = summarize(fitted)
+    record["details"]["bytes_by_epoch"] = [1000.0, 1010.0, 1000.0]
+    (drawing,) = re.findall(r'points="([^"]+)"', "".join(map(str, draw_details({**record, "details": {
+        "bytes_by_epoch": record["details"]["bytes_by_epoch"]}}))))  # fmt: skip
+    heights = [float(point.split(",")[1]) for point in drawing.split()]
+    assert max(heights) - min(heights) < 5
+
+
+def test_several_parties_in_one_cell_stay_one_cell_on_a_phone(fitted):
+    """On a phone a cell is a grid of a label and one thing; loose pieces would fall into the label's place."""
+    page = render_html(summarize(fitted))
+    assert '<td data-label="from"><span><bdi>bank</bdi>, <bdi>shop &amp; co</bdi></span></td>' in page
+
+
+def test_labels_of_points_that_are_close_do_not_cover_each_other():
+    drawn = points([("sffs", 186e3, 0.941), ("muse", 197e3, 0.941), ("gini", 351e3, 0.952)], x_name="b", y_name="s")
+    places = {}
+    for label in ("sffs", "muse", "gini"):
+        x, y = re.search(rf'<text[^>]* x="([\d.]+)" y="([\d.]+)"[^>]*>{label}<', drawn).groups()
+        places[label] = (float(x), float(y))
+    (x1, y1), (x2, y2) = places["sffs"], places["muse"]
+    assert abs(y1 - y2) >= 13 or abs(x1 - x2) >= 28
+
+
+def test_advice_tells_when_all_columns_are_better():
+    comparison = compare(federation(), {"wide": Widest(2)}, cv=2, model="knn")
+    rows = [dict(row, accuracy=0.9 if row["method"] == "all features" else 0.6) for row in comparison.evaluation.rows]
+    comparison.evaluation.rows = rows
+    assert "All 6 columns score higher: 0.900" in comparison.advice()
+    for row in rows:
+        row["accuracy"] = 0.5 if row["method"] == "all features" else 0.6
+    assert "All 6 columns" not in comparison.advice()

@@ -1,59 +1,35 @@
-"""What the command line shows: tables on stdout, progress and remarks on stderr.
-
-Names of columns come from other parties, so text is cleaned of control characters before a terminal sees it.
-"""
+"""What the command line shows: tables on stdout, progress (``progress_bar.py``) and remarks on stderr."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 from typing import Any
 
 from rich import box
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from fedsift import table as tables
 from fedsift.evaluate import NOTE, Evaluation
-from fedsift.ledger import COORDINATOR, FORMS, Entry, Ledger
+from fedsift.ledger import COORDINATOR, FORMS, Ledger
+from fedsift.progress_bar import follow as progress  # noqa: F401 (the command line shows through this module)
 from fedsift.report import Comparison
 from fedsift.report.summary import verdict
 from fedsift.runs import Run, summary
 from fedsift.select import METHODS
-
-_PLAIN_WIDTH = 120  # of tables that go into a file or a pipe
-
-
-def clean(text: Any) -> str:
-    """Text that is safe to print: control characters (terminal commands among them) become '?'."""
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in str(text))
-
-
-def _console(stderr: bool = False) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else _PLAIN_WIDTH
-    return Console(file=stream, markup=False, highlight=False, emoji=False, width=width, soft_wrap=False)
+from fedsift.terminal import clean, log_line, open_console, size
+from fedsift.terminal import remark as remark
 
 
 def show(text: str = "") -> None:
-    _console().print(clean(text), soft_wrap=True)
-
-
-def remark(text: str) -> None:
-    """A line for the person at the terminal, on stderr."""
-    _console(stderr=True).print(clean(text), soft_wrap=True)
+    open_console().print(clean(text), soft_wrap=True)
 
 
 def table(rows: Iterable[Sequence[Any]], header: Sequence[str], *, right: Sequence[str] = (), title: str = "") -> None:
     """Rows under a header; numbers to the right."""
-    console = _console()
+    console = open_console()
     grid = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False, padding=(0, 2, 0, 0))
     cells = [[clean(cell) for cell in row] for row in rows]
     for place, name in enumerate(header):
@@ -68,18 +44,6 @@ def table(rows: Iterable[Sequence[Any]], header: Sequence[str], *, right: Sequen
     if title:
         console.print(f"\n{clean(title)}")
     console.print(grid)
-
-
-def size(count: int) -> str:
-    """Bytes as people read them."""
-    if count < 1000:
-        return f"{count} B"
-    value = float(count)
-    for unit in ("kB", "MB", "GB"):
-        value /= 1000
-        if value < 1000 or unit == "GB":
-            break
-    return f"{value:.1f} {unit}"
 
 
 # --- a run -----------------------------------------------------------------------------------------------------------
@@ -280,86 +244,7 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-# --- progress --------------------------------------------------------------------------------------------------------
-
-
-class _Watcher:
-    """Follows a federation's steps and shows round, operation and bytes, ten times a second at most."""
-
-    def __init__(self, progress: Progress, task: Any):
-        self.progress, self.task = progress, task
-        self.last = 0.0
-
-    def say(self, text: str) -> None:
-        self.progress.update(self.task, description=clean(text))
-
-    def observe(self, operation: Any, round: int, ledger: Any) -> None:
-        now = time.monotonic()
-        if operation is not None and now - self.last >= 0.1:
-            self.last = now
-            self.say(f"round {round}  {operation.short_name}  {size(ledger.bytes())}")
-
-
-class _Lines:
-    """Steps as lines on stderr, for people or (``as_json``) for scripts; ``asks`` tells of every single ask too."""
-
-    def __init__(self, *, steps: bool, asks: bool, as_json: bool):
-        self.steps, self.as_json = steps, as_json
-        self.mark = 0  # messages of the ledger that were told already
-        self.observe = self._observe if asks else None
-
-    def say(self, text: str) -> None:
-        if self.steps and self.as_json:
-            log_line({"event": "step", "text": text})
-        elif self.steps:
-            remark(text)
-
-    def _observe(self, operation: Any, round: int, ledger: Ledger) -> None:
-        """Tell all asks since the last call; those of the first call are the alignment's."""
-        new = ledger.since(self.mark).entries
-        self.mark += len(new)
-        by_round: dict[int, list[Entry]] = {}
-        for entry in new:
-            by_round.setdefault(entry.round, []).append(entry)
-        for entries in by_round.values():
-            facts = _ask_facts(entries)
-            if self.as_json:
-                log_line(facts)
-            else:
-                remark(_ask_text(facts))
-
-
-def _ask_facts(entries: Sequence[Entry]) -> dict[str, Any]:
-    """One ask: what each party was sent, what it replied, and how long it worked. The parties work side by side."""
-    parties: dict[str, dict[str, Any]] = {}
-    for e in entries:
-        outward = e.sender == COORDINATOR
-        side = parties.setdefault(e.receiver if outward else e.sender, {"sent": 0, "received": 0, "seconds": 0.0})
-        side["received" if outward else "sent"] += e.bytes
-        if not outward:
-            side |= {"seconds": round(e.seconds, 6), "form": e.form}
-    return {
-        "event": "ask",
-        "round": entries[0].round,
-        "operation": entries[0].operation,
-        "bytes": sum(e.bytes for e in entries),
-        "seconds": max(side["seconds"] for side in parties.values()),
-        "parties": parties,
-    }
-
-
-def _ask_text(facts: Mapping[str, Any]) -> str:
-    sides = [
-        f"{name} got {size(side['received'])}, gave {size(side['sent'])} in {side['seconds']:.2f} s"
-        for name, side in facts["parties"].items()
-    ]
-    return f"round {facts['round']}  {facts['operation']}  {'; '.join(sides)}"
-
-
-def log_line(facts: Mapping[str, Any]) -> None:
-    """One JSON object on a line of stderr; in ASCII, so that no name in it can command a terminal."""
-    sys.stderr.write(json.dumps(facts) + "\n")
-    sys.stderr.flush()
+# --- logs ------------------------------------------------------------------------------------------------------------
 
 
 class JsonLog(logging.Handler):
@@ -367,14 +252,3 @@ class JsonLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         log_line({"event": "log", "level": record.levelname, "logger": record.name, "text": self.format(record)})
-
-
-@contextmanager
-def progress(quiet: bool, verbose: bool = False, log_json: bool = False) -> Iterator[Any]:
-    """A bar when stderr is a terminal, lines when it is not (or every ask is wanted), nothing when quiet."""
-    if quiet or verbose or log_json or not sys.stderr.isatty():
-        yield _Lines(steps=not quiet, asks=log_json or (verbose and not quiet), as_json=log_json)
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=_console(stderr=True), transient=True) as bar:
-        yield _Watcher(bar, bar.add_task("starting", total=None))

@@ -63,7 +63,7 @@ def run_demo(folder: Path, quiet: bool) -> None:
     job = load_job(job_file)
     runs.check_folder(job.out)
     with console.progress(quiet) as progress:
-        done = runs.execute(job, progress.observe, progress.say)
+        done = runs.execute(job, progress.say)
     console.show_run(done)
     with console.progress(quiet) as progress, done.phase("compare"):
         others = {}

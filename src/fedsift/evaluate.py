@@ -154,10 +154,11 @@ def evaluate(
         "repeats": repeats, "random_state": random_state, "random_draws": random_draws, "rows": fed.n_rows,
     }  # fmt: skip
     result = Evaluation([], chosen, methods, settings, len(pool.names(fed)))
-    for repeat in range(repeats):
-        for fold, (train, test) in enumerate(_splits(fed, cv, random_state + repeat)):
+    for repeat in fed.track(range(repeats), "repeat"):
+        splits = _splits(fed, cv, random_state + repeat)
+        for fold, (train, test) in fed.track(enumerate(splits), "fold", len(splits)):
             run = _Fold(pool, train, test, repeat, fold, model, task, chosen, random_state)
-            for name, selector in named.items():
+            for name, selector in fed.track(named.items(), "method", alike=False):
                 result.rows.append(run.method(name, _seeded(selector, repeat)))
             if nulls:
                 result.rows += run.nulls(random_draws)

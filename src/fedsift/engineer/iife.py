@@ -282,6 +282,7 @@ class _Search:
                 formulas += [str(call(function, u, v)) for function in ("mul", "min", "max")]
         scorer.offer(formulas)
         while len(self.steps) < self.owner.max_features:
+            self.total.fed.progress(len(self.steps), self.owner.max_features, "new feature", at_most=True)
             gains = scorer.gains()
             short = [int(i) for i in np.argsort(-gains, kind="stable")[: self.owner.shortlist] if np.isfinite(gains[i])]
             if not short:
@@ -310,6 +311,7 @@ class _Search:
         columns = {name: i for i, name in enumerate(self.names)}
         known = {(columns[row["first"]], columns[row["second"]]): row["score"] for row in self.ranking}
         while len(self.steps) < self.owner.max_features and known:
+            self.total.fed.progress(len(self.steps), self.owner.max_features, "new feature", at_most=True)
             pairs = sorted(known, key=lambda pair: -known[pair])[: self.owner.n_pairs]
             formulas = [str(f) for a, b in pairs for f in bivariate(self.features[a], self.features[b])]
             position, score = self._try(formulas)

@@ -57,8 +57,10 @@ def align(fed: Federation, *, min_overlap: int = 10) -> Federation:
     """A view of the federation in which row i is the same id at every party."""
     names = fed.parties
     with fed.session() as run:
+        run.progress(0, len(names), "pass over the ids")
         lists = run.ask(blind_ids, to=names)
         for step in range(1, len(names)):
+            run.progress(step, len(names), "pass over the ids")
             last = step == len(names) - 1
             # After `step` hops the list of names[i] is with names[i + step].
             holder = {names[(i + step) % len(names)]: names[i] for i in range(len(names))}

@@ -166,7 +166,7 @@ def fed_average(
     rate = 1.0 / (bound + float(strengths.max(initial=0.0)))
     current = np.zeros(shape) if start is None else np.array(start, dtype=np.float64)
     ahead, age = current.copy(), np.ones(len(masks))
-    for done in range(1, rounds + 1):
+    for done in total.fed.track(range(1, rounds + 1), "step", at_most=True):
         sums = total.sum(
             local_steps, (int(np.prod(shape)) + 1,), weights=ahead, masks=masks, penalties=strengths, rate=rate,
             steps=local_steps_each, kind=kind,

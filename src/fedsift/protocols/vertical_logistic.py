@@ -307,7 +307,7 @@ class VerticalLogisticRegression(BaseEstimator):
     def _iterate(self, run: Federation) -> None:
         everyone = run.parties
         first = 1.0 / (0.25 * (1 + sum(run.n_columns.values())) ** 0.5 + self.reg_lambda)
-        for _ in range(self.max_iter):
+        for _ in run.track(range(self.max_iter), "step", at_most=True):
             sent = run.ask(encrypt_scores, to=everyone)
             each = {p: {"others": {q: s for q, s in sent.items() if q != p}} for p in everyone}
             masked = run.ask(masked_gradients, to=everyone, each=each)

@@ -127,7 +127,9 @@ class _Frame:
             ends = (10.0**self.x0, 10.0**self.x1) if self.log_x else None
             ticks = list(ends) if ends else _ticks(self.x0, self.x1, 5)
         for tick in ticks:
-            parts.append(h("text", x_shown(round(tick, 10)), class_="middle", x=f"{self.px(tick):.1f}", y=floor + 16))
+            place = self.px(tick)
+            anchor = "end" if place > right - 24 else "middle"  # the last one would stick out
+            parts.append(h("text", x_shown(round(tick, 10)), class_=anchor, x=f"{place:.1f}", y=floor + 16))
         parts.append(h("text", x_name, class_="axis middle", x=(self.left + right) / 2, y=self.height - 6))
         turn = f"translate(12 {(self.top + floor) / 2:.0f}) rotate(-90)"
         parts.append(h("text", y_name, class_="axis middle", transform=turn))
@@ -136,7 +138,7 @@ class _Frame:
 
 def lines(
     series: Mapping[str, Sequence[float]], *, x: Sequence[float] | None = None, x_name: str = "step",
-    y_name: str = "value", strong: Sequence[str] = (), y_shown: Any = short,
+    y_name: str = "value", strong: Sequence[str] = (), y_shown: Any = short, from_zero: bool = False,
 ) -> Html:  # fmt: skip
     """A line a series over 1, 2, 3, ... or ``x``. With more than ``COLOURS`` series only the strong have a colour."""
     arrays = {key: np.asarray(values, dtype=np.float64) for key, values in series.items()}
@@ -150,7 +152,8 @@ def lines(
     everything = np.concatenate([arrays[key] for key in order])
     everything = everything[np.isfinite(everything)]
     ends = (float(places.min()), float(places.max()))
-    frame = _Frame(ends, (float(everything.min()), float(everything.max())))
+    lowest = min(0.0, float(everything.min())) if from_zero else float(everything.min())
+    frame = _Frame(ends, (lowest, float(everything.max())))
     marks = []
     for key in order:
         values = arrays[key]
@@ -182,16 +185,29 @@ def points(
         at, right = f"{frame.py(y):.1f}", frame.width - frame.right
         drawn.append(h("line", class_="level", x1=frame.left, x2=right, y1=at, y2=at))
         drawn.append(h("text", label, x=frame.left + 4, y=at, dy="-0.35em", class_="small"))
-    for label, x, y in good:
+    taken: list[tuple[float, float, float]] = []  # where labels stand already: from, to, height
+    for label, x, y in sorted(good, key=lambda mark: mark[1]):
         left, top = frame.px(x), frame.py(y)
         before = left > frame.width * 0.6
+        start = left - 9 - 7 * len(label) if before else left + 9
+        height = _free(taken, start, start + 7 * len(label), top)
         drawn.append(
             h("g", h("title", f"{label}: {y_name} {short(float(y))}, {size(x)}"),
               h("circle", class_="point", cx=f"{left:.1f}", cy=f"{top:.1f}", r=5),
               h("text", label, class_="end" if before else None, x=f"{left + (-9 if before else 9):.1f}",
-                y=f"{top:.1f}", dy="0.35em"))
+                y=f"{height:.1f}", dy="0.35em"))
         )  # fmt: skip
     return frame.draw(drawn, x_name, y_name, size)
+
+
+def _free(taken: list[tuple[float, float, float]], start: float, end: float, height: float) -> float:
+    """The height nearest to the wished one at which a label meets no other."""
+    for shift in (0, 14, -14, 28, -28, 42, -42):
+        at = height + shift
+        if not any(start < b and end > a and abs(at - other) < 13 for a, b, other in taken):
+            break
+    taken.append((start, end, at))
+    return at
 
 
 def heat(matrix: Any, labels: Sequence[str], columns: Sequence[str] | None = None) -> Html:

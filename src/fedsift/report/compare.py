@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fedsift.errors import ParameterError
-from fedsift.evaluate import Evaluation, evaluate
+from fedsift.evaluate import ALL, Evaluation, evaluate
 from fedsift.federation import Federation
 from fedsift.reading import suggest
 from fedsift.report import charts
@@ -72,7 +72,18 @@ class Comparison:
             others = ", ".join(name for name in close["method"] if name != best["method"])
             text += f". Within the spread between its folds are {others}"
             text += f"; the fewest bytes of these are sent by {cheapest['method']} ({size(cheapest['bytes'])})"
-        return text + "."
+        return text + self._beside_all(best) + "."
+
+    def _beside_all(self, best: Any) -> str:
+        """A word on all columns where they score higher than the best selection."""
+        frame = self.frame()
+        everything = frame[frame["method"] == ALL]
+        if everything.empty or not everything.iloc[0][self.metric] > best[self.metric]:
+            return ""
+        line = everything.iloc[0]
+        spread = max(line[f"{self.metric}_std"], best[f"{self.metric}_std"])
+        within = ", within the spread" if line[self.metric] - best[self.metric] <= spread else ""
+        return f". All {line['n_features']:.0f} columns score higher{within}: {line[self.metric]:.3f}"
 
     def report(self, path: str | Path | None = None) -> Any:
         """HTML when the path ends in .html, text otherwise; without a path, return the text."""
@@ -177,7 +188,7 @@ def render_comparison(comparison: Comparison) -> str:
          section("answer", "Which method", h("p", comparison.advice(), class_="lead"), _table(comparison),
                  h("h3", "Each beside its nulls"), h("ul", words))),
         ("bytes", "Quality and bytes",
-         section("bytes", f"{metric} against bytes sent",
+         section("bytes", f"{metric[:1].upper()}{metric[1:]} against bytes sent",
                  charts.points(marks, x_name="bytes sent in one selection", y_name=metric, levels=levels),
                  h("h3", "All measures"), quality_table(quality))),
         ("ledger", "What leaks", section("ledger", "What each method gives away", _leaks(comparison))),

@@ -9,7 +9,18 @@ from fedsift.report import charts
 from fedsift.report.markup import Html, duration, h, join, name, plural, short, size, table
 from fedsift.report.page import page, section
 from fedsift.report.pictures import draw_details
-from fedsift.report.words import about_forms, by_place, how_clear, is_warning, repeat, sentence, title
+from fedsift.report.words import (
+    about_forms,
+    about_share,
+    by_place,
+    how_clear,
+    how_sure,
+    in_plain_words,
+    is_warning,
+    repeat,
+    sentence,
+    title,
+)
 
 Record = Mapping[str, Any]
 
@@ -36,14 +47,15 @@ def _head(record: Record) -> Html:
     schemes = f" ({', '.join(encryption['schemes'])})" if encryption["on"] else ""
     whose = f"Report for {record['party']} only: its own columns and messages. " if record["party"] else ""
     facts = record["federation"]
-    rows = f" over {facts['rows']:,} shared rows" if facts.get("rows") else ""
+    shared = "shared rows" if facts.get("partition") == "vertical" else "rows"
+    rows = f" over {facts['rows']:,} {shared}" if facts.get("rows") else ""
     tiles = [
         (f"{answer['kept']:,} of {answer['of']:,}", "columns kept"),
         (size(cost["bytes"]), f"sent in {plural(cost['messages'], 'message')}"),
         (f"{cost['rounds']:,}", "rounds of questions"),
         (duration(cost["seconds"]), "of computing"),
         ("–", "only instructions were sent") if share is None else
-        (f"{share:.0%}", f"of the bytes encrypted or masked{schemes}"),
+        (about_share(share), f"of the bytes encrypted or masked{schemes}"),
     ]  # fmt: skip
     return join(
         h("h1", title(record)),
@@ -65,23 +77,27 @@ def _answer(record: Record) -> Html:
         rest = (
             h("p", f"and {len(columns) - 60:,} more, in the table below", class_="quiet") if len(columns) > 60 else None
         )
-        none = h("p", "Nothing of this party is worth keeping.", class_="quiet") if not columns else None
+        none = h("p", "None of its columns was kept.", class_="quiet") if not columns else None
         cards.append(h("div", h("h3", name(party), count), chips, rest, none, class_="party"))
     return section(
         "answer",
         "Which columns to keep",
         h("div", cards, class_="cards"),
-        _engineered(answer),
+        _engineered(record),
         _quality(record),
         h("h3", "Why these"),
         h("p", how_clear(answer)),
+        h("p", how_sure(answer)) if how_sure(answer) else None,
         None if by_place(answer) else _score_bars(answer),
         h("h3", "Every column"),
         _scores(answer),
     )
 
 
-def _engineered(answer: Record) -> Html | None:
+def _engineered(record: Record) -> Html | None:
+    answer = record["answer"]
+    if not answer["engineered"] and record["details"].get("features") == []:
+        return h("p", "No new feature was found that helps on rows kept aside; the columns stay as they are.")
     if not answer["engineered"]:
         return None
     formulas = [h("li", h("code", formula)) for formula in answer["engineered"][:200]]
@@ -100,14 +116,16 @@ def _score_bars(answer: Record) -> Html:
 
 
 def _scores(answer: Record) -> Html:
-    rows = [
-        [(short(r["rank"]), r["rank"]), name(r["feature"]), name(r["party"]), (short(r["score"]), r["score"]),
-         "kept" if r["selected"] else ""]
-        for r in answer["scores"]
-    ]  # fmt: skip
+    fits = answer.get("fits")
+    rows = []
+    for r in answer["scores"]:
+        mark = h("span", "kept", class_="word") if r["selected"] else ""
+        folds = [(f"{r['folds']}/{fits}", r["folds"])] if fits else []
+        rank, score = (short(r["rank"]), r["rank"]), (short(r["score"]), r["score"])
+        rows.append([rank, name(r["feature"]), name(r["party"]), score, mark, *folds])
     kept = {i: "kept" for i, r in enumerate(answer["scores"]) if r["selected"]}
-    heads = ["rank", "column", "party", "score", "kept"]
-    return table(heads, rows, numeric=(0, 3), classes=kept, filter="Filter by party or column")
+    heads = ["rank", "column", "party", "score", "kept", *(["folds"] if fits else [])]
+    return table(heads, rows, numeric=(0, 3, 5), classes=kept, filter="Filter by party or column", kind="listed")
 
 
 def _quality(record: Record) -> Html:
@@ -119,7 +137,7 @@ def _quality(record: Record) -> Html:
             "all columns and beside random ones; give the result to the report as evaluation=.",
             class_="note mild",
         )
-    return join(h("h3", "How good"), h("p", quality["verdict"]), quality_table(quality))
+    return join(h("h3", "How good"), h("p", sentence(quality["verdict"])), quality_table(quality))
 
 
 def quality_table(quality: Record) -> Html:
@@ -131,7 +149,7 @@ def quality_table(quality: Record) -> Html:
     kind = ["good" if line["method"] == quality["method"] else ("off" if line["null"] else "on") for line in lines]
     drawn = charts.dots(
         [(line["method"], _nan(line[first]), _nan(line[f"{first}_std"]), k) for line, k in zip(lines, kind)],
-        shown=lambda value: short(_round(value)),
+        shown=_three,
     )
     heads = ["columns chosen by", *metrics, "columns", "stability"]
     rows = []
@@ -146,17 +164,18 @@ def quality_table(quality: Record) -> Html:
         "folds. Grey: the nulls, what you get without any selection and with random columns. Stability: the share of "
         "kept columns that two folds have in common (1 is always the same)."
     )
-    grid = table(heads, rows, numeric=tuple(range(1, len(heads))), classes=classes)
+    grid = table(heads, rows, numeric=tuple(range(1, len(heads))), classes=classes, stack=True)
     return join(h("h4", first), drawn, grid, h("p", caption, class_="quiet"))
 
 
 def _with_spread(line: Record, metric: str) -> str:
     spread = line[f"{metric}_std"]
-    return short(line[metric]) if spread is None else f"{short(_round(line[metric]))} ± {short(_round(spread))}"
+    return _three(line[metric]) if spread is None else f"{_three(line[metric])} ± {_three(spread)}"
 
 
-def _round(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
+def _three(value: float | None) -> str:
+    """Three decimals, all of them, so that the numbers of a column stand below each other."""
+    return short(None) if value is None or value != value else f"{value:.3f}"
 
 
 def _nan(value: float | None) -> float:
@@ -169,7 +188,10 @@ def _nan(value: float | None) -> float:
 def _how(record: Record) -> Html:
     method = record["method"]
     figures = draw_details(record)
-    about = [h("p", method["what"]), h("p", f"Source: {method['paper']}", class_="quiet") if method["paper"] else None]
+    about = [
+        h("p", in_plain_words(method)),
+        h("p", f"Source: {method['paper']}", class_="quiet") if method["paper"] else None,
+    ]
     if not figures:
         text = "This method scores each column once and keeps the best; the scores above are the whole story."
         if record["party"]:
@@ -251,7 +273,7 @@ def _names(parties: list[str]) -> Html:
     pieces: list[Any] = []
     for i, party in enumerate(shown):
         pieces += [", " if i else None, name(party)]
-    return join(pieces, f" and {len(parties) - 4} more" if len(parties) > 5 else None)
+    return h("span", pieces, f" and {len(parties) - 4} more" if len(parties) > 5 else None)
 
 
 def _forms(record: Record) -> Html:

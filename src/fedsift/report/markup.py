@@ -63,7 +63,7 @@ def table(heads: list[str], rows: list[list[Any]], *, numeric: tuple[int, ...] =
     """A table that sorts by a click on a head and filters by a box above it once it is long.
 
     A cell is text, ``Html``, or a pair (shown, sort key). Options: ``classes`` (row number -> class), ``filter`` (what
-    the box says), ``paper`` (rows that are printed), ``stack`` (rows become cards on a phone).
+    the box says), ``paper`` (rows that are printed), ``stack`` (rows become cards on a phone), ``kind`` (a class).
     """
     paper, kept, stack = options.get("paper", 60), options.get("classes", {}), options.get("stack", False)
 
@@ -87,7 +87,7 @@ def table(heads: list[str], rows: list[list[Any]], *, numeric: tuple[int, ...] =
           class_="number" if i in numeric else None)
         for i, text in enumerate(heads)
     ]  # fmt: skip
-    grid = h("table", h("thead", h("tr", head)), h("tbody", body), class_="stack" if stack else None)
+    grid = h("table", h("thead", h("tr", head)), h("tbody", body), class_="stack" if stack else options.get("kind"))
     more = h("p", f"{len(rows) - paper:,} more rows in the file.", class_="paper-only") if len(rows) > paper else None
     box = None
     if len(rows) > 12:

@@ -254,7 +254,7 @@ def _bytes(value: Any, record: Record) -> Html:
 
 @picture("bytes_by_epoch", title="Bytes by epoch")
 def _bytes_by_epoch(value: Any, record: Record) -> Html:
-    return charts.lines({"bytes": _floats(value)}, x_name="epoch", y_name="bytes", y_shown=size)
+    return charts.lines({"bytes": _floats(value)}, x_name="epoch", y_name="bytes", y_shown=size, from_zero=True)
 
 
 @picture(

@@ -118,7 +118,12 @@ footer { color: var(--quiet); font-size: .85rem; padding-bottom: 2rem; }
   .tile:last-child:nth-child(odd) { grid-column: 1 / -1; }
   .bars li { grid-template-columns: minmax(5rem, 10rem) 1fr 4.2rem; gap: .4rem; }
   .bar-name { white-space: normal; line-height: 1.25; font-size: .86rem; }
-  table { font-size: .86rem; } th, td { padding: .3rem .35rem; } th:not([aria-sort]) button::after { content: ""; }
+  pre { white-space: pre-wrap; } table { font-size: .86rem; }
+  th, td { padding: .3rem .35rem; } td:not(.number) { overflow-wrap: anywhere; min-width: 3.4rem; }
+  table.listed td:nth-child(2), td:first-child:not(.number) { min-width: 6.5rem; } table.listed { font-size: .82rem; }
+  table.listed th, table.listed td { padding: .3rem .22rem; } table.listed td:nth-child(5) { min-width: 0; }
+  .word { font-size: 0; } .word::before { content: "\\2713"; font-size: .86rem; }
+  th:not([aria-sort]) button::after { content: ""; }
   dl.forms { grid-template-columns: max-content 1fr; } dl.forms .amount { grid-column: 2; margin-bottom: .4rem; }
   svg { font-size: 19px; } .heat svg { font-size: 12px; } .heat.dense svg { font-size: 10px; }
   table.stack tbody tr { display: block; padding: .5rem .3rem; border-bottom: 1px solid var(--line); }

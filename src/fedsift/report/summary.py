@@ -66,7 +66,7 @@ def summarize(
         "parties": parties,
         "method": _method(selector, hide),
         "federation": dict(getattr(selector, "federation_", {}) or {}),
-        "answer": _answer(selection),
+        "answer": _counted(_answer(selection), evaluation, type(selector).__name__),
         "quality": None if evaluation is None else _quality(evaluation, type(selector).__name__),
         "details": hide.details(selector.details_),
         "cost": _cost(whole, selector.seconds_),
@@ -147,15 +147,33 @@ def _answer(selection: Selection) -> dict[str, Any]:
     }
 
 
+def _counted(answer: dict[str, Any], evaluation: Evaluation | None, name: str) -> dict[str, Any]:
+    """With the number of folds in which each column was chosen, where the method was evaluated in several."""
+    mine = None if evaluation is None else _own_name(evaluation, name)
+    sets = [] if evaluation is None or mine is None else evaluation.selected.get(mine, [])
+    if len(sets) < 2:
+        return answer
+    for row in answer["scores"]:
+        shown = row["feature"] if row["party"] == EVERY else f"{row['party']}.{row['feature']}"
+        row["folds"] = sum(shown in chosen for chosen in sets)
+    known = any(row["folds"] for row in answer["scores"]) or not answer["kept"]
+    return {**answer, "fits": len(sets)} if known else answer  # private names are numbers there: nothing to count
+
+
+def _own_name(evaluation: Evaluation, name: str) -> str | None:
+    """What this method is called in an evaluation."""
+    if name in evaluation.methods:
+        return name
+    return next(iter(evaluation.methods)) if len(evaluation.methods) == 1 else None
+
+
 # -- how good --------------------------------------------------------------------------------------------------------
 
 
 def _quality(evaluation: Evaluation, name: str) -> dict[str, Any]:
     """The evaluation's lines, and this method's line with its nulls in words."""
     lines = evaluation.frame().to_dict("records")
-    mine = next((key for key in evaluation.methods if key == name), None)
-    if mine is None and len(evaluation.methods) == 1:
-        mine = next(iter(evaluation.methods))
+    mine = _own_name(evaluation, name)
     metric = evaluation.metrics[0]
     return {
         "settings": evaluation.settings,
@@ -185,6 +203,9 @@ def verdict(evaluation: Evaluation, method: str, metric: str) -> str:
             text += ". That is not better than chance"
         elif not math.isnan(spread) and gain < spread:
             text += ". The gain over random columns is smaller than the spread between folds"
+    loss = by_name[ALL][metric] - line[metric] if ALL in by_name else 0.0
+    if loss > 0 and loss > max(line[f"{metric}_std"], by_name[ALL][f"{metric}_std"]):  # one split has no spread
+        text += ". All columns are better, by more than the spread between folds"
     return text + "."
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedsift.report.markup import clean, duration, short, size
-from fedsift.report.words import about_forms, how_clear, is_warning, repeat, sentence, title
+from fedsift.report.words import about_forms, how_clear, how_sure, is_warning, repeat, sentence, title
 
 Record = Mapping[str, Any]
 
@@ -49,7 +49,7 @@ def _answer(record: Record, most: int) -> list[str]:
     for party, kept in answer["selected"].items():
         lines += _wrap(f"{party}: {', '.join(map(_one_line, kept)) or '(nothing)'}", "  ")
     lines += [line for formula in answer["engineered"] for line in _wrap(f"new: {formula}", "  ")]
-    lines += ["", *_wrap(how_clear(answer)), ""]
+    lines += ["", *_wrap(how_clear(answer)), *(_wrap(how_sure(answer)) if how_sure(answer) else []), ""]
     rows = answer["scores"]
     lines += _grid(
         ["rank", "party", "column", "score", ""],
@@ -76,7 +76,12 @@ def _quality(record: Record) -> list[str]:
     ]  # fmt: skip
     heads = ["columns chosen by", *metrics, "columns", "stability"]
     how = f"{quality['settings']['how']}, model {quality['settings']['model']}; selection inside each fold."
-    return ["HOW GOOD", *_wrap(quality["verdict"], "  "), *_grid(heads, rows, range(1, len(heads))), *_wrap(how, "  ")]
+    return [
+        "HOW GOOD",
+        *_wrap(sentence(quality["verdict"]), "  "),
+        *_grid(heads, rows, range(1, len(heads))),
+        *_wrap(how, "  "),
+    ]
 
 
 def _how(record: Record) -> list[str]:

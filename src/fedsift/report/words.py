@@ -8,6 +8,7 @@ from typing import Any
 
 from fedsift.ledger import FORMS
 from fedsift.report.markup import plural, short, size
+from fedsift.report.plain import PLAIN
 
 Record = Mapping[str, Any]
 
@@ -45,6 +46,31 @@ def how_clear(answer: Record) -> str:
     if share < 0.01:
         return text + ": the border is thin, and other rows might well put another column there."
     return text + f": a gap of {share:.0%} of the whole range of scores."
+
+
+def how_sure(answer: Record) -> str:
+    """How many of the kept columns are chosen again when rows are left out; nothing where that was not tried."""
+    fits = answer.get("fits")
+    if not fits or not answer["kept"]:
+        return ""
+    steady = sum(row["selected"] and row["folds"] == fits for row in answer["scores"])
+    which = "all" if steady == answer["kept"] else f"{steady:,} of these {answer['kept']:,}"
+    times = "both times" if fits == 2 else f"all {fits:,} times"
+    whose = f"{which} {plural(answer['kept'], 'column')}" if which == "all" else which
+    again = f"the choice was repeated {fits:,} times, each time without a part of the rows"
+    return f"How sure: {again}; {whose} came out {times}."
+
+
+def about_share(share: float) -> str:
+    """A share in percent that says 100 % and 0 % only where it is exactly that."""
+    if 0.99 < share < 1.0:
+        return "over 99%"
+    return "under 1%" if 0.0 < share < 0.01 else f"{share:.0%}"
+
+
+def in_plain_words(method: Record) -> str:
+    """How a method chooses, for somebody who has not heard of it; its own first sentence where none is written here."""
+    return PLAIN.get(method["name"]) or str(method["what"])
 
 
 def by_place(answer: Record) -> bool:

@@ -299,7 +299,7 @@ class FederatedLasso(Selector):
         here = _Point(np.zeros((gradients.features, gradients.outputs)), np.zeros(gradients.outputs))
         ahead, pace, losses = here, 1.0, []
         slope = here
-        for _ in range(self.max_iter):
+        for _ in gradients.fed.track(range(self.max_iter), "step", at_most=True):
             loss, slope = gradients.at(ahead)
             losses.append(loss)
             moved = ahead.weights - rate * slope.weights

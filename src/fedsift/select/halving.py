@@ -168,9 +168,9 @@ class FedHalving(Selector):
         low, high = 0.0, 1.0
         finalists: list[Scored] = []
         history = []
-        for refinement in range(self.refinements):
+        for refinement in fed.track(range(self.refinements), "refinement"):
             found: list[Scored] = []
-            for halving in range(self.halvings):
+            for halving in fed.track(range(self.halvings), "halving"):
                 masks = self._draw(generator, len(model.features), halving, low, high, refinement == 0)
                 found += self._halve(model, masks, self.rounds * 2**halving)
             finalists += found

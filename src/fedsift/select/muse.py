@@ -128,6 +128,7 @@ class Muse(Selector):
         relevance = self._relevance(fed, matching)
         candidates, inside = self._candidates(fed, relevance, entropies, label_entropy)
         pool = _Pool(fed, matching, candidates, inside)
+        pool.wanted = min(self.n_features, len(pool.column))
         found = greedy(
             self.n_features, self.criterion, pool.gather(relevance), pool.gather(entropies), label_entropy,
             pool.information_with, beta=self.beta, lam=self.lam,
@@ -223,6 +224,7 @@ class _Pool:
         self.owner = np.repeat(np.arange(len(fed.parties)), self.sizes)
         self.starts = np.cumsum([0, *self.sizes])[:-1]
         self.column = np.concatenate([columns[name] for name in fed.parties]).astype(np.int64)
+        self.wanted = 0  # how many of them the search is for
 
     def gather(self, by_party: dict[str, np.ndarray]) -> np.ndarray:
         return np.concatenate([by_party[name][self.columns[name]] for name in self.fed.parties])
@@ -232,6 +234,7 @@ class _Pool:
 
     def information_with(self, chosen: int, others: np.ndarray) -> np.ndarray:
         """One round: the chosen column's party matches it with every other party's candidates that are left."""
+        self.fed.progress(len(self.column) - len(others), self.wanted, "column")
         home, column = self.where(chosen)
         values = np.empty(len(others))
         wanted, spots = [], []

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.errors import ParameterError
 from fedsift.federation import PARTITIONS, Federation
 from fedsift.select.base import Outcome, Selector, check_number
 
@@ -29,9 +30,14 @@ class AllFeatures(Selector):
 
 
 class RandomFeatures(Selector):
-    """Keep ``n_features`` columns drawn at random over all parties: what any method must beat."""
+    """Keep ``n_features`` columns drawn at random: what any method must beat.
+
+    Over all columns of vertical parties; where parties share columns, over the names that all of them have (horizontal)
+    or that any has (hybrid), and every party keeps the same ones.
+    """
 
     paper = "null"
+    partitions = PARTITIONS
     leaks = "nothing"
 
     def __init__(self, *, n_features: int = 10, random_state: Any = 0):
@@ -40,8 +46,23 @@ class RandomFeatures(Selector):
 
     def _check(self, fed: Federation) -> None:
         check_number("n_features", self.n_features, 1, whole=True)
+        if fed.partition != "vertical" and fed.names == "private":
+            raise ParameterError("columns are matched by name: RandomFeatures needs a federation with names='shared'")
 
     def _select(self, fed: Federation) -> Outcome:
         generator = np.random.default_rng(self.random_state)
-        scores = {name: generator.random(count) for name, count in fed.n_columns.items()}
-        return Outcome.best(scores, self.n_features, None)
+        if fed.partition == "vertical":
+            scores = {name: generator.random(count) for name, count in fed.n_columns.items()}
+            return Outcome.best(scores, self.n_features, None)
+        names = fed.column_names()
+        everyone = fed.partition == "horizontal"
+        pool = [
+            column for column in dict.fromkeys(column for columns in names.values() for column in columns)
+            if not everyone or all(column in columns for columns in names.values())
+        ]  # fmt: skip
+        drawn = dict(zip(pool, generator.random(len(pool))))
+        kept = set(sorted(pool, key=lambda column: -drawn[column])[: self.n_features])
+        return Outcome(
+            {party: np.array([drawn.get(column, 0.0) for column in columns]) for party, columns in names.items()},
+            {party: np.array([c in kept for c in columns], dtype=bool) for party, columns in names.items()},
+        )

@@ -152,6 +152,7 @@ class PsoEvffs(Selector):
             swarm = first_swarm(self.popsize, bounds, importance[kept], self.init, self.alpha, generator)
         kept = np.flatnonzero(importance > 0)
         while swarm.iteration < self.iterations and not self._stalled(swarm):
+            fed.progress(swarm.iteration, self.iterations, "iteration of the swarm", at_most=True)
             if swarm.iteration:
                 move(swarm, bounds, self.inertia, self.c1, self.c2, self.velocity_clamp)
             hyper, masks = decode(swarm, bounds)

@@ -1,0 +1,165 @@
+"""When a method is good and when not: the columns of docs/choosing.md that a person writes.
+
+Every judgement rests on a table of docs/results.md or on what the method computes; a figure in it must stand in a
+results file (a test looks).
+"""
+
+from __future__ import annotations
+
+WORDS: dict[str, dict[str, str]] = {
+    "muse": {
+        "page": "muse.md",
+        "good": (
+            "columns of several parties repeat each other: mRMR keeps one of them ([85.6 against "
+            "82.7](results.md#muse) for information value on Colon, 3-NN)"
+        ),
+        "not": (
+            "one party of a pair and the coordinator might collude; `mifs` was below random columns on Yale32; "
+            "for a linear SVM all columns were better than any fifty"
+        ),
+    },
+    "fedsdg": {
+        "page": "fedsdg-fs.md",
+        "good": (
+            "you do not know how many columns to keep, and columns matter together ([12 of Madelon's "
+            "500](results.md#fedsdg-fs), all true ones)"
+        ),
+        "not": (
+            "bytes are dear (hidden training sends a lot, see above); you know the number: there a Gini filter did "
+            "about as well (0.868 against 0.882)"
+        ),
+    },
+    "less_vfl": {
+        "page": "less-vfl.md",
+        "good": (
+            "much of the table is noise and rounds are dear ([0.986 of Gina's noise removed](results.md#less-vfl))"
+        ),
+        "not": (
+            "embeddings may not travel in the clear; you must keep every useful column (0.379 of Gina's were kept)"
+        ),
+    },
+    "pso_evffs": {
+        "page": "pso-evffs.md",
+        "good": "you want columns for boosted trees and have time for a search",
+        "not": (
+            "`top_gain` will do: on Sonar the swarm was [below it](results.md#pso-evffs) (0.865 against 0.887); the "
+            "run above is tiny, its default swarm took 371 s and 1004 MB on Sonar"
+        ),
+    },
+    "top_gain": {
+        "page": "pso-evffs.md",
+        "good": (
+            "you want columns for boosted trees; it also chooses their number ([0.887 with 20 columns of "
+            "Sonar](results.md#pso-evffs), all 60 give 0.905)"
+        ),
+        "not": "the label holder must not see sums of gradients over groups of rows",
+    },
+    "information_value": {
+        "page": "information-value.md",
+        "good": (
+            "a first look with credit-scoring's own measure, quick on long tables ([30,000 rows in 1.01 "
+            "s](results.md#cost-of-the-secure-layer))"
+        ),
+        "not": (
+            "columns matter only together, or repeat each other: it keeps copies (redundancy 6.19 against 3.45 "
+            "for mRMR on Colon)"
+        ),
+    },
+    "gini": {
+        "page": "gini.md",
+        "good": (
+            "a first look that reveals the least: one number a column; as good as gates on Madelon when told "
+            "the number ([0.868](results.md#fedsdg-fs))"
+        ),
+        "not": "columns matter only together, or repeat each other",
+    },
+    "sffs": {
+        "page": "sffs.md",
+        "good": (
+            "numbers whose class means differ; small messages; the best of fifty columns for SVM on Colon "
+            "([79.8](results.md#muse))"
+        ),
+        "not": "effects that leave the mean alone; long tables (six additions a row and column)",
+    },
+    "federated_lasso": {
+        "page": "muse.md",
+        "good": "a linear model is what you want in the end, and its columns with it",
+        "not": (
+            "effects are not linear; on Yale32 it was [below random columns](results.md#muse) for SVM (63.9 "
+            "against 64.7)"
+        ),
+    },
+    "group_lasso": {
+        "page": "less-vfl.md",
+        "good": "a baseline for `less_vfl`",
+        "not": "otherwise: three times its bytes, fewer real columns ([0.0845 of Gina's](results.md#less-vfl))",
+    },
+    "local_lasso": {
+        "page": "less-vfl.md",
+        "good": "a baseline for `less_vfl`",
+        "not": "otherwise: it removes most real columns with the noise",
+    },
+    "stochastic_gate": {
+        "page": "fedsdg-fs.md",
+        "good": (
+            "`fedsdg` with one gate a column: on Madelon [at least as good](results.md#fedsdg-fs) at the same "
+            "lambda (0.898)"
+        ),
+        "not": "as for `fedsdg`",
+    },
+    "vflfs": {
+        "page": "fedsdg-fs.md",
+        "good": "a baseline for `fedsdg`",
+        "not": "otherwise: [0.558 on Madelon](results.md#fedsdg-fs), as good as all columns or random ones",
+    },
+    "fed_iife": {
+        "page": "fed-iife.md",
+        "good": (
+            "parties hold rows, and a linear model lacks products of columns: [0.131 to "
+            "0.770](results.md#fed-iife-horizontal) on OpenML 586"
+        ),
+        "not": (
+            "few columns: on California housing random pairs did as well as chosen ones (0.576 against 0.569); "
+            "it adds columns and drops none"
+        ),
+    },
+    "fed_halving": {
+        "page": "fed-halving.md",
+        "good": "parties hold rows and there are many engineered features to thin out",
+        "not": (
+            "as proof of a gain: after local engineering it [changed nothing](results.md#fed-iife-horizontal) "
+            "on Airfoil (0.646 against 0.650)"
+        ),
+    },
+    "feature_election": {
+        "page": "fed-halving.md",
+        "good": "parties hold rows and want one vote each, quickly",
+        "not": ("a column helps only over all parties' rows or only together with others; we have no benchmark of it"),
+    },
+    "vertical_flafe": {
+        "page": "flafe.md",
+        "good": (
+            "parties hold columns, and products of columns of different parties matter "
+            "([0.481 against 0.401](results.md#vertical--and-hybrid-flafe) for each party's own features on Airfoil)"
+        ),
+        "not": (
+            "a combined column may not be seen by the party that holds it; few rows under differential privacy (at "
+            "epsilon 1 nothing was left of the gain on Airfoil); it adds columns and drops none"
+        ),
+    },
+    "hybrid_flafe": {
+        "page": "flafe.md",
+        "good": "as `vertical_flafe`, for parties that hold both some rows and some columns",
+        "not": "as `vertical_flafe`",
+    },
+    "all": {
+        "page": "report.md",
+        "good": "the null: what you have without selecting",
+        "not": "as a selection",
+    },
+    "random": {
+        "page": "report.md",
+        "good": "the null: what as many columns give by luck",
+        "not": "as a selection",
+    },
+}
