@@ -8,19 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost
-from conftest import cached_key, mixed_table
+from conftest import mixed_table
 from doubles import Faulty, Recording
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
 import fedsift as fs
-from fedsift.errors import DataError, OverflowGuard, ParameterError, PartyGone, ReplyError
+from fedsift.errors import DataError, ParameterError, PartyGone, ReplyError
 from fedsift.message import decode, encode
 from fedsift.protocols.boost import SecureBoostClassifier, SecureBoostRegressor
 from fedsift.protocols.boost_bins import ColumnBins, safe_groups
-from fedsift.protocols.boost_sums import Ask, GradientLayout, encrypt_sets, encrypted_sums, read_sums
-from fedsift.protocols.boost_tree import whole_numbers
+from fedsift.protocols.boost_sums import Ask
 from fedsift.table import Table
 from fedsift.transports.base import Delivery
 
@@ -198,9 +197,9 @@ def test_sums_below_the_minimum_cell_could_be_sent():
     seen = []
     original = Ask.__init__
 
-    def spy(self, start, size, groups):
-        seen.extend(len(rows) for rows in groups)
-        original(self, start, size, groups)
+    def spy(self, start, size, table):
+        seen.extend(table.sizes[table.sizes > 0].tolist())
+        original(self, start, size, table)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Ask, "__init__", spy)
@@ -245,40 +244,6 @@ def test_gradients_or_bin_edges_could_leave_in_the_clear():
     for sender, _, body in log:
         if sender in ("shop", "lab"):
             assert b"edges" not in body
-
-
-# --- encrypted sums -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("per", "outputs"), [(1, 1), (2, 1), (3, 1), (1, 5), (1, 12)])
-def test_encrypted_sums_could_overflow_or_mix_rows(per, outputs):
-    key = cached_key()
-    rng = np.random.default_rng(1)
-    sets = []
-    for rows in (23, 10):
-        g, h = rng.normal(size=(rows, outputs)), rng.random((rows, outputs)) + 0.1
-        sets.append(whole_numbers(g, h, 20)[0])
-    layout = GradientLayout.fit(40, outputs, 20, per, key.public.plaintext_bits)
-    assert layout.per == per
-    store = encrypt_sets(key.public, sets, layout)
-    starts = [0, -(-23 // per) * layout.layers]
-    asks = [
-        Ask(starts[0], 23, [np.array([0, 5, 22]), np.arange(23)]),
-        Ask(starts[1], 10, [np.array([9]), np.array([1, 2, 3])]),
-    ]
-    opened = read_sums(key, encrypted_sums(key.public, store, layout, asks), layout, 4, "shop")
-    expected = [sets[n][rows].sum(axis=0) for n, ask in enumerate(asks) for rows in ask.groups]
-    np.testing.assert_array_equal(opened, expected)
-
-
-def test_a_layout_that_overflows_could_be_accepted():
-    key = cached_key().public
-    layout = GradientLayout.fit(100, 1, 20, 1, key.plaintext_bits).as_dict()
-    for change in ({"rows": 99}, {"lanes": 7}, {"per": 50}):
-        with pytest.raises(ParameterError, match="layout"):
-            GradientLayout.read({**layout, **change}, 100, key.plaintext_bits)
-    with pytest.raises(OverflowGuard):
-        encrypt_sets(key, [np.array([[1 << 30, 1]])], GradientLayout.fit(10, 1, 20, 1, key.plaintext_bits))
 
 
 # --- sampling, early stopping, files --------------------------------------------------------------------------------
@@ -373,7 +338,16 @@ def test_a_party_that_lies_about_its_sums_could_go_unnoticed():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"max_depth": 0}, {"max_bin": 1}, {"subsample": 0}, {"grow_policy": "best"}, {"min_cell": 0}, {"gamma": -1}]
+    "bad",
+    [
+        {"max_depth": 0},
+        {"max_bin": 1},
+        {"subsample": 0},
+        {"grow_policy": "best"},
+        {"min_cell": 0},
+        {"gamma": -1},
+        {"top_rate": 0.9, "sampling_method": "gradient_based"},
+    ],
 )
 def test_a_bad_parameter_could_send_something(bad):
     X, signal = whole_table(40)

@@ -44,6 +44,9 @@ class _SecureBoost(BaseEstimator):
     Parameters (names as in xgboost)
     ----------
     n_estimators, max_depth, learning_rate, max_bin, gamma, reg_lambda, min_child_weight, subsample, colsample_bytree.
+    sampling_method : ``uniform`` (``subsample``), or ``gradient_based``: a tree learns from the ``top_rate`` of
+        the rows with the largest gradients and ``other_rate`` drawn from the rest (weighted up). Only those are
+        encrypted and sent, at the price that the other parties see which rows they are.
     grow_policy : ``depthwise`` or ``lossguide`` (leaf by leaf, up to ``max_leaves``).
     max_leaves : 0 means as many as the depth allows.
     early_stopping_rounds : stop when the loss of held-out rows (``validation_fraction`` of the rows) has not improved
@@ -67,6 +70,9 @@ class _SecureBoost(BaseEstimator):
         reg_lambda: float = 1.0,
         min_child_weight: float = 1.0,
         subsample: float = 1.0,
+        sampling_method: str = "uniform",
+        top_rate: float = 0.2,
+        other_rate: float = 0.1,
         colsample_bytree: float = 1.0,
         grow_policy: str = "depthwise",
         max_leaves: int = 0,
@@ -90,6 +96,9 @@ class _SecureBoost(BaseEstimator):
         self.reg_lambda = reg_lambda
         self.min_child_weight = min_child_weight
         self.subsample = subsample
+        self.sampling_method = sampling_method
+        self.top_rate = top_rate
+        self.other_rate = other_rate
         self.colsample_bytree = colsample_bytree
         self.grow_policy = grow_policy
         self.max_leaves = max_leaves
@@ -136,6 +145,7 @@ class _SecureBoost(BaseEstimator):
 
     def _booster(self, fed: Federation) -> Booster:
         rows: dict[str, Any] = {"kind": "all"}
+        by_gradient = self.sampling_method == "gradient_based"
         if self.early_stopping_rounds:
             rows = {"kind": "validation", "share": self.validation_fraction, "seed": int(self.random_state)}
         return Booster(
@@ -148,6 +158,8 @@ class _SecureBoost(BaseEstimator):
             columns={name: np.arange(count) for name, count in fed.n_columns.items()},
             n_estimators=self.n_estimators, bins=self.max_bin, rows=rows,
             base_score=None if self.base_score is None else float(self.base_score), subsample=float(self.subsample),
+            top_rate=float(self.top_rate) if by_gradient else 1.0,
+            other_rate=float(self.other_rate) if by_gradient else 0.0,
             colsample_bytree=float(self.colsample_bytree), multi_output=self.multi_output,
             early_stopping_rounds=self.early_stopping_rounds, seed=int(self.random_state),
         )  # fmt: skip
@@ -164,8 +176,14 @@ class _SecureBoost(BaseEstimator):
         check_number("learning_rate", self.learning_rate, 1e-9, 1)
         for name in ("gamma", "reg_lambda", "min_child_weight"):
             check_number(name, getattr(self, name), 0)
-        for name in ("subsample", "colsample_bytree"):
+        for name in ("subsample", "colsample_bytree", "top_rate", "other_rate"):
             check_number(name, getattr(self, name), 1e-9, 1)
+        check_choice("sampling_method", self.sampling_method, ("uniform", "gradient_based"))
+        if self.sampling_method == "gradient_based":
+            if self.top_rate + self.other_rate >= 1:
+                raise ParameterError(f"top_rate + other_rate must be below 1, got {self.top_rate + self.other_rate:g}")
+            if self.subsample < 1:
+                raise ParameterError('subsample is for sampling_method="uniform"; set top_rate and other_rate instead')
         check_choice("grow_policy", self.grow_policy, ("depthwise", "lossguide"))
         check_number("early_stopping_rounds", self.early_stopping_rounds, 0, whole=True)
         check_number("validation_fraction", self.validation_fraction, 0.02, 0.5)

@@ -28,7 +28,7 @@ from fedsift.protocols.boost_job import (
     splittable,
 )
 from fedsift.protocols.boost_party import split_record
-from fedsift.protocols.boost_rows import training_rows
+from fedsift.protocols.boost_rows import large_gradients, training_rows
 from fedsift.protocols.boost_sums import GradientLayout, encrypt_sets
 from fedsift.protocols.boost_tree import (
     Split,
@@ -70,16 +70,33 @@ def begin_boosting(
     return {"outputs": outputs, "task": labels.task}
 
 
-@operation(
-    discloses="ciphertext",
-    about="gradient of each row, encrypted",
-    reply={"key": PublicKey, "rows": Ciphertexts, "layout": dict, "sets": [Array("i")],
-           "jobs": {"set": Array("i"), "model": Array("i")}, "nodes": dict},
-)  # fmt: skip
+_TREES = {"key": PublicKey, "rows": Ciphertexts, "layout": dict, "sets": [Array("i")],
+          "jobs": {"set": Array("i"), "model": Array("i")}, "nodes": dict}  # fmt: skip
+
+
+@operation(discloses="ciphertext", about="gradient of each row, encrypted", reply=_TREES)
 def next_trees(party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]], per: int) -> dict[str, Any]:
     """Gradients of one more tree of each live model (a tree an output)."""
+    return _encrypted_start(party, live, columns, per, sample=False)
+
+
+@operation(
+    discloses="pseudonymous",
+    about="which rows were sampled (those of large gradients, and some others); their gradients, encrypted",
+    reply=_TREES,
+)
+def next_sampled_trees(
+    party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]], per: int
+) -> dict[str, Any]:
+    """The same from rows sampled by their gradients."""
+    return _encrypted_start(party, live, columns, per, sample=True)
+
+
+def _encrypted_start(
+    party: Party, live: list[int], columns: dict[str, list[np.ndarray]], per: int, sample: bool
+) -> dict[str, Any]:
     state = party.state["boost"]
-    sets = _start(party, live, columns)
+    sets = _start(party, live, columns, sample)
     jobs: list[Job] = state["jobs"]
     key = own_key(party, state["scheme"]).public
     wide = jobs[0].numbers.shape[1] // 2 if jobs else 1
@@ -99,18 +116,20 @@ def next_trees(party: Party, *, live: list[int], columns: dict[str, list[np.ndar
 
 @operation(discloses="control", about="acknowledgement")
 def grow_own_trees(party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]]) -> None:
-    """One more tree of each live model from own columns alone: nothing is sent, no key is needed."""
+    """One more tree of each live model from own columns alone: nothing is sent, no key is needed, all rows are used."""
     state = party.state["boost"]
-    _start(party, live, columns)
+    _start(party, live, columns, sample=False)
     while state["wanted"] or _unfinished(state):
         _choose(party, {})
         state["wanted"] = _advance(party, {})
 
 
-def _start(party: Party, live: list[int], columns: dict[str, list[np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:
+def _start(
+    party: Party, live: list[int], columns: dict[str, list[np.ndarray]], sample: bool
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """New trees with their roots; the different gradient sets."""
     state = party.state["boost"]
-    jobs, sets = _new_jobs(party, live, columns)
+    jobs, sets = _new_jobs(party, live, columns, sample)
     state["jobs"] = jobs
     state["wanted"] = [
         (number, None, job.nodes[0], None) for number, job in enumerate(jobs) if splittable(state, job, job.nodes[0])
@@ -119,7 +138,7 @@ def _start(party: Party, live: list[int], columns: dict[str, list[np.ndarray]]) 
 
 
 def _new_jobs(
-    party: Party, live: list[int], columns: dict[str, list[np.ndarray]]
+    party: Party, live: list[int], columns: dict[str, list[np.ndarray]], sample: bool
 ) -> tuple[list[Job], list[tuple[np.ndarray, np.ndarray]]]:
     state = party.state["boost"]
     labels = state["labels"]
@@ -128,10 +147,8 @@ def _new_jobs(
     known: dict[bytes, int] = {}
     for index, model_number in enumerate(live):
         model: Model = state["models"][model_number]
-        train = model.train
-        if model.plan["subsample"] < 1:
-            train = train & (model.generator.random(party.n_rows) < model.plan["subsample"])
         g, h = gradients(labels.task, model.margins, labels.values)
+        train, weights = _sampled(model, g, sample)
         fitted, codes = fitted_bins(party, model.plan["bins"])
         mine = {name: chosen[index].astype(np.int64) for name, chosen in columns.items()}
         own = mine[party.name]
@@ -139,7 +156,8 @@ def _new_jobs(
         for output in [None] if together else range(state["outputs"]):
             part = slice(None) if output is None else slice(output, output + 1)
             exact = g[:, part], h[:, part]
-            numbers, units = whole_numbers(exact[0][train], exact[1][train], state["bits"])
+            heavy = weights[train, None]
+            numbers, units = whole_numbers(exact[0][train] * heavy, exact[1][train] * heavy, state["bits"])
             whole = np.zeros((party.n_rows, numbers.shape[1]), dtype=np.int64)
             whole[train] = numbers
             fingerprint = np.packbits(train).tobytes() + numbers.tobytes()
@@ -151,6 +169,17 @@ def _new_jobs(
             job.nodes[0] = make_node(job, 0, 0, np.arange(party.n_rows))
             jobs.append(job)
     return jobs, sets
+
+
+def _sampled(model: Model, g: np.ndarray, by_gradient: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of one tree and their weights."""
+    plan = model.plan
+    if by_gradient and plan["top_rate"] < 1:
+        return large_gradients(g, model.train, plan["top_rate"], plan["other_rate"], model.generator)
+    every = np.ones(len(g))
+    if plan["subsample"] < 1:
+        return model.train & (model.generator.random(len(g)) < plan["subsample"]), every
+    return model.train, every
 
 
 @operation(
@@ -310,7 +339,9 @@ def end_round(party: Party) -> dict[str, Any]:
         for number, node in job.nodes.items():
             if number in job.tree:
                 continue
-            value = leaf_value(job.exact[0][node.train], job.exact[1][node.train], model.settings)
+            # A sample by gradients only chooses splits: the label holder has every row's gradient for the leaves.
+            rows = node.rows[model.train[node.rows]] if model.plan["top_rate"] < 1 else node.train
+            value = leaf_value(job.exact[0][rows], job.exact[1][rows], model.settings)
             job.tree[number] = {"value": value.tolist()}
             model.margins[node.rows, part] += value
         nodes = [job.tree[number] for number in sorted(job.tree)]

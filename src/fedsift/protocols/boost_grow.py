@@ -14,9 +14,17 @@ import numpy as np
 
 from fedsift.errors import ReplyError
 from fedsift.federation import Federation
-from fedsift.protocols.boost_active import advance, begin_boosting, choose_splits, end_round, grow_own_trees, next_trees
+from fedsift.protocols.boost_active import (
+    advance,
+    begin_boosting,
+    choose_splits,
+    end_round,
+    grow_own_trees,
+    next_sampled_trees,
+    next_trees,
+)
 from fedsift.protocols.boost_party import divide, level_sums, receive_gradients
-from fedsift.protocols.boost_sums import rows_per_ciphertext
+from fedsift.protocols.boost_sums import expected_answers, rows_per_ciphertext
 from fedsift.protocols.boost_tree import PRECISION_BITS, TreeSettings
 from fedsift.protocols.histogram import public_key
 
@@ -32,6 +40,8 @@ class Booster:
     rows: dict[str, Any] = field(default_factory=lambda: {"kind": "all"})
     base_score: float | None = None
     subsample: float = 1.0
+    top_rate: float = 1.0  # below 1: gradient-based sampling
+    other_rate: float = 0.0
     colsample_bytree: float = 1.0
     multi_output: bool = False
     early_stopping_rounds: int = 0
@@ -41,9 +51,14 @@ class Booster:
         """What the label holder needs to know."""
         return {
             "settings": dict(self.settings.__dict__), "rows": self.rows, "base_score": self.base_score,
-            "subsample": self.subsample, "multi_output": self.multi_output, "bins": self.bins,
+            "subsample": self.subsample, "top_rate": self.top_rate, "other_rate": self.other_rate,
+            "multi_output": self.multi_output, "bins": self.bins,
             "early_stopping_rounds": self.early_stopping_rounds, "seed": self.seed,
         }  # fmt: skip
+
+    @property
+    def by_gradient(self) -> bool:
+        return self.top_rate < 1
 
     def drawn(self, round: int) -> dict[str, np.ndarray]:
         """The columns of one tree: a share drawn over all parties, at least one."""
@@ -76,15 +91,19 @@ def grow(
         begin_boosting, to=fed.active, models=[b.plan() for b in boosters], order=fed.parties, scheme=scheme,
         task=fed.asked_task, bits=bits,
     )  # fmt: skip
-    if per is None:
-        per = _packing(fed, boosters, scheme, bits, begun["outputs"])
-    _note_protection(fed, least, first_tree_local)
+    packing = (
+        _Packing(fed, boosters, scheme, bits, begun["outputs"]) if per is None and fed.passive and boosters else None
+    )
+    _note_protection(fed, least, first_tree_local, any(b.by_gradient for b in boosters))
     live = list(range(len(boosters)))
-    for round in range(max((b.n_estimators for b in boosters), default=0)):
+    for round in fed.track(range(max((b.n_estimators for b in boosters), default=0)), "tree", at_most=True):
         live = [m for m in live if round < boosters[m].n_estimators]
         if not live:
             break
-        _one_round(fed, boosters, live, round, first_tree_local and round == 0, per, least)
+        rows_together = per or (packing.choose() if packing else 1)
+        answers = _one_round(fed, boosters, live, round, first_tree_local and round == 0, rows_together, least)
+        if packing and len(boosters) == 1:
+            packing.learn(answers)
         going = set(fed.ask(end_round, to=fed.active)["live"].tolist())
         live = [m for m in live if m in going]
         if each_round is not None:
@@ -92,40 +111,55 @@ def grow(
     return str(begun["task"])
 
 
-def _note_protection(fed: Federation, least: int, first_tree_local: bool) -> None:
+def _note_protection(fed: Federation, least: int, first_tree_local: bool, by_gradient: bool) -> None:
     """What was turned off is in the ledger."""
     if fed.passive and not first_tree_local:
         fed.ledger.note("first_tree_local=False: the first tree's sums are label counts of other parties' bins")
     if fed.passive and least <= 1:
         fed.ledger.note("min_cell=1 and min_leaf=1: gradients of single rows may have been read as sums")
+    if fed.passive and by_gradient:
+        fed.ledger.note('sampling_method="gradient_based": the parties saw which rows were sampled, and so learnt '
+                        "which rows tend to have large gradients (are predicted badly)")  # fmt: skip
 
 
-def _packing(fed: Federation, boosters: list[Booster], scheme: str, bits: int, outputs: int) -> int:
-    """Rows in a ciphertext, from public sizes."""
-    if not fed.passive or not boosters:
-        return 1
-    room = fed.ask(public_key, to=fed.active, scheme=scheme).plaintext_bits
-    columns = float(np.mean([sum(len(b.columns.get(p, ())) for p in fed.passive) for b in boosters]))
-    depth = float(np.mean([b.settings.max_depth or 6 for b in boosters]))
-    bins = float(np.mean([b.bins for b in boosters]))
-    wide = outputs if boosters[0].multi_output else 1
-    return rows_per_ciphertext(
-        fed.n_rows, round_half_up(columns), round_half_up(bins), round_half_up(depth), wide, bits, room
-    )
+class _Packing:
+    """How many rows share a ciphertext, from public sizes: first from an estimate, then from the trees grown so far."""
+
+    def __init__(self, fed: Federation, boosters: list[Booster], scheme: str, bits: int, outputs: int):
+        self.fed, self.bits = fed, bits
+        self.wide = outputs if boosters[0].multi_output else 1
+        self.trees = len(boosters) * (1 if boosters[0].multi_output else outputs)  # that grow in one round
+        self.key = fed.ask(public_key, to=fed.active, scheme=scheme)
+        self.rows = float(np.mean([fed.n_rows * min(1.0, b.top_rate + b.other_rate, b.subsample) for b in boosters]))
+        columns = float(np.mean([sum(len(b.columns.get(p, ())) for p in fed.passive) for b in boosters]))
+        depth = float(np.mean([b.settings.max_depth or 6 for b in boosters]))
+        bins = float(np.mean([b.bins for b in boosters]))
+        self.answers = expected_answers(fed.n_rows, columns, bins, depth)
+
+    def learn(self, answers: int) -> None:
+        """So many sums were answered in a round; nothing is known from a round without any."""
+        if answers:
+            self.answers = answers / self.trees
+
+    def choose(self) -> int:
+        return rows_per_ciphertext(
+            self.rows, self.answers, self.fed.n_rows, self.wide, self.bits, self.key, len(self.fed.passive)
+        )
 
 
 def _one_round(
     fed: Federation, boosters: list[Booster], live: list[int], round: int, local: bool, per: int, least: int
-) -> None:
-    """One more tree of each live model (one an output)."""
+) -> int:
+    """One more tree of each live model (one an output). Returns how many sums the parties answered."""
     drawn = [boosters[m].drawn(round) for m in live]
     columns = {name: [np.asarray(d.get(name, ()), dtype=np.int64) for d in drawn] for name in fed.parties}
     helpers = [name for name in fed.passive if any(len(c) for c in columns[name])]
     if local or not helpers:
         fed.ask(grow_own_trees, to=fed.active, live=live, columns=columns)
-        return
-    started = fed.ask(next_trees, to=fed.active, live=live, columns=columns, per=per)
-    nodes, more = started.pop("nodes"), True
+        return 0
+    start = next_sampled_trees if any(boosters[m].by_gradient for m in live) else next_trees
+    started = fed.ask(start, to=fed.active, live=live, columns=columns, per=per)
+    nodes, answers = started.pop("nodes"), 0
     fed.ask(
         receive_gradients, to=helpers, each={name: {"columns": columns[name]} for name in helpers},
         bins=[boosters[m].bins for m in live], least=least, **started,
@@ -134,9 +168,11 @@ def _one_round(
     more = len(nodes["job"]) > 0
     while more:
         replies = fed.ask(level_sums, to=helpers, nodes=nodes) if len(nodes["job"]) else {}
+        answers += sum(int(np.unpackbits(reply["filled"]).sum()) for reply in replies.values())
         cuts = fed.ask(choose_splits, to=fed.active, replies=replies)
         if not set(cuts) <= set(helpers):
             raise ReplyError(fed.active, "choose_splits", "it cut a column of a party that has none")
         sides = fed.ask(divide, to=list(cuts), each={p: {"cuts": cut} for p, cut in cuts.items()}) if cuts else {}
         step = fed.ask(advance, to=fed.active, sides=sides)
         nodes, more = step["nodes"], step["more"]
+    return answers

@@ -18,6 +18,7 @@ from fedsift.errors import OperationRefused
 from fedsift.operation import Array, operation
 from fedsift.party import Party
 from fedsift.protocols.boost_bins import ColumnBins, fitted_bins, safe_groups
+from fedsift.protocols.boost_joint import GroupTable
 from fedsift.protocols.boost_sums import Ask, GradientLayout, encrypted_sums, set_offsets
 from fedsift.secure.additive import Ciphertexts, PublicKey
 
@@ -147,18 +148,14 @@ class _Answer:
 
     def add(self, job: _Job, node: _Node, into: list[np.ndarray] | None) -> None:
         rows = node.rows[job.place[node.rows] >= 0]
-        columns, n = len(node.groups), len(rows)
+        columns = len(node.groups)
         starts = np.concatenate([[0], np.cumsum(node.groups)]).astype(np.int64)
-        codes = (node.group_of[np.arange(columns), job.codes[rows]] + starts[:-1]).T.ravel()
-        sizes = np.bincount(codes, minlength=int(starts[-1]))
+        codes = node.group_of[np.arange(columns), job.codes[rows]]
+        sizes = np.bincount((codes + starts[:-1]).ravel(), minlength=int(starts[-1]))
         left_out = np.array([sizes[a:b].argmax() for a, b in itertools.pairwise(starts)], dtype=np.int64)
+        sizes[(starts[:-1] + left_out).astype(np.int64)] = 0
         sent = sizes > 0
-        sent[(starts[:-1] + left_out).astype(np.int64)] = False
-        in_order = job.place[rows][np.argsort(codes, kind="stable") % max(1, n)]
-        ends = np.cumsum(sizes)
-        self.asks.append(
-            Ask(job.start, job.size, [in_order[ends[g] - sizes[g] : ends[g]] for g in np.flatnonzero(sent)])
-        )
+        self.asks.append(Ask(job.start, job.size, GroupTable(job.place[rows], codes, node.groups, left_out, sizes)))
         self.columns.append(columns)
         self.joined.append(into is not None)
         ordered = np.array([b.ordered for b in job.bins], dtype=bool)

@@ -1,4 +1,9 @@
-"""Which rows a model learns from: drawn by the label holder, within classes, from a seed."""
+"""Which rows a model learns from: drawn by the label holder from a seed, once a model (folds) or once a tree (samples).
+
+``large_gradients`` is gradient-based one-side sampling (Ke et al. 2017, LightGBM; Chen et al. 2021, SecureBoost+): rows
+that the model still gets wrong are kept, of the others a share is drawn and weighted up. Rows left out are neither
+encrypted nor sent. The price: which rows were kept is visible to the parties that sum them.
+"""
 
 from __future__ import annotations
 
@@ -37,3 +42,25 @@ def training_rows(rule: dict[str, Any], labels: Labels, rows: int) -> np.ndarray
         listed[np.asarray(rule["train"], dtype=np.int64)] = True
         return listed
     raise ParameterError(f"unknown kind of rows {kind!r}")
+
+
+def large_gradients(
+    g: np.ndarray, train: np.ndarray, top_rate: float, other_rate: float, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to learn a tree from (a boolean each), and the weight of each row.
+
+    The ``top_rate`` of the training rows with the largest gradients (all outputs together; equal ones at random), and
+    ``other_rate`` of them from the rest, weighted so that the rest counts as much as if all of it were there.
+    """
+    rows = np.flatnonzero(train)
+    size = np.abs(g[rows]).sum(axis=1)
+    order = rows[np.lexsort((generator.random(len(rows)), -size))]
+    top = int(np.ceil(top_rate * len(rows)))
+    others = order[top:]
+    count = min(len(others), int(np.ceil(other_rate * len(rows))))
+    drawn = generator.choice(others, size=count, replace=False)
+    chosen, weights = np.zeros(len(train), dtype=bool), np.ones(len(train))
+    chosen[order[:top]] = True
+    chosen[drawn] = True
+    weights[drawn] = len(others) / max(1, count)
+    return chosen, weights

@@ -6,26 +6,26 @@ number, tops it up to the number of rows of the whole table, so the label holder
 group size is ever sent. Of each column one group is left out, the largest: it follows from the node's total, which the
 label holder knows, and leaving it out saves most of the additions of a skewed column.
 
-Two ways to save, never both: several rows in one ciphertext (encryption and bytes cost a ``k``-th, each answer costs
-``k - 1`` shifts), or several answers in one ciphertext (an answer costs one shorter shift, a decryption serves many).
-``rows_per_ciphertext`` decides from sizes that are public.
+Where several rows share a ciphertext (encryption and bytes cost a ``k``-th) an answer costs ``k - 1`` shifts more, and
+slots beside it hold sums that nobody asked for: they are hidden by random numbers (see ``histogram``). Answers share
+ciphertexts too, as many as fit: a shift each, and a decryption serves them all; of neighbouring answers the slots that
+nobody asked for lie over each other. ``rows_per_ciphertext`` decides from sizes that are public.
 """
 
 from __future__ import annotations
 
-import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fedsift.errors import OverflowGuard, ParameterError, ReplyError
-from fedsift.protocols.histogram import HIDING_BITS, RowLayout, pack, unpack
+from fedsift.protocols.boost_joint import GroupTable, joint_sums
+from fedsift.protocols.histogram import COSTS, RowLayout, pack, random_slots, unpack
 from fedsift.secure.additive import Ciphertexts, PublicKey, SecretKey
 
-# Microseconds of one core, measured with Okamoto-Uchiyama at 2048 bits; only their ratios matter. A ciphertext on the
-# wire is priced as on a line of 40 Mbit/s.
-_ENCRYPT, _WIRE, _DECRYPT, _BLIND, _SCALE, _SCALE_BIT = 50.0, 50.0, 450.0, 60.0, 40.0, 2.8
+_EXPONENT_BIT = {"ou": 0.27}  # microseconds by which a longer plaintext makes encryption dearer
+_WIRE = 50.0  # microseconds for a ciphertext on a line of 40 Mbit/s, beside the costs of computing with it
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,22 @@ class GradientLayout:
         return RowLayout(self.rows, self.lanes, self.bits + 2 + max(1, self.rows).bit_length(), self.per)
 
     def answers(self, plaintext_bits: int) -> int:
-        """Sums that share a ciphertext on the way back."""
-        return 1 if self.per > 1 else max(1, plaintext_bits // self.row_layout.payload_bits)
+        """Sums that share a ciphertext on the way back, ``answer_bits`` apart."""
+        slots = plaintext_bits // self.row_layout.pitch  # answers and, between and around them, per - 1 other slots
+        return max(1, (slots - self.per + 1) // self.per)
+
+    @property
+    def answer_bits(self) -> int:
+        return self.per * self.row_layout.pitch
+
+    @property
+    def first_bit(self) -> int:
+        """Where the first answer of a ciphertext begins."""
+        return (self.per - 1) * self.row_layout.pitch
+
+    def reply_bits(self, answers: int) -> int:
+        """Of a ciphertext with so many answers."""
+        return self.row_layout.pitch * (self.per * answers + self.per - 1)
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -75,29 +89,35 @@ class GradientLayout:
             raise ParameterError(f"a gradient layout for {layout.rows} rows does not fit this party's {rows} rows")
         return layout
 
-    def top_up(self, rows_in_group: int, layer: int) -> int:
-        """What makes the shift of a group's sum as large as if it had all rows."""
+    def top_ups(self, rows_in_group: list[int], layer: int) -> list[int]:
+        """What makes the shift of each group's sum as large as if the group had all rows."""
         width = self.row_layout.value_bits
         gradient_lanes = range(max(0, min(self.lanes, self.outputs - layer * self.lanes)))
-        return sum(((self.rows - rows_in_group) << self.bits) << (lane * width) for lane in gradient_lanes)
+        one = sum(1 << (self.bits + lane * width) for lane in gradient_lanes)
+        return [(self.rows - size) * one for size in rows_in_group]
 
 
-def rows_per_ciphertext(rows: int, columns: int, bins: int, depth: int, outputs: int, bits: int, room: int) -> int:
-    """The cheapest packing for one tree, from a model of its cost."""
+def expected_answers(rows: int, columns: float, bins: float, depth: float) -> float:
+    """Sums of one tree, before any has been grown."""
     nodes = 1 + min(2 ** max(0, depth - 1) - 1, rows // 20)
-    answers = nodes * columns * bins * 0.6
+    return nodes * columns * bins * 0.6
+
+
+def rows_per_ciphertext(
+    rows: float, answers: float, total: int, outputs: int, bits: int, key: PublicKey, parties: int = 1
+) -> int:
+    """The cheapest packing for one tree: ``rows`` of ``total`` take part and are sent to so many ``parties``."""
+    encrypt, decrypt, shift, shift_bit = COSTS[key.scheme]
     best, lowest = 1, float("inf")
     for per in range(1, 7):
-        layout = GradientLayout.fit(rows, outputs, bits, per, room)
+        layout = GradientLayout.fit(total, outputs, bits, per, key.plaintext_bits)
         if layout.per != per:
             break
-        shape = layout.row_layout
-        if per == 1:
-            share = layout.answers(room)
-            answer = shape.payload_bits * _SCALE_BIT + _SCALE + (_DECRYPT + _BLIND + _WIRE) / share
-        else:
-            answer = (per - 1) * (shape.pitch * _SCALE_BIT + _SCALE) + _DECRYPT + _BLIND + _WIRE
-        cost = rows / per * (_ENCRYPT + _WIRE) * layout.layers + answers * layout.layers * answer
+        pitch, share = layout.row_layout.pitch, layout.answers(key.plaintext_bits)
+        answer = (per - 1) * (pitch * shift_bit + shift) + (decrypt + encrypt + _WIRE) / share
+        answer += (1 - 1 / share) * (layout.answer_bits * shift_bit + shift)
+        row = encrypt + (per - 1) * pitch * _EXPONENT_BIT.get(key.scheme, 0.0) + parties * _WIRE
+        cost = layout.layers * (rows / per * row + answers * answer)
         if cost < lowest:
             best, lowest = per, cost
     return best
@@ -118,11 +138,18 @@ def encrypt_sets(key: PublicKey, sets: list[np.ndarray], layout: GradientLayout)
             for lane, column in enumerate(shifted[:, start : start + layout.lanes].T.tolist()):
                 shift = lane * shape.value_bits
                 rows = [row | (value << shift) for row, value in zip(rows, column)]
-            for first in range(0, len(rows), layout.per):
-                numbers.append(
-                    sum(row << (place * shape.pitch) for place, row in enumerate(rows[first : first + layout.per]))
-                )
+            numbers += _shared(rows, layout.per, shape.pitch)
     return key.encrypt(numbers)
+
+
+def _shared(rows: list[int], per: int, pitch: int) -> list[int]:
+    """So many rows in one number, ``pitch`` bits apart."""
+    total = rows[::per]
+    for place in range(1, per):
+        others = rows[place::per]
+        others += [0] * (len(total) - len(others))
+        total = [low | (high << (place * pitch)) for low, high in zip(total, others)]
+    return total
 
 
 def set_offsets(sizes: list[int], layout: GradientLayout) -> np.ndarray:
@@ -133,84 +160,65 @@ def set_offsets(sizes: list[int], layout: GradientLayout) -> np.ndarray:
 
 @dataclass
 class Ask:
-    """Sums of one node: groups of row numbers within a gradient set."""
+    """Sums of one node: the rows of a gradient set that are in it, by their group in each column."""
 
     start: int  # where the set begins
     size: int  # rows of the set
-    groups: list[np.ndarray]
+    table: GroupTable  # its rows are numbers within the set
+
+    def layer(self, number: int) -> GroupTable:
+        """The same table over ciphertexts, where a row has one or several to itself."""
+        return replace(self.table, rows=self.table.rows + (self.start + number * self.size))
+
+    def place(self, place: int, per: int) -> GroupTable:
+        """The rows that lie at one place of the ciphertexts they share."""
+        here = self.table.rows % per == place
+        rows = self.start + self.table.rows[here] // per
+        return replace(self.table, rows=rows, codes=self.table.codes[here])
 
 
 def encrypted_sums(key: PublicKey, store: Ciphertexts, layout: GradientLayout, asks: list[Ask]) -> Ciphertexts:
     """The sums of all groups of all nodes, layer after layer, topped up, masked and blinded: ready to be sent."""
-    sizes = [len(rows) for ask in asks for rows in ask.groups]
+    asked = [ask.table.sizes[ask.table.sizes > 0] for ask in asks]
+    sizes = np.concatenate(asked).tolist() if asked else []
     if not sizes:
         return key.encrypt([])
-    return (
-        _packed_answers(key, store, layout, asks, sizes)
-        if layout.per == 1
-        else _aligned_answers(key, store, layout, asks, sizes)
-    )
+    if layout.per == 1:
+        tables = [ask.layer(number) for number in range(layout.layers) for ask in asks]
+        sums = joint_sums(key, store, tables)
+    else:
+        sums = _aligned(key, store, layout, asks, len(sizes))
+    tops = [top for layer in range(layout.layers) for top in layout.top_ups(sizes, layer)]
+    per = 1 if len(tops) == 1 else layout.answers(key.plaintext_bits)
+    packed = pack(key, sums, layout.answer_bits, per)
+    shape, numbers = layout.row_layout, []
+    for first in range(0, len(tops), per):
+        here = tops[first : first + per] + [0] * (per - len(tops[first : first + per]))
+        filled = {layout.per * (place + 1) - 1: top for place, top in enumerate(here)}
+        numbers.append(random_slots(shape, layout.per * (per + 1) - 1, filled))
+    return key.blind(key.add_plain(packed, numbers))
 
 
-def _packed_answers(
-    key: PublicKey, store: Ciphertexts, layout: GradientLayout, asks: list[Ask], sizes: list[int]
-) -> Ciphertexts:
-    lists = [
-        (rows + (ask.start + layer * ask.size)).tolist()
-        for layer in range(layout.layers)
-        for ask in asks
-        for rows in ask.groups
-    ]
-    width, per = layout.row_layout.payload_bits, layout.answers(key.plaintext_bits)
-    packed = pack(key, key.select_sums(store, lists), width, per)
-    tops = [layout.top_up(size, layer) for layer in range(layout.layers) for size in sizes]
-    if len(tops) > 1:
-        tops = [
-            sum(top << (place * width) for place, top in enumerate(tops[first : first + per]))
-            for first in range(0, len(tops), per)
-        ]
-    return key.blind(key.add_plain(packed, tops))
-
-
-def _aligned_answers(
-    key: PublicKey, store: Ciphertexts, layout: GradientLayout, asks: list[Ask], sizes: list[int]
-) -> Ciphertexts:
-    """Rows share ciphertexts: sum each position apart, shift the sums to meet in the middle, hide the rest."""
-    shape, per = layout.row_layout, layout.per
-    lists = [
-        (ask.start + rows[rows % per == place] // per).tolist()
-        for place in range(per)
-        for ask in asks
-        for rows in ask.groups
-    ]
-    sums = key.select_sums(store, lists)
-    count = len(sizes)
+def _aligned(key: PublicKey, store: Ciphertexts, layout: GradientLayout, asks: list[Ask], count: int) -> Ciphertexts:
+    """Rows share ciphertexts: sum each place apart, then shift the sums so that they meet in the middle slot."""
+    sums = joint_sums(key, store, [ask.place(place, layout.per) for place in range(layout.per) for ask in asks])
     total = sums.take(range(count))
-    for place in range(1, per):
-        total = key.add(key.scale(total, 1 << shape.pitch), sums.take(range(place * count, (place + 1) * count)))
-    middle = (per - 1) * shape.pitch
-    others = [slot for slot in range(2 * per - 1) if slot != per - 1]
-    bits = shape.payload_bits + HIDING_BITS
-    tops = [
-        (layout.top_up(size, 0) << middle) + sum(secrets.randbits(bits) << (slot * shape.pitch) for slot in others)
-        for size in sizes
-    ]
-    return key.blind(key.add_plain(total, tops))
+    for place in range(1, layout.per):
+        shifted = key.scale(total, 1 << layout.row_layout.pitch)
+        total = key.add(shifted, sums.take(range(place * count, (place + 1) * count)))
+    return total
 
 
 def read_sums(key: SecretKey, answer: Ciphertexts, layout: GradientLayout, count: int, party: str) -> np.ndarray:
     """The label holder's view: groups x (2 * outputs), with the shift taken off."""
     shape, room = layout.row_layout, key.public.plaintext_bits
-    wanted, per = count * layout.layers, layout.answers(room)
-    expected = wanted if wanted <= 1 else -(-wanted // per)
+    wanted = count * layout.layers
+    per = 1 if wanted <= 1 else layout.answers(room)
+    expected = -(-wanted // per)
     if len(answer) != expected:
         raise ReplyError(party, "level_sums", f"party {party!r} sent {len(answer)} ciphertexts instead of {expected}")
-    if layout.per == 1:
-        opened = key.decrypt(answer, bits=shape.payload_bits * min(per, max(1, wanted)))
-        numbers = unpack(opened, shape.payload_bits, per, wanted)
-    else:
-        middle, mask = (layout.per - 1) * shape.pitch, (1 << shape.payload_bits) - 1
-        numbers = [(number >> middle) & mask for number in key.decrypt(answer, bits=shape.total_bits)]
+    opened = key.decrypt(answer, bits=layout.reply_bits(per))
+    numbers = unpack([number >> layout.first_bit for number in opened], layout.answer_bits, per, wanted)
     mask = (1 << shape.value_bits) - 1
     lanes = [[(number >> (lane * shape.value_bits)) & mask for lane in range(layout.lanes)] for number in numbers]
     table = np.array(lanes, dtype=np.int64).reshape(layout.layers, count, layout.lanes)

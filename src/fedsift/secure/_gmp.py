@@ -145,6 +145,10 @@ def bucket_sums(key: Any, a: list[Any], codes: np.ndarray, width: int) -> list[A
     return result
 
 
+def flat(payload: list[Any]) -> list[Any]:
+    return payload
+
+
 def select_sums(key: Any, a: list[Any], index_lists: list[list[int]]) -> list[Any]:
     result = []
     for indices in index_lists:
@@ -183,3 +187,7 @@ def dump(payload: list[Any], scheme: str, bits: int) -> tuple[int, list[bytes]]:
 
 def load(values: list[bytes], scheme: str) -> list[Any]:
     return [mpz(int.from_bytes(value, "little")) for value in values]
+
+
+def load_raw(raw: bytes, size: int, scheme: str) -> list[Any]:
+    return load([raw[start : start + size] for start in range(0, len(raw), size)], scheme)

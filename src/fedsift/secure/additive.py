@@ -67,15 +67,22 @@ class Ciphertexts:
         self.fingerprint = fingerprint
         self._payload = payload
         self._raw = raw  # fixed-width values, one after the other
+        self._flat: Any = None
 
     @property
     def payload(self) -> Any:
         """The back-end's own form; a value that no encryption gives is found here."""
         if self._payload is None and self._raw is not None:
-            backend, raw = _BACKENDS[self.scheme], self._raw
-            width = backend.width(self.scheme, self.bits)
-            self._payload = backend.load([raw[i : i + width] for i in range(0, len(raw), width)], self.scheme)
+            backend = _BACKENDS[self.scheme]
+            self._payload = backend.load_raw(self._raw, backend.width(self.scheme, self.bits), self.scheme)
         return self._payload
+
+    @property
+    def flat(self) -> Any:
+        """The form from which sums are taken: made once, because a histogram asks again and again."""
+        if self._flat is None:
+            self._flat = _BACKENDS[self.scheme].flat(self.payload)
+        return self._flat
 
     @property
     def scheme_name(self) -> str:
@@ -188,12 +195,13 @@ class PublicKey:
     def sum_all(self, a: Ciphertexts) -> Ciphertexts:
         """One ciphertext of the sum."""
         self._own(a)
-        return self._wrap(self._backend.select_sums(self._key, a.payload, [list(range(len(a)))]))
+        return self._wrap(self._backend.select_sums(self._key, a.flat, [list(range(len(a)))]))
 
     def select_sums(self, a: Ciphertexts, index_lists: Sequence[Sequence[int]]) -> Ciphertexts:
         """One ciphertext for each list: the sum of the ciphertexts at its positions."""
         self._own(a)
-        return self._wrap(self._backend.select_sums(self._key, a.payload, [list(part) for part in index_lists]))
+        lists = [part if isinstance(part, list) else list(part) for part in index_lists]
+        return self._wrap(self._backend.select_sums(self._key, a.flat, lists))
 
     def blind(self, a: Ciphertexts) -> Ciphertexts:
         """The same plaintexts under fresh randomness: what leaves a party tells nothing of how it was computed."""
@@ -354,11 +362,11 @@ class _GroupSums:
                 if group != largest[column]:
                     index_lists.append(order[bounds[group] : bounds[group + 1]].tolist())
                     places.append((column, group))
-        sums = self.backend.select_sums(self.key, self.payload, index_lists)
+        sums = self.backend.select_sums(self.key, self.backend.flat(self.payload), index_lists)
         where = {place: number + 1 for number, place in enumerate(places)}
         for column in sparse:
             others = [where[column, g] for g in range(self.groups[column]) if g != largest[column]]
-            rest = self.backend.select_sums(self.key, sums, [others])
+            rest = self.backend.select_sums(self.key, self.backend.flat(sums), [others])
             big = self.backend.subtract(self.key, self.backend.take(sums, [0]), rest)
             parts = [
                 big if g == largest[column] else self.backend.take(sums, [where[column, g]])
