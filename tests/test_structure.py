@@ -15,12 +15,13 @@ SOURCE = Path(fedsift.__file__).parent
 #: Left to right. A module may import from its own layer and from those before it.
 LAYERS = [
     ["errors"],
-    ["ledger", "message"],
+    ["ledger", "message", "tracking"],
     ["operation", "reading", "columns", "splits"],
     ["table", "datasets"],
     ["party", "simulate", "selection"],
     ["transports"],
     ["exchange"],
+    ["terminal", "progress_bar"],
     ["federation"],
     ["secure"],
     ["protocols"],
@@ -29,8 +30,10 @@ LAYERS = [
     ["evaluate"],
     ["report"],
     ["job_text", "job"],
+    ["policy", "site", "rehearsal", "party_file"],
     ["runs", "console"],
-    ["cli", "demo"],
+    ["deploy"],
+    ["cli", "party_cli", "demo"],
 ]
 #: The looks to the right that are on purpose, each inside a function.
 ALLOWED = {("federation", "protocols"), ("federation", "evaluate"), ("select", "report"), ("selection", "engineer")}

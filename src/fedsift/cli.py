@@ -1,4 +1,4 @@
-"""The command line: run, check, compare, report, methods, apply, demo.
+"""The command line: run, check, compare, report, methods, apply, demo, party.
 
 Results go to stdout, everything else to stderr. A failure is one line on stderr and an exit code that tells its kind
 (see ``errors.py``); ``--verbose`` adds the traceback. An interruption ends with 130 and leaves nothing half-written.
@@ -22,7 +22,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedsift import __version__, console, runs
+from fedsift import __version__, console, party_cli, runs
+from fedsift.deploy.command import KitOption, On, OnOption, ResumeOption, run_elsewhere
 from fedsift.engineer.expressions import columns_of, parse
 from fedsift.errors import DataError, FedsiftError, OperationFailed, ParameterError
 from fedsift.job import load_job
@@ -59,11 +60,11 @@ LogJson = Annotated[
 ]
 
 
-def _command(name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _command(name: str | None = None, on: typer.Typer = app) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command whose failures become one line and an exit code."""
 
     def mark(function: Callable[..., None]) -> Callable[..., None]:
-        @app.command(name)
+        @on.command(name)
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> None:
             verbose, as_json = bool(kwargs.get("verbose")), bool(kwargs.get("log_json"))
@@ -135,16 +136,22 @@ def run(
     set: SetOption = None,
     format: FormatOption = Format.table,
     out: Annotated[Path | None, typer.Option(help="Where the result goes; else [output] dir.", metavar="DIR")] = None,
+    on: OnOption = On.local,
+    kit: KitOption = None,
+    resume: ResumeOption = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
     log_json: LogJson = False,
 ) -> None:
     """Run a job file and write the result folder."""
+    if on is not On.local or resume:
+        bar, is_json = console.progress(quiet, verbose, log_json), format is Format.json
+        return run_elsewhere(job, set or (), on=on, kit=kit, resume=resume, out=out, as_json=is_json, progress=bar)
     loaded = load_job(job, set or ())
     folder = out or loaded.out
     runs.check_folder(folder)
     with console.progress(quiet, verbose, log_json) as progress:
-        done = runs.execute(loaded, progress.observe, progress.say)
+        done = runs.execute(loaded, progress.say)
         facts = runs.write(done, folder)
     if format is Format.json:
         scores = done.selection.frame().to_dict("records")
@@ -224,7 +231,7 @@ def compare_(
     if out is not None:
         runs.check_page(out)
     with console.progress(quiet, verbose, log_json) as progress:
-        comparison = runs.compare_methods(loaded, methods, folds, progress.observe, progress.say)
+        comparison = runs.compare_methods(loaded, methods, folds, progress.say)
     if out is not None:
         comparison.report(out)
         runs.adopt(out)
@@ -351,6 +358,17 @@ def demo(
     from fedsift.demo import run_demo
 
     run_demo(out, quiet)
+
+
+# --- party -----------------------------------------------------------------------------------------------------------
+
+
+party_app = typer.Typer(
+    help="One organisation's side: its data, its rules.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(party_app, name="party")
+_command("init", on=party_app)(party_cli.init)
+_command("check", on=party_app)(party_cli.check)
 
 
 # --- the entry point -------------------------------------------------------------------------------------------------

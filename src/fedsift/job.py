@@ -11,25 +11,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from fedsift.errors import DataError, JobError, ParameterError
 from fedsift.federation import Federation
-from fedsift.job_text import Key, Source, merge, nearest, parse_override, paths, question
+from fedsift.job_text import (
+    Key,
+    Section,
+    Source,
+    expected,
+    merge,
+    nearest,
+    parse_override,
+    paths,
+    question,
+    validated,
+)
 from fedsift.select import METHODS, Selector
 from fedsift.table import Table
 
 
-class _Section(BaseModel):
-    """A table of the job file. The descriptions of its keys are what error messages quote as expected."""
+class PartySection(Section):
+    expected: ClassVar[str] = 'a table [parties.NAME] with file = "..."'
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class PartySection(_Section):
-    file: str = Field(min_length=1, description='a file name in quotes, such as "bank.csv"')
+    file: str | None = Field(default=None, min_length=1, description='a file name in quotes, such as "bank.csv"')
     id: str | None = Field(default=None, min_length=1, description='the name of the id column, such as "customer"')
     label: str | None = Field(default=None, min_length=1, description='the name of the label column, such as "default"')
     columns: list[str] | None = Field(
@@ -38,12 +45,12 @@ class PartySection(_Section):
     categorical: list[str] = Field(default=[], description='a list of column names, such as ["postcode"]')
 
 
-class MethodSection(_Section):
+class MethodSection(Section):
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
     name: str = Field(description='the name of a method, such as "information_value" (see: fedsift methods)')
 
 
-class FederationSection(_Section):
+class FederationSection(Section):
     partition: Literal["vertical", "horizontal"] = Field(default="vertical", description='"vertical" or "horizontal"')
     task: Literal["auto", "classification", "regression"] = Field(
         default="auto", description='"auto", "classification" or "regression"'
@@ -53,7 +60,7 @@ class FederationSection(_Section):
     names: Literal["shared", "private"] = Field(default="shared", description='"shared" or "private"')
 
 
-class EvaluateSection(_Section):
+class EvaluateSection(Section):
     model: Literal["forest", "linear", "svm", "knn"] = Field(
         default="forest", description='"forest", "linear", "svm" or "knn"'
     )
@@ -63,11 +70,11 @@ class EvaluateSection(_Section):
     nulls: bool = Field(default=True, description="true or false")
 
 
-class OutputSection(_Section):
+class OutputSection(Section):
     dir: str = Field(min_length=1, description='a folder name in quotes, such as "result"')
 
 
-class JobFile(_Section):
+class JobFile(Section):
     """The whole file."""
 
     parties: dict[str, PartySection] = Field(min_length=1, description="one table [parties.NAME] for each party")
@@ -97,23 +104,12 @@ class Job:
         return self.path.parent / (output.dir if output else f"{self.path.stem}-result")
 
     def file(self, party: str) -> Path:
-        return self.path.parent / self.settings.parties[party].file
+        return self.path.parent / str(self.settings.parties[party].file)
 
     def tables(self) -> dict[str, Table]:
         """Each party's table. In a deployment every party reads its own; here one process plays them all."""
-        return {name: self._table(name, party) for name, party in self.settings.parties.items()}
-
-    def _table(self, name: str, party: PartySection) -> Table:
-        try:
-            return Table.read(
-                self.file(name), id=party.id, label=party.label, columns=party.columns,
-                categorical=party.categorical, name=name,
-            )  # fmt: skip
-        except DataError as error:
-            if "is not there" not in str(error):
-                raise
-            key = next((key for key in ("id", "label") if f"the {key} column" in str(error)), "columns")
-            raise DataError(f"{self.source.where(('parties', name, key))}: {error}") from None
+        parties = self.settings.parties
+        return {name: read_table(self.source, ("parties", name), parties[name], name) for name in parties}
 
     def federation(self, tables: Mapping[str, Table]) -> Federation:
         """The parties, aligned by private set intersection when they are vertical."""
@@ -151,8 +147,11 @@ class Job:
             raise JobError(f"{self.source.where(key)}: method{'.' if len(key) > 1 else ': '}{what}") from None
 
 
-def load_job(path: str | Path, overrides: Sequence[str] = ()) -> Job:
-    """Read and check a job file; ``overrides`` are texts such as ``method.n_features=20``."""
+def load_job(path: str | Path, overrides: Sequence[str] = (), *, files: bool = True) -> Job:
+    """Read and check a job file; ``overrides`` are texts such as ``method.n_features=20``.
+
+    Without ``files`` the parties' files are elsewhere (at their own sites), and what is said of them here is not used.
+    """
     path = Path(path)
     source = Source.read(path)
     data = source.data
@@ -160,82 +159,19 @@ def load_job(path: str | Path, overrides: Sequence[str] = ()) -> Job:
         change = parse_override(text)
         merge(data, change)
         source.overridden.update(dict.fromkeys(paths(change), text))
-    try:
-        settings = JobFile.model_validate(data)
-    except ValidationError as error:
-        raise JobError("\n".join(_explain(source, problem) for problem in error.errors())) from None
-    _check_parties(source, settings)
+    settings = validated(source, JobFile)
+    _check_parties(source, settings, files)
     parameters = _method_parameters(source, settings.method)
     return Job(path, settings, parameters, source)
 
 
-# --- complaints ------------------------------------------------------------------------------------------------------
-
-
-def _explain(source: Source, problem: Mapping[str, Any]) -> str:
-    """One pydantic problem as a sentence with its place."""
-    key = tuple(str(part) for part in problem["loc"])
-    model: Any = _model_at(key[:-1])
-    name = ".".join(key)
-    where = source.where(key)
-    if problem["type"] == "extra_forbidden":
-        known = list(model.model_fields) if model else []
-        return f"{where}: {name}: unknown key{nearest(key[-1], known)}"
-    expected = _expected(key)
-    if problem["type"] == "missing":
-        return f"{where}: {name} is missing: expected {expected}"
-    return f"{where}: {name}: expected {expected}; got {_shown(problem['input'])}"
-
-
-def _model_at(key: Key) -> type[BaseModel] | None:
-    """The section that a key names."""
-    if not key:
-        return JobFile
-    if key[0] == "parties":
-        return PartySection if len(key) == 2 else None
-    sections: dict[str, type[BaseModel]] = {
-        "method": MethodSection,
-        "federation": FederationSection,
-        "evaluate": EvaluateSection,
-        "output": OutputSection,
-    }
-    return sections.get(key[0]) if len(key) == 1 else None
-
-
-def _expected(key: Key) -> str:
-    """The description of the key, or of the nearest key above it."""
-    for length in range(len(key), 0, -1):
-        model = _model_at(key[: length - 1])
-        if model is not None and key[length - 1] in model.model_fields:
-            return str(model.model_fields[key[length - 1]].description)
-        if key[:length] == ("parties", key[length - 1]) and length == 2:
-            return 'a table [parties.NAME] with file = "..."'
-    return "something else"
-
-
-def _shown(value: Any) -> str:
-    """A value as TOML writes it; long ones by their kind."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return "a table"
-    if isinstance(value, list):
-        return f"a list of {len(value)} values"
-    return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def _check_parties(source: Source, settings: JobFile) -> None:
+def _check_parties(source: Source, settings: JobFile, files: bool) -> None:
     parties, partition = settings.parties, settings.federation.partition
     for name, party in parties.items():
-        if not re.fullmatch(r"[\w][\w .-]*", name) or name == "coordinator":
-            advice = "letters, digits, spaces, '-', '_' and '.', and not 'coordinator'"
-            raise source.error(("parties", name), f"this cannot be a party's name; take {advice}")
-        if not (source.path.parent / party.file).is_file():
-            folder = (source.path.parent / party.file).parent
-            there = [p.name for p in folder.iterdir() if p.is_file()] if folder.is_dir() else []
-            near = get_close_matches(Path(party.file).name, there, n=1, cutoff=0.5)
-            what = f"there is no file {party.file!r} (a path starts at the job file's folder)"
-            raise source.error(("parties", name, "file"), what + question(near))
+        check_name(source, ("parties", name), name)
+        if files:
+            _check_given(source, name, party.file)
+            check_file(source, ("parties", name, "file"), str(party.file))
     labels = [name for name, party in parties.items() if party.label is not None]
     if partition == "vertical" and len(labels) != 1:
         given = f"{' and '.join(labels)} have one" if labels else "none has one"
@@ -251,8 +187,46 @@ def _check_parties(source: Source, settings: JobFile) -> None:
     if without and len(without) < len(parties):
         raise source.error(
             ("parties", without[0]),
-            f"id is missing, but other parties have one: expected {_expected(('parties', without[0], 'id'))}",
+            f"id is missing, but other parties have one: expected {expected(JobFile, ('parties', without[0], 'id'))}",
         )
+
+
+def _check_given(source: Source, name: str, file: str | None) -> None:
+    if file is None:
+        wanted = expected(JobFile, ("parties", name, "file"))
+        raise JobError(f"{source.where(('parties', name))}: parties.{name}.file is missing: expected {wanted}")
+
+
+# A job file and a party file share the next three.
+
+
+def check_name(source: Source, key: Key, name: str) -> None:
+    if not re.fullmatch(r"[\w][\w .-]*", name) or name == "coordinator":
+        advice = "letters, digits, spaces, '-', '_' and '.', and not 'coordinator'"
+        raise source.error(key, f"this cannot be a party's name; take {advice}")
+
+
+def check_file(source: Source, key: Key, file: str) -> None:
+    path = source.path.parent / file
+    if not path.is_file():
+        there = [p.name for p in path.parent.iterdir() if p.is_file()] if path.parent.is_dir() else []
+        near = get_close_matches(path.name, there, n=1, cutoff=0.5)
+        what = f"there is no file {file!r} (a path starts at the folder of {source.path.name})"
+        raise source.error(key, what + question(near))
+
+
+def read_table(source: Source, key: Key, section: PartySection, name: str) -> Table:
+    """A party's table; a column that is not in the file is complained about with its place in ``source``."""
+    try:
+        return Table.read(
+            source.path.parent / str(section.file), id=section.id, label=section.label, columns=section.columns,
+            categorical=section.categorical, name=name,
+        )  # fmt: skip
+    except DataError as error:
+        if "is not there" not in str(error):
+            raise
+        which = next((which for which in ("id", "label") if f"the {which} column" in str(error)), "columns")
+        raise DataError(f"{source.where((*key, which))}: {error}") from None
 
 
 def _method_parameters(source: Source, section: MethodSection) -> dict[str, Any]:

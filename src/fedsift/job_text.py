@@ -1,17 +1,21 @@
-"""The text of a job file: its TOML, the line of each key, and changes from the command line.
+"""The text of a job file or a party file: its TOML, the line of each key, and changes from the command line.
 
-``tomllib`` forgets where a key stood; a person who must mend the file wants to know.
+``tomllib`` forgets where a key stood; a person who must mend the file wants to know. A file's tables are pydantic
+models (``Section``); what is wrong with one becomes a sentence that names the file, the line, the key and what was
+expected.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedsift.errors import JobError
 
@@ -28,7 +32,7 @@ _ASSIGNMENT = re.compile(rf"^\s*({_BARE}(?:\s*\.\s*{_BARE})*)\s*=")
 
 @dataclass
 class Source:
-    """The text of a job file, its data, and where each key came from."""
+    """The text of a file, its data, and where each key came from."""
 
     path: Path
     text: str
@@ -36,22 +40,23 @@ class Source:
     overridden: dict[Key, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path) -> Source:
+    def read(cls, path: Path, kind: str = "job") -> Source:
+        """``kind`` is what people call the file: ``job`` or ``party``."""
         if path.is_dir():
-            raise JobError(f"{path} is a folder; give the job file inside it, such as {path / 'job.toml'}")
+            raise JobError(f"{path} is a folder; give the {kind} file inside it, such as {path / f'{kind}.toml'}")
         try:
             text = path.read_text(encoding="utf-8-sig")
         except FileNotFoundError:
             near = get_close_matches(path.name, [p.name for p in path.parent.glob("*.toml")], n=1)
-            raise JobError(f"there is no job file {path}{question(near)}") from None
+            raise JobError(f"there is no {kind} file {path}{question(near)}") from None
         except UnicodeDecodeError:
-            raise JobError(f"{path} is not a text file in UTF-8; a job file is TOML text") from None
+            raise JobError(f"{path} is not a text file in UTF-8; a {kind} file is TOML text") from None
         except OSError as error:
             raise JobError(f"{path} cannot be read: {error.strerror}") from None
         try:
             return cls(path, text, tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
-            raise JobError(_bad_toml(path, text, str(error))) from None
+            raise JobError(_bad_toml(path, text, str(error), kind)) from None
 
     def where(self, key: Key) -> str:
         """'job.toml, line 7', or the --set option that the key came from."""
@@ -83,7 +88,7 @@ def _split_key(dotted: str) -> Key:
     return tuple(part.strip("\"'") for part in re.findall(_BARE, dotted))
 
 
-def _bad_toml(path: Path, text: str, message: str) -> str:
+def _bad_toml(path: Path, text: str, message: str, kind: str) -> str:
     found = re.search(r"\(at line (\d+), column \d+\)", message)
     what = re.sub(r"\s*\(at .*\)$", "", message)
     lines = text.splitlines()
@@ -92,13 +97,95 @@ def _bad_toml(path: Path, text: str, message: str) -> str:
     number = int(found.group(1))
     line = lines[number - 1].strip()
     if path.suffix != ".toml":  # perhaps a table that was given by mistake: its lines are nobody's business
-        return f"{path}, line {number}: not valid TOML; is this the job file?"
+        return f"{path}, line {number}: not valid TOML; is this the {kind} file?"
     hint = ""
     if re.match(rf"{_BARE}(\s*\.\s*{_BARE})*\s*=\s*(?!true|false)[A-Za-z]", line):
         hint = ' (text needs quotes: key = "text")'
     elif re.match(r"[^=\[\]#]+:\s", line):
         hint = " (TOML is written key = value, not key: value)"
     return f"{path}, line {number}: not valid TOML: {what}: {line[:80]}{hint}"
+
+
+# --- sections ---------------------------------------------------------------------------------------------------------
+
+
+class Section(BaseModel):
+    """A table of a file. The descriptions of its keys are what error messages quote as expected."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    expected: ClassVar[str] = "a table"  # where a file has one for each name
+
+
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+def validated(source: Source, root: type[AnySection]) -> AnySection:
+    """The file's data as ``root``, or all complaints at once."""
+    try:
+        return root.model_validate(source.data)
+    except ValidationError as error:
+        complaints = dict.fromkeys(_explain(source, root, problem) for problem in error.errors())
+        raise JobError("\n".join(complaints)) from None
+
+
+def _explain(source: Source, root: type[Section], problem: Mapping[str, Any]) -> str:
+    """One pydantic problem as a sentence with its place."""
+    key: Key = ()
+    for part in problem["loc"]:
+        if _is_value(root, key):  # what follows tells which place in the value, or which kind of value, was tried
+            break
+        key = (*key, str(part))
+    name, where = ".".join(key), source.where(key)
+    if problem["type"] == "extra_forbidden":
+        section = _section_at(root, key[:-1])
+        return f"{where}: {name}: unknown key{nearest(key[-1], list(section.model_fields) if section else [])}"
+    if problem["type"] == "missing":
+        return f"{where}: {name} is missing: expected {expected(root, key)}"
+    return f"{where}: {name}: expected {expected(root, key)}; got {_shown(problem['input'])}"
+
+
+def _is_value(root: type[Section], key: Key) -> bool:
+    section = _section_at(root, key[:-1]) if key else None
+    found = section.model_fields.get(key[-1]) if section is not None else None
+    return found is not None and get_origin(found.annotation) is not dict and _section_at(root, key) is None
+
+
+def _section_at(root: type[Section], key: Key) -> type[Section] | None:
+    """The section that a key names; a table of sections (``[parties.NAME]``) takes one part more."""
+    section: type[Section] | None = root
+    parts = list(key)
+    while parts and section is not None:
+        found = section.model_fields.get(parts.pop(0))
+        kinds = [] if found is None else [found.annotation, *get_args(found.annotation)]
+        if found is not None and get_origin(found.annotation) is dict:
+            if not parts:
+                return None
+            parts.pop(0)
+        section = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)
+    return section
+
+
+def expected(root: type[Section], key: Key) -> str:
+    """The description of the key, or of the nearest key above it."""
+    for length in range(len(key), 0, -1):
+        section = _section_at(root, key[: length - 1])
+        if section is not None and key[length - 1] in section.model_fields:
+            return str(section.model_fields[key[length - 1]].description)
+        inner = _section_at(root, key[:length])
+        if section is None and inner is not None:
+            return inner.expected
+    return "something else"
+
+
+def _shown(value: Any) -> str:
+    """A value as TOML writes it; long ones by their kind."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return f"a list of {len(value)} values"
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 # --- --set -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from fedsift.errors import ParameterError
 from fedsift.federation import Federation
 from fedsift.ledger import Ledger
 from fedsift.protocols.checks import check_choice, check_number
-from fedsift.selection import Selection
+from fedsift.selection import Selection, _plain
 
 
 @dataclass
@@ -26,6 +26,7 @@ class Outcome:
     selected: dict[str, np.ndarray]
     details: dict[str, Any] = field(default_factory=dict)
     engineered: list[str] = field(default_factory=list)  # formulas of new features
+    groups: dict[str, str] = field(default_factory=dict)  # party -> the name by which formulas call its columns
 
     @classmethod
     def best(
@@ -66,8 +67,8 @@ class Selector(BaseEstimator):
             )
         self._check(fed)
         mark, start = len(fed.ledger), time.perf_counter()
-        names = fed.column_names()
-        with fed.session() as run:
+        with fed.session(*self.announcement()) as run:
+            names = run.column_names()
             outcome = self._select(run)
         self.seconds_ = time.perf_counter() - start
         self.federation_ = {"partition": fed.partition, "rows": fed.n_rows, "columns": fed.n_columns}
@@ -79,6 +80,13 @@ class Selector(BaseEstimator):
         self.scores_ = self.selection_.frame()
         self.masks_ = outcome.selected
         return self
+
+    def announcement(self) -> tuple[str, dict[str, Any]]:
+        """What a party hears first: the method's name in job files, and its parameters as plain values."""
+        from fedsift.select import METHODS  # the table of all methods stands to the right of each
+
+        name = next((name for name, method in METHODS.items() if method is type(self)), type(self).__name__)
+        return name, {key: _told(value) for key, value in self.get_params(deep=False).items()}
 
     def _check(self, fed: Federation) -> None:
         """Raise ``ParameterError`` for values that make no sense, before anything is sent."""
@@ -135,7 +143,15 @@ class Selector(BaseEstimator):
             security=security,
             details={k: v for k, v in outcome.details.items() if not k.startswith("_")},
             engineered=list(outcome.engineered),
+            groups=dict(outcome.groups),
         )
+
+
+def _told(value: Any) -> Any:
+    """A parameter as it is announced: data as they are, anything else (a function, a generator) by its kind."""
+    if value is None or isinstance(value, (bool, int, float, str, list, tuple, dict, set, np.generic, np.ndarray)):
+        return _plain(value)
+    return f"a {type(value).__name__}"
 
 
 def check_size(n_features: Any, threshold: Any) -> None:
