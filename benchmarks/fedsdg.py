@@ -1,11 +1,15 @@
-"""FedSDG-FS beside its baselines and nulls on Madelon and Friedman (Table III, Figure 7), and the secure layer's cost.
+"""FedSDG-FS beside its baselines and nulls (Tables III and IV, Figures 4 and 7), and the secure layer's cost.
 
-``python benchmarks/fedsdg.py [--quick] [--data DIR] [--out FILE] [--seeds N] [--secure]``
+    python benchmarks/fedsdg.py --data DIR [--sets madelon ...] [--parties 2 5 10] [--methods ...] [--seeds 20 21 ...]
+    python benchmarks/fedsdg.py --render          the table from the cells that are there
+    python benchmarks/fedsdg.py --data DIR --secure [--forms False shares lattice additive]
 
-Real Madelon: 2,000 training and 600 test rows, its 20 true columns are those with |corr| > 0.2 to another column.
-Friedman: make_friedman1 plus 995 noise columns, 750 / 250 rows. Two parties with random columns, one holds the label.
-Every selection is judged by the same refitted split network on untouched test rows; filters keep as many columns as
-FedSDG found. Single and dual gates are compared at the same lambda (the one that FedSDG chose).
+A cell is one data set, method, number of parties and seed; each is appended to the .jsonl beside the table as it ends,
+and cells that are there are not run again. Real Madelon: 2,000 training and 600 test rows, its 20 true columns are
+those with |corr| > 0.2 to another column. Friedman: make_friedman1 plus 995 noise columns, 750 / 250 rows. The others:
+80 / 20 rows. Columns are spread at random, one of the parties holds the label. Every selection is judged by the same
+refitted split network on untouched test rows; filters keep as many columns as FedSDG found, and gates are compared at
+the lambda that FedSDG chose (so the FedSDG cell of a data set and seed runs first).
 """
 
 from __future__ import annotations
@@ -18,125 +22,187 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from split_cells import append_row, cell_of, read_rows, table
 
 import fedsift as fs
 from fedsift.datasets import load
-from fedsift.protocols.secure_layer import SecureRun
+from fedsift.protocols.secure_runs import RUNS
 from fedsift.protocols.split_training import SplitRun
 from fedsift.protocols.splitnn import SplitNN
 from fedsift.select.fedsdg import FedSDG
 from fedsift.select.gate_baselines import VFLFS
 
+SETS = ("madelon", "friedman", "arcene", "basehock", "relathe", "coil20", "isolet")
+METHODS = {
+    "fedsdg": "FedSDG-FS, lambda auto",
+    "all": "all columns (null)",
+    "random": "random columns, same number (null)",
+    "original_auto": "original gate, lambda auto",
+    "dual": "dual gates, same lambda, all rows",
+    "single": "single gate, Gini start, same lambda",
+    "original": "original gate, same lambda",
+    "gini": "Gini filter (MS-GINI), same number",
+    "sffs": "SFFS, same number",
+    "vflfs": "VFLFS, same number",
+    "plain": "FedSDG-FS in the clear (Adam everywhere), lambda auto",
+}
+#: Data sets of the paper that keep a large share of their columns: lower prices are tried for them.
+DENSE = (0.0001, 0.0003, 0.001, 0.0025, 0.005, 0.01)
+
 
 def problem(name: str, seed: int, data: str | None) -> tuple[pd.DataFrame, np.ndarray, set[str], float]:
-    if name == "madelon":
-        X, y = load("madelon", path=data)
-        X = X.astype(float)
-        correlation = np.abs(np.corrcoef(X.to_numpy().T))
-        np.fill_diagonal(correlation, 0)
-        return X, np.asarray(y), set(X.columns[correlation.max(axis=0) > 0.2]), 2000 / 2600
-    from sklearn.datasets import make_friedman1
+    if name == "friedman":
+        from sklearn.datasets import make_friedman1
 
-    values, target = make_friedman1(1000, 1000, noise=1.0, random_state=seed)
-    return pd.DataFrame(values, columns=[f"f{i}" for i in range(1000)]), target, {f"f{i}" for i in range(5)}, 0.75
+        values, target = make_friedman1(1000, 1000, noise=1.0, random_state=seed)
+        return pd.DataFrame(values, columns=[f"f{i}" for i in range(1000)]), target, {f"f{i}" for i in range(5)}, 0.75
+    X, y = load(name, path=data)
+    X = pd.DataFrame(X).astype(float)
+    X.columns = [str(c) for c in X.columns]
+    if name != "madelon":
+        return X, np.asarray(y), set(), 0.8
+    correlation = np.abs(np.corrcoef(X.to_numpy().T))
+    np.fill_diagonal(correlation, 0)
+    return X, np.asarray(y), set(X.columns[correlation.max(axis=0) > 0.2]), 2000 / 2600
 
 
-def refit(train: Any, test: Any, columns: dict[str, Any], seed: int, epochs: int) -> float:
-    """The judge: the same network for every selection."""
-    network = SplitNN(epochs=epochs, weight_decay=1e-3, random_state=seed)
+def refit(train: Any, test: Any, columns: dict[str, Any], seed: int) -> float:
+    """The judge: the same network, in the clear, for every selection."""
+    network = SplitNN(epochs=60, weight_decay=1e-3, random_state=seed)
     network.fit(train.view(columns=columns))
     return network.score(test.view(columns=columns))
 
 
-def measured(selected: dict[str, list[str]], true: set[str]) -> dict[str, float]:
-    kept = [c for columns in selected.values() for c in columns]
-    hits = sum(c in true for c in kept)
-    return {"columns": len(kept), "precision": hits / max(1, len(kept)), "recall": hits / len(true)}
+def selector_of(method: str, name: str, seed: int, first: dict[str, Any]) -> Any:
+    """The selector of a cell. ``first`` is FedSDG's own cell: its number of columns and its lambda."""
+    lambdas = {} if name in ("madelon", "friedman") else {"lambdas": DENSE}
+    trace = {"random_state": seed, "trace_every": 20}
+    if method in ("fedsdg", "plain"):
+        return FedSDG(**lambdas, **trace, secure=method == "fedsdg")
+    if method == "original_auto":
+        return FedSDG(**lambdas, **trace, gates="input", init="half")
+    if method in ("dual", "single", "original"):
+        gates = "dual" if method == "dual" else "input"
+        init = "half" if method == "original" else "gini"
+        return FedSDG(lambda_=first["lambda"], refit_epochs=1, gates=gates, init=init, **trace)
+    found = max(1, first["columns"])
+    makers = {
+        "random": lambda: fs.RandomFeatures(n_features=found, random_state=seed),
+        "gini": lambda: fs.GiniFilter(n_features=found),
+        "sffs": lambda: fs.SFFS(n_features=found),
+        "vflfs": lambda: VFLFS(n_features=found, random_state=seed),
+    }
+    return makers[method]()
 
 
-def one_seed(name: str, seed: int, data: str | None, quick: bool) -> list[dict[str, Any]]:
+def measure(name: str, method: str, parties: int, seed: int, data: str | None, first: dict[str, Any]) -> dict[str, Any]:
     X, y, true, share = problem(name, seed, data)
-    fed = fs.Federation.split(X, y, parties=2, how="random", random_state=seed)
+    fed = fs.Federation.split(X, y, parties=parties, how="random", random_state=seed)
     train, test = fed.rows(train=share, random_state=seed)
-    rows: list[dict[str, Any]] = []
-
-    def add(method: str, values: dict[str, Any]) -> None:
-        rows.append({"data": name, "method": method, "seed": seed, **values})
-        print({k: round(v, 3) if isinstance(v, float) else v for k, v in rows[-1].items()}, flush=True)
-
-    def judge(method: str, selector: Any) -> None:
+    row: dict[str, Any] = {"data": name, "method": method, "parties": parties, "seed": seed}
+    start = time.process_time()
+    if method == "all":
+        columns = {p: np.arange(count) for p, count in train.n_columns.items()}
+        row["columns"] = X.shape[1]
+    else:
+        selector = selector_of(method, name, seed, first).fit(train)
+        row["CPU seconds"] = time.process_time() - start
+        row["MiB"] = selector.ledger_.bytes() / 2**20
         columns = {p: np.flatnonzero(mask) for p, mask in selector.masks_.items()}
-        score = refit(train, test, columns, seed, 60) if any(map(len, columns.values())) else float("nan")
-        add(method, {**measured(selector.selected_, true), "score": score, "seconds": selector.seconds_})
-
-    epochs = 60 if name == "madelon" else 100
-    auto = FedSDG(lambdas=(0.002, 0.003, 0.005), epochs=epochs, refit_epochs=40, random_state=seed, trace_every=20)
-    auto.fit(train)
-    found, price = max(1, auto.selection_.n_selected), auto.details_["lambda"]
-    judge("FedSDG-FS, lambda auto", auto)
-    print("  lambda", price, auto.details_["path"], flush=True)
-    every = {p: np.arange(count) for p, count in train.n_columns.items()}
-    add("all columns (null)", {"columns": X.shape[1], "score": refit(train, test, every, seed, 30)})
-    judge("random columns (null)", fs.RandomFeatures(n_features=found, random_state=seed).fit(train))
-    same = {"lambda_": price, "epochs": epochs, "refit_epochs": 1, "random_state": seed, "trace_every": 20}
-    judge("dual gates, same lambda, all rows", FedSDG(**same).fit(train))
-    judge("single gate, Gini start, same lambda", FedSDG(**same, gates="input").fit(train))
-    judge("original gate, same lambda", FedSDG(**same, gates="input", init="half").fit(train))
-    if not quick:
-        judge("Gini filter (MS-GINI), same number", fs.GiniFilter(n_features=found).fit(train))
-        judge("SFFS, same number", fs.SFFS(n_features=found).fit(train))
-        judge("VFLFS, same number", VFLFS(n_features=found, random_state=seed).fit(train))
-    return rows
+        kept = [c for chosen in selector.selected_.values() for c in chosen]
+        row["columns"] = len(kept)
+        row |= {k: selector.details_[k] for k in ("lambda", "path") if k in selector.details_}
+        if true:
+            hits = sum(c in true for c in kept)
+            row |= {"precision": hits / max(1, len(kept)), "recall": hits / len(true)}
+    row["share kept"] = row["columns"] / X.shape[1]
+    row["score"] = refit(train, test, columns, seed) if row["columns"] else float("nan")
+    row["cell CPU seconds"] = time.process_time() - start
+    return row
 
 
-def secure_cost(data: str | None, batch: int) -> str:
-    """One batch of Madelon, encrypted and in the clear, in CPU seconds of all threads (steady on a shared machine)."""
+def run_cells(arguments: Any, path: Path) -> None:
+    done = {cell_of(row): row for row in read_rows(path)}
+    for seed in arguments.seeds:
+        for name in arguments.sets:
+            for parties in arguments.parties:
+                first = done.get((name, "fedsdg", parties, seed))
+                for method in arguments.methods:
+                    if (name, method, parties, seed) in done:
+                        continue
+                    if first is None and method not in ("fedsdg", "all", "plain", "original_auto"):
+                        print(f"skipped {name} {method}: run the fedsdg cell of seed {seed} first")
+                        continue
+                    row = measure(name, method, parties, seed, arguments.data, first or {})
+                    append_row(path, row)
+                    first = row if method == "fedsdg" else first
+
+
+def render(path: Path, out: Path) -> None:
+    rows = read_rows(path)
+    if not rows:
+        print(f"no cells in {path} yet")
+        return
+    order = list(METHODS)
+    rows.sort(key=lambda r: (SETS.index(r["data"]), r["parties"], order.index(r["method"]), r["seed"]))
+    seeds = sorted({row["seed"] for row in rows})
+    shown = [{**row, "method": METHODS[row["method"]]} for row in rows]
+    columns = ["columns", "share kept", "precision", "recall", "score", "MiB", "CPU seconds"]
+    note = (
+        f"`python benchmarks/fedsdg.py --data DIR`, then `--render`. Seeds {', '.join(map(str, seeds))}; score is "
+        "accuracy (Friedman: R2) on untouched test rows of a network refitted on the selected columns. FedSDG-FS and "
+        "the gates train on secret shares (`secure=True`) unless the method says otherwise. CPU seconds of the "
+        f"selection, two cores shared with other work (load {os.getloadavg()[0]:.1f} when this was written)."
+    )
+    text = f"# FedSDG-FS\n\n{note}\n\n{table(shown, ['data', 'parties', 'method'], columns)}\n"
+    out.write_text(text, encoding="utf-8")
+    print(text)
+
+
+def secure_cost(data: str | None, forms: list[Any], out: Path, head: str) -> None:
+    """An epoch of Madelon, two parties, in each form, in CPU seconds of all threads (steady on a shared machine)."""
     X, y, _, share = problem("madelon", 0, data)
     fed = fs.Federation.split(X, y, parties=2, how="random", random_state=0)
     train, _ = fed.rows(train=share, random_state=0)
-    train = train.view(rows=np.arange(batch))
-    common = {"seed": 0, "batch_size": batch, "rate": 0.003, "model": "dense"}
-    gates = {"sigma": 0.5, "price": 0.003, "embedding": True, "init": "half", "rate": 0.003}
-    bottom = {**common, "options": {"hidden": [100]}, "gates": gates}
-    top = {**common, "options": {"hidden": [50]}}
-    lines = [f"| training, {batch} rows | CPU seconds | times plain | MiB |", "|---|--:|--:|--:|"]
+    names = {
+        False: "plain",
+        "shares": "secret shares (coordinator helps)",
+        "lattice": "BFV lattice, 128 bits (4 batches, times 4)",
+        "additive": "additive HE, 2048 bits (1 batch, times 16)",
+    }
+    lines = ["| one epoch (16 batches of 128 rows) | CPU seconds | times plain | MiB, one way |", "|---|--:|--:|--:|"]
     plain = 0.0
-    for label, cls, repeat in (("plain", SplitRun, 20), ("additive HE, 2048 bits", SecureRun, 1)):
-        with train.session() as session:
-            run = cls.start(session, "m", 100, bottom, top)
-            if cls is SplitRun:
-                run.train(2)  # warm: the first step loads libraries
-            mark, start = len(train.ledger), time.process_time()
-            run.train(repeat, first=2)
-            seconds = (time.process_time() - start) / repeat
-            size = train.ledger.since(mark).bytes() / 2**20 / repeat
+    for form in forms:
+        times = {"lattice": 4, "additive": 16}.get(form, 1)
+        view = train if times == 1 else train.view(rows=np.arange(2048 // times))
+        with view.session() as session:
+            settings = FedSDG(init="half", random_state=0)._settings([0.003], False)
+            run = RUNS[form].start(session, "m", 100, *settings)
+            repeat = 5 if RUNS[form] is SplitRun or form == "shares" else 1
+            if form != "additive":
+                run.train(1)  # warm: the first steps load libraries and make keys
+            mark, start = len(fed.ledger), time.process_time()
+            run.train(repeat, first=1)
+            seconds = times * (time.process_time() - start) / repeat
+            size = times * fed.ledger.since(mark).bytes() / 2**20 / repeat / 2  # each message passes the coordinator
         plain = plain or seconds
-        lines.append(f"| {label} | {seconds:.4f} | {seconds / plain:.0f} | {size:.2f} |")
+        lines.append(f"| {names[form]} | {seconds:.2f} | {seconds / plain:.4g} | {size:.1f} |")
         print(lines[-1], flush=True)
-    return "\n".join(lines)
-
-
-def table(frame: pd.DataFrame) -> str:
-    columns = ["columns", "precision", "recall", "score", "seconds"]
-    lines = ["| data | method | seeds | " + " | ".join(columns) + " |", "|---|---|--:|" + "--:|" * len(columns)]
-    for (data, method), group in frame.groupby(["data", "method"], sort=False):
-        cells = []
-        for column in columns:
-            values = group[column].dropna() if column in group else pd.Series(dtype=float)
-            cells.append("" if values.empty else f"{values.mean():.3g} ± {values.std(ddof=0):.2g}")
-        lines.append(f"| {data} | {method} | {len(group)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        out.write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="Madelon only, one seed, fewer baselines")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="Madelon, two parties, one seed, four methods")
     parser.add_argument("--data", help="folder with the Parquet files")
     parser.add_argument("--out", default="benchmarks/results/fedsdg.md")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=10, help="seed 0 was looked at when defaults were set")
-    parser.add_argument("--secure", action="store_true", help="measure the encrypted layer alone")
-    parser.add_argument("--batch", type=int, default=128, help="rows of the batch of --secure")
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--parties", nargs="+", type=int, default=[2, 5, 10])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[20, 21, 22, 23, 24], help="0 to 19 set the defaults")
+    parser.add_argument("--render", action="store_true", help="make the table from the cells that are there")
+    parser.add_argument("--secure", action="store_true", help="measure the protected layer alone")
+    parser.add_argument("--forms", nargs="+", default=["plain", "shares", "lattice", "additive"])
     arguments = parser.parse_args()
     import torch
 
@@ -144,24 +210,22 @@ def main() -> None:
     out = Path(arguments.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     if arguments.secure:
-        note = f"One batch. Load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, shared with other work."
-        text = f"# The encrypted interactive layer, Madelon, 2 parties\n\n{note}\n\n"
-        text += secure_cost(arguments.data, arguments.batch) + "\n"
-        out.with_name("secure_layer.md").write_text(text, "utf-8")
+        note = (
+            "`python benchmarks/fedsdg.py --data DIR --secure`: gated training as FedSDG-FS does it (d -> 100 -> 100, "
+            "top 200 -> 50 -> 2), one run after the other in one process. "
+            f"Load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, shared with other work."
+        )
+        head = f"# The protected interactive layer, Madelon, 2 parties\n\n{note}\n\n"
+        forms = [False if form == "plain" else form for form in arguments.forms]
+        secure_cost(arguments.data, forms, out.with_name("secure_layer.md"), head)
         return
-    names = ["madelon"] if arguments.quick else ["madelon", "friedman"]
-    seeds = range(arguments.first_seed, arguments.first_seed + (1 if arguments.quick else arguments.seeds))
-    start, rows = time.time(), []
-    for seed in seeds:
-        for name in names:
-            rows += one_seed(name, seed, arguments.data, arguments.quick)
-            note = (
-                f"Seeds from {seeds[0]}; score is accuracy (Madelon) or R2 (Friedman) on untouched test rows of a "
-                f"network refitted on the selected columns. {time.time() - start:.0f} s, load {os.getloadavg()[0]:.1f} "
-                f"on {os.cpu_count()} cores, shared with other work."
-            )
-            out.write_text(f"# FedSDG-FS\n\n{note}\n\n{table(pd.DataFrame(rows))}\n", "utf-8")
-    print(table(pd.DataFrame(rows)))
+    path = out.with_suffix(".jsonl")
+    if arguments.quick:
+        arguments.sets, arguments.parties, arguments.seeds = ["madelon"], [2], arguments.seeds[:1]
+        arguments.methods = ["fedsdg", "all", "random", "gini"]
+    if not arguments.render:
+        run_cells(arguments, path)
+    render(path, out)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""LESS-VFL beside its baselines and nulls: Tables 2, 3 and Figures 3, 4 of the paper, on Phishing and Gina.
+"""LESS-VFL beside its baselines and nulls: Tables 2, 3 and Figures 3, 4 of the paper, on Phishing, Gina and Isolet.
 
-Half as many Gaussian noise columns as real ones are added and spread over 3 (Phishing) or 4 parties; 80 % of the rows
-train, the rest are scored once. Rows are kept in a .jsonl beside the table, so a stopped run goes on where it was.
-``python benchmarks/less_vfl.py [--quick] [--data DIR] [--out FILE] [--seeds N]``
+    python benchmarks/less_vfl.py --data DIR [--names gina_agnostic ...] [--seeds 20 21 ...] [--only TEXT] [--uneven]
+    python benchmarks/less_vfl.py --render          the table from the cells that are there
+
+Half as many Gaussian noise columns as real ones are added and spread over 3 (Phishing) or 4 parties, evenly or as
+80/25/10/0 % of a party's own columns (``--uneven``); 80 % of the rows train, the rest are scored once. A cell is one
+data set, method and seed; each is appended to a .jsonl beside the table as it ends, and is not run again.
 
 Departures from the paper: one of the parties holds the label, so its own embedding does not travel (the column "paper
 MiB" counts it all the same); lambdas are chosen on training rows, never by known noise. Group lasso's lambda is the one
@@ -12,13 +15,14 @@ of its grid that reaches the target with the fewest bytes, chosen with hindsight
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from split_cells import append_row, read_rows, table
 
 import fedsift as fs
 from fedsift.datasets import load
@@ -150,14 +154,14 @@ def one_seed(name: str, seed: int, uneven: bool, arguments: Any, rows: list[dict
     for method, measure in list(methods.items())[: arguments.methods]:
         if (label, method, seed) in done or arguments.only not in method:
             continue
-        rows.append({"data": label, "method": method, "seed": seed, **measure()})
-        print({k: round(v, 3) if isinstance(v, float) else v for k, v in rows[-1].items()}, flush=True)
-        write(rows, arguments.out)
+        start = time.process_time()
+        row = {"data": label, "method": method, "seed": seed, **measure()}
+        append_row(Path(arguments.out).with_suffix(".jsonl"), {**row, "cell CPU seconds": time.process_time() - start})
 
 
-def write(rows: list[dict[str, Any]], out: str) -> None:
-    """The rows as they are, and the table of their means."""
-    seconds = sum(row.get("seconds", 0.0) for row in rows)
+def render(rows: list[dict[str, Any]], out: str) -> None:
+    """The table of the rows' means."""
+    seconds = sum(row.get("seconds") or 0.0 for row in rows)
     note = (
         "Mean and deviation over the seeds; accuracy on untouched test rows after selection and further training. "
         "`paper MiB`: the uplink alone, 4 bytes a float, all parties. `wire MiB`: every byte both ways until the "
@@ -168,46 +172,35 @@ def write(rows: list[dict[str, Any]], out: str) -> None:
     )
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"# LESS-VFL\n\n{note}\n\n{table(pd.DataFrame(rows))}\n", encoding="utf-8")
-    path.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def table(frame: pd.DataFrame) -> str:
     columns = ["noise removed", "real kept", "accuracy", "start norms alone", "paper MiB to select",
                "wire MiB to select", "seconds"]  # fmt: skip
-    lines = ["| data | method | seeds | " + " | ".join(columns) + " |", "|---|---|--:|" + "--:|" * len(columns)]
-    for (data, method), group in frame.groupby(["data", "method"], sort=False):
-        cells = []
-        for column in columns:
-            values = group[column].dropna() if column in group else pd.Series(dtype=float)
-            cells.append("" if values.empty else f"{values.mean():.3g} ± {values.std(ddof=0):.2g}")
-        lines.append(f"| {data} | {method} | {len(group)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    text = f"# LESS-VFL\n\n{note}\n\n{table(rows, ['data', 'method'], columns)}\n"
+    path.write_text(text, encoding="utf-8")
+    print(text)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="Gina only, one seed, the first three methods")
     parser.add_argument("--data", help="folder with the Parquet files")
     parser.add_argument("--out", default="benchmarks/results/less_vfl.md")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=20, help="seeds below 20 were seen when defaults were set")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[20, 21, 22, 23, 24], help="0 to 19 set the defaults")
     parser.add_argument("--methods", type=int, default=8, help="the first so many of the list of methods")
     parser.add_argument("--only", default="", help="only methods whose name holds this text")
-    parser.add_argument("--names", nargs="+", default=["gina_agnostic", "phishing_websites"])
-    parser.add_argument("--uneven", action="store_true", help="80/25/10/0 % noise instead of 50 % everywhere")
+    parser.add_argument("--names", nargs="+", default=["gina_agnostic", "phishing_websites", "isolet"])
+    parser.add_argument("--uneven", action="store_true", help="80/25/10/0 %% noise instead of 50 %% everywhere")
+    parser.add_argument("--render", action="store_true", help="make the table from the cells that are there")
     arguments = parser.parse_args()
     import torch
 
     torch.set_num_threads(1)
     if arguments.quick:
-        arguments.names, arguments.seeds, arguments.methods = ["gina_agnostic"], 1, 3
-    earlier = Path(arguments.out).with_suffix(".jsonl")
-    rows = [json.loads(line) for line in earlier.read_text().splitlines()] if earlier.exists() else []
-    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
+        arguments.names, arguments.seeds, arguments.methods = ["gina_agnostic"], [20], 3
+    path = Path(arguments.out).with_suffix(".jsonl")
+    for seed in [] if arguments.render else arguments.seeds:
         for name in arguments.names:
-            one_seed(name, seed, arguments.uneven, arguments, rows)
-    print(table(pd.DataFrame(rows)))
+            one_seed(name, seed, arguments.uneven, arguments, read_rows(path))
+    render(read_rows(path), arguments.out)
 
 
 if __name__ == "__main__":

@@ -64,10 +64,11 @@ def test_lambda_is_chosen_by_the_refitted_network_on_held_out_rows():
     selector = FedSDG(**SMALL, lambdas=(0.001, 0.005, 3.0), epochs=35, refit_epochs=15).fit(train)
     path = selector.details_["path"]
     assert [entry["lambda"] for entry in path] == [0.001, 0.005, 3.0]
+    assert path[-1]["validation"] is None
     assert path[-1]["columns"] == 0
     assert selector.details_["lambda"] != 3.0
     assert {"a", "b"} <= names(selector)
-    best = max(entry["validation"] for entry in path)
+    best = max(entry["validation"] or 0.0 for entry in path)
     chosen = next(e for e in path if e["lambda"] == selector.details_["lambda"])
     assert chosen["validation"] >= best - 0.1
 
@@ -113,21 +114,50 @@ def test_false_discoveries_are_estimated_by_copies():
     assert strict.details_["false_discovery_rate"] <= 0.5
 
 
-def test_secure_gates_differ_from_plain_ones():
+TINY = {"embedding": 3, "hidden": (4,), "top_hidden": (3,), "batch_size": 18, "learning_rate": 0.02, "refit_epochs": 1}
+
+
+@pytest.mark.parametrize("secure", [True, "lattice", "additive"])
+def test_secure_gates_differ_from_plain_ones(secure):
     X, y = noisy(n=36, noise=4)
     fed = fs.Federation.split(X, y, parties=2)
-    common = {"embedding": 3, "hidden": (4,), "top_hidden": (3,), "batch_size": 18, "learning_rate": 0.02,
-              "lambda_": 0.02, "epochs": 2, "refit_epochs": 1}  # fmt: skip
-    secure = FedSDG(**common, secure=True).fit(fed)
-    plain = FedSDG(**common, interactive_rate=2.0**-STEP_BITS).fit(fed)
-    merged = secure.scores_.merge(plain.scores_, on=["party", "feature"])
+    common = {**TINY, "lambda_": 0.02, "epochs": 2}
+    hidden = FedSDG(**common, secure=secure).fit(fed)
+    plain = FedSDG(**common, secure=False, interactive_rate=2.0**-STEP_BITS).fit(fed)
+    merged = hidden.scores_.merge(plain.scores_, on=["party", "feature"])
     np.testing.assert_allclose(merged.score_x, merged.score_y, atol=1e-3)
-    assert secure.selected_ == plain.selected_
-    readable = secure.ledger_.frame().query("form == 'plain'")
+    assert hidden.selected_ == plain.selected_
+    readable = hidden.ledger_.frame().query("form == 'plain'")
     assert set(readable.operation) <= {"share_names"}
-    assert not hasattr(secure, "network_")
+    assert hidden.network_.predict(fed).shape == (36,)
+    assert "bottom_round" in set(plain.ledger_.frame().operation)
+
+
+@pytest.mark.parametrize("secure", [True, "lattice"])
+def test_a_secure_search_shows_rows_or_chooses_another_lambda(secure):
+    X, y = noisy(n=40, noise=4)
+    fed = fs.Federation.split(X, y, parties=2)
+    common = {**TINY, "lambdas": (0.01, 0.5), "epochs": 2 if secure == "lattice" else 8}
+    hidden = FedSDG(**common, secure=secure).fit(fed)
+    plain = FedSDG(**common, secure=False, interactive_rate=2.0**-STEP_BITS).fit(fed)
+    assert [e["columns"] for e in hidden.details_["path"]] == [e["columns"] for e in plain.details_["path"]]
+    readable = hidden.ledger_.frame().query("form == 'plain'")
+    assert set(readable.operation) <= {"share_names"}
+    assert not {"embed_rows", "bottom_round", "top_round"} & set(hidden.ledger_.frame().operation)
+
+
+def test_few_rows_get_too_few_steps_for_gates_to_close():
+    assert FedSDG()._epochs(600) == 160
+    assert FedSDG()._epochs(1600) == 62
+    assert FedSDG()._epochs(10**6) == 20
+    assert FedSDG()._epochs(5) == 400
+    assert FedSDG(epochs=7)._epochs(600) == 7
+
+
+def test_an_unknown_protection_is_taken_for_none():
+    X, y = noisy(40)
     with pytest.raises(ParameterError, match="secure"):
-        FedSDG(secure=True).fit(fed)
+        FedSDG(secure="ckks").fit(fs.Federation.split(X, y, parties=2))
 
 
 def test_the_original_gate_is_the_single_gate_without_start():

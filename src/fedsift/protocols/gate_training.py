@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.operation import Array, operation
+from fedsift.operation import operation
 from fedsift.party import Party
 from fedsift.protocols.gates import importance_to_mu
 from fedsift.protocols.split_training import bottom_of
@@ -26,10 +26,12 @@ def take_importance(party: Party, *, impurity: Any, low: float, high: float, bes
 @operation(
     discloses="aggregate",
     about="the gate of each column and of each embedding component",
-    reply={"columns": Array("f"), "copies": Array("f"), "components": Array("f")},
+    reply={"columns": np.ndarray, "copies": np.ndarray, "components": np.ndarray},
 )
 def read_gates(party: Party, *, model: str) -> dict[str, np.ndarray]:
+    """Where several prices are trained side by side, each array has a line a price."""
     bottom = bottom_of(party, model)
     columns = bottom.gates["input"].values()
-    components = bottom.gates["embedding"].values() if "embedding" in bottom.gates else np.zeros(0, np.float32)
-    return {"columns": columns[: bottom.n_columns], "copies": columns[bottom.n_columns :], "components": components}
+    components = bottom.gates["embedding"].values() if "embedding" in bottom.gates else columns[..., :0]
+    n = bottom.n_columns
+    return {"columns": columns[..., :n], "copies": columns[..., n:], "components": components}

@@ -8,6 +8,7 @@ in mu is lambda * phi(mu / sigma) / sigma. Where the gate is not clipped, ds/dmu
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,28 +17,42 @@ from fedsift.protocols.networks import torch_module
 
 
 class Gates:
-    """One gate for each group of inputs (a column, or an embedding component)."""
+    """One gate for each group of inputs (a column, or an embedding component).
 
-    def __init__(self, mu: np.ndarray, sigma: float, price: float, seed: int):
+    A list of prices makes a stack: one set of gates for each price, all with the same noise (prices x gates).
+    """
+
+    def __init__(self, mu: np.ndarray, sigma: float, price: float | list[float], seed: int):
         torch = torch_module()
-        self.mu = torch.nn.Parameter(torch.tensor(np.asarray(mu), dtype=torch.float32))
+        start = torch.tensor(np.asarray(mu), dtype=torch.float32)
+        self.price: Any = price
+        if isinstance(price, (list, tuple)):
+            start = start.repeat(len(price), 1)
+            self.price = torch.tensor(price, dtype=torch.float32)[:, None]
+        self.mu = torch.nn.Parameter(start)
         self.sigma = float(sigma)
-        self.price = float(price)
         self._generator = torch.Generator().manual_seed(seed)
 
     def sample(self, rows: int) -> Any:
         """Gates for a batch, rows x gates: noise of its own for each row (the C samples of equation 5)."""
         torch = torch_module()
-        noise = torch.randn((rows, len(self.mu)), generator=self._generator) * self.sigma
-        return (self.mu + noise).clamp(0.0, 1.0)
+        noise = torch.randn((rows, self.mu.shape[-1]), generator=self._generator).mul_(self.sigma)
+        return (self.mu.unsqueeze(-2) + noise).clamp(0.0, 1.0)
 
     def settled(self) -> Any:
         """Gates without noise, for prediction."""
-        return self.mu.detach().clamp(0.0, 1.0)
+        return self.mu.detach().clamp(0.0, 1.0).unsqueeze(-2)
 
     def penalty(self) -> Any:
         torch = torch_module()
-        return self.price * (0.5 * (1 + torch.erf(self.mu / (self.sigma * 2**0.5)))).sum()
+        return (self.price * (0.5 * (1 + torch.erf(self.mu / (self.sigma * 2**0.5))))).sum()
+
+    def add_penalty_gradient(self) -> None:
+        """What ``penalty().backward()`` would do, in closed form: it is done at every step."""
+        torch = torch_module()
+        with torch.no_grad():
+            density = torch.exp(-0.5 * (self.mu / self.sigma) ** 2) / (self.sigma * (2 * math.pi) ** 0.5)
+            self.mu.grad = density * self.price if self.mu.grad is None else self.mu.grad.add_(density * self.price)
 
     def values(self) -> np.ndarray:
         return self.mu.detach().numpy().copy()

@@ -41,6 +41,7 @@ class Bottom:
         copies = 1 + self.n_copies
         self.owner = torch.from_numpy(np.concatenate([self.encoder.owner + i * self.n_columns for i in range(copies)]))
         self.n_groups = copies * self.n_columns
+        self._one_input_each = len(self.owner) == self.n_groups
         self.module = build_model(
             s["model"], width * copies, s["width"], s["options"], derived_seed(s["seed"], "bottom", name)
         )
@@ -87,9 +88,10 @@ class Bottom:
     def _apply(self, x: Any, training: bool) -> Any:
         gates = {kind: g.sample(len(x)) if training else g.settled() for kind, g in self.gates.items()}
         if "input" in gates:
-            x = x * gates["input"][..., self.owner]
+            # Where every column is one input, a gate a column is a gate an input: no gather, and none backwards.
+            x = x * (gates["input"] if self._one_input_each else gates["input"][..., self.owner])
         embedding = self.module(x)
-        if tuple(embedding.shape) != (len(x), self.settings["width"]):
+        if tuple(embedding.shape[-2:]) != (x.shape[-2], self.settings["width"]):
             raise ParameterError(
                 f"the bottom model gives {tuple(embedding.shape)[1:]} numbers a row, not the embedding width "
                 f"{self.settings['width']}"
@@ -112,7 +114,7 @@ class Bottom:
         if self.pending.requires_grad:
             self.pending.backward(torch.from_numpy(np.asarray(gradient, dtype=np.float32)))
             for gate in self.gates.values():
-                gate.penalty().backward()
+                gate.add_penalty_gradient()
             self.optimiser.step()
             if self.settings.get("prox"):
                 rate = self.optimiser.param_groups[0]["lr"]
@@ -175,6 +177,12 @@ class Top:
         else:
             self.target = torch.from_numpy(((labels.values - self.centre) / self.spread).astype(np.float32))[:, None]
 
+    @property
+    def stack(self) -> tuple[int, ...]:
+        """Networks side by side: () for one, (n,) for n of them."""
+        copies = self.settings["options"].get("copies")
+        return () if copies is None else (int(copies),)
+
     def setup(self) -> None:
         torch, s = torch_module(), self.settings
         seed = derived_seed(s["seed"], "top")
@@ -189,34 +197,49 @@ class Top:
             self.interactive = torch.optim.SGD([weight], lr=s["interactive"])
         self.optimiser = torch.optim.Adam(rest, lr=s["rate"], weight_decay=s.get("decay", 0.0), fused=True)
 
+    def losses(self, out: Any, rows: np.ndarray) -> tuple[Any, float]:
+        """What is differentiated (the sum over networks side by side), and the mean loss of a network."""
+        torch = torch_module()
+        target = self.target[torch.from_numpy(rows)]
+        if not self.stack:
+            loss = self.loss(out, target)
+            return loss, float(loss.detach())
+        copies = self.stack[0]
+        loss = self.loss(out.reshape(-1, out.shape[-1]), target.repeat(copies, *[1] * (target.dim() - 1)))
+        return loss * copies, float(loss.detach())
+
     def joined(self, embeddings: dict[str, np.ndarray], rows: int) -> Any:
         """The embeddings side by side in the parties' order, each checked before it is used."""
         torch, parts = torch_module(), []
         for name, width in self.widths.items():
             array = embeddings.get(name)
-            if not isinstance(array, np.ndarray) or array.shape != (rows, width) or array.dtype.kind != "f":
+            if (
+                not isinstance(array, np.ndarray)
+                or array.shape != (*self.stack, rows, width)
+                or array.dtype.kind != "f"
+            ):
                 raise ReplyError(
                     name, "embedding", f"party {name!r} must send an embedding of {rows} x {width} numbers"
                 )
             if not np.isfinite(array).all():
                 raise ReplyError(name, "embedding", f"the embedding of party {name!r} is not finite: it diverged")
             parts.append(torch.from_numpy(np.asarray(array, dtype=np.float32)))
-        return torch.cat(parts, dim=1)
+        return torch.cat(parts, dim=-1)
 
     def step(self, embeddings: dict[str, np.ndarray], rows: np.ndarray) -> tuple[float, dict[str, np.ndarray]]:
         """One optimiser step; the loss and the gradient of each party's embedding."""
         torch = torch_module()
         self.module.train()
         joined = self.joined(embeddings, len(rows)).requires_grad_(True)
-        loss = self.loss(self.module(joined), self.target[torch.from_numpy(rows)])
+        loss, seen = self.losses(self.module(joined), rows)
         steppers = [self.optimiser] + ([self.interactive] if self.interactive is not None else [])
         for stepper in steppers:
             stepper.zero_grad()
         loss.backward()
         for stepper in steppers:
             stepper.step()
-        pieces = torch.split(joined.grad, list(self.widths.values()), dim=1)
-        return float(loss.detach()), {name: piece.numpy() for name, piece in zip(self.widths, pieces)}
+        pieces = torch.split(joined.grad, list(self.widths.values()), dim=-1)
+        return seen, {name: piece.numpy() for name, piece in zip(self.widths, pieces)}
 
     def restrict(self, kept: dict[str, np.ndarray]) -> None:
         """Go on with fewer embedding components (positions by party); a party without any is left out."""
@@ -236,10 +259,21 @@ class Top:
         torch = torch_module()
         self.module.eval()
         with torch.no_grad():
-            out = self.module(self.joined(embeddings, rows))
-            if self.task == "classification":
-                return torch.softmax(out, dim=1).numpy()
-            return out.numpy().astype(np.float64) * self.spread + self.centre
+            return self.presented(self.module(self.joined(embeddings, rows)))
+
+    def presented(self, out: Any) -> np.ndarray:
+        """The network's output as probabilities, or in the target's own scale."""
+        if self.task == "classification":
+            return torch_module().softmax(out, dim=-1).numpy()
+        return out.numpy().astype(np.float64) * self.spread + self.centre
+
+    def score(self, out: np.ndarray, label: np.ndarray) -> float:
+        """Accuracy, or R2."""
+        if self.task == "classification":
+            names = np.asarray(self.classes)
+            return float(np.mean(names[out.argmax(axis=1)] == np.array([str(v) for v in label])))
+        residual = label.astype(np.float64) - out[:, 0]
+        return float(1 - (residual**2).sum() / max(((label - label.mean()) ** 2).sum(), 1e-300))
 
 
 def chunks(rows: int) -> list[tuple[int, int]]:

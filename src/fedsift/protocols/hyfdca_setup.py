@@ -234,7 +234,7 @@ def sum_spreads(party: Party, *, number: int, totals: dict[str, Any], before: in
     own = {"columns": _sums(part.raw), "target": None if part.target is None else _sums(part.target)}
     columns, target = _totals(party, part, totals, own, "first moments", before)
     party.state["hyfdca means"] = (columns, target)
-    reply = {"columns": None, "target": None}
+    reply: dict[str, Any] = {"columns": None, "target": None}
     for what, sums, values, group in (
         ("columns", columns, part.raw, part.column_group),
         ("target", target, part.target, part.holder_group),

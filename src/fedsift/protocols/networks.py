@@ -81,11 +81,33 @@ def dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, ...] = ()
 register_model("dense", dense)
 
 
+def stacked_dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, ...] = (), copies: int = 1) -> Any:
+    """``copies`` dense networks side by side that begin alike: (copies x) rows x inputs -> copies x rows x outputs."""
+    torch = torch_module()
+
+    class StackedLinear(torch.nn.Module):  # type: ignore[name-defined]
+        def __init__(self, layer: Any):
+            super().__init__()
+            self.in_features, self.out_features = layer.in_features, layer.out_features
+            self.weight = torch.nn.Parameter(layer.weight.detach().repeat(copies, 1, 1))
+            self.bias = torch.nn.Parameter(layer.bias.detach().repeat(copies, 1, 1))
+
+        def forward(self, x: Any) -> Any:
+            x = x if x.dim() == 3 else x.expand(copies, *x.shape)
+            return torch.baddbmm(self.bias, x, self.weight.transpose(1, 2))
+
+    layers = [StackedLinear(m) if isinstance(m, torch.nn.Linear) else m for m in dense(inputs, outputs, hidden=hidden)]
+    return torch.nn.Sequential(*layers)
+
+
+register_model("stacked dense", stacked_dense)
+
+
 def first_layer(module: Any, inputs: int, what: str) -> Any:
     """The dense layer that meets the inputs: what gates, penalties and the secure layer act on."""
     nn = torch_module().nn
     for layer in module.modules():
-        if isinstance(layer, nn.Linear):
+        if isinstance(layer, nn.Linear) or type(layer).__name__ == "StackedLinear":
             if layer.in_features == inputs:
                 return layer
             break

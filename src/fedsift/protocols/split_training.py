@@ -23,6 +23,7 @@ from fedsift.protocols.halves import Bottom, Top, chunks
 from fedsift.protocols.networks import derived_seed
 
 PROTECTIONS = (None, "max_norm", "noise")
+PARTS = ("bottom", "top", "share")  # what a party may hold of a network; a share is of the weights between parties
 
 
 def bottom_of(party: Party, model: str) -> Bottom:
@@ -31,6 +32,11 @@ def bottom_of(party: Party, model: str) -> Bottom:
 
 def top_of(party: Party, model: str) -> Top:
     return _half(party, f"{model}/top")
+
+
+def share_of(party: Party, model: str) -> Any:
+    """A party's share of the weights where its embedding meets the top model, or the label holder's of all of them."""
+    return _half(party, f"{model}/share")
 
 
 def _half(party: Party, name: str) -> Any:
@@ -154,27 +160,38 @@ def score_rows(party: Party, *, model: str, embeddings: dict[str, Any]) -> float
     label = party.table.label
     if label is None:
         raise ParameterError(f"party {party.name!r} has no labels to score against")
-    if top.task == "classification":
-        names = np.asarray(top.classes)
-        return float(np.mean(names[out.argmax(axis=1)] == np.array([str(v) for v in label])))
-    residual = label.astype(np.float64) - out[:, 0]
-    return float(1 - (residual**2).sum() / max(((label - label.mean()) ** 2).sum(), 1e-300))
+    return top.score(out, label)
+
+
+@operation(discloses="aggregate", about="one score of the model over many rows", reply=float)
+def score_held(party: Party, *, model: str) -> float:
+    """The score of the predictions that the label holder has kept to itself (``hold_predictions``)."""
+    held = party.state.pop(f"{model}/held", [])
+    label = party.table.label
+    if label is None or sum(map(len, held)) != len(label):
+        raise ParameterError(f"party {party.name!r} has no predictions or no labels of all rows to score")
+    return top_of(party, model).score(np.concatenate(held), label)
+
+
+def hold_predictions(party: Party, model: str, out: np.ndarray) -> None:
+    party.state.setdefault(f"{model}/held", []).append(out)
 
 
 @operation(discloses="control", about="acknowledgement")
 def keep_model(party: Party, *, model: str) -> None:
     """Keep this run's halves at the site after the run, for predictions."""
-    for part in ("bottom", "top"):
+    for part in PARTS:
         half = party.state.get(f"{model}/{part}")
         if half is not None:
-            half.matrix = None  # training rows are not part of a model
+            if part == "bottom":
+                half.matrix = None  # training rows are not part of a model
             party.keys[f"model:{model}/{part}"] = half
 
 
 @operation(discloses="control", about="acknowledgement")
 def forget_model(party: Party, *, model: str) -> None:
     for store, prefix in ((party.state, ""), (party.keys, "model:")):
-        for part in ("bottom", "top"):
+        for part in PARTS:
             store.pop(f"{prefix}{model}/{part}", None)
 
 
@@ -217,7 +234,7 @@ class SplitRun:
         steps = [step for epoch in range(first, first + epochs) for step in self.batches(epoch)]
         sent: dict[str, dict[str, Any]] = {name: {} for name in self.passive}
         losses: list[float] = []
-        for epoch, start in steps:
+        for epoch, start in self.fed.track(steps, "batch", at_most=patience is not None):
             replies = self.fed.ask(bottom_round, to=self.passive, each=sent, model=self.model, epoch=epoch, start=start)
             answer = self.fed.ask(
                 top_round, to=self.active, model=self.model, embeddings=replies, epoch=epoch, start=start
@@ -227,16 +244,24 @@ class SplitRun:
             if start + self.batch_size >= self.rows:
                 self.loss_curve.append(float(np.mean(losses)))
                 losses = []
-                if observe is not None or _flat(self.loss_curve[first:], patience):
+                flat = self.flat(first, patience)
+                if observe is not None or flat:
                     self.fed.ask(bottom_round, to=self.passive, each=sent, model=self.model)
                     sent = {name: {} for name in self.passive}
                 if observe is not None:
                     observe(epoch)
-                if _flat(self.loss_curve[first:], patience):
+                if flat:
                     return epoch + 1
         if any(sent.values()):
             self.fed.ask(bottom_round, to=self.passive, each=sent, model=self.model)
         return first + epochs
+
+    def flat(self, first: int, patience: int | None) -> bool:
+        """No new best loss (by a part in a thousand) within the last ``patience`` epochs of this training."""
+        losses = self.loss_curve[first:]
+        if patience is None or len(losses) <= patience:
+            return False
+        return min(losses[-patience:]) > 0.999 * min(losses[:-patience])
 
     def embeddings(self, fed: Federation, start: int, stop: int) -> dict[str, np.ndarray]:
         return fed.ask(embed_rows, to=self.passive, model=self.model, start=start, stop=stop) if self.passive else {}
@@ -254,10 +279,3 @@ class SplitRun:
                 fed.ask(predict_rows, to=self.active, model=self.model, embeddings=found, start=start, stop=stop)
             )
         return np.concatenate(parts)
-
-
-def _flat(losses: list[float], patience: int | None) -> bool:
-    """No new best loss (by a part in a thousand) within the last ``patience`` epochs."""
-    if patience is None or len(losses) <= patience:
-        return False
-    return min(losses[-patience:]) > 0.999 * min(losses[:-patience])

@@ -1,8 +1,8 @@
 """SplitNN: one network over parties that keep their columns. Bottom models at the parties, top model at the label.
 
 The baseline VFDNN of the papers, and the model that LESS-VFL and FedSDG-FS train. Any ``torch.nn.Module`` can be a
-half: ``register_model(name, factory)`` at the sites (a module cannot be sent). Embeddings and gradients travel in the
-clear; ``split_training`` says what they leak, and ``secure_layer`` is the protected form.
+half: ``register_model(name, factory)`` at the sites (a module cannot be sent). With ``secure=False`` embeddings and
+gradients travel in the clear (``split_training`` says what they leak); ``secure_runs`` names the protected forms.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from fedsift.protocols.networks import (
     weights_of,
     write_arrays,
 )
+from fedsift.protocols.secure_runs import run_class
 from fedsift.protocols.split_training import PROTECTIONS, SplitRun, forget_model, keep_model
 from fedsift.selection import write_atomic
 
@@ -50,7 +51,10 @@ class SplitNN(BaseEstimator):
     epochs, batch_size, learning_rate, weight_decay : Adam's.
     patience : stop when the training loss has not improved for so many epochs.
     label_protection : ``None``, ``"max_norm"`` or ``"noise"``: blur gradients before they leave the label holder.
-    label_protection_scale : how much (noise relative to the gradients).
+    label_protection_scale : how much (noise relative to the gradients). Of plain training only.
+    secure : ``False``, or the form that hides embeddings and weights: ``True`` (``"shares"``), ``"lattice"``,
+        ``"additive"``. The layer that meets the embeddings then learns by plain gradient steps of 2^-4.
+    scheme : additive scheme of ``secure="additive"``.
     random_state : the same gives the same network (label protection draws from the operating system).
     """
 
@@ -69,6 +73,8 @@ class SplitNN(BaseEstimator):
         patience: int | None = None,
         label_protection: str | None = None,
         label_protection_scale: float = 1.0,
+        secure: bool | str = False,
+        scheme: str = "auto",
         random_state: Any = 0,
     ):
         self.bottom = bottom
@@ -83,6 +89,8 @@ class SplitNN(BaseEstimator):
         self.patience = patience
         self.label_protection = label_protection
         self.label_protection_scale = label_protection_scale
+        self.secure = secure
+        self.scheme = scheme
         self.random_state = random_state
 
     def fit(self, fed: Federation, y: Any = None) -> SplitNN:
@@ -112,7 +120,7 @@ class SplitNN(BaseEstimator):
             **common, "model": self.top, "options": top_options,
             "protection": self.label_protection, "protection_scale": float(self.label_protection_scale),
         }  # fmt: skip
-        return SplitRun.start(run, self.model_, self.embedding, bottom, top)
+        return run_class(self.secure).start(run, self.model_, self.embedding, {**bottom, "scheme": self.scheme}, top)
 
     def predict_proba(self, fed: Federation) -> np.ndarray:
         """Class probabilities, rows x classes, in the order of the sorted classes."""
@@ -137,7 +145,7 @@ class SplitNN(BaseEstimator):
         missing = [name for name in self.widths_ if name not in fed.parties]
         if missing:
             raise ParameterError(f"the network needs party {missing[0]!r}, which this federation does not have")
-        return SplitRun(fed, self.model_, self.widths_, self.batch_size)
+        return run_class(self.secure)(fed, self.model_, self.widths_, self.batch_size)
 
     def save(self, path: str | Path) -> Path:
         """The coordinator's part: which model, which parties. Weights are at the parties: ``save_part`` there."""
@@ -174,6 +182,8 @@ class SplitNN(BaseEstimator):
         for name in ("epochs", "batch_size"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ParameterError(f"{name} must be a whole number of at least 1; got {getattr(self, name)!r}")
+        if run_class(self.secure) is not SplitRun and self.label_protection is not None:
+            raise ParameterError("label_protection is of plain training: the protected layer computes exact gradients")
         if self.label_protection not in PROTECTIONS:
             raise ParameterError(f"label_protection must be one of {PROTECTIONS}; got {self.label_protection!r}")
         if isinstance(self.embedding, dict):
@@ -206,6 +216,14 @@ def save_part(site: Site, model: str, path: str | Path) -> Path:
         facts["top"] = {"settings": top.settings, "widths": top.widths, "task": top.task, "outputs": top.outputs,
                         "classes": list(top.classes), "centre": top.centre, "spread": top.spread}  # fmt: skip
         arrays |= {f"top/{k}": v for k, v in weights_of(top.module).items()}
+    share = site.keys.get(f"model:{model}/share")
+    if share is not None:
+        shares = {"share": share}
+        if isinstance(share, dict):
+            shares = {f"share of/{name}": part for name, part in share.items()}
+        if not all(isinstance(part, np.ndarray) for part in shares.values()):
+            raise DataError("a network of secure='additive' cannot be saved: train it with 'shares' or 'lattice'")
+        arrays |= shares
     return write_arrays(path, facts, arrays)
 
 
@@ -233,6 +251,9 @@ def load_part(site: Site, path: str | Path) -> str:
             top.setup()
             set_weights(top.module, _part(arrays, "top/"), str(path))
             site.keys[f"model:{model}/top"] = top
+        shares = _part(arrays, "share of/")
+        if shares or "share" in arrays:
+            site.keys[f"model:{model}/share"] = shares or arrays["share"]
     except (KeyError, TypeError):
         raise DataError(f"{str(path)!r} is not a part of a network of this version of fedsift") from None
     return model

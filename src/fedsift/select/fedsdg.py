@@ -6,8 +6,9 @@ selected if its gate's mean is positive at the end. (4) The network is fitted an
 
 Departures: noise is drawn for each row instead of once a batch (lower variance of the same gradient); Adam at 0.003
 (the paper's 0.03 with lambda 0.1 closes every gate); ``lambda_="auto"`` chooses lambda by the validation score of the
-*refitted* network on a part of the training rows; impurities are scaled to ``init_range`` over all parties. ``secure``
-trains through the encrypted interactive layer (Algorithms 2 and 3).
+*refitted* network on a part of the training rows, the fewest columns within one standard error of the best; impurities
+are scaled to ``init_range`` over all parties. ``secure`` says how the layer between embeddings and top model is
+protected (Algorithms 2 and 3): gates, search and refit all go through it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ import numpy as np
 from fedsift.errors import ParameterError
 from fedsift.federation import Federation
 from fedsift.protocols.gate_training import read_gates, take_importance
+from fedsift.protocols.secure_runs import STACKABLE, run_class
 from fedsift.protocols.split_training import SplitRun, forget_model, keep_model
 from fedsift.protocols.splitnn import SplitNN, seed_of
 from fedsift.secure.additive import SCHEMES
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.gini import encrypt_one_hot, masked_impurities, open_impurities
 
-LAMBDAS = (0.001, 0.002, 0.003, 0.005, 0.008)
+STEPS = 800
+LAMBDAS = (0.001, 0.0025, 0.0035, 0.005, 0.007, 0.01)
 
 
 class FedSDG(Selector):
@@ -38,19 +41,23 @@ class FedSDG(Selector):
     gates : ``"dual"`` (columns and embedding components) or ``"input"`` (columns only).
     init : ``"gini"`` (encrypted impurities, scaled to ``init_range``) or ``"half"`` (all gates at 0.5).
     sigma : deviation of a gate's noise.
-    epochs, refit_epochs, batch_size, learning_rate, refit_decay : of the gated training and of the refit (Adam).
+    epochs : of the gated training; ``"auto"``: so many that gates take 800 steps, whatever the number of rows.
+    refit_epochs, batch_size, learning_rate, refit_decay : of the refit, of both, and the refit's weight decay (Adam).
     validation : share of the training rows that chooses lambda.
     false_discovery : estimate the share of false finds by a second run with a shuffled copy of every column.
     hidden, embedding, top_hidden : the network, by default the paper's: d -> 100 -> 100, top -> 50 -> classes.
-    interactive_rate : plain gradient steps of this size for the layer that meets the embeddings (``None``: Adam).
-    secure : train the gates through the encrypted interactive layer (its rate is 2^-4). Needs ``lambda_`` as a number,
-        and refits no network: that would send embeddings in the clear.
+    secure : how embeddings and the weights that meet them are hidden. ``True`` (``"shares"``): secret shares, the
+        coordinator helps and must not collude; ``"lattice"`` and ``"additive"``: ciphertexts between the parties alone,
+        tens and a thousand times the cost; ``False``: in the clear, for research.
+    interactive_rate : of ``secure=False``: plain gradient steps of this size for the layer that meets the embeddings,
+        as in the protected forms, where it is 2^-4 (``None``: Adam).
     """
 
     paper = "Li et al. 2023, FedSDG-FS (Algorithms 1 to 3)"
     leaks = (
-        "label holder: one impurity a column; in plain mode embeddings (which tell about rows) and gradients (which "
-        "tell about labels) travel in the clear; coordinator: the gates"
+        "label holder: one impurity a column, weighted activations of rows; parties: the gradients of their embeddings "
+        "(which tell about labels); coordinator: the gates, validation scores; with secure=False embeddings (which "
+        "tell about rows) travel in the clear"
     )
 
     def __init__(
@@ -62,8 +69,8 @@ class FedSDG(Selector):
         init: str = "gini",
         init_range: tuple[float, float] = (0.3, 0.7),
         sigma: float = 0.5,
-        epochs: int = 100,
-        refit_epochs: int = 60,
+        epochs: int | str = "auto",
+        refit_epochs: int = 40,
         refit_decay: float = 1e-3,
         batch_size: int = 128,
         learning_rate: float = 0.003,
@@ -76,7 +83,7 @@ class FedSDG(Selector):
         min_cell: int = 5,
         trace_every: int = 10,
         interactive_rate: float | None = None,
-        secure: bool = False,
+        secure: bool | str = True,
         scheme: str = "auto",
         random_state: Any = 0,
     ):
@@ -108,16 +115,14 @@ class FedSDG(Selector):
         check_choice("gates", self.gates, ("dual", "input"))
         check_choice("init", self.init, ("gini", "half"))
         check_choice("scheme", self.scheme, SCHEMES)
-        for name in ("epochs", "refit_epochs", "batch_size", "embedding", "trace_every"):
+        for name in ("refit_epochs", "batch_size", "embedding", "trace_every"):
             check_number(name, getattr(self, name), 1, whole=True)
+        if self.epochs != "auto":
+            check_number("epochs", self.epochs, 1, whole=True)
         check_number("validation", self.validation, 0.05, 0.5)
         check_number("sigma", self.sigma, 1e-3)
         check_number("learning_rate", self.learning_rate, 1e-9)
-        if self.secure and self.lambda_ == "auto":
-            raise ParameterError(
-                "secure=True needs a number as lambda_: the search refits networks in the clear; find it with "
-                "secure=False on data that may be shared, or try e.g. lambda_=0.003"
-            )
+        run_class(self.secure)
         if self.lambda_ != "auto":
             check_number("lambda_", self.lambda_, 0.0)
         elif not self.lambdas or any(not value >= 0 for value in self.lambdas):
@@ -126,14 +131,14 @@ class FedSDG(Selector):
             raise ParameterError(f"init_range must be (low, high); got {self.init_range!r}")
 
     def _select(self, fed: Federation) -> Outcome:
+        path: list[dict[str, Any]] = []
         if self.lambda_ == "auto":
             chosen, path = self._search(fed)
         else:
             if self.init == "gini":
                 self._begin_gates(fed)
-            chosen, path = self._gate_run(fed, float(self.lambda_)), []
-        if not self.secure:
-            self._refit(fed, chosen["kept"])
+            chosen = self._gate_runs(fed, [float(self.lambda_)])[0]
+        self._refit(fed, chosen["kept"])
         details = {
             "lambda": chosen["lambda"],
             "path": path,
@@ -148,21 +153,28 @@ class FedSDG(Selector):
         return Outcome(chosen["scores"], chosen["kept"], details)
 
     def _search(self, fed: Federation) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Gates at every lambda on a part of the rows; the refitted network decides on the other part."""
+        """Gates at every lambda on a part of the rows; the refitted network decides on the other part.
+
+        Refits go from few columns to many, and end when one is clearly worse than the best so far.
+        """
         part, held = fed.rows(train=1 - self.validation, random_state=seed_of(self.random_state))
         if self.init == "gini":
             self._begin_gates(part)
-        runs, path = [], []
-        for value in sorted(self.lambdas):
-            run = self._gate_run(part, float(value))
-            run["score"] = self._refit_score(part, held, run["kept"])
-            runs.append(run)
-            path.append({"lambda": value, "columns": run["count"], "validation": run["score"]})
-            if run["count"] == 0:
-                break
-        margin = 0.5 * np.sqrt(0.25 / held.n_rows) if fed.task == "classification" else 0.01
-        best = max(run["score"] for run in runs)
-        good = [run for run in runs if run["score"] >= best - margin]
+        runs = self._gate_runs(part, [float(value) for value in sorted(self.lambdas)])
+        tried: dict[tuple[int, ...], float] = {}
+        best, going = float("-inf"), True
+        for run in fed.track(runs[::-1], "lambda", at_most=True):
+            columns = tuple(np.flatnonzero(np.concatenate(list(run["kept"].values()))).tolist())
+            if going and columns not in tried:
+                tried[columns] = self._refit_score(part, held, run["kept"])
+                best = max(best, tried[columns])
+                going = tried[columns] >= best - 2 * _standard_error(best, held)
+            run["score"] = tried.get(columns, float("-inf"))
+        path = [
+            {"lambda": run["lambda"], "columns": run["count"],
+             "validation": run["score"] if np.isfinite(run["score"]) else None} for run in runs
+        ]  # fmt: skip
+        good = [run for run in runs if run["score"] >= best - _standard_error(best, held)]
         return min(good, key=lambda run: run["count"] or np.inf), path
 
     def _begin_gates(self, fed: Federation) -> None:
@@ -183,38 +195,58 @@ class FedSDG(Selector):
             best=float(joined.min()), worst=float(joined.max()),
         )  # fmt: skip
 
-    def _settings(self, price: float, copies: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _settings(self, prices: list[float], copies: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Settings of the halves. Several prices: as many networks side by side, which begin alike."""
+        one = len(prices) == 1
         common = {
             "seed": seed_of(self.random_state), "batch_size": self.batch_size, "rate": self.learning_rate,
-            "model": "dense",
+            "model": "dense" if one else "stacked dense", "scheme": self.scheme,
         }  # fmt: skip
         gates = {
-            "sigma": self.sigma, "price": price, "embedding": self.gates == "dual", "init": self.init,
-            "rate": self.learning_rate,
+            "sigma": self.sigma, "price": prices[0] if one else prices, "embedding": self.gates == "dual",
+            "init": self.init, "rate": self.learning_rate,
         }  # fmt: skip
-        bottom = {**common, "options": {"hidden": list(self.hidden)}, "gates": gates, "shadows": int(copies)}
-        return bottom, {**common, "options": {"hidden": list(self.top_hidden)}, "interactive": self.interactive_rate}
+        more = {} if one else {"copies": len(prices)}
+        bottom = {**common, "options": {"hidden": list(self.hidden), **more}, "gates": gates, "shadows": int(copies)}
+        top = {**common, "options": {"hidden": list(self.top_hidden), **more}, "interactive": self.interactive_rate}
+        return bottom, top
 
-    def _gate_run(self, fed: Federation, price: float, copies: bool = False) -> dict[str, Any]:
-        """Train with gates once; which columns are open at the end."""
-        bottom, top = self._settings(price, copies)
-        run = self._start(fed, bottom, top)
-        trace: list[dict[str, Any]] = []
+    def _epochs(self, rows: int) -> int:
+        """A gate closes by steps, not by epochs: few rows need more epochs. At least 20, at most 400."""
+        if self.epochs != "auto":
+            return int(self.epochs)
+        return int(np.clip(np.ceil(STEPS / np.ceil(rows / self.batch_size)), 20, 400))
+
+    def _gate_runs(self, fed: Federation, prices: list[float], copies: bool = False) -> list[dict[str, Any]]:
+        """Train with gates, for several prices side by side where the form allows it; what is open at the end."""
+        kind = run_class(self.secure)
+        if len(prices) > 1 and kind not in STACKABLE:
+            return [run for price in prices for run in self._gate_runs(fed, [price], copies)]
+        run = kind.start(fed, f"gates-{secrets.token_hex(4)}", self.embedding, *self._settings(prices, copies))
+        trace: list[tuple[int, dict[str, Any]]] = []
         sizes: list[int] = []
+        epochs = self._epochs(fed.n_rows)
+        seen = len(fed.ledger)
 
         def observe(epoch: int) -> None:
-            sizes.append(fed.ledger.bytes())
-            if (epoch + 1) % self.trace_every == 0 or epoch + 1 == self.epochs:
+            nonlocal seen
+            sizes.append(sum(entry.bytes for entry in fed.ledger.since(seen).entries))
+            seen = len(fed.ledger)
+            if (epoch + 1) % self.trace_every == 0 or epoch + 1 == epochs:
                 read = fed.ask(read_gates, to=list(run.widths), model=run.model)
-                trace.append({"epoch": epoch + 1, "gates": {name: r["columns"] for name, r in read.items()}})
-                trace[-1]["_read"] = read
+                trace.append((epoch + 1, {n: {k: np.atleast_2d(v) for k, v in r.items()} for n, r in read.items()}))
 
-        start = fed.ledger.bytes()
-        run.train(self.epochs, observe=observe)
+        run.train(epochs, observe=observe)
         fed.ask(forget_model, to=fed.parties, model=run.model)
-        last = trace[-1]["_read"]
-        for entry in trace:
-            entry.pop("_read")
+        return [self._found(fed, run, trace, sizes, place, price) for place, price in enumerate(prices)]
+
+    @staticmethod
+    def _found(
+        fed: Federation, run: SplitRun, trace: list[tuple[int, dict[str, Any]]], sizes: list[int], place: int,
+        price: float,
+    ) -> dict[str, Any]:  # fmt: skip
+        """The gates of one price at the end of a run, and what led there."""
+        last = {name: {kind: values[place] for kind, values in read.items()} for name, read in trace[-1][1].items()}
         empty = {name: np.zeros(count) for name, count in fed.n_columns.items()}
         scores = {n: last[n]["columns"].astype(np.float64) if n in last else empty[n] for n in fed.parties}
         kept = {name: values > 0 for name, values in scores.items()}
@@ -222,23 +254,19 @@ class FedSDG(Selector):
             "lambda": price, "scores": scores, "kept": kept, "count": int(sum(k.sum() for k in kept.values())),
             "components_open": {name: int((r["components"] > 0).sum()) for name, r in last.items()},
             "copies_open": int(sum((r["copies"] > 0).sum() for r in last.values())),
-            "trace": trace, "loss_curve": run.loss_curve,
-            "bytes_by_epoch": np.diff([start, *sizes]).tolist(),
+            "trace": [
+                {"epoch": epoch, "gates": {name: r["columns"][place] for name, r in read.items()}}
+                for epoch, read in trace
+            ],
+            "loss_curve": run.loss_curve, "bytes_by_epoch": sizes,
         }  # fmt: skip
-
-    def _start(self, fed: Federation, bottom: dict[str, Any], top: dict[str, Any]) -> SplitRun:
-        name = f"gates-{secrets.token_hex(4)}"
-        if not self.secure:
-            return SplitRun.start(fed, name, self.embedding, bottom, top)
-        from fedsift.protocols.secure_layer import SecureRun
-
-        return SecureRun.start(fed, name, self.embedding, {**bottom, "scheme": self.scheme}, top)
 
     def _network(self) -> SplitNN:
         return SplitNN(
             bottom_options={"hidden": list(self.hidden)}, top_options={"hidden": list(self.top_hidden)},
             embedding=self.embedding, epochs=self.refit_epochs, batch_size=self.batch_size,
-            learning_rate=self.learning_rate, weight_decay=self.refit_decay, random_state=self.random_state,
+            learning_rate=self.learning_rate, weight_decay=self.refit_decay, secure=self.secure, scheme=self.scheme,
+            random_state=self.random_state,
         )  # fmt: skip
 
     def _refit_score(self, part: Federation, held: Federation, kept: dict[str, np.ndarray]) -> float:
@@ -269,5 +297,14 @@ class FedSDG(Selector):
 
     def _false_discovery(self, fed: Federation, price: float) -> float:
         """Open copies to open columns, in a run where every column competes with a shuffled copy of itself."""
-        run = self._gate_run(fed, price, copies=True)
+        run = self._gate_runs(fed, [price], copies=True)[0]
         return float(min(1.0, run["copies_open"] / max(1, run["count"])))
+
+
+def _standard_error(score: float, held: Federation) -> float:
+    """Of an accuracy, or (roughly: squared residuals of a Gaussian) of an R2, over the held rows."""
+    if not np.isfinite(score):
+        return 0.0
+    if held.task == "classification":
+        return float(np.sqrt(max(score * (1 - score), 0.01) / held.n_rows))
+    return float((1 - score) * np.sqrt(2 / held.n_rows))

@@ -29,8 +29,8 @@ class StochasticGate(FedSDG):
 
     paper = "Yamada et al. 2020 (stochastic gates); baseline of FedSDG-FS"
     leaks = (
-        "label holder: embeddings, in the clear; others: gradients of their embeddings (which tell about labels); "
-        "coordinator: the gates"
+        "label holder: weighted activations of rows; others: gradients of their embeddings (which tell about labels); "
+        "coordinator: the gates, validation scores; with secure=False embeddings travel in the clear"
     )
 
     def __init__(
@@ -39,18 +39,19 @@ class StochasticGate(FedSDG):
         lambda_: float | str = "auto",
         lambdas: tuple[float, ...] = LAMBDAS,
         sigma: float = 0.5,
-        epochs: int = 100,
-        refit_epochs: int = 60,
+        epochs: int | str = "auto",
+        refit_epochs: int = 40,
         refit_decay: float = 1e-3,
         batch_size: int = 128,
         learning_rate: float = 0.003,
         validation: float = 0.2,
+        secure: bool | str = True,
         random_state: Any = 0,
     ):
         super().__init__(
             lambda_=lambda_, lambdas=lambdas, gates="input", init="half", sigma=sigma, epochs=epochs,
             refit_epochs=refit_epochs, refit_decay=refit_decay, batch_size=batch_size, learning_rate=learning_rate,
-            validation=validation, random_state=random_state,
+            validation=validation, secure=secure, random_state=random_state,
         )  # fmt: skip
 
 

@@ -1,0 +1,70 @@
+"""The label holder's side of the layer where embeddings meet its weights, as the protected forms of it share it.
+
+In plain training the label holder gets embeddings g and computes z = sum of g_m w_m itself. In the protected forms
+(``shared_layer``, ``lattice_layer``, ``secure_layer``) it gets z alone, and gives d = dL/dz back: ``top_step``. The
+weights w_m that meet other parties' embeddings learn by plain gradient steps, since they are never in one hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedsift.party import Party
+from fedsift.protocols.halves import Bottom, Top
+from fedsift.protocols.networks import first_layer, torch_module
+
+
+def interactive_layer(top: Top) -> Any:
+    return first_layer(top.module, sum(top.widths.values()), "the top model")
+
+
+def first_blocks(top: Top, own: str) -> dict[str, np.ndarray]:
+    """The layer's first weights for each other party: (stack x) width x outputs."""
+    torch = torch_module()
+    pieces = torch.split(interactive_layer(top).weight.detach(), list(top.widths.values()), dim=-1)
+    blocks = {n: piece.transpose(-1, -2).numpy().astype(np.float64) for n, piece in zip(top.widths, pieces)}
+    return {name: block for name, block in blocks.items() if name != own}
+
+
+def _through(party: Party, top: Top, z: Any, embedding: Any, rows: int) -> Any:
+    """The top model's output for the activations ``z`` of the others and the label holder's own embedding."""
+    torch, layer = torch_module(), interactive_layer(top)
+    shown = z
+    if embedding is not None:
+        begin = sum(list(top.widths.values())[: list(top.widths).index(party.name)])
+        block = layer.weight[..., begin : begin + top.widths[party.name]]
+        shown = z + embedding @ block.transpose(-1, -2)
+    whole = shown + layer.bias if layer.bias is not None else shown
+    hook = layer.register_forward_hook(lambda *_: whole)
+    try:
+        return top.module(torch.zeros((*top.stack, rows, layer.in_features)))
+    finally:
+        hook.remove()
+
+
+def top_step(party: Party, top: Top, total: np.ndarray, own: Bottom | None, rows: np.ndarray) -> tuple[float, Any]:
+    """One step of everything that the label holder has in the clear; the loss and dL/dz."""
+    torch = torch_module()
+    top.module.train()
+    z = torch.tensor(total, dtype=torch.float32, requires_grad=True)
+    embedding = None if own is None else torch.tensor(own.forward(rows), requires_grad=True)
+    loss, seen = top.losses(_through(party, top, z, embedding, len(rows)), rows)
+    for stepper in (top.optimiser, top.interactive):
+        stepper.zero_grad()
+    loss.backward()
+    top.optimiser.step()
+    if own is not None and embedding is not None:
+        top.interactive.step()
+        own.backward(embedding.grad.numpy())
+    return seen, z.grad.numpy().astype(np.float64)
+
+
+def top_output(party: Party, top: Top, total: np.ndarray, own: Bottom | None, start: int, stop: int) -> np.ndarray:
+    """Class probabilities or target values of rows start..stop of the party's view."""
+    torch = torch_module()
+    top.module.eval()
+    with torch.no_grad():
+        embedding = None if own is None else torch.from_numpy(own.embed(party, start, stop))
+        return top.presented(_through(party, top, torch.tensor(total, dtype=torch.float32), embedding, stop - start))
