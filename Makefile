@@ -5,14 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-flare lint pages clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "installing fedsift and the report (a minute or two, once) ..."
-	$(PIP) -e '.[report]'
+	@echo "installing fedsift (a minute or two, once) ..."
+	$(PIP) -e .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
@@ -23,6 +23,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.core
 	$(BIN)/fedsift demo --out demo-run
 
+# Pages that are made of benchmark tables: after a benchmark has written a new one.
+pages: $(VENV)/.dev
+	$(BIN)/python benchmarks/render_results.py
+	$(BIN)/python benchmarks/choosing.py --render
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -30,6 +35,10 @@ lint: $(VENV)/.dev
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Every method in FLARE's simulator and between real FLARE processes, faults, and the page docs/deploy.md (half an hour).
+test-flare: $(VENV)/.dev
+	$(BIN)/python -m pytest -m flare
 
 clean:
 	rm -rf $(VENV) demo-run .pytest_cache .mypy_cache .ruff_cache
