@@ -279,7 +279,8 @@ def test_progress_shows_round_operation_and_bytes_on_a_terminal_only(monkeypatch
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", Terminal())
     with console.progress(False) as progress:
-        progress.observe(label_sums, 7, Ledger([Entry(7, "shop", "coordinator", "label_sums", 1_200_000, "plain", "")]))
+        ledger = Ledger([Entry(7, "shop", "coordinator", "label_sums", 1_200_000, "plain", "")])
+        progress.asking(label_sums, 7, ledger)
     assert "round 7  label_sums  1.2 MB" in sys.stderr.getvalue()
     monkeypatch.setattr(sys, "stderr", Terminal())
     with console.progress(True) as progress:

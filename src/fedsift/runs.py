@@ -122,10 +122,9 @@ def prepare(job: Job, say: Callable[[str], None] = lambda text: None) -> Run:
     return run
 
 
-def execute(job: Job, observer: Any = None, say: Callable[[str], None] = lambda text: None) -> Run:
-    """Run a job. ``observer(operation, round, ledger)`` is called after each step of the conversation."""
+def execute(job: Job, say: Callable[[str], None] = lambda text: None) -> Run:
+    """Run a job; ``say`` is told of each stage."""
     run = prepare(job, say)
-    _watch(run.fed, observer)
     say(f"selecting by {job.method}")
     with run.phase("select"):
         run.selector.fit(run.fed)
@@ -134,12 +133,6 @@ def execute(job: Job, observer: Any = None, say: Callable[[str], None] = lambda 
         with run.phase("evaluate"):
             run.evaluation = evaluation(run, job.settings.evaluate)
     return run
-
-
-def _watch(fed: Federation, observer: Any) -> None:
-    if observer is not None:
-        observer(None, 0, fed.ledger)  # the alignment's steps, taken before there was anything to watch
-        fed._link.observers.append(observer)
 
 
 def evaluation(run: Run, section: EvaluateSection) -> Evaluation:
@@ -179,7 +172,7 @@ def methods_named(job: Job, names: str) -> dict[str, Selector]:
     return selectors
 
 
-def compare_methods(job: Job, names: str, folds: int | None, observer: Any, say: Callable[[str], None]) -> Comparison:
+def compare_methods(job: Job, names: str, folds: int | None, say: Callable[[str], None]) -> Comparison:
     """Fit several methods on the same folds of a job's rows and score them. Scoring pools the columns."""
     selectors = methods_named(job, names)
     section = job.settings.evaluate or EvaluateSection()
@@ -194,7 +187,6 @@ def compare_methods(job: Job, names: str, folds: int | None, observer: Any, say:
             selector._check(fed)
         except ParameterError as error:
             raise ParameterError(f"{name}: {error}") from None
-    _watch(fed, observer)
     say(f"comparing {', '.join(selectors)}: {f'{cv} folds' if cv >= 2 else 'one split'}, the same for all")
     return compare(fed, selectors, model=section.model, cv=cv, random_state=section.seed, nulls=section.nulls)
 

@@ -1,0 +1,196 @@
+"""The coordinator inside NVIDIA FLARE's server: asks the parties, fits the method, leaves the result in a folder.
+
+It is what ``fedsift run`` does in one process, with the parties behind FLARE. It reads the job that was submitted and
+nothing else; a file name in it (a checkpoint) is never used as a path here. Whatever happens, ``outcome.json`` in the
+job's folder says how it ended, and every party that can be reached is told.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.collab import collab
+
+from fedsift import runs
+from fedsift.deploy.delivery import keep_failure, keep_result
+from fedsift.deploy.flare_job import quiet_calls, read_job, settings_of
+from fedsift.deploy.results import OUTCOME, RESULT
+from fedsift.errors import FedsiftError, ParameterError
+from fedsift.federation import Federation
+from fedsift.job import Job, _method_parameters
+from fedsift.job_text import Source
+from fedsift.protocols.align import align
+from fedsift.select.base import Outcome, Selector
+from fedsift.selection import write_atomic
+from fedsift.transports.flare import Aborted, Flare
+
+CHECKPOINT = "FEDSIFT_CHECKPOINTS"  # where this server keeps what an interrupted search goes on from
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the coordinator knows of a party's table: how many shared rows, whether it holds the label."""
+
+    n_rows: int
+    label_name: str | None
+    columns: list[str]
+
+
+class Coordinator(FLComponent):
+    """The server component of a fedsift job. FLARE tells it which parties have disappeared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost: set[str] = set()
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        if event_type == EventType.CLIENT_DISCONNECTED:
+            self.lost.add(str(fl_ctx.get_prop(FLContextKey.DISCONNECTED_CLIENT_NAME)))
+
+    @collab.main
+    def coordinate(self) -> None:
+        quiet_calls()
+        folder = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id()))
+        context = collab.context
+        content = read_job(Path(collab.workspace.get_app_config_dir(collab.fl_ctx.get_job_id())))
+        calls = {client.name: _caller(client) for client in collab.clients}
+        run_job(content, Flare(calls, context.is_aborted, self.lost), folder)
+
+
+def _caller(client: Any) -> Callable[[bytes, float], Any]:
+    return lambda data, limit: client(timeout=limit).handle(data)
+
+
+def run_job(content: dict[str, Any], transport: Flare, folder: Path) -> None:
+    """The whole job; ``folder`` gets the result and the outcome."""
+    start = time.time()
+    _outcome(folder, "running", started=start)
+    fed = None
+    try:
+        job = _job(content)
+        fed = _federation(job, transport)
+        run = _select(job, fed, _checkpoint(job, folder), resume=content.get("resume") is True)
+        _deliver(run)
+        runs.write(run, folder / RESULT)
+        _outcome(folder, "finished", started=start)
+    except Aborted as error:
+        _outcome(folder, "ended", started=start, why=str(error), waiting=error.waiting)
+        raise
+    except Exception as error:
+        known = isinstance(error, FedsiftError)
+        what = str(error) if known else f"the coordinator failed with {type(error).__name__}; see the server's log"
+        _outcome(folder, "failed", started=start, error=type(error).__name__ if known else "FedsiftError", what=what,
+                 party=getattr(error, "party", None), operation=getattr(error, "operation", None),
+                 detail=getattr(error, "what", None) if known else None)  # fmt: skip
+        if fed is not None:
+            _tell(fed, what)
+        raise
+
+
+def _job(content: dict[str, Any]) -> Job:
+    """The submitted job, checked again: whoever sent it may have written it by hand."""
+    settings = settings_of(content)
+    source = Source(Path(f"{content.get('name', 'job')}.toml"), "", {})
+    parameters = _method_parameters(source, settings.method)
+    if "checkpoint" in parameters:
+        raise ParameterError("checkpoint is a file of the server, so a submitted job cannot name it")
+    return Job(source.path, settings, parameters, source)
+
+
+def _federation(job: Job, transport: Flare) -> Federation:
+    settings, parties = job.settings.federation, job.settings.parties
+    missing = [name for name in parties if name not in transport.calls]
+    if missing:
+        raise ParameterError(f"party {missing[0]!r} is no client of this FLARE system: {', '.join(transport.calls)}")
+    holders = [name for name, party in parties.items() if party.label is not None]
+    vertical = settings.partition == "vertical"
+    return Federation(
+        transport, list(parties), active=holders[0] if vertical else None, partition=settings.partition,
+        task=settings.task, timeout=settings.timeout, names=settings.names,
+    )  # fmt: skip
+
+
+def _select(job: Job, fed: Federation, checkpoint: Path, *, resume: bool) -> runs.Run:
+    settings, parties = job.settings.federation, job.settings.parties
+    began = time.perf_counter()
+    if settings.partition == "vertical":
+        if any(party.id is not None for party in parties.values()):
+            fed = align(fed, min_overlap=settings.min_overlap)
+        else:
+            fed._check_same_length()
+    selector = job.selector()
+    _ = fed.n_rows, fed.task
+    job.check_parameters(selector, fed)
+    if not resume:
+        checkpoint.unlink(missing_ok=True)
+    if "checkpoint" in selector.get_params(deep=False):
+        _keep_checkpoint(selector, checkpoint)
+    run = runs.Run(job, {}, fed, selector)
+    run.phases["align"] = (0, len(fed.ledger))
+    run.seconds.update(read=0.0, align=time.perf_counter() - began)
+    with run.phase("select"):
+        selector.fit(fed)
+    checkpoint.unlink(missing_ok=True)
+    names = fed.column_names()
+    # The coordinator has no tables, only what it was told of them.
+    known: dict[str, Any] = {
+        name: Sizes(size["rows"], parties[name].label, names[name]) for name, size in fed.sizes().items()
+    }
+    run.tables = known
+    return run
+
+
+def _keep_checkpoint(selector: Selector, file: Path) -> None:
+    """Let a search use this file while it runs; neither the parties nor the result hear of a path of this server."""
+    search = selector._select
+
+    def with_checkpoint(fed: Federation) -> Outcome:
+        selector.set_params(checkpoint=str(file))
+        try:
+            return search(fed)
+        finally:
+            selector.set_params(checkpoint=None)
+
+    selector._select = with_checkpoint  # type: ignore[method-assign]
+
+
+def _checkpoint(job: Job, folder: Path) -> Path:
+    """Where this server keeps the job's checkpoint: by the job's name, in a folder that the server chose."""
+    given = os.environ.get(CHECKPOINT)
+    return (Path(given) if given else folder.parent / "fedsift-checkpoints") / f"{job.path.stem}.json"
+
+
+def _deliver(run: runs.Run) -> None:
+    """Each party gets its own part. A phase of its own, so that selection costs what it costs in one process."""
+    each = {
+        name: {
+            "selection": run.own_selection(name).to_json(),
+            "record": json.dumps(run.record(name), allow_nan=False),
+        }
+        for name in run.fed.parties
+    }
+    with run.phase("deliver"):
+        run.fed.ask(keep_result, to=run.fed.parties, each=each)
+
+
+def _tell(fed: Federation, why: str) -> None:
+    """One by one: a party that is gone must not keep the others from hearing."""
+    for name in fed.parties:
+        with suppress(FedsiftError, Aborted):
+            fed.ask(keep_failure, to=name, why=why, timeout=10.0)
+
+
+def _outcome(folder: Path, state: str, *, started: float, **facts: Any) -> None:
+    content = {"state": state, "started": started, "at": time.time(), **facts}
+    write_atomic(folder / OUTCOME, json.dumps(content, indent=2) + "\n")

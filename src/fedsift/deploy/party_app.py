@@ -1,0 +1,108 @@
+"""A party inside NVIDIA FLARE: one published function, ``handle(bytes) -> bytes``.
+
+This class is what a site allows a job to build (see ``provision.py``): the job brings no code, and nothing in it says
+where data lie. The site finds its own ``party.toml``: the file or folder that the environment variable FEDSIFT_PARTY
+names, else ``local/party.toml`` in the site's start kit. Data, policy and results are what that file says.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from nvflare.collab import collab
+
+import fedsift.deploy.delivery  # these and fedsift itself register all that a party can be asked
+import fedsift.protocols.align
+import fedsift.protocols.secure_runs  # noqa: F401
+from fedsift.deploy.flare_job import PARTY_FILE, quiet_calls, read_job
+from fedsift.deploy.status import ENDED, RUNNING, close_abandoned, read_status, write_status
+from fedsift.errors import DataError, FedsiftError, PartyError
+from fedsift.message import encode
+from fedsift.site import PolicySite, open_site
+
+log = logging.getLogger("fedsift.party")
+
+
+class PartyApp:
+    """The client component of a fedsift job."""
+
+    def __init__(self) -> None:
+        self._site: PolicySite | None = None
+        self._problem: FedsiftError | None = None
+        self._folder: Path | None = None
+
+    @collab.init
+    def open(self) -> None:
+        """Read the site's own settings and data. A failure is kept: each request is answered with it."""
+        quiet_calls()
+        try:
+            workspace, job_id = collab.workspace, collab.fl_ctx.get_job_id()
+            job = read_job(Path(workspace.get_app_config_dir(job_id)))
+            path = party_file(Path(workspace.get_site_config_dir()), collab.site_name)
+            results = path.parent / "results"
+            close_abandoned(results)
+            self._folder = results / job_id
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_status(self._folder, RUNNING, job=job_id, method=job["method"]["name"], party=collab.site_name)
+            site = self._open(path, job)
+            if site.name != collab.site_name:
+                raise DataError(
+                    f"{path}: this file is for the party {site.name!r}, but the site is {collab.site_name!r}: "
+                    "give the party the name in its certificate"
+                )
+            site.job_folder = self._folder
+            self._site = site
+        except FedsiftError as error:
+            log.warning("this site takes no part: %s", error)
+            self._problem = error
+            if self._folder is not None:
+                write_status(self._folder, RUNNING, refused=str(error))
+
+    def _open(self, path: Path, job: dict[str, Any]) -> PolicySite:
+        """The site, bound to this job's method by its own policy."""
+        return open_site(path, job)
+
+    @collab.publish
+    def handle(self, data: bytes) -> bytes:
+        """Answer one request of the coordinator. Nobody else may ask: parties do not talk to each other."""
+        if collab.caller != "server":
+            return encode({"error": "OperationRefused", "what": "only the coordinator may ask a party"})
+        if self._site is None:
+            return self._refusal()
+        try:
+            return self._site.handle(data if isinstance(data, bytes) else b"")
+        except Exception as error:  # FLARE would send the traceback to the server; it may quote data
+            log.exception("the request could not be answered")
+            return encode({"error": "OperationFailed", "what": f"it raised {type(error).__name__}; see its log"})
+
+    def _refusal(self) -> bytes:
+        """A rule of this site's policy is told; what went wrong with its files stays in its own log and status."""
+        if isinstance(self._problem, PartyError):
+            return encode({"error": type(self._problem).__name__, "what": self._problem.what})
+        what = "it could not open its data or settings; its own log and status.json say why"
+        return encode({"error": "OperationFailed", "what": what})
+
+    @collab.final
+    def close(self) -> None:
+        """The job is over. If nobody said how, it ended without a result."""
+        if self._folder is not None and read_status(self._folder).get("state") == RUNNING:
+            why = str(self._problem) if self._problem is not None else "the job was ended before there was a result"
+            write_status(self._folder, ENDED, why=why)
+
+
+def party_file(local: Path, name: str) -> Path:
+    """This site's own party.toml. Nothing from outside has a say in it."""
+    given = os.environ.get("FEDSIFT_PARTY")
+    places = [local / PARTY_FILE]
+    if given:
+        places = [Path(given)] if Path(given).is_file() else [Path(given) / name / PARTY_FILE]
+    for place in places:
+        if place.is_file():
+            return place
+    raise DataError(
+        f"party {name!r}: there is no {PARTY_FILE} at this site: write one with `fedsift party init`, "
+        "into the start kit's local folder or wherever FEDSIFT_PARTY points to"
+    )

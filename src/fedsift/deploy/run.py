@@ -1,0 +1,199 @@
+"""``fedsift run --on simulator | poc | flare``: the same job and the same result folder, with the parties elsewhere.
+
+``simulator`` and ``poc`` play all parties on this machine, from the files of the job: in FLARE's simulator, or as a
+whole FLARE system of real processes that is made for this job and removed after it. ``flare`` submits to a running
+system; there each party uses the data and the policy at its own site, and files named in the job are not looked at.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from fedsift import runs
+from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, write_job
+from fedsift.deploy.results import RESULT, check_outcome, place
+from fedsift.deploy.status import read_status
+from fedsift.errors import DataError, FedsiftError, MissingExtra, OperationFailed, ParameterError, PartyGone
+from fedsift.job import Job
+from fedsift.selection import write_atomic
+
+Say = Callable[[str], None]
+PLACES = ("simulator", "poc", "flare")
+CHECKPOINTS = "FEDSIFT_CHECKPOINTS"
+
+
+def run_on(job: Job, on: str, out: Path, *, kit: Path | None = None, resume: bool = False, say: Say) -> dict[str, Any]:
+    """Run a job and write its result folder; returns what is in its ``run.json``."""
+    if importlib.util.find_spec("nvflare") is None:
+        raise MissingExtra("nvflare", "flare")
+    runs.check_folder(out)
+    content = {**public_job(job), "resume": resume}
+    if job.settings.evaluate is not None:
+        say("no evaluation: scoring pools the columns, which stay with their parties here")
+    if on == "flare":
+        if kit is None:
+            raise ParameterError("--on flare needs the start kit of somebody who may submit jobs: give --kit DIR")
+        return _on_flare(content, out, kit, resume, say)
+    keep = checkpoints(out)
+    if not resume:
+        _forget(keep)
+    with tempfile.TemporaryDirectory(prefix="fedsift-") as folder:
+        run = _on_simulator if on == "simulator" else _on_poc
+        facts = run(job, content, Path(folder), out, say)
+    _forget(keep)
+    return facts
+
+
+def checkpoints(out: Path) -> Path:
+    """Where a run on this machine keeps what ``--resume`` goes on from."""
+    return out.absolute().with_name(f".{out.name}.checkpoints")
+
+
+def _forget(folder: Path) -> None:
+    for file in folder.glob("*.json"):
+        file.unlink()
+    if folder.is_dir():
+        folder.rmdir()
+
+
+# --- all parties on this machine -------------------------------------------------------------------------------------
+
+
+def party_text(job: Job, name: str) -> str:
+    """A party.toml for a party that this job's file plays itself: whoever wrote the job may see all of it."""
+    party = job.settings.parties[name]
+    lines = ["[party]", f"name = {json.dumps(name)}", f"file = {json.dumps(str(job.file(name).absolute()))}"]
+    for key in ("id", "label", "columns", "categorical"):
+        value = getattr(party, key)
+        if value:
+            lines.append(f"{key} = {json.dumps(value)}")
+    forms = ["control", "ciphertext", "masked", "pseudonymous", "aggregate", "plain"]
+    exceptions = ["column names", "class names", "error messages", "alignment"]
+    lines += ["", "[policy]", "min_rows = 1", "min_cell = 0", f"forms = {json.dumps(forms)}",
+              f"exceptions = {json.dumps(exceptions)}"]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _on_simulator(job: Job, content: dict[str, Any], folder: Path, out: Path, say: Say) -> dict[str, Any]:
+    from fedsift.deploy.local_system import last_lines
+    from fedsift.deploy.processes import Processes
+
+    say("starting FLARE's simulator")
+    parties, workspace, log = folder / "parties", folder / "workspace", folder / "simulator.log"
+    for name in content["parties"]:
+        (parties / name).mkdir(parents=True)
+        (parties / name / PARTY_FILE).write_text(party_text(job, name), encoding="utf-8")
+    (workspace / "local").mkdir(parents=True)
+    rules = {"format_version": 2, "class_list_enforcement_mode": "enforce", "class_allow_list": list(CLASSES)}
+    (workspace / "local" / "resources.json").write_text(json.dumps(rules), encoding="utf-8")
+    names = ",".join(content["parties"])
+    command = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator",
+               str(write_job(content, folder / "job")), "-w", str(workspace), "-c", names,
+               "-t", str(len(content["parties"]))]  # fmt: skip
+    with Processes() as processes:
+        env = {"FEDSIFT_PARTY": str(parties), CHECKPOINTS: str(checkpoints(out))}
+        processes.start("simulator", command, log, env)
+        while not processes.ended("simulator"):
+            time.sleep(0.2)
+    left = workspace / "server" / "simulate_job"
+    if not left.is_dir():
+        raise FedsiftError(f"FLARE's simulator did not start the job: {last_lines(log)}")
+    sites = {name: parties / name / "results" / "simulate_job" for name in content["parties"]}
+    with _reasons_of(sites):
+        check_outcome(left, "the simulator ended")
+    return place(left / RESULT, out, sites)
+
+
+def _on_poc(job: Job, content: dict[str, Any], folder: Path, out: Path, say: Say) -> dict[str, Any]:
+    from fedsift.deploy.local_system import LocalSystem
+
+    say(f"starting a FLARE system: a server and {len(content['parties'])} parties")
+    texts = {name: party_text(job, name) for name in content["parties"]}
+    with LocalSystem(folder / "system", texts, env={CHECKPOINTS: str(checkpoints(out))}) as system:
+        with system.session() as session:
+            job_id = session.submit(write_job(content, folder / content["name"]))
+            say(f"submitted as {job_id}")
+            status = session.wait(job_id, lambda word: say(f"FLARE: {word}"))
+            left = session.fetch(job_id, folder / "fetched")
+        sites = {name: system.kit(name) / "local" / "results" / job_id for name in content["parties"]}
+        with _reasons_of(sites):
+            check_outcome(left, status)
+        return place(left / RESULT, out, sites)
+
+
+@contextmanager
+def _reasons_of(sites: dict[str, Path]) -> Iterator[None]:
+    """A party tells the coordinator only that it could not open its data. Here the parties are ours: say why."""
+    try:
+        yield
+    except OperationFailed as error:
+        why = read_status(sites[error.party]).get("refused") if error.party in sites else None
+        if why is None:
+            raise
+        raise DataError(f"party {error.party!r}: {why}") from None
+
+
+# --- a running system ------------------------------------------------------------------------------------------------
+
+
+def _on_flare(content: dict[str, Any], out: Path, kit: Path, resume: bool, say: Say) -> dict[str, Any]:
+    """Submit, wait and fetch. Which job it is stays in a small file beside the result until the result is there."""
+    from fedsift.deploy.session import LOST, FlareSession
+
+    ticket = out.absolute().with_name(f".{out.name}.job.json")
+    with tempfile.TemporaryDirectory(prefix="fedsift-") as folder, FlareSession(kit) as session:
+        job_id = _earlier(ticket, content, session, say) if resume else None
+        if job_id is None:
+            _all_there(content, session.clients())
+            job_id = session.submit(write_job(content, Path(folder) / content["name"]))
+            write_atomic(ticket, json.dumps({"job_id": job_id, "job": content}) + "\n")
+            say(f"submitted as {job_id}")
+        try:
+            status = session.wait(job_id, lambda word: say(f"FLARE: {word}"))
+        except BaseException as error:
+            if not isinstance(error, Exception):  # interrupted: the parties must not go on working for nobody
+                say(f"aborting {job_id}")
+                with suppress(PartyGone):
+                    session.abort(job_id)
+            raise
+        if status == LOST:
+            raise PartyGone("server", "wait", f"it was restarted while {job_id} ran: submit it again with --resume")
+        left = session.fetch(job_id, Path(folder) / "fetched")
+        check_outcome(left, status)
+        facts = place(left / RESULT, out, {})
+    ticket.unlink(missing_ok=True)
+    return facts
+
+
+def _all_there(content: dict[str, Any], clients: list[str]) -> None:
+    """FLARE would wait long for a client that is not connected; better to say at once who is missing."""
+    for name in content["parties"]:
+        if name not in clients:
+            there = ", ".join(sorted(clients)) or "nobody"
+            raise PartyGone(name, "connect", f"it is not connected to the FLARE server ({there} is); start its client")
+
+
+def _earlier(ticket: Path, content: dict[str, Any], session: Any, say: Say) -> str | None:
+    """The job that was submitted before for this result, if it still runs or has finished."""
+    try:
+        earlier = json.loads(ticket.read_text(encoding="utf-8"))
+        job_id = str(earlier["job_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        say("nothing to resume: the job is submitted anew")
+        return None
+    if {**earlier.get("job", {}), "resume": True} != content:
+        raise ParameterError(f"{ticket} is of another job (its settings differ): run without --resume")
+    status = session.status(job_id)
+    if status.startswith("FINISHED") and status != "FINISHED:COMPLETED":
+        say(f"{job_id} ended as {status}: the job is submitted again, and goes on from its checkpoint if it has one")
+        return None
+    say(f"going on with {job_id}: {status}")
+    return job_id

@@ -1,0 +1,61 @@
+"""How a job stands, in a small file that anybody at the site can read: whole or not there, never half of one.
+
+A party writes ``status.json`` into the folder of each job: ``running`` while it answers, then ``finished``, ``failed``
+(the coordinator said why) or ``ended`` (the job went away without a word). A process that was killed cannot write, so
+the next job at the site closes what a dead process left ``running``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from fedsift.selection import write_atomic
+
+NAME = "status.json"
+RUNNING, FINISHED, FAILED, ENDED = "running", "finished", "failed", "ended"
+
+
+def write_status(folder: Path, state: str, **facts: Any) -> None:
+    """Set the state; what is known from before (the method, the start) stays."""
+    content = {**read_status(folder), **facts, "state": state, "at": _now()}
+    if state == RUNNING:
+        content |= {"since": _now(), "process": os.getpid()}
+    write_atomic(folder / NAME, json.dumps(content, indent=2) + "\n")
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    try:
+        content = json.loads((folder / NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def close_abandoned(results: Path) -> None:
+    """Mark jobs as ended whose process died without saying so."""
+    if not results.is_dir():
+        return
+    for folder in results.iterdir():
+        status = read_status(folder)
+        if status.get("state") == RUNNING and not _alive(status.get("process")):
+            write_status(folder, ENDED, why="the party's process died while the job ran")
+
+
+def _alive(process: Any) -> bool:
+    if not isinstance(process, int) or process <= 0:
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

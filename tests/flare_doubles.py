@@ -1,0 +1,166 @@
+"""Components for FLARE jobs in tests: several methods in one job, and parties that misbehave.
+
+FLARE's processes import this module by its name: ``TestSystem`` puts the tests' folder on their path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from nvflare.collab import collab
+
+from fedsift.deploy.coordinator import Coordinator, _caller
+from fedsift.deploy.flare_job import CLASSES, FORMAT, VERSION, read_job
+from fedsift.deploy.local_system import SERVER, LocalSystem
+from fedsift.deploy.party_app import PartyApp
+from fedsift.federation import Federation
+from fedsift.message import decode, encode
+from fedsift.select import METHODS
+from fedsift.selection import _plain
+from fedsift.site import PolicySite, open_site
+from fedsift.transports.flare import Flare
+
+HERE = Path(__file__).parent
+COUNT = "fedsift.party:count_table"
+NAMES = ["a", "b", "c"]
+CONTROLLER, EXECUTOR, REAL_COORDINATOR, REAL_PARTY = CLASSES
+MANY = (CONTROLLER, EXECUTOR, "flare_doubles.ManyMethods", "flare_doubles.AnyMethodParty")
+FAULTY = (CONTROLLER, EXECUTOR, REAL_COORDINATOR, "flare_doubles.FaultyParty")
+FORMS = '["control", "ciphertext", "masked", "pseudonymous", "aggregate", "plain"]'
+OPEN = f"[policy]\nmin_rows = 1\nmin_cell = 0\nforms = {FORMS}\n"
+
+
+def results_of(fed: Federation, methods: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What each method selects, and what it sends: the same code at FLARE's server and in the test's own process."""
+    found = {}
+    for name, parameters in methods.items():
+        selector = METHODS[name](**parameters)
+        if "random_state" in selector.get_params():
+            selector.set_params(random_state=0)
+        began = time.perf_counter()
+        selector.fit(fed)
+        totals = selector.traffic_.groupby(["party", "direction", "operation"])[["messages", "bytes"]].sum()
+        found[name] = {
+            "selected": selector.selected_,
+            "scores": selector.scores_["score"].tolist(),
+            "engineered": list(selector.selection_.engineered),
+            "traffic": {" / ".join(key): [int(v) for v in row] for key, row in zip(totals.index, totals.to_numpy())},
+            "seconds": time.perf_counter() - began,
+        }
+    return _plain(found)
+
+
+def many_job(partition: str, parties: list[str], methods: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """A job for ``ManyMethods``: rows are in the same order everywhere, the first party holds the label."""
+    told = {name: {"id": False, "label": partition == "horizontal" or i == 0} for i, name in enumerate(parties)}
+    return {
+        "format": FORMAT, "version": VERSION, "name": "many", "method": {"name": "random"}, "many": methods,
+        "federation": {"partition": partition}, "parties": told,
+    }  # fmt: skip
+
+
+class ManyMethods(Coordinator):
+    """Several methods in one job: a job's start costs more than most methods on small data."""
+
+    @collab.main
+    def coordinate(self) -> None:
+        job_id = collab.fl_ctx.get_job_id()
+        content = read_job(Path(collab.workspace.get_app_config_dir(job_id)))
+        transport = Flare({client.name: _caller(client) for client in collab.clients}, collab.context.is_aborted)
+        partition, parties = content["federation"]["partition"], list(content["parties"])
+        active = parties[0] if partition == "vertical" else None
+        fed = Federation(transport, parties, active=active, partition=partition)
+        found = {"probes": probe(parties), **results_of(fed, content["many"])}
+        (Path(collab.workspace.get_run_dir(job_id)) / "many.json").write_text(json.dumps(found))
+
+
+def probe(parties: list[str]) -> dict[str, Any]:
+    """What somebody gets who asks for what is not his: here the server itself asks, and lets a party ask another."""
+    request = {"operation": "os:system", "view": "", "session": "", "round": 1, "arguments": {}}
+    first, second = collab.get_clients(parties[:2])
+    found = {"unregistered": decode(first.handle(encode(request)))}
+    found["party asks party"] = decode(first.ask_other(second.name, encode({**request, "operation": COUNT})))
+    for name in ("open", "close", "_open", "_refusal"):
+        try:
+            found[name] = repr(getattr(first, name)())
+        except Exception as error:
+            found[name] = f"refused: {type(error).__name__}"
+    return found
+
+
+class AnyMethodParty(PartyApp):
+    """A real site with its policy, open to whatever method is announced."""
+
+    def _open(self, path: Path, job: dict[str, Any]) -> PolicySite:
+        return open_site(path)
+
+    @collab.publish
+    def ask_other(self, name: str, data: bytes) -> bytes:
+        """A party that is curious about another one."""
+        return collab.get_clients([name])[0].handle(data)
+
+
+class FaultyParty(PartyApp):
+    """Does what ``fault.json`` beside its party.toml says, when it is asked for the operation named there."""
+
+    @collab.publish
+    def handle(self, data: bytes) -> bytes:
+        answer = PartyApp.handle(self, data)
+        file = Path(collab.workspace.get_site_config_dir()) / "fault.json"
+        fault = json.loads(file.read_text()) if file.exists() else {}
+        if fault and decode(data)["operation"].endswith(fault["operation"]):
+            return misbehave(fault["do"], data, answer)
+        return answer
+
+
+def misbehave(what: str, data: bytes, answer: bytes) -> Any:
+    if what == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "sleep":
+        time.sleep(30)
+    if what == "garbage":
+        return os.urandom(64)
+    if what == "nothing":
+        return None
+    return answer
+
+
+class TestSystem(LocalSystem):
+    """A system whose sites also build the classes of this module."""
+
+    __test__ = False
+
+    def __init__(self, folder: Path, parties: dict[str, str], **more: Any):
+        super().__init__(folder, parties, env={"PYTHONPATH": str(HERE), **more.pop("env", {})}, **more)
+
+    def provision(self) -> None:
+        super().provision()
+        for name in (SERVER, *self.parties):
+            local = self.kit(name) / "local"
+            source = local / "resources.json"
+            content = json.loads((source if source.exists() else local / "resources.json.default").read_text())
+            content["class_allow_list"] += sorted({*MANY, *FAULTY} - set(CLASSES))
+            source.write_text(json.dumps(content))
+
+
+def write_parties(folder: Path, X: pd.DataFrame, y: pd.Series, partition: str, names: list[str]) -> dict[str, str]:
+    """Parquet files of the parties, split as ``Federation.split`` would, and the text of each party.toml."""
+    texts = {}
+    columns = [list(part) for part in np.array_split(np.array(X.columns), len(names))]
+    rows = np.array_split(np.arange(len(X)), len(names))
+    for i, name in enumerate(names):
+        table = X.iloc[rows[i]].copy() if partition == "horizontal" else X[columns[i]].copy()
+        label = partition == "horizontal" or i == 0
+        if label:
+            table["outcome"] = y.iloc[rows[i]] if partition == "horizontal" else y
+        file = folder / f"{name}-{partition}.parquet"
+        table.to_parquet(file)
+        texts[name] = f'[party]\nname = "{name}"\nfile = "{file}"\n' + ('label = "outcome"\n' if label else "") + OPEN
+    return texts

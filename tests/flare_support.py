@@ -1,0 +1,96 @@
+"""What the tests of FLARE jobs share: data, one job with several methods, greetings over TLS, a running system."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import flare_doubles as doubles
+import pytest
+from conftest import mixed_table
+
+from fedsift.deploy.flare_job import PARTY_FILE, write_job
+from fedsift.federation import Federation
+from fedsift.site import open_site
+from fedsift.transports.inprocess import InProcess
+
+
+def parties(folder: Path, partition: str) -> dict[str, str]:
+    """Files and party.toml texts with the data of the contract tests."""
+    X, y = mixed_table(48)
+    if partition == "horizontal":
+        X = X.select_dtypes("number").fillna(0.0)
+    return doubles.write_parties(folder, X, y, partition, doubles.NAMES)
+
+
+def in_one_process(folder: Path, partition: str, methods: dict) -> dict:
+    sites = {}
+    for name, text in parties(folder, partition).items():
+        (folder / f"{name}-{partition}.toml").write_text(text)
+        sites[name] = open_site(folder / f"{name}-{partition}.toml")
+    active = doubles.NAMES[0] if partition == "vertical" else None
+    return doubles.results_of(Federation(InProcess(sites), doubles.NAMES, active=active, partition=partition), methods)
+
+
+def assert_same(there: dict, here: dict) -> None:
+    """The same columns, the same features, and the same bytes for each party, direction and operation."""
+    for name in here:
+        for what in ("selected", "engineered", "traffic"):
+            assert there[name][what] == here[name][what], f"{name}: {what}"
+        assert there[name]["scores"] == pytest.approx(here[name]["scores"], rel=1e-6, abs=1e-9), name
+
+
+def many(system, folder: Path, partition: str, methods: dict) -> dict:
+    """Run several methods in one job of a running system."""
+    for name, text in parties(folder, partition).items():
+        (system.kit(name) / "local" / PARTY_FILE).write_text(text)
+    job = write_job(doubles.many_job(partition, doubles.NAMES, methods), folder / f"job-{partition}", doubles.MANY)
+    with system.session() as session:
+        job_id = session.submit(job)
+        status = session.wait(job_id)
+        left = session.fetch(job_id, folder / f"fetched-{partition}")
+    assert status == "FINISHED:COMPLETED", (left / "log.txt").read_text()[-3000:]
+    return json.loads((left / "many.json").read_text())
+
+
+def greeting(port: int, ca: Path, kit: Path | None) -> bytes:
+    """The server's first bytes to somebody with the certificate of ``kit``, or with none."""
+    context = ssl.create_default_context(cafile=str(ca))
+    context.set_alpn_protocols(["h2"])
+    if kit is not None:
+        context.load_cert_chain(kit / "startup" / "client.crt", kit / "startup" / "client.key")
+    plain = socket.create_connection(("localhost", port), timeout=10)
+    with plain, context.wrap_socket(plain, server_hostname="localhost") as link:
+        link.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+        return link.recv(16)
+
+
+def assert_gets_nothing(port: int, ca: Path, kit: Path | None) -> None:
+    got = b""
+    with suppress(ssl.SSLError, ConnectionError):  # a time-out is neither
+        got = greeting(port, ca, kit)
+    assert got == b""
+
+
+def ports(system) -> list[int]:
+    text = (system.folder / "project.yml").read_text()
+    return [int(line.split(":")[1]) for line in text.splitlines() if "_port:" in line]
+
+
+def wait_until(true, seconds: float = 180.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module", name="system")
+def running_system(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("flare")
+    with doubles.TestSystem(folder / "system", parties(folder, "vertical")) as running:
+        yield running
+    assert running.processes.marked() == []

@@ -1,0 +1,236 @@
+"""Jobs on NVIDIA FLARE: real processes, mutual TLS. One test runs in ``make test``, the rest by ``make test-flare``.
+
+Everything that FLARE starts here carries a mark in its environment, and each test ends without a living process.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from conftest import mixed_table
+from test_contract import NEEDS_TORCH, QUICK
+
+pytest.importorskip("nvflare", reason="the extra flare is not installed")
+import flare_doubles as doubles
+import flare_support as support
+import psutil
+from flare_support import running_system  # noqa: F401  a fixture
+from relay import Relay, through
+
+from fedsift.deploy.flare_job import PARTY_FILE, write_job
+from fedsift.deploy.processes import Processes
+from fedsift.deploy.run import run_on
+from fedsift.deploy.status import read_status
+from fedsift.job import load_job
+from fedsift.select import METHODS
+
+SHORT = {name: QUICK[name] for name in ("random", "information_value", "muse")}
+FEDSIFT = [sys.executable, "-c", "from fedsift.cli import main; main()"]
+
+
+def assert_probes_get_nothing(probes: dict) -> None:
+    assert probes["unregistered"]["error"] == "OperationRefused"
+    assert probes["party asks party"] == {"error": "OperationRefused", "what": "only the coordinator may ask a party"}
+    for name in ("open", "close", "_open", "_refusal"):
+        assert probes[name].startswith("refused"), f"{name} can be called from outside: {probes[name]}"
+
+
+def test_real_processes_give_the_same_selections_and_bytes_and_strangers_get_nothing(tmp_path):
+    """The short part of the contract: a FLARE system with certificates, three parties, several methods in one job."""
+    with doubles.TestSystem(tmp_path / "system", support.parties(tmp_path, "vertical")) as system:
+        there = support.many(system, tmp_path, "vertical", SHORT)
+        ca, member = system.kit("a") / "startup" / "rootCA.pem", system.kit("a")
+        for port in support.ports(system):
+            assert support.greeting(port, ca, member)
+            support.assert_gets_nothing(port, ca, None)
+    assert system.processes.marked() == []
+    assert_probes_get_nothing(there.pop("probes"))
+    support.assert_same(there, support.in_one_process(tmp_path, "vertical", SHORT))
+    for name in doubles.NAMES:
+        (folder,) = (system.kit(name) / "local" / "results").iterdir()
+        assert read_status(folder)["state"] == "ended"  # this job delivers no result, and each site says so
+
+
+# --- the whole contract ----------------------------------------------------------------------------------------------
+
+
+def left_out() -> set[str]:
+    return set() if importlib.util.find_spec("torch") else NEEDS_TORCH
+
+
+def methods_of(partition: str) -> dict:
+    names = [name for name in METHODS if METHODS[name].partitions[0] == partition and name not in left_out()]
+    return {name: QUICK.get(name, {}) for name in names}
+
+
+PARTITIONS = sorted({method.partitions[0] for method in METHODS.values()} & {"vertical", "horizontal"})
+
+
+@pytest.mark.flare
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_every_method_between_real_processes(system, tmp_path, partition):
+    methods = methods_of(partition)
+    there = support.many(system, tmp_path, partition, methods)
+    assert_probes_get_nothing(there.pop("probes"))
+    support.assert_same(there, support.in_one_process(tmp_path, partition, methods))
+
+
+@pytest.mark.flare
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_every_method_in_the_simulator(tmp_path, partition):
+    methods = methods_of(partition)
+    workspace = tmp_path / "workspace"
+    for name, text in support.parties(tmp_path, partition).items():
+        (tmp_path / "parties" / name).mkdir(parents=True)
+        (tmp_path / "parties" / name / PARTY_FILE).write_text(text)
+    (workspace / "local").mkdir(parents=True)
+    rules = {"format_version": 2, "class_list_enforcement_mode": "enforce", "class_allow_list": list(doubles.MANY)}
+    (workspace / "local" / "resources.json").write_text(json.dumps(rules))
+    job = write_job(doubles.many_job(partition, doubles.NAMES, methods), tmp_path / "job", doubles.MANY)
+    simulator = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", str(job)]
+    command = [*simulator, "-w", str(workspace), "-c", ",".join(doubles.NAMES), "-t", str(len(doubles.NAMES))]
+    with Processes() as processes:
+        env = {"PYTHONPATH": str(doubles.HERE), "FEDSIFT_PARTY": str(tmp_path / "parties")}
+        processes.start("simulator", command, tmp_path / "log.txt", env)
+        processes.started["simulator"].wait(900)
+    there = json.loads((workspace / "server" / "simulate_job" / "many.json").read_text())
+    assert_probes_get_nothing(there.pop("probes"))
+    support.assert_same(there, support.in_one_process(tmp_path, partition, methods))
+
+
+class SlowLine(doubles.TestSystem):
+    """Every party reaches the server over a line of 30 ms each way that loses a packet in a hundred."""
+
+    def provision(self) -> None:
+        super().provision()
+        self.relay = Relay(support.ports(self)[0], delay=0.03, loss=0.01)
+        for name in self.parties:
+            through(self.relay, self.kit(name))
+
+
+@pytest.mark.flare
+def test_slow_and_lossy_line_changes_nothing_but_the_time(tmp_path):
+    methods = {name: QUICK[name] for name in ("information_value", "muse", "less_vfl") if name not in left_out()}
+    with SlowLine(tmp_path / "system", support.parties(tmp_path, "vertical")) as system:
+        there = support.many(system, tmp_path, "vertical", methods)
+        assert system.relay.connections >= 2 * len(doubles.NAMES)  # each party's client, and its process of the job
+        system.relay.close()
+    sent = sum(row[1] for found in there.values() if "traffic" in found for row in found["traffic"].values())
+    assert system.relay.total() > sent  # the messages did go over this line
+    there.pop("probes")
+    support.assert_same(there, support.in_one_process(tmp_path, "vertical", methods))
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def job_file(tmp_path):
+    X, y = mixed_table(60)
+    X = X.assign(person=[f"p{i:03}" for i in range(60)], outcome=y)
+    X[["person", "outcome", "signal", "noise", "colour"]].to_csv(tmp_path / "a.csv", index=False)
+    X[["person", "weak", "counts", "copy"]].sample(frac=1, random_state=0).iloc[:55].to_csv(
+        tmp_path / "b.csv", index=False
+    )
+    (tmp_path / "job.toml").write_text(
+        '[parties.a]\nfile = "a.csv"\nid = "person"\nlabel = "outcome"\n[parties.b]\nfile = "b.csv"\nid = "person"\n'
+        '[method]\nname = "information_value"\nn_features = 3\n[federation]\nnames = "private"\n'
+    )
+    return tmp_path / "job.toml"
+
+
+@pytest.mark.flare
+@pytest.mark.parametrize("on", ["simulator", "poc"])
+def test_run_gives_the_same_folder_as_in_one_process(job_file, tmp_path, on):
+    for where in ("local", on):
+        done = subprocess.run(
+            [*FEDSIFT, "run", str(job_file), "--on", where, "--out", str(tmp_path / where)],
+            capture_output=True, text=True, timeout=600,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    here, there = (json.loads((tmp_path / where / "run.json").read_text()) for where in ("local", on))
+    assert there["selected"] == here["selected"]
+    for phase in ("align", "select"):
+        assert there["bytes_by_phase"][phase] == here["bytes_by_phase"][phase]
+    assert there["files"] == here["files"]
+    for name in ("a", "b"):  # private names are put back at the party's own site
+        own = [json.loads((tmp_path / where / f"selection-{name}.json").read_text()) for where in ("local", on)]
+        assert own[0]["selected"] == own[1]["selected"]
+        assert not any("column" in column for column in own[1]["selected"][name])
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.flare
+def test_interruption_leaves_no_process_and_no_folder(job_file, tmp_path):
+    mark = f"FEDSIFT_TEST_{os.getpid()}"
+    command = [*FEDSIFT, "run", str(job_file), "--on", "poc", "--out", str(tmp_path / "out")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, mark: "1"}) as running:
+        for line in running.stderr:
+            if "RUNNING" in line:
+                break
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) == 130
+        assert "interrupted" in running.stderr.read()
+    assert not (tmp_path / "out").exists()
+    alive = []
+    for process in psutil.process_iter():
+        try:
+            if mark in process.environ() and process.pid != os.getpid():
+                alive.append(process.cmdline())
+        except psutil.Error:
+            continue
+    assert alive == []
+
+
+# --- interruptions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.flare
+def test_search_goes_on_from_its_checkpoint_after_the_coordinator_died(tmp_path, job_file):
+    """The server is killed in the middle of a swarm; run again with --resume, it does not start from the beginning."""
+    X, y = mixed_table(90)
+    X = X.assign(person=range(90), outcome=y)
+    X[["person", "outcome", "signal", "noise"]].to_csv(tmp_path / "a.csv", index=False)
+    X[["person", "weak", "counts", "copy"]].to_csv(tmp_path / "b.csv", index=False)
+    (tmp_path / "job.toml").write_text(
+        '[parties.a]\nfile = "a.csv"\nid = "person"\nlabel = "outcome"\n[parties.b]\nfile = "b.csv"\nid = "person"\n'
+        '[method]\nname = "pso_evffs"\npopsize = 3\niterations = 40\npatience = "none"\nmodels = 1\nfolds = 2\n'
+        "max_trees = 2\nmax_depth = 2\nrefit = false\n"
+    )
+    out = tmp_path / "out"
+    checkpoint = tmp_path / ".out.checkpoints" / "job.json"
+    command = [*FEDSIFT, "run", str(tmp_path / "job.toml"), "--on", "poc", "--out", str(out)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
+        support.wait_until(lambda: checkpoint.exists() or first.poll() is not None, 400)
+        assert checkpoint.exists(), first.stderr.read()
+        for process in psutil.Process(first.pid).children(recursive=True):
+            if "server_train" in " ".join(process.cmdline()):
+                process.kill()  # the coordinator's machine goes away
+        first.send_signal(signal.SIGINT)
+        first.wait(60)
+    assert not out.exists()
+    before = json.loads(checkpoint.read_text())["swarm"]
+    job = load_job(tmp_path / "job.toml", ["method.iterations=2"])
+    told = []
+    facts = run_on(job, "poc", out, resume=True, say=told.append)
+    curve = json.loads((out / "selection.json").read_text())["details"]["curve"]
+    assert len(curve) >= len(before["curve"]) >= 1
+    assert curve[: len(before["curve"])] == before["curve"]
+    assert facts["method"] == "pso_evffs"
+    assert not checkpoint.parent.exists()
+
+
+@pytest.mark.flare
+def test_ledger_of_a_fetched_result_reads_back(job_file, tmp_path):
+    from fedsift.deploy.command import read_ledger
+
+    facts = run_on(load_job(job_file), "simulator", tmp_path / "out", say=lambda text: None)
+    ledger = read_ledger(tmp_path / "out")
+    assert ledger.bytes() == facts["bytes"]
+    assert len(ledger) == facts["messages"]

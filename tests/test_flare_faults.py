@@ -1,0 +1,203 @@
+"""Strangers and faults on a running FLARE system: nobody gets in, and every job ends with a clear state everywhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvflare", reason="the extra flare is not installed")
+import flare_doubles as doubles
+import flare_support as support
+from flare_support import parties, ports, running_system, wait_until  # noqa: F401  a fixture is among them
+
+from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, write_job
+from fedsift.deploy.local_system import SERVER, provision
+from fedsift.deploy.processes import Processes
+from fedsift.deploy.results import check_outcome
+from fedsift.deploy.run import run_on
+from fedsift.deploy.session import LOST
+from fedsift.deploy.status import read_status
+from fedsift.errors import PartyError, PartyGone, PartyTimeout, PolicyRefused, ReplyError
+from fedsift.job import load_job
+
+pytestmark = pytest.mark.flare
+
+# --- strangers -------------------------------------------------------------------------------------------------------
+
+
+def test_certificate_of_another_project_gets_nothing(system, tmp_path):
+    """A client of another project, with this project's root certificate and address in its kit, stays outside."""
+    project = tmp_path / "project.yml"
+    project.write_text((system.folder / "project.yml").read_text())
+    provision(project, tmp_path / "other")
+    kit = tmp_path / "other" / "fedsift" / "prod_00" / "a"
+    ca = system.kit("a") / "startup" / "rootCA.pem"
+    for port in ports(system):
+        support.assert_gets_nothing(port, ca, kit)
+    (kit / "startup" / "rootCA.pem").write_text(ca.read_text())
+    client = json.loads((kit / "startup" / "fed_client.json").read_text())
+    client["client"]["fqsn"] = "stranger"
+    (kit / "startup" / "fed_client.json").write_text(json.dumps(client))
+    joined = (system.kit(SERVER) / "log.txt").read_text().count("New client")
+    with Processes() as processes:
+        processes.start("stranger", ["bash", str(kit / "startup" / "sub_start.sh"), "--once"], kit / "console.log")
+        time.sleep(20)
+    assert (system.kit(SERVER) / "log.txt").read_text().count("New client") == joined
+    with system.session() as session:
+        assert sorted(session.clients()) == doubles.NAMES
+
+
+@pytest.mark.parametrize("how", ["custom code", "another class"])
+def test_job_that_brings_code_is_not_run(system, tmp_path, how):
+    witness = tmp_path / "it-ran"
+    folder = write_job(doubles.many_job("vertical", doubles.NAMES, {}), tmp_path / "evil", doubles.MANY)
+    config = folder / "app" / "config" / "config_fed_client.json"
+    content = json.loads(config.read_text())
+    if how == "custom code":
+        (folder / "app" / "custom").mkdir()
+        (folder / "app" / "custom" / "evil.py").write_text(f"open({str(witness)!r}, 'w')\nclass Evil: pass\n")
+        content["components"].append({"id": "evil", "path": "evil.Evil", "args": {}})
+    else:
+        content["components"].append({"id": "evil", "path": "pathlib.Path", "args": {}})
+    config.write_text(json.dumps(content))
+    with system.session() as session:
+        try:
+            status = session.wait(session.submit(folder))
+        except PartyError as error:
+            status = str(error)
+    assert status != "FINISHED:COMPLETED"
+    assert not witness.exists()
+
+
+# --- faults ----------------------------------------------------------------------------------------------------------
+
+
+def faulty_job(folder: Path, method: str = "information_value", timeout: float | None = 8.0, **parameters) -> Path:
+    content = doubles.many_job("vertical", doubles.NAMES, {})
+    content["method"] = {"name": method, **(parameters or {"n_features": 3})}
+    content["federation"] = {"partition": "vertical", "timeout": timeout}
+    return write_job(content, folder, doubles.FAULTY)
+
+
+def ended_as(system, job: Path, folder: Path, meanwhile=lambda session, job_id: None) -> str:
+    """Submit, wait, and raise what ended the job; gives the job's id when nothing did."""
+    with system.session() as session:
+        job_id = session.submit(job)
+        meanwhile(session, job_id)
+        status = session.wait(job_id)
+        left = session.fetch(job_id, folder)
+    system.last = job_id
+    check_outcome(left, status)
+    return job_id
+
+
+def states(system) -> dict[str, str]:
+    folders = {name: system.kit(name) / "local" / "results" / system.last for name in doubles.NAMES}
+    return {name: read_status(folder).get("state", "") for name, folder in folders.items()}
+
+
+@pytest.fixture
+def vertical(system, tmp_path):
+    for name, text in parties(tmp_path, "vertical").items():
+        (system.kit(name) / "local" / PARTY_FILE).write_text(text)
+    yield system
+    for name in doubles.NAMES:
+        (system.kit(name) / "local" / "fault.json").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("what", "error"), [("sleep", PartyTimeout), ("garbage", ReplyError), ("nothing", ReplyError), ("die", PartyGone)]
+)
+def test_fault_of_a_party_ends_the_job_with_its_name_and_a_state_at_every_site(vertical, tmp_path, what, error):
+    fault = {"operation": "count_table", "do": what}
+    (vertical.kit("b") / "local" / "fault.json").write_text(json.dumps(fault))
+    limit = None if what == "die" else 8.0  # FLARE notices a dead process, with no limit of the job's own
+    with pytest.raises(error, match="'b'"):
+        ended_as(vertical, faulty_job(tmp_path / "job", timeout=limit), tmp_path / "fetched")
+    found = states(vertical)
+    if what != "die":
+        assert found["a"] == found["c"] == "failed"
+        assert found["b"] in ("failed", "ended")
+        return
+    assert found == {"a": "ended", "b": "running", "c": "ended"}  # a killed process cannot say that it is gone
+    (vertical.kit("b") / "local" / "fault.json").unlink()
+    ended_as(vertical, faulty_job(tmp_path / "job2", timeout=120.0), tmp_path / "fetched2")
+    assert set(states(vertical).values()) == {"finished"}
+    closed = [read_status(f)["state"] for f in (vertical.kit("b") / "local" / "results").iterdir()]
+    assert "running" not in closed  # what the dead process left open was closed by the next job
+
+
+def test_policy_of_a_site_refuses_and_the_submitter_hears_which_rule(vertical, tmp_path):
+    text = (vertical.kit("c") / "local" / PARTY_FILE).read_text()
+    strict = text.replace("[policy]\n", '[policy]\nmethods = ["muse"]\n')
+    (vertical.kit("c") / "local" / PARTY_FILE).write_text(strict)
+    job = write_job(json.loads((faulty_job(tmp_path / "x") / "app/config/fedsift_job.json").read_text()),
+                    tmp_path / "job", CLASSES)  # fmt: skip
+    with pytest.raises(PolicyRefused, match=r"'c'.*methods"):
+        ended_as(vertical, job, tmp_path / "fetched")
+    assert states(vertical)["a"] == "failed"
+
+
+def test_client_that_disappears_for_good_ends_the_job_and_may_come_back(vertical, tmp_path):
+    fault = {"operation": "count_table", "do": "sleep"}
+    (vertical.kit("b") / "local" / "fault.json").write_text(json.dumps(fault))
+
+    def kill(session, job_id):
+        wait_until((vertical.kit("b") / "local" / "results" / job_id / "status.json").exists)
+        vertical.processes.kill("b")
+
+    with pytest.raises(PartyError, match="'b'"):
+        ended_as(vertical, faulty_job(tmp_path / "job"), tmp_path / "fetched", kill)
+    assert states(vertical)["a"] == "failed"
+    (vertical.kit("b") / "local" / "fault.json").unlink()
+    vertical.start("b")
+    vertical.wait_for(doubles.NAMES)
+    ended_as(vertical, faulty_job(tmp_path / "job2", timeout=120.0), tmp_path / "fetched2")
+    assert set(states(vertical).values()) == {"finished"}
+
+
+def test_server_that_restarts_gives_up_its_jobs_and_takes_new_ones(vertical, tmp_path):
+    """Killed in the middle of a job: the clients come back to the new one, and the lost job has an end everywhere."""
+    (vertical.kit("b") / "local" / "fault.json").write_text(json.dumps({"operation": "count_table", "do": "sleep"}))
+    with vertical.session() as session:
+        lost = session.submit(faulty_job(tmp_path / "job", timeout=None))
+        for name in doubles.NAMES:
+            wait_until((vertical.kit(name) / "local" / "results" / lost / "status.json").exists)
+    vertical.processes.kill(SERVER)
+    (vertical.kit("b") / "local" / "fault.json").unlink()
+    vertical.start(SERVER)
+    vertical.wait_for(doubles.NAMES)
+    with vertical.session() as session:
+        assert session.wait(lost) == LOST
+    ended_as(vertical, faulty_job(tmp_path / "job2", timeout=120.0), tmp_path / "fetched2")
+    assert set(states(vertical).values()) == {"finished"}
+    for name in doubles.NAMES:
+        wait_until(lambda name=name: read_status(vertical.kit(name) / "local" / "results" / lost)["state"] == "ended")
+
+
+def test_result_of_an_earlier_submission_is_fetched_and_a_missing_party_is_named(vertical, tmp_path):
+    """The command was killed after it had submitted; --resume finds the job and fetches what it left."""
+    (tmp_path / "job.toml").write_text(
+        '[parties.a]\nlabel = "outcome"\n[parties.b]\n[parties.c]\n[method]\nname = "random"\nn_features = 3\n'
+    )
+    job, kit, out, told = (
+        load_job(tmp_path / "job.toml", files=False),
+        vertical.kit(vertical.submitter),
+        tmp_path / "out",
+        [],
+    )
+    content = {**public_job(job), "resume": False}
+    with vertical.session() as session:
+        job_id = session.submit(write_job(content, tmp_path / "submitted"))
+    (tmp_path / ".out.job.json").write_text(json.dumps({"job_id": job_id, "job": content}))
+    facts = run_on(job, "flare", out, kit=kit, resume=True, say=told.append)
+    assert any(job_id in line for line in told)
+    assert not any("submitted" in line for line in told)
+    assert sum(map(len, facts["selected"].values())) == 3
+    assert sorted(path.name for path in tmp_path.iterdir() if "out" in path.name) == ["out"]
+    (tmp_path / "job.toml").write_text((tmp_path / "job.toml").read_text().replace("[parties.c]", "[parties.ghost]"))
+    with pytest.raises(PartyGone, match=r"'ghost'.*start its client"):
+        run_on(load_job(tmp_path / "job.toml", files=False), "flare", out, kit=kit, say=told.append)
