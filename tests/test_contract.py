@@ -35,6 +35,8 @@ QUICK: dict[str, dict] = {
     "stochastic_gate": {"lambda_": 0.01, "epochs": 2, "refit_epochs": 2},
     "vflfs": {"n_features": 4, "epochs": 1, "pretrain_epochs": 1},
     "fed_iife": {"n_pairs": 2, "max_features": 2},
+    "vertical_flafe": {"n_operands": 2, "n_features": 2, "functions": ["ab"]},
+    "hybrid_flafe": {"n_operands": 2, "n_features": 2, "functions": ["ab"]},
     "fed_halving": {"candidates": 4, "levels": 2, "rounds": 2, "refinements": 1, "halvings": 1},
     "random": {"n_features": 4},
 }
@@ -53,7 +55,8 @@ def federation(method: str, transport=InProcess, *, canaries: bool = False) -> f
     partition = METHODS[method].partitions[0]
     if partition == "horizontal":
         X = X.select_dtypes("number").fillna(0.0)
-    fed = fs.Federation.split(X, y, parties=3, partition=partition)
+    grid = (2, 2) if partition == "hybrid" else None
+    fed = fs.Federation.split(X, y, parties=3, partition=partition, grid=grid)
     fed._link.transport = transport(fed._link.transport.sites)
     return fed
 

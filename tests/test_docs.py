@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 import types
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import load_breast_cancer
 
 import fedsift as fs
 from fedsift.select import METHODS
@@ -46,3 +48,102 @@ def test_every_method_is_in_the_readme_and_has_a_page():
         assert f"`{method.__name__}`" in readme, name
         if method.paper != "null":
             assert method.__name__ in index, name
+
+
+# --- pages that are made: never older than what they are made from --------------------------------------------------
+
+
+def script(name):
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.pop(0)
+
+
+def test_the_results_page_is_what_the_script_makes_of_the_tables():
+    made = script("render_results")
+    assert (ROOT / "docs" / "results.md").read_text() == made.render(), "run python benchmarks/render_results.py"
+    for name in made.tables():
+        assert f"benchmarks/results/{name}.md" in made.render()
+
+
+def test_words_about_results_whose_figures_are_not_in_the_table():
+    assert script("render_results").stale() == []
+
+
+def test_a_figure_that_is_no_longer_in_the_table_is_found(tmp_path, monkeypatch):
+    made = script("render_results")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "intros").mkdir()
+    (tmp_path / "results" / "pso.md").write_text("# Swarm\n\n| a |\n|--:|\n| 0.871 |\n\n```\n# no heading\n```\n")
+    (tmp_path / "intros" / "pso.md").write_text("It has 0.871; before it had 0.865.")
+    monkeypatch.setattr(made, "HERE", tmp_path)
+    assert made.stale() == ["benchmarks/intros/pso.md says 0.865, which is not in benchmarks/results/pso.md"]
+    page = made.render()
+    assert "## Swarm\n\nIt has 0.871" in page
+    assert "\n# no heading" in page
+
+
+def test_choosing_a_method_has_every_method_and_the_registrys_own_words():
+    choosing = script("choosing")
+    page, figures = (ROOT / "docs" / "choosing.md").read_text(), choosing.read()
+    for name, method in METHODS.items():
+        assert name in choosing.WORDS, f"say in benchmarks/choosing_words.py when {name} is good and when not"
+        assert name in figures, f"run python benchmarks/choosing.py --only {name}"
+        assert method.leaks in page, "run python benchmarks/choosing.py --render"
+    assert page == choosing.render(page, figures), "run python benchmarks/choosing.py --render"
+
+
+def test_judgements_whose_figures_are_in_no_results_table():
+    there = "\n".join(path.read_text() for path in (ROOT / "benchmarks" / "results").glob("*.md"))
+    known = set(re.findall(r"\d+(?:\.\d+)?", there))
+    for name, words in script("choosing").WORDS.items():
+        for figure in re.findall(r"(?<![\w.,])\d+\.\d+(?!\w|\.\d)", words["good"] + " " + words["not"]):
+            assert figure in known, f"choosing_words.py says {figure} of {name}; no results table has it any more"
+
+
+@pytest.mark.parametrize("name", ["gini", "random"])
+def test_rounds_and_bytes_in_the_choosing_table_are_those_of_a_run(name):
+    """Two quick ones stand for all: a protocol that changed its conversation needs a new reference run."""
+    choosing = script("choosing")
+    data = load_breast_cancer(as_frame=True)
+    fed = fs.Federation.split(data.data, data.target, parties=3, partition=choosing.partition_of(name))
+    fitted = METHODS[name](**choosing.SIZES.get(name, {})).fit(fed)
+    figures = choosing.read()[name]
+    assert fitted.ledger_.rounds() == figures["rounds"], f"run python benchmarks/choosing.py --only {name}"
+    assert fitted.ledger_.bytes() == pytest.approx(figures["bytes"], rel=0.02)
+
+
+METHOD_PAGES = [
+    "fed-halving", "fed-iife", "fedsdg-fs", "gini", "information-value", "less-vfl", "muse", "pso-evffs", "secureboost",
+    "sffs", "splitnn",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", METHOD_PAGES)
+def test_a_method_page_without_diagram_leaks_or_cost(page):
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    assert "```mermaid\nsequenceDiagram" in text
+    assert re.search(r"who learns what", text, re.IGNORECASE)
+    assert re.search(r"^#+.*\bcost\b", text, re.IGNORECASE | re.MULTILINE)
+    assert "parameter" in text.lower()
+
+
+def test_links_to_a_heading_of_another_page_or_its_own():
+    """GitHub's anchors: lower case, hyphens for spaces, other signs left out."""
+    for page in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]):
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+            text = ((page.parent / target) if target else page).read_text()
+            heads = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+            assert anchor in anchors, f"{page.name} links to {target}#{anchor}"
+
+
+def test_the_readme_is_short_and_has_its_picture():
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) < 120
+    (picture,) = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", readme)
+    data = (ROOT / picture).read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert len(data) < 400_000

@@ -8,7 +8,9 @@ from fedsift.federation import Federation
 from fedsift.ledger import Ledger
 from fedsift.operation import Array, operation, register_plugin
 from fedsift.party import Party
+from fedsift.progress_bar import progress
 from fedsift.protocols.boost import SecureBoostClassifier, SecureBoostRegressor
+from fedsift.protocols.hyfdca import HyFDCA
 from fedsift.protocols.linear import FedLinear
 from fedsift.protocols.splitnn import SplitNN, register_model
 from fedsift.protocols.vertical_logistic import VerticalLogisticRegression
@@ -24,6 +26,7 @@ from fedsift.select import (
     FedSDG,
     GiniFilter,
     GroupLasso,
+    HybridFLAFE,
     InformationValue,
     LessVFL,
     LocalLasso,
@@ -34,6 +37,7 @@ from fedsift.select import (
     Selector,
     StochasticGate,
     TopGain,
+    VerticalFLAFE,
     register_criterion,
     register_method,
 )
@@ -59,6 +63,8 @@ __all__ = [
     "FedsiftError",
     "GiniFilter",
     "GroupLasso",
+    "HyFDCA",
+    "HybridFLAFE",
     "InformationValue",
     "Ledger",
     "LessVFL",
@@ -76,10 +82,12 @@ __all__ = [
     "StochasticGate",
     "Table",
     "TopGain",
+    "VerticalFLAFE",
     "VerticalLogisticRegression",
     "compare",
     "evaluate",
     "operation",
+    "progress",
     "register_criterion",
     "register_method",
     "register_model",

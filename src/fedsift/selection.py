@@ -33,6 +33,7 @@ class Selection:
     security: dict[str, Any] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
     engineered: list[str] = field(default_factory=list)  # formulas of new features, see engineer/expressions.py
+    groups: dict[str, str] = field(default_factory=dict)  # party -> the name by which formulas call its columns
     version: int = VERSION
 
     def frame(self) -> pd.DataFrame:
@@ -55,13 +56,15 @@ class Selection:
             parameters=self.parameters,
             security=self.security,
             engineered=self.engineered_for(party),
+            groups={party: self.groups[party]} if party in self.groups else {},
         )
 
     def engineered_for(self, party: str) -> list[str]:
         """The formulas that this party can compute alone: over its own columns, or over columns that all have."""
         from fedsift.engineer.expressions import parse, parties_of
 
-        return [text for text in self.engineered if set(parties_of(parse(text))) <= {party}]
+        own = self.groups.get(party, party)
+        return [text for text in self.engineered if set(parties_of(parse(text))) <= {own}]
 
     def apply(self, table: Any, party: str | None = None) -> Table:
         """The table with the selected columns, then the engineered features (ids and label are kept)."""
@@ -75,7 +78,7 @@ class Selection:
             return table.select(self.selected[party])
         from fedsift.engineer.expressions import evaluate, parse
 
-        values = evaluate([parse(text) for text in formulas], table, party)
+        values = evaluate([parse(text) for text in formulas], table, self.groups.get(party, party))
         made = {text: values[:, i] for i, text in enumerate(formulas)}
         return table.select(self.selected[party]).with_columns(made)
 

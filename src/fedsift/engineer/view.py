@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fedsift.engineer.expressions import evaluate, parse
 from fedsift.federation import Federation
 from fedsift.operation import operation
@@ -10,12 +12,12 @@ from fedsift.selection import Selection
 
 
 @operation(discloses="control", about="acknowledgement")
-def add_engineered(party: Party, *, formulas: list[str], kept: list[str], view: str) -> None:
+def add_engineered(party: Party, *, formulas: list[str], kept: list[str], view: str, called: str = "") -> None:
     """Compute features from this site's own columns and define a view that has them beside the kept columns."""
     site = party.site
     names = party.columns
     before = site.table.columns
-    values = evaluate([parse(text) for text in formulas], site.table, party.name)
+    values = evaluate([parse(text) for text in formulas], site.table, called or party.name)
     site.table = site.table.with_columns({text: values[:, i] for i, text in enumerate(formulas)})
     for name, (rows, columns) in site.views.items():
         # A view of all columns meant all columns that there were: new ones belong to the new view only.
@@ -27,9 +29,16 @@ def add_engineered(party: Party, *, formulas: list[str], kept: list[str], view: 
 def engineered_view(fed: Federation, selection: Selection) -> Federation:
     """The same federation with a selection's columns and new features."""
     view = f"engineered-{next(fed._link.views)}"
-    each = {
-        name: {"kept": list(selection.selected[name]), "formulas": selection.engineered_for(name)}
-        for name in fed.parties
-    }
-    fed.ask(add_engineered, to=fed.parties, each=each, view=view)
+    fed.ask(add_engineered, to=fed.parties, each=own_features(fed, selection), view=view)
     return fed.named_view(view)
+
+
+def own_features(fed: Federation, selection: Selection) -> dict[str, dict[str, Any]]:
+    """What ``add_engineered`` is told, by party."""
+    return {
+        name: {
+            "kept": list(selection.selected[name]), "formulas": selection.engineered_for(name),
+            "called": selection.groups.get(name, name),
+        }
+        for name in fed.parties
+    }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedsift.engineer.flafe import HybridFLAFE, VerticalFLAFE
 from fedsift.engineer.iife import FedIIFE
 from fedsift.select.base import Outcome, Selector
 from fedsift.select.criteria import register_criterion
@@ -35,6 +36,8 @@ METHODS: dict[str, type[Selector]] = {
     "stochastic_gate": StochasticGate,
     "vflfs": VFLFS,
     "fed_iife": FedIIFE,
+    "vertical_flafe": VerticalFLAFE,
+    "hybrid_flafe": HybridFLAFE,
     "fed_halving": FedHalving,
     "feature_election": FeatureElection,
     "all": AllFeatures,
@@ -59,6 +62,7 @@ __all__ = [
     "FederatedLasso",
     "GiniFilter",
     "GroupLasso",
+    "HybridFLAFE",
     "InformationValue",
     "LessVFL",
     "LocalLasso",
@@ -69,6 +73,7 @@ __all__ = [
     "Selector",
     "StochasticGate",
     "TopGain",
+    "VerticalFLAFE",
     "register_criterion",
     "register_method",
 ]

@@ -1,0 +1,188 @@
+"""How important a party's features are for the target, with or without telling parties the labels.
+
+- ``forest``: a random forest at the party (the paper). It needs the labels at every party.
+- ``bins`` (ours): the label holder sends its target encrypted; a party sums it by sixteen bins of each feature; the
+  label holder decrypts the sums and says which share of the target's variance the bins explain. No label leaves. The
+  label holder sees bin sizes and sums of unnamed features, the party gets one number for each of its features.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedsift.engineer.flafe_local import LABELS, LOCAL, POOL, own_target
+from fedsift.errors import DataError, ReplyError
+from fedsift.operation import Array, operation
+from fedsift.party import Party, quantile_edges
+from fedsift.protocols.aggregate import summed
+from fedsift.protocols.histogram import RowLayout, binned_sums, encrypt_rows, own_key, read_sums
+from fedsift.protocols.rows import TRAIN
+from fedsift.secure.additive import Ciphertexts, PublicKey
+
+_TARGET_BITS = 12
+_BINS = 16
+_TREES, _FOREST_ROWS = 100, 4000
+
+
+def _matrix(party: Party, what: str) -> np.ndarray:
+    """Candidates (``local``) or, after the combination, what the party chooses from in the end (``pool``)."""
+    return party.state[LOCAL]["values"] if what == "local" else party.state[POOL]
+
+
+@operation(discloses="plain", about="the label of every row", reply=dict)
+def share_labels(party: Party, *, task: str) -> dict[str, Any]:
+    values, classes = own_target(party, task)
+    return {"values": values, "classes": classes}
+
+
+@operation(discloses="control", receives="plain", about="acknowledgement", learns="the label of every row")
+def take_labels(party: Party, *, values: np.ndarray, classes: bool) -> None:
+    if len(values) != party.n_rows:
+        raise DataError(f"party {party.name!r} was told {len(values)} labels for {party.n_rows} rows")
+    party.state[LABELS] = (values, classes)
+
+
+def forest_importances(values: np.ndarray, target: np.ndarray, classes: bool, seed: int) -> np.ndarray:
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+    if not values.shape[1] or len(np.unique(target)) < 2:
+        return np.zeros(values.shape[1])
+    kind = RandomForestClassifier if classes else RandomForestRegressor
+    forest = kind(
+        _TREES, max_features=1 / 3, min_samples_leaf=3, random_state=seed,
+        max_samples=min(len(values), _FOREST_ROWS),
+    )  # fmt: skip
+    return forest.fit(values.astype(np.float32), target).feature_importances_
+
+
+@operation(discloses="aggregate", about="one importance a candidate feature, from a local forest", reply=Array("f"))
+def forest_scores(party: Party, *, what: str, task: str, seed: int) -> np.ndarray:
+    target, classes = own_target(party, task)
+    train = party.state[TRAIN]
+    return forest_importances(_matrix(party, what)[train], target[train], classes, seed)
+
+
+@summed(about="importances of candidate features from a local forest", receives="control")
+def forest_sums(party: Party, *, what: str, task: str, seed: int) -> np.ndarray:
+    target, classes = own_target(party, task)
+    train = party.state[TRAIN]
+    return forest_importances(_matrix(party, what)[train], target[train], classes, seed)
+
+
+@operation(
+    discloses="ciphertext",
+    about="target of each training row, encrypted",
+    reply={"key": PublicKey, "layers": [{"rows": Ciphertexts, "layout": dict}]},
+)
+def encrypt_target(party: Party, *, scheme: str, task: str, answers: int) -> dict[str, Any]:
+    """A one (to count the rows of a bin) and the target of each row: class indicators, or 12 bits of an amount."""
+    key = own_key(party, scheme).public
+    columns = _target_columns(party, task)
+    row_bits = int(columns.max(initial=1)).bit_length()
+    room = max(1, key.plaintext_bits // (row_bits + len(columns).bit_length()))
+    layers = []
+    for start in range(0, columns.shape[1], room):
+        part = columns[:, start : start + room]
+        layout = RowLayout.fit(
+            len(part), part.shape[1], row_bits, key.plaintext_bits, answers=answers, scheme=key.scheme
+        )
+        layers.append({"rows": encrypt_rows(key, part, layout, row_bits), "layout": layout.as_dict()})
+    return {"key": key, "layers": layers}
+
+
+def _target_columns(party: Party, task: str) -> np.ndarray:
+    """Non-negative whole numbers, rows x (1 + outputs)."""
+    target, classes = own_target(party, task)
+    target = target[party.state[TRAIN]]
+    if classes:
+        outputs = target[:, None] == np.unique(target)[:-1]
+    else:
+        z = (target - target.mean()) / max(target.std(), 1e-300)
+        half = 1 << (_TARGET_BITS - 1)
+        outputs = np.rint(np.clip(z, -4, 4) / 4 * (half - 1)).astype(np.int64)[:, None] + half
+    return np.hstack([np.ones((len(target), 1), dtype=np.int64), outputs.astype(np.int64)])
+
+
+def _codes(values: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Equal-frequency bins of each column, and how many there are."""
+    codes, counts = np.empty(values.shape, dtype=np.int32), []
+    for i, column in enumerate(values.T):
+        used, codes[:, i] = np.unique(
+            np.searchsorted(quantile_edges(column, _BINS), column, side="right"), return_inverse=True
+        )
+        counts.append(len(used))
+    return codes, counts
+
+
+@operation(
+    discloses="ciphertext",
+    receives="ciphertext",
+    about="encrypted sums of the target by bins of unnamed candidate features",
+    reply={"sums": [Ciphertexts], "bins": [int]},
+)
+def binned_targets(party: Party, *, what: str, key: PublicKey, layers: list[Any]) -> dict[str, Any]:
+    values = _matrix(party, what)[party.state[TRAIN]]
+    if not values.shape[1]:
+        return {"sums": [], "bins": []}
+    codes, counts = _codes(values)
+    sums = []
+    for layer in layers:
+        layout = RowLayout.read(layer["layout"], len(values))
+        sums.append(binned_sums(key, layer["rows"], layout, codes, counts))
+    return {"sums": sums, "bins": counts}
+
+
+@operation(
+    discloses="aggregate",
+    receives="ciphertext",
+    about="share of the target's variance that each unnamed candidate explains",
+    learns="bin sizes and sums of the target by bins of unnamed candidate features of the other parties",
+    reply=dict,
+)
+def explained_shares(
+    party: Party, *, what: str, replies: dict[str, Any], layouts: list[Any], scheme: str, task: str
+) -> dict[str, np.ndarray]:
+    columns, key = _target_columns(party, task), own_key(party, scheme)
+    shares = {}
+    for name, reply in replies.items():
+        bins = reply["bins"]
+        parts = [
+            np.array(read_sums(key, sums, RowLayout.read(layout, len(columns)), sum(bins)), dtype=float)
+            for sums, layout in zip(reply["sums"], layouts)
+        ]
+        if bins and (len(parts) != len(layouts) or any(len(part) != sum(bins) for part in parts)):
+            raise ReplyError(name, "binned_targets", "another number of sums than bins")
+        shares[name] = _shares(np.hstack(parts), bins, columns) if bins else np.zeros(0)
+    shares[party.name] = _own_shares(party, what, columns)
+    return shares
+
+
+def _own_shares(party: Party, what: str, columns: np.ndarray) -> np.ndarray:
+    """The same for a party that has the target."""
+    own, counts = _codes(_matrix(party, what)[party.state[TRAIN]])
+    tables = [
+        np.stack([np.bincount(own[:, i], weights=column, minlength=count) for column in columns.T], axis=1)
+        for i, count in enumerate(counts)
+    ]
+    return _shares(np.vstack(tables), counts, columns) if counts else np.zeros(0)
+
+
+@operation(discloses="aggregate", about="share of the target's variance that each candidate explains", reply=Array("f"))
+def open_shares(party: Party, *, what: str, task: str) -> np.ndarray:
+    """With ``secure=False``: the party was told the labels."""
+    return _own_shares(party, what, _target_columns(party, task))
+
+
+def _shares(sums: np.ndarray, bins: list[int], columns: np.ndarray) -> np.ndarray:
+    """Explained share of the variance of the target columns, less what as many random bins would explain."""
+    rows, means = len(columns), columns[:, 1:].mean(axis=0)
+    total = max(float(((columns[:, 1:] - means) ** 2).sum()), 1e-300)
+    shares = []
+    for table in np.split(sums, np.cumsum(bins)[:-1]):
+        count = np.maximum(table[:, :1], 1.0)
+        explained = float((((table[:, 1:] - count * means) ** 2) / count).sum()) / total
+        free = max(rows - len(table), 1)
+        shares.append(max(0.0, 1 - (1 - explained) * (rows - 1) / free))  # adjusted for the number of bins
+    return np.array(shares)

@@ -1,0 +1,622 @@
+"""Vertical- and Hybrid-FLAFE: the encrypted products are right, the noise is what it says, and nobody reads more."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import struct
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import mixed_table
+from doubles import Recording
+from scipy import stats
+
+import fedsift as fs
+from fedsift.engineer import flafe_base, flafe_importance
+from fedsift.engineer.expressions import evaluate_columns, parse, parties_of
+from fedsift.engineer.flafe_importance import explained_shares
+from fedsift.engineer.flafe_local import LOCAL, local_candidates, numeric_columns
+from fedsift.engineer.flafe_privacy import choose_by_exponential, paper_scale, plan_noise, sensitivity
+from fedsift.errors import (
+    BudgetExceeded,
+    CiphertextError,
+    DataError,
+    MessageError,
+    ParameterError,
+    SecurityError,
+)
+from fedsift.protocols import encrypted_combination as ec
+from fedsift.protocols.encrypted_combination import BOUND, CROSSED, FUNCTIONS, OPERANDS, Pair, combine_columns
+from fedsift.protocols.joint_moments import MATRICES, JointProducts, from_ring, masked_sides, to_ring
+from fedsift.secure.ckks import CkksSecretKey
+from fedsift.secure.ckks_wire import CkksCiphertexts, key_from_wire, key_to_wire
+
+SMALL = {"n_operands": 2, "n_features": 3}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_forests():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flafe_importance, "_TREES", 15)
+        yield
+
+
+def interacting(n: int = 160, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
+    """The target depends on a product of columns that different parties hold."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(n, 6)), columns=list("abcdef"))
+    y = X["a"] + 1.5 * X["a"] * X["c"] + X["b"] * X["e"] + 0.2 * rng.normal(size=n)
+    return X, pd.Series(y, name="y")
+
+
+def federation(n: int = 160, parties=("bank", "shop", "lab"), **kw) -> fs.Federation:
+    return fs.Federation.split(*interacting(n), parties=list(parties), **kw)
+
+
+def sites(fed):
+    return fed._link.transport.sites
+
+
+def combined(rows: int, pairs: list[Pair], functions, scales, secure=True):
+    """Run the combination of random columns; what each holder has, beside the operands."""
+    rng = np.random.default_rng(rows)
+    fed = federation(12, parties=("P", "Q"))
+    columns = {name: np.clip(rng.normal(0, 2, size=(rows, 3)), -BOUND, BOUND) for name in ("P", "Q")}
+    with fed.session() as run:
+        for name, site in sites(fed).items():
+            site.sessions.setdefault(run._session, {})[OPERANDS] = columns[name]
+        held = combine_columns(run, pairs, functions, scales, rows=rows, secure=secure)
+        got = {name: list(sites(fed)[name].sessions[run._session][CROSSED]) for name in held}
+    return fed, columns, held, got
+
+
+ALL_PAIRS = [Pair("P", i, "Q", j, "PQ"[(i + j) % 2]) for i in range(3) for j in range(3)]
+
+
+# --- the encrypted products ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [50, 5000])
+def test_encrypted_products_equal_plain_ones(rows):
+    pairs = ALL_PAIRS if rows < 1000 else ALL_PAIRS[:2]
+    _, columns, held, got = combined(rows, pairs, list(FUNCTIONS), {})
+    assert sum(map(len, held.values())) == len(pairs) * 4
+    for holder, items in held.items():
+        for (pair, function), values in zip(items, got[holder], strict=True):
+            p, q = FUNCTIONS[function]
+            plain = columns["P"][:, pair.i] ** p * columns["Q"][:, pair.j] ** q
+            assert pair.holder == holder
+            assert np.abs(values - plain).max() < 1e-4 * max(1.0, np.abs(plain).max())
+
+
+def test_coordinator_cannot_decrypt(monkeypatch):
+    seen = {}
+    original = ec._exchange_keys
+    monkeypatch.setattr(ec, "_exchange_keys", lambda *a: seen.setdefault("keys", original(*a)))
+    kept = []
+    product = ec._cover
+    monkeypatch.setattr(ec, "_cover", lambda *a: kept.append(product(*a)) or kept[-1])
+    combined(40, ALL_PAIRS[:2], ["ab"], {})
+    for public in seen["keys"].values():
+        assert not public._context.has_secret_key()
+        assert not hasattr(public, "decrypt")
+        for vector in kept:
+            for chunk in vector._chunks:
+                with pytest.raises(Exception, match="secret"):
+                    chunk.decrypt()
+
+
+def test_a_party_cannot_read_what_was_encrypted_for_another():
+    mine, other = (CkksSecretKey.generate(1, 30, magnitude_bits=12) for _ in range(2))
+    box = CkksCiphertexts.from_bytes(CkksCiphertexts.pack([other.public.encrypt([1.0, 2.0])]).to_bytes())
+    with pytest.raises(CiphertextError, match="another public key"):
+        box.vectors(mine.public)
+    with pytest.raises(CiphertextError, match="another public key"):
+        mine.decrypt(box.vectors(other.public)[0])
+
+
+def test_length_of_a_ciphertext_does_not_vary_with_its_content():
+    key = CkksSecretKey.generate(1, 30, magnitude_bits=12)
+    rng = np.random.default_rng(0)
+    sizes = {len(CkksCiphertexts.pack([key.public.encrypt(rng.normal(size=n))]).to_bytes()) for n in (10, 100, 4000)}
+    assert len(sizes) == 1
+    assert key_from_wire(key_to_wire(key.public)).fingerprint == key.public.fingerprint
+
+
+def test_damaged_vectors_are_refused():
+    key = CkksSecretKey.generate(1, 30, magnitude_bits=12)
+    data = CkksCiphertexts.pack([key.public.encrypt([1.0, 2.0, 3.0])]).to_bytes()
+    for bad in (data[:20], data + b"x", b"nonsense" + data[8:], data[:-5] + b"12345"):
+        with pytest.raises(CiphertextError):
+            CkksCiphertexts.from_bytes(bad).vectors(key.public)
+    wire = key_to_wire(key.public)
+    with pytest.raises(CiphertextError):
+        key_from_wire(wire[:-1000] + b"1" * 1000)
+    assert CkksCiphertexts.from_bytes(data).scheme_name.startswith("CKKS")
+
+
+# --- the noise -------------------------------------------------------------------------------------------------------
+
+
+def test_noise_on_decrypted_columns_has_the_stated_distribution():
+    """100,000 draws, through encryption, flooding and decryption."""
+    scale = sensitivity("ab") / 0.5
+    pairs = [Pair("P", i, "Q", j, "P") for i in range(3) for j in range(3)] + [Pair("P", 0, "Q", 0, "Q")]
+    _, columns, held, got = combined(10_000, pairs, ["ab"], {"ab": scale})
+    noise = np.concatenate([
+        values - columns["P"][:, pair.i] * columns["Q"][:, pair.j]
+        for holder, items in held.items() for (pair, _), values in zip(items, got[holder])
+    ])  # fmt: skip
+    assert len(noise) == 100_000
+    assert stats.kstest(noise, stats.laplace(scale=scale).cdf).pvalue > 1e-3
+    assert stats.kstest(noise, stats.laplace(scale=1.05 * scale).cdf).pvalue < 1e-3  # the test can fail
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_sensitivity_is_the_range_of_the_function(function):
+    p, q = FUNCTIONS[function]
+    ends = np.linspace(-BOUND, BOUND, 21)
+    values = np.array([a**p * b**q for a, b in itertools.product(ends, ends)])
+    assert sensitivity(function) == pytest.approx(values.max() - values.min())
+
+
+def test_papers_scale_is_two_c_to_the_fourth_over_epsilon():
+    for function in FUNCTIONS:
+        assert paper_scale(function, 5.0, 0.1) == pytest.approx(2 * 5**4 / 0.1)
+    # At another clip, units change: values within +-5 here are values within +-clip there.
+    assert paper_scale("ab", 2.0, 1.0) == pytest.approx(2 * 2**4 * (5 / 2) ** 2)
+
+
+def test_holder_reads_the_other_column_without_noise_and_not_with_it():
+    _, columns, _, got = combined(2000, [Pair("P", 0, "Q", 0, "P")], ["ab"], {})
+    guess = got["P"][0] / columns["P"][:, 0]
+    assert np.corrcoef(guess, columns["Q"][:, 0])[0, 1] > 0.999  # the stated leak of epsilon=None
+    scales = plan_noise(1.0, ["ab"], 1, clip=5, calibration="function", column_epsilon=None).scales
+    _, columns, _, got = combined(2000, [Pair("P", 0, "Q", 0, "P")], ["ab"], scales)
+    best = got["P"][0] * columns["P"][:, 0]  # the best linear guess of b from ab + noise
+    assert abs(np.corrcoef(best, columns["Q"][:, 0])[0, 1]) < 0.15
+
+
+def test_overspending_raises_before_anything_is_encrypted():
+    fed = federation()
+    with pytest.raises(BudgetExceeded, match=r"columns .* of bank and shop"):
+        fs.VerticalFLAFE(epsilon=1.0, column_epsilon=0.2, importance="forest", **SMALL).fit(fed)
+    assert not fed.ledger.encryption()["on"]
+
+
+def test_epsilon_is_the_total_over_all_released_columns(noisy):
+    _, fitted = noisy
+    assert fitted.details_["epsilon_spent"] == pytest.approx(2.0)
+    assert fitted.details_["budget"][-1]["total_epsilon"] == pytest.approx(2.0)
+    released = fitted.details_["released_columns"]
+    assert fitted.details_["noise"]["ab"] == pytest.approx(sensitivity("ab") * released / 2.0)
+    assert any("epsilon 2 for a row over all released columns" in note for note in fitted.ledger_.notes)
+    assert "means and deviations in the formulas" in fitted.details_["outside_budget"]
+
+
+def test_papers_calibration_says_what_it_adds_up_to():
+    fed = federation()
+    fitted = fs.VerticalFLAFE.as_published(epsilon=0.1, secure=False, **SMALL).fit(fed)
+    assert fitted.details_["noise"] == pytest.approx(dict.fromkeys(FUNCTIONS, 2 * 5**4 / 0.1))
+    assert fitted.details_["epsilon_spent"] == pytest.approx(0.1 * fitted.details_["released_columns"])
+    assert any("adds up to" in note for note in fitted.ledger_.notes)
+
+
+def test_exponential_mechanism_draws_with_its_probabilities():
+    scores, rho = np.array([0.0, 1.0, 2.0, 5.0]), 0.4
+    counts = np.bincount([choose_by_exponential(scores, 2.0, rho) for _ in range(4000)], minlength=4)
+    weights = np.exp(np.sqrt(8 * rho) * scores / 4)
+    assert stats.chisquare(counts, 4000 * weights / weights.sum()).pvalue > 1e-4
+
+
+# --- Vertical-FLAFE --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plain():
+    fed = federation()
+    return fed, fs.VerticalFLAFE(importance="forest", secure=False, **SMALL).fit(fed)
+
+
+@pytest.fixture(scope="module")
+def secure():
+    fed = federation()
+    return fed, fs.VerticalFLAFE(importance="forest", **SMALL).fit(fed)
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    fed = federation()
+    return fed, fs.VerticalFLAFE(importance="forest", functions=["ab"], epsilon=2.0, **SMALL).fit(fed)
+
+
+def test_encryption_changes_nothing_in_the_result(plain, secure):
+    assert secure[1].selection_.engineered == plain[1].selection_.engineered
+    assert secure[1].details_["holders"] == plain[1].details_["holders"]
+    assert secure[1].ledger_.encryption()["on"]
+    assert "CKKS" in secure[1].ledger_.encryption_line()
+
+
+def test_same_seed_same_features_other_seed_other_holders(plain):
+    again = fs.VerticalFLAFE(importance="forest", secure=False, **SMALL).fit(federation())
+    assert again.selection_.engineered == plain[1].selection_.engineered
+    other = fs.VerticalFLAFE(importance="forest", secure=False, random_state=5, **SMALL).fit(federation())
+    assert other.details_["holders"] != plain[1].details_["holders"]
+
+
+def test_cross_party_features_are_found_named_and_held_by_an_owner(plain):
+    _, fitted = plain
+    cross = [text for text in fitted.selection_.engineered if len(parties_of(parse(text))) == 2]
+    assert cross
+    for text in cross:
+        assert fitted.details_["holders"][text] in parties_of(parse(text))
+    rows = {row["features"]: row["r2"] for row in fitted.details_["comparison"]}
+    assert rows["with cross-party features"] > rows["local only"] + 0.1
+    assert rows["pure noise in their place"] < rows["local only"] + 0.05
+
+
+@pytest.mark.parametrize("which", ["plain", "secure"])
+def test_combined_columns_are_their_formulas(which, request):
+    fed, fitted = request.getfixturevalue(which)
+    X, _ = interacting()
+    view = fitted.combine(fed)
+    for text, holder in fitted.details_["holders"].items():
+        column = fs.Party(sites(fed)[holder], view._view, {}).table.values(text)
+        assert np.abs(column - evaluate_columns([parse(text)], X)[:, 0]).max() < 1e-4
+    own = {name: len(fitted.selection_.engineered_for(name)) for name in fed.parties}
+    assert fitted.transform(fed).n_columns == {name: 2 + own[name] for name in fed.parties}
+    assert sum(view.n_columns.values()) == 6 + len(fitted.selection_.engineered)
+
+
+def test_noise_of_a_released_row_is_drawn_once(noisy):
+    fed, fitted = noisy
+    text, holder = next(iter(fitted.details_["holders"].items()), (None, None))
+    if text is None:  # noise is seldom important enough to be kept
+        pytest.skip("no combined feature was kept this time")
+
+    def values():
+        return fs.Party(sites(fed)[holder], fitted.combine(fed)._view, {}).table.values(text)
+
+    first = values()
+    assert not np.isnan(first).any()
+    np.testing.assert_array_equal(first, values())
+
+
+def test_new_rows_are_combined_and_old_rows_keep_their_values():
+    X, y = interacting(140)
+    fed = fs.Federation.split(X, y, parties=["bank", "shop", "lab"])
+    train = fed.view(rows=np.arange(100))
+    fitted = fs.VerticalFLAFE(importance="forest", functions=["ab"], epsilon=1e7, **SMALL).fit(train)
+    text, holder = next(iter(fitted.details_["holders"].items()))
+    old = fs.Party(sites(fed)[holder], fitted.combine(train)._view, {}).table.values(text)
+    mark = len(fed.ledger)
+    both = fs.Party(sites(fed)[holder], fitted.combine(fed)._view, {}).table.values(text)
+    np.testing.assert_array_equal(both[:100], old)
+    expected = evaluate_columns([parse(text)], X)[:, 0]
+    assert np.abs(both - expected).max() < 0.5
+    assert np.abs(both - expected).max() > 0  # there is noise, as little as it is
+    assert fed.ledger.since(mark).encryption()["on"]
+
+
+def test_bin_scores_under_encryption_equal_plain_ones():
+    """The encrypted sums give the same shares of variance as a table of the pooled columns (an oracle of its own)."""
+    told = {}
+    original = flafe_base.Flafe._importance
+
+    def spy(self, fed, layout, what, sizes):
+        told[what] = original(self, fed, layout, what, sizes)
+        values = {n: sites(fed)[n].sessions[fed._session][LOCAL]["values"].copy() for n in fed.parties}
+        told.setdefault("values", values)
+        return told[what]
+
+    X, y = interacting(120)
+    fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    engineer = fs.VerticalFLAFE(functions=["ab"], validation=0, **SMALL)
+    engineer._importance = spy.__get__(engineer)
+    engineer.fit(fed)
+    z = ((y - y.mean()) / y.std(ddof=0)).to_numpy()
+    for name in fed.parties:
+        for column, share in zip(told["values"][name].T, told["local"][name]):
+            bins = np.unique(pd.qcut(column, 16, labels=False, duplicates="drop"), return_inverse=True)[1]
+            means = np.array([z[bins == b].mean() for b in range(bins.max() + 1)])
+            explained = ((means[bins] - z.mean()) ** 2).sum() / ((z - z.mean()) ** 2).sum()
+            adjusted = 1 - (1 - explained) * (len(z) - 1) / (len(z) - bins.max() - 1)
+            assert share == pytest.approx(max(0.0, adjusted), abs=0.05)
+    assert explained_shares.discloses == "aggregate"
+
+
+def test_labels_are_sent_only_when_the_forest_is_asked_for():
+    fed = federation(60)
+    fitted = fs.VerticalFLAFE(functions=["ab"], n_operands=1, n_features=1, validation=0).fit(fed)
+    assert "share_labels" not in set(fed.ledger.frame()["operation"])
+    assert not any("label of every row" in note for note in fitted.ledger_.notes)
+    fed = federation(60)
+    fitted = fs.VerticalFLAFE(functions=["ab"], secure=False, importance="forest", n_operands=1, n_features=1).fit(fed)
+    assert any("label of every row" in note for note in fitted.ledger_.notes)
+
+
+def test_missing_text_and_constant_columns():
+    X, y = mixed_table(80)
+    X["all gone"] = np.nan
+    fed = fs.Federation.split(X, y, parties=["one", "two", "three"])
+    fitted = fs.VerticalFLAFE(functions=["ab"], secure=False, importance="forest", **SMALL).fit(fed)
+    assert not any("colour" in text or "constant" in text or "gone" in text for text in fitted.selection_.engineered)
+    assert all(len(fitted.selected_[name]) == fed.n_columns[name] for name in fed.parties)
+    made = fitted.selection_.apply(sites(fed)["one"].table, "one")
+    assert made.n_rows == 80
+
+
+def test_a_party_of_text_alone_takes_no_part():
+    X, y = interacting(60)
+    text = pd.DataFrame({"u": ["x", "y", "z"] * 20, "v": list("ab") * 30})
+    frame = pd.concat([X[["a", "b"]], text, X[["c", "d"]]], axis=1)
+    fed = fs.Federation.split(frame, y, parties=["bank", "texts", "shop"])
+    fitted = fs.VerticalFLAFE(functions=["ab"], secure=False, importance="forest", **SMALL).fit(fed)
+    assert not fitted.selection_.engineered_for("texts")
+    assert all("texts" not in parties_of(parse(text)) for text in fitted.selection_.engineered)
+    only = fs.Federation.split(pd.concat([X[["a", "b"]], text], axis=1), y, parties=2)
+    with pytest.raises(DataError, match="two parties need columns of numbers"):
+        fs.VerticalFLAFE().fit(only)
+
+
+def test_wide_parties_are_screened_first():
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame(rng.normal(size=(80, 12)), columns=[f"w{i}" for i in range(12)])
+    y = pd.Series(X["w1"] + X["w1"] * X["w9"] + 0.1 * rng.normal(size=80))
+    fed = fs.Federation.split(X, y, parties=2)
+    fitted = fs.VerticalFLAFE(
+        max_columns=3, importance="forest", secure=False, functions=["ab"], **SMALL
+    ).fit(fed)  # fmt: skip
+    used = {c.name for text in fitted.selection_.engineered for c in _columns(text)}
+    assert used <= set(X.columns)
+    assert (fitted.scores_["score"] > 0).sum() > 6  # columns that were screened out have a score too
+    assert len(local_candidates([parse(f"x{i}") for i in range(5)])) == 3 * 5 + 4 * 5 * 4
+
+
+def _columns(text):
+    from fedsift.engineer.expressions import columns_of
+
+    return columns_of(parse(text))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"functions": ["abc"]}, "functions must be a list from ab, a2b, ab2, a2b2; got"),
+        ({"functions": []}, "functions must be"),
+        ({"importance": "magic"}, "importance must be one of"),
+        ({"calibration": "none"}, "calibration"),
+        ({"epsilon": 0}, "epsilon"),
+        ({"column_epsilon": 0.1}, "set epsilon"),
+        ({"clip": 9}, "clip"),
+        ({"release": "everything"}, "release"),
+        ({"release": "statistics", "functions": ["a2b"]}, "all four"),
+        ({"release": "statistics", "validation": 0}, "validation"),
+        ({"release": "statistics", "rounds": 50, "max_weight": 1.0}, "residual_clip"),
+    ],
+)
+def test_wrong_parameters_are_told(parameters, message):
+    with pytest.raises(ParameterError, match=message):
+        fs.VerticalFLAFE(**{"importance": "forest", "secure": False, **SMALL, **parameters}).fit(federation(60))
+
+
+def test_federations_that_do_not_fit_are_told():
+    with pytest.raises(ParameterError, match="at least two"):
+        fs.VerticalFLAFE().fit(federation(40, parties=("alone",)))
+    private = federation(40)
+    private.names = "private"
+    with pytest.raises(ParameterError, match="names='shared'"):
+        fs.VerticalFLAFE().fit(private)
+    X, y = mixed_table(60, classes=3)
+    with pytest.raises(ParameterError, match="two classes"):
+        fs.VerticalFLAFE(release="statistics").fit(fs.Federation.split(X, y, parties=2))
+    with pytest.raises(DataError, match="fewer than 10 training rows"):
+        fs.VerticalFLAFE(validation=0.5).fit(federation(14))
+    fitted = fs.VerticalFLAFE(functions=["ab"], secure=False, importance="forest", **SMALL).fit(federation(60))
+    with pytest.raises(ParameterError, match="release='statistics'"):
+        fitted.predict(federation(60))
+    with pytest.raises(DataError, match="fit it in this federation first"):
+        fitted.combine(federation(60))
+
+
+# --- release="statistics" --------------------------------------------------------------------------------------------
+
+STATISTICS = {
+    "release": "statistics", "importance": "forest", "rounds": 3, "residual_clip": 2.0, "max_weight": 0.8,
+    "statistics_clip": 2.5, "n_operands": 3,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def statistics():
+    fed = federation(400)
+    return fed, fs.VerticalFLAFE(**STATISTICS).fit(fed)
+
+
+def oracle(fed, fitted, X):
+    """The same greedy search on pooled columns in plain floating point."""
+    session = {name: site.keys[f"flafe statistics:{fitted.model_id_}"] for name, site in sites(fed).items()}
+    part = session[fed.active]
+    y = np.asarray(sites(fed)[fed.active].table.label, dtype=float)
+    z = (y - part["centre"]) / part["deviation"]
+    score = np.zeros(len(z))
+    for name, kept in session.items():
+        design = evaluate_columns([parse(text) for text in kept["formulas"]], X)
+        if name == fed.active:
+            design = np.hstack([design, np.ones((len(z), 1))])
+        score += design @ kept["weights"]
+    train = np.setdiff1d(np.arange(len(z)), fitted._held_out[fed.active])
+    left = np.clip(z - score, -fitted.residual_clip, fitted.residual_clip)[train]
+    sides = {}
+    for name, texts in fitted.details_["operands"].items():
+        x = np.clip(evaluate_columns([parse(t) for t in texts], X) * fitted.clip / 5 / fitted.statistics_clip, -1, 1)
+        sides[name] = np.hstack([x, x**2])[train]
+    found = []
+    for _ in range(fitted.rounds):
+        tables = {(a, b): (sides[a] * left[:, None]).T @ sides[b] for a, b in itertools.combinations(fed.parties, 2)}
+        pair = max(tables, key=lambda key: np.abs(tables[key]).max())
+        i, j = np.unravel_index(np.abs(tables[pair]).argmax(), tables[pair].shape)
+        x, w = sides[pair[0]][:, i], sides[pair[1]][:, j]
+        square = (x**2).mean() * (w**2).mean()
+        weight = np.clip(
+            fitted.step * tables[pair][i, j] / (len(train) * square), -fitted.max_weight, fitted.max_weight
+        )
+        left = left - weight * x * w
+        found.append((*pair, weight))
+    return found
+
+
+def test_sums_on_shares_equal_the_plain_search(statistics):
+    fed, fitted = statistics
+    expected = oracle(fed, fitted, interacting(400)[0])
+    got = [(term["first"], term["second"], term["weight"]) for term in fitted._terms]
+    assert [pair[:2] for pair in got] == [pair[:2] for pair in expected]
+    np.testing.assert_allclose([w for *_, w in got], [w for *_, w in expected], atol=0.02)
+    rows = {row["features"]: row["r2"] for row in fitted.details_["comparison"]}
+    assert rows["with cross-party sums"] > rows["local only"] + 0.05
+
+
+def test_joint_prediction_equals_the_model_on_pooled_rows(statistics):
+    fed, fitted = statistics
+    X, _ = interacting(400)
+    parts = {name: site.keys[f"flafe statistics:{fitted.model_id_}"] for name, site in sites(fed).items()}
+    z = np.zeros(len(X))
+    for name, kept in parts.items():
+        design = evaluate_columns([parse(text) for text in kept["formulas"]], X)
+        z += (np.hstack([design, np.ones((len(X), 1))]) if name == fed.active else design) @ kept["weights"]
+    for record in fitted.details_["features"]:
+        if "weight" in record:
+            power = sum(FUNCTIONS[record["function"]])
+            z += record["weight"] * evaluate_columns([parse(record["formula"])], X)[:, 0] / BOUND**power
+    expected = z * parts[fed.active]["deviation"] + parts[fed.active]["centre"]
+    np.testing.assert_allclose(fitted.predict(fed), expected, atol=0.02 * parts[fed.active]["deviation"])
+    with pytest.raises(ParameterError, match="no combined columns"):
+        fitted.combine(fed)
+    some = fed.view(rows=np.arange(7))
+    np.testing.assert_allclose(fitted.predict(some), expected[:7], atol=0.02 * parts[fed.active]["deviation"])
+
+
+def test_statistics_spend_the_budget_and_no_more():
+    fed = federation(200)
+    fitted = fs.VerticalFLAFE(**{**STATISTICS, "epsilon": 1.0, "delta": 1e-5}).fit(fed)
+    rows = fitted.details_["budget"]
+    assert len(rows) == 2 * STATISTICS["rounds"]
+    assert rows[-1]["total_epsilon"] <= 1.0 + 1e-9
+    assert rows[-1]["total_epsilon"] > 0.99
+    assert any("epsilon 1, delta 1e-05" in note for note in fitted.ledger_.notes)
+    assert not fitted.details_["holders"]
+
+
+def test_no_canary_leaves_in_statistics_mode():
+    canary = 918273645.4378125
+    X, y = interacting(80)
+    X.loc[::5, ["a", "c", "e"]] = canary
+    fed = fs.Federation.split(X, y, parties=["bank", "shop", "lab"])
+    log = Recording(fed._link.transport)
+    fed._link.transport = log
+    fs.VerticalFLAFE(release="statistics", rounds=2, functions=["ab"], n_operands=2).fit(fed)
+    frame = fed.ledger.frame()
+    forms: dict[tuple[str, str], list[str]] = {}
+    for row in frame.itertuples():
+        forms.setdefault((row.sender, row.receiver), []).append(row.form)
+    labels = y.to_numpy()
+    for sender, receiver, data in log.log:
+        if forms[sender, receiver].pop(0) != "plain":
+            for needle in (
+                struct.pack("<d", canary),
+                struct.pack("<f", canary),
+                labels.tobytes(),
+                labels[:4].tobytes(),
+            ):
+                assert needle not in data
+
+
+def test_a_mask_is_never_used_twice():
+    fed = federation(30, parties=("P", "Q"))
+    with fed.session() as run:
+        products = JointProducts(run, run.parties)
+        rng = np.random.default_rng(0)
+        plain = {name: rng.normal(size=(30, 2)) for name in fed.parties}
+        for name, site in sites(fed).items():
+            site.sessions[run._session][MATRICES] = {"m": to_ring(plain[name], 20)}
+        (opened,) = products.open([("P", "m", 2, "Q", "m", 2)])
+        np.testing.assert_allclose(from_ring(opened, 40), plain["P"].T @ plain["Q"], atol=1e-4)
+        task = {"peer": "Q", "side": "left", "number": 1, "matrix": "m", "width": 2}
+        with pytest.raises(SecurityError, match="refuses to mask two things"):
+            run.ask(masked_sides, to="P", tasks=[task])
+
+
+def test_the_coordinator_cannot_tell_which_column_a_sum_belongs_to():
+    """Two rounds over the same residual give the same sums in different places."""
+    from fedsift.protocols import shared_residual as sr
+
+    fed = federation(64, parties=("P", "Q"))
+    rng = np.random.default_rng(0)
+    orders = []
+    with fed.session() as run:
+        JointProducts(run, run.parties)
+        for name in fed.parties:
+            state = sites(fed)[name].sessions[run._session]
+            state[sr.SIDES] = sr.column_ring(rng.uniform(-1, 1, size=(64, 8)), 8, 1)
+            state[sr.SHARES] = {}
+        for _ in range(2):
+            run.ask(sr.arrange_sides, to=run.parties, pairs=[["P", "Q", 1]])
+            orders.append(tuple(sites(fed)["P"].sessions[run._session][sr._ORDER][sr.pair_name("P", "Q")][0]))
+    assert orders[0] != orders[1]
+
+
+# --- Hybrid-FLAFE ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hybrid():
+    fed = federation(200, partition="hybrid", grid=(2, 3))
+    return fed, fs.HybridFLAFE(functions=["ab"], n_operands=2, n_features=2).fit(fed)
+
+
+def test_a_combined_feature_stays_with_one_column_group_in_every_row_block(hybrid):
+    fed, fitted = hybrid
+    X, _ = interacting(200)
+    view = fitted.combine(fed)
+    for text, group in fitted.details_["holders"].items():
+        members = [name for name in fed.parties if name.endswith(group)]
+        assert len(members) == 2
+        pieces = [fs.Party(sites(fed)[name], view._view, {}).table.values(text) for name in members]
+        expected = evaluate_columns([parse(text)], X)[:, 0]
+        # Rows of the blocks are some order of the pooled rows: as sorted lists they are the same.
+        np.testing.assert_allclose(np.sort(np.concatenate(pieces)), np.sort(expected), atol=1e-4)
+    assert fitted.details_["holders"]
+
+
+def test_grid_parties_of_a_group_choose_the_same_features(hybrid):
+    fed, fitted = hybrid
+    for group in ("columns1", "columns2", "columns3"):
+        made = {tuple(fitted.selection_.engineered_for(name)) for name in fed.parties if name.endswith(group)}
+        assert len(made) == 1
+    rows = {row["features"]: row["r2"] for row in fitted.details_["comparison"]}
+    assert rows["with cross-party features"] > rows["pure noise in their place"] + 0.1
+    again = fs.Selection.from_dict(json.loads(fitted.selection_.to_json()))
+    assert again.engineered_for("rows1-columns1") == fitted.selection_.engineered_for("rows1-columns1")
+
+
+def test_grids_that_do_not_fit_are_told():
+    with pytest.raises(ParameterError, match="one row block"):
+        fs.HybridFLAFE().fit(federation(60, partition="hybrid", grid=(1, 3)))
+    with pytest.raises(ParameterError, match="at least two"):
+        fs.HybridFLAFE().fit(federation(60, partition="hybrid", grid=(2, 1)))
+    fed = federation(60, partition="hybrid", grid=(2, 2))
+    fed.parties = fed.parties[:-1]
+    with pytest.raises(ParameterError, match="divided in the same way"):
+        fs.HybridFLAFE().fit(fed)
+    assert numeric_columns.discloses == "plain"
+
+
+def test_a_message_that_is_no_vector_is_refused():
+    from fedsift.message import decode, encode
+
+    data = encode(CkksCiphertexts([], 8192))
+    assert len(decode(data)) == 0
+    with pytest.raises(MessageError):
+        decode(data[:-4])
