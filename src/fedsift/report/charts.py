@@ -97,16 +97,21 @@ def _ticks(low: float, high: float, count: int = 4) -> list[float]:
 class _Frame:
     """Axes with ticks and names, and the way from values to places."""
 
-    width, height, left, right, top, bottom = 560, 260, 56, 14, 12, 42
+    width, height, right, top, bottom = 560, 260, 14, 12, 42
 
-    def __init__(self, x: tuple[float, float], y: tuple[float, float], *, log_x: bool = False):
-        self.log_x = log_x
+    def __init__(
+        self, x: tuple[float, float], y: tuple[float, float], *, log_x: bool = False, y_shown: Any = short
+    ):  # fmt: skip
+        self.log_x, self.y_shown = log_x, y_shown
+        self.steps = all(float(end).is_integer() for end in x)  # epochs, rounds: nothing lies between two of them
         self.x0, self.x1 = (math.log10(v) for v in x) if log_x else x
         self.y0, self.y1 = y
         if self.x1 == self.x0:
             self.x0, self.x1 = self.x0 - 0.5, self.x1 + 0.5
         if self.y1 == self.y0:
             self.y0, self.y1 = self.y0 - 0.5, self.y1 + 0.5
+        longest = max(len(y_shown(round(tick, 10))) for tick in _ticks(self.y0, self.y1))
+        self.left = max(56, 30 + 11 * longest)  # room for the axis's name and the widest number, on a phone too
 
     def px(self, value: float) -> float:
         value = math.log10(value) if self.log_x else value
@@ -115,17 +120,19 @@ class _Frame:
     def py(self, value: float) -> float:
         return self.top + (self.y1 - value) / (self.y1 - self.y0) * (self.height - self.top - self.bottom)
 
-    def draw(self, marks: Any, x_name: str, y_name: str, x_shown: Any = short, y_shown: Any = short) -> Html:
+    def draw(self, marks: Any, x_name: str, y_name: str, x_shown: Any = short) -> Html:
         floor, right = self.height - self.bottom, self.width - self.right
         parts: list[Any] = []
         for tick in _ticks(self.y0, self.y1):
             y = f"{self.py(tick):.1f}"
             parts.append(h("line", class_="grid", x1=self.left, x2=right, y1=y, y2=y))
-            parts.append(h("text", y_shown(round(tick, 10)), class_="end", x=self.left - 6, y=y, dy="0.35em"))
+            parts.append(h("text", self.y_shown(round(tick, 10)), class_="end", x=self.left - 6, y=y, dy="0.35em"))
         ticks = [10.0**k for k in range(math.ceil(self.x0), math.floor(self.x1) + 1)] if self.log_x else None
         if ticks is None or len(ticks) < 2:
             ends = (10.0**self.x0, 10.0**self.x1) if self.log_x else None
             ticks = list(ends) if ends else _ticks(self.x0, self.x1, 5)
+            whole = [tick for tick in ticks if float(tick).is_integer()]
+            ticks = whole if self.steps and len(whole) > 1 else ticks
         for tick in ticks:
             place = self.px(tick)
             anchor = "end" if place > right - 24 else "middle"  # the last one would stick out
@@ -153,7 +160,7 @@ def lines(
     everything = everything[np.isfinite(everything)]
     ends = (float(places.min()), float(places.max()))
     lowest = min(0.0, float(everything.min())) if from_zero else float(everything.min())
-    frame = _Frame(ends, (lowest, float(everything.max())))
+    frame = _Frame(ends, (lowest, float(everything.max())), y_shown=y_shown)
     marks = []
     for key in order:
         values = arrays[key]
@@ -166,7 +173,7 @@ def lines(
     keys = [(f"c{i % COLOURS}", key) for i, key in enumerate(coloured)]
     if len(order) > len(coloured):
         keys.append(("faint", f"{len(arrays) - len(coloured):,} others"))
-    return join(frame.draw(marks, x_name, y_name, y_shown=y_shown), legend(keys) if len(arrays) > 1 else None)
+    return join(frame.draw(marks, x_name, y_name), legend(keys) if len(arrays) > 1 else None)
 
 
 def points(
@@ -181,11 +188,15 @@ def points(
     pad = (max(ys) - min(ys)) * 0.12 or 0.05
     frame = _Frame((min(xs) / 1.6, max(xs) * 1.6), (min(ys) - pad, max(ys) + pad), log_x=True)
     drawn = []
-    for label, y in levels:
-        at, right = f"{frame.py(y):.1f}", frame.width - frame.right
-        drawn.append(h("line", class_="level", x1=frame.left, x2=right, y1=at, y2=at))
-        drawn.append(h("text", label, x=frame.left + 4, y=at, dy="-0.35em", class_="small"))
     taken: list[tuple[float, float, float]] = []  # where labels stand already: from, to, height
+    for label, y in levels:
+        at, right = frame.py(y), frame.width - frame.right
+        drawn.append(h("line", class_="level", x1=frame.left, x2=right, y1=f"{at:.1f}", y2=f"{at:.1f}"))
+        start = frame.left + 4.0
+        while any(start < b and start + 7 * len(label) > a and abs(at - 8 - c) < 13 for a, b, c in taken):
+            start += 20  # levels that lie close together have their names side by side
+        taken.append((start, start + 7 * len(label), at - 8))
+        drawn.append(h("text", label, x=f"{start:.0f}", y=f"{at:.1f}", dy="-0.35em", class_="small"))
     for label, x, y in sorted(good, key=lambda mark: mark[1]):
         left, top = frame.px(x), frame.py(y)
         before = left > frame.width * 0.6

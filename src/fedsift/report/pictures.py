@@ -202,8 +202,10 @@ def _traced(value: list[dict[str, Any]], key: str, what: str, record: Record) ->
     """A line a column from readings ``{"epoch": 10, key: {party: [...]}}``; the kept columns in colour."""
     labels = column_labels(record)
     read = [[v for party in record["parties"] for v in entry[key].get(party, [])] for entry in value]
-    if any(len(row) != len(labels) for row in read) or len(read) < 2:
+    if any(len(row) != len(labels) for row in read):
         raise ValueError(f"no {what} for each column")
+    if len(read) < 2:  # a short training was read once: there is no way to draw, only where it ended
+        return _by_column(value[-1][key], record) or Html("")
     places = {label: i for i, label in enumerate(labels)}
     kept = [labels[row["place"]] for row in record["answer"]["scores"] if row["selected"]]  # best first
     order = [*kept, *(label for label in labels if label not in set(kept))]
