@@ -83,7 +83,8 @@ def rehearse(job: Job, party: str, table: Table, policy: Policy) -> Rehearsal:
     holders = [name for name, section in parties.items() if section.label is not None]
     if party in holders and table.label is None:
         raise ParameterError(
-            f'{job.path} counts on the label of {party!r}, but its party file names none: write label = "COLUMN" under [party]'
+            f"{job.path} counts on the label of {party!r}, but its party file names none: write "
+            'label = "COLUMN" under [party]'
         )
     method, parameters = job.selector().announcement()
     selector, lowered = _lowered(job.selector())
