@@ -229,3 +229,44 @@ def test_a_damaged_file_is_a_job_error_or_a_job_never_a_crash(folder, data):
         text = text[:start] + data.draw(st.text("[]{}=\"'.,#\n 0a-\\\t", max_size=5)) + text[end:]
     with suppress(JobError):
         load_job(write(folder, text))
+
+
+def grid_job(folder: Path, places: dict[str, str], partition: str = "hybrid", labels: tuple[str, ...] = ("a", "c")):
+    """Four parties, two people's lists x two sets of columns, the rows of each list in another order."""
+    text = f'[federation]\npartition = "{partition}"\n[method]\nname = "random"\nn_features = 2\n'
+    for number, (name, place) in enumerate(places.items()):
+        people = [f"p{i}" for i in range(20)] if name in "ab" else [f"q{i}" for i in range(30)]
+        people = people[number:] + people[:number]
+        column, label = ("x" if name in "ac" else "z"), ",y" if name in labels else ""
+        rows = "\n".join(f"{p},{i % 7},{i % 3}{f',{p[1:]}.5' if label else ''}" for i, p in enumerate(people))
+        (folder / f"{name}.csv").write_text(f"person,{column}1,{column}2{label}\n{rows}\n", encoding="utf-8")
+        text += f'[parties.{name}]\nfile = "{name}.csv"\nid = "person"\n{place}\n'
+        text += 'label = "y"\n' if label else ""
+    return text
+
+
+PLACES = {"a": "grid = [0, 0]", "b": "grid = [0, 1]", "c": "grid = [1, 0]", "d": "grid = [1, 1]"}
+
+
+def test_hybrid_parties_are_aligned_block_by_block(tmp_path):
+    job = load_job(write(tmp_path, grid_job(tmp_path, PLACES)))
+    fed = job.federation(job.tables())
+    assert fed.grid == {"a": (0, 0), "b": (0, 1), "c": (1, 0), "d": (1, 1)}
+    assert fed.n_rows == 50
+    kept = job.selector().fit(fed).selected_
+    assert kept["a"] == kept["c"]
+    assert kept["b"] == kept["d"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"places": {**PLACES, "d": ""}}, "hybrid parties say where they stand: grid = [row block, column block]"),
+        ({"places": {**PLACES, "d": "grid = [1, 0]"}}, "parties.d.grid: c stands on this place already"),
+        ({"places": {**PLACES, "d": "grid = [1]"}}, "row block and column block, such as [1, 2]"),
+        ({"places": PLACES, "labels": ("a",)}, "no party of row block 1 has a label"),
+        ({"places": PLACES, "partition": "vertical", "labels": ("a",)}, 'grid is for partition = "hybrid"'),
+    ],
+)
+def test_a_grid_that_makes_no_sense_is_named(tmp_path, change, said):
+    assert said in complaint(tmp_path, grid_job(tmp_path, **change))

@@ -43,6 +43,9 @@ class PartySection(Section):
         default=None, min_length=1, description='a list of column names, such as ["age", "sex"]'
     )
     categorical: list[str] = Field(default=[], description='a list of column names, such as ["postcode"]')
+    grid: list[int] | None = Field(
+        default=None, min_length=2, max_length=2, description="row block and column block, such as [1, 2]"
+    )
 
 
 class MethodSection(Section):
@@ -51,7 +54,9 @@ class MethodSection(Section):
 
 
 class FederationSection(Section):
-    partition: Literal["vertical", "horizontal"] = Field(default="vertical", description='"vertical" or "horizontal"')
+    partition: Literal["vertical", "horizontal", "hybrid"] = Field(
+        default="vertical", description='"vertical", "horizontal" or "hybrid"'
+    )
     task: Literal["auto", "classification", "regression"] = Field(
         default="auto", description='"auto", "classification" or "regression"'
     )
@@ -116,17 +121,25 @@ class Job:
         federation, parties = self.settings.federation, self.settings.parties
         holders = {name: party.label for name, party in parties.items() if party.label is not None}
         holder, label = next(iter(holders.items()))
+        labels = {"vertical": (holder, label), "horizontal": label, "hybrid": holders}
         ids = {name: party.id for name, party in parties.items() if party.id is not None}
         return Federation.from_tables(
             tables,
             id=ids or None,
-            label=label if federation.partition == "horizontal" else (holder, label),
+            label=labels[federation.partition],
             partition=federation.partition,
             task=federation.task,
             timeout=federation.timeout,
             names=federation.names,
             min_overlap=federation.min_overlap,
+            grid=self.grid(),
         )
+
+    def grid(self) -> dict[str, tuple[int, int]] | None:
+        """Row block and column block of each hybrid party."""
+        if self.settings.federation.partition != "hybrid":
+            return None
+        return {name: (party.grid[0], party.grid[1]) for name, party in self.settings.parties.items() if party.grid}
 
     def selector(self) -> Selector:
         return METHODS[self.method](**self.parameters)
@@ -183,12 +196,30 @@ def _check_parties(source: Source, settings: JobFile, files: bool) -> None:
         names = {party.label for party in parties.values()}
         if len(names) != 1 or None in names:
             raise source.error(("parties",), "horizontal parties all have the label, under the same name")
+    _check_grid(source, settings, labels)
     without = [name for name, party in parties.items() if party.id is None]
     if without and len(without) < len(parties):
         raise source.error(
             ("parties", without[0]),
             f"id is missing, but other parties have one: expected {expected(JobFile, ('parties', without[0], 'id'))}",
         )
+
+
+def _check_grid(source: Source, settings: JobFile, labels: list[str]) -> None:
+    hybrid = settings.federation.partition == "hybrid"
+    taken: dict[tuple[int, ...], str] = {}
+    for name, party in settings.parties.items():
+        if hybrid and party.grid is None:
+            raise source.error(
+                ("parties", name), "hybrid parties say where they stand: grid = [row block, column block]"
+            )
+        if not hybrid and party.grid is not None:
+            raise source.error(("parties", name, "grid"), 'grid is for partition = "hybrid" under [federation]')
+        if party.grid is not None and (other := taken.setdefault(tuple(party.grid), name)) != name:
+            raise source.error(("parties", name, "grid"), f"{other} stands on this place already")
+    for block in sorted({place[0] for place in taken}):
+        if not any(place[0] == block and name in labels for place, name in taken.items()):
+            raise source.error(("parties",), f'no party of row block {block} has a label (label = "...")')
 
 
 def _check_given(source: Source, name: str, file: str | None) -> None:

@@ -108,8 +108,10 @@ def prepare(job: Job, say: Callable[[str], None] = lambda text: None) -> Run:
     say(f"reading {len(job.settings.parties)} files")
     tables = job.tables()
     read = time.perf_counter() - start
-    vertical = job.settings.federation.partition == "vertical"
-    say("aligning the parties by private set intersection" if vertical else "no alignment: the parties hold rows")
+    partition = job.settings.federation.partition
+    vertical = partition == "vertical"
+    aligned = {"vertical": "the parties", "hybrid": "the parties of each row block"}.get(partition)
+    say(f"aligning {aligned} by private set intersection" if aligned else "no alignment: the parties hold rows")
     start = time.perf_counter()
     fed = job.federation(tables)
     selector = job.selector()
