@@ -121,7 +121,7 @@ class Job:
         federation, parties = self.settings.federation, self.settings.parties
         holders = {name: party.label for name, party in parties.items() if party.label is not None}
         holder, label = next(iter(holders.items()))
-        labels = {"vertical": (holder, label), "horizontal": label, "hybrid": holders}
+        labels: dict[str, Any] = {"vertical": (holder, label), "horizontal": label, "hybrid": holders}
         ids = {name: party.id for name, party in parties.items() if party.id is not None}
         return Federation.from_tables(
             tables,
