@@ -117,9 +117,9 @@ def accuracy_tables(frame):
         f"{PARTIES} parties, log-normal column counts (mu 4, sigma 2), half of the parties with copies worth half of "
         f"their columns, {FEATURES} features, {BINS} equal-frequency bins, {FOLDS} stratified folds (NCI9: "
         "plain ones, its classes are too small), columns standardised on training rows for both models. *Inside*: "
-        "selection, bins and scaling see the training rows of a fold only. *Outside* (the paper's protocol): selection sees all rows, so test rows steer it. ± is the "
-        "deviation over seeds. Departures: lasso is solved at one party (same objective, alpha 0.01, at most 100 "
-        "steps); information value without merging of small bins.",
+        "selection, bins and scaling see the training rows of a fold only. *Outside* (the paper's protocol): selection "
+        "sees all rows, so test rows steer it. ± is the deviation over seeds. Departures: lasso is solved at one party "
+        "(same objective, alpha 0.01, at most 100 steps); information value without merging of small bins.",
     ]
     for name in dict.fromkeys(frame["data"]):
         part = frame[frame["data"] == name]
