@@ -31,6 +31,7 @@ from fedsift.federation import Federation
 from fedsift.job import Job, _method_parameters
 from fedsift.job_text import Source
 from fedsift.protocols.align import align
+from fedsift.protocols.grid import align_blocks, check_grid
 from fedsift.select.base import Outcome, Selector
 from fedsift.selection import write_atomic
 from fedsift.transports.flare import Aborted, Flare
@@ -115,17 +116,21 @@ def _federation(job: Job, transport: Flare) -> Federation:
         raise ParameterError(f"party {missing[0]!r} is no client of this FLARE system: {', '.join(transport.calls)}")
     holders = [name for name, party in parties.items() if party.label is not None]
     vertical = settings.partition == "vertical"
+    grid = check_grid(job.grid(), parties, dict.fromkeys(holders, "")) if settings.partition == "hybrid" else None
     return Federation(
         transport, list(parties), active=holders[0] if vertical else None, partition=settings.partition,
-        task=settings.task, timeout=settings.timeout, names=settings.names,
+        task=settings.task, timeout=settings.timeout, names=settings.names, grid=grid, label_parties=holders,
     )  # fmt: skip
 
 
 def _select(job: Job, fed: Federation, checkpoint: Path, *, resume: bool) -> runs.Run:
     settings, parties = job.settings.federation, job.settings.parties
     began = time.perf_counter()
-    if settings.partition == "vertical":
-        if any(party.id is not None for party in parties.values()):
+    by_id = any(party.id is not None for party in parties.values())
+    if settings.partition == "hybrid":
+        fed = align_blocks(fed, by_id=by_id, min_overlap=settings.min_overlap)
+    elif settings.partition == "vertical":
+        if by_id:
             fed = align(fed, min_overlap=settings.min_overlap)
         else:
             fed._check_same_length()

@@ -50,7 +50,7 @@ def public_job(job: Job) -> dict[str, Any]:
         "method": {"name": job.method, **parameters},
         "federation": job.settings.federation.model_dump(),
         "parties": {
-            name: {"id": party.id is not None, "label": party.label is not None}
+            name: {"id": party.id is not None, "label": party.label is not None, "grid": party.grid}
             for name, party in job.settings.parties.items()
         },
     }
@@ -113,7 +113,11 @@ def quiet_calls() -> None:
 def settings_of(content: dict[str, Any]) -> JobFile:
     """The job's settings as a job file would give them; the column names of ids and labels stay with the sites."""
     parties = {
-        name: {"id": "id" if party["id"] else None, "label": "label" if party["label"] else None}
+        name: {
+            "id": "id" if party["id"] else None,
+            "label": "label" if party["label"] else None,
+            "grid": party.get("grid"),
+        }
         for name, party in content["parties"].items()
     }
     try:
