@@ -110,7 +110,7 @@ def test_a_layout_that_overflows_could_be_accepted():
 def test_rows_share_ciphertexts_where_few_sums_are_asked_for():
     """Many rows and few sums: pack rows. Few rows and many sums: do not. The trees are the same either way."""
     key = cached_key().public
-    assert rows_per_ciphertext(30_000, 500, 30_000, 1, 20, key) == 3
+    assert rows_per_ciphertext(30_000, 500, 30_000, 1, 20, key) == 2
     assert rows_per_ciphertext(3_000, 5_000, 30_000, 1, 20, key) == 1
 
 
