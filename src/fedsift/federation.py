@@ -100,8 +100,7 @@ class Federation:
         grid : for hybrid parties: party -> (row block, column block). Parties of a row block know the same ids, parties
             of a column block have the same columns. Rows are aligned within each row block.
         """
-        from fedsift.protocols.align import align  # the one look to the right: alignment is a protocol
-        from fedsift.protocols.grid import align_blocks, check_grid, label_columns
+        from fedsift.protocols.grid import aligned, check_grid, label_columns  # to the right: alignment is a protocol
 
         if not tables:
             raise ParameterError("tables is empty: give at least two parties, e.g. {'bank': 'bank.csv', 'shop': ...}")
@@ -126,14 +125,7 @@ class Federation:
             InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout, names=names,
             grid=grid, label_parties=list(holders),
         )  # fmt: skip
-        if partition == "hybrid":
-            return align_blocks(fed, by_id=id is not None, min_overlap=min_overlap)
-        if partition == "vertical":
-            if id is None:
-                fed._check_same_length()
-            else:
-                fed = align(fed, min_overlap=min_overlap)
-        return fed
+        return aligned(fed, by_id=id is not None, min_overlap=min_overlap)
 
     @classmethod
     def split(

@@ -30,8 +30,7 @@ from fedsift.errors import FedsiftError, ParameterError
 from fedsift.federation import Federation
 from fedsift.job import Job, _method_parameters
 from fedsift.job_text import Source
-from fedsift.protocols.align import align
-from fedsift.protocols.grid import align_blocks, check_grid
+from fedsift.protocols.grid import aligned, check_grid
 from fedsift.select.base import Outcome, Selector
 from fedsift.selection import write_atomic
 from fedsift.transports.flare import Aborted, Flare
@@ -127,13 +126,7 @@ def _select(job: Job, fed: Federation, checkpoint: Path, *, resume: bool) -> run
     settings, parties = job.settings.federation, job.settings.parties
     began = time.perf_counter()
     by_id = any(party.id is not None for party in parties.values())
-    if settings.partition == "hybrid":
-        fed = align_blocks(fed, by_id=by_id, min_overlap=settings.min_overlap)
-    elif settings.partition == "vertical":
-        if by_id:
-            fed = align(fed, min_overlap=settings.min_overlap)
-        else:
-            fed._check_same_length()
+    fed = aligned(fed, by_id=by_id, min_overlap=settings.min_overlap)
     selector = job.selector()
     _ = fed.n_rows, fed.task
     job.check_parameters(selector, fed)

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedsift.errors import AlignmentError, DataError, ParameterError
 from fedsift.federation import Federation
-from fedsift.protocols.align import _SIZE, blind_again, blind_ids, keep_shared
+from fedsift.protocols.align import _SIZE, align, blind_again, blind_ids, keep_shared
 from fedsift.secure import oprf
 
 
@@ -83,6 +83,17 @@ def check_grid(grid: Any, tables: Collection[str], holders: Mapping[str, str]) -
         if not any(place[0] == row and name in holders for place, name in places.items()):
             raise ParameterError(f"no party of row block {row} has a label: name one in label={{party: column}}")
     return {name: place for place, name in places.items()}
+
+
+def aligned(fed: Federation, *, by_id: bool, min_overlap: int) -> Federation:
+    """The federation with its rows in the same order wherever parties share rows, whatever its partition."""
+    if fed.partition == "hybrid":
+        return align_blocks(fed, by_id=by_id, min_overlap=min_overlap)
+    if fed.partition == "vertical":
+        if by_id:
+            return align(fed, min_overlap=min_overlap)
+        fed._check_same_length()
+    return fed
 
 
 def align_blocks(fed: Federation, *, by_id: bool, min_overlap: int) -> Federation:
