@@ -25,7 +25,7 @@ from fedsift.protocols.histogram import COSTS, RowLayout, pack, random_slots, un
 from fedsift.secure.additive import Ciphertexts, PublicKey, SecretKey
 
 _EXPONENT_BIT = {"ou": 0.27}  # microseconds by which a longer plaintext makes encryption dearer
-_WIRE = 50.0  # microseconds for a ciphertext on a line of 40 Mbit/s, beside the costs of computing with it
+_WIRE = 50.0  # microseconds for a ciphertext on a line of 40 Mbit/s; it goes to the coordinator and on from there
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,8 @@ def rows_per_ciphertext(
         if layout.per != per:
             break
         pitch, share = layout.row_layout.pitch, layout.answers(key.plaintext_bits)
-        answer = (per - 1) * (pitch * shift_bit + shift) + (decrypt + encrypt + _WIRE) / share
-        answer += (1 - 1 / share) * (layout.answer_bits * shift_bit + shift)
-        row = encrypt + (per - 1) * pitch * _EXPONENT_BIT.get(key.scheme, 0.0) + parties * _WIRE
+        answer = (per - 1 / share) * (pitch * shift_bit + shift) + (decrypt + encrypt + 2 * _WIRE) / share
+        row = encrypt + (per - 1) * pitch * _EXPONENT_BIT.get(key.scheme, 0.0) + (1 + parties) * _WIRE
         cost = layout.layers * (rows / per * row + answers * answer)
         if cost < lowest:
             best, lowest = per, cost
@@ -184,14 +183,9 @@ def encrypted_sums(key: PublicKey, store: Ciphertexts, layout: GradientLayout, a
     sizes = np.concatenate(asked).tolist() if asked else []
     if not sizes:
         return key.encrypt([])
-    if layout.per == 1:
-        tables = [ask.layer(number) for number in range(layout.layers) for ask in asks]
-        sums = joint_sums(key, store, tables)
-    else:
-        sums = _aligned(key, store, layout, asks, len(sizes))
     tops = [top for layer in range(layout.layers) for top in layout.top_ups(sizes, layer)]
     per = 1 if len(tops) == 1 else layout.answers(key.plaintext_bits)
-    packed = pack(key, sums, layout.answer_bits, per)
+    packed = pack(key, _places(key, store, layout, asks, len(sizes)), layout.row_layout.pitch, layout.per * per)
     shape, numbers = layout.row_layout, []
     for first in range(0, len(tops), per):
         here = tops[first : first + per] + [0] * (per - len(tops[first : first + per]))
@@ -200,14 +194,19 @@ def encrypted_sums(key: PublicKey, store: Ciphertexts, layout: GradientLayout, a
     return key.blind(key.add_plain(packed, numbers))
 
 
-def _aligned(key: PublicKey, store: Ciphertexts, layout: GradientLayout, asks: list[Ask], count: int) -> Ciphertexts:
-    """Rows share ciphertexts: sum each place apart, then shift the sums so that they meet in the middle slot."""
-    sums = joint_sums(key, store, [ask.place(place, layout.per) for place in range(layout.per) for ask in asks])
-    total = sums.take(range(count))
-    for place in range(1, layout.per):
-        shifted = key.scale(total, 1 << layout.row_layout.pitch)
-        total = key.add(shifted, sums.take(range(place * count, (place + 1) * count)))
-    return total
+def _places(key: PublicKey, store: Ciphertexts, layout: GradientLayout, asks: list[Ask], count: int) -> Ciphertexts:
+    """The sums in the order in which ``pack`` lays them a pitch apart, group after group.
+
+    Where rows share ciphertexts each place is summed apart. The sum of place i moves up by ``per - 1 - i`` slots, so
+    that the places of a group meet in one slot; the next group begins ``per`` slots higher. So both moves are one
+    chain of shifts by a single slot.
+    """
+    per = layout.per
+    if per == 1:
+        return joint_sums(key, store, [ask.layer(number) for number in range(layout.layers) for ask in asks])
+    sums = joint_sums(key, store, [ask.place(place, per) for place in range(per) for ask in asks])
+    order = np.arange(per * count).reshape(per, count)[::-1]
+    return sums.take(order.T.ravel())
 
 
 def read_sums(key: SecretKey, answer: Ciphertexts, layout: GradientLayout, count: int, party: str) -> np.ndarray:
