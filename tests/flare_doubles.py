@@ -25,16 +25,31 @@ from fedsift.message import decode, encode
 from fedsift.select import METHODS
 from fedsift.selection import _plain
 from fedsift.site import PolicySite, open_site
+from fedsift.transports.base import Transport
 from fedsift.transports.flare import Flare
 
 HERE = Path(__file__).parent
 COUNT = "fedsift.party:count_table"
 NAMES = ["a", "b", "c"]
+GRID = {"a": (0, 0), "b": (0, 1), "c": (1, 0), "d": (1, 1)}  # of the hybrid parties: row block, column block
 CONTROLLER, EXECUTOR, REAL_COORDINATOR, REAL_PARTY = CLASSES
 MANY = (CONTROLLER, EXECUTOR, "flare_doubles.ManyMethods", "flare_doubles.AnyMethodParty")
 FAULTY = (CONTROLLER, EXECUTOR, REAL_COORDINATOR, "flare_doubles.FaultyParty")
 FORMS = '["control", "ciphertext", "masked", "pseudonymous", "aggregate", "plain"]'
 OPEN = f"[policy]\nmin_rows = 1\nmin_cell = 0\nforms = {FORMS}\n"
+
+
+def federation(transport: Transport, partition: str) -> Federation:
+    """The same parties at FLARE's server and in the test's own process."""
+    hybrid, names = partition == "hybrid", names_of(partition)
+    return Federation(
+        transport, names, active=names[0] if partition == "vertical" else None, partition=partition,
+        grid=GRID if hybrid else None, label_parties=names if hybrid else None,
+    )  # fmt: skip
+
+
+def names_of(partition: str) -> list[str]:
+    return list(GRID) if partition == "hybrid" else NAMES
 
 
 def results_of(fed: Federation, methods: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -57,9 +72,10 @@ def results_of(fed: Federation, methods: dict[str, dict[str, Any]]) -> dict[str,
     return _plain(found)
 
 
-def many_job(partition: str, parties: list[str], methods: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """A job for ``ManyMethods``: rows are in the same order everywhere, the first party holds the label."""
-    told = {name: {"id": False, "label": partition == "horizontal" or i == 0} for i, name in enumerate(parties)}
+def many_job(partition: str, methods: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """A job for ``ManyMethods``: rows are in the same order everywhere, the first party of many columns has the label."""
+    parties = names_of(partition)
+    told = {name: {"id": False, "label": partition != "vertical" or i == 0} for i, name in enumerate(parties)}
     return {
         "format": FORMAT, "version": VERSION, "name": "many", "method": {"name": "random"}, "many": methods,
         "federation": {"partition": partition}, "parties": told,
@@ -74,10 +90,8 @@ class ManyMethods(Coordinator):
         job_id = collab.fl_ctx.get_job_id()
         content = read_job(Path(collab.workspace.get_app_config_dir(job_id)))
         transport = Flare({client.name: _caller(client) for client in collab.clients}, collab.context.is_aborted)
-        partition, parties = content["federation"]["partition"], list(content["parties"])
-        active = parties[0] if partition == "vertical" else None
-        fed = Federation(transport, parties, active=active, partition=partition)
-        found = {"probes": probe(parties), **results_of(fed, content["many"])}
+        fed = federation(transport, content["federation"]["partition"])
+        found = {"probes": probe(list(content["parties"])), **results_of(fed, content["many"])}
         (Path(collab.workspace.get_run_dir(job_id)) / "many.json").write_text(json.dumps(found))
 
 
@@ -150,16 +164,18 @@ class TestSystem(LocalSystem):
             source.write_text(json.dumps(content))
 
 
-def write_parties(folder: Path, X: pd.DataFrame, y: pd.Series, partition: str, names: list[str]) -> dict[str, str]:
+def write_parties(folder: Path, X: pd.DataFrame, y: pd.Series, partition: str) -> dict[str, str]:
     """Parquet files of the parties, split as ``Federation.split`` would, and the text of each party.toml."""
+    names = names_of(partition)
+    blocks = {"vertical": (1, len(names)), "horizontal": (len(names), 1), "hybrid": (2, 2)}[partition]
+    rows, columns = np.array_split(np.arange(len(X)), blocks[0]), np.array_split(np.array(X.columns), blocks[1])
     texts = {}
-    columns = [list(part) for part in np.array_split(np.array(X.columns), len(names))]
-    rows = np.array_split(np.arange(len(X)), len(names))
     for i, name in enumerate(names):
-        table = X.iloc[rows[i]].copy() if partition == "horizontal" else X[columns[i]].copy()
-        label = partition == "horizontal" or i == 0
+        row, column = divmod(i, blocks[1])
+        table = X.iloc[rows[row]][list(columns[column])].copy()
+        label = partition != "vertical" or i == 0
         if label:
-            table["outcome"] = y.iloc[rows[i]] if partition == "horizontal" else y
+            table["outcome"] = y.iloc[rows[row]]
         file = folder / f"{name}-{partition}.parquet"
         table.to_parquet(file)
         texts[name] = f'[party]\nname = "{name}"\nfile = "{file}"\n' + ('label = "outcome"\n' if label else "") + OPEN

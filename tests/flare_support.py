@@ -14,7 +14,6 @@ import pytest
 from conftest import mixed_table
 
 from fedsift.deploy.flare_job import PARTY_FILE, write_job
-from fedsift.federation import Federation
 from fedsift.site import open_site
 from fedsift.transports.inprocess import InProcess
 
@@ -22,9 +21,9 @@ from fedsift.transports.inprocess import InProcess
 def parties(folder: Path, partition: str) -> dict[str, str]:
     """Files and party.toml texts with the data of the contract tests."""
     X, y = mixed_table(48)
-    if partition == "horizontal":
+    if partition != "vertical":
         X = X.select_dtypes("number").fillna(0.0)
-    return doubles.write_parties(folder, X, y, partition, doubles.NAMES)
+    return doubles.write_parties(folder, X, y, partition)
 
 
 def in_one_process(folder: Path, partition: str, methods: dict) -> dict:
@@ -32,8 +31,7 @@ def in_one_process(folder: Path, partition: str, methods: dict) -> dict:
     for name, text in parties(folder, partition).items():
         (folder / f"{name}-{partition}.toml").write_text(text)
         sites[name] = open_site(folder / f"{name}-{partition}.toml")
-    active = doubles.NAMES[0] if partition == "vertical" else None
-    return doubles.results_of(Federation(InProcess(sites), doubles.NAMES, active=active, partition=partition), methods)
+    return doubles.results_of(doubles.federation(InProcess(sites), partition), methods)
 
 
 def assert_same(there: dict, here: dict) -> None:
@@ -48,7 +46,7 @@ def many(system, folder: Path, partition: str, methods: dict) -> dict:
     """Run several methods in one job of a running system."""
     for name, text in parties(folder, partition).items():
         (system.kit(name) / "local" / PARTY_FILE).write_text(text)
-    job = write_job(doubles.many_job(partition, doubles.NAMES, methods), folder / f"job-{partition}", doubles.MANY)
+    job = write_job(doubles.many_job(partition, methods), folder / f"job-{partition}", doubles.MANY)
     with system.session() as session:
         job_id = session.submit(job)
         status = session.wait(job_id)

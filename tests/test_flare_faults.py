@@ -53,7 +53,7 @@ def test_certificate_of_another_project_gets_nothing(system, tmp_path):
 @pytest.mark.parametrize("how", ["custom code", "another class"])
 def test_job_that_brings_code_is_not_run(system, tmp_path, how):
     witness = tmp_path / "it-ran"
-    folder = write_job(doubles.many_job("vertical", doubles.NAMES, {}), tmp_path / "evil", doubles.MANY)
+    folder = write_job(doubles.many_job("vertical", {}), tmp_path / "evil", doubles.MANY)
     config = folder / "app" / "config" / "config_fed_client.json"
     content = json.loads(config.read_text())
     if how == "custom code":
@@ -76,7 +76,7 @@ def test_job_that_brings_code_is_not_run(system, tmp_path, how):
 
 
 def faulty_job(folder: Path, method: str = "information_value", timeout: float | None = 8.0, **parameters) -> Path:
-    content = doubles.many_job("vertical", doubles.NAMES, {})
+    content = doubles.many_job("vertical", {})
     content["method"] = {"name": method, **(parameters or {"n_features": 3})}
     content["federation"] = {"partition": "vertical", "timeout": timeout}
     return write_job(content, folder, doubles.FAULTY)
