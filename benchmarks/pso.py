@@ -98,19 +98,23 @@ def methods(sets, seeds, folder, quick, cells: Cells) -> str:
                     lambda n=name, s=seed, r=row: one_method(n, s, folder, options, r),
                     part="methods", data=name, seed=seed, row=row, popsize=options["popsize"],
                 )  # fmt: skip
-    return methods_text(cells, options)
+    return methods_text(cells)
 
 
-def methods_text(cells: Cells, options: dict[str, Any]) -> str:
-    lines = [f"Mean test AUC ± deviation over seeds (columns kept); swarm {options}, with 50 trees {LONG}.", "",
-             "| data | seeds | " + " | ".join(ROWS) + " | paper: VFLR / SecureBoost / swarm |",
-             "|---|" + "--:|" * (len(ROWS) + 2)]  # fmt: skip
-    done = [row for row in cells.rows if row["part"] == "methods" and row["popsize"] == options["popsize"]]
+def methods_text(cells: Cells) -> str:
+    """A line a data set; where it was run with swarms of two sizes, the larger one counts."""
+    lines = ["Mean test AUC ± deviation over seeds (columns kept). Swarm: particles x iterations; with up to 50 "
+             f"trees a particle: {LONG['popsize']} x {LONG['iterations']}.", "",
+             "| data | swarm | seeds | " + " | ".join(ROWS) + " | paper: VFLR / SecureBoost / swarm |",
+             "|---|" + "--:|" * (len(ROWS) + 3)]  # fmt: skip
+    sizes = {options["popsize"]: options for options in map(swarm_options, (False, True))}
     means: dict[str, list[float]] = {row: [] for row in ROWS}
     for name in PAPER:
-        table = {row: [each for each in done if each["data"] == name and each["row"] == row] for row in ROWS}
-        if not table[ROWS[0]]:
+        mine = [row for row in cells.rows if row["part"] == "methods" and row["data"] == name]
+        if not mine:
             continue
+        size = sizes[max(row["popsize"] for row in mine)]
+        table = {row: [c for c in mine if c["row"] == row and c["popsize"] == size["popsize"]] for row in ROWS}
         shown = []
         for row in ROWS:
             aucs = [each["auc"] for each in table[row]]
@@ -122,9 +126,10 @@ def methods_text(cells: Cells, options: dict[str, Any]) -> str:
                 else "not run"
             )
         paper = " / ".join(f"{value:.3f}" for value in PAPER[name])
-        lines.append(f"| {name} | {len(table[ROWS[0]])} | " + " | ".join(shown) + f" | {paper} |")
+        swarm = f"{size['popsize']} x {size['iterations']}"
+        lines.append(f"| {name} | {swarm} | {len(table[ROWS[0]])} | " + " | ".join(shown) + f" | {paper} |")
     whole = [f"{np.mean(values):.3f}" if not np.isnan(values).any() else "" for values in means.values()]
-    lines.append("| mean of the data sets | | " + " | ".join(whole) + " | |")
+    lines.append("| mean of the data sets | | | " + " | ".join(whole) + " | |")
     return "\n".join(lines)
 
 

@@ -77,7 +77,8 @@ def federation(method: str, size: Size) -> fs.Federation:
     y = np.arange(n) % 2
     X = pd.DataFrame(rng.normal(size=(n, d)) + 0.3 * y[:, None] * rng.random(d), columns=[f"c{i}" for i in range(d)])
     partition = "vertical" if method == "alignment" else METHODS[method].partitions[0]
-    fed = fs.Federation.split(X, y, parties=p, partition=partition)
+    # On a grid p counts the column groups: each is divided into two row blocks, so there are twice as many parties.
+    fed = fs.Federation.split(X, y, parties=p, partition=partition, grid=(2, p) if partition == "hybrid" else None)
     sites = fed._link.transport.sites
     if method == "alignment":
         ids = [f"person-{i}" for i in range(n)]

@@ -1,7 +1,8 @@
 """The cost formulas of ``scale.py``: for each method what rounds, bytes and CPU time are made of.
 
 A term is a product of n (rows), d (columns over all parties), own (d / p), p (parties), k (features asked for) and e
-(effort: epochs, trees, rounds, as each method says). The constants in front of the terms are measured, not written.
+(effort: epochs, trees, rounds, as each method says), and for packed ciphertexts c (those of one column). The constants
+in front of the terms are measured, not written.
 """
 
 from __future__ import annotations
@@ -119,6 +120,25 @@ def _candidates(s: Size) -> float:
     return s.n * s.k * min(s.d, s.p * s.k) * (s.p - 1) / s.p
 
 
+def _packed(s: Size) -> float:
+    """Ciphertexts of one column: 4,096 rows share one."""
+    return math.ceil(s.n / 4096)
+
+
+#: Features built over parties: products of a few operands of every two parties.
+COMBINED = Spec(
+    lambda s: {"n_operands": 3, "n_features": int(s.k), "functions": ["ab"]},
+    rounds=_terms(p=P, k=lambda s: s.k),
+    bytes=_terms(p=P, cp=lambda s: _packed(s) * s.p, cpp1=lambda s: _packed(s) * s.p * (s.p - 1),
+                 np=lambda s: s.n * s.p, npp1=lambda s: s.n * s.p * (s.p - 1),
+                 own2=lambda s: s.p * min(s.own, 100) ** 2),
+    cpu=_terms(n=lambda s: s.n, n_own2=lambda s: s.n * min(s.own, 100) ** 2,
+               cpp1=lambda s: _packed(s) * s.p * (s.p - 1), npp1=lambda s: s.n * s.p * (s.p - 1)),
+    largest=_terms(c=_packed, cp=lambda s: _packed(s) * s.p, cpp1=lambda s: _packed(s) * s.p * (s.p - 1),
+                   n=lambda s: s.n),
+    says="3 operands a party and 1 product; 10 and 4 by default: up to 44 times the products",
+    rows=20,
+)  # fmt: skip
 NULL = Spec(lambda s: {}, rounds=_terms(), bytes=_terms(p=P, d=lambda s: s.d), cpu=_terms(d=lambda s: s.d))
 #: For a method that has no formula of its own yet.
 GENERAL = Spec(
@@ -160,8 +180,8 @@ SPECS: dict[str, Spec] = {
                             "an epoch of pre-training and one of training; 5 and 15 by default"),
     "stochastic_gate": _network(lambda s: {"lambda_": 0.01, "epochs": int(s.e), "refit_epochs": int(s.e)}, 128, 80,
                                 "an epoch of training and one of refitting for one lambda_; 100 and 60 by default"),
-    "fedsdg": _network(lambda s: {"lambda_": 0.01, "epochs": int(s.e), "refit_epochs": int(s.e), "secure": False},
-                       128, 80, "as stochastic_gate; secure=False (docs/fedsdg-fs.md has the encrypted layer)"),
+    "fedsdg": _network(lambda s: {"lambda_": 0.01, "epochs": int(s.e), "refit_epochs": int(s.e)},
+                       128, 80, "as stochastic_gate; first layer on secret shares, as by default"),
     "vflfs": _network(lambda s: {"n_features": int(s.k), "epochs": int(s.e), "pretrain_epochs": int(s.e)}, 128, 20,
                       "an epoch of pre-training and one of training; 10 and 30 by default"),
     "top_gain": _trees(lambda s: {"n_features": int(s.k), "n_estimators": int(2 * s.e), "max_depth": 3, "folds": 2},
@@ -170,15 +190,8 @@ SPECS: dict[str, Spec] = {
                                    "max_depth": 3, "patience": None}, 1, 1, 750,
                         "2 iterations of 6 particles, 2 folds, 2 trees of depth 3; 20 of 50, 3, 6, depth 6 by default: "
                         "750 times the work if no two particles are alike (rounds 56 times, models grow side by side)"),
-    "vertical_flafe": Spec(
-        lambda s: {"n_operands": 3, "n_features": int(s.k), "functions": ["ab"]},
-        rounds=_terms(p=P, k=lambda s: s.k),
-        bytes=_terms(p=P, n=lambda s: s.n, np1=lambda s: s.n * (s.p - 1), own2=lambda s: s.p * min(s.own, 100) ** 2,
-                     npp1=lambda s: s.n * s.p * (s.p - 1)),
-        cpu=_terms(n=lambda s: s.n, n_own2=lambda s: s.n * min(s.own, 100) ** 2, npp1=lambda s: s.n * s.p * (s.p - 1)),
-        says="3 operands a party and 1 product; 10 and 4 by default: up to 44 times the products",
-        rows=1,
-    ),
+    "vertical_flafe": COMBINED,
+    "hybrid_flafe": replace(COMBINED, says=f"{COMBINED.says}; p column groups in 2 row blocks: 2 p parties"),
     "fed_iife": _rows(lambda s: {"n_pairs": 5, "max_features": int(s.k)},
                       {"pk": lambda s: s.p * s.k, "pd2": lambda s: s.p * min(s.d, 100) ** 2}),
     "fed_halving": _rows(lambda s: {"candidates": 8, "levels": 2, "rounds": int(2 * s.e), "refinements": 1,

@@ -73,7 +73,7 @@ def results_of(fed: Federation, methods: dict[str, dict[str, Any]]) -> dict[str,
 
 
 def many_job(partition: str, methods: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """A job for ``ManyMethods``: rows are in the same order everywhere, the first party of many columns has the label."""
+    """A job for ``ManyMethods``: rows are in the same order everywhere; of vertical parties the first has the label."""
     parties = names_of(partition)
     told = {name: {"id": False, "label": partition != "vertical" or i == 0} for i, name in enumerate(parties)}
     return {

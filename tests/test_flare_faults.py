@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -201,3 +204,29 @@ def test_result_of_an_earlier_submission_is_fetched_and_a_missing_party_is_named
     (tmp_path / "job.toml").write_text((tmp_path / "job.toml").read_text().replace("[parties.c]", "[parties.ghost]"))
     with pytest.raises(PartyGone, match=r"'ghost'.*start its client"):
         run_on(load_job(tmp_path / "job.toml", files=False), "flare", out, kit=kit, say=told.append)
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_command_aborts_its_job_at_every_site(vertical, tmp_path, sent, code):
+    """Whoever stops waiting takes the work back: parties must not go on computing for nobody."""
+    (tmp_path / "job.toml").write_text(
+        '[parties.a]\nlabel = "outcome"\n[parties.b]\n[parties.c]\n[method]\nname = "pso_evffs"\npopsize = 3\n'
+        'iterations = 2000\npatience = "none"\nmodels = 1\nfolds = 2\nmax_trees = 2\nmax_depth = 2\n'
+    )
+    command = [sys.executable, "-c", "from fedsift.cli import main; main()", "run", str(tmp_path / "job.toml"), "--on",
+               "flare", "--kit", str(vertical.kit(vertical.submitter)), "--out", str(tmp_path / "out")]  # fmt: skip
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        told = next(line for line in running.stderr if "submitted as" in line)
+        vertical.last = told.split()[-1]
+        for name in doubles.NAMES:
+            wait_until((vertical.kit(name) / "local" / "results" / vertical.last / "status.json").exists)
+        running.send_signal(sent)
+        assert running.wait(120) == code
+        assert "aborting" in running.stderr.read()
+    assert not (tmp_path / "out").exists()
+    with vertical.session() as session:
+        wait_until(lambda: session.status(vertical.last).startswith("FINISHED"))
+        assert session.status(vertical.last) != "FINISHED:COMPLETED"
+    wait_until(lambda: not {"running", ""} & set(states(vertical).values()))
+    ended_as(vertical, faulty_job(tmp_path / "next", timeout=120.0), tmp_path / "fetched")
+    assert set(states(vertical).values()) == {"finished"}  # the system takes the next job
