@@ -7,13 +7,16 @@ weights w_m that meet other parties' embeddings learn by plain gradient steps, s
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
+from fedsift.federation import Federation
 from fedsift.party import Party
 from fedsift.protocols.halves import Bottom, Top
 from fedsift.protocols.networks import first_layer, torch_module
+from fedsift.protocols.split_training import SplitRun, score_held
 
 
 def interactive_layer(top: Top) -> Any:
@@ -68,3 +71,34 @@ def top_output(party: Party, top: Top, total: np.ndarray, own: Bottom | None, st
     with torch.no_grad():
         embedding = None if own is None else torch.from_numpy(own.embed(party, start, stop))
         return top.presented(_through(party, top, torch.tensor(total, dtype=torch.float32), embedding, stop - start))
+
+
+class BatchRun(SplitRun):
+    """New rows through an encrypted layer, batch by batch; how a batch is encrypted and opened is the layer's own."""
+
+    _at_the_end: tuple[Any, Any]  # operations of the label holder: predict the rows, keep them to be scored
+
+    def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
+        """What each party opens for the label holder, of these rows of a view."""
+        raise NotImplementedError
+
+    def _rows_through(self, fed: Federation, last: Any) -> list[Any]:
+        parts = []
+        for start in range(0, fed.n_rows, self.batch_size):
+            stop = min(start + self.batch_size, fed.n_rows)
+            opened = self._activations(fed, start, stop)
+            parts.append(fed.ask(last, to=self.active, model=self.model, activations=opened, start=start, stop=stop))
+        return parts
+
+    def predict(self, fed: Federation) -> np.ndarray:
+        if not self.passive:
+            return super().predict(fed)
+        with nullcontext(fed) if fed._session else fed.session() as run:
+            return np.concatenate(self._rows_through(run, self._at_the_end[0]))
+
+    def score(self, fed: Federation) -> float:
+        if not self.passive:
+            return super().score(fed)
+        with nullcontext(fed) if fed._session else fed.session() as run:
+            self._rows_through(run, self._at_the_end[1])
+            return run.ask(score_held, to=self.active, model=self.model)

@@ -22,7 +22,6 @@ Fixed point: g has 12 fractional bits, d 20, the weights 36 (a step is 2^-4, exa
 from __future__ import annotations
 
 import secrets
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from fedsift.federation import Federation
 from fedsift.operation import ANY, operation
 from fedsift.party import Party
 from fedsift.protocols.block_product import Plan
-from fedsift.protocols.interactive import first_blocks, interactive_layer, top_output, top_step
+from fedsift.protocols.interactive import BatchRun, first_blocks, interactive_layer, top_output, top_step
 from fedsift.protocols.ring import (
     DELTA_BITS,
     DELTA_EXPONENT,
@@ -48,11 +47,9 @@ from fedsift.protocols.ring import (
     to_ring,
 )
 from fedsift.protocols.split_training import (
-    SplitRun,
     _rows,
     bottom_of,
     hold_predictions,
-    score_held,
     share_of,
     top_of,
 )
@@ -270,9 +267,10 @@ def hold_lattice(party: Party, *, model: str, activations: dict[str, Any], start
     hold_predictions(party, model, _predicted(party, model, activations, start, stop))
 
 
-class LatticeRun(SplitRun):
+class LatticeRun(BatchRun):
     """Split training under lattice encryption: four asks a batch."""
 
+    _at_the_end = (predict_lattice, hold_lattice)
     _talking = ""
     outputs = 0
 
@@ -317,25 +315,6 @@ class LatticeRun(SplitRun):
                 return epoch + 1
         return first + epochs
 
-    def _rows_through(self, fed: Federation, last: Any) -> list[Any]:
-        """Every row of a view through the layer, and ``last`` at the label holder, batch by batch."""
+    def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
         self._meet(fed)
-        parts = []
-        for start in range(0, fed.n_rows, self.batch_size):
-            asked: dict[str, Any] = {"start": start, "stop": min(start + self.batch_size, fed.n_rows)}
-            activations = self._forward(fed, {name: {} for name in self.passive}, **asked)
-            parts.append(fed.ask(last, to=self.active, model=self.model, activations=activations, **asked))
-        return parts
-
-    def predict(self, fed: Federation) -> np.ndarray:
-        if not self.passive:
-            return super().predict(fed)
-        with nullcontext(fed) if fed._session else fed.session() as run:
-            return np.concatenate(self._rows_through(run, predict_lattice))
-
-    def score(self, fed: Federation) -> float:
-        if not self.passive:
-            return super().score(fed)
-        with nullcontext(fed) if fed._session else fed.session() as run:
-            self._rows_through(run, hold_lattice)
-            return run.ask(score_held, to=self.active, model=self.model)
+        return self._forward(fed, {name: {} for name in self.passive}, start=start, stop=stop)

@@ -20,7 +20,6 @@ same at a thousandth and a thirtieth of the cost.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from fedsift.federation import Federation
 from fedsift.operation import ANY, operation
 from fedsift.party import Party
 from fedsift.protocols.histogram import own_key
-from fedsift.protocols.interactive import first_blocks, interactive_layer, top_output, top_step
+from fedsift.protocols.interactive import BatchRun, first_blocks, interactive_layer, top_output, top_step
 from fedsift.protocols.ring import (
     ACTIVATION_EXPONENT,
     DELTA_BITS,
@@ -52,11 +51,9 @@ from fedsift.protocols.ring import (
     to_ring,
 )
 from fedsift.protocols.split_training import (
-    SplitRun,
     _rows,
     bottom_of,
     hold_predictions,
-    score_held,
     share_of,
     top_of,
 )
@@ -289,8 +286,10 @@ def update_weights(party: Party, *, model: str, replies: dict[str, Any]) -> dict
     return answers
 
 
-class SecureRun(SplitRun):
+class SecureRun(BatchRun):
     """Split training whose embeddings never leave a party readable: six asks a batch."""
+
+    _at_the_end = (predict_additive, hold_additive)
 
     @classmethod
     def start(
@@ -336,28 +335,9 @@ class SecureRun(SplitRun):
                 return epoch + 1
         return first + epochs
 
-    def _rows_through(self, fed: Federation, last: Any) -> list[Any]:
-        """Every row of a view through the layer, and ``last`` at the label holder, batch by batch."""
-        parts = []
-        for start in range(0, fed.n_rows, self.batch_size):
-            asked: dict[str, Any] = {"model": self.model, "start": start}
-            asked["stop"] = min(start + self.batch_size, fed.n_rows)
-            embeddings = fed.ask(encrypt_embedding, to=self.passive, **asked)
-            sums = fed.ask(weigh, to=self.active, embeddings=embeddings, **asked)
-            each = {name: {"sums": sums[name]} for name in self.passive}
-            opened = fed.ask(open_activations, to=self.passive, each=each, model=self.model)
-            parts.append(fed.ask(last, to=self.active, activations=opened, **asked))
-        return parts
-
-    def predict(self, fed: Federation) -> np.ndarray:
-        if not self.passive:
-            return super().predict(fed)
-        with nullcontext(fed) if fed._session else fed.session() as run:
-            return np.concatenate(self._rows_through(run, predict_additive))
-
-    def score(self, fed: Federation) -> float:
-        if not self.passive:
-            return super().score(fed)
-        with nullcontext(fed) if fed._session else fed.session() as run:
-            self._rows_through(run, hold_additive)
-            return run.ask(score_held, to=self.active, model=self.model)
+    def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
+        asked: dict[str, Any] = {"model": self.model, "start": start, "stop": stop}
+        embeddings = fed.ask(encrypt_embedding, to=self.passive, **asked)
+        sums = fed.ask(weigh, to=self.active, embeddings=embeddings, **asked)
+        each = {name: {"sums": sums[name]} for name in self.passive}
+        return fed.ask(open_activations, to=self.passive, each=each, model=self.model)
