@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import threading
 import time
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -67,6 +70,21 @@ def test_parties_work_at_the_same_time(small_fed):
     start = time.perf_counter()
     small_fed.ask(sleep, to=small_fed.parties, seconds=0.5)
     assert time.perf_counter() - start < 1.2  # one after the other would take 1.5
+
+
+def test_a_forgotten_federation_ends_its_threads_and_frees_its_tables():
+    """Otherwise a long session that tries many splits fills up with tables that nobody can reach."""
+    fed = fs.Federation.split(*mixed_table(), parties=["once-a", "once-b"])
+    assert sum(fed.n_columns.values()) == 9
+    table = weakref.ref(fed._link.transport.sites["once-a"].table)
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("fedsift-once")]
+    assert len(threads) == 2
+    del fed
+    gc.collect()
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
+    assert table() is None
 
 
 def test_only_marked_functions_can_be_asked(small_fed):

@@ -35,26 +35,17 @@ class InProcess(Transport):
             try:
                 result[name] = reply.get(timeout=left)
             except queue.Empty:
-                self._queues.pop(name)  # the hanging thread keeps its queue; the next request gets a new thread
+                self._queues.pop(name).put(None)  # the thread ends after its work; the next request gets a new one
                 result[name] = Delivery(None, time.perf_counter() - start, "timeout")
         return result
 
     def _worker(self, name: str) -> queue.SimpleQueue[_Job | None]:
         if name not in self._queues:
             self._queues[name] = queue.SimpleQueue()
-            thread = threading.Thread(
-                target=self._serve, args=(name, self._queues[name]), name=f"fedsift-{name}", daemon=True
-            )
-            thread.start()
+            threading.Thread(
+                target=_serve, args=(self.sites, name, self._queues[name]), name=f"fedsift-{name}", daemon=True
+            ).start()
         return self._queues[name]
-
-    def _serve(self, name: str, jobs: queue.SimpleQueue[_Job | None]) -> None:
-        while (job := jobs.get()) is not None:
-            data, reply = job
-            start = time.perf_counter()
-            site = self.sites.get(name)
-            answer = site.handle(data) if site is not None else None
-            reply.put(Delivery(answer, time.perf_counter() - start, "" if answer is not None else "gone"))
 
     def close(self) -> None:
         for jobs in self._queues.values():
@@ -63,3 +54,14 @@ class InProcess(Transport):
 
     def __del__(self) -> None:
         self.close()
+
+
+def _serve(sites: dict[str, Site], name: str, jobs: queue.SimpleQueue[_Job | None]) -> None:
+    """A party's thread. It knows the sites but not the transport, so that a forgotten transport ends its threads."""
+    while (job := jobs.get()) is not None:
+        data, reply = job
+        start = time.perf_counter()
+        site = sites.get(name)
+        answer = site.handle(data) if site is not None else None
+        reply.put(Delivery(answer, time.perf_counter() - start, "" if answer is not None else "gone"))
+        del job, data, reply, site, answer  # nothing of the last request is kept while waiting for the next
