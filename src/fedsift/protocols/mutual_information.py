@@ -24,8 +24,10 @@ number twice, so that even a coordinator that asks again cannot get two lists in
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -336,16 +338,17 @@ class BinMatching:
                 request = {"peer": peer, "batch": self._batch, "columns": np.asarray(columns, dtype=np.int64)}
                 requests.setdefault(me, []).append(request)
         each = {name: {"requests": mine} for name, mine in requests.items()}
+        self.computations += sum(map(len, parts))
         replies = self.fed.ask(matched_codes, to=list(requests), each=each, code_bits=self._code_bits)
         queues = {name: iter(self._checked(name, replies[name], requests[name])) for name in requests}
-        values = []
-        for pairs in parts:
-            left, right = next(queues[pairs.left]), next(queues[pairs.right])
-            found, smallest = pair_information(left, right, self._entropies, smallest=self.min_cell > 1)
-            self._refuse_small(pairs, smallest)
-            self.computations += len(pairs)
-            values.append(found)
-        return values
+        lists = [(pairs, next(queues[pairs.left]), next(queues[pairs.right])) for pairs in parts]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # the parties wait meanwhile: all cores count
+            return list(pool.map(lambda part: self._information_of(*part), lists))
+
+    def _information_of(self, pairs: Pairs, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        found, smallest = pair_information(left, right, self._entropies, smallest=self.min_cell > 1)
+        self._refuse_small(pairs, smallest)
+        return found
 
     def _checked(self, name: str, lists: list[np.ndarray], requests: list[dict[str, Any]]) -> list[np.ndarray]:
         shapes = [(len(request["columns"]), self.rows) for request in requests]
