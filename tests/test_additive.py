@@ -149,6 +149,15 @@ def test_public_keys_travel_and_damage_is_found(secret):
     data[100] ^= 1
     with pytest.raises(CiphertextError):
         PublicKey.from_bytes(bytes(data))
+    for odd in (data[:-1], data + b"\0", secret.public.to_bytes()[:-1] + b"\1"):
+        with pytest.raises(CiphertextError):
+            PublicKey.from_bytes(bytes(odd))
+
+
+def test_keys_with_shorter_numbers_take_as_many_bytes(secret):
+    """Else the same job would send two bytes more or less with another key, and byte counts could not be compared."""
+    shorter = PublicKey(secret.public.scheme, secret.public.bits, secret.public._body[:-2])
+    assert len(shorter.to_bytes()) == len(secret.public.to_bytes())
 
 
 def test_secrets_never_show(secret):

@@ -32,6 +32,7 @@ SCHEMES = ("auto", *_BACKENDS)
 _SCHEME_CODES = {"ou": 1, "zpaillier": 2, "paillier": 3}
 _SCHEME_NAMES = {"ou": "Okamoto-Uchiyama", "zpaillier": "Paillier (sf-heu)", "paillier": "Paillier (gmpy2)"}
 _MAX_LOADED_KEYS = 16
+_KEY_BLOCK = 64  # bytes; a public key takes a whole number of blocks on the wire
 _loaded_keys: dict[bytes, Any] = {}
 _MAX_BUCKETS = 127  # of sf-heu's kernel; a wider column is counted in several passes
 
@@ -223,13 +224,18 @@ class PublicKey:
         return self._wrap(sums.result())
 
     def to_bytes(self) -> bytes:
+        """Filled up with zeros: some keys have a shorter number in them, and messages are to be of one length."""
         header = bytes([_SCHEME_CODES[self.scheme]]) + self.bits.to_bytes(4, "little")
-        return header + self.fingerprint + self._body
+        size = len(self._body).to_bytes(4, "little")
+        return header + self.fingerprint + size + self._body + bytes(-len(self._body) % _KEY_BLOCK)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PublicKey:
-        scheme, bits, fingerprint, body = _read_header(data, "public key")
-        key = cls(scheme, bits, body)
+        scheme, bits, fingerprint, rest = _read_header(data, "public key")
+        size, body = int.from_bytes(rest[:4], "little"), rest[4:]
+        if len(body) != size + -size % _KEY_BLOCK or any(body[size:]):
+            raise CiphertextError("a public key is truncated or longer than it says")
+        key = cls(scheme, bits, body[:size])
         if key.fingerprint != fingerprint:
             raise CiphertextError("a public key does not match its fingerprint")
         return key
