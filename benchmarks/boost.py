@@ -84,7 +84,7 @@ def speed(names, folder, quick: bool) -> tuple[list[str], dict[str, str]]:
              "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
     settings = {
         "exact, protection on": {}, "exact, protection off": OPEN,
-        "exact, on, 2 rows a ciphertext": {"rows_per_ciphertext": 2}, "sampled, protection on": SAMPLED,
+        "exact, on, 1 row a ciphertext": {"rows_per_ciphertext": 1}, "sampled, protection on": SAMPLED,
     }  # fmt: skip
     rows_found = {}
     for name in names:

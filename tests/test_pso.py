@@ -218,6 +218,21 @@ def test_mixed_columns_and_several_classes_break_nothing():
     assert sum(len(c) for c in PsoEvffs(**SMALL, refit=False).fit(fed).selected_.values()) >= 1
 
 
+@pytest.mark.parametrize("parties", [1, 2])
+def test_one_tree_for_all_classes_could_be_grown_as_one_for_each(parties):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(90, 6))
+    y = np.digitize(X[:, 0] + 0.3 * rng.normal(size=90), [-0.5, 0.5])
+    fed = fs.Federation.split(X, y, parties=parties, task="classification")
+    ranked = TopGain(n_features=1, n_estimators=2, max_depth=2, multi_output=True).fit(fed)
+    assert [column for columns in ranked.selected_.values() for column in columns] == ["f0"]
+    swarm = PsoEvffs(**SMALL, multi_output=True).fit(fed)
+    assert swarm.model_.multi_output
+    assert swarm.model_.predict_proba(swarm.transform(fed)).shape == (90, 3)
+    apart = PsoEvffs(**SMALL).fit(fed)
+    assert parties == 1 or swarm.ledger_.bytes() < apart.ledger_.bytes()
+
+
 def test_top_gain_could_choose_k_by_luck():
     X, y = table(90)
     fed = fs.Federation.split(X, y, parties=2)

@@ -53,7 +53,7 @@ class PsoEvffs(Selector):
     popsize, iterations : of the swarm. patience : stop after so many iterations without a better particle.
     models : boosters of stage 1 (the paper's H).
     max_trees, max_depth : highest values of these hyper-parameters (paper: 6 and 6); bins 5-20, gamma and lambda 1-20.
-    learning_rate : of all boosters.
+    learning_rate : of all boosters. multi_output : one tree for all classes instead of one for each (much quicker).
     init : ``fiis``, ``ris`` or ``pis``; ``alpha`` as in the paper.
     inertia, c1, c2, velocity_clamp : of the swarm.
     folds, metric, price : fitness is the mean score of the folds less ``price`` x share of columns kept.
@@ -77,6 +77,7 @@ class PsoEvffs(Selector):
         max_trees: int = 6,
         max_depth: int = 6,
         learning_rate: float = 0.3,
+        multi_output: bool = False,
         init: str = "fiis",
         alpha: float = 0.3,
         inertia: float = 0.73,
@@ -104,6 +105,7 @@ class PsoEvffs(Selector):
         self.max_trees = max_trees
         self.max_depth = max_depth
         self.learning_rate = learning_rate
+        self.multi_output = multi_output
         self.init = init
         self.alpha = alpha
         self.inertia = inertia
@@ -212,7 +214,9 @@ class PsoEvffs(Selector):
             max_depth=depth, gamma=float(gamma), reg_lambda=float(reg_lambda),
             learning_rate=float(self.learning_rate), min_rows=max(self.min_cell, self.min_leaf),
         )  # fmt: skip
-        return Booster(settings, columns, trees, bins=bins, seed=int(self.random_state))
+        return Booster(
+            settings, columns, trees, bins=bins, multi_output=bool(self.multi_output), seed=int(self.random_state)
+        )
 
     def _protocol(self) -> Protocol:
         return Protocol(self.scheme, max(self.min_cell, self.min_leaf), first_tree_local=self.first_tree_local)
@@ -248,10 +252,11 @@ class PsoEvffs(Selector):
     def _final_model(self, hyper: np.ndarray, task: str) -> Any:
         trees, depth, bins, gamma, reg_lambda = (int(value) for value in hyper)
         kind = SecureBoostClassifier if task == "classification" else SecureBoostRegressor
+        together = {"multi_output": self.multi_output} if task == "classification" else {}
         return kind(
             n_estimators=trees, max_depth=depth, max_bin=bins, gamma=gamma, reg_lambda=reg_lambda,
             learning_rate=self.learning_rate, first_tree_local=self.first_tree_local, min_cell=self.min_cell,
-            min_leaf=self.min_leaf, scheme=self.scheme, random_state=self.random_state,
+            min_leaf=self.min_leaf, scheme=self.scheme, random_state=self.random_state, **together,
         )  # fmt: skip
 
     # -- interruptions -----------------------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ class TopGain(Selector):
     max_share : the largest share of all columns that cross-validation tries.
     price : what keeping every column would cost, in units of the score; k columns cost their share of it.
     folds, metric : of the cross-validation; ``auto`` is AUC or R2.
-    n_estimators, max_depth, learning_rate, max_bin, gamma, reg_lambda, min_child_weight : as in SecureBoostClassifier.
+    n_estimators, max_depth, learning_rate, multi_output, max_bin, gamma, reg_lambda, min_child_weight : as in
+        SecureBoostClassifier.
     first_tree_local, min_cell, min_leaf, scheme : protection and encryption, likewise.
     """
 
@@ -48,6 +49,7 @@ class TopGain(Selector):
         n_estimators: int = 30,
         max_depth: int = 4,
         learning_rate: float = 0.3,
+        multi_output: bool = False,
         max_bin: int = 16,
         gamma: float = 0.0,
         reg_lambda: float = 1.0,
@@ -66,6 +68,7 @@ class TopGain(Selector):
         self.n_estimators = n_estimators
         self.max_depth = max_depth
         self.learning_rate = learning_rate
+        self.multi_output = multi_output
         self.max_bin = max_bin
         self.gamma = gamma
         self.reg_lambda = reg_lambda
@@ -120,7 +123,10 @@ class TopGain(Selector):
             min_child_weight=float(self.min_child_weight), learning_rate=float(self.learning_rate),
             min_rows=max(self.min_cell, self.min_leaf),
         )  # fmt: skip
-        return Booster(settings, columns, self.n_estimators, bins=self.max_bin, seed=int(self.random_state))
+        return Booster(
+            settings, columns, self.n_estimators, bins=self.max_bin, multi_output=bool(self.multi_output),
+            seed=int(self.random_state),
+        )  # fmt: skip
 
 
 def sizes_to_try(columns: int, share: float, steps: int = 8) -> list[int]:
