@@ -252,7 +252,7 @@ class PsoEvffs(Selector):
     def _final_model(self, hyper: np.ndarray, task: str) -> Any:
         trees, depth, bins, gamma, reg_lambda = (int(value) for value in hyper)
         kind = SecureBoostClassifier if task == "classification" else SecureBoostRegressor
-        together = {"multi_output": self.multi_output} if task == "classification" else {}
+        together: dict[str, Any] = {"multi_output": self.multi_output} if task == "classification" else {}
         return kind(
             n_estimators=trees, max_depth=depth, max_bin=bins, gamma=gamma, reg_lambda=reg_lambda,
             learning_rate=self.learning_rate, first_tree_local=self.first_tree_local, min_cell=self.min_cell,
