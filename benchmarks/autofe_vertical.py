@@ -156,7 +156,7 @@ def scores(args: argparse.Namespace, cells: Cells) -> str:
                 if row == "FLAFE, forest" and name not in ("airfoil_self_noise", "openml_586_fri_c3_1000_25"):
                     continue
                 cells.run(lambda: measure_row(study, row), part="scores", data=name, seed=seed, row=row)  # noqa: B023
-    return scores_text(cells)
+    return f"{scores_text(cells)}\n\n{cells.made('scores')}"
 
 
 def scores_text(cells: Cells) -> str:
@@ -352,7 +352,7 @@ def hybrid(args: argparse.Namespace, cells: Cells) -> str:
             for row in args.rows or ("local only", "pure noise", "FLAFE", "eps 1, paper", "eps 0.1, paper"):
                 cells.run(lambda: measure_hybrid(study, row), part="hybrid", data=name, seed=seed, row=row)  # noqa: B023
             cells.run(lambda: measure_row(study, "base"), part="hybrid", data=name, seed=seed, row="base")  # noqa: B023
-    return hybrid_text(cells)
+    return f"{hybrid_text(cells)}\n\n{cells.made('hybrid')}"
 
 
 def hybrid_text(cells: Cells) -> str:

@@ -46,6 +46,15 @@ class Cells:
     def frame(self) -> pd.DataFrame:
         return pd.DataFrame(self.rows)
 
+    def made(self, part: str) -> str:
+        """What a part of the page cost in all: its last command may have measured little or nothing."""
+        mine = [row for row in self.rows if row["part"] == part]
+        loads = [row["load"] for row in mine]
+        return (
+            f"Made in pieces: {len(mine)} cells, {sum(row['cpu_s'] for row in mine):,.0f} CPU-s in all, at loads of "
+            f"{min(loads, default=0)} to {max(loads, default=0)}; the line below is of the last command."
+        )
+
 
 class Sections:
     """A results page made of parts that are run one by one: a rerun replaces its own part and keeps the others."""

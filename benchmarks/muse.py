@@ -109,12 +109,7 @@ def accuracy_part(names, seeds, folder, cells):
     rows = [
         {"data": c["data"], "seed": c["seed"], **r} for c in cells.rows if c["part"] == "accuracy" for r in c["rows"]
     ]
-    made = cells.frame().query("part == 'accuracy'")
-    return [
-        *accuracy_tables(pd.DataFrame(rows)),
-        f"\nMade in pieces: {len(made)} data sets and seeds, {made['cpu_s'].sum():,.0f} CPU-s in all, at loads of "
-        f"{made['load'].min()} to {made['load'].max()}. The line below is of the last command, which made the tables.",
-    ]
+    return [*accuracy_tables(pd.DataFrame(rows)), f"\n{cells.made('accuracy')}"]
 
 
 def accuracy_tables(frame):

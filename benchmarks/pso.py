@@ -104,7 +104,7 @@ def methods(sets, seeds, folder, quick, cells: Cells, rows) -> str:
                     lambda n=name, s=seed, r=row: one_method(n, s, folder, options, r),
                     part="methods", data=name, seed=seed, row=row, popsize=options["popsize"],
                 )  # fmt: skip
-    return methods_text(cells)
+    return f"{methods_text(cells)}\n\n{cells.made('methods')}"
 
 
 def methods_text(cells: Cells) -> str:
