@@ -16,6 +16,7 @@ from fedsift.federation import Federation
 from fedsift.party import Party
 from fedsift.protocols.halves import Bottom, Top
 from fedsift.protocols.networks import first_layer, torch_module
+from fedsift.protocols.ring import STEP_BITS
 from fedsift.protocols.split_training import SplitRun, score_held
 
 
@@ -77,6 +78,12 @@ class BatchRun(SplitRun):
     """New rows through an encrypted layer, batch by batch; how a batch is encrypted and opened is the layer's own."""
 
     _at_the_end: tuple[Any, Any]  # operations of the label holder: predict the rows, keep them to be scored
+
+    @classmethod
+    def start(
+        cls, fed: Federation, model: str, width: int | dict[str, int], bottom: dict[str, Any], top: dict[str, Any]
+    ) -> SplitRun:
+        return super().start(fed, model, width, bottom, {**top, "interactive": 2.0**-STEP_BITS})
 
     def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
         """What each party opens for the label holder, of these rows of a view."""

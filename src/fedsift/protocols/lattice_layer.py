@@ -38,7 +38,6 @@ from fedsift.protocols.ring import (
     EMBEDDING_BITS,
     EMBEDDING_EXPONENT,
     RING,
-    STEP_BITS,
     WEIGHT_EXPONENT,
     from_ring,
     product,
@@ -46,13 +45,7 @@ from fedsift.protocols.ring import (
     shifted,
     to_ring,
 )
-from fedsift.protocols.split_training import (
-    _rows,
-    bottom_of,
-    hold_predictions,
-    share_of,
-    top_of,
-)
+from fedsift.protocols.split_training import _rows, bottom_of, hold_predictions, share_of, top_of
 from fedsift.secure.lattice import DEGREE, LatticeAnswers, LatticeCiphertexts, LatticePublicKey, LatticeSecretKey
 
 WEIGHT_BITS = 58  # the shares' ring
@@ -273,12 +266,6 @@ class LatticeRun(BatchRun):
     _at_the_end = (predict_lattice, hold_lattice)
     _talking = ""
     outputs = 0
-
-    @classmethod
-    def start(
-        cls, fed: Federation, model: str, width: int | dict[str, int], bottom: dict[str, Any], top: dict[str, Any]
-    ) -> LatticeRun:
-        return super().start(fed, model, width, bottom, {**top, "interactive": 2.0**-STEP_BITS})  # type: ignore[return-value]
 
     def _meet(self, fed: Federation) -> None:
         if self._talking != fed._session or not self.outputs:

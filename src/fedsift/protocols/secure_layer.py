@@ -39,7 +39,6 @@ from fedsift.protocols.ring import (
     GRADIENT_EXPONENT,
     RING,
     RING_BITS,
-    STEP_BITS,
     WEIGHT_EXPONENT,
     Packing,
     from_ring,
@@ -50,13 +49,7 @@ from fedsift.protocols.ring import (
     shifted,
     to_ring,
 )
-from fedsift.protocols.split_training import (
-    _rows,
-    bottom_of,
-    hold_predictions,
-    share_of,
-    top_of,
-)
+from fedsift.protocols.split_training import _rows, bottom_of, hold_predictions, share_of, top_of
 from fedsift.secure.additive import Ciphertexts, PublicKey
 
 _MANY = 1 << 20
@@ -295,7 +288,7 @@ class SecureRun(BatchRun):
     def start(
         cls, fed: Federation, model: str, width: int | dict[str, int], bottom: dict[str, Any], top: dict[str, Any]
     ) -> SecureRun:
-        run: SecureRun = super().start(fed, model, width, bottom, {**top, "interactive": 2.0**-STEP_BITS})  # type: ignore[assignment]
+        run: SecureRun = super().start(fed, model, width, bottom, top)  # type: ignore[assignment]
         if not run.passive:
             return run
         first = fed.ask(first_weights, to=run.active, model=model)
