@@ -227,11 +227,9 @@ class Flafe(Selector):
         """One number a candidate, by group."""
         task = fed.asked_task
         if len(layout.blocks) > 1:
-            members = len(layout.blocks)
-            return {
-                group: self._sums[group].sum(forest_sums, (size,), what=what, task=task, seed=self._seed) / members
-                for group, size in sizes.items()
-            }
+            told = {"what": what, "task": task, "seed": self._seed, "blocks": len(layout.blocks)}
+            sums = {group: self._sums[group].sum(forest_sums, (size,), **told) for group, size in sizes.items()}
+            return {group: values / len(layout.blocks) for group, values in sums.items()}
         if self._p("importance") == "forest":
             scores = fed.ask(forest_scores, to=layout.parties, what=what, task=task, seed=self._seed)
         elif not self._p("secure"):

@@ -24,6 +24,7 @@ from fedsift.secure.additive import Ciphertexts, PublicKey
 _TARGET_BITS = 12
 _BINS = 16
 _TREES, _FOREST_ROWS = 100, 1000  # rows of one tree: 4,000 were four times as slow on large tables
+_FEWEST_TREES = 20  # of a party whose importances are averaged with those of other row blocks
 
 
 def _matrix(party: Party, what: str) -> np.ndarray:
@@ -44,14 +45,16 @@ def take_labels(party: Party, *, values: np.ndarray, classes: bool) -> None:
     party.state[LABELS] = (values, classes)
 
 
-def forest_importances(values: np.ndarray, target: np.ndarray, classes: bool, seed: int) -> np.ndarray:
+def forest_importances(
+    values: np.ndarray, target: np.ndarray, classes: bool, seed: int, trees: int = _TREES
+) -> np.ndarray:
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
     if not values.shape[1] or len(np.unique(target)) < 2:
         return np.zeros(values.shape[1])
     kind = RandomForestClassifier if classes else RandomForestRegressor
     forest = kind(
-        _TREES, max_features=1 / 3, min_samples_leaf=3, random_state=seed,
+        trees, max_features=1 / 3, min_samples_leaf=3, random_state=seed,
         max_samples=min(len(values), _FOREST_ROWS),
     )  # fmt: skip
     return forest.fit(values.astype(np.float32), target).feature_importances_
@@ -65,10 +68,11 @@ def forest_scores(party: Party, *, what: str, task: str, seed: int) -> np.ndarra
 
 
 @summed(about="importances of candidate features from a local forest", receives="control")
-def forest_sums(party: Party, *, what: str, task: str, seed: int) -> np.ndarray:
+def forest_sums(party: Party, *, what: str, task: str, seed: int, blocks: int) -> np.ndarray:
+    """A party's part: the forests of all row blocks are averaged, so together they have the trees of one."""
     target, classes = own_target(party, task)
-    train = party.state[TRAIN]
-    return forest_importances(_matrix(party, what)[train], target[train], classes, seed)
+    train, trees = party.state[TRAIN], max(_FEWEST_TREES, _TREES // max(1, blocks))
+    return forest_importances(_matrix(party, what)[train], target[train], classes, seed, trees)
 
 
 @operation(

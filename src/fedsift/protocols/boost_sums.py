@@ -40,7 +40,7 @@ class GradientLayout:
 
     @classmethod
     def fit(cls, rows: int, outputs: int, bits: int, per: int, plaintext_bits: int) -> GradientLayout:
-        value_bits = bits + 2 + max(1, rows).bit_length()
+        value_bits = bits + 1 + max(1, rows).bit_length()
         lanes = min(2 * outputs, plaintext_bits // value_bits)
         if lanes < 1:
             raise OverflowGuard(f"{rows} rows are too many for this key: a sum needs {value_bits} bits")
@@ -55,7 +55,7 @@ class GradientLayout:
 
     @property
     def row_layout(self) -> RowLayout:
-        return RowLayout(self.rows, self.lanes, self.bits + 2 + max(1, self.rows).bit_length(), self.per)
+        return RowLayout(self.rows, self.lanes, self.bits + 1 + max(1, self.rows).bit_length(), self.per)
 
     def answers(self, plaintext_bits: int) -> int:
         """Sums that share a ciphertext on the way back, ``answer_bits`` apart."""
