@@ -8,13 +8,15 @@ Half as many Gaussian noise columns as real ones are added and spread over 3 (Ph
 data set, method and seed; each is appended to a .jsonl beside the table as it ends, and is not run again.
 
 Departures from the paper: one of the parties holds the label, so its own embedding does not travel (the column "paper
-MiB" counts it all the same); lambdas are chosen on training rows, never by known noise. Group lasso's lambda is the one
-of its grid that reaches the target with the fewest bytes, chosen with hindsight: the baseline is favoured.
+MiB" counts it all the same); lambdas are chosen on training rows, never by known noise. Group lasso's lambda knows the
+noise: as in the paper the most accurate (training rows) of those that remove 80 % of it, and beside it the one that
+does so with the fewest bytes. The bytes of the other lambdas, which a search over the wire costs too, are not counted.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import time
 from pathlib import Path
@@ -32,6 +34,7 @@ from fedsift.select.less_vfl import LessVFL
 
 PARTIES = {"phishing_websites": 3, "gina_agnostic": 4, "isolet": 4}
 UNEVEN = (0.8, 0.25, 0.10, 0.0)
+GRID, LASSO_EPOCHS = (0.3, 1.0, 1.5, 2.0, 3.0), 100
 MIB = 2.0**20
 
 
@@ -103,17 +106,18 @@ def network(train: Any, test: Any, epochs: int, seed: int) -> float:
     ).fit(train).score(test)  # fmt: skip
 
 
-def group_lasso(
-    train: Any, test: Any, real: list[str], total: int, parties: int, seed: int, grid: Any
-) -> dict[str, Any]:
-    """Bytes until 80 % of the noise is gone, for the lambda of the grid that gets there first."""
-    best: dict[str, Any] | None = None
+def group_lassos(
+    train: Any, test: Any, real: list[str], total: int, parties: int, seed: int
+) -> list[tuple[dict[str, Any], float]]:
+    """A row for each lambda of ``GRID``, with the bytes until 80 % of the noise is gone; accuracy on training rows."""
     noise = {p: np.array([c.startswith("noise") for c in names]) for p, names in train.column_names().items()}
-    for value in grid:
-        selector = GroupLasso(lambda_=value, epochs=40, trace_every=2, random_state=seed).fit(train)
+    rows = []
+    for value in GRID:
+        selector = GroupLasso(lambda_=value, epochs=LASSO_EPOCHS, trace_every=2, random_state=seed).fit(train)
         row: dict[str, Any] = {
             **shares(selector.selected_, real, total),
             "accuracy": selector.network_.score(test),
+            "lambda": value,
             "paper MiB to select": float("inf"),
             "wire MiB to select": float("inf"),
             "seconds": selector.seconds_,
@@ -124,10 +128,17 @@ def group_lasso(
                 row["paper MiB to select"] = paper_mib(train.n_rows, parties, point["epoch"], 0)
                 row["wire MiB to select"] = point["bytes"] / MIB
                 break
-        if best is None or row["wire MiB to select"] < best["wire MiB to select"]:
-            best = row
-    assert best is not None
-    return best
+        rows.append((row, selector.network_.score(train)))
+    return rows
+
+
+def by_accuracy(rows: list[tuple[dict[str, Any], float]]) -> dict[str, Any]:
+    """The paper's lambda: of those that remove 80 % in the end the one with the best accuracy on training rows."""
+    return max(rows, key=lambda found: (found[0]["noise removed"] >= 0.8, found[1]))[0]
+
+
+def by_bytes(rows: list[tuple[dict[str, Any], float]]) -> dict[str, Any]:
+    return min(rows, key=lambda found: found[0]["wire MiB to select"])[0]
 
 
 def one_seed(name: str, seed: int, uneven: bool, arguments: Any, rows: list[dict[str, Any]]) -> None:
@@ -139,7 +150,7 @@ def one_seed(name: str, seed: int, uneven: bool, arguments: Any, rows: list[dict
     common = {"train": train, "test": test, "real": real, "total": sum(train.n_columns.values()), "parties": parties}
     label = name + (" uneven" if uneven else "")
     paper = {"shadows": False, "pretrain_epochs": 5, "pretrain_rate": 0.01, "epochs": 15}
-    grid = (1.0, 3.0) if name == "gina_agnostic" else (0.3, 1.0)
+    lassos = functools.cache(lambda: group_lassos(**common, seed=seed))
     methods: dict[str, Any] = {
         "all columns, no noise (null)": lambda: {"accuracy": network(*clean, 20, seed)},
         "all columns with noise (null)": lambda: {"accuracy": network(train, test, 20, seed)},
@@ -148,7 +159,8 @@ def one_seed(name: str, seed: int, uneven: bool, arguments: Any, rows: list[dict
         "LESS-VFL, shadows + screen": lambda: less(**common, random_state=seed, screen=True),
         "LESS-VFL, paper, batch 1000": lambda: less(**common, random_state=seed, batch_size=1000, **paper),
         "local lasso": lambda: less(**common, random_state=seed, cls=LocalLasso, epochs=15),
-        "group lasso over the wire": lambda: group_lasso(**common, seed=seed, grid=grid),
+        "group lasso, lambda by accuracy": lambda: by_accuracy(lassos()),
+        "group lasso, lambda by bytes": lambda: by_bytes(lassos()),
     }
     done = {(row["data"], row["method"], row["seed"]) for row in rows}
     for method, measure in list(methods.items())[: arguments.methods]:
@@ -185,7 +197,7 @@ def main() -> None:
     parser.add_argument("--data", help="folder with the Parquet files")
     parser.add_argument("--out", default="benchmarks/results/less_vfl.md")
     parser.add_argument("--seeds", nargs="+", type=int, default=[20, 21, 22, 23, 24], help="0 to 19 set the defaults")
-    parser.add_argument("--methods", type=int, default=8, help="the first so many of the list of methods")
+    parser.add_argument("--methods", type=int, default=9, help="the first so many of the list of methods")
     parser.add_argument("--only", default="", help="only methods whose name holds this text")
     parser.add_argument("--names", nargs="+", default=["gina_agnostic", "phishing_websites", "isolet"])
     parser.add_argument("--uneven", action="store_true", help="80/25/10/0 %% noise instead of 50 %% everywhere")

@@ -75,15 +75,25 @@ def top_output(party: Party, top: Top, total: np.ndarray, own: Bottom | None, st
 
 
 class BatchRun(SplitRun):
-    """New rows through an encrypted layer, batch by batch; how a batch is encrypted and opened is the layer's own."""
+    """Rows through an encrypted layer, batch by batch; how a batch is encrypted and opened is the layer's own."""
 
+    interactive = 2.0**-STEP_BITS
     _at_the_end: tuple[Any, Any]  # operations of the label holder: predict the rows, keep them to be scored
 
-    @classmethod
-    def start(
-        cls, fed: Federation, model: str, width: int | dict[str, int], bottom: dict[str, Any], top: dict[str, Any]
-    ) -> SplitRun:
-        return super().start(fed, model, width, bottom, {**top, "interactive": 2.0**-STEP_BITS})
+    def _epoch(self, epoch: int) -> list[float]:
+        """Every batch once, and the parties' last step; the loss of each batch."""
+        raise NotImplementedError
+
+    def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Any = None) -> int:
+        if not self.passive:
+            return super().train(epochs, first=first, patience=patience, observe=observe)
+        for epoch in self.fed.track(range(first, first + epochs), "epoch", at_most=patience is not None):
+            self.loss_curve.append(float(np.mean(self._epoch(epoch))))
+            if observe is not None:
+                observe(epoch)
+            if self.flat(first, patience):
+                return epoch + 1
+        return first + epochs
 
     def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
         """What each party opens for the label holder, of these rows of a view."""

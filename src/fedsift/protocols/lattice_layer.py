@@ -279,28 +279,19 @@ class LatticeRun(BatchRun):
         opened = {name: {"answer": answers[name]} for name in self.passive}
         return fed.ask(open_lattice, to=self.passive, each=opened, model=self.model)
 
-    def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Any = None) -> int:
-        if not self.passive:
-            return super().train(epochs, first=first, patience=patience, observe=observe)
-        fed = self.fed
+    def _epoch(self, epoch: int) -> list[float]:
+        fed, losses = self.fed, []
         self._meet(fed)
-        none: dict[str, dict[str, Any]] = {name: {} for name in self.passive}
-        for epoch in fed.track(range(first, first + epochs), "epoch", at_most=patience is not None):
-            sent, losses = none, []
-            for _, start in fed.track(list(self.batches(epoch)), "batch"):
-                activations = self._forward(fed, sent, epoch=epoch, start=start)
-                learned = fed.ask(
-                    learn_lattice, to=self.active, model=self.model, activations=activations, epoch=epoch, start=start
-                )
-                sent = {name: {"answer": learned["answers"][name]} for name in self.passive}
-                losses.append(learned["loss"])
-            fed.ask(encrypt_lattice, to=self.passive, each=sent, model=self.model, outputs=self.outputs)
-            self.loss_curve.append(float(np.mean(losses)))
-            if observe is not None:
-                observe(epoch)
-            if self.flat(first, patience):
-                return epoch + 1
-        return first + epochs
+        sent: dict[str, dict[str, Any]] = {name: {} for name in self.passive}
+        for _, start in fed.track(list(self.batches(epoch)), "batch"):
+            activations = self._forward(fed, sent, epoch=epoch, start=start)
+            learned = fed.ask(
+                learn_lattice, to=self.active, model=self.model, activations=activations, epoch=epoch, start=start
+            )
+            sent = {name: {"answer": learned["answers"][name]} for name in self.passive}
+            losses.append(learned["loss"])
+        fed.ask(encrypt_lattice, to=self.passive, each=sent, model=self.model, outputs=self.outputs)
+        return losses
 
     def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
         self._meet(fed)

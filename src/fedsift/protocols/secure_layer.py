@@ -300,33 +300,24 @@ class SecureRun(BatchRun):
         fed.ask(take_weights, to=run.active, model=model, shares=shares)
         return run
 
-    def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Any = None) -> int:
-        if not self.passive:
-            return super().train(epochs, first=first, patience=patience, observe=observe)
-        fed, model = self.fed, self.model
-        for epoch in fed.track(range(first, first + epochs), "epoch", at_most=patience is not None):
-            losses = []
-            last: dict[str, dict[str, Any]] = {name: {} for name in self.passive}
-            for _, start in fed.track(list(self.batches(epoch)), "batch"):
-                batch: dict[str, Any] = {"model": model, "epoch": epoch, "start": start}
-                embeddings = fed.ask(encrypt_embedding, to=self.passive, each=last, **batch)
-                sums = fed.ask(weigh, to=self.active, embeddings=embeddings, **batch)
-                opened = fed.ask(
-                    open_activations, to=self.passive, each={n: {"sums": sums[n]} for n in self.passive}, model=model
-                )
-                learned = fed.ask(learn_top, to=self.active, activations=opened, **batch)
-                each = {n: {"sums": learned["gradients"][n]} for n in self.passive}
-                replies = fed.ask(open_gradients, to=self.passive, each=each, model=model)
-                gradients = fed.ask(update_weights, to=self.active, model=model, replies=replies)
-                last = {name: {"gradient": gradients[name]} for name in self.passive}
-                losses.append(learned["loss"])
-            fed.ask(encrypt_embedding, to=self.passive, each=last, model=model)
-            self.loss_curve.append(float(np.mean(losses)))
-            if observe is not None:
-                observe(epoch)
-            if self.flat(first, patience):
-                return epoch + 1
-        return first + epochs
+    def _epoch(self, epoch: int) -> list[float]:
+        fed, model, losses = self.fed, self.model, []
+        last: dict[str, dict[str, Any]] = {name: {} for name in self.passive}
+        for _, start in fed.track(list(self.batches(epoch)), "batch"):
+            batch: dict[str, Any] = {"model": model, "epoch": epoch, "start": start}
+            embeddings = fed.ask(encrypt_embedding, to=self.passive, each=last, **batch)
+            sums = fed.ask(weigh, to=self.active, embeddings=embeddings, **batch)
+            opened = fed.ask(
+                open_activations, to=self.passive, each={n: {"sums": sums[n]} for n in self.passive}, model=model
+            )
+            learned = fed.ask(learn_top, to=self.active, activations=opened, **batch)
+            each = {n: {"sums": learned["gradients"][n]} for n in self.passive}
+            replies = fed.ask(open_gradients, to=self.passive, each=each, model=model)
+            gradients = fed.ask(update_weights, to=self.active, model=model, replies=replies)
+            last = {name: {"gradient": gradients[name]} for name in self.passive}
+            losses.append(learned["loss"])
+        fed.ask(encrypt_embedding, to=self.passive, each=last, model=model)
+        return losses
 
     def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
         asked: dict[str, Any] = {"model": self.model, "start": start, "stop": stop}

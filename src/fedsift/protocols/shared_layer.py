@@ -242,17 +242,13 @@ def _predicted(party: Party, model: str, sums: Any, start: int, stop: int) -> np
 class SharedRun(SplitRun):
     """Split training on shares. The coordinator multiplies what it cannot read; two asks a batch, as in plain mode."""
 
+    interactive = 2.0**-STEP_BITS
+
     def __init__(self, *args: Any):
         super().__init__(*args)
         self.step = 0
         self._talking = ""
         self.outputs = 0
-
-    @classmethod
-    def start(
-        cls, fed: Federation, model: str, width: int | dict[str, int], bottom: dict[str, Any], top: dict[str, Any]
-    ) -> SharedRun:
-        return super().start(fed, model, width, bottom, {**top, "interactive": 2.0**-STEP_BITS})  # type: ignore[return-value]
 
     def _meet(self, fed: Federation) -> None:
         """Secret seeds for this session, between the label holder and each other party."""

@@ -198,6 +198,8 @@ def forget_model(party: Party, *, model: str) -> None:
 class SplitRun:
     """The coordinator's side of one network: who takes part, and the loop over batches."""
 
+    interactive: float | None = None  # size of the plain steps of weights that are in no one hand (protected forms)
+
     def __init__(self, fed: Federation, model: str, widths: dict[str, int], batch_size: int):
         self.fed, self.model, self.active = fed, model, fed.active
         self.widths = widths
@@ -218,6 +220,7 @@ class SplitRun:
         run = cls(fed, model, widths, bottom["batch_size"])
         each = {name: {"settings": {**bottom, "width": widths[name]}} for name in members}
         fed.ask(start_bottom, to=members, each=each, model=model)
+        top = top if cls.interactive is None else {**top, "interactive": cls.interactive}
         fed.ask(start_top, to=run.active, model=model, widths=widths, settings={**top, "task": fed.asked_task})
         return run
 
