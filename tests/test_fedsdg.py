@@ -43,7 +43,10 @@ def test_gates_keep_noise_or_close_on_the_signal(task):
     assert selector.network_.score(fed) > 0.8
     trace = selector.details_["gates_by_epoch"]
     assert trace[-1]["epoch"] == 40
-    assert len(selector.details_["bytes_by_epoch"]) == 40
+    by_epoch, story = selector.details_["bytes_by_epoch"], selector.details_["score_by_bytes"]
+    assert len(by_epoch["up"]) == len(by_epoch["down"]) == len(story["score"]) == 40
+    assert story["bytes"] == sorted(story["bytes"])
+    assert story["score"][-1] > story["score"][0]
 
 
 def test_a_higher_price_opens_more_gates():

@@ -8,7 +8,7 @@ import pytest
 
 import fedsift as fs
 from fedsift.errors import ParameterError
-from fedsift.protocols.component_selection import LAMBDAS
+from fedsift.protocols.component_selection import COLUMN_LAMBDAS
 from fedsift.select.lasso_networks import GroupLasso, LocalLasso
 from fedsift.select.less_vfl import LessVFL
 from fedsift.select.screening import benjamini_hochberg, screen_columns
@@ -51,7 +51,7 @@ def test_the_paper_s_way_with_lambdas_found_without_a_message():
     fed = noisy()
     selector = LessVFL(**SMALL, shadows=False, pretrain_epochs=3, pretrain_rate=0.01, stage_rate=0.05).fit(fed)
     assert kept(selector, "real") >= 3
-    assert all(value in LAMBDAS for value in selector.details_["lambda_columns"].values())
+    assert all(value in COLUMN_LAMBDAS for value in selector.details_["lambda_columns"].values())
     assert selector.network_.score(fed) > 0.75
 
 
@@ -81,6 +81,24 @@ def test_bytes_differ_from_the_formula_or_stage_3_sends_data():
     assert stage_3.bytes.max() < 1000
     between = frame[(frame["round"] > upload["round"].max()) & (frame["round"] < stage_3["round"].max())]
     assert set(between.operation) == {"select_components"}
+
+
+def test_the_story_of_a_run_differs_from_its_ledger_or_its_selection():
+    fed = noisy()
+    selector = LessVFL(**SMALL, pretrain_epochs=2).fit(fed)
+    found, spent = selector.details_, selector.ledger_.bytes()
+    by_epoch = np.array([found["bytes_by_epoch"]["up"], found["bytes_by_epoch"]["down"]])
+    assert by_epoch.shape == (2, len(found["loss_curve"]))
+    assert 0.8 * (found["bytes"]["pre-training"] + found["bytes"]["training"]) < by_epoch.sum() < spent
+    until = found["score_by_bytes"]["bytes"]
+    assert until[0] >= by_epoch[:, 0].sum()
+    assert until == sorted(until)
+    assert until[-1] <= spent
+    before, after = found["norms_by_epoch"]
+    for name, norms in after["norms"].items():
+        assert len(before["norms"][name]) == len(norms)
+        chosen = [c for c, norm in zip(fed.column_names()[name], norms) if norm > 0]
+        assert chosen == list(selector.selected_[name])
 
 
 def test_a_party_without_signal_leaves_the_network():

@@ -581,8 +581,8 @@ def test_engineering_that_found_nothing_says_so(fitted):
 
 def test_a_small_change_of_bytes_does_not_fill_the_picture(fitted):
     record = summarize(fitted)
-    record["details"]["bytes_by_epoch"] = [1000.0, 1010.0, 1000.0]
-    (drawing,) = re.findall(r'points="([^"]+)"', "".join(map(str, draw_details({**record, "details": {
+    record["details"]["bytes_by_epoch"] = {"up": [1000.0, 1010.0, 1000.0], "down": [1000.0, 1000.0, 1000.0]}
+    drawing, _ = re.findall(r'points="([^"]+)"', "".join(map(str, draw_details({**record, "details": {
         "bytes_by_epoch": record["details"]["bytes_by_epoch"]}}))))  # fmt: skip
     heights = [float(point.split(",")[1]) for point in drawing.split()]
     assert max(heights) - min(heights) < 5

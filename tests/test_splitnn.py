@@ -57,7 +57,7 @@ def one_process(X, y, fed, seed, epochs, batch, task):
         criterion = torch.nn.MSELoss()
     else:
         target, criterion = torch.tensor(y.to_numpy()), torch.nn.CrossEntropyLoss()
-    losses = []
+    losses, scores = [], []
     for epoch in range(epochs):
         order = np.random.default_rng(derived_seed(seed, "rows", epoch)).permutation(len(X))
         for start in range(0, len(X), batch):
@@ -68,7 +68,9 @@ def one_process(X, y, fed, seed, epochs, batch, task):
             loss.backward()
             optimiser.step()
             losses.append(float(loss.detach()))
-    return np.array(losses), bottoms, top
+            right = (out.argmax(dim=1) == target[rows]) if task == "classification" else 1 - loss.detach()
+            scores.append(float(right.float().mean()))
+    return np.array(losses), np.array(scores), bottoms
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
@@ -77,10 +79,12 @@ def test_split_training_drifts_from_the_same_network_in_one_process(task, partie
     X, y = numbers(task=task)
     fed = fs.Federation.split(X, y, parties=parties)
     network = small()
-    losses, bottoms, _ = one_process(X, y, fed, 3, 5, 20, task)
+    losses, scores, bottoms = one_process(X, y, fed, 3, 5, 20, task)
     network.fit(fed)
     per_epoch = losses.reshape(5, -1).mean(axis=1)
     np.testing.assert_allclose(network.loss_curve_, per_epoch, atol=1e-5)
+    story = network.training_["score_by_bytes"]
+    np.testing.assert_allclose(story["score"], scores.reshape(5, -1).mean(axis=1), atol=1e-5)
     assert len(losses) >= 20
     for (name, site), oracle in zip(sites(fed).items(), bottoms):
         kept = site.keys[f"model:{network.model_}/bottom"]

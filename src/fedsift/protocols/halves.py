@@ -197,16 +197,20 @@ class Top:
             self.interactive = torch.optim.SGD([weight], lr=s["interactive"])
         self.optimiser = torch.optim.Adam(rest, lr=s["rate"], weight_decay=s.get("decay", 0.0), fused=True)
 
-    def losses(self, out: Any, rows: np.ndarray) -> tuple[Any, float]:
-        """What is differentiated (the sum over networks side by side), and the mean loss of a network."""
+    def losses(self, out: Any, rows: np.ndarray) -> tuple[Any, dict[str, float]]:
+        """What is differentiated (the sum over networks side by side); mean loss and score of a network.
+
+        The score is that of the batch before its step: accuracy, or R2 in the scale of all training rows.
+        """
         torch = torch_module()
-        target = self.target[torch.from_numpy(rows)]
-        if not self.stack:
-            loss = self.loss(out, target)
-            return loss, float(loss.detach())
-        copies = self.stack[0]
-        loss = self.loss(out.reshape(-1, out.shape[-1]), target.repeat(copies, *[1] * (target.dim() - 1)))
-        return loss * copies, float(loss.detach())
+        target, copies = self.target[torch.from_numpy(rows)], self.stack[0] if self.stack else 1
+        if self.stack:
+            out = out.reshape(-1, out.shape[-1])
+            target = target.repeat(copies, *[1] * (target.dim() - 1))
+        loss = self.loss(out, target)
+        seen = float(loss.detach())
+        right = (out.argmax(dim=-1) == target).float().mean() if self.task == "classification" else 1 - seen
+        return loss * copies, {"loss": seen, "score": float(right)}
 
     def joined(self, embeddings: dict[str, np.ndarray], rows: int) -> Any:
         """The embeddings side by side in the parties' order, each checked before it is used."""
@@ -226,8 +230,10 @@ class Top:
             parts.append(torch.from_numpy(np.asarray(array, dtype=np.float32)))
         return torch.cat(parts, dim=-1)
 
-    def step(self, embeddings: dict[str, np.ndarray], rows: np.ndarray) -> tuple[float, dict[str, np.ndarray]]:
-        """One optimiser step; the loss and the gradient of each party's embedding."""
+    def step(
+        self, embeddings: dict[str, np.ndarray], rows: np.ndarray
+    ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+        """One optimiser step; loss and score, and the gradient of each party's embedding."""
         torch = torch_module()
         self.module.train()
         joined = self.joined(embeddings, len(rows)).requires_grad_(True)

@@ -48,8 +48,8 @@ def _through(party: Party, top: Top, z: Any, embedding: Any, rows: int) -> Any:
         hook.remove()
 
 
-def top_step(party: Party, top: Top, total: np.ndarray, own: Bottom | None, rows: np.ndarray) -> tuple[float, Any]:
-    """One step of everything that the label holder has in the clear; the loss and dL/dz."""
+def top_step(party: Party, top: Top, total: np.ndarray, own: Bottom | None, rows: np.ndarray) -> tuple[Any, Any]:
+    """One step of everything that the label holder has in the clear; loss and score, and dL/dz."""
     torch = torch_module()
     top.module.train()
     z = torch.tensor(total, dtype=torch.float32, requires_grad=True)
@@ -80,15 +80,17 @@ class BatchRun(SplitRun):
     interactive = 2.0**-STEP_BITS
     _at_the_end: tuple[Any, Any]  # operations of the label holder: predict the rows, keep them to be scored
 
-    def _epoch(self, epoch: int) -> list[float]:
-        """Every batch once, and the parties' last step; the loss of each batch."""
+    def _epoch(self, epoch: int) -> None:
+        """Every batch once, and the parties' last step."""
         raise NotImplementedError
 
     def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Any = None) -> int:
         if not self.passive:
             return super().train(epochs, first=first, patience=patience, observe=observe)
+        self._count()
         for epoch in self.fed.track(range(first, first + epochs), "epoch", at_most=patience is not None):
-            self.loss_curve.append(float(np.mean(self._epoch(epoch))))
+            self._epoch(epoch)
+            self._end_epoch()
             if observe is not None:
                 observe(epoch)
             if self.flat(first, patience):

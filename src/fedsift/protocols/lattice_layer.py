@@ -212,15 +212,15 @@ def _total(party: Party, model: str, activations: dict[str, Any], rows: int) -> 
 
 
 @operation(discloses="ciphertext", receives="masked",
-           about="mean loss of a batch, and gradients of weights (masked) and embeddings, under the party's keys",
+           about="mean loss and score of a batch, gradients of weights (masked) and embeddings, under the party's keys",
            learns="weighted activations of a batch: sums over the components of an embedding",
-           reply={"loss": float, "answers": dict})  # fmt: skip
+           reply={"loss": float, "score": float, "answers": dict})  # fmt: skip
 def learn_lattice(party: Party, *, model: str, activations: dict[str, Any], epoch: int, start: int) -> dict[str, Any]:
     """Algorithm 2, lines 19 to 22 and Algorithm 3, lines 1 to 15."""
     top, shares = top_of(party, model), share_of(party, model)
     rows = _rows(party, top, epoch, start)
     total = _total(party, model, activations, len(rows))
-    loss, gradient = top_step(party, top, total, party.state.get(f"{model}/bottom"), rows)
+    seen, gradient = top_step(party, top, total, party.state.get(f"{model}/bottom"), rows)
     delta = np.zeros((top.settings["batch_size"], gradient.shape[1]), dtype=np.uint64)
     delta[: len(rows)] = _fixed(gradient, DELTA_EXPONENT, DELTA_BITS, "the gradient of an activation")
     answers = {}
@@ -238,7 +238,7 @@ def learn_lattice(party: Party, *, model: str, activations: dict[str, Any], epoc
         )  # fmt: skip
         shares[name] = (shares[name] + mask) & np.uint64(RING)
         answers[name] = {"weights": weights, "back": embedding}
-    return {"loss": loss, "answers": answers}
+    return {**seen, "answers": answers}
 
 
 def _predicted(party: Party, model: str, activations: dict[str, Any], start: int, stop: int) -> np.ndarray:
@@ -279,8 +279,8 @@ class LatticeRun(BatchRun):
         opened = {name: {"answer": answers[name]} for name in self.passive}
         return fed.ask(open_lattice, to=self.passive, each=opened, model=self.model)
 
-    def _epoch(self, epoch: int) -> list[float]:
-        fed, losses = self.fed, []
+    def _epoch(self, epoch: int) -> None:
+        fed = self.fed
         self._meet(fed)
         sent: dict[str, dict[str, Any]] = {name: {} for name in self.passive}
         for _, start in fed.track(list(self.batches(epoch)), "batch"):
@@ -289,9 +289,8 @@ class LatticeRun(BatchRun):
                 learn_lattice, to=self.active, model=self.model, activations=activations, epoch=epoch, start=start
             )
             sent = {name: {"answer": learned["answers"][name]} for name in self.passive}
-            losses.append(learned["loss"])
+            self._saw(learned)
         fed.ask(encrypt_lattice, to=self.passive, each=sent, model=self.model, outputs=self.outputs)
-        return losses
 
     def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
         self._meet(fed)

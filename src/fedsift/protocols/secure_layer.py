@@ -212,9 +212,9 @@ def hold_additive(party: Party, *, model: str, activations: dict[str, Any], star
 
 
 @operation(discloses="ciphertext", receives="masked",
-           about="mean loss of a batch, and masked gradients of the layer's weights, encrypted under the party's key",
+           about="mean loss and score of a batch; masked gradients of the layer's weights, under the party's key",
            learns="weighted activations of a batch: sums over the components of an embedding",
-           reply={"loss": float, "gradients": dict})  # fmt: skip
+           reply={"loss": float, "score": float, "gradients": dict})  # fmt: skip
 def learn_top(party: Party, *, model: str, activations: dict[str, Any], epoch: int, start: int) -> dict[str, Any]:
     """Algorithm 2, lines 19 to 22 and Algorithm 3, lines 1 to 4."""
     top = top_of(party, model)
@@ -222,7 +222,7 @@ def learn_top(party: Party, *, model: str, activations: dict[str, Any], epoch: i
     rows = _rows(party, top, epoch, start)
     total = _total(layers, activations, len(rows))
     own = party.state.get(f"{model}/bottom")
-    loss, delta = top_step(party, top, total, own, rows)
+    seen, delta = top_step(party, top, total, own, rows)
     gradients = {}
     for name, layer in layers.items():
         whole = shifted(delta, DELTA_EXPONENT, DELTA_BITS, "the gradient of an activation")
@@ -231,7 +231,7 @@ def learn_top(party: Party, *, model: str, activations: dict[str, Any], epoch: i
         masks = packing.masks(layer.outputs, layer.width)
         layer.kept = {"delta": whole, "mask": _modulo(masks)}
         gradients[name] = masked_sums(layer.key, sums, packing, masks)
-    return {"loss": loss, "gradients": gradients}
+    return {**seen, "gradients": gradients}
 
 
 @operation(discloses="masked", receives="ciphertext", learns="nothing: gradients of the weights under a mask",
@@ -300,8 +300,8 @@ class SecureRun(BatchRun):
         fed.ask(take_weights, to=run.active, model=model, shares=shares)
         return run
 
-    def _epoch(self, epoch: int) -> list[float]:
-        fed, model, losses = self.fed, self.model, []
+    def _epoch(self, epoch: int) -> None:
+        fed, model = self.fed, self.model
         last: dict[str, dict[str, Any]] = {name: {} for name in self.passive}
         for _, start in fed.track(list(self.batches(epoch)), "batch"):
             batch: dict[str, Any] = {"model": model, "epoch": epoch, "start": start}
@@ -315,9 +315,8 @@ class SecureRun(BatchRun):
             replies = fed.ask(open_gradients, to=self.passive, each=each, model=model)
             gradients = fed.ask(update_weights, to=self.active, model=model, replies=replies)
             last = {name: {"gradient": gradients[name]} for name in self.passive}
-            losses.append(learned["loss"])
+            self._saw(learned)
         fed.ask(encrypt_embedding, to=self.passive, each=last, model=model)
-        return losses
 
     def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
         asked: dict[str, Any] = {"model": self.model, "start": start, "stop": stop}

@@ -192,14 +192,14 @@ def _activations(party: Party, model: str, sums: Any, rows: int) -> np.ndarray:
 
 
 @operation(discloses="masked", receives="masked",
-           about="mean loss of a batch; gradients and new weights of the layer, under masks",
+           about="mean loss and score of a batch; gradients and new weights of the layer, under masks",
            learns="weighted activations of a batch, summed over the parties",
-           reply={"loss": float, "answers": dict, "weights": dict})  # fmt: skip
+           reply={"loss": float, "score": float, "answers": dict, "weights": dict})  # fmt: skip
 def shared_step(party: Party, *, model: str, sums: Any, epoch: int, start: int) -> dict[str, Any]:
     top, shares = top_of(party, model), share_of(party, model)
     rows = _rows(party, top, epoch, start)
     total = _activations(party, model, sums, len(rows))
-    loss, gradient = top_step(party, top, total, party.state.get(f"{model}/bottom"), rows)
+    seen, gradient = top_step(party, top, total, party.state.get(f"{model}/bottom"), rows)
     delta = to_ring(gradient, DELTA_EXPONENT)
     answers, weights = {}, {}
     for name, share in shares.items():
@@ -216,7 +216,7 @@ def shared_step(party: Party, *, model: str, sums: Any, epoch: int, start: int) 
         shares[name] = share + own
         weights[name] = shares[name] + talk.mask("weights", share.shape, later=1)
         talk.begin(party, talk.step + 1)
-    return {"loss": loss, "answers": answers, "weights": weights}
+    return {**seen, "answers": answers, "weights": weights}
 
 
 @operation(discloses="plain", receives="masked", about="the prediction for each row",
@@ -281,12 +281,12 @@ class SharedRun(SplitRun):
         if not self.passive:
             return super().train(epochs, first=first, patience=patience, observe=observe)
         fed, model = self.fed, self.model
+        self._count()
         self._meet(fed)
         self.step += 1
         weights = fed.ask(hide_weights, to=self.active, model=model, step=self.step)
         sent: dict[str, dict[str, Any]] = {name: {} for name in self.passive}
         for epoch in fed.track(range(first, first + epochs), "epoch", at_most=patience is not None):
-            losses = []
             for _, start in fed.track(list(self.batches(epoch)), "batch"):
                 batch: dict[str, Any] = {"model": model, "epoch": epoch, "start": start}
                 replies = fed.ask(
@@ -295,9 +295,9 @@ class SharedRun(SplitRun):
                 learned = fed.ask(shared_step, to=self.active, sums=self._sums(replies, weights), **batch)
                 sent = {name: {"answer": self._answer(name, replies, learned["answers"])} for name in self.passive}
                 weights = learned["weights"]
-                losses.append(learned["loss"])
+                self._saw(learned)
                 self.step += 1
-            self.loss_curve.append(float(np.mean(losses)))
+            self._end_epoch()
             flat = self.flat(first, patience)
             if observe is not None or flat or epoch + 1 == first + epochs:
                 fed.ask(hide_embedding, to=self.passive, each=sent, holder=self.active, model=model)

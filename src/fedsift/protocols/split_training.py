@@ -17,6 +17,7 @@ import numpy as np
 
 from fedsift.errors import OperationRefused, ParameterError
 from fedsift.federation import Federation
+from fedsift.ledger import COORDINATOR
 from fedsift.operation import Array, operation
 from fedsift.party import Party
 from fedsift.protocols.halves import Bottom, Top, chunks
@@ -89,9 +90,9 @@ def bottom_round(
 @operation(
     discloses="plain",
     receives="plain",
-    about="mean loss of a batch, and the gradient of each row's loss in the embeddings",
+    about="mean loss and score of a batch, and the gradient of each row's loss in the embeddings",
     learns="the embedding of each row of a batch: tells about the row's columns",
-    reply={"loss": float, "gradients": dict},
+    reply={"loss": float, "score": float, "gradients": dict},
 )
 def top_round(party: Party, *, model: str, embeddings: dict[str, Any], epoch: int, start: int) -> dict[str, Any]:
     top = top_of(party, model)
@@ -99,13 +100,13 @@ def top_round(party: Party, *, model: str, embeddings: dict[str, Any], epoch: in
     own = party.state.get(f"{model}/bottom")
     if own is not None:
         embeddings = {**embeddings, party.name: own.forward(rows)}
-    loss, gradients = top.step(embeddings, rows)
+    seen, gradients = top.step(embeddings, rows)
     if own is not None:
         own.backward(gradients.pop(party.name))
     protect = top.settings.get("protection")
     if protect:
         gradients = {name: protected(g, protect, top.settings["protection_scale"]) for name, g in gradients.items()}
-    return {"loss": loss, "gradients": gradients}
+    return {**seen, "gradients": gradients}
 
 
 def protected(gradient: np.ndarray, how: str, scale: float) -> np.ndarray:
@@ -207,6 +208,11 @@ class SplitRun:
         self.batch_size = batch_size
         self.rows = fed.n_rows
         self.loss_curve: list[float] = []
+        self.score_curve: list[float] = []
+        self.bytes_by_epoch: list[tuple[int, int]] = []  # from the parties, to the parties
+        self.bytes_until: list[int] = []  # since the run began, when each epoch ended
+        self._batches: list[tuple[float, float]] = []
+        self._mark, self._spent = len(fed.ledger), 0
 
     @classmethod
     def start(
@@ -234,19 +240,18 @@ class SplitRun:
             self.fed.ledger.note(
                 "embeddings and their gradients travelled in the clear: they may tell about rows and labels"
             )
+        self._count()
         steps = [step for epoch in range(first, first + epochs) for step in self.batches(epoch)]
         sent: dict[str, dict[str, Any]] = {name: {} for name in self.passive}
-        losses: list[float] = []
         for epoch, start in self.fed.track(steps, "batch", at_most=patience is not None):
             replies = self.fed.ask(bottom_round, to=self.passive, each=sent, model=self.model, epoch=epoch, start=start)
             answer = self.fed.ask(
                 top_round, to=self.active, model=self.model, embeddings=replies, epoch=epoch, start=start
             )
             sent = {name: {"gradient": answer["gradients"][name]} for name in self.passive}
-            losses.append(answer["loss"])
+            self._saw(answer)
             if start + self.batch_size >= self.rows:
-                self.loss_curve.append(float(np.mean(losses)))
-                losses = []
+                self._end_epoch()
                 flat = self.flat(first, patience)
                 if observe is not None or flat:
                     self.fed.ask(bottom_round, to=self.passive, each=sent, model=self.model)
@@ -258,6 +263,36 @@ class SplitRun:
         if any(sent.values()):
             self.fed.ask(bottom_round, to=self.passive, each=sent, model=self.model)
         return first + epochs
+
+    def _saw(self, answer: dict[str, Any]) -> None:
+        """A batch was trained on."""
+        self._batches.append((answer["loss"], answer["score"]))
+
+    def _count(self) -> tuple[int, int]:
+        """Bytes from and to the parties since it was last asked."""
+        sent = self.fed.ledger.since(self._mark).entries
+        self._mark += len(sent)
+        total, up = sum(e.bytes for e in sent), sum(e.bytes for e in sent if e.receiver == COORDINATOR)
+        self._spent += total
+        return up, total - up
+
+    def _end_epoch(self) -> None:
+        """Write down what the epoch came to."""
+        loss, score = np.mean(self._batches, axis=0)
+        self._batches = []
+        self.loss_curve.append(float(loss))
+        self.score_curve.append(float(score))
+        self.bytes_by_epoch.append(self._count())
+        self.bytes_until.append(self._spent)
+
+    def story(self) -> dict[str, Any]:
+        """How the training went, for a selection's details. Scores are those of training rows, as they came along."""
+        up, down = zip(*self.bytes_by_epoch) if self.bytes_by_epoch else ((), ())
+        return {
+            "loss_curve": self.loss_curve,
+            "bytes_by_epoch": {"up": list(up), "down": list(down)},
+            "score_by_bytes": {"bytes": self.bytes_until, "score": self.score_curve},
+        }
 
     def flat(self, first: int, patience: int | None) -> bool:
         """No new best loss (by a part in a thousand) within the last ``patience`` epochs of this training."""

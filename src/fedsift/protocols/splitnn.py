@@ -104,7 +104,7 @@ class SplitNN(BaseEstimator):
             split.train(self.epochs, patience=self.patience)
             run.ask(keep_model, to=run.parties, model=self.model_)
         self.task_, self.widths_ = fed.task, split.widths
-        self.loss_curve_ = split.loss_curve
+        self.loss_curve_, self.training_ = split.loss_curve, split.story()
         self.seconds_ = time.perf_counter() - start
         self.ledger_ = fed.ledger.since(mark)
         self.traffic_ = self.ledger_.traffic()

@@ -256,7 +256,18 @@ def _bytes(value: Any, record: Record) -> Html:
 
 @picture("bytes_by_epoch", title="Bytes by epoch")
 def _bytes_by_epoch(value: Any, record: Record) -> Html:
-    return charts.lines({"bytes": _floats(value)}, x_name="epoch", y_name="bytes", y_shown=size, from_zero=True)
+    series = {"from the parties": _floats(value["up"]), "to the parties": _floats(value["down"])}
+    return charts.lines(series, x_name="epoch", y_name="bytes", y_shown=size, from_zero=True)
+
+
+@picture(
+    "score_by_bytes", title="Score by bytes",
+    caption="Accuracy (R2 for an amount) on training rows as the training saw them, over the bytes that had travelled "
+    "both ways since it began. It shows how training went, not how good the model is on new rows.",
+)  # fmt: skip
+def _score_by_bytes(value: Any, record: Record) -> Html:
+    spent = [count / 1e6 for count in value["bytes"]]
+    return charts.lines({"score": _floats(value["score"])}, x=spent, x_name="megabytes", y_name="score")
 
 
 @picture(

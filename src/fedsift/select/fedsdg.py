@@ -145,8 +145,7 @@ class FedSDG(Selector):
             "gates_by_epoch": chosen["trace"],
             "components_open": chosen["components_open"],
             "share_kept": float(np.mean(np.concatenate(list(chosen["kept"].values())))),
-            "bytes_by_epoch": chosen["bytes_by_epoch"],
-            "loss_curve": chosen["loss_curve"],
+            **chosen["story"],
         }
         if self.false_discovery:
             details["false_discovery_rate"] = self._false_discovery(fed, chosen["lambda"])
@@ -224,27 +223,21 @@ class FedSDG(Selector):
             return [run for price in prices for run in self._gate_runs(fed, [price], copies)]
         run = kind.start(fed, f"gates-{secrets.token_hex(4)}", self.embedding, *self._settings(prices, copies))
         trace: list[tuple[int, dict[str, Any]]] = []
-        sizes: list[int] = []
         epochs = self._epochs(fed.n_rows)
-        seen = len(fed.ledger)
 
         def observe(epoch: int) -> None:
-            nonlocal seen
-            sizes.append(sum(entry.bytes for entry in fed.ledger.since(seen).entries))
-            seen = len(fed.ledger)
             if (epoch + 1) % self.trace_every == 0 or epoch + 1 == epochs:
                 read = fed.ask(read_gates, to=list(run.widths), model=run.model)
                 trace.append((epoch + 1, {n: {k: np.atleast_2d(v) for k, v in r.items()} for n, r in read.items()}))
 
         run.train(epochs, observe=observe)
         fed.ask(forget_model, to=fed.parties, model=run.model)
-        return [self._found(fed, run, trace, sizes, place, price) for place, price in enumerate(prices)]
+        return [self._found(fed, run, trace, place, price) for place, price in enumerate(prices)]
 
     @staticmethod
     def _found(
-        fed: Federation, run: SplitRun, trace: list[tuple[int, dict[str, Any]]], sizes: list[int], place: int,
-        price: float,
-    ) -> dict[str, Any]:  # fmt: skip
+        fed: Federation, run: SplitRun, trace: list[tuple[int, dict[str, Any]]], place: int, price: float
+    ) -> dict[str, Any]:
         """The gates of one price at the end of a run, and what led there."""
         last = {name: {kind: values[place] for kind, values in read.items()} for name, read in trace[-1][1].items()}
         empty = {name: np.zeros(count) for name, count in fed.n_columns.items()}
@@ -258,7 +251,7 @@ class FedSDG(Selector):
                 {"epoch": epoch, "gates": {name: r["columns"][place] for name, r in read.items()}}
                 for epoch, read in trace
             ],
-            "loss_curve": run.loss_curve, "bytes_by_epoch": sizes,
+            "story": run.story(),
         }  # fmt: skip
 
     def _network(self) -> SplitNN:

@@ -154,4 +154,4 @@ class VFLFS(Selector):
             name: found[name].astype(np.float64) if name in found else np.zeros(count)
             for name, count in fed.n_columns.items()
         }
-        return Outcome.best(norms, self.n_features, self.threshold, loss_curve=run.loss_curve)
+        return Outcome.best(norms, self.n_features, self.threshold, **run.story())

@@ -93,7 +93,7 @@ class GroupLasso(Selector):
         details = {
             "norms_by_epoch": trace,
             "share_kept": float(np.mean(np.concatenate(list(selected.values())))),
-            "loss_curve": run.loss_curve,
+            **run.story(),
         }
         return Outcome(norms, selected, details)
 

@@ -216,6 +216,10 @@ class LessVFL(Selector):
             "copies_zero": {name: r["copies_zero"] for name, r in replies.items()},
             "embedding_explained": {name: r["match"] for name, r in replies.items()},
             "bytes": {stage: sum(e.bytes for e in entries[a:b]) for stage, a, b in stages},
-            "loss_curve": run.loss_curve,
+            "norms_by_epoch": [
+                {"epoch": epoch, "norms": {name: r[when].tolist() for name, r in replies.items()}}
+                for epoch, when in ((0, "start"), (self.stage_epochs, "norms"))
+            ],
+            **run.story(),
         }
         return Outcome(scores, selected, details)
