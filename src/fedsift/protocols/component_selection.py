@@ -198,24 +198,29 @@ class _LocalLasso:
         return level
 
     def cheapest_match(self, epochs: int) -> float:
-        """The largest lambda that still explains half of the embedding on held-out rows (no label needed).
+        """The largest lambda that explains half of the embedding on held-out rows after a third of the stage.
 
-        Searched upwards by short runs, then downwards by whole ones, which shrink three times as much.
+        The whole stage then shrinks three times as much: to ask for half after all of it left 39 % of Gina's noise in,
+        and the network was worse for it (0.862 against 0.902, seed 0). Lower if no column at all would be left.
         """
         saved = copy.deepcopy(self.bottom.module.state_dict())
         train = np.setdiff1d(np.arange(len(self.target)), self.held.numpy())
 
-        def explains(price: float, length: int, rows: Any = None) -> bool:
+        def run(price: float, length: int, rows: Any = None) -> None:
             self.bottom.module.load_state_dict(copy.deepcopy(saved))
             self.shrinkage = 0.0
             self.run(price, length, rows)
+
+        def explains(price: float) -> bool:
+            run(price, max(1, epochs // 3), train)
             return self.match() >= 0.5
 
-        good = list(itertools.takewhile(lambda price: explains(price, max(1, epochs // 3), train), COLUMN_LAMBDAS))
+        good = list(itertools.takewhile(explains, COLUMN_LAMBDAS))
         for price in good[:0:-1]:
-            if explains(price, epochs):
+            run(price, epochs)
+            if self.bottom.norms().any():
                 return price
-        explains(COLUMN_LAMBDAS[0], epochs)
+        run(COLUMN_LAMBDAS[0], epochs)
         return COLUMN_LAMBDAS[0]
 
     def match(self) -> float:
