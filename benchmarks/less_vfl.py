@@ -201,7 +201,7 @@ def with_target(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, An
     return {
         **row,
         "MiB to 90 %": max(known, reached[0]) if enough else None,
-        "CPU seconds": row["cell CPU seconds"] or None,
+        "CPU seconds": row["cell CPU seconds"] if row["cell CPU seconds"] > 0.01 else None,  # shared with another row
     }
 
 
