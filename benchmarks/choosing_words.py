@@ -25,8 +25,8 @@ WORDS: dict[str, dict[str, str]] = {
             "500](results.md#fedsdg-fs), all columns 0.583)"
         ),
         "not": (
-            "bytes are dear (hidden training sends a lot, see above); there are few rows: with ARCENE's 160 it kept "
-            "too few columns (0.675, all columns 0.85)"
+            "bytes are dear (hidden training sends a lot, see above); there are few rows and many columns: on "
+            "ARCENE the prices that were tried closed nearly every gate (0.675, all columns 0.85)"
         ),
     },
     "less_vfl": {

@@ -59,6 +59,21 @@ def test_encrypted_sums_could_overflow_or_mix_rows(per, outputs):
     np.testing.assert_array_equal(opened, expected)
 
 
+@pytest.mark.parametrize("per", [1, 2])
+@pytest.mark.parametrize("rows", [31, 32])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_possible_sum_could_run_into_its_neighbour(per, rows, sign):
+    """Every row of the table in one group, every gradient and hessian at the end of its range."""
+    key, bits = cached_key(), 20
+    layout = GradientLayout.fit(rows, 1, bits, per, key.public.plaintext_bits)
+    values = np.tile([sign << bits, 1 << bits], (rows, 1))
+    everyone = np.ones((rows, 2), dtype=np.int64)
+    table = GroupTable(np.arange(rows), everyone, np.full(2, 2), np.zeros(2, np.int64), np.array([0, rows, 0, rows]))
+    sums = encrypted_sums(key.public, encrypt_sets(key.public, [values], layout), layout, [Ask(0, rows, table)])
+    opened = read_sums(key, sums, layout, 2, "shop")
+    np.testing.assert_array_equal(opened, [[sign * rows << bits, rows << bits]] * 2)
+
+
 def test_slots_that_nobody_asked_for_could_be_readable():
     """Two answers a ciphertext, two rows a ciphertext: beside the answers the label holder sees random numbers only."""
     key = cached_key()

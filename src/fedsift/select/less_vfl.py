@@ -168,9 +168,14 @@ class LessVFL(Selector):
         return fed.ask(
             select_columns, to=list(run.widths), each=each, model=run.model,
             price=None if self.lambda_columns == "auto" else float(self.lambda_columns),
-            epochs=max(1, self.stage_epochs // 3) if self.shadows else self.stage_epochs,
+            epochs=self._stage_length,
             rate=self.stage_rate, quantile=self.quantile,
         )  # fmt: skip
+
+    @property
+    def _stage_length(self) -> int:
+        """Epochs of the column stage; with shadows they only repair the embedding."""
+        return max(1, self.stage_epochs // 3) if self.shadows else self.stage_epochs
 
     def _restrict(
         self, fed: Federation, run: SplitRun, kept: dict[str, np.ndarray], components: dict[str, np.ndarray]
@@ -218,7 +223,7 @@ class LessVFL(Selector):
             "bytes": {stage: sum(e.bytes for e in entries[a:b]) for stage, a, b in stages},
             "norms_by_epoch": [
                 {"epoch": epoch, "norms": {name: r[when].tolist() for name, r in replies.items()}}
-                for epoch, when in ((0, "start"), (self.stage_epochs, "norms"))
+                for epoch, when in ((0, "start"), (self._stage_length, "norms"))
             ],
             **run.story(),
         }
