@@ -84,7 +84,8 @@ class Trial:
 
 
 LONG = {"max_trees": 50, "popsize": 20, "iterations": 8}  # a particle of up to 50 trees costs eight times as much
-_CHECKPOINTS = tempfile.TemporaryDirectory()
+_TEMPORARY = tempfile.TemporaryDirectory()
+CHECKPOINTS = Path(_TEMPORARY.name)  # --checkpoints: where a search of half an hour goes on after an interruption
 
 
 def swarm_options(quick: bool) -> dict[str, Any]:
@@ -152,14 +153,14 @@ def one_method(name: str, seed: int, folder, options: dict[str, Any], row: str) 
     options = {**options, **trial.trees}
     third = max(1, round(trial.columns / 3))
     # The best particle and the vote come from one search: the second reads where the first ended.
-    search = str(Path(_CHECKPOINTS.name) / f"{name}-{seed}-{options['popsize']}.json")
+    search, long = (str(CHECKPOINTS / f"{name}-{seed}-{options['popsize']}{kind}.json") for kind in ("", "-long"))
     selector = {
         "all columns": None,
         "random third": RandomFeatures(n_features=third, random_state=seed),
         "TopGain": TopGain(random_state=seed, **trial.trees),
         "swarm best": PsoEvffs(**options, final="best", refit=False, random_state=seed, checkpoint=search),
         "swarm vote": PsoEvffs(**options, final="vote", refit=False, random_state=seed, checkpoint=search),
-        "swarm vote, 50 trees": PsoEvffs(**{**options, **LONG}, refit=False, random_state=seed),
+        "swarm vote, 50 trees": PsoEvffs(**{**options, **LONG}, refit=False, random_state=seed, checkpoint=long),
     }[row]
     score, kept = trial.judged(None if selector is None else selector.fit(trial.train))
     return {"auc": float(score), "kept": int(kept)}
@@ -249,8 +250,13 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=ROWS, help="only these rows of the methods' table")
     parser.add_argument("--quick", action="store_true", help="swarms of 16 x 6 instead of the paper's 50 x 20")
     parser.add_argument("--data", default=None)
+    parser.add_argument("--checkpoints", type=Path, help="folder where an interrupted search is kept and goes on")
     parser.add_argument("--out", default=str(Path(__file__).parent / "results" / "pso.md"))
     given = parser.parse_args()
+    if given.checkpoints:
+        global CHECKPOINTS
+        given.checkpoints.mkdir(parents=True, exist_ok=True)
+        CHECKPOINTS = given.checkpoints
     out = Path(given.out)
     cells = Cells(out.with_suffix(".jsonl"))
     about = (__doc__ or "").split("[--quick]")[1].strip()

@@ -1,15 +1,16 @@
 """Vertical-FLAFE and Hybrid-FLAFE: new features from columns of different parties, combined under encryption.
 
 Overman and Klabjan, "Federated Automated Feature Engineering", section 4.2. Every party makes candidates from its own
-columns and takes the ``n_operands`` most important; the coordinator multiplies every two of different parties while
-they are encrypted; one of the two owners, drawn by lot, gets the product (with noise, if ``epsilon`` is set) and keeps
-it if it is among the ``n_features`` most important of what it has then.
+columns and takes the ``n_operands`` most important; every two of different parties are multiplied under encryption; one
+of the two owners, drawn by lot, gets the product (with noise, if ``epsilon`` is set) and keeps it if it is among the
+``n_features`` most important of what it has then.
 
 ``release="statistics"`` is ours: no product column ever leaves encryption, only sums over all rows do, and the noise is
 on the sums (`flafe_statistics.py`).
 
 Departures. Importance without sharing labels (`flafe_local.py`; ``importance="forest"`` is the paper's way and shares
-them). A key for every holder instead of one secret key at all parties. Noise by the function's own range, the epsilons
+them). A key for every holder instead of one secret key at all parties, and the other owner multiplies instead of the
+coordinator (`encrypted_combination.py` says why). Noise by the function's own range, the epsilons
 of all columns added up (``calibration="paper"``: 2c^4/epsilon, the epsilon of a single value). Where the paper
 misleads, and the figures: docs/flafe.md.
 """

@@ -1,7 +1,7 @@
 """The conversation that Vertical- and Hybrid-FLAFE share; `flafe.py` has the two classes and says what they are.
 
-Every party makes candidates from its own columns and takes the most important; the coordinator multiplies every two of
-different parties while they are encrypted; one of the two owners, drawn by lot, gets the product and keeps it if it is
+Every party makes candidates from its own columns and takes the most important; every two of different parties are
+multiplied while one of them is encrypted; one of the two owners, drawn by lot, gets the product and keeps it if it is
 among the most important of what it has then. Vertical parties are a grid of one row block.
 """
 
@@ -23,6 +23,7 @@ from fedsift.engineer.flafe_importance import (
     explained_shares,
     forest_scores,
     forest_sums,
+    keep_target,
     open_shares,
     share_labels,
     take_labels,
@@ -116,6 +117,7 @@ class Flafe(Selector):
             raise DataError("at least two parties need columns of numbers: there is nothing to combine across parties")
         self._seed = int(np.random.default_rng(self._p("random_state")).integers(2**31))
         self._sums: dict[str, SecureSum] = {}
+        self._target_layouts: list[Any] | None = None
         held_out = layout.held_out(described, self._p("validation"), self._seed)
         if min(described[name]["rows"] - len(rows) for name, rows in held_out.items()) < 10:
             raise DataError("fewer than 10 training rows are left in a row block; lower validation or bring more rows")
@@ -235,19 +237,27 @@ class Flafe(Selector):
         elif not self._p("secure"):
             scores = fed.ask(open_shares, to=layout.parties, what=what, task=task)
         else:
-            scheme, passive = self._p("scheme"), fed.passive
-            answers = 16 * max((sizes[name] for name in passive), default=0)
-            sent = fed.ask(encrypt_target, to=fed.active, scheme=scheme, task=task, answers=answers)
-            replies = fed.ask(binned_targets, to=passive, what=what, key=sent["key"], layers=sent["layers"])
+            if self._target_layouts is None:
+                self._target_layouts = self._send_target(fed, max(sizes.values()))
             scores = fed.ask(
-                explained_shares, to=fed.active, what=what, replies=replies, scheme=scheme, task=task,
-                layouts=[layer["layout"] for layer in sent["layers"]],
+                explained_shares, to=fed.active, what=what, scheme=self._p("scheme"), task=task,
+                layouts=self._target_layouts, replies=fed.ask(binned_targets, to=fed.passive, what=what),
             )  # fmt: skip
         for name, size in sizes.items():
             values = scores.get(name)
             if not isinstance(values, np.ndarray) or values.shape != (size,) or not np.isfinite(values).all():
                 raise ReplyError(name, "importance", f"expected {size} finite scores")
         return scores
+
+    def _send_target(self, fed: Federation, columns: int) -> list[Any]:
+        """Encrypted, to all parties without it; once, so its layout is chosen for all sums that will be asked for."""
+        own, crossed = self._p("n_operands"), self._p("n_operands") ** 2 * len(self._p("functions")) // 2
+        sums = 16 * (count_candidates(min(columns, self._p("max_columns"))) + own + crossed * len(fed.passive))
+        sent = fed.ask(
+            encrypt_target, to=fed.active, scheme=self._p("scheme"), task=fed.asked_task, answers=sums
+        )  # fmt: skip
+        fed.ask(keep_target, to=fed.passive, key=sent["key"], layers=sent["layers"])
+        return [layer["layout"] for layer in sent["layers"]]
 
     def _screened(
         self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Any

@@ -1,9 +1,10 @@
 """How important a party's features are for the target, with or without telling parties the labels.
 
 - ``forest``: a random forest at the party (the paper). It needs the labels at every party.
-- ``bins`` (ours): the label holder sends its target encrypted; a party sums it by sixteen bins of each feature; the
-  label holder decrypts the sums and says which share of the target's variance the bins explain. No label leaves. The
-  label holder sees bin sizes and sums of unnamed features, the party gets one number for each of its features.
+- ``bins`` (ours): the label holder sends its target encrypted, once; a party sums it by sixteen bins of each feature;
+  the label holder decrypts the sums and the party's bin sizes and says which share of the target's variance the bins
+  explain. No label leaves. The label holder sees bin sizes and sums of unnamed features, the party gets one number for
+  each of its features.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from fedsift.errors import DataError, ReplyError
 from fedsift.operation import Array, operation
 from fedsift.party import Party, quantile_edges
 from fedsift.protocols.aggregate import summed
-from fedsift.protocols.histogram import RowLayout, binned_sums, encrypt_rows, own_key, read_sums
+from fedsift.protocols.histogram import RowLayout, binned_sums, encrypt_rows, own_key, read_sums, unpack
 from fedsift.protocols.rows import TRAIN
 from fedsift.secure.additive import Ciphertexts, PublicKey
 
+TARGET = "flafe target"  # where a party keeps the encrypted target during a run
 _TARGET_BITS = 12
 _BINS = 16
 _TREES, _FOREST_ROWS = 100, 1000  # rows of one tree: 4,000 were four times as slow on large tables
@@ -81,9 +83,9 @@ def forest_sums(party: Party, *, what: str, task: str, seed: int, blocks: int) -
     reply={"key": PublicKey, "layers": [{"rows": Ciphertexts, "layout": dict}]},
 )
 def encrypt_target(party: Party, *, scheme: str, task: str, answers: int) -> dict[str, Any]:
-    """A one (to count the rows of a bin) and the target of each row: class indicators, or 12 bits of an amount."""
+    """Class indicators of each row, or 12 bits of an amount."""
     key = own_key(party, scheme).public
-    columns = _target_columns(party, task)
+    columns = _target_columns(party, task)[:, 1:]
     row_bits = int(columns.max(initial=1)).bit_length()
     room = max(1, key.plaintext_bits // (row_bits + len(columns).bit_length()))
     layers = []
@@ -97,7 +99,7 @@ def encrypt_target(party: Party, *, scheme: str, task: str, answers: int) -> dic
 
 
 def _target_columns(party: Party, task: str) -> np.ndarray:
-    """Non-negative whole numbers, rows x (1 + outputs)."""
+    """Non-negative whole numbers, rows x (1 + outputs): a one, to count the rows of a bin, and the target."""
     target, classes = own_target(party, task)
     target = target[party.state[TRAIN]]
     if classes:
@@ -120,22 +122,39 @@ def _codes(values: np.ndarray) -> tuple[np.ndarray, list[int]]:
     return codes, counts
 
 
+@operation(discloses="control", receives="ciphertext", about="acknowledgement")
+def keep_target(party: Party, *, key: PublicKey, layers: list[Any]) -> None:
+    party.state[TARGET] = (key, layers)
+
+
 @operation(
     discloses="ciphertext",
-    receives="ciphertext",
-    about="encrypted sums of the target by bins of unnamed candidate features",
-    reply={"sums": [Ciphertexts], "bins": [int]},
+    about="sums of the target by bins of unnamed candidate features, and the bin sizes, encrypted for the label holder",
+    reply={"sums": [Ciphertexts], "sizes": Ciphertexts, "bins": [int]},
 )
-def binned_targets(party: Party, *, what: str, key: PublicKey, layers: list[Any]) -> dict[str, Any]:
+def binned_targets(party: Party, *, what: str) -> dict[str, Any]:
+    key, layers = party.state[TARGET]
     values = _matrix(party, what)[party.state[TRAIN]]
     if not values.shape[1]:
-        return {"sums": [], "bins": []}
+        return {"sums": [], "sizes": key.encrypt([]), "bins": []}
     codes, counts = _codes(values)
     sums = []
     for layer in layers:
         layout = RowLayout.read(layer["layout"], len(values))
         sums.append(binned_sums(key, layer["rows"], layout, codes, counts))
-    return {"sums": sums, "bins": counts}
+    sizes = np.concatenate([np.bincount(codes[:, i], minlength=count) for i, count in enumerate(counts)]).tolist()
+    width, per = _size_places(len(values), key)
+    packed = [
+        sum(size << (place * width) for place, size in enumerate(sizes[start : start + per]))
+        for start in range(0, len(sizes), per)
+    ]
+    return {"sums": sums, "sizes": key.encrypt(packed), "bins": counts}
+
+
+def _size_places(rows: int, key: PublicKey) -> tuple[int, int]:
+    """Bits of a bin size, and how many share a ciphertext."""
+    width = rows.bit_length()
+    return width, key.plaintext_bits // width
 
 
 @operation(
@@ -151,12 +170,15 @@ def explained_shares(
     columns, key = _target_columns(party, task), own_key(party, scheme)
     shares = {}
     for name, reply in replies.items():
-        bins = reply["bins"]
-        parts = [
-            np.array(read_sums(key, sums, RowLayout.read(layout, len(columns)), sum(bins)), dtype=float)
+        bins, rows = reply["bins"], len(columns)
+        width, per = _size_places(rows, key.public)
+        sizes = unpack(key.decrypt(reply["sizes"], bits=width * per), width, per, sum(bins))
+        parts = [np.array(sizes, dtype=float)[:, None]]
+        parts += [
+            np.array(read_sums(key, sums, RowLayout.read(layout, rows), sum(bins)), dtype=float)
             for sums, layout in zip(reply["sums"], layouts)
         ]
-        if bins and (len(parts) != len(layouts) or any(len(part) != sum(bins) for part in parts)):
+        if bins and (len(parts) != 1 + len(layouts) or any(len(part) != sum(bins) for part in parts)):
             raise ReplyError(name, "binned_targets", "another number of sums than bins")
         shares[name] = _shares(np.hstack(parts), bins, columns) if bins else np.zeros(0)
     shares[party.name] = _own_shares(party, what, columns)

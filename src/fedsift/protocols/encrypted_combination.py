@@ -1,26 +1,30 @@
-"""Products of two parties' columns, computed by a coordinator that can read neither column nor product.
+"""Products of two parties' columns, computed under encryption; one of the two parties reads the result.
 
-For a pair of columns a (party P) and b (party Q) one of the two parties is the *holder* of the combination. Both
-encrypt their column, and its square, under the holder's CKKS key; the coordinator multiplies the ciphertexts (a*b,
-a^2*b, a*b^2, a^2*b^2: always one multiplication deep), adds noise while all is encrypted, and sends the result to the
-holder, who decrypts it. Many short columns share a ciphertext; long ones take several.
+For a pair of columns a (party P) and b (party Q) one of the two parties is the *holder* of the combination, say P. P
+encrypts a, and a^2, under its own CKKS key; the coordinator passes the ciphertexts on to Q, who multiplies them by what
+it has in the clear (a*b, a*b^2, a^2*b, a^2*b^2), adds noise while all is encrypted, and sends the result back; P
+decrypts it. Many short columns share a ciphertext; long ones take several. A slot holds a complex number: b + i b^2 is
+one factor, and a*b and a*b^2 come back as the two parts of one product.
 
-Why it is secure (semi-honest; coordinator and holder do not work together):
-- The coordinator has public keys only. Under ring-LWE what it sees is noise to it. Together with the holder it could
-  read both columns: the price of a star, as in the paper, where all parties even share one secret key. Here every party
-  has a key of its own for each run, so no party can read what was encrypted for another.
+Why it is secure (semi-honest):
+- The coordinator has public keys only. Under ring-LWE what passes through its hands is noise to it: P's columns, and
+  products that a fresh encryption of zero makes unlinkable to them (`CkksVector.blind`; without it the quotient of two
+  ciphertexts would be Q's column). In the paper all parties share one secret key and the server multiplies: there a
+  server that works together with any party reads every column. Here it reads what that party reads anyway.
+- Q sees ciphertexts under P's key, and nothing decrypted. Every party has a key of its own for each run.
 - The holder knows its own column and its key. What it decrypts is the product with the noise on it. Without noise that
   tells the other column wherever its own is not 0: this is the method (and the paper's "no DP"), not a fault of the
   encryption. With noise, the scheme's own error would still tell about the operands, so the ciphertext is flooded
-  (`CkksVector.blind`) before it leaves; without noise it is only blinded against a relay.
-- Noise comes from the operating system, is drawn once for a released column and added before the holder sees anything.
-  The coordinator knows the noise but not the values.
+  before it leaves; without noise it is only blinded against the coordinator.
+- Noise comes from the operating system, is drawn once for a released column by the party whose column it protects, and
+  is added before the holder sees anything.
 - Bounds that travel are public: BOUND, its powers, and the noise scale.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +36,7 @@ from fedsift.federation import Federation
 from fedsift.operation import Array, operation
 from fedsift.party import Party
 from fedsift.secure.ckks import CkksPublicKey, CkksSecretKey
-from fedsift.secure.ckks_wire import CkksCiphertexts, key_from_wire, key_to_wire
+from fedsift.secure.ckks_wire import CkksCiphertexts
 from fedsift.secure.privacy import laplace_noise
 
 BOUND = 5.0  # columns come within this
@@ -40,11 +44,11 @@ BOUND = 5.0  # columns come within this
 FUNCTIONS: dict[str, tuple[int, int]] = {"ab": (1, 1), "a2b": (2, 1), "ab2": (1, 2), "a2b2": (2, 2)}
 
 OPERANDS, CROSSED = "combination operands", "combination results"  # where a party keeps its columns during a run
-_KEY, _PEERS = "combination key", "combination peers"
+_KEY = "combination key"
 _FLOOD_BITS = 20
 _NOISE_REACH = 50.0  # Laplace noise is beyond 50 scales with probability 2e-22
 _DECIMALS = 6  # of a product without noise: far above the scheme's error, so that equal products stay equal
-_BATCH = 96  # ciphertext products at a time
+_BATCH = 96  # ciphertexts in a message, about
 
 
 @dataclass(frozen=True)
@@ -62,26 +66,21 @@ class Pair:
 
 
 @operation(discloses="control", about="public key for combinations that this party will hold", reply=bytes)
-def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: int) -> bytes:
-    key = CkksSecretKey.generate(1, precision_bits, magnitude_bits=magnitude_bits)
-    party.state[_KEY] = key
-    return key_to_wire(key.public)
-
-
-@operation(discloses="control", about="acknowledgement")
-def meet_combination_keys(party: Party, *, keys: dict[str, bytes]) -> None:
-    party.state[_PEERS] = {name: key_from_wire(data) for name, data in keys.items()}
-    party.state[CROSSED] = []
+def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: int, columns: int) -> bytes:
+    """``columns`` is how many combined columns will come."""
+    key = CkksSecretKey.generate(1, precision_bits, magnitude_bits=magnitude_bits, products=False)
+    party.state[_KEY], party.state[CROSSED] = key, [None] * columns
+    return key.public.to_bytes()
 
 
 @operation(
     discloses="ciphertext",
-    about="standardised, clipped columns and their squares, encrypted for the party that will hold the combination",
+    about="standardised, clipped columns and their squares, encrypted under the party's own key",
     reply=[CkksCiphertexts],
 )
-def encrypt_columns(party: Party, *, holder: str, blocks: list[list[int]], powers: list[int]) -> list[Any]:
+def encrypt_columns(party: Party, *, blocks: list[list[int]], powers: list[int]) -> list[Any]:
     """One vector a block (columns one after the other), for each power."""
-    columns, public = party.state[OPERANDS], party.state[_PEERS][holder]
+    columns, public = party.state[OPERANDS], party.state[_KEY].public
     replies = []
     for power in powers:
         raised = columns**power
@@ -91,22 +90,67 @@ def encrypt_columns(party: Party, *, holder: str, blocks: list[list[int]], power
 
 
 @operation(
+    discloses="ciphertext",
+    receives="ciphertext",
+    about="products with its standardised, clipped columns (and noise, if any), under the key of their holder",
+    reply=[CkksCiphertexts],
+)
+def multiply_columns(
+    party: Party, *, key: bytes, operands: list[Any], products: list[dict[str, Any]], steps: list[dict[str, Any]]
+) -> list[Any]:
+    """For each step (one power of the holder's columns, one or two of this party's) all products, as one message."""
+    public, columns = CkksPublicKey.from_bytes(key), party.state[OPERANDS]
+    rows, replies = len(columns), []
+    vectors = [sent.vectors(public) for sent in operands]
+    for step in steps:
+        factors = _pair_up([columns**power for power in step["powers"]])
+        bound = math.hypot(*[BOUND**power for power in step["powers"]])
+        made = []
+        for product in products:
+            vector = vectors[step["operand"]][product["block"]]
+            plain = np.zeros(len(vector), dtype=factors.dtype)
+            for slot, column in zip(product["slots"], product["columns"]):
+                plain[slot * rows : (slot + 1) * rows] = factors[:, column]
+            made.append(_cover(vector.multiply(plain, bound=bound), step["scales"]))
+        replies.append(CkksCiphertexts.pack(made))
+    return replies
+
+
+def _pair_up(parts: list[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else parts[0] + 1j * parts[1]
+
+
+def _cover(product: Any, scales: list[float]) -> Any:
+    """Add noise under encryption and hide what the ciphertext would tell of what it was made from."""
+    if not scales:
+        return product.blind()
+    noise = _pair_up([laplace_noise(product.length, scale) for scale in scales])
+    noisy = product.add(noise, bound=_NOISE_REACH * math.hypot(*scales))
+    return noisy.blind(flood_bits=_FLOOD_BITS)
+
+
+@operation(
     discloses="control",
     receives="ciphertext",
     about="acknowledgement",
     learns="combined columns that it will hold, decrypted (with the stated noise, if any)",
 )
-def open_combinations(party: Party, *, combined: list[Any], widths: list[int], noisy: bool) -> None:
-    """Decrypt; ``widths`` says how many columns each vector carries."""
+def open_combinations(
+    party: Party, *, combined: list[Any], slots: list[list[int]], places: list[list[list[int]]], noisy: bool
+) -> None:
+    """Decrypt; ``slots`` says which of a vector's columns count, ``places`` which of the held columns they are, for
+    each function that a step gives (the real parts, then the imaginary ones)."""
     key: CkksSecretKey = party.state[_KEY]
-    rows = party.state[OPERANDS].shape[0]
-    for sent in combined:
+    rows, held = party.state[OPERANDS].shape[0], party.state[CROSSED]
+    for sent, functions in zip(combined, places):
         vectors = sent.vectors(key.public)
-        if [len(vector) for vector in vectors] != [width * rows for width in widths]:
-            raise ReplyError(party.name, "open_combinations", "a combined vector has another length than was announced")
-        for vector, width in zip(vectors, widths):
-            values = key.decrypt(vector).reshape(width, rows)
-            party.state[CROSSED].extend(values if noisy else np.round(values, _DECIMALS))
+        if len(vectors) != len(slots) or any(len(vector) % rows for vector in vectors):
+            raise ReplyError(party.name, "open_combinations", "combined vectors of another shape than was announced")
+        columns = [key.decrypt(v).reshape(-1, rows)[used] for v, used in zip(vectors, slots)]
+        opened = np.vstack(columns)
+        for part, wanted in zip((opened.real, opened.imag), functions):
+            for place, values in zip(wanted, part):
+                held[place] = values if noisy else np.round(values, _DECIMALS)
 
 
 @operation(discloses="plain", about="standardised, clipped columns in the clear (secure=False)", reply=Array("f", 2))
@@ -139,94 +183,142 @@ def combine_columns(
     unknown = [name for name in functions if name not in FUNCTIONS]
     if unknown or not functions:
         raise ParameterError(f"functions must be from {', '.join(FUNCTIONS)}; got {list(functions)!r}")
-    held: dict[str, list[tuple[Pair, str]]] = {}
     groups: dict[tuple[str, str, str], list[Pair]] = {}
     for pair in pairs:
         groups.setdefault((pair.first, pair.second, pair.holder), []).append(pair)
+    held: dict[str, list[tuple[Pair, str]]] = {}
+    for (_, _, holder), members in groups.items():
+        held.setdefault(holder, []).extend((pair, name) for name in functions for pair in members)
     if not secure:
-        _combine_openly(fed, groups, functions, scales, held)
+        _combine_openly(fed, groups, functions, scales)
         return held
-    publics = _exchange_keys(fed, {name for group in groups for name in group}, scales)
-    for (first, second, holder), members in fed.track(groups.items(), "pair of parties"):
-        public = publics[holder]
-        blocks = _blocks(members, rows, public.parameters.slots)
-        size = max(1, _BATCH // max(1, math.ceil(rows / public.parameters.slots)))
-        for start in range(0, len(blocks), size):
-            batch = blocks[start : start + size]
-            _combine_batch(fed, public, (first, second, holder), batch, functions, scales)
-            held.setdefault(holder, []).extend((pair, name) for name in functions for block in batch for pair in block)
+    publics = _exchange_keys(fed, {name for group in groups for name in group}, held, scales)
+    place = {holder: {item: number for number, item in enumerate(items)} for holder, items in held.items()}
+    for holder in fed.track(held, "holder"):
+        mine = {group: members for group, members in groups.items() if group[2] == holder}
+        _combine_for(fed, publics[holder], holder, mine, functions, scales, rows, place[holder])
     return held
+
+
+def _combine_for(
+    fed: Federation, public: CkksPublicKey, holder: str, groups: dict[tuple[str, str, str], list[Pair]],
+    functions: Sequence[str], scales: dict[str, float], rows: int, place: dict[tuple[Pair, str], int],
+) -> None:  # fmt: skip
+    """All that one party will hold. Its columns are encrypted once and go to each party that it has pairs with."""
+    slots = public.parameters.slots
+    chunks, together = math.ceil(rows / slots), max(1, slots // rows)
+    blocks = _blocks(sorted({_own(pair) for members in groups.values() for pair in members}), together)
+    plans = {group: _plan(members, blocks) for group, members in groups.items()}
+    powers = sorted({FUNCTIONS[name][group[1] == holder] for name in functions for group in groups})
+    size = max(1, _BATCH // (chunks * len(powers)))
+    for start in range(0, len(blocks), size):
+        here = sorted({block for plan in plans.values() for block, _ in plan if start <= block < start + size})
+        if not here:
+            continue
+        operands = fed.ask(encrypt_columns, to=holder, blocks=[blocks[block] for block in here], powers=powers)
+        for (first, second, _), plan in plans.items():
+            partner = first if second == holder else second
+            steps, names = _steps(functions, scales, powers, second == holder)
+            usable = [(here.index(block), filled) for block, filled in plan if block in here]
+            for at in range(0, len(usable), size):
+                batch = usable[at : at + size]
+                products = [
+                    {"block": block, "slots": list(filled), "columns": [_other(pair) for pair in filled.values()]}
+                    for block, filled in batch
+                ]
+                combined = fed.ask(
+                    multiply_columns, to=partner, key=public.to_bytes(), operands=operands, products=products,
+                    steps=steps,
+                )  # fmt: skip
+                places = [
+                    [[place[pair, name] for _, filled in batch for pair in filled.values()] for name in step]
+                    for step in names
+                ]
+                fed.ask(
+                    open_combinations, to=holder, combined=combined, places=places, noisy=bool(scales),
+                    slots=[list(filled) for _, filled in batch],
+                )  # fmt: skip
+
+
+def _own(pair: Pair) -> int:
+    """The holder's column."""
+    return pair.i if pair.holder == pair.first else pair.j
+
+
+def _other(pair: Pair) -> int:
+    return pair.j if pair.holder == pair.first else pair.i
+
+
+def _blocks(columns: list[int], together: int) -> list[list[int]]:
+    """Columns that share a vector: round and round through all, so that no slot stays empty."""
+    count = len(columns)
+    return [
+        [columns[(number * together + slot) % count] for slot in range(together)]
+        for number in range(count // math.gcd(count, together))
+    ]
+
+
+def _plan(members: Sequence[Pair], blocks: list[list[int]]) -> list[tuple[int, dict[int, Pair]]]:
+    """Products that cover all pairs: each uses one block and says what stands in its slots."""
+    waiting: dict[int, list[Pair]] = {}
+    for pair in reversed(members):
+        waiting.setdefault(_own(pair), []).append(pair)
+    left = {column: len(pairs) for column, pairs in waiting.items()}
+    uses = [Counter(block) for block in blocks]
+    plan = []
+    while any(left.values()):
+        filling = [sum(min(n, left.get(column, 0)) for column, n in use.items()) for use in uses]
+        best = int(np.argmax(filling))
+        filled = {slot: waiting[c].pop() for slot, c in enumerate(blocks[best]) if waiting.get(c)}
+        left = {column: len(pairs) for column, pairs in waiting.items()}
+        plan.append((best, filled))
+    return plan
+
+
+def _steps(
+    functions: Sequence[str], scales: dict[str, float], powers: list[int], holder_second: bool
+) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    """Two functions with the same power of the holder's column are one step: real part and imaginary part."""
+    steps, names = [], []
+    for number, power in enumerate(powers):
+        alike = [name for name in functions if FUNCTIONS[name][holder_second] == power]
+        for start in range(0, len(alike), 2):
+            two = alike[start : start + 2]
+            steps.append({
+                "operand": number, "powers": [FUNCTIONS[name][not holder_second] for name in two],
+                "scales": [scales[name] for name in two] if scales else [],
+            })  # fmt: skip
+            names.append(two)
+    return steps, names
 
 
 def key_size(scales: dict[str, float]) -> tuple[int, int]:
     """Bits of precision and of magnitude: room for the noise, and flooding that stays small beside it."""
     if not scales:
-        return 30, 12
+        return 30, 11
     largest = BOUND**4 + _NOISE_REACH * max(scales.values())
-    # Flooding widens the error by about 2^(flood + 12); a tenth of the smallest noise is what it may become.
-    precision = math.ceil(math.log2(BOUND**4) + _FLOOD_BITS + 12 + math.log2(10) - math.log2(min(scales.values())))
+    # Flooding widens the error by about 2^(flood + 10); a tenth of the smallest noise is what it may become.
+    precision = math.ceil(math.log2(BOUND**4) + _FLOOD_BITS + 10 + math.log2(10) - math.log2(min(scales.values())))
     return min(41, max(20, precision)), max(12, math.ceil(math.log2(largest)) + 2)
 
 
-def _exchange_keys(fed: Federation, names: set[str], scales: dict[str, float]) -> dict[str, CkksPublicKey]:
+def _exchange_keys(
+    fed: Federation, names: set[str], held: dict[str, list[Any]], scales: dict[str, float]
+) -> dict[str, CkksPublicKey]:
     members = [name for name in fed.parties if name in names]
     if not members:
         return {}
     precision, magnitude = key_size(scales)
-    sent = fed.ask(offer_combination_key, to=members, precision_bits=precision, magnitude_bits=magnitude)
-    fed.ask(meet_combination_keys, to=members, keys=sent)
-    return {name: key_from_wire(data) for name, data in sent.items()}
-
-
-def _blocks(members: Sequence[Pair], rows: int, slots: int) -> list[list[Pair]]:
-    """Pairs that share a ciphertext: as many as there is room for."""
-    together = max(1, slots // max(1, rows))
-    return [list(members[start : start + together]) for start in range(0, len(members), together)]
-
-
-def _combine_batch(
-    fed: Federation, public: CkksPublicKey, group: tuple[str, str, str], batch: Sequence[Sequence[Pair]],
-    functions: Sequence[str], scales: dict[str, float],
-) -> None:  # fmt: skip
-    first, second, holder = group
-    sides, each, places = [], {}, []
-    for side, name in enumerate((first, second)):
-        wanted = [tuple(pair.j if side else pair.i for pair in block) for block in batch]
-        unique = list(dict.fromkeys(wanted))  # long columns are encrypted once and used in many products
-        places.append([unique.index(block) for block in wanted])
-        powers = sorted({FUNCTIONS[function][side] for function in functions})
-        each[name] = {"blocks": [list(block) for block in unique], "powers": powers}
-        sides.append(powers)
-    sent = fed.ask(encrypt_columns, to=[first, second], each=each, holder=holder)
-    operands = []
-    for name, powers in zip((first, second), sides):
-        if len(sent[name]) != len(powers):
-            raise ReplyError(name, "encrypt_columns", "another number of powers than was asked for")
-        operands.append({power: part.vectors(public) for power, part in zip(powers, sent[name])})
-    combined = []
-    for function in functions:
-        p, q = FUNCTIONS[function]
-        vectors = []
-        for left, right in zip(*places):
-            product = operands[0][p][left].multiply(operands[1][q][right])
-            vectors.append(_cover(public, product, scales.get(function)))
-        combined.append(CkksCiphertexts.pack(vectors))
-    widths = [len(block) for block in batch]
-    fed.ask(open_combinations, to=holder, combined=combined, widths=widths, noisy=bool(scales))
-
-
-def _cover(public: CkksPublicKey, product: Any, scale: float | None) -> Any:
-    """Add noise under encryption and hide what the ciphertext's own error would tell."""
-    if not scale:
-        return product.blind()
-    noise = laplace_noise(product.length, scale)
-    noisy = product.add(public.encrypt(noise, bound=_NOISE_REACH * scale))
-    return noisy.blind(flood_bits=_FLOOD_BITS)
+    each = {name: {"columns": len(held.get(name, []))} for name in members}
+    sent = fed.ask(
+        offer_combination_key, to=members, each=each, precision_bits=precision, magnitude_bits=magnitude
+    )  # fmt: skip
+    return {name: CkksPublicKey.from_bytes(data) for name, data in sent.items()}
 
 
 def _combine_openly(
     fed: Federation, groups: dict[tuple[str, str, str], list[Pair]], functions: Sequence[str],
-    scales: dict[str, float], held: dict[str, list[tuple[Pair, str]]],
+    scales: dict[str, float],
 ) -> None:  # fmt: skip
     """For research: columns in the clear, and noise by a sampler that is fast rather than safe in its last bits."""
     fed.ledger.note("secure=False: the coordinator saw the parties' columns in the clear")
@@ -241,4 +333,3 @@ def _combine_openly(
             if scales.get(function):
                 columns = columns + generator.laplace(0.0, scales[function], columns.shape)
             fed.ask(take_combinations, to=holder, columns=columns)
-            held.setdefault(holder, []).extend((pair, function) for pair in members)

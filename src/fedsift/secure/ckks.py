@@ -1,4 +1,4 @@
-"""Vectors of real numbers that stay encrypted while they are added and multiplied: CKKS, on TenSEAL / SEAL.
+"""Vectors of real numbers that stay encrypted while they are added and multiplied: CKKS, on SEAL (through TenSEAL).
 
 Who may do what: whoever has the `CkksPublicKey` encrypts and computes; only the `CkksSecretKey` decrypts.
 
@@ -15,15 +15,15 @@ Why it is secure:
 - The bounds that travel with a vector are in the clear: they must come from public knowledge, never from the data.
 - Against a peer who gets crafted ciphertexts decrypted, CKKS has no defence (it is not IND-CCA).
 
-TenSEAL holds Python's interpreter lock while it works, and its vectors do not use its threads (measured): a second
-core is used by another process, not by another thread.
+A slot holds a complex number: a plain factor ``x + 1j * y`` gives two products for the price of one (``decrypt`` then
+returns complex numbers). SEAL is used directly and not by way of TenSEAL's vectors, which take 2 to 20 times as long
+(they encrypt at the top level only, compress all that is sent, and copy through lists).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-import os
 import struct
 from typing import Any, NoReturn
 
@@ -31,7 +31,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedsift.errors import CiphertextError, ParameterError, SecurityError
+from fedsift.secure import seal_io
 from fedsift.secure.ckks_parameters import CkksParameters, choose_parameters
+from fedsift.secure.ckks_ring import Ring, ring_of
 from fedsift.secure.ckks_vector import (
     DEFAULT_BOUND,
     CkksVector,
@@ -39,31 +41,34 @@ from fedsift.secure.ckks_vector import (
     as_vector,
     check_bound,
     check_digest,
+    os_gaussian,
     split,
 )
 
 __all__ = ["CkksParameters", "CkksPublicKey", "CkksSecretKey", "CkksVector", "choose_parameters"]
 
-FloatArray = NDArray[np.float64]
-
 _GAUSS_REACH = 6.5  # a Gaussian is beyond 6.5 deviations with probability 1e-10
-_HEADER = struct.Struct("<4sBBBB")  # magic, depth, precision bits, magnitude bits, rotations
+_HEADER = struct.Struct("<4sBBBBB")  # magic, depth, precision bits, magnitude bits, products, rotations
+_PART = struct.Struct("<Q")
 
 
 class CkksPublicKey:
     """Encrypts and computes, cannot decrypt. Safe to send: ``to_bytes``."""
 
-    __slots__ = ("_context", "_data", "fingerprint", "parameters", "rotations")
+    __slots__ = ("_data", "encryptor", "fingerprint", "parameters", "products", "ring", "rotations")
 
     def __init__(self, data: bytes):
-        body = check_digest(data, b"FSK1", _HEADER.size, "public key")
-        _, depth, precision, magnitude, rotations = _HEADER.unpack_from(body)
+        body = check_digest(data, b"FSK2", _HEADER.size, "public key")
+        _, depth, precision, magnitude, products, rotations = _HEADER.unpack_from(body)
         try:
             self.parameters = choose_parameters(depth, precision, magnitude)
         except ParameterError as problem:
             raise CiphertextError(f"public key with impossible parameters: {problem}") from None
-        self.rotations = bool(rotations)
-        self._context = _load_context(body[_HEADER.size :], self.parameters, self.rotations)
+        self.ring = ring_of(self.parameters)
+        kinds = ["PublicKey", *["RelinKeys"] * bool(products), *["GaloisKeys"] * bool(rotations)]
+        loaded = dict(zip(kinds, _load_keys(self.ring, kinds, body[_HEADER.size :])))
+        self.encryptor = self.ring.api.Encryptor(self.ring.context, loaded["PublicKey"])
+        self.products, self.rotations = loaded.get("RelinKeys"), loaded.get("GaloisKeys")
         self._data = bytes(data)
         self.fingerprint = hashlib.sha256(self._data).digest()
 
@@ -76,75 +81,85 @@ class CkksPublicKey:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CkksPublicKey:
-        """Refuses (CiphertextError) anything damaged, private, or not made by `choose_parameters`."""
+        """Refuses (CiphertextError) anything damaged or not made by `choose_parameters`; nothing secret fits in."""
         return cls(data)
 
     def encrypt(self, values: ArrayLike, bound: float = DEFAULT_BOUND) -> CkksVector:
         """Encrypt a vector of any length. ``bound`` is public: choose it from what everybody knows of the values."""
         array = as_vector(values)
         check_bound(array, bound, self.parameters)
-        chunks = [self._encrypt_chunk(part) for part in split(array, self.parameters.slots)]
-        return CkksVector(self, chunks, len(array), self.parameters.depth, bound, self.parameters.fresh_error(bound))
+        chunks = []
+        for part in split(array, self.parameters.slots):
+            chunks.append(self.ring.api.Ciphertext(self.ring.context))
+            self.encryptor.encrypt(self.ring.encode(part, self.parameters.depth), chunks[-1])
+        error = self.parameters.fresh_error(bound)
+        return CkksVector(self, chunks, len(array), self.parameters.depth, bound, error, np.iscomplexobj(array))
 
-    def _encrypt_chunk(self, values: list[float]) -> Any:
-        import tenseal
+    def encrypt_zero(self, depth_left: int) -> Any:
+        """One ciphertext of zeros at that level."""
+        made = self.ring.api.Ciphertext(self.ring.context)
+        self.encryptor.encrypt_zero(self.ring.levels[depth_left], made)
+        made.scale = self.parameters.scale
+        return made
 
-        return tenseal.ckks_vector(self._context, values)
 
-
-def _load_context(body: bytes, expected: CkksParameters, rotations: bool) -> Any:
-    import tenseal
-
-    try:
-        context = tenseal.context_from(body, n_threads=os.cpu_count() or 1)
-        seal = context.seal_context().data.key_context_data().parms()
-        degree, primes = seal.poly_modulus_degree(), [prime.value() for prime in seal.coeff_modulus()]
-        private, encrypts, scale = context.has_secret_key(), context.has_public_key(), context.global_scale
-        relinearises, rotates = context.has_relin_keys(), context.has_galois_keys()
-    except Exception as problem:  # SEAL and protobuf raise many kinds on bytes that are no context
-        raise CiphertextError(f"public key: not a usable context ({type(problem).__name__})") from None
-    if private:
-        raise CiphertextError("public key: it holds a secret key; the sender must throw that key away")
-    sizes = tuple(prime.bit_length() for prime in primes)
-    if (degree, sizes, scale) != (expected.poly_modulus_degree, expected.coeff_mod_bit_sizes, expected.scale):
-        raise CiphertextError("public key: its parameters are not those it declares")
-    if not encrypts or relinearises < (expected.depth > 0) or rotates < rotations:
-        raise CiphertextError("public key: an encryption, relinearisation or rotation key is missing")
-    return context
+def _load_keys(ring: Ring, kinds: list[str], body: bytes) -> list[Any]:
+    keys, position = [], 0
+    for kind in kinds:
+        if position + _PART.size > len(body):
+            raise CiphertextError("public key: an encryption, relinearisation or rotation key is missing")
+        end = position + _PART.size + _PART.unpack_from(body, position)[0]
+        if end > len(body):
+            raise CiphertextError("public key: it ends within a key")
+        keys.append(getattr(ring.api, kind)())
+        try:
+            seal_io.write(keys[-1], ring.context, ring.version, body[position + _PART.size : end])
+        except CiphertextError:
+            raise CiphertextError(f"public key: its {kind} is none of the parameters that it declares") from None
+        position = end
+    if position != len(body):
+        raise CiphertextError(f"public key: {len(body) - position} bytes too many")
+    return keys
 
 
 class CkksSecretKey:
     """The only object that decrypts. It cannot be pickled, copied or written out, and prints no secret."""
 
-    __slots__ = ("_secret", "public")
+    __slots__ = ("_decryptor", "public")
 
-    def __init__(self, secret: Any, public: CkksPublicKey):
-        self._secret = secret
+    def __init__(self, decryptor: Any, public: CkksPublicKey):
+        self._decryptor = decryptor
         self.public = public
 
     @classmethod
     def generate(
-        cls, depth: int = 1, precision_bits: int = 20, *, magnitude_bits: int | None = None, rotations: bool = False
+        cls,
+        depth: int = 1,
+        precision_bits: int = 20,
+        *,
+        magnitude_bits: int | None = None,
+        products: bool = True,
+        rotations: bool = False,
     ) -> CkksSecretKey:
-        """A new key pair. ``rotations`` adds the keys that `CkksVector.total` needs: tens of megabytes."""
-        import tenseal
-
+        """A new key pair. ``products`` adds the key by which two encrypted vectors are multiplied (a megabyte);
+        ``rotations`` those that `CkksVector.total` needs: tens of megabytes."""
         parameters = choose_parameters(depth, precision_bits, magnitude_bits)
-        context = tenseal.context(
-            tenseal.SCHEME_TYPE.CKKS,
-            poly_modulus_degree=parameters.poly_modulus_degree,
-            coeff_mod_bit_sizes=list(parameters.coeff_mod_bit_sizes),
-            n_threads=os.cpu_count() or 1,
-        )
-        context.global_scale = parameters.scale
-        if rotations:
-            context.generate_galois_keys()
-        # The public key is read back from bytes without the secret: no reference to the private context is left in it.
-        body = context.serialize(
-            save_public_key=True, save_secret_key=False, save_galois_keys=rotations, save_relin_keys=depth > 0
-        )
-        data = _HEADER.pack(b"FSK1", depth, precision_bits, parameters.magnitude_bits, rotations) + body
-        return cls(context.secret_key(), CkksPublicKey(add_digest(data)))
+        ring = ring_of(parameters)
+        generator = ring.api.KeyGenerator(ring.context)
+        products = products and depth > 0
+        flags = (products, rotations)
+        data = [_HEADER.pack(b"FSK2", depth, precision_bits, parameters.magnitude_bits, *flags)]
+        makers = [("PublicKey", generator.create_public_key)]
+        makers += [("RelinKeys", generator.create_relin_keys)] * products
+        makers += [("GaloisKeys", generator.create_galois_keys)] * rotations
+        for kind, make in makers:
+            made = getattr(ring.api, kind)()
+            make(made)
+            body = seal_io.read(made)
+            data += [_PART.pack(len(body)), body]
+        # The public key is read back from bytes: no reference to what made it is left in it.
+        decryptor = ring.api.Decryptor(ring.context, generator.secret_key())
+        return cls(decryptor, CkksPublicKey(add_digest(b"".join(data))))
 
     def __repr__(self) -> str:
         return f"CkksSecretKey(for {self.public!r}, secret hidden)"
@@ -154,12 +169,12 @@ class CkksSecretKey:
 
     __reduce__ = __reduce_ex__ = __getstate__ = _refuse
 
-    def decrypt(self, vector: CkksVector) -> FloatArray:
+    def decrypt(self, vector: CkksVector) -> NDArray[Any]:
         """The values with the scheme's error on them: for the key owner alone, not to be shown or sent on."""
         if vector.public.fingerprint != self.public.fingerprint:
             raise CiphertextError("the vector was encrypted under another public key than this secret key's")
-        parts = [chunk.decrypt(self._secret) for chunk in vector._chunks]
-        values = np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])[: vector.length]
+        parts = [self.public.ring.decode(self._opened(chunk), vector.paired) for chunk in vector._chunks]
+        values = np.concatenate(parts)[: vector.length]
         if not np.all(np.abs(values) <= vector.bound + vector.error):
             raise CiphertextError(
                 f"a decrypted value lies outside the declared bound of {vector.bound:g}: "
@@ -167,9 +182,14 @@ class CkksSecretKey:
             )
         return values
 
+    def _opened(self, chunk: Any) -> Any:
+        plain = self.public.ring.api.Plaintext()
+        self._decryptor.decrypt(chunk, plain)
+        return plain
+
     def decrypt_for_sharing(
         self, vector: CkksVector, precision_bits: int, flood_bits: int = 20, error: float = 0.0
-    ) -> FloatArray:
+    ) -> NDArray[np.float64]:
         """The values, fit to be shown to others: flooded with noise, then rounded to multiples of 2**-precision_bits.
 
         Guarantee. Let ``t`` be the worst-case error of one value (the vector's own ``error``, or the argument if that
@@ -190,6 +210,8 @@ class CkksSecretKey:
         needs ``13 s <= 2**-precision_bits``, that is about ``flood_bits + log2(n)/2 + 4`` bits of the vector's
         precision: generate the key with as many more. ParameterError says so if they are not there.
         """
+        if vector.paired:
+            raise ParameterError("a vector of complex numbers cannot be shared: share its two parts one by one")
         values = self.decrypt(vector)
         worst = max(vector.error, error)
         deviation = 2.0**flood_bits * math.sqrt(vector.length) * worst
@@ -201,12 +223,5 @@ class CkksSecretKey:
                 f"{vector.length} values at most {most} can; generate the key with more precision_bits, share fewer "
                 "values at once, or flood less"
             )
-        flooded = values + deviation * _os_gaussian(len(values))
+        flooded = values + deviation * os_gaussian(len(values))
         return np.round(flooded / grid) * grid
-
-
-def _os_gaussian(count: int) -> FloatArray:
-    """Standard Gaussian numbers (Box-Muller) from the operating system's generator."""
-    uniform = (np.frombuffer(os.urandom(16 * count), dtype=np.uint64) >> np.uint64(11)) + 0.5
-    radius, angle = (uniform * 2.0**-53).reshape(2, count)
-    return np.sqrt(-2 * np.log(radius)) * np.cos(2 * np.pi * angle)

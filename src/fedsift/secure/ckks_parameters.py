@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 
 from fedsift.errors import ParameterError
+from fedsift.secure import seal_io
 
 MAX_COEFF_BITS = {4096: 109, 8192: 218, 16384: 438}
 """Largest ciphertext modulus, in bits, by ring degree: 128-bit security, ternary secret (standard of 2018, table 1)."""
@@ -69,9 +70,9 @@ class CkksParameters:
         return _TAIL * math.sqrt(self.poly_modulus_degree / 12) / self.scale + _FLOAT * bound
 
     def fresh_error(self, bound: float) -> float:
-        """SEAL encrypts one prime higher and divides by it, which leaves of the noise little but the rounding."""
+        """SEAL encrypts one prime higher, at any level, and divides by it: little is left but the rounding."""
         noise = _NOISE * self.poly_modulus_degree * (2 * _PRODUCT_TAIL * math.sqrt(2 / 3) + _TAIL)
-        shrunk = noise / 2.0 ** (self.coeff_mod_bit_sizes[-1] - 1)
+        shrunk = noise / 2.0 ** (min(self.coeff_mod_bit_sizes) - 1)
         return self.rounding_error + shrunk / self.scale + self.encoding_error(bound)
 
     def key_switch_error(self) -> float:
@@ -122,10 +123,8 @@ def _assemble(degree: int, scale_bits: int, depth: int, precision: int, magnitud
     bits = (*stay, *drop, max(stay + drop))
     if sum(bits) > MAX_COEFF_BITS[degree]:
         return None
-    from tenseal.sealapi import CoeffModulus
-
     try:
-        primes = [prime.value() for prime in CoeffModulus.Create(degree, list(bits))][count:-1]
+        primes = [prime.value() for prime in seal_io.api().CoeffModulus.Create(degree, list(bits))][count:-1]
     except (RuntimeError, ValueError, IndexError):  # too few primes of that size
         return None
     # The mean of the primes, not a power of two: rescaling by a prime then changes the values least.

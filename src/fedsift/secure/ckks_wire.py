@@ -1,9 +1,4 @@
-"""CKKS keys and vectors as they travel: bytes until somebody computes with them, and always of the same length.
-
-TenSEAL compresses what it writes, so two encryptions of the same kind differ by a few bytes. Lengths that depend on
-randomness would make a run's traffic differ from the next one's, so everything is filled up to the largest size that
-its public parameters allow. Filling adds nothing secret and is checked to be zeros.
-"""
+"""CKKS vectors as they travel: bytes until somebody computes with them. Lengths depend on public numbers only."""
 
 from __future__ import annotations
 
@@ -12,13 +7,11 @@ from collections.abc import Sequence
 
 from fedsift.errors import CiphertextError
 from fedsift.message import wire_type
-from fedsift.secure.ckks import CkksParameters, CkksPublicKey, CkksVector
+from fedsift.secure.ckks import CkksPublicKey, CkksVector
 
 _HEADER = struct.Struct("<4sII")  # magic, ring degree, number of vectors
-_LENGTH = struct.Struct("<QQI")  # filled length, true length, chunks
-_KEY_LENGTH = struct.Struct("<Q")
-_MAGIC = b"FSB1"
-_MORE = 4096  # headers of SEAL and protobuf
+_LENGTH = struct.Struct("<QI")  # bytes, chunks
+_MAGIC = b"FSB2"
 
 
 @wire_type(40)
@@ -27,19 +20,15 @@ class CkksCiphertexts:
 
     __slots__ = ("_parts", "chunks", "degree")
 
-    def __init__(self, parts: list[tuple[bytes, int, int]], degree: int):
-        self._parts = parts  # bytes, filled length, chunks
+    def __init__(self, parts: list[tuple[bytes, int]], degree: int):
+        self._parts = parts  # bytes, chunks
         self.degree = degree
-        self.chunks = sum(count for _, _, count in parts)
+        self.chunks = sum(count for _, count in parts)
 
     @classmethod
     def pack(cls, vectors: Sequence[CkksVector]) -> CkksCiphertexts:
         degree = vectors[0].public.parameters.poly_modulus_degree if vectors else 0
-        parts = []
-        for vector in vectors:
-            data = vector.to_bytes()
-            parts.append((data, max(len(data), _room(vector)), len(vector._chunks)))
-        return cls(parts, degree)
+        return cls([(vector.to_bytes(), len(vector._chunks)) for vector in vectors], degree)
 
     @property
     def scheme_name(self) -> str:
@@ -55,12 +44,12 @@ class CkksCiphertexts:
 
     def vectors(self, public: CkksPublicKey) -> list[CkksVector]:
         """The vectors under that key; ``CiphertextError`` for anything else."""
-        return [CkksVector.from_bytes(data, public) for data, _, _ in self._parts]
+        return [CkksVector.from_bytes(data, public) for data, _ in self._parts]
 
     def to_bytes(self) -> bytes:
         out = [_HEADER.pack(_MAGIC, self.degree, len(self._parts))]
-        for data, filled, chunks in self._parts:
-            out += [_LENGTH.pack(filled, len(data), chunks), data, bytes(filled - len(data))]
+        for data, chunks in self._parts:
+            out += [_LENGTH.pack(len(data), chunks), data]
         return b"".join(out)
 
     @classmethod
@@ -72,41 +61,12 @@ class CkksCiphertexts:
         for _ in range(count):
             if position + _LENGTH.size > len(data):
                 raise CiphertextError("CKKS vectors: cut short")
-            filled, length, chunks = _LENGTH.unpack_from(data, position)
+            length, chunks = _LENGTH.unpack_from(data, position)
             position += _LENGTH.size
-            end = position + filled
-            if length > filled or end > len(data) or any(data[position + length : end]):
+            if position + length > len(data):
                 raise CiphertextError("CKKS vectors: a declared length does not fit the data")
-            parts.append((data[position : position + length], filled, chunks))
-            position = end
+            parts.append((data[position : position + length], chunks))
+            position += length
         if position != len(data):
             raise CiphertextError(f"CKKS vectors: {len(data) - position} bytes too many")
         return cls(parts, degree)
-
-
-def _room(vector: CkksVector) -> int:
-    """What the bytes of such a vector take at most: two polynomials a chunk, eight bytes a coefficient."""
-    parameters = vector.public.parameters
-    chunk = 2 * 8 * parameters.poly_modulus_degree * parameters.primes_at(vector.depth_left) + _MORE
-    return len(vector._chunks) * chunk + _MORE
-
-
-def key_to_wire(public: CkksPublicKey) -> bytes:
-    data = public.to_bytes()
-    room = max(len(data), _key_room(public.parameters, public.rotations))
-    return _KEY_LENGTH.pack(len(data)) + data + bytes(room - len(data))
-
-
-def key_from_wire(data: bytes) -> CkksPublicKey:
-    if not isinstance(data, bytes) or len(data) < _KEY_LENGTH.size:
-        raise CiphertextError("these bytes are no CKKS public key")
-    (length,) = _KEY_LENGTH.unpack_from(data)
-    if length > len(data) - _KEY_LENGTH.size or any(data[_KEY_LENGTH.size + length :]):
-        raise CiphertextError("CKKS public key: its declared length does not fit the data")
-    return CkksPublicKey.from_bytes(data[_KEY_LENGTH.size : _KEY_LENGTH.size + length])
-
-
-def _key_room(parameters: CkksParameters, rotations: bool) -> int:
-    primes = len(parameters.coeff_mod_bit_sizes)
-    pairs = 1 + primes * (1 + (2 * parameters.slots.bit_length() if rotations else 0))
-    return pairs * 2 * 8 * parameters.poly_modulus_degree * primes + 16 * _MORE

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.errors import CiphertextError, MissingExtra, OverflowGuard
+from fedsift.errors import CiphertextError, OverflowGuard
 from fedsift.message import wire_type
 from fedsift.secure import seal_io
 
@@ -44,18 +44,9 @@ class _Seal:
     """SEAL's context for one plaintext size, and what goes with it."""
 
     def __init__(self, bits: int):
-        try:
-            import tenseal.sealapi as api
-        except ImportError:
-            raise MissingExtra("tenseal", "all") from None
-        parameters = api.EncryptionParameters(api.SCHEME_TYPE.BFV)
-        parameters.set_poly_modulus_degree(DEGREE)
-        parameters.set_coeff_modulus(api.CoeffModulus.Create(DEGREE, list(_PRIME_BITS)))
-        parameters.set_plain_modulus(1 << bits)
-        self.api, self.bits = api, bits
-        self.context = api.SEALContext(parameters, True, api.SEC_LEVEL_TYPE.TC128)
-        if not self.context.parameters_set():
-            raise CiphertextError("SEAL refuses the lattice parameters")
+        api = self.api = seal_io.api()
+        self.bits = bits
+        self.context = seal_io.context("BFV", DEGREE, _PRIME_BITS, plain_modulus=1 << bits)
         self.evaluator = api.Evaluator(self.context)
         self.level = self.context.first_parms_id()
         self.primes = [m.value() for m in self.context.first_context_data().parms().coeff_modulus()]

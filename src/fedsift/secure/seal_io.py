@@ -1,4 +1,4 @@
-"""SEAL's objects in and out of memory, through the file functions that TenSEAL's binding offers.
+"""SEAL itself, through TenSEAL's binding: contexts at 128-bit security, and objects in and out of memory.
 
 The binding reads and writes files only, so the bytes go through an anonymous file in memory that has no name on any
 disk. Objects are built uncompressed, in SEAL's documented layout: a header (magic, version, compression, length), the
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.errors import CiphertextError
+from fedsift.errors import CiphertextError, MissingExtra
 
 _HEADER = struct.Struct("<HBBBBHQ")  # magic, header length, two version bytes, compression, reserved, total length
 _ARRAY = struct.Struct("<Q")
@@ -25,6 +25,29 @@ _ZSTD = 2
 SEED_BYTES = _HEADER.size + 1 + 64  # SEAL's description of the generator that made the second polynomial
 
 _threads = threading.local()
+
+
+def api() -> Any:
+    """TenSEAL's plain binding of SEAL, imported when it is first needed."""
+    try:
+        import tenseal.sealapi as binding
+    except ImportError:
+        raise MissingExtra("tenseal", "all") from None
+    return binding
+
+
+def context(scheme: str, degree: int, prime_bits: tuple[int, ...], plain_modulus: int | None = None) -> Any:
+    """SEAL is told to enforce 128 bits of security; parameters that it refuses raise."""
+    seal = api()
+    parameters = seal.EncryptionParameters(getattr(seal.SCHEME_TYPE, scheme))
+    parameters.set_poly_modulus_degree(degree)
+    parameters.set_coeff_modulus(seal.CoeffModulus.Create(degree, list(prime_bits)))
+    if plain_modulus is not None:
+        parameters.set_plain_modulus(plain_modulus)
+    made = seal.SEALContext(parameters, True, seal.SEC_LEVEL_TYPE.TC128)
+    if not made.parameters_set():
+        raise CiphertextError("SEAL refuses the lattice parameters")
+    return made
 
 
 def _scratch() -> int:
@@ -100,3 +123,8 @@ def ciphertext_words(body: bytes, primes: int, degree: int) -> tuple[np.ndarray,
     (count,) = _ARRAY.unpack_from(body, start - _ARRAY.size)
     words = np.frombuffer(body, dtype="<u8", count=count, offset=start).reshape(-1, primes, degree)
     return words, body[start + 8 * count :]
+
+
+def ciphertext_bytes(words: int) -> int:
+    """How long the fields of a ciphertext with so many words are."""
+    return _CIPHER.size + _HEADER.size + _ARRAY.size + 8 * words
