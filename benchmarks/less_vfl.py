@@ -249,7 +249,7 @@ def main() -> None:
     parser.add_argument("--data", help="folder with the Parquet files")
     parser.add_argument("--out", default="benchmarks/results/less_vfl.md")
     parser.add_argument("--seeds", nargs="+", type=int, default=[20, 21, 22, 23, 24], help="0 to 19 set the defaults")
-    parser.add_argument("--methods", type=int, default=9, help="the first so many of the list of methods")
+    parser.add_argument("--methods", type=int, help="the first so many of the list of methods")
     parser.add_argument("--only", default="", help="only methods whose name holds this text")
     parser.add_argument("--names", nargs="+", default=["gina_agnostic", "phishing_websites", "isolet"])
     parser.add_argument("--uneven", action="store_true", help="80/25/10/0 %% noise instead of 50 %% everywhere")

@@ -198,24 +198,26 @@ def inits(sets, seeds, folder, quick, cells: Cells) -> str:
 
 
 def secure(sets, parties, seeds, folder, options, cells: Cells) -> str:
-    """Real encryption: test score, time, CPU and bytes of whole swarms."""
+    """Real encryption: test score, time, CPU and bytes of whole swarms; a line for all that was ever measured."""
+    for name in sets:
+        for count in parties:
+            for seed in range(seeds):
+                cells.run(
+                    lambda n=name, c=count, s=seed: one_secure(n, c, s, folder, options),
+                    part="secure", data=name, parties=count, seed=seed, popsize=options["popsize"],
+                )  # fmt: skip
     head = ["data", "parties", "seeds", "test AUC (vote, refitted)", "columns", "fits asked", "fits done", "s",
             "CPU-s", "MB", "rounds", "load"]  # fmt: skip
     lines = [f"2048-bit keys, default protection, swarm {options}; means over seeds.", "",
              "| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]  # fmt: skip
-    for name in sets:
-        for count in parties:
-            found = [
-                cells.run(
-                    lambda n=name, c=count, s=seed: one_secure(n, c, s, folder, options),
-                    part="secure", data=name, parties=count, seed=seed, popsize=options["popsize"],
-                )
-                for seed in range(seeds)
-            ]  # fmt: skip
-            kinds = {"auc": ".3f", "kept": ".0f", "fits_asked": ".0f", "fits_done": ".0f", "seconds": ".0f",
-                     "cpu_s": ".0f", "megabytes": ".0f", "rounds": ".0f", "load": ".1f"}  # fmt: skip
-            shown = [format(np.mean([each[key] for each in found]), kind) for key, kind in kinds.items()]
-            lines.append(f"| {name} | {count} | {seeds} | " + " | ".join(shown) + " |")
+    kinds = {"auc": ".3f", "kept": ".0f", "fits_asked": ".0f", "fits_done": ".0f", "seconds": ".0f",
+             "cpu_s": ".0f", "megabytes": ".0f", "rounds": ".0f", "load": ".1f"}  # fmt: skip
+    frame = cells.frame()
+    frame = frame[(frame.part == "secure") & (frame.popsize == options["popsize"])]
+    for name in PAPER:
+        for count, found in frame[frame.data == name].groupby("parties"):
+            shown = [format(found[key].mean(), kind) for key, kind in kinds.items()]
+            lines.append(f"| {name} | {count:.0f} | {len(found)} | " + " | ".join(shown) + " |")
     return "\n".join(lines)
 
 
@@ -223,7 +225,7 @@ def one_secure(name: str, parties: int, seed: int, folder, options: dict[str, An
     trial = Trial(name, seed, folder, parties=parties)
     trial.train.ask(public_key, to=trial.train.active, scheme="auto")
     start = time.perf_counter()
-    swarm = PsoEvffs(**options, random_state=seed).fit(trial.train)
+    swarm = PsoEvffs(**options, **trial.trees, random_state=seed).fit(trial.train)
     seconds = time.perf_counter() - start
     facts, ledger = swarm.details_, swarm.ledger_
     return {
