@@ -133,6 +133,15 @@ def test_what_comes_back_cannot_be_linked_to_what_was_sent(monkeypatch):
         np.testing.assert_allclose(key.decrypt(vector), column, atol=1e-6)
 
 
+def test_the_target_is_encrypted_and_sent_once():
+    """A run asks for importances three times; each encryption of all rows costs as much as many sums."""
+    fed = federation(160)
+    with_bins = fs.VerticalFLAFE(**SMALL, max_columns=2, validation=0.25).fit(fed)
+    frame = with_bins.ledger_.frame()
+    assert (frame.operation.str.endswith("encrypt_target") & (frame.receiver == "coordinator")).sum() == 1
+    assert (frame.operation.str.endswith("binned_targets") & (frame.receiver == "coordinator")).sum() >= 4
+
+
 @pytest.mark.parametrize(("columns", "together"), [(1, 1), (3, 5), (10, 4), (10, 10), (7, 30)])
 def test_every_pair_stands_in_one_slot(columns, together):
     rng = np.random.default_rng(columns)

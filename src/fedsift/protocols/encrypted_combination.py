@@ -79,14 +79,12 @@ def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: 
     reply=[CkksCiphertexts],
 )
 def encrypt_columns(party: Party, *, blocks: list[list[int]], powers: list[int]) -> list[Any]:
-    """One vector a block (columns one after the other), for each power."""
+    """For each block (columns one after the other) a vector for each power."""
     columns, public = party.state[OPERANDS], party.state[_KEY].public
-    replies = []
-    for power in powers:
-        raised = columns**power
-        vectors = [public.encrypt(raised[:, block].T.ravel(), bound=BOUND**power) for block in blocks]
-        replies.append(CkksCiphertexts.pack(vectors))
-    return replies
+    return [
+        CkksCiphertexts.pack([public.encrypt((columns[:, b] ** k).T.ravel(), bound=BOUND**k) for k in powers])
+        for b in blocks
+    ]
 
 
 @operation(
@@ -107,7 +105,7 @@ def multiply_columns(
         bound = math.hypot(*[BOUND**power for power in step["powers"]])
         made = []
         for product in products:
-            vector = vectors[step["operand"]][product["block"]]
+            vector = vectors[product["block"]][step["operand"]]
             plain = np.zeros(len(vector), dtype=factors.dtype)
             for slot, column in zip(product["slots"], product["columns"]):
                 plain[slot * rows : (slot + 1) * rows] = factors[:, column]
@@ -210,34 +208,39 @@ def _combine_for(
     blocks = _blocks(sorted({_own(pair) for members in groups.values() for pair in members}), together)
     plans = {group: _plan(members, blocks) for group, members in groups.items()}
     powers = sorted({FUNCTIONS[name][group[1] == holder] for name in functions for group in groups})
-    size = max(1, _BATCH // (chunks * len(powers)))
-    for start in range(0, len(blocks), size):
-        here = sorted({block for plan in plans.values() for block, _ in plan if start <= block < start + size})
-        if not here:
-            continue
-        operands = fed.ask(encrypt_columns, to=holder, blocks=[blocks[block] for block in here], powers=powers)
-        for (first, second, _), plan in plans.items():
-            partner = first if second == holder else second
-            steps, names = _steps(functions, scales, powers, second == holder)
-            usable = [(here.index(block), filled) for block, filled in plan if block in here]
-            for at in range(0, len(usable), size):
-                batch = usable[at : at + size]
-                products = [
-                    {"block": block, "slots": list(filled), "columns": [_other(pair) for pair in filled.values()]}
-                    for block, filled in batch
-                ]
-                combined = fed.ask(
-                    multiply_columns, to=partner, key=public.to_bytes(), operands=operands, products=products,
-                    steps=steps,
-                )  # fmt: skip
-                places = [
-                    [[place[pair, name] for _, filled in batch for pair in filled.values()] for name in step]
-                    for step in names
-                ]
-                fed.ask(
-                    open_combinations, to=holder, combined=combined, places=places, noisy=bool(scales),
-                    slots=[list(filled) for _, filled in batch],
-                )  # fmt: skip
+    size = max(1, _BATCH // (chunks * len(powers)))  # vectors, for all powers, in a message
+    used = sorted({block for plan in plans.values() for block, _ in plan})
+    for start in range(0, len(used), size):
+        here = used[start : start + size]
+        sent = fed.ask(encrypt_columns, to=holder, blocks=[blocks[block] for block in here], powers=powers)
+        if len(sent) != len(here):
+            raise ReplyError(holder, "encrypt_columns", "another number of vectors than was asked for")
+        operands = dict(zip(here, sent))
+        for group, plan in plans.items():
+            mine = [item for item in plan if item[0] in operands]
+            for at in range(0, len(mine), size):
+                _combine_batch(fed, public, group, mine[at : at + size], operands, powers, functions, scales, place)
+
+
+def _combine_batch(
+    fed: Federation, public: CkksPublicKey, group: tuple[str, str, str], batch: list[tuple[int, dict[int, Pair]]],
+    operands: dict[int, Any], powers: list[int], functions: Sequence[str], scales: dict[str, float],
+    place: dict[tuple[Pair, str], int],
+) -> None:  # fmt: skip
+    first, second, holder = group
+    steps, names = _steps(functions, scales, powers, second == holder)
+    sent = sorted({block for block, _ in batch})
+    products = [
+        {"block": sent.index(block), "slots": list(filled), "columns": [_other(pair) for pair in filled.values()]}
+        for block, filled in batch
+    ]
+    combined = fed.ask(
+        multiply_columns, to=first if second == holder else second, key=public.to_bytes(),
+        operands=[operands[block] for block in sent], products=products, steps=steps,
+    )  # fmt: skip
+    places = [[[place[pair, name] for _, filled in batch for pair in filled.values()] for name in two] for two in names]
+    slots = [list(filled) for _, filled in batch]
+    fed.ask(open_combinations, to=holder, combined=combined, slots=slots, places=places, noisy=bool(scales))
 
 
 def _own(pair: Pair) -> int:
@@ -259,7 +262,7 @@ def _blocks(columns: list[int], together: int) -> list[list[int]]:
 
 
 def _plan(members: Sequence[Pair], blocks: list[list[int]]) -> list[tuple[int, dict[int, Pair]]]:
-    """Products that cover all pairs: each uses one block and says what stands in its slots."""
+    """Products that cover all pairs, by block: each uses one block and says what stands in its slots."""
     waiting: dict[int, list[Pair]] = {}
     for pair in reversed(members):
         waiting.setdefault(_own(pair), []).append(pair)
@@ -272,7 +275,7 @@ def _plan(members: Sequence[Pair], blocks: list[list[int]]) -> list[tuple[int, d
         filled = {slot: waiting[c].pop() for slot, c in enumerate(blocks[best]) if waiting.get(c)}
         left = {column: len(pairs) for column, pairs in waiting.items()}
         plan.append((best, filled))
-    return plan
+    return sorted(plan, key=lambda item: item[0])
 
 
 def _steps(
