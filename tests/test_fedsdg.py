@@ -76,6 +76,22 @@ def test_lambda_is_chosen_by_the_refitted_network_on_held_out_rows():
     assert chosen["validation"] >= best - 0.1
 
 
+def test_prices_that_close_every_gate_end_the_search():
+    """ARCENE: on 10,000 columns every price of the list closed all gates, and nothing was selected."""
+    X, y = noisy()
+    train, _ = fs.Federation.split(X, y, parties=2).rows(train=0.7)
+    common = {**SMALL, "epochs": 35, "refit_epochs": 15, "secure": False}
+    selector = FedSDG(**common, lambdas=(3.0, 5.0)).fit(train)
+    tried = [entry["lambda"] for entry in selector.details_["path"]]
+    assert tried == sorted(tried)
+    assert tried[-2:] == [3.0, 5.0]
+    assert len(tried) in (4, 6, 8)
+    assert selector.details_["lambda"] < 0.2
+    assert {"a", "b"} <= names(selector)
+    free = FedSDG(**common, lambdas=(0.0, 5.0)).fit(train)  # below nothing there is nothing
+    assert [entry["lambda"] for entry in free.details_["path"]] == [0.0, 5.0]
+
+
 def test_gini_start_is_not_that_of_the_plain_impurities():
     X, y = noisy()
     fed = fs.Federation.split(X, y, parties=2)

@@ -370,12 +370,10 @@ class _GroupSums:
                     places.append((column, group))
         sums = self.backend.select_sums(self.key, self.backend.flat(self.payload), index_lists)
         where = {place: number + 1 for number, place in enumerate(places)}
-        for column in sparse:
-            others = [where[column, g] for g in range(self.groups[column]) if g != largest[column]]
-            rest = self.backend.select_sums(self.key, self.backend.flat(sums), [others])
-            big = self.backend.subtract(self.key, self.backend.take(sums, [0]), rest)
-            parts = [
-                big if g == largest[column] else self.backend.take(sums, [where[column, g]])
-                for g in range(self.groups[column])
-            ]
-            self.columns[column] = self.backend.concat(parts)
+        others = [[where[c, g] for g in range(self.groups[c]) if g != largest[c]] for c in sparse]
+        rest = self.backend.select_sums(self.key, self.backend.flat(sums), others)
+        big = self.backend.subtract(self.key, self.backend.take(sums, [0] * len(sparse)), rest)
+        joined, end = self.backend.concat([sums, big]), len(index_lists)
+        for number, column in enumerate(sparse):
+            where[column, largest[column]] = end + number
+            self.columns[column] = self.backend.take(joined, [where[column, g] for g in range(self.groups[column])])

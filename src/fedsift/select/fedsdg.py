@@ -30,6 +30,7 @@ from fedsift.select.gini import encrypt_one_hot, masked_impurities, open_impurit
 
 STEPS = 800
 LAMBDAS = (0.001, 0.0025, 0.0035, 0.005, 0.007, 0.01)
+_LOWER = 3  # so often lower prices are tried: tables of thousands of columns and few rows need them
 
 
 class FedSDG(Selector):
@@ -37,7 +38,8 @@ class FedSDG(Selector):
 
     Parameters
     ----------
-    lambda_ : price of an open gate, or ``"auto"``: the one of ``lambdas`` whose refitted network validates best.
+    lambda_ : price of an open gate, or ``"auto"``: the one of ``lambdas`` whose refitted network validates best. While
+        that is the lowest of them and leaves less than half of the columns, lower ones are tried too.
     gates : ``"dual"`` (columns and embedding components) or ``"input"`` (columns only).
     init : ``"gini"`` (encrypted impurities, scaled to ``init_range``) or ``"half"`` (all gates at 0.5).
     sigma : deviation of a gate's noise.
@@ -154,27 +156,46 @@ class FedSDG(Selector):
     def _search(self, fed: Federation) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Gates at every lambda on a part of the rows; the refitted network decides on the other part.
 
-        Refits go from few columns to many, and end when one is clearly worse than the best so far.
+        Where the lowest price is chosen and leaves few columns, the next ones to try are lower.
         """
         part, held = fed.rows(train=1 - self.validation, random_state=seed_of(self.random_state))
         if self.init == "gini":
             self._begin_gates(part)
-        runs = self._gate_runs(part, [float(value) for value in sorted(self.lambdas)])
-        tried: dict[tuple[int, ...], float] = {}
-        best, going = float("-inf"), True
-        for run in fed.track(runs[::-1], "lambda", at_most=True):
-            columns = tuple(np.flatnonzero(np.concatenate(list(run["kept"].values()))).tolist())
-            if going and columns not in tried:
-                tried[columns] = self._refit_score(part, held, run["kept"])
-                best = max(best, tried[columns])
-                going = tried[columns] >= best - 2 * _standard_error(best, held)
-            run["score"] = tried.get(columns, float("-inf"))
+        prices, many = sorted(float(value) for value in self.lambdas), sum(fed.n_columns.values()) / 2
+        runs: list[dict[str, Any]] = []
+        scores: dict[tuple[int, ...], float] = {}
+        for _ in range(1 + _LOWER):
+            runs = self._gate_runs(part, prices) + runs
+            chosen = self._judged(fed, part, held, runs, scores)
+            lowest = runs[0]["lambda"]
+            if chosen["lambda"] > lowest or chosen["count"] > many or not lowest:
+                break
+            prices = [lowest / 10, lowest / 3]
         path = [
             {"lambda": run["lambda"], "columns": run["count"],
              "validation": run["score"] if np.isfinite(run["score"]) else None} for run in runs
         ]  # fmt: skip
+        return chosen, path
+
+    def _judged(
+        self, fed: Federation, part: Federation, held: Federation, runs: list[dict[str, Any]],
+        scores: dict[tuple[int, ...], float],
+    ) -> dict[str, Any]:  # fmt: skip
+        """The run with the fewest columns within one standard error of the best. ``scores`` keeps what was refitted.
+
+        Refits go from few columns to many, and end when one is clearly worse than the best so far.
+        """
+        best, going = float("-inf"), True
+        for run in fed.track(runs[::-1], "lambda", at_most=True):
+            columns = tuple(np.flatnonzero(np.concatenate(list(run["kept"].values()))).tolist())
+            if going:
+                if columns not in scores:
+                    scores[columns] = self._refit_score(part, held, run["kept"])
+                best = max(best, scores[columns])
+                going = scores[columns] >= best - 2 * _standard_error(best, held)
+            run["score"] = scores.get(columns, float("-inf"))
         good = [run for run in runs if run["score"] >= best - _standard_error(best, held)]
-        return min(good, key=lambda run: run["count"] or np.inf), path
+        return min(good, key=lambda run: run["count"] or np.inf)
 
     def _begin_gates(self, fed: Federation) -> None:
         """Algorithm 1: encrypted labels out, masked counts back, one impurity a column to its owner."""
