@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -500,3 +501,19 @@ def test_the_policy_that_is_left_out_is_strict(folder):
 def test_refusals_are_refusals_for_whoever_catches_them():
     assert issubclass(PolicyRefused, OperationRefused)
     assert PolicyRefused("bank", "ask", "something else").rule == ""
+
+
+def test_no_party_thread_outlives_the_interpreter():
+    """A thread that still frees C++ objects while Python ends aborts the program, after all its work was done."""
+    code = (
+        "import atexit, threading\n"
+        "def left(): print([t.name for t in threading.enumerate() if t.name.startswith('fedsift-')])\n"
+        "atexit.register(left)\n"  # registered first, so it runs last
+        "import pandas as pd, fedsift as fs\n"
+        "X = pd.DataFrame({'a': range(20), 'b': range(20)})\n"
+        "fed = fs.Federation.split(X, X['a'] % 2, parties=2)\n"
+        "fed.column_names()\n"
+        "left()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["['fedsift-party1', 'fedsift-party2']", "[]"]

@@ -1,19 +1,24 @@
 """All parties in this process, a thread each; the same bytes as over a network.
 
 The heavy libraries either release Python's lock or use both cores inside one call, so threads are enough. They are
-daemon threads: a party that hangs cannot keep the program from ending.
+daemon threads: a party that hangs cannot keep the program from ending. Those that do not hang are ended before Python
+is: a thread that still frees what a C++ library made while the interpreter goes would abort the whole program.
 """
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 import time
+import weakref
 
 from fedsift.party import Site
 from fedsift.transports.base import Delivery, Transport
 
 _Job = tuple[bytes, "queue.SimpleQueue[Delivery]"]
+_LAST_WAIT_S = 2.0
+_workers: weakref.WeakKeyDictionary[threading.Thread, queue.SimpleQueue[_Job | None]] = weakref.WeakKeyDictionary()
 
 
 class InProcess(Transport):
@@ -42,9 +47,11 @@ class InProcess(Transport):
     def _worker(self, name: str) -> queue.SimpleQueue[_Job | None]:
         if name not in self._queues:
             self._queues[name] = queue.SimpleQueue()
-            threading.Thread(
+            thread = threading.Thread(
                 target=_serve, args=(self.sites, name, self._queues[name]), name=f"fedsift-{name}", daemon=True
-            ).start()
+            )
+            _workers[thread] = self._queues[name]
+            thread.start()
         return self._queues[name]
 
     def close(self) -> None:
@@ -65,3 +72,13 @@ def _serve(sites: dict[str, Site], name: str, jobs: queue.SimpleQueue[_Job | Non
         answer = site.handle(data) if site is not None else None
         reply.put(Delivery(answer, time.perf_counter() - start, "" if answer is not None else "gone"))
         del job, data, reply, site, answer  # nothing of the last request is kept while waiting for the next
+
+
+@atexit.register
+def _end_workers() -> None:
+    running = list(_workers.items())
+    for _, jobs in running:
+        jobs.put(None)
+    deadline = time.monotonic() + _LAST_WAIT_S
+    for thread, _ in running:
+        thread.join(max(0.0, deadline - time.monotonic()))
