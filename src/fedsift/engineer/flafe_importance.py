@@ -122,7 +122,9 @@ def _codes(values: np.ndarray) -> tuple[np.ndarray, list[int]]:
     return codes, counts
 
 
-@operation(discloses="control", receives="ciphertext", about="acknowledgement")
+@operation(
+    discloses="control", receives="ciphertext", about="acknowledgement", learns="target of each training row, encrypted"
+)
 def keep_target(party: Party, *, key: PublicKey, layers: list[Any]) -> None:
     party.state[TARGET] = (key, layers)
 
