@@ -378,6 +378,15 @@ def test_a_public_key_with_a_secret_or_other_parameters_is_refused(keys):
             CkksPublicKey.from_bytes(data)
 
 
+def test_the_owner_encrypts_with_its_secret(key):
+    x = draw(5000, bound=3)
+    vectors = [key.encrypt(x, bound=3) for _ in range(2)]
+    assert vectors[0].to_bytes() != vectors[1].to_bytes()
+    for vector in (*vectors, CkksVector.from_bytes(vectors[0].to_bytes(), key.public)):
+        assert np.abs(key.decrypt(vector) - x).max() <= vector.error
+    np.testing.assert_allclose(key.decrypt(vectors[0] * key.public.encrypt(x, bound=3)), x * x, atol=1e-4)
+
+
 def test_two_encrypted_vectors_need_a_key_for_products():
     key = CkksSecretKey.generate(1, products=False)
     vector = key.public.encrypt([1.0, 2.0])

@@ -80,9 +80,9 @@ def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: 
 )
 def encrypt_columns(party: Party, *, blocks: list[list[int]], powers: list[int]) -> list[Any]:
     """For each block (columns one after the other) a vector for each power."""
-    columns, public = party.state[OPERANDS], party.state[_KEY].public
+    columns, key = party.state[OPERANDS], party.state[_KEY]
     return [
-        CkksCiphertexts.pack([public.encrypt((columns[:, b] ** k).T.ravel(), bound=BOUND**k) for k in powers])
+        CkksCiphertexts.pack([key.encrypt((columns[:, b] ** k).T.ravel(), bound=BOUND**k) for k in powers])
         for b in blocks
     ]
 

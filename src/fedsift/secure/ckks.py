@@ -25,6 +25,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -86,12 +87,15 @@ class CkksPublicKey:
 
     def encrypt(self, values: ArrayLike, bound: float = DEFAULT_BOUND) -> CkksVector:
         """Encrypt a vector of any length. ``bound`` is public: choose it from what everybody knows of the values."""
+        return self._encrypted(values, bound, self.encryptor.encrypt)
+
+    def _encrypted(self, values: ArrayLike, bound: float, encrypt: Callable[[Any, Any], None]) -> CkksVector:
         array = as_vector(values)
         check_bound(array, bound, self.parameters)
         chunks = []
         for part in split(array, self.parameters.slots):
             chunks.append(self.ring.api.Ciphertext(self.ring.context))
-            self.encryptor.encrypt(self.ring.encode(part, self.parameters.depth), chunks[-1])
+            encrypt(self.ring.encode(part, self.parameters.depth), chunks[-1])
         error = self.parameters.fresh_error(bound)
         return CkksVector(self, chunks, len(array), self.parameters.depth, bound, error, np.iscomplexobj(array))
 
@@ -125,10 +129,11 @@ def _load_keys(ring: Ring, kinds: list[str], body: bytes) -> list[Any]:
 class CkksSecretKey:
     """The only object that decrypts. It cannot be pickled, copied or written out, and prints no secret."""
 
-    __slots__ = ("_decryptor", "public")
+    __slots__ = ("_decryptor", "_encryptor", "public")
 
-    def __init__(self, decryptor: Any, public: CkksPublicKey):
-        self._decryptor = decryptor
+    def __init__(self, secret: Any, public: CkksPublicKey):
+        self._decryptor = public.ring.api.Decryptor(public.ring.context, secret)
+        self._encryptor = public.ring.api.Encryptor(public.ring.context, secret)
         self.public = public
 
     @classmethod
@@ -158,8 +163,7 @@ class CkksSecretKey:
             body = seal_io.read(made)
             data += [_PART.pack(len(body)), body]
         # The public key is read back from bytes: no reference to what made it is left in it.
-        decryptor = ring.api.Decryptor(ring.context, generator.secret_key())
-        return cls(decryptor, CkksPublicKey(add_digest(b"".join(data))))
+        return cls(generator.secret_key(), CkksPublicKey(add_digest(b"".join(data))))
 
     def __repr__(self) -> str:
         return f"CkksSecretKey(for {self.public!r}, secret hidden)"
@@ -168,6 +172,10 @@ class CkksSecretKey:
         raise SecurityError("a CKKS secret key is never pickled, copied or sent: send its .public")
 
     __reduce__ = __reduce_ex__ = __getstate__ = _refuse
+
+    def encrypt(self, values: ArrayLike, bound: float = DEFAULT_BOUND) -> CkksVector:
+        """As the public key does, at a third of the cost: the second half of a ciphertext is random as it is."""
+        return self.public._encrypted(values, bound, self._encryptor.encrypt_symmetric)
 
     def decrypt(self, vector: CkksVector) -> NDArray[Any]:
         """The values with the scheme's error on them: for the key owner alone, not to be shown or sent on."""
