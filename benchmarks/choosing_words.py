@@ -26,7 +26,7 @@ WORDS: dict[str, dict[str, str]] = {
         ),
         "not": (
             "bytes are dear (hidden training sends a lot, see above); there are few rows and many columns: on "
-            "ARCENE the prices that were tried closed nearly every gate (0.675, all columns 0.85)"
+            "ARCENE's 160 rows and 10,000 columns it has 0.8, all columns 0.85"
         ),
     },
     "less_vfl": {
