@@ -83,8 +83,8 @@ class Study:
             self.X, self.y, parties=self.parties, partition=partition, grid=grid, task=task, random_state=self.seed
         )
 
-    def engineer(self, **settings: Any) -> tuple[fs.VerticalFLAFE, fs.Federation]:
-        fed = settings.pop("fed", None) or self.federation()
+    def engineer(self, fed: Any = None, **settings: Any) -> tuple[fs.VerticalFLAFE, fs.Federation]:
+        fed = self.federation() if fed is None else fed
         settings = {"secure": False, "random_state": self.seed, "max_columns": 8, **settings}
         return fs.VerticalFLAFE(**settings).fit(fed.view(rows=self.train)), fed
 
@@ -275,7 +275,7 @@ def one_cost(study: Study, settings: dict[str, Any]) -> dict[str, Any]:
     if settings.get("secure") and settings.get("importance") != "forest":
         fed.ask(public_key, to=fed.active, scheme="auto")
     key_cpu, first = time.process_time() - start, time.perf_counter()
-    engineer, _ = study.engineer(**settings, fed=fed)
+    engineer, _ = study.engineer(fed, **settings)
     study.score(study.with_formulas(list(engineer.selection_.engineered)))
     return {
         "total_wall": round(time.perf_counter() - first, 2), "key_cpu": key_cpu,

@@ -198,6 +198,18 @@ def test_noise_on_decrypted_columns_has_the_stated_distribution():
     assert stats.kstest(noise, stats.laplace(scale=1.05 * scale).cdf).pvalue < 1e-3  # the test can fail
 
 
+@pytest.mark.parametrize("scale", [0.01, 1.0, 1e4, 1e8])
+def test_flooding_is_not_wider_than_the_noise_it_goes_with(scale):
+    """It is no part of the promised distribution: a wide one would be noise that nobody asked for."""
+    precision, magnitude = ec.key_size({"ab": scale, "a2b2": 25 * scale})
+    key = CkksSecretKey.generate(1, precision, magnitude_bits=magnitude, products=False)
+    product = key.encrypt(np.ones(50), bound=BOUND**2).multiply(np.ones(50), bound=BOUND**2)
+    flooded = product.blind(flood_bits=ec._FLOOD_BITS)
+    spread = np.std(key.decrypt(flooded) - key.decrypt(product))
+    assert 0 < spread < 0.2 * scale
+    assert spread > 2**ec._FLOOD_BITS * product.error  # and it does hide the error
+
+
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_sensitivity_is_the_range_of_the_function(function):
     p, q = FUNCTIONS[function]

@@ -18,7 +18,7 @@ from fedsift.errors import DataError, ReplyError
 from fedsift.operation import Array, operation
 from fedsift.party import Party, quantile_edges
 from fedsift.protocols.aggregate import summed
-from fedsift.protocols.histogram import RowLayout, binned_sums, encrypt_rows, own_key, read_sums, unpack
+from fedsift.protocols.histogram import RowLayout, binned_sums, encrypt_rows, join, own_key, read_sums, unpack
 from fedsift.protocols.rows import TRAIN
 from fedsift.secure.additive import Ciphertexts, PublicKey
 
@@ -145,11 +145,7 @@ def binned_targets(party: Party, *, what: str) -> dict[str, Any]:
         layout = RowLayout.read(layer["layout"], len(values))
         sums.append(binned_sums(key, layer["rows"], layout, codes, counts))
     sizes = np.concatenate([np.bincount(codes[:, i], minlength=count) for i, count in enumerate(counts)]).tolist()
-    width, per = _size_places(len(values), key)
-    packed = [
-        sum(size << (place * width) for place, size in enumerate(sizes[start : start + per]))
-        for start in range(0, len(sizes), per)
-    ]
+    packed = join(sizes, *_size_places(len(values), key))
     return {"sums": sums, "sizes": key.encrypt(packed), "bins": counts}
 
 

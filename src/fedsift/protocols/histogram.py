@@ -227,8 +227,16 @@ def pack(key: PublicKey, numbers: Ciphertexts, width: int, per: int) -> Cipherte
     return total
 
 
+def join(numbers: list[int], width: int, per: int) -> list[int]:
+    """What ``pack`` does, for plain numbers."""
+    return [
+        sum(number << (place * width) for place, number in enumerate(numbers[start : start + per]))
+        for start in range(0, len(numbers), per)
+    ]
+
+
 def unpack(numbers: list[int], width: int, per: int, count: int) -> list[int]:
-    """The ``count`` numbers that ``pack`` put together."""
+    """The ``count`` numbers that ``pack`` or ``join`` put together."""
     if per == 1 or count <= 1:
         return numbers
     mask = (1 << width) - 1
