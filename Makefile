@@ -10,12 +10,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+KERNEL := setup.py src/fedsift/secure/_montgomery.c
+
+$(VENV)/.core: pyproject.toml constraints.txt $(KERNEL) | $(BIN)/python
 	@echo "installing fedsift (a minute or two, once) ..."
 	$(PIP) -e .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.dev: pyproject.toml constraints.txt $(KERNEL) | $(BIN)/python
 	@echo "installing fedsift with its test tools (a few minutes, once) ..."
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.core
@@ -41,4 +43,4 @@ test-flare: $(VENV)/.dev
 	$(BIN)/python -m pytest -m flare
 
 clean:
-	rm -rf $(VENV) demo-run .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build demo-run .pytest_cache .mypy_cache .ruff_cache src/fedsift/secure/*.so

@@ -22,7 +22,6 @@ from fedsift.protocols.boost_sums import (
     rows_per_ciphertext,
 )
 from fedsift.protocols.boost_tree import whole_numbers
-from fedsift.secure import _heu
 
 
 def a_table(rng, rows, columns=3, groups=4):
@@ -127,20 +126,6 @@ def test_rows_share_ciphertexts_where_few_sums_are_asked_for():
     key = cached_key().public
     assert rows_per_ciphertext(30_000, 500, 30_000, 1, 20, key) == 2
     assert rows_per_ciphertext(3_000, 5_000, 30_000, 1, 20, key) == 1
-
-
-def test_a_shift_by_gmp_could_differ_from_sf_heus(monkeypatch):
-    key = cached_key("ou")
-    numbers = [0, 1, 2**70 - 1, 12345]
-    fresh, handle = key.public.encrypt(numbers), key.public._key
-    for bits in (9, 74, 230):
-        theirs = handle.evaluator.mul(fresh.payload, handle.plain([1 << bits] * 4))
-        assert key.public.scale(fresh, 1 << bits).to_bytes() == key.public._wrap(theirs).to_bytes()
-    assert handle.shifter is not None
-    monkeypatch.setattr(handle, "shifter", _heu._UNKNOWN)
-    monkeypatch.setattr(_heu, "Shifter", lambda *_: lambda values, bits: values)  # not what we take it for: not used
-    assert key.decrypt(key.public.scale(fresh, 1 << 74), bits=160) == [n << 74 for n in numbers]
-    assert handle.shifter is None
 
 
 # --- rows sampled by gradient ----------------------------------------------------------------------------------------

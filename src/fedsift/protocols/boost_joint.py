@@ -52,12 +52,10 @@ class _Team:
 def joint_sums(key: PublicKey, vector: Ciphertexts, tables: list[GroupTable]) -> Ciphertexts:
     """One ciphertext for each group that is asked for: table after table, column after column."""
     work: list[tuple[int, _Team, np.ndarray]] = []  # table, team, where each of its cells lies in the last result
-    lists: list[list[int]] = []
+    lists: list[np.ndarray] = []
     for number, table in enumerate(tables):
         for team in _teams(table):
             work.append((number, team, _gather(lists, team.codes, team.cells, team.skip, table.rows)))
-    if not lists:
-        lists = [[]]
     sums = key.select_sums(vector, lists)
     while any(team.parts for _, team, _ in work):
         lists, following = [], []
@@ -69,7 +67,7 @@ def joint_sums(key: PublicKey, vector: Ciphertexts, tables: list[GroupTable]) ->
     return _in_order(key, sums, tables, work)
 
 
-def _gather(lists: list[list[int]], codes: np.ndarray, cells: int, skip: int, positions: np.ndarray) -> np.ndarray:
+def _gather(lists: list[np.ndarray], codes: np.ndarray, cells: int, skip: int, positions: np.ndarray) -> np.ndarray:
     """Append a list of positions for each cell that occurs; returns where each cell's sum will lie."""
     order = np.argsort(codes, kind="stable")
     sizes = np.bincount(codes, minlength=cells)
@@ -78,7 +76,7 @@ def _gather(lists: list[list[int]], codes: np.ndarray, cells: int, skip: int, po
     filled = np.flatnonzero(sizes)
     filled = filled[filled != skip]
     at[filled] = len(lists) + np.arange(len(filled))
-    inside = positions[order].tolist()
+    inside = positions[order]
     lists += [inside[start:end] for start, end in zip((ends - sizes)[filled].tolist(), ends[filled].tolist())]
     return at
 

@@ -12,7 +12,6 @@ number, so that the key holder sees nothing but the number modulo 2^58 that the 
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 import numpy as np
 
@@ -129,16 +128,11 @@ def linear_sums(key: PublicKey, ciphertexts: Ciphertexts, weights: np.ndarray) -
     for shift in range((bits - 1) // _DIGIT_BITS * _DIGIT_BITS, -1, -_DIGIT_BITS):
         digits = (weights.astype(np.uint64) >> np.uint64(shift)).astype(np.int64) & ((1 << _DIGIT_BITS) - 1)
         where = np.where(digits[:, None, :] > 0, (digits[:, None, :] - 1) * count + place[None], zero)
-        part = _sums(key, table, where.reshape(lines * groups, terms).tolist())
+        part = key.sums(table, where.ravel(), np.arange(lines * groups + 1) * terms)
         total = part if total is None else key.add(key.scale(total, 1 << _DIGIT_BITS), part)
     if total is None:
         raise OverflowGuard("a weight needs at least one bit")
     return total
-
-
-def _sums(key: PublicKey, ciphertexts: Ciphertexts, lists: list[list[int]]) -> Ciphertexts:
-    backend: Any = key._backend
-    return key._wrap(backend.select_sums(key._key, ciphertexts.payload, lists))
 
 
 def masked_sums(key: PublicKey, sums: Ciphertexts, packing: Packing, masks: np.ndarray) -> Ciphertexts:

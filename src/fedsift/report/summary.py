@@ -36,7 +36,7 @@ READABLE = {
     "plain": "everything in it",
 }
 
-_PACKAGES = ("fedsift", "numpy", "scikit-learn", "polars", "cryptography", "gmpy2", "sf-heu", "tenseal", "torch")
+_PACKAGES = ("fedsift", "numpy", "scikit-learn", "polars", "cryptography", "gmpy2", "tenseal", "torch")
 #: Stands for the party where all have the same columns.
 EVERY = "every party"
 _HIDDEN = "(not shown in one party's report)"

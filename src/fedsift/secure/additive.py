@@ -1,11 +1,11 @@
-"""Additively homomorphic encryption of integer vectors: one small interface over three back-ends.
+"""Additively homomorphic encryption of integer vectors: one small interface over two schemes.
 
 ``generate_key(scheme)`` gives a ``SecretKey``; its ``public`` part encrypts, adds, scales, sums by groups and blinds
-``Ciphertexts``. Back-ends: Okamoto-Uchiyama and Paillier of sf-heu (C++, both cores), and Paillier on gmpy2 where that
-wheel does not exist. ``scheme="auto"`` takes the fastest that imports; its name travels with every ciphertext.
+``Ciphertexts``. Schemes: Okamoto-Uchiyama (``_ou``, the default) and Paillier (``_paillier``); in both, a sum of
+plaintexts is a product of ciphertexts, which ``montgomery`` computes. The scheme travels with every ciphertext.
 
 What is promised:
-- Keys have 2048 bits or more; randomness comes from the operating system (inside sf-heu and OpenSSL too).
+- Keys have 2048 bits or more; randomness comes from the operating system (inside OpenSSL too).
 - Encryption is randomised. Sums and products of ciphertexts are not fresh until ``blind`` adds an encryption of zero;
   whoever sends a computed ciphertext to the key holder blinds it first, or the key holder could recompute it.
 - Nothing wraps silently: plaintexts outside the bound raise ``OverflowGuard`` at encryption, and ``decrypt`` takes the
@@ -17,29 +17,30 @@ What is promised:
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from fedsift.errors import CiphertextError, MissingExtra, OverflowGuard, ParameterError
+from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
 from fedsift.message import wire_type
-from fedsift.secure import _gmp, _heu
+from fedsift.secure import _ou, _paillier
 
 MIN_BITS = 2048
-_BACKENDS: dict[str, Any] = {"ou": _heu, "zpaillier": _heu, "paillier": _gmp}
+_BACKENDS: dict[str, Any] = {"ou": _ou, "paillier": _paillier}
 SCHEMES = ("auto", *_BACKENDS)
-_SCHEME_CODES = {"ou": 1, "zpaillier": 2, "paillier": 3}
-_SCHEME_NAMES = {"ou": "Okamoto-Uchiyama", "zpaillier": "Paillier (sf-heu)", "paillier": "Paillier (gmpy2)"}
+_SCHEME_CODES = {"ou": 1, "paillier": 3}
+_SCHEME_NAMES = {"ou": "Okamoto-Uchiyama", "paillier": "Paillier"}
 _MAX_LOADED_KEYS = 16
 _KEY_BLOCK = 64  # bytes; a public key takes a whole number of blocks on the wire
 _loaded_keys: dict[bytes, Any] = {}
-_MAX_BUCKETS = 127  # of sf-heu's kernel; a wider column is counted in several passes
+_MOST_CELLS = 127  # of columns that are counted jointly
 
 
 def available_schemes() -> list[str]:
-    """Schemes that work on this machine, the fastest first."""
-    return (["ou", "zpaillier"] if _heu.installed() else []) + ["paillier"]
+    """Schemes, the fastest first."""
+    return list(_BACKENDS)
 
 
 def generate_key(scheme: str = "auto", bits: int = MIN_BITS) -> SecretKey:
@@ -50,9 +51,7 @@ def generate_key(scheme: str = "auto", bits: int = MIN_BITS) -> SecretKey:
         raise ParameterError(f"scheme must be one of {', '.join(map(repr, SCHEMES))}; got {scheme!r}")
     if bits < MIN_BITS:
         raise ParameterError(f"keys have at least {MIN_BITS} bits; got {bits}")
-    if scheme not in available_schemes():
-        raise MissingExtra("sf-heu", "all")
-    return SecretKey(scheme, bits, _BACKENDS[scheme].generate(scheme, bits))
+    return SecretKey(scheme, bits, _BACKENDS[scheme].generate(bits))
 
 
 @wire_type(33)
@@ -62,40 +61,39 @@ class Ciphertexts:
     What came in a message stays as bytes until somebody computes with it: the coordinator only passes it on.
     """
 
-    def __init__(self, scheme: str, bits: int, fingerprint: bytes, payload: Any = None, raw: bytes | None = None):
+    def __init__(
+        self, scheme: str, bits: int, fingerprint: bytes, payload: Any = None, raw: bytes | None = None, key: Any = None
+    ):
         self.scheme = scheme
         self.bits = bits
         self.fingerprint = fingerprint
         self._payload = payload
         self._raw = raw  # fixed-width values, one after the other
-        self._flat: Any = None
+        self._key = key  # the back-end's public key, known once a ``PublicKey`` has taken the vector for its own
 
     @property
-    def payload(self) -> Any:
-        """The back-end's own form; a value that no encryption gives is found here."""
-        if self._payload is None and self._raw is not None:
-            backend = _BACKENDS[self.scheme]
-            self._payload = backend.load_raw(self._raw, backend.width(self.scheme, self.bits), self.scheme)
+    def payload(self) -> np.ndarray:
+        """The numbers, in the form in which ``montgomery`` computes."""
+        if self._payload is None:
+            self._payload = self._key.modulus.load(self._raw, self._width)
         return self._payload
 
     @property
-    def flat(self) -> Any:
-        """The form from which sums are taken: made once, because a histogram asks again and again."""
-        if self._flat is None:
-            self._flat = _BACKENDS[self.scheme].flat(self.payload)
-        return self._flat
+    def _width(self) -> int:
+        return _BACKENDS[self.scheme].width(self.bits)
 
     @property
     def scheme_name(self) -> str:
         return f"{_SCHEME_NAMES[self.scheme]} {self.bits} bits"
 
     def __len__(self) -> int:
-        if self._raw is not None:
-            return len(self._raw) // _BACKENDS[self.scheme].width(self.scheme, self.bits)
-        return _BACKENDS[self.scheme].length(self.payload)
+        return len(self._payload) if self._raw is None else len(self._raw) // self._width
 
     def take(self, positions: Sequence[int] | np.ndarray) -> Ciphertexts:
-        return self._with(_BACKENDS[self.scheme].take(self.payload, [int(p) for p in positions]))
+        rows = np.asarray(positions, dtype=np.int64)
+        if self._payload is not None:
+            return self._with(self._payload[rows])
+        return self._with(raw=np.frombuffer(self._raw or b"", np.uint8).reshape(-1, self._width)[rows].tobytes())
 
     @staticmethod
     def concat(parts: Sequence[Ciphertexts]) -> Ciphertexts:
@@ -103,18 +101,23 @@ class Ciphertexts:
         for part in parts:
             if part.fingerprint != first.fingerprint:
                 raise CiphertextError("ciphertexts under different keys cannot be joined")
-        return first._with(_BACKENDS[first.scheme].concat([part.payload for part in parts]))
+        if any(part._payload is None for part in parts):
+            return first._with(raw=b"".join(part._bytes() for part in parts))
+        return first._with(np.concatenate([part.payload for part in parts]))
 
-    def _with(self, payload: Any) -> Ciphertexts:
-        return Ciphertexts(self.scheme, self.bits, self.fingerprint, payload)
+    def _with(self, payload: Any = None, raw: bytes | None = None) -> Ciphertexts:
+        return Ciphertexts(self.scheme, self.bits, self.fingerprint, payload, raw, self._key)
+
+    def _bytes(self) -> bytes:
+        if self._raw is None:
+            self._raw = self._key.modulus.dump(self._payload, self._width)
+        return self._raw
 
     def to_bytes(self) -> bytes:
         """Header (scheme, bits, key fingerprint, count, width) and fixed-width values: the size tells nothing."""
-        width = _BACKENDS[self.scheme].width(self.scheme, self.bits)
-        if self._raw is None:
-            self._raw = b"".join(_BACKENDS[self.scheme].dump(self.payload, self.scheme, self.bits)[1])
+        raw = self._bytes()
         header = bytes([_SCHEME_CODES[self.scheme]]) + self.bits.to_bytes(4, "little") + self.fingerprint
-        return header + len(self).to_bytes(6, "little") + width.to_bytes(4, "little") + self._raw
+        return header + len(self).to_bytes(6, "little") + self._width.to_bytes(4, "little") + raw
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Ciphertexts:
@@ -123,8 +126,10 @@ class Ciphertexts:
             raise CiphertextError("a ciphertext vector is truncated")
         count, width = int.from_bytes(rest[:6], "little"), int.from_bytes(rest[6:10], "little")
         body = rest[10:]
-        if width != _BACKENDS[scheme].width(scheme, bits) or len(body) != count * width:
+        if width != _BACKENDS[scheme].width(bits) or len(body) != count * width:
             raise CiphertextError("a ciphertext vector is truncated or has the wrong width")
+        if count and not np.frombuffer(body, np.uint8).reshape(count, width).any(axis=1).all():
+            raise CiphertextError("a ciphertext is zero, which no encryption gives")
         return cls(scheme, bits, fingerprint, raw=body)
 
     def __repr__(self) -> str:
@@ -138,8 +143,6 @@ def _read_header(data: bytes, what: str) -> tuple[str, int, bytes, bytes]:
     scheme, bits = schemes.get(data[0]), int.from_bytes(data[1:5], "little")
     if scheme is None or not MIN_BITS <= bits <= 16384:
         raise CiphertextError(f"a {what} has an unknown scheme or a refused key size")
-    if scheme not in available_schemes():
-        raise CiphertextError(f"a {what} uses {_SCHEME_NAMES[scheme]}, which is not installed at this party")
     return scheme, bits, data[5:21], data[21:]
 
 
@@ -152,57 +155,74 @@ class PublicKey:
         self.bits = bits
         self.fingerprint = hashlib.sha256(scheme.encode() + body).digest()[:16]
         self._body = body
-        self._backend = _BACKENDS[scheme]
         if backend_key is not None:
             _loaded_keys[self.fingerprint] = backend_key
 
     @property
     def _key(self) -> Any:
-        """The back-end's key, built when first needed and kept for the process: its tables cost up to a second, and
-        who only relays a key (the coordinator) never needs them."""
+        """The scheme's key, built when first needed and kept for the process with its tables; who only relays a key
+        (the coordinator) never needs them."""
         if self.fingerprint not in _loaded_keys:
             while len(_loaded_keys) >= _MAX_LOADED_KEYS:
                 _loaded_keys.pop(next(iter(_loaded_keys)), None)
-            _loaded_keys[self.fingerprint] = self._backend.load_public(self.scheme, self.bits, self._body)
+            _loaded_keys[self.fingerprint] = _BACKENDS[self.scheme].load_public(self.bits, self._body)
         return _loaded_keys[self.fingerprint]
 
     @property
     def plaintext_bits(self) -> int:
         """Every integer of magnitude below ``2 ** plaintext_bits`` can be encrypted."""
-        return self._backend.plaintext_bits(self._key)
+        return self._key.plaintext_bits
 
     def encrypt(self, values: Iterable[int]) -> Ciphertexts:
         numbers = [int(value) for value in values]
-        self._guard(numbers)
-        return self._wrap(self._backend.encrypt(self._key, numbers))
+        return self.add_plain(self._wrap(self._key.blinding(len(numbers))), numbers)
 
     def add(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
         self._same_length(len(self._own(a)), len(self._own(b)))
-        return self._wrap(self._backend.add(self._key, a.payload, b.payload))
+        return self._wrap(self._key.modulus.product(a.payload, b.payload))
+
+    def subtract(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
+        self._same_length(len(self._own(a)), len(self._own(b)))
+        modulus = self._key.modulus
+        return self._wrap(modulus.product(a.payload, modulus.inverse(b.payload)))
 
     def add_plain(self, a: Ciphertexts, values: Sequence[int]) -> Ciphertexts:
         self._same_length(len(self._own(a)), len(values))
         numbers = [int(value) for value in values]
         self._guard(numbers)
-        return self._wrap(self._backend.add_plain(self._key, a.payload, numbers))
+        if not any(numbers):
+            return a
+        return self._wrap(self._key.modulus.product(a.payload, self._key.embed(numbers)))
 
     def scale(self, a: Ciphertexts, factors: Sequence[int] | int) -> Ciphertexts:
         """Each ciphertext times a plain integer. The caller knows the bound of the product."""
-        factors = [factors] * len(a) if isinstance(factors, int) else [int(f) for f in factors]
-        self._same_length(len(self._own(a)), len(factors))
+        modulus, payload = self._key.modulus, self._own(a).payload
+        if isinstance(factors, int):
+            if factors > 0 and factors & (factors - 1) == 0:
+                self._guard([factors])
+                return self._wrap(modulus.squared(payload, factors.bit_length() - 1))
+            factors = [factors] * len(a)
+        factors = [int(f) for f in factors]
+        self._same_length(len(a), len(factors))
         self._guard(factors)
-        return self._wrap(self._backend.scale(self._key, a.payload, factors))
+        powers = modulus.power(payload, [abs(f) for f in factors])
+        negative = np.array([f < 0 for f in factors], dtype=bool)
+        if negative.any():
+            powers[negative] = modulus.inverse(powers[negative])
+        return self._wrap(powers)
 
     def sum_all(self, a: Ciphertexts) -> Ciphertexts:
         """One ciphertext of the sum."""
-        self._own(a)
-        return self._wrap(self._backend.select_sums(self._key, a.flat, [list(range(len(a)))]))
+        return self.sums(a, np.arange(len(a)), np.array([0, len(a)]))
 
-    def select_sums(self, a: Ciphertexts, index_lists: Sequence[Sequence[int]]) -> Ciphertexts:
+    def select_sums(self, a: Ciphertexts, index_lists: Sequence[Sequence[int] | np.ndarray]) -> Ciphertexts:
         """One ciphertext for each list: the sum of the ciphertexts at its positions."""
-        self._own(a)
-        lists = [part if isinstance(part, list) else list(part) for part in index_lists]
-        return self._wrap(self._backend.select_sums(self._key, a.flat, lists))
+        order = np.concatenate([np.asarray(each, dtype=np.int64) for each in [*index_lists, []]])
+        return self.sums(a, order, np.cumsum([0, *map(len, index_lists)]))
+
+    def sums(self, a: Ciphertexts, order: np.ndarray, bounds: np.ndarray) -> Ciphertexts:
+        """The same for positions that lie one after the other: list ``i`` is ``order[bounds[i]:bounds[i + 1]]``."""
+        return self._wrap(self._key.modulus.segments(self._own(a).payload, order, bounds))
 
     def blind(self, a: Ciphertexts) -> Ciphertexts:
         """The same plaintexts under fresh randomness: what leaves a party tells nothing of how it was computed."""
@@ -220,8 +240,7 @@ class PublicKey:
             raise ParameterError("codes must have a row for each ciphertext and a column for each entry of groups")
         if codes.size and (codes.min() < 0 or (codes.max(axis=0) >= np.asarray(groups)).any()):
             raise ParameterError("a group number is out of range")
-        sums = _GroupSums(self._backend, self._key, a.payload, codes, [int(g) for g in groups])
-        return self._wrap(sums.result())
+        return _GroupSums(self, a, codes, [int(g) for g in groups]).result()
 
     def to_bytes(self) -> bytes:
         """Filled up with zeros: some keys have a shorter number in them, and messages are to be of one length."""
@@ -241,7 +260,7 @@ class PublicKey:
         return key
 
     def _wrap(self, payload: Any) -> Ciphertexts:
-        return Ciphertexts(self.scheme, self.bits, self.fingerprint, payload)
+        return Ciphertexts(self.scheme, self.bits, self.fingerprint, payload, key=self._key)
 
     def _own(self, a: Ciphertexts) -> Ciphertexts:
         if not isinstance(a, Ciphertexts):
@@ -250,7 +269,8 @@ class PublicKey:
             raise CiphertextError(
                 f"a ciphertext of key {a.fingerprint.hex()[:8]} was used with key {self.fingerprint.hex()[:8]}"
             )
-        self._backend.check(self._key, a.payload)
+        if a._key is None:
+            a._key = self._key
         return a
 
     def _guard(self, numbers: Sequence[int]) -> None:
@@ -272,13 +292,11 @@ class SecretKey:
 
     def __init__(self, scheme: str, bits: int, backend_key: Any):
         self._secret = backend_key
-        backend, public = _BACKENDS[scheme], _BACKENDS[scheme].public_part(backend_key)
-        self.public = PublicKey(scheme, bits, backend.dump_public(public), public)
+        self.public = PublicKey(scheme, bits, backend_key.public.to_bytes(), backend_key.public)
 
     def decrypt(self, a: Ciphertexts, *, bits: int, signed: bool = False) -> list[int]:
         """The plaintexts, which the protocol promises to be below ``2 ** bits`` (in magnitude when ``signed``)."""
-        self.public._own(a)
-        numbers = _BACKENDS[self.public.scheme].decrypt(self._secret, a.payload)
+        numbers = self._secret.decrypt(self.public._own(a).payload)
         low, high = (-(1 << bits) if signed else -1), 1 << bits
         if numbers and not (low < min(numbers) and max(numbers) < high):
             raise CiphertextError(
@@ -297,49 +315,50 @@ class SecretKey:
 class _GroupSums:
     """Plans and runs one histogram; see ``PublicKey.group_sums``."""
 
-    def __init__(self, backend: Any, key: Any, payload: Any, codes: np.ndarray, groups: list[int]):
-        self.backend, self.key, self.payload = backend, key, payload
+    def __init__(self, key: PublicKey, values: Ciphertexts, codes: np.ndarray, groups: list[int]):
+        self.key, self.values = key, values
         self.codes, self.groups = codes, groups
         self.rows = codes.shape[0]
         self.columns: list[Any] = [None] * len(groups)
 
-    def result(self) -> Any:
+    def result(self) -> Ciphertexts:
         dense: list[int] = []
         sparse: list[int] = []
         for column, count in enumerate(self.groups):
             largest = int(np.bincount(self.codes[:, column], minlength=count).max()) if self.rows else 0
-            is_sparse = largest > 0.75 * self.rows or count > _MAX_BUCKETS
-            (sparse if is_sparse else dense).append(column)
+            (sparse if largest > 0.75 * self.rows else dense).append(column)
         if dense:
             self._count_dense(dense)
         if sparse:
             self._count_sparse(sparse)
-        return self.backend.concat(self.columns)
+        return Ciphertexts.concat(self.columns) if self.columns else self.values.take([])
 
     def _count_dense(self, dense: list[int]) -> None:
         teams = self._teams(dense)
-        joint = np.zeros((self.rows, len(teams)), dtype=np.int8)
+        cells = [int(np.prod([self.groups[c] for c in team])) for team in teams]
+        joint = np.zeros((self.rows, len(teams)), dtype=np.int64)
         for number, team in enumerate(teams):
             for column in team:
                 joint[:, number] = joint[:, number] * self.groups[column] + self.codes[:, column]
-        cells = [int(np.prod([self.groups[c] for c in team])) for team in teams]
-        width = max(cells)
-        counted = self.backend.bucket_sums(self.key, self.payload, joint, width)
-        for number, team in enumerate(teams):
-            table = self.backend.take(counted, list(range(number * width, number * width + cells[number])))
+        for team, table in zip(teams, self._histograms(self.values, joint, cells)):
             if len(team) == 1:
                 self.columns[team[0]] = table
                 continue
             shape = [self.groups[c] for c in team]
-            digits = np.stack(np.unravel_index(np.arange(cells[number]), shape), axis=1).astype(np.int8)
-            marginals = self.backend.bucket_sums(self.key, table, digits, max(shape))
-            for place, column in enumerate(team):
-                start = place * max(shape)
-                self.columns[column] = self.backend.take(marginals, list(range(start, start + shape[place])))
+            digits = np.stack(np.unravel_index(np.arange(len(table)), shape), axis=1)
+            for column, marginal in zip(team, self._histograms(table, digits, shape)):
+                self.columns[column] = marginal
+
+    def _histograms(self, values: Ciphertexts, codes: np.ndarray, groups: list[int]) -> list[Ciphertexts]:
+        starts = np.append(0, np.cumsum(groups))
+        order = np.argsort(codes, axis=0, kind="stable").T.ravel()
+        counts = np.bincount((codes + starts[:-1]).ravel(), minlength=starts[-1])
+        sums = self.key.sums(values, order, np.append(0, np.cumsum(counts)))
+        return [sums.take(np.arange(start, end)) for start, end in itertools.pairwise(starts)]
 
     def _teams(self, dense: list[int]) -> list[list[int]]:
-        """Columns to count jointly: the product of their groups fits the kernel and is small against the rows."""
-        limit = min(_MAX_BUCKETS, self.rows // 4)
+        """Columns to count jointly: the product of their groups is small in itself and against the rows."""
+        limit = min(_MOST_CELLS, self.rows // 4)
         teams: list[list[int]] = []
         cells: list[int] = []
         for column in sorted(dense, key=lambda c: -self.groups[c]):
@@ -355,7 +374,7 @@ class _GroupSums:
 
     def _count_sparse(self, sparse: list[int]) -> None:
         """Sums of all groups but the largest; the largest is the total less those."""
-        index_lists: list[list[int]] = [list(range(self.rows))]
+        index_lists: list[np.ndarray] = [np.arange(self.rows)]
         places: list[tuple[int, int]] = []
         largest = {}
         for column in sparse:
@@ -366,14 +385,14 @@ class _GroupSums:
             bounds = np.concatenate([[0], np.cumsum(counts)])
             for group in range(self.groups[column]):
                 if group != largest[column]:
-                    index_lists.append(order[bounds[group] : bounds[group + 1]].tolist())
+                    index_lists.append(order[bounds[group] : bounds[group + 1]])
                     places.append((column, group))
-        sums = self.backend.select_sums(self.key, self.backend.flat(self.payload), index_lists)
+        sums = self.key.select_sums(self.values, index_lists)
         where = {place: number + 1 for number, place in enumerate(places)}
         others = [[where[c, g] for g in range(self.groups[c]) if g != largest[c]] for c in sparse]
-        rest = self.backend.select_sums(self.key, self.backend.flat(sums), others)
-        big = self.backend.subtract(self.key, self.backend.take(sums, [0] * len(sparse)), rest)
-        joined, end = self.backend.concat([sums, big]), len(index_lists)
+        rest = self.key.select_sums(sums, others)
+        big = self.key.subtract(sums.take([0] * len(sparse)), rest)
+        joined, end = Ciphertexts.concat([sums, big]), len(index_lists)
         for number, column in enumerate(sparse):
             where[column, largest[column]] = end + number
-            self.columns[column] = self.backend.take(joined, [where[column, g] for g in range(self.groups[column])])
+            self.columns[column] = joined.take([where[column, g] for g in range(self.groups[column])])

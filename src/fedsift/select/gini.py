@@ -204,7 +204,7 @@ class GiniFilter(Selector):
     n_features, threshold : how many to keep, or the least purity to keep; one of the two.
     bins : equal-frequency bins of a numeric column.
     min_cell : bins with fewer rows are merged with a neighbour.
-    scheme : additive encryption: ``auto``, ``ou``, ``zpaillier`` or ``paillier``.
+    scheme : additive encryption: ``auto``, ``ou`` or ``paillier``.
     """
 
     paper = "Li et al. 2023, FedSDG-FS, Algorithm 1 (baseline MS-GINI)"

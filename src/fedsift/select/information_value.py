@@ -107,7 +107,7 @@ class InformationValue(Selector):
     n_features, threshold : how many to keep, or the least value to keep (0.02 is the usual "some use"); one of the two.
     bins : equal-frequency bins of a numeric column.
     min_cell : bins with fewer rows are merged with a neighbour before anybody counts them.
-    scheme : additive encryption: ``auto``, ``ou``, ``zpaillier`` or ``paillier``.
+    scheme : additive encryption: ``auto``, ``ou`` or ``paillier``.
     """
 
     paper = "Weight of evidence as in FATE and SecretFlow (baseline FATE-IV of MUSE)"

@@ -156,7 +156,7 @@ class SFFS(Selector):
     Parameters
     ----------
     n_features, threshold : how many to keep, or the least F to keep; one of the two.
-    scheme : additive encryption: ``auto``, ``ou``, ``zpaillier`` or ``paillier``.
+    scheme : additive encryption: ``auto``, ``ou`` or ``paillier``.
     """
 
     paper = "Pan et al. (secure federated feature selection); baseline of FedSDG-FS and MUSE"
