@@ -14,7 +14,7 @@ import numpy as np
 
 from fedsift.secure.additive import Ciphertexts, PublicKey
 
-_LEAST_ROWS = 200  # below, planning costs more than it saves
+_LEAST_ROWS = 2_000  # below, planning costs more than it saves
 _COLUMNS_TOGETHER = 24  # columns that are compared with each other
 _LIST_COST = 2  # a sum costs as much as this many additions, whatever its length
 
