@@ -14,7 +14,17 @@
 
 #define LANES 8
 #define MAX_LIMBS 96
-#define USUAL 40 /* limbs of a 2048-bit key: a constant, for which the compiler unrolls */
+/* The compiler unrolls for the numbers of limbs that keys of 2048 bits take: n and p^2 of Okamoto-Uchiyama, n^2 of
+ * Paillier (p^2 there has the limbs of n here). */
+#define BY_SIZE(CALL)     \
+    if (limbs == 40)      \
+        CALL(40);         \
+    else if (limbs == 28) \
+        CALL(28);         \
+    else if (limbs == 80) \
+        CALL(80);         \
+    else                  \
+        CALL(limbs)
 #define EXPORT __attribute__((visibility("default"), target("avx512f,avx512dq,avx512ifma")))
 #define INLINE static inline __attribute__((always_inline, target("avx512f,avx512dq,avx512ifma")))
 #define LOW _mm512_madd52lo_epu64
@@ -122,10 +132,9 @@ EXPORT void fedsift_products(const uint64_t *a, const uint64_t *b, int64_t count
                              uint64_t inverse, uint64_t *out, int limbs) {
     Modulus mod;
     read_modulus(&mod, n, inverse, limbs);
-    if (limbs == USUAL)
-        products(a, b, count, count_b, &mod, out, USUAL);
-    else
-        products(a, b, count, count_b, &mod, out, limbs);
+#define CALL(SIZE) products(a, b, count, count_b, &mod, out, SIZE)
+    BY_SIZE(CALL);
+#undef CALL
 }
 
 INLINE void squares(const uint64_t *values, int64_t count, int64_t times, const Modulus *mod, uint64_t *out, int limbs) {
@@ -144,10 +153,9 @@ EXPORT void fedsift_squares(const uint64_t *values, int64_t count, int64_t times
                             uint64_t *out, int limbs) {
     Modulus mod;
     read_modulus(&mod, n, inverse, limbs);
-    if (limbs == USUAL)
-        squares(values, count, times, &mod, out, USUAL);
-    else
-        squares(values, count, times, &mod, out, limbs);
+#define CALL(SIZE) squares(values, count, times, &mod, out, SIZE)
+    BY_SIZE(CALL);
+#undef CALL
 }
 
 /* Fixed windows of four bits: the steps do not depend on the exponents, of `size` bytes each, the highest first. */
@@ -181,10 +189,9 @@ EXPORT void fedsift_powers(const uint64_t *values, int64_t count, const uint8_t 
                            const uint64_t *one, const uint64_t *n, uint64_t inverse, uint64_t *out, int limbs) {
     Modulus mod;
     read_modulus(&mod, n, inverse, limbs);
-    if (limbs == USUAL)
-        powers(values, count, exponents, size, one, &mod, out, USUAL);
-    else
-        powers(values, count, exponents, size, one, &mod, out, limbs);
+#define CALL(SIZE) powers(values, count, exponents, size, one, &mod, out, SIZE)
+    BY_SIZE(CALL);
+#undef CALL
 }
 
 /* A lane takes a segment, multiplies its rows one after the other, writes the product and takes the next segment. */
@@ -220,10 +227,9 @@ EXPORT void fedsift_segments(const uint64_t *values, const int64_t *order, const
                              int64_t last, int64_t one, const uint64_t *n, uint64_t inverse, uint64_t *out, int limbs) {
     Modulus mod;
     read_modulus(&mod, n, inverse, limbs);
-    if (limbs == USUAL)
-        segments(values, order, bounds, first, last, one, &mod, out, USUAL);
-    else
-        segments(values, order, bounds, first, last, one, &mod, out, limbs);
+#define CALL(SIZE) segments(values, order, bounds, first, last, one, &mod, out, SIZE)
+    BY_SIZE(CALL);
+#undef CALL
 }
 #else
 int fedsift_supported(void) { return 0; }
