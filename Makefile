@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-KERNEL := setup.py src/fedsift/secure/_montgomery.c
+KERNEL := setup.py $(wildcard src/fedsift/secure/*.c)
 
 $(VENV)/.core: pyproject.toml constraints.txt $(KERNEL) | $(BIN)/python
 	@echo "installing fedsift (a minute or two, once) ..."

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import warnings
 
 import pytest
 import rbcl
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedsift.errors import CiphertextError, ParameterError
 from fedsift.secure import oprf
+from fedsift.secure.kernel import library
 from fedsift.secure.oprf import Blind, OprfKey
 
 # RFC 9497, appendix A.1.1 (ristretto255-SHA512, OPRF mode).
@@ -102,7 +104,11 @@ def test_dividing_by_all_blinds_at_once_differs_from_one_by_one(count):
     secret, _ = oprf.blind(make_ids(count))
     key = OprfKey.generate()._scalar
     invert, times = rbcl.crypto_core_ristretto255_scalar_invert, rbcl.crypto_core_ristretto255_scalar_mul
-    assert secret._divide(key) == [times(key, invert(each)) for each in split(secret._scalars, 32)]
+    assert split(secret._divide(key), 32) == [times(key, invert(each)) for each in split(secret._scalars, 32)]
+
+
+#: a valid point with a bit that no encoding has
+HIGH_BIT = bytes(a | b for a, b in zip(oprf.hash_to_group([b"a person"]), bytes(31) + b"\x80"))
 
 
 # --- what a peer can see or send ----------------------------------------------------------------------------------
@@ -116,7 +122,7 @@ def test_equal_ids_look_equal_on_the_wire():
     assert oprf.hash_to_group([b"same"]) not in sent
 
 
-@pytest.mark.parametrize("bad", [IDENTITY, NON_CANONICAL, b"\xff" * 32, b"\x01" + bytes(31)])
+@pytest.mark.parametrize("bad", [IDENTITY, NON_CANONICAL, HIGH_BIT, b"\xff" * 32, b"\x01" + bytes(31)])
 @pytest.mark.parametrize(("count", "index"), [(3, 1), (600, 431)])
 def test_an_invalid_point_is_multiplied_by_the_key(bad, count, index):
     points = split(oprf.hash_to_group(make_ids(count)), 32)
@@ -274,3 +280,75 @@ def test_intersection_differs_from_openmined_psi():
     assert ours == openmined_intersection(mine, yours)
     assert ours == set(mine) & set(yours)
     assert 0 < len(ours) < 280
+
+
+# --- eight points at a time ------------------------------------------------------------------------------------------
+
+needs_kernel = pytest.mark.skipif(library() is None, reason="the kernel is not compiled, or the processor cannot")
+
+#: RFC 9496, A.3: not canonical, negative, not on the curve, or no representative
+BAD_ENCODINGS = [
+    "00ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+    "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "f3ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "0100000000000000000000000000000000000000000000000000000000000000",
+    "01ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "ed57ffd8c914fb201471d1c3d245ce3c746fcbe63a3679d51b6a516ebebe0e20",
+    "c34c4e1826e5d403b78e246e88aa051c36ccf0aafebffe137d148a2bf9104562",
+    "c940e5a4404157cfb1628b108db051a8d439e1a421394ec4ebccb9ec92a8ac78",
+    "47cfc5497c53dc8e61c91d17fd626ffb1c49e2bca94eed052281b510b1117a24",
+    "f1c6165d33367351b0da8f6e4511010c68174a03b6581212c71c0e1d026c3c72",
+    "87260f7a2f12495118360f02c26a470f450dadf34a413d21042b43b9d93e1309",
+]
+
+
+@needs_kernel
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 700])
+def test_the_kernel_gives_other_points_than_libsodium(monkeypatch, count):
+    ids = make_ids(count)
+    secret, key = oprf.blind(ids)[0], OprfKey.generate()
+    fast = oprf._blind_with(ids, secret)[1], oprf.hash_to_group(ids)
+    fast_scaled = oprf.multiply(fast[1], key)
+    monkeypatch.setattr(oprf, "library", lambda: None)
+    assert (oprf._blind_with(ids, secret)[1], oprf.hash_to_group(ids)) == fast
+    assert oprf.multiply(fast[1], key) == fast_scaled
+
+
+@needs_kernel
+@given(uniform=st.binary(min_size=64, max_size=64), scalar=st.integers(1, oprf._ORDER - 1))
+@example(uniform=bytes(64), scalar=1)
+@example(uniform=b"\xff" * 64, scalar=oprf._ORDER - 1)
+@example(uniform=(2**255 - 19).to_bytes(32, "little") + (2**255 - 20).to_bytes(32, "little"), scalar=8)
+@settings(max_examples=150, deadline=None)
+def test_the_kernel_fails_on_special_numbers(uniform, scalar):
+    """Values at the edges of the field and of the digits; the other tests see what hashing gives."""
+    point = ctypes.create_string_buffer(32)
+    library().fedsift_ristretto_map(uniform, 1, point)
+    assert point.raw == rbcl.crypto_core_ristretto255_from_hash(uniform)
+    if any(point.raw):
+        raw = scalar.to_bytes(32, "little")
+        assert oprf._scale(point.raw, raw) == rbcl.crypto_scalarmult_ristretto255(raw, point.raw)
+
+
+@needs_kernel
+@given(data=st.binary(min_size=32, max_size=32) | st.sampled_from([bytes.fromhex(each) for each in BAD_ENCODINGS]))
+@settings(max_examples=300, deadline=None)
+def test_the_kernel_accepts_what_libsodium_refuses(data):
+    key = OprfKey.generate()
+    try:
+        expected = rbcl.crypto_scalarmult_ristretto255(key._scalar, data)
+        if data[31] >> 7:  # not canonical either, which libsodium overlooks
+            raise RuntimeError
+    except RuntimeError:
+        with pytest.raises(CiphertextError, match="element 0 of 1"):
+            oprf.multiply(data, key)
+    else:
+        assert oprf.multiply(data, key) == expected
+
+
+def test_published_bad_encodings_pass():
+    good = oprf.hash_to_group(make_ids(9))
+    for each in BAD_ENCODINGS:
+        with pytest.raises(CiphertextError, match="element 5 of 10"):
+            oprf.multiply(good[:160] + bytes.fromhex(each) + good[160:], OprfKey.generate())

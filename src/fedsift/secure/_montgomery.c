@@ -3,7 +3,7 @@
  * A number is a row of limbs of 52 bits, the least first, in Montgomery's form: the row holds x * 2^(52 limbs) mod n.
  * Rows are below 2n and the caller leaves two bits free at the top, so that no product needs a last subtraction
  * (Walter 1999). Eight products run side by side, one in each lane of AVX-512's 52-bit multiply-and-add; the steps
- * do not depend on the values. Compiled where a C compiler is found; `montgomery.py` calls it, or GMP where this is
+ * do not depend on the values. Compiled where a C compiler is found; `montgomery.py` calls it, or GMP where it is
  * missing or the processor lacks the instructions.
  */
 #include <stdint.h>

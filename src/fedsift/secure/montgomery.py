@@ -10,9 +10,6 @@ Work is shared by all cores; Python's lock is free meanwhile.
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +19,8 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
+from fedsift.secure.kernel import library, shared
+
 _LIMB = 52
 _MAX_LIMBS = 96  # as in the C file
 _PAIR = 13  # bytes of two limbs
@@ -29,29 +28,8 @@ _LARGE = 2_000  # products that are worth a second thread
 _Array = np.ndarray
 
 
-@functools.cache
-def kernel() -> Any:
-    """The compiled library, or ``None`` where it is missing or the processor lacks the instructions."""
-    found = importlib.util.find_spec("fedsift.secure._montgomery")
-    if found is None or found.origin is None or os.environ.get("FEDSIFT_KERNEL") == "off":
-        return None
-    try:
-        library = ctypes.CDLL(found.origin)
-        if not library.fedsift_supported():
-            return None
-    except (OSError, AttributeError):
-        return None
-    at, number = ctypes.c_void_p, ctypes.c_int64
-    modulus: list[Any] = [at, ctypes.c_uint64, at, ctypes.c_int]  # n, its inverse, the result, limbs
-    library.fedsift_products.argtypes = [at, at, number, number, *modulus]
-    library.fedsift_squares.argtypes = [at, number, number, *modulus]
-    library.fedsift_powers.argtypes = [at, number, at, number, at, *modulus]
-    library.fedsift_segments.argtypes = [at, at, at, number, number, number, *modulus]
-    return library
-
-
 def modulus(n: int) -> Modulus:
-    return _Kernel(n) if kernel() is not None and n.bit_length() + 2 <= _LIMB * _MAX_LIMBS else _Gmp(n)
+    return _Kernel(n) if library() is not None and n.bit_length() + 2 <= _LIMB * _MAX_LIMBS else _Gmp(n)
 
 
 class Modulus:
@@ -126,7 +104,7 @@ class _Kernel(Modulus):
     def __init__(self, n: int):
         self.n = int(n)
         self.limbs = -(-(self.n.bit_length() + 2) // (2 * _LIMB)) * 2  # two bits free, and an even number
-        self._library = kernel()
+        self._library = library()
         self._row = self._split(self.n.to_bytes(self._bytes, "little"))
         self._inverse = -pow(self.n, -1, 1 << _LIMB) % (1 << _LIMB)
         radix = 1 << _LIMB * self.limbs
@@ -179,7 +157,7 @@ class _Kernel(Modulus):
                 a[start:end].ctypes.data, other.ctypes.data, end - start, len(other), *self._to(out[start:end])
             )
 
-        _shared(part, np.arange(len(a) + 1))
+        shared(part, np.arange(len(a) + 1), _LARGE)
         return out
 
     def squared(self, a: _Array, times: int) -> _Array:
@@ -189,7 +167,7 @@ class _Kernel(Modulus):
         def part(start: int, end: int) -> None:
             self._library.fedsift_squares(a[start:end].ctypes.data, end - start, times, *self._to(out[start:end]))
 
-        _shared(part, np.arange(len(a) + 1) * times)
+        shared(part, np.arange(len(a) + 1) * times, _LARGE)
         return out
 
     def segments(self, values: _Array, order: _Array, bounds: _Array) -> _Array:
@@ -212,7 +190,7 @@ class _Kernel(Modulus):
                 values.ctypes.data, order.ctypes.data, bounds.ctypes.data, first, last, len(values) - 1, *self._to(out)
             )
 
-        _shared(part, bounds - bounds[0])
+        shared(part, bounds - bounds[0], _LARGE)
         return out
 
     def power(self, a: _Array, exponents: Sequence[int]) -> _Array:
@@ -227,7 +205,7 @@ class _Kernel(Modulus):
                 *self._to(out[start:end]),
             )  # fmt: skip
 
-        _shared(part, np.arange(len(a) + 1) * size * 10)
+        shared(part, np.arange(len(a) + 1) * size * 10, _LARGE)
         return out
 
     def _to(self, out: _Array) -> tuple[Any, ...]:
@@ -238,16 +216,6 @@ def _check_segments(values: _Array, order: _Array, bounds: _Array) -> None:
     inside = not len(order) or (order.min() >= 0 and order.max() < len(values))
     if not inside or bounds[0] < 0 or bounds[-1] > len(order) or np.diff(bounds).min(initial=0) < 0:
         raise IndexError("a segment reaches outside the values")
-
-
-def _shared(part: Callable[[int, int], None], work: _Array) -> None:
-    """``part(first, last)`` over all numbers, cut by the cumulated ``work`` into as many parts as there are cores."""
-    cores = min(os.cpu_count() or 1, max(1, int(work[-1]) // _LARGE))
-    if cores == 1:
-        return part(0, len(work) - 1)
-    cuts = np.searchsorted(work, np.linspace(0, work[-1], cores + 1)[1:-1]).tolist()
-    with ThreadPoolExecutor(cores) as pool:
-        list(pool.map(part, [0, *cuts], [*cuts, len(work) - 1]))
 
 
 class _Gmp(Modulus):

@@ -27,7 +27,8 @@ Why it is secure (semi-honest parties, one-more gap Diffie-Hellman in the random
   tested only with both keys: a coordinator that sees pseudonyms has none, and a party needs one evaluation by the
   other for each guess, which is a query in a counted message.
 - Every incoming point is checked to be a canonical encoding of a group element other than the identity, so a peer
-  cannot send something on which a key acts degenerately. Scalar multiplication is libsodium's, in constant time.
+  cannot send something on which a key acts degenerately. Points are multiplied in constant time, by libsodium or, where
+  the processor can, eight at a time by ``_ristretto.c``, which gives the same bytes five times as fast.
 
 Not covered: base mode has no proof that a peer used the same key throughout. A peer that lies spoils the match; it
 does not see more. A party may ask about ids that it does not really have: limit the number of ids if that matters.
@@ -35,16 +36,20 @@ does not see more. A party may ask about ids that it does not really have: limit
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
+import numpy as np
 import rbcl
 
 from fedsift.errors import CiphertextError, ParameterError
+from fedsift.secure.kernel import library, shared
 
 POINT_BYTES = 32
 SCALAR_BYTES = 32
@@ -115,35 +120,38 @@ class Blind:
     def __repr__(self) -> str:
         return f"Blind(<{len(self)} secrets>)"
 
-    def _of(self, index: int) -> bytes:
-        return self._scalars[index * SCALAR_BYTES : (index + 1) * SCALAR_BYTES]
-
-    def _divide(self, numerator: bytes) -> list[bytes]:
-        """numerator / blind for each blind.
+    def _divide(self, numerator: bytes) -> bytes:
+        """numerator / blind for each blind, packed.
 
         Montgomery's trick: from numerator / (r_0 * ... * r_i) step down through the products r_0 * ... * r_(i-1). Three
         multiplications a scalar and one inversion in all, where an inversion alone takes half as long as a point.
         """
         if not len(self):
-            return []
+            return b""
         times = rbcl.crypto_core_ristretto255_scalar_mul
-        scalars = [self._of(index) for index in range(len(self))]
+        scalars = _split(self._scalars)
         products = list(accumulate(scalars, times))
         rest = times(numerator, rbcl.crypto_core_ristretto255_scalar_invert(products[-1]))
         quotients = []
         for index in range(len(scalars) - 1, 0, -1):
             quotients.append(times(rest, products[index - 1]))
             rest = times(rest, scalars[index])
-        return [rest, *reversed(quotients)]
+        return b"".join([rest, *reversed(quotients)])
 
 
 def hash_to_group(ids: Sequence[bytes]) -> bytes:
     """H(x) for each id (RFC 9497 HashToGroup), packed 32 bytes a point."""
     _check_ids(ids)
+    uniform = b"".join([_expand_message(each, _DST_GROUP) for each in ids])
+    kernel = library()
+    if kernel is not None:
+        return _by_kernel(
+            len(ids), lambda start, count, out: kernel.fedsift_ristretto_map(uniform[64 * start :], count, out)
+        )
     from_hash = rbcl.crypto_core_ristretto255_from_hash
 
     def work(start: int, stop: int) -> bytes:
-        return b"".join([from_hash(_expand_message(each, _DST_GROUP)) for each in ids[start:stop]])
+        return b"".join([from_hash(uniform[at : at + 64]) for at in range(64 * start, 64 * stop, 64)])
 
     return _in_parallel(len(ids), work)
 
@@ -156,7 +164,7 @@ def hash_to_scalar(message: bytes, *, dst: bytes = _DST_SCALAR) -> bytes:
 
 def multiply(points: bytes, key: OprfKey) -> bytes:
     """Raise every packed point to the key. Refuses what is no valid point, and names its index."""
-    return _scale(points, lambda index: key._scalar)
+    return _scale(points, key._scalar)
 
 
 def blind(ids: Sequence[bytes]) -> tuple[Blind, bytes]:
@@ -176,7 +184,7 @@ def finalize(ids: Sequence[bytes], blind: Blind, evaluated: bytes) -> bytes:
     if len(ids) != len(blind):
         raise ParameterError(f"{len(ids)} ids do not belong to a Blind of {len(blind)}; pass the ids that were blinded")
     _check_answers(blind, evaluated)
-    points = _scale(evaluated, blind._divide(_ONE).__getitem__)
+    points = _scale(evaluated, blind._divide(_ONE))
     point_length = POINT_BYTES.to_bytes(2, "big")
     outputs = [
         hashlib.sha512(len(each).to_bytes(2, "big") + each + point_length + point + b"Finalize").digest()
@@ -191,7 +199,7 @@ def joint_points(key: OprfKey, blind: Blind, evaluated: bytes) -> bytes:
     Own key and inverse blind are multiplied as scalars first, so that each id costs one point multiplication.
     """
     _check_answers(blind, evaluated)
-    return _scale(evaluated, blind._divide(key._scalar).__getitem__)
+    return _scale(evaluated, blind._divide(key._scalar))
 
 
 def pseudonyms(points: bytes, context: bytes, size: int = 16) -> bytes:
@@ -220,7 +228,7 @@ def joint_pseudonyms(key: OprfKey, blind: Blind, evaluated: bytes, context: byte
 
 def _blind_with(ids: Sequence[bytes], secret: Blind) -> tuple[Blind, bytes]:
     """Apart from ``blind`` only so that the published test vectors, which fix the scalars, can be checked."""
-    return secret, _scale(hash_to_group(ids), secret._of)
+    return secret, _scale(hash_to_group(ids), secret._scalars)
 
 
 def _expand_message(message: bytes, dst: bytes) -> bytes:
@@ -230,29 +238,60 @@ def _expand_message(message: bytes, dst: bytes) -> bytes:
     return hashlib.sha512(first + b"\x01" + dst_prime).digest()
 
 
-def _scale(points: bytes, scalar_of: Callable[[int], bytes]) -> bytes:
-    """Each point times the scalar of its index.
+def _scale(points: bytes, scalars: bytes) -> bytes:
+    """Each point times its own scalar, or all times a single one.
 
-    libsodium decodes the point strictly and reports an invalid encoding or an identity result; as scalars are never
-    zero and the order is prime, an identity result means an identity input. So the check costs nothing extra.
+    Points are decoded strictly; an invalid encoding and the identity are refused by their number. As scalars are never
+    zero and the order is prime, only the identity gives the identity.
     """
     count = _count(points)
+    step = 0 if len(scalars) == SCALAR_BYTES else SCALAR_BYTES
+    if step and len(scalars) != count * SCALAR_BYTES:
+        raise ParameterError(f"{count} points need one scalar or {count}, not {len(scalars)} bytes")
+    high = np.frombuffer(points, np.uint8)[POINT_BYTES - 1 :: POINT_BYTES] >> 7
+    if high.any():  # RFC 9496 refuses it; libsodium overlooks it
+        raise _no_point(int(high.argmax()), count)
+    kernel = library()
+    if kernel is not None:
+
+        def scaled(start: int, size: int, out: Any) -> None:
+            given = scalars[start * step :] if step else scalars
+            bad = kernel.fedsift_ristretto_scale(points[start * POINT_BYTES :], size, given, step, out)
+            if bad >= 0:
+                raise _no_point(start + bad, count)
+
+        return _by_kernel(count, scaled)
     multiply_one = rbcl.crypto_scalarmult_ristretto255
 
     def work(start: int, stop: int) -> bytes:
         out: list[bytes] = []
         try:
             for index in range(start, stop):
-                at = index * POINT_BYTES
-                out.append(multiply_one(scalar_of(index), points[at : at + POINT_BYTES]))
+                own, at = index * step, index * POINT_BYTES
+                out.append(multiply_one(scalars[own : own + SCALAR_BYTES], points[at : at + POINT_BYTES]))
         except RuntimeError:
-            raise CiphertextError(
-                f"element {start + len(out)} of {count} is not a valid group element (damaged, or the identity); "
-                "the sender must repeat the message"
-            ) from None
+            raise _no_point(start + len(out), count) from None
         return b"".join(out)
 
     return _in_parallel(count, work)
+
+
+def _no_point(number: int, count: int) -> CiphertextError:
+    return CiphertextError(
+        f"element {number} of {count} is not a valid group element (damaged, or the identity); "
+        "the sender must repeat the message"
+    )
+
+
+def _by_kernel(count: int, work: Callable[[int, int, Any], None]) -> bytes:
+    """``work(start, count, where)`` writes so many points."""
+
+    def part(start: int, stop: int) -> bytes:
+        out = ctypes.create_string_buffer(max(1, (stop - start) * POINT_BYTES))
+        work(start, stop - start, out)
+        return out.raw[: (stop - start) * POINT_BYTES]
+
+    return b"".join(shared(part, np.arange(count + 1), _PARALLEL_FROM))
 
 
 def _in_parallel(count: int, work: Callable[[int, int], bytes]) -> bytes:
