@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from fedsift.errors import CiphertextError
 from fedsift.secure import _ou, montgomery
 from fedsift.secure.additive import Ciphertexts, PublicKey, generate_key
-from fedsift.secure.kernel import library
+from fedsift.secure.kernel import library, state
 
 ENGINES = [montgomery._Gmp] + ([montgomery._Kernel] if library() else [])
 SIZES = (104, 1371, 2054, 3073, 4096)
@@ -239,3 +239,12 @@ def test_public_keys_that_nobody_made_are_refused():
 def test_longer_keys_work():
     key = generate_key("ou", 3072)
     assert key.decrypt(key.public.sum_all(key.public.encrypt([3, 4, -20])), bits=10, signed=True) == [-13]
+
+
+def test_a_user_could_not_tell_why_encryption_is_slow():
+    def said(**change):
+        command = [sys.executable, "-c", "from fedsift.cli import main; main()", "--version"]
+        return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **change}, check=True).stdout
+
+    assert "none: switched off by FEDSIFT_KERNEL" in said(FEDSIFT_KERNEL="off")
+    assert state() in " ".join(said().split())

@@ -28,6 +28,7 @@ from fedsift.engineer.expressions import columns_of, parse
 from fedsift.errors import DataError, FedsiftError, OperationFailed, ParameterError
 from fedsift.job import load_job
 from fedsift.job_text import nearest
+from fedsift.secure import kernel
 from fedsift.select import METHODS, Selector
 from fedsift.selection import Selection
 from fedsift.table import Table
@@ -376,7 +377,7 @@ _command("check", on=party_app)(party_cli.check)
 
 def _version(value: bool) -> None:
     if value:
-        console.show(f"fedsift {__version__}")
+        console.show(f"fedsift {__version__} (arithmetic kernel: {kernel.state()})")
         raise typer.Exit
 
 

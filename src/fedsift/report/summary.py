@@ -21,6 +21,7 @@ import pandas as pd
 from fedsift.errors import ParameterError
 from fedsift.evaluate import ALL, Evaluation
 from fedsift.ledger import COORDINATOR, FORMS, Entry, Ledger
+from fedsift.secure import kernel
 from fedsift.selection import Selection, _plain
 
 FORMAT = "fedsift-report"
@@ -84,7 +85,7 @@ def versions() -> dict[str, str]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return {**found, "arithmetic kernel": kernel.state()}
 
 
 def _method(selector: Any, hide: _Hider) -> dict[str, Any]:

@@ -17,18 +17,29 @@ from typing import Any
 import numpy as np
 
 
-@functools.cache
 def library() -> Any:
-    """The compiled library, or ``None`` where it is missing, the processor cannot, or FEDSIFT_KERNEL is "off"."""
+    """The compiled library, or ``None``; ``state()`` says why."""
+    return _load()[0]
+
+
+def state() -> str:
+    """In words for people: which arithmetic runs here."""
+    return _load()[1]
+
+
+@functools.cache
+def _load() -> tuple[Any, str]:
     found = importlib.util.find_spec("fedsift.secure._kernel")
-    if found is None or found.origin is None or os.environ.get("FEDSIFT_KERNEL") == "off":
-        return None
+    if os.environ.get("FEDSIFT_KERNEL") == "off":
+        return None, "none: switched off by FEDSIFT_KERNEL"
+    if found is None or found.origin is None:
+        return None, "none: no C compiler when fedsift was installed"
     try:
         loaded = ctypes.CDLL(found.origin)
         if not loaded.fedsift_supported():
-            return None
+            return None, "none: this processor has no AVX-512 IFMA"
     except (OSError, AttributeError):
-        return None
+        return None, "none: the compiled library cannot be loaded; install fedsift again"
     at, number = ctypes.c_void_p, ctypes.c_int64
     modulus: list[Any] = [at, ctypes.c_uint64, at, ctypes.c_int]  # n, its inverse, the result, limbs
     loaded.fedsift_products.argtypes = [at, at, number, number, *modulus]
@@ -38,7 +49,7 @@ def library() -> Any:
     loaded.fedsift_ristretto_scale.argtypes = [at, number, at, number, at]
     loaded.fedsift_ristretto_scale.restype = number
     loaded.fedsift_ristretto_map.argtypes = [at, number, at]
-    return loaded
+    return loaded, "AVX-512"
 
 
 def shared(part: Callable[[int, int], Any], work: np.ndarray, large: int) -> list[Any]:
