@@ -236,8 +236,12 @@ def test_public_keys_that_nobody_made_are_refused():
             PublicKey("ou", 2048, bad).encrypt([1])
 
 
-def test_longer_keys_work():
-    key = generate_key("ou", 3072)
+@pytest.mark.parametrize("bits", [2072, 3072])
+def test_longer_keys_work(bits):
+    """Also one whose numbers take more bytes on the wire than in whole limbs."""
+    key = generate_key("ou", bits)
+    sent = Ciphertexts.from_bytes(key.public.encrypt([1, -2]).to_bytes())
+    assert key.decrypt(sent, bits=5, signed=True) == [1, -2]
     assert key.decrypt(key.public.sum_all(key.public.encrypt([3, 4, -20])), bits=10, signed=True) == [-13]
 
 

@@ -32,6 +32,10 @@ def modulus(n: int) -> Modulus:
     return _Kernel(n) if library() is not None and n.bit_length() + 2 <= _LIMB * _MAX_LIMBS else _Gmp(n)
 
 
+def _integers(raw: bytes, size: int) -> list[int]:
+    return [int.from_bytes(raw[start : start + size], "little") for start in range(0, len(raw), size)]
+
+
 class Modulus:
     """What both engines share. Exponents of one vector are treated alike: same steps, whatever their digits."""
 
@@ -43,11 +47,10 @@ class Modulus:
 
     def integers(self, a: _Array) -> list[int]:
         size = (self.n.bit_length() + 7) // 8
-        raw = self.dump(a, size)
-        return [int.from_bytes(raw[start : start + size], "little") for start in range(0, len(raw), size)]
+        return _integers(self.dump(a, size), size)
 
     def load(self, raw: bytes, size: int) -> _Array:
-        """Numbers of ``size`` bytes each, little-endian; as many bits as ``n`` has, and up to a byte more."""
+        """Numbers of ``size`` bytes each, little-endian."""
         raise NotImplementedError
 
     def dump(self, a: _Array, size: int) -> bytes:
@@ -136,16 +139,18 @@ class _Kernel(Modulus):
         return parts.tobytes()
 
     def load(self, raw: bytes, size: int) -> _Array:
-        table = np.frombuffer(raw, np.uint8).reshape(-1, size)
-        wide = np.zeros((len(table), self._bytes), np.uint8)
-        wide[:, :size] = table
+        if size > self._bytes:
+            return self.numbers([each % self.n for each in _integers(raw, size)])
+        wide = np.zeros((len(raw) // size, self._bytes), np.uint8)
+        wide[:, :size] = np.frombuffer(raw, np.uint8).reshape(-1, size)
         return self.product(self._split(wide.tobytes()), self._enter)
 
     def dump(self, a: _Array, size: int) -> bytes:
         plain = self.product(a, self._leave)  # at most n, and n itself only for zero
         plain[(plain == self._row).all(axis=1)] = 0
-        table = np.frombuffer(self._join(plain), np.uint8).reshape(len(a), self._bytes)
-        return np.ascontiguousarray(table[:, :size]).tobytes()
+        wide = np.zeros((len(a), max(size, self._bytes)), np.uint8)
+        wide[:, : self._bytes] = np.frombuffer(self._join(plain), np.uint8).reshape(len(a), self._bytes)
+        return wide[:, :size].tobytes()
 
     def product(self, a: _Array, b: _Array) -> _Array:
         a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
@@ -225,8 +230,7 @@ class _Gmp(Modulus):
         self.n, self._n = int(n), mpz(n)
 
     def load(self, raw: bytes, size: int) -> _Array:
-        starts = range(0, len(raw), size)
-        return self._array([mpz(int.from_bytes(raw[start : start + size], "little")) % self._n for start in starts])
+        return self._array([mpz(each) % self._n for each in _integers(raw, size)])
 
     def dump(self, a: _Array, size: int) -> bytes:
         return b"".join([int(each).to_bytes(size, "little") for each in a])
