@@ -196,7 +196,7 @@ EXPORT void fedsift_powers(const uint64_t *values, int64_t count, const uint8_t 
 
 /* A lane takes a segment, multiplies its rows one after the other, writes the product and takes the next segment. */
 INLINE void segments(const uint64_t *values, const int64_t *order, const int64_t *bounds, int64_t first, int64_t last,
-                     int64_t one, const Modulus *mod, uint64_t *out, int limbs) {
+                     const uint64_t *one, const Modulus *mod, uint64_t *out, int limbs) {
     Lanes sum, next;
     int64_t place[LANES], end[LANES], segment[LANES], rows[LANES];
     memset(&sum, 0, sizeof sum);
@@ -210,10 +210,13 @@ INLINE void segments(const uint64_t *values, const int64_t *order, const int64_t
                 if (segment[lane] < 0) break;
                 place[lane] = bounds[segment[lane]];
                 end[lane] = bounds[segment[lane] + 1];
-                get(&sum, lane, values, place[lane] < end[lane] ? order[place[lane]++] : one, limbs);
+                if (place[lane] < end[lane])
+                    get(&sum, lane, values, order[place[lane]++], limbs);
+                else
+                    get(&sum, lane, one, 0, limbs);
             }
             busy |= segment[lane] >= 0;
-            rows[lane] = segment[lane] >= 0 ? order[place[lane]++] : one;
+            rows[lane] = segment[lane] >= 0 ? order[place[lane]++] : 0; /* an idle lane multiplies in vain */
         }
         if (!busy) return;
         gather(&next, values, rows, limbs);
@@ -222,9 +225,10 @@ INLINE void segments(const uint64_t *values, const int64_t *order, const int64_t
 }
 
 /* out[s] = product of values[order[i]] for i from bounds[s] to bounds[s + 1] - 1, for the segments first .. last - 1;
- * row `one` of values is the number one, the product of an empty segment. */
+ * `one` is the number one, the product of an empty segment. */
 EXPORT void fedsift_segments(const uint64_t *values, const int64_t *order, const int64_t *bounds, int64_t first,
-                             int64_t last, int64_t one, const uint64_t *n, uint64_t inverse, uint64_t *out, int limbs) {
+                             int64_t last, const uint64_t *one, const uint64_t *n, uint64_t inverse, uint64_t *out,
+                             int limbs) {
     Modulus mod;
     read_modulus(&mod, n, inverse, limbs);
 #define CALL(SIZE) segments(values, order, bounds, first, last, one, &mod, out, SIZE)

@@ -45,7 +45,7 @@ def _load() -> tuple[Any, str]:
     loaded.fedsift_products.argtypes = [at, at, number, number, *modulus]
     loaded.fedsift_squares.argtypes = [at, number, number, *modulus]
     loaded.fedsift_powers.argtypes = [at, number, at, number, at, *modulus]
-    loaded.fedsift_segments.argtypes = [at, at, at, number, number, number, *modulus]
+    loaded.fedsift_segments.argtypes = [at, at, at, number, number, at, *modulus]
     loaded.fedsift_ristretto_scale.argtypes = [at, number, at, number, at]
     loaded.fedsift_ristretto_scale.restype = number
     loaded.fedsift_ristretto_map.argtypes = [at, number, at]

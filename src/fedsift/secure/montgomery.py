@@ -24,7 +24,7 @@ from fedsift.secure.kernel import library, shared
 _LIMB = 52
 _MAX_LIMBS = 96  # as in the C file
 _PAIR = 13  # bytes of two limbs
-_LARGE = 2_000  # products that are worth a second thread
+_LARGE = 8_000  # products that are worth a thread of their own
 _Array = np.ndarray
 
 
@@ -186,14 +186,15 @@ class _Kernel(Modulus):
             number = np.arange(ends[-1]) - np.repeat(ends - pieces, pieces)
             cut = np.append(starts + number * longest, bounds[-1])
             return self.segments(self.segments(values, order, cut), np.arange(ends[-1]), np.append(0, ends))
-        values = np.concatenate([values, self._one])
+        values = np.ascontiguousarray(values)
         order, bounds = np.ascontiguousarray(order, np.int64), np.ascontiguousarray(bounds, np.int64)
         out = np.empty((len(lengths), self.limbs), np.uint64)
 
         def part(first: int, last: int) -> None:
             self._library.fedsift_segments(
-                values.ctypes.data, order.ctypes.data, bounds.ctypes.data, first, last, len(values) - 1, *self._to(out)
-            )
+                values.ctypes.data, order.ctypes.data, bounds.ctypes.data, first, last, self._one.ctypes.data,
+                *self._to(out),
+            )  # fmt: skip
 
         shared(part, bounds - bounds[0], _LARGE)
         return out
