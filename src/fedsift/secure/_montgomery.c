@@ -4,7 +4,8 @@
  * Rows are below 2n and the caller leaves two bits free at the top, so that no product needs a last subtraction
  * (Walter 1999). Eight products run side by side, one in each lane of AVX-512's 52-bit multiply-and-add; the steps
  * do not depend on the values. Compiled where a C compiler is found; `montgomery.py` calls it, or GMP where it is
- * missing or the processor lacks the instructions. (One product after the other in portable C was tried: GMP is faster.)
+ * missing or the processor lacks the instructions. Tried and not faster: portable C (GMP is better), fetching rows
+ * ahead, and squares that compute each cross product once (more memory traffic).
  */
 #include <stdint.h>
 #include <string.h>
