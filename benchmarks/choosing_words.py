@@ -43,7 +43,7 @@ WORDS: dict[str, dict[str, str]] = {
         "good": "you want columns for boosted trees and have time for a search",
         "not": (
             "`top_gain` will do: on Sonar the swarm was [below it](results.md#pso-evffs) (0.899 against 0.904); the "
-            "run above is tiny, its default swarm took 298 s and 981 MB on Sonar"
+            "run above is tiny, its default swarm took 222 s and 902 MB on Sonar"
         ),
     },
     "top_gain": {
