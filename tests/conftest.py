@@ -14,7 +14,7 @@ _keys: dict[str, additive.SecretKey] = {}
 
 
 def cached_key(scheme: str = "auto", bits: int = additive.MIN_BITS) -> additive.SecretKey:
-    scheme = additive.available_schemes()[0] if scheme == "auto" else scheme
+    scheme = additive.SCHEMES[1] if scheme == "auto" else scheme
     if scheme not in _keys:
         _keys[scheme] = additive.generate_key(scheme, bits)
     return _keys[scheme]

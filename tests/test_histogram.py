@@ -12,10 +12,10 @@ from fedsift.errors import OverflowGuard, ParameterError
 from fedsift.protocols import histogram
 from fedsift.protocols.bins import merge_small
 from fedsift.protocols.histogram import HIDING_BITS, RowLayout
-from fedsift.secure.additive import available_schemes
+from fedsift.secure.additive import SCHEMES
 
 
-@pytest.mark.parametrize("scheme", available_schemes())
+@pytest.mark.parametrize("scheme", SCHEMES[1:])
 @pytest.mark.parametrize(("rows", "values", "row_bits"), [(1, 1, 1), (2, 1, 1), (37, 1, 1), (40, 3, 20), (23, 2, 200)])
 @pytest.mark.parametrize("answers", [0, 10**6])
 def test_binned_sums_equal_plain_sums(scheme, rows, values, row_bits, answers):

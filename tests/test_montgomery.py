@@ -109,6 +109,10 @@ def test_c_could_read_outside_its_arrays(engine, order, bounds):
     mod = engine(odd(2054))
     with pytest.raises(IndexError):
         mod.segments(mod.numbers([1, 2, 3]), np.array(order), np.array(bounds))
+    with pytest.raises(IndexError):
+        mod.product(mod.numbers([1, 2, 3]), mod.numbers([1, 2]))
+    with pytest.raises(IndexError):
+        mod.power(mod.numbers([1, 2, 3]), [1, 2])
 
 
 def test_table_powers_equal_plain_powers(engine):

@@ -29,7 +29,7 @@ from fedsift.secure import _ou, _paillier
 
 MIN_BITS = 2048
 _BACKENDS: dict[str, Any] = {"ou": _ou, "paillier": _paillier}
-SCHEMES = ("auto", *_BACKENDS)
+SCHEMES = ("auto", *_BACKENDS)  # the fastest first
 _SCHEME_CODES = {"ou": 1, "paillier": 3}
 _SCHEME_NAMES = {"ou": "Okamoto-Uchiyama", "paillier": "Paillier"}
 _MAX_LOADED_KEYS = 16
@@ -38,15 +38,10 @@ _loaded_keys: dict[bytes, Any] = {}
 _MOST_CELLS = 127  # of columns that are counted jointly
 
 
-def available_schemes() -> list[str]:
-    """Schemes, the fastest first."""
-    return list(_BACKENDS)
-
-
 def generate_key(scheme: str = "auto", bits: int = MIN_BITS) -> SecretKey:
     """A fresh key pair. Less than 2048 bits is refused."""
     if scheme == "auto":
-        scheme = available_schemes()[0]
+        scheme = SCHEMES[1]
     if scheme not in _BACKENDS:
         raise ParameterError(f"scheme must be one of {', '.join(map(repr, SCHEMES))}; got {scheme!r}")
     if bits < MIN_BITS:
@@ -73,10 +68,19 @@ class Ciphertexts:
 
     @property
     def payload(self) -> np.ndarray:
-        """The numbers, in the form in which ``montgomery`` computes."""
+        """The numbers, in the form in which ``montgomery`` computes; what no encryption gives is refused here."""
         if self._payload is None:
+            self._check_range()
             self._payload = self._key.modulus.load(self._raw, self._width)
         return self._payload
+
+    def _check_range(self) -> None:
+        """Above zero and below the modulus: compared where a number first differs from it, from the highest byte on."""
+        rows = np.frombuffer(self._raw or b"", np.uint8).reshape(-1, self._width)[:, ::-1]
+        modulus = np.frombuffer(self._key.modulus.n.to_bytes(self._width, "big"), np.uint8)
+        first = (rows != modulus).argmax(axis=1)
+        if not ((rows[np.arange(len(rows)), first] < modulus[first]) & rows.any(axis=1)).all():
+            raise CiphertextError("a ciphertext is outside the range of its key: it is damaged")
 
     @property
     def _width(self) -> int:
@@ -128,8 +132,6 @@ class Ciphertexts:
         body = rest[10:]
         if width != _BACKENDS[scheme].width(bits) or len(body) != count * width:
             raise CiphertextError("a ciphertext vector is truncated or has the wrong width")
-        if count and not np.frombuffer(body, np.uint8).reshape(count, width).any(axis=1).all():
-            raise CiphertextError("a ciphertext is zero, which no encryption gives")
         return cls(scheme, bits, fingerprint, raw=body)
 
     def __repr__(self) -> str:

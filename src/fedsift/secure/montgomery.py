@@ -10,9 +10,7 @@ Work is shared by all cores; Python's lock is free meanwhile.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Any
 
 import gmpy2
@@ -153,6 +151,7 @@ class _Kernel(Modulus):
         return wide[:, :size].tobytes()
 
     def product(self, a: _Array, b: _Array) -> _Array:
+        _check_lengths(a, b, 1)  # C would read outside the arrays
         a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
         out = np.empty_like(a)
 
@@ -177,7 +176,7 @@ class _Kernel(Modulus):
 
     def segments(self, values: _Array, order: _Array, bounds: _Array) -> _Array:
         lengths = np.diff(bounds)
-        _check_segments(values, order, bounds)  # C would read outside the arrays
+        _check_segments(values, order, bounds)
         longest = max(64, int(lengths.sum()) // 64)  # a lane with a long segment would work on alone at the end
         pieces = np.maximum(1, -(-lengths // longest))
         if pieces.max(initial=0) > 1:
@@ -200,6 +199,7 @@ class _Kernel(Modulus):
         return out
 
     def power(self, a: _Array, exponents: Sequence[int]) -> _Array:
+        _check_lengths(a, exponents)
         a = np.ascontiguousarray(a)
         size = max([(int(e).bit_length() + 7) // 8 for e in exponents], default=0)
         digits = np.frombuffer(b"".join([int(e).to_bytes(size, "big") for e in exponents]), np.uint8)
@@ -216,6 +216,11 @@ class _Kernel(Modulus):
 
     def _to(self, out: _Array) -> tuple[Any, ...]:
         return self._row.ctypes.data, self._inverse, out.ctypes.data, self.limbs
+
+
+def _check_lengths(a: _Array, b: Sequence[int] | _Array, *also: int) -> None:
+    if len(b) not in (len(a), *also):
+        raise IndexError(f"{len(a)} numbers do not go with {len(b)}")
 
 
 def _check_segments(values: _Array, order: _Array, bounds: _Array) -> None:
@@ -237,10 +242,11 @@ class _Gmp(Modulus):
         return b"".join([int(each).to_bytes(size, "little") for each in a])
 
     def product(self, a: _Array, b: _Array) -> _Array:
+        _check_lengths(a, b, 1)
         return a * b % self._n if len(a) else a
 
     def squared(self, a: _Array, times: int) -> _Array:
-        return self._listed(lambda chunk: gmpy2.powmod_base_list(chunk, mpz(1) << times, self._n), a)
+        return self._raised(a, mpz(1) << times)
 
     def segments(self, values: _Array, order: _Array, bounds: _Array) -> _Array:
         _check_segments(values, order, bounds)
@@ -253,15 +259,18 @@ class _Gmp(Modulus):
         return self._array(products)
 
     def power(self, a: _Array, exponents: Sequence[int]) -> _Array:
+        _check_lengths(a, exponents)
         if len(set(exponents)) == 1:
-            return self._listed(lambda chunk: gmpy2.powmod_base_list(chunk, int(exponents[0]), self._n), a)
+            return self._raised(a, mpz(exponents[0]))
         return self._array([gmpy2.powmod(x, int(e), self._n) for x, e in zip(a, exponents)])
 
-    def _listed(self, work: Callable[[list[Any]], list[Any]], a: _Array) -> _Array:
+    def _raised(self, a: _Array, exponent: Any) -> _Array:
         """gmpy2 frees Python's lock while it raises a list to a power."""
-        chunks = [a[start : start + 16].tolist() for start in range(0, len(a), 16)]
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            return self._array([each for chunk in pool.map(work, chunks) for each in chunk])
+        values = a.tolist()
+        parts = shared(
+            lambda start, end: gmpy2.powmod_base_list(values[start:end], exponent, self._n), np.arange(len(a) + 1), 16
+        )
+        return self._array([each for part in parts for each in part])
 
     @staticmethod
     def _array(values: list[Any]) -> _Array:

@@ -38,9 +38,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -291,18 +289,12 @@ def _by_kernel(count: int, work: Callable[[int, int, Any], None]) -> bytes:
         work(start, stop - start, out)
         return out.raw[: (stop - start) * POINT_BYTES]
 
-    return b"".join(shared(part, np.arange(count + 1), _PARALLEL_FROM))
+    return _in_parallel(count, part)
 
 
 def _in_parallel(count: int, work: Callable[[int, int], bytes]) -> bytes:
-    """Join ``work(start, stop)`` over all elements; libsodium calls release the interpreter lock, so threads help."""
-    workers = os.cpu_count() or 1
-    if count <= _PARALLEL_FROM or workers == 1:
-        return work(0, count)
-    step = -(-count // (4 * workers))  # several chunks a worker, so that a slow core does not hold up the rest
-    starts = range(0, count, step)
-    with ThreadPoolExecutor(workers) as pool:
-        return b"".join(pool.map(work, starts, [min(start + step, count) for start in starts]))
+    """Join ``work(start, stop)`` over all elements; the kernel and libsodium leave Python's lock free meanwhile."""
+    return b"".join(shared(work, np.arange(count + 1), _PARALLEL_FROM))
 
 
 def _count(points: bytes) -> int:
