@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import fedsift as fs
+from fedsift.binning import ColumnBins
 from fedsift.errors import DataError, ParameterError, PartyGone, ReplyError
 from fedsift.message import decode, encode
 from fedsift.protocols.boost import SecureBoostClassifier, SecureBoostRegressor
-from fedsift.protocols.boost_bins import ColumnBins, safe_groups
+from fedsift.protocols.boost_bins import safe_groups
 from fedsift.protocols.boost_sums import Ask
 from fedsift.table import Table
 from fedsift.transports.base import Delivery

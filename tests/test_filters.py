@@ -9,6 +9,7 @@ from conftest import cached_key, mixed_table
 from doubles import Recording
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import slow_bins
 from sklearn.feature_selection import f_classif
 
 import fedsift as fs
@@ -20,27 +21,22 @@ BINS, MIN_CELL = 4, 3
 
 
 def oracle_bins(column: pd.Series) -> np.ndarray:
-    """Bins by pandas and plain Python: quantile edges, a bin for missing values, small bins merged."""
+    """Bins in plain Python: a bin for missing values, small categories and few missing values merged."""
     if column.dtype == object or isinstance(column.dtype, (pd.StringDtype, pd.CategoricalDtype)):
-        labels, ordered = column.astype(object).where(column.notna(), "missing!").tolist(), False
+        labels = column.astype(object).where(column.notna(), "missing!").tolist()
         names = [*sorted({v for v in labels if v != "missing!"}), "missing!"]
     else:
-        values = column.astype(float)
-        present = values.dropna()
-        edges = sorted(set(np.quantile(present, np.linspace(0, 1, BINS + 1)[1:-1]))) if len(present) else []
-        edges = [e for e in edges if e > present.min()]
-        labels = [sum(v >= e for e in edges) if v == v else len(edges) + 1 for v in values]
-        names, ordered = list(range(len(edges) + 2)), True
+        values = column.astype(float).to_numpy()
+        codes = np.full(len(values), len(values))
+        codes[~np.isnan(values)] = slow_bins(values[~np.isnan(values)], BINS, MIN_CELL)
+        labels = codes.tolist()
+        names = sorted(set(labels))
     sizes = {name: labels.count(name) for name in names if labels.count(name)}
     names = [name for name in names if name in sizes]
     group = {name: [name] for name in names}
     while len(names) > 1 and min(sizes[n] for n in names) < MIN_CELL:
         small = min(names, key=lambda n: sizes[n])
-        at = names.index(small)
-        others = (
-            [names[i] for i in (at - 1, at + 1) if 0 <= i < len(names)] if ordered else [n for n in names if n != small]
-        )
-        into = min(others, key=lambda n: sizes[n])
+        into = min((n for n in names if n != small), key=lambda n: sizes[n])
         sizes[into] += sizes.pop(small)
         group[into] += group.pop(small)
         names.remove(small)

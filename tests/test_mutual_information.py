@@ -221,9 +221,9 @@ def test_min_cell_refuses_and_names_the_column():
         with pytest.raises(errors.DataError, match=r"column 'signal' of party 'bank'.*min_cell=2"):
             matched(run, min_cell=2, n_bins=8, binning="width")
         matching, _ = matched(run, n_bins=2)
-        matching.min_cell = 12
+        matching.min_cell = 16  # of 60 rows in four cells one has 15 or fewer
         with pytest.raises(
-            errors.DataError, match=r"'signal' of party 'bank'.*'counts' of party 'lab'.*min_cell=12"
+            errors.DataError, match=r"'signal' of party 'bank'.*'counts' of party 'lab'.*min_cell=16"
         ) as error:
             matching.information([mi.Pairs("bank", np.array([0, 0]), "lab", np.array([1, 2]))])
         assert "n_bins" in str(error.value)

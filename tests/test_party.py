@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedsift.binning import MAX_CATEGORY_BINS
 from fedsift.errors import DataError
-from fedsift.party import MAX_CATEGORY_BINS, Party, Site, quantile_edges, read_labels
+from fedsift.party import Party, Site, read_labels
 from fedsift.table import Table
 
 
@@ -40,11 +41,6 @@ def test_equal_frequency_bins_are_equal():
     codes, count = party_of(pd.DataFrame({"x": np.random.default_rng(0).normal(size=1000)})).binned("x", 10)
     assert count == 10
     assert set(np.bincount(codes)) == {100}
-
-
-def test_edges_of_repeated_values_are_unique():
-    assert len(quantile_edges(np.array([0.0] * 90 + [1.0] * 10), 10)) == 1
-    assert len(quantile_edges(np.array([]), 5)) == 0
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ LAYERS = [
     ["ledger", "message", "tracking"],
     ["operation", "reading", "columns", "splits"],
     ["table", "datasets"],
+    ["binning"],
     ["party", "simulate", "selection"],
     ["transports"],
     ["exchange"],

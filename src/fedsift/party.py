@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedsift import errors
+from fedsift.binning import ColumnBins, codes_of
 from fedsift.errors import DataError, FedsiftError, OperationRefused, PartyError
 from fedsift.message import decode, encode
 from fedsift.operation import Operation, find_operation, operation
@@ -23,9 +24,6 @@ from fedsift.splits import is_amount, train_test_rows
 from fedsift.table import Table
 
 log = logging.getLogger("fedsift.party")
-
-#: A categorical column keeps a bin for each of its most frequent categories; the rest share one.
-MAX_CATEGORY_BINS = 64
 
 #: Cross-validation makes many views; what is derived from one is kept for so many.
 MAX_CACHED_VIEWS = 8
@@ -156,12 +154,11 @@ class Party:
     def n_rows(self) -> int:
         return self.table.n_rows
 
-    def binned(self, column: str, bins: int) -> tuple[np.ndarray, int]:
-        """Bin of each row and the number of bins. Equal-frequency bins for numbers (edges from this view's rows),
-        a bin a category for text, and a bin of its own, the last, for missing values."""
-        key = ("binned", column, bins)
+    def binned(self, column: str, n_bins: int, min_rows: int = 1) -> tuple[np.ndarray, int]:
+        """Bin of each row and the number of bins, by this view's rows alone (see ``binning``)."""
+        key = ("binned", column, n_bins, min_rows)
         if key not in self._cache:
-            self._cache[key] = _binned(self.table, column, bins)
+            self._cache[key] = _binned(self.table, column, n_bins, min_rows)
         return self._cache[key]
 
     def labels(self, classes: int = 5, task: str = "auto") -> Labels:
@@ -177,39 +174,10 @@ class Party:
         return f"Party {self.name!r}: {self.table!r}"
 
 
-def _binned(table: Table, column: str, bins: int) -> tuple[np.ndarray, int]:
-    if table.kinds[column] == "categorical":
-        codes, categories = table.codes(column)
-        codes = codes.astype(np.int32)
-        count = len(categories)
-        if count > MAX_CATEGORY_BINS:
-            frequency = np.bincount(codes[codes >= 0], minlength=count)
-            kept = np.argsort(-frequency, kind="stable")[: MAX_CATEGORY_BINS - 1]
-            renumber = np.full(count, MAX_CATEGORY_BINS - 1, dtype=np.int32)
-            renumber[kept] = np.arange(MAX_CATEGORY_BINS - 1)
-            codes = np.where(codes >= 0, renumber[codes], -1).astype(np.int32)
-            count = MAX_CATEGORY_BINS
-        missing = codes < 0
-    else:
-        values = table.values(column)
-        missing = np.isnan(values)
-        edges = quantile_edges(values[~missing], bins)
-        codes = np.searchsorted(edges, values, side="right").astype(np.int32)
-        count = len(edges) + 1
-    if missing.any():
-        codes = np.where(missing, count, codes).astype(np.int32)
-        count += 1
+def _binned(table: Table, column: str, n_bins: int, min_rows: int) -> tuple[np.ndarray, int]:
     # Bins that no row of this view falls into are left out, so that an empty bin is never a message.
-    used, codes = np.unique(codes, return_inverse=True)
+    used, codes = np.unique(ColumnBins.fit(table, column, n_bins, min_rows).codes(table), return_inverse=True)
     return codes.astype(np.int32), len(used)
-
-
-def quantile_edges(values: np.ndarray, bins: int) -> np.ndarray:
-    """Inner edges of ``bins`` equal-frequency bins; fewer where values repeat."""
-    if len(values) == 0:
-        return np.empty(0)
-    inner = np.quantile(values, np.linspace(0, 1, bins + 1)[1:-1])
-    return np.unique(inner[inner > values.min()])
 
 
 def read_labels(raw: np.ndarray, party: str, classes: int = 5, task: str = "auto") -> Labels:
@@ -222,12 +190,9 @@ def read_labels(raw: np.ndarray, party: str, classes: int = 5, task: str = "auto
         if not numeric and array.dtype.kind != "b":
             raise DataError(f"party {party!r}: the label is text, so it cannot be a regression target")
         values = array.astype(np.float64)
-        # Few distinct values leave quantile classes empty: only those with rows count.
-        used, codes = np.unique(
-            np.searchsorted(quantile_edges(values, classes), values, side="right"), return_inverse=True
-        )
+        codes = codes_of(values[None, :], classes)[0]
         names: Sequence[str] = ()
-        count = len(used)
+        count = int(codes.max(initial=0)) + 1
     else:
         distinct, codes = np.unique(array, return_inverse=True)
         values = codes.astype(np.float64)

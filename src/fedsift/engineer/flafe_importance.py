@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.binning import codes_of
 from fedsift.engineer.flafe_local import LABELS, LOCAL, POOL, own_target
 from fedsift.errors import DataError, ReplyError
 from fedsift.operation import Array, operation
-from fedsift.party import Party, quantile_edges
+from fedsift.party import Party
 from fedsift.protocols.aggregate import summed
 from fedsift.protocols.histogram import RowLayout, binned_sums, encrypt_rows, join, own_key, read_sums, unpack
 from fedsift.protocols.rows import TRAIN
@@ -112,14 +113,9 @@ def _target_columns(party: Party, task: str) -> np.ndarray:
 
 
 def _codes(values: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Equal-frequency bins of each column, and how many there are."""
-    codes, counts = np.empty(values.shape, dtype=np.int32), []
-    for i, column in enumerate(values.T):
-        used, codes[:, i] = np.unique(
-            np.searchsorted(quantile_edges(column, _BINS), column, side="right"), return_inverse=True
-        )
-        counts.append(len(used))
-    return codes, counts
+    """Bins of each column, and how many there are."""
+    codes = codes_of(values.T, _BINS).T
+    return codes, (codes.max(axis=0) + 1).tolist()
 
 
 @operation(

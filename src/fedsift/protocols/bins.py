@@ -9,8 +9,8 @@ import numpy as np
 from fedsift.party import Party
 
 
-def merge_small(codes: np.ndarray, count: int, min_cell: int, ordered: bool) -> tuple[np.ndarray, int]:
-    """Merge bins of fewer than ``min_cell`` rows: with the smaller neighbour when ordered, else the next smallest."""
+def merge_small(codes: np.ndarray, count: int, min_cell: int) -> tuple[np.ndarray, int]:
+    """Merge bins of fewer than ``min_cell`` rows with the next smallest."""
     sizes = np.bincount(codes, minlength=count).tolist()
     target = list(range(count))
     alive = [bin for bin in range(count) if sizes[bin] > 0]
@@ -18,12 +18,7 @@ def merge_small(codes: np.ndarray, count: int, min_cell: int, ordered: bool) -> 
         small = min(alive, key=lambda bin: sizes[bin])
         if sizes[small] >= min_cell:
             break
-        if ordered:
-            place = alive.index(small)
-            beside = [alive[i] for i in (place - 1, place + 1) if 0 <= i < len(alive)]
-        else:
-            beside = [bin for bin in alive if bin != small]
-        into = min(beside, key=lambda bin: sizes[bin])
+        into = min((bin for bin in alive if bin != small), key=lambda bin: sizes[bin])
         sizes[into] += sizes[small]
         target = [into if t == small else t for t in target]
         alive.remove(small)
@@ -39,11 +34,10 @@ def countable_bins(party: Party, bins: int, min_cell: int, *, shuffle: bool = Tr
     operating system's generator, so that a number says nothing about the values in it.
     """
     generator = np.random.default_rng(secrets.randbits(128))
-    kinds = party.table.kinds
     columns, counts = [], []
     for column in party.columns:
-        codes, count = party.binned(column, bins)
-        codes, count = merge_small(codes, count, min_cell, ordered=kinds[column] != "categorical")
+        # Numbers are cut into large enough bins to begin with: what is merged are categories and missing values.
+        codes, count = merge_small(*party.binned(column, bins, min_cell), min_cell)
         if shuffle:
             codes = generator.permutation(count).astype(np.int32)[codes]
         columns.append(codes)

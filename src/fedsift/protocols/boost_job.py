@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.binning import ColumnBins
 from fedsift.errors import ReplyError
 from fedsift.party import Party
-from fedsift.protocols.boost_bins import ColumnBins
 from fedsift.protocols.boost_sums import read_sums
 from fedsift.protocols.boost_tree import Histogram, Split, TreeSettings, Units
 from fedsift.protocols.histogram import own_key

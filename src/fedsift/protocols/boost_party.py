@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.binning import ColumnBins
 from fedsift.errors import OperationRefused
 from fedsift.operation import Array, operation
 from fedsift.party import Party
-from fedsift.protocols.boost_bins import ColumnBins, fitted_bins, safe_groups
+from fedsift.protocols.boost_bins import fitted_bins, safe_groups
 from fedsift.protocols.boost_joint import GroupTable
 from fedsift.protocols.boost_sums import Ask, GradientLayout, encrypted_sums, set_offsets
 from fedsift.secure.additive import Ciphertexts, PublicKey

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.binning import ColumnBins
 from fedsift.errors import DataError, ReplyError
 from fedsift.federation import Federation
 from fedsift.operation import Array, operation
 from fedsift.party import Party
-from fedsift.protocols.boost_bins import ColumnBins
 from fedsift.protocols.boost_tree import probabilities
 
 

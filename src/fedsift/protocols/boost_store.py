@@ -11,11 +11,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from fedsift.binning import ColumnBins
 from fedsift.errors import DataError, ParameterError
 from fedsift.federation import Federation
 from fedsift.operation import operation
 from fedsift.party import Party
-from fedsift.protocols.boost_bins import ColumnBins
 from fedsift.protocols.boost_predict import stored_part
 from fedsift.selection import write_atomic
 

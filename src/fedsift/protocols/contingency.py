@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 
+from fedsift.binning import codes_of
 from fedsift.errors import DataError
 from fedsift.party import Labels, Party
 
@@ -119,17 +120,14 @@ def number_codes(values: np.ndarray, n_bins: int, binning: str) -> np.ndarray:
 
 
 def _codes_of_full(values: np.ndarray, n_bins: int, binning: str) -> np.ndarray:
-    low = values.min(axis=1)
-    shares = np.linspace(0, 1, n_bins + 1)[1:-1]
     if binning == "quantile":
-        edges = np.quantile(values, shares, axis=1)
-    else:
-        edges = low + shares[:, None] * (values.max(axis=1) - low)
+        return codes_of(values, n_bins).astype(np.uint8)
+    low, high = values.min(axis=1)[:, None], values.max(axis=1)[:, None]
     codes = np.zeros(values.shape, dtype=np.uint8)
     before = low
-    for edge in edges:
-        # An edge at the minimum or equal to the one before would cut off an empty bin.
-        codes += (values >= edge[:, None]) & (edge > before)[:, None]
+    for share in np.linspace(0, 1, n_bins + 1)[1:-1]:
+        edge = low + share * (high - low)
+        codes += (values >= edge) & (edge > before)  # an edge at the one before would cut off an empty bin
         before = edge
     return codes
 

@@ -24,10 +24,11 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from fedsift.binning import MAX_CATEGORY_BINS
 from fedsift.errors import DataError, OperationRefused, SealError
 from fedsift.message import decode, encode
 from fedsift.operation import operation
-from fedsift.party import MAX_CATEGORY_BINS, Party
+from fedsift.party import Party
 from fedsift.protocols.group_sum import cover_for, fixed, from_words, group_secret, hide, to_words, uncover
 from fedsift.protocols.hyfdca_loss import curvature, first_centre
 from fedsift.protocols.hyfdca_track import Track

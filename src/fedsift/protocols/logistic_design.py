@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsift.binning import MAX_CATEGORY_BINS
 from fedsift.errors import DataError
-from fedsift.party import MAX_CATEGORY_BINS
 from fedsift.table import Table
 
 

@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.binning import most_bins
 from fedsift.errors import OverflowGuard, ReplyError
 from fedsift.federation import Federation
 from fedsift.operation import Array, operation
-from fedsift.party import MAX_CATEGORY_BINS, Party
+from fedsift.party import Party
 from fedsift.protocols.bins import countable_bins
 from fedsift.protocols.histogram import HIDING_BITS, own_key
 from fedsift.secure.additive import SCHEMES, Ciphertexts, PublicKey
@@ -68,7 +69,7 @@ class GiniLayout:
 
 
 def _most_bins(bins: int) -> int:
-    return 1 << (max(bins, MAX_CATEGORY_BINS) + 1 - 1).bit_length()
+    return 1 << (most_bins(bins) - 1).bit_length()
 
 
 @operation(
@@ -202,7 +203,7 @@ class GiniFilter(Selector):
     Parameters
     ----------
     n_features, threshold : how many to keep, or the least purity to keep; one of the two.
-    bins : equal-frequency bins of a numeric column.
+    bins : bins of a numeric column (twice as many at most, where heavy values lie between others).
     min_cell : bins with fewer rows are merged with a neighbour.
     scheme : additive encryption: ``auto``, ``ou`` or ``paillier``.
     """

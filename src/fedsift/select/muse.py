@@ -111,7 +111,7 @@ class Muse(Selector):
 
     def _check(self, fed: Federation) -> None:
         check_number("n_features", self.n_features, 1, whole=True)
-        check_number("n_bins", self.n_bins, 2, MAX_BINS - 1, whole=True)
+        check_number("n_bins", self.n_bins, 2, (MAX_BINS - 1) // 2, whole=True)
         check_choice("binning", self.binning, BINNINGS)
         check_choice("preselect", self.preselect, (True, False))
         check_number("beta", self.beta, 0)
