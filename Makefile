@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-KERNEL := setup.py $(wildcard src/fedsift/secure/*.c)
+KERNEL := setup.py $(wildcard src/fedsift/crypto/*.c)
 
 $(VENV)/.core: pyproject.toml constraints.txt $(KERNEL) | $(BIN)/python
 	@echo "installing fedsift (a minute or two, once) ..."
@@ -43,4 +43,4 @@ test-flare: $(VENV)/.dev
 	$(BIN)/python -m pytest -m flare
 
 clean:
-	rm -rf $(VENV) build demo-run .pytest_cache .mypy_cache .ruff_cache src/fedsift/secure/*.so
+	rm -rf $(VENV) build demo-run .pytest_cache .mypy_cache .ruff_cache src/fedsift/crypto/*.so

@@ -5,8 +5,8 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "fedsift.secure._kernel",
-            ["src/fedsift/secure/_montgomery.c", "src/fedsift/secure/_ristretto.c"],
+            "fedsift.crypto._kernel",
+            ["src/fedsift/crypto/_montgomery.c", "src/fedsift/crypto/_ristretto.c"],
             extra_compile_args=["-O3", "-fvisibility=hidden"],
             optional=True,
         )

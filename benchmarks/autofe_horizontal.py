@@ -26,13 +26,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import fedsift as fs
-from fedsift.datasets import load
-from fedsift.engineer.expressions import evaluate_columns, parse
-from fedsift.engineer.similar import minimum_cosine_distances
-from fedsift.engineer.synergy import all_pairs, anova_scores, interaction_scores
+from fedsift.core.expressions import evaluate_columns, parse
+from fedsift.engineer.fed_iife.similar import minimum_cosine_distances
+from fedsift.engineer.fed_iife.synergy import all_pairs, anova_scores, interaction_scores
 from fedsift.errors import FedsiftError
-from fedsift.protocols.aggregate import SecureSum
-from fedsift.protocols.rows import agree_columns, describe_rows, load_columns, open_study, standardise
+from fedsift.evaluate.datasets import load
+from fedsift.mpc.horizontal_study import agree_columns, describe_rows, load_columns, open_study, standardise
+from fedsift.mpc.secure_sum import SecureSum
 from fedsift.select.halving import FedHalving
 
 PLANTED = {

@@ -9,10 +9,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import fedsift as fs
-from fedsift.datasets import load
-from fedsift.engineer.expressions import evaluate_columns, parse
-from fedsift.engineer.iife import FedIIFE
+from fedsift.core.expressions import evaluate_columns, parse
+from fedsift.engineer.fed_iife.selector import FedIIFE
 from fedsift.errors import FedsiftError
+from fedsift.evaluate.datasets import load
 
 PARTIES = 8
 SPLITS = {"equal": "IID", "unequal": "IID unequal", "target": "non-IID target", "kmeans": "non-IID features"}

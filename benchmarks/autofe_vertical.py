@@ -29,12 +29,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import fedsift as fs
-from fedsift.datasets import load
-from fedsift.engineer import flafe_statistics
-from fedsift.engineer.expressions import evaluate_columns, parse
-from fedsift.operation import _registry
-from fedsift.protocols.histogram import public_key
-from fedsift.protocols.shared_residual import SIDES
+from fedsift.core.expressions import evaluate_columns, parse
+from fedsift.core.operation import _registry
+from fedsift.engineer.flafe import statistics as flafe_statistics
+from fedsift.engineer.flafe.shared_residual import SIDES
+from fedsift.evaluate.datasets import load
+from fedsift.mpc.encrypted_histogram import public_key
 
 PAPER = {  # base, centralised IIFE, and Vertical-FLAFE without DP, at epsilon 1 and 0.1: Table 4; Hybrid: Table 5
     "airfoil_self_noise": ((0.3301, 0.5531, 0.4665, 0.4192, 0.4005), (0.3341, 0.5668, 0.4451, 0.4039, 0.3622)),

@@ -28,9 +28,9 @@ import xgboost
 from sklearn.metrics import r2_score, roc_auc_score
 
 import fedsift as fs
-from fedsift.datasets import load
-from fedsift.protocols.boost import SecureBoostClassifier, SecureBoostRegressor
-from fedsift.protocols.histogram import public_key
+from fedsift.evaluate.datasets import load
+from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
+from fedsift.mpc.encrypted_histogram import public_key
 
 OPEN = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False}
 SAMPLED = {"sampling_method": "gradient_based", "top_rate": 0.2, "other_rate": 0.1}

@@ -25,10 +25,10 @@ from choosing_words import WORDS
 from sklearn.datasets import load_breast_cancer
 
 import fedsift as fs
+from fedsift.crypto.additive.keys import MIN_BITS, SecretKey, generate_key
 from fedsift.errors import FedsiftError
-from fedsift.protocols import histogram
-from fedsift.secure.additive import MIN_BITS, SecretKey, generate_key
-from fedsift.select import METHODS
+from fedsift.methods import METHODS
+from fedsift.mpc import encrypted_histogram as histogram
 
 HERE = Path(__file__).parent
 FIGURES = HERE / "results" / "choosing.json"

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 
 import fedsift as fs
-from fedsift import datasets
-from fedsift.protocols import histogram
-from fedsift.protocols.histogram import RowLayout
-from fedsift.secure import _ou, kernel, montgomery
-from fedsift.secure.additive import SCHEMES, SecretKey, generate_key
+from fedsift.crypto import kernel
+from fedsift.crypto.additive import montgomery
+from fedsift.crypto.additive import okamoto_uchiyama as _ou
+from fedsift.crypto.additive.keys import SCHEMES, SecretKey, generate_key
+from fedsift.evaluate import datasets
+from fedsift.mpc import encrypted_histogram as histogram
+from fedsift.mpc.encrypted_histogram import RowLayout
 
 LINES: list[str] = []
 

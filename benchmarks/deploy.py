@@ -26,13 +26,13 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from fedsift import runs
-from fedsift.datasets import load
 from fedsift.deploy.flare_job import PARTY_FILE, public_job, write_job
 from fedsift.deploy.local_system import LocalSystem
 from fedsift.deploy.results import RESULT, check_outcome
 from fedsift.deploy.run import party_text
-from fedsift.job import load_job
+from fedsift.evaluate.datasets import load
+from fedsift.jobs import runs
+from fedsift.jobs.job_file import load_job
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from relay import Relay, through

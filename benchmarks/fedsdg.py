@@ -25,12 +25,12 @@ import pandas as pd
 from split_cells import append_row, cell_of, read_rows, table
 
 import fedsift as fs
-from fedsift.datasets import load
-from fedsift.protocols.secure_runs import RUNS
-from fedsift.protocols.split_training import SplitRun
-from fedsift.protocols.splitnn import SplitNN
-from fedsift.select.fedsdg import FedSDG
-from fedsift.select.gate_baselines import VFLFS
+from fedsift.evaluate.datasets import load
+from fedsift.models.splitnn.layers.choice import RUNS
+from fedsift.models.splitnn.model import SplitNN
+from fedsift.models.splitnn.training import SplitRun
+from fedsift.select.fedsdg.selector import FedSDG
+from fedsift.select.less_vfl.vflfs import VFLFS
 
 SETS = ("madelon", "friedman", "arcene", "basehock", "relathe", "coil20", "isolet")
 METHODS = {

@@ -26,7 +26,7 @@ def madelon(source: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if source.endswith(".npz"):
         with np.load(source, allow_pickle=False) as file:
             return file["X"].astype(float), file["y"], file["true"]
-    from fedsift.datasets import load
+    from fedsift.evaluate.datasets import load
 
     X, y = load("madelon", path=source)
     values = X.to_numpy(float)

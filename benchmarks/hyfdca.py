@@ -25,10 +25,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import fedsift as fs
-from fedsift.datasets import load
-from fedsift.protocols.hyfdca import HyFDCA
-from fedsift.protocols.hyfdca_setup import PART, STATE
-from fedsift.transports.base import Delivery, Transport
+from fedsift.core.transports.base import Delivery, Transport
+from fedsift.evaluate.datasets import load
+from fedsift.models.hyfdca.model import HyFDCA
+from fedsift.models.hyfdca.setup import PART, STATE
 
 SETS = ("airfoil_self_noise", "breast_cancer_wdbc", "wine_quality_red")
 SPLITS: dict[str, dict[str, Any]] = {

@@ -27,10 +27,10 @@ import pandas as pd
 from split_cells import append_row, read_rows, table
 
 import fedsift as fs
-from fedsift.datasets import load
-from fedsift.protocols.splitnn import SplitNN
-from fedsift.select.lasso_networks import GroupLasso, LocalLasso
-from fedsift.select.less_vfl import LessVFL
+from fedsift.evaluate.datasets import load
+from fedsift.models.splitnn.model import SplitNN
+from fedsift.select.less_vfl.lasso_networks import GroupLasso, LocalLasso
+from fedsift.select.less_vfl.selector import LessVFL
 
 PARTIES = {"phishing_websites": 3, "gina_agnostic": 4, "isolet": 4}
 UNEVEN = (0.8, 0.25, 0.10, 0.0)

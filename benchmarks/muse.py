@@ -29,13 +29,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from fedsift import datasets, splits
-from fedsift.federation import Federation
-from fedsift.party import Party
-from fedsift.protocols.contingency import Entropies, column_codes, number_codes, pair_information
-from fedsift.protocols.mutual_information import BinMatching, Pairs
-from fedsift.protocols.rank_correlation import redundancy, unit_ranks
-from fedsift.select.muse import Muse
+from fedsift.core import splits
+from fedsift.core.federation import Federation
+from fedsift.core.party import Party
+from fedsift.evaluate import datasets
+from fedsift.select.muse.contingency import Entropies, column_codes, number_codes, pair_information
+from fedsift.select.muse.mutual_information import BinMatching, Pairs
+from fedsift.select.muse.rank_correlation import redundancy, unit_ranks
+from fedsift.select.muse.selector import Muse
 
 PARTIES, FOLDS = 20, 10
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from fedsift.federation import Federation
-from fedsift.protocols.contingency import Entropies, count_tables, number_codes, pair_information
-from fedsift.select.criteria import greedy
-from fedsift.select.federated_lasso import FederatedLasso
-from fedsift.select.information_value import information_value
-from fedsift.select.sffs import f_statistic
+from fedsift.core.federation import Federation
+from fedsift.mpc.column_scores.f_statistic import f_statistic
+from fedsift.select.baselines.federated_lasso import FederatedLasso
+from fedsift.select.filters.information_value import information_value
+from fedsift.select.muse.contingency import Entropies, count_tables, number_codes, pair_information
+from fedsift.select.muse.criteria import greedy
 
 FEATURES, BINS = 50, 15
 CRITERIA = ("mrmr", "mifs", "dd")

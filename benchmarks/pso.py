@@ -26,14 +26,14 @@ import numpy as np
 from cells import Cells, Sections
 
 import fedsift as fs
-from fedsift.datasets import load
-from fedsift.protocols.boost import SecureBoostClassifier
-from fedsift.protocols.boost_results import auc
-from fedsift.protocols.boost_scoring import held_out
-from fedsift.protocols.histogram import public_key
-from fedsift.protocols.vertical_logistic import VerticalLogisticRegression
-from fedsift.select.nulls import RandomFeatures
-from fedsift.select.pso_evffs import PsoEvffs
+from fedsift.evaluate.datasets import load
+from fedsift.models.boost.model import SecureBoostClassifier
+from fedsift.models.boost.results import auc
+from fedsift.models.boost.scoring import held_out
+from fedsift.models.vertical_logistic import VerticalLogisticRegression
+from fedsift.mpc.encrypted_histogram import public_key
+from fedsift.select.baselines.nulls import RandomFeatures
+from fedsift.select.pso.selector import PsoEvffs
 from fedsift.select.top_gain import TopGain
 
 PAPER = {  # Table 5, three participants: VFLR, SecureBoost, PSO-EVFFS

@@ -32,8 +32,9 @@ shuffled labels) stand in the tables themselves. Test rows steered nothing, exce
 protocol. The machine has 2 cores and was shared: seconds say little where the load is high, and seeds are few where a
 line says so.
 
-`--data DIR` is a folder of Parquet files, or the environment variable FEDSIFT_DATA (see `fedsift.datasets`). To choose
-a method by what it needs and what it gives away: [choosing a method](choosing.md).
+`--data DIR` is a folder of Parquet files, or the environment variable FEDSIFT_DATA (see
+`fedsift.evaluate.datasets`). To choose a method by what it needs and what it gives away:
+[choosing a method](choosing.md).
 """
 
 

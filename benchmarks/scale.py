@@ -28,13 +28,13 @@ from scale_formulas import GENERAL, LARGEST, ROUND_EFFORT, SPECS, Size, Terms
 from scipy.optimize import nnls
 
 import fedsift as fs
-from fedsift.party import Site
-from fedsift.protocols import histogram
-from fedsift.protocols.align import align
-from fedsift.secure import additive
-from fedsift.select import METHODS
-from fedsift.table import Table
-from fedsift.transports.base import Delivery, Transport
+from fedsift.core.party import Site
+from fedsift.core.table import Table
+from fedsift.core.transports.base import Delivery, Transport
+from fedsift.crypto.additive import keys as additive
+from fedsift.methods import METHODS
+from fedsift.mpc import encrypted_histogram as histogram
+from fedsift.mpc.psi import align
 
 RESULT = Path(__file__).parent / "results" / "scale.md"
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"

@@ -16,7 +16,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 from browser import Browser, find_chromium  # noqa: E402
 
 import fedsift as fs  # noqa: E402
-from fedsift.datasets import write_demo  # noqa: E402
+from fedsift.evaluate.datasets import write_demo  # noqa: E402
 from fedsift.report import write_report  # noqa: E402
 
 WIDTH, HEIGHT = 1060, 1000

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import fedsift as fs
-from fedsift.protocols import histogram
-from fedsift.secure import additive
+from fedsift.crypto.additive import keys as additive
+from fedsift.mpc import encrypted_histogram as histogram
 
 _keys: dict[str, additive.SecretKey] = {}
 

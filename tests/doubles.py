@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from fedsift.transports.base import Delivery, Transport
+from fedsift.core.transports.base import Delivery, Transport
 
 
 class Recording(Transport):

@@ -16,20 +16,20 @@ import numpy as np
 import pandas as pd
 from nvflare.collab import collab
 
+from fedsift.core.federation import Federation
+from fedsift.core.files import plain
+from fedsift.core.message import decode, encode
+from fedsift.core.transports.base import Transport
+from fedsift.core.transports.flare import Flare
 from fedsift.deploy.coordinator import Coordinator, _caller
 from fedsift.deploy.flare_job import CLASSES, FORMAT, VERSION, read_job
 from fedsift.deploy.local_system import SERVER, LocalSystem
 from fedsift.deploy.party_app import PartyApp
-from fedsift.federation import Federation
-from fedsift.message import decode, encode
-from fedsift.select import METHODS
-from fedsift.selection import _plain
-from fedsift.site import PolicySite, open_site
-from fedsift.transports.base import Transport
-from fedsift.transports.flare import Flare
+from fedsift.methods import METHODS
+from fedsift.site.site import PolicySite, open_site
 
 HERE = Path(__file__).parent
-COUNT = "fedsift.party:count_table"
+COUNT = "fedsift.core.party:count_table"
 NAMES = ["a", "b", "c"]
 GRID = {"a": (0, 0), "b": (0, 1), "c": (1, 0), "d": (1, 1)}  # of the hybrid parties: row block, column block
 CONTROLLER, EXECUTOR, REAL_COORDINATOR, REAL_PARTY = CLASSES
@@ -69,7 +69,7 @@ def results_of(fed: Federation, methods: dict[str, dict[str, Any]]) -> dict[str,
             "traffic": {" / ".join(key): [int(v) for v in row] for key, row in zip(totals.index, totals.to_numpy())},
             "seconds": time.perf_counter() - began,
         }
-    return _plain(found)
+    return plain(found)
 
 
 def many_job(partition: str, methods: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import flare_doubles as doubles
 import pytest
 from conftest import mixed_table
 
+from fedsift.core.transports.inprocess import InProcess
 from fedsift.deploy.flare_job import PARTY_FILE, write_job
-from fedsift.site import open_site
-from fedsift.transports.inprocess import InProcess
+from fedsift.site.site import open_site
 
 
 def parties(folder: Path, partition: str) -> dict[str, str]:

@@ -12,10 +12,10 @@ from gmpy2 import mpz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsift.core.message import decode, encode
+from fedsift.crypto.additive import keys as additive
+from fedsift.crypto.additive.keys import Ciphertexts, PublicKey, generate_key
 from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
-from fedsift.message import decode, encode
-from fedsift.secure import additive
-from fedsift.secure.additive import Ciphertexts, PublicKey, generate_key
 
 SCHEMES = additive.SCHEMES[1:]
 

@@ -7,12 +7,12 @@ import pytest
 from doubles import Faulty, Recording
 
 import fedsift as fs
+from fedsift.core.message import decode
+from fedsift.core.operation import register_plugin
+from fedsift.core.party import Party
+from fedsift.core.transports.base import Delivery
 from fedsift.errors import DataError, OverflowGuard, ParameterError, PartyGone, ReplyError, SecurityError
-from fedsift.message import decode
-from fedsift.operation import register_plugin
-from fedsift.party import Party
-from fedsift.protocols.aggregate import SecureSum, meet, offer_key, summed
-from fedsift.transports.base import Delivery
+from fedsift.mpc.secure_sum import SecureSum, meet, offer_key, summed
 
 
 @summed(about="test: column sums", receives="control")

@@ -8,9 +8,10 @@ import pytest
 from doubles import Recording
 
 import fedsift as fs
+from fedsift.core.party import Site
+from fedsift.core.table import Table
 from fedsift.errors import AlignmentError
-from fedsift.protocols.align import align
-from fedsift.table import Table
+from fedsift.mpc.psi import align
 
 
 def tables(ids: dict[str, list], label_at: str) -> dict[str, pd.DataFrame]:
@@ -76,11 +77,8 @@ def test_no_id_is_on_the_wire_and_pseudonyms_are_new_each_time():
     pieces = []
     for _ in range(2):
         data = tables({"a": ids, "b": ids[5:]}, "a")
-        sites = {
-            n: fs.party.Site(n, Table.read(t, id="id", label="y" if n == "a" else None, name=n))
-            for n, t in data.items()
-        }
-        from fedsift.transports.inprocess import InProcess
+        sites = {n: Site(n, Table.read(t, id="id", label="y" if n == "a" else None, name=n)) for n, t in data.items()}
+        from fedsift.core.transports.inprocess import InProcess
 
         transport = Recording(InProcess(sites))
         align(fs.Federation(transport, ["a", "b"], active="a"))
@@ -94,14 +92,12 @@ def test_no_id_is_on_the_wire_and_pseudonyms_are_new_each_time():
 
 def test_parties_never_see_each_others_unblinded_pseudonyms():
     """A party gets points under a key it lacks: hashing its own ids gives no match."""
-    from fedsift.secure import oprf
-    from fedsift.transports.inprocess import InProcess
+    from fedsift.core.transports.inprocess import InProcess
+    from fedsift.crypto import oprf
 
     ids = [f"c{i}" for i in range(20)]
     data = tables({"a": ids, "b": ids}, "a")
-    sites = {
-        n: fs.party.Site(n, Table.read(t, id="id", label="y" if n == "a" else None, name=n)) for n, t in data.items()
-    }
+    sites = {n: Site(n, Table.read(t, id="id", label="y" if n == "a" else None, name=n)) for n, t in data.items()}
     transport = Recording(InProcess(sites))
     align(fs.Federation(transport, ["a", "b"], active="a"))
     guesses = oprf.hash_to_group([i.encode() for i in ids])

@@ -11,8 +11,8 @@ from oracles import slow_bins
 from sklearn.metrics import roc_auc_score
 
 import fedsift as fs
-from fedsift.binning import ColumnBins, codes_of, edges, most_bins
-from fedsift.table import Table
+from fedsift.core.binning import ColumnBins, codes_of, edges, most_bins
+from fedsift.core.table import Table
 
 TRANSFORMS = {
     "scaled": lambda x: 3.7 * x - 11.0,

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import fedsift as fs
-from fedsift.binning import ColumnBins
+from fedsift.core.binning import ColumnBins
+from fedsift.core.message import decode, encode
+from fedsift.core.table import Table
+from fedsift.core.transports.base import Delivery
 from fedsift.errors import DataError, ParameterError, PartyGone, ReplyError
-from fedsift.message import decode, encode
-from fedsift.protocols.boost import SecureBoostClassifier, SecureBoostRegressor
-from fedsift.protocols.boost_bins import safe_groups
-from fedsift.protocols.boost_sums import Ask
-from fedsift.table import Table
-from fedsift.transports.base import Delivery
+from fedsift.models.boost.bins import safe_groups
+from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
+from fedsift.models.boost.sums import Ask
 
 OPEN = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False}  # protection off: the same trees as in one table
 

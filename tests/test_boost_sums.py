@@ -11,10 +11,10 @@ from test_boost import OPEN, plain_tree, whole_table
 
 import fedsift as fs
 from fedsift.errors import OverflowGuard, ParameterError
-from fedsift.protocols import boost_joint
-from fedsift.protocols.boost import SecureBoostClassifier
-from fedsift.protocols.boost_joint import GroupTable, _teams, joint_sums
-from fedsift.protocols.boost_sums import (
+from fedsift.models.boost import joint_powers as boost_joint
+from fedsift.models.boost.joint_powers import GroupTable, _teams, joint_sums
+from fedsift.models.boost.model import SecureBoostClassifier
+from fedsift.models.boost.sums import (
     Ask,
     GradientLayout,
     encrypt_sets,
@@ -22,7 +22,7 @@ from fedsift.protocols.boost_sums import (
     read_sums,
     rows_per_ciphertext,
 )
-from fedsift.protocols.boost_tree import whole_numbers
+from fedsift.models.boost.tree import whole_numbers
 
 
 def a_table(rng, rows, columns=3, groups=4):

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsift.crypto import seal_io
+from fedsift.crypto.ckks import vector as ckks_vector
+from fedsift.crypto.ckks.keys import CkksPublicKey, CkksSecretKey, CkksVector, choose_parameters
+from fedsift.crypto.ckks.ring import ring_of
 from fedsift.errors import CiphertextError, OverflowGuard, ParameterError, SecurityError
-from fedsift.secure import ckks_vector, seal_io
-from fedsift.secure.ckks import CkksPublicKey, CkksSecretKey, CkksVector, choose_parameters
-from fedsift.secure.ckks_ring import ring_of
 
 # HomomorphicEncryption.org security standard (2018), table 1: 128-bit classical security, ternary secret.
 STANDARD = {1024: 27, 2048: 54, 4096: 109, 8192: 218, 16384: 438}
@@ -551,6 +552,6 @@ def test_precision_that_flooding_does_not_leave_is_refused(key, precise):
 
 
 def test_importing_the_secure_layer_loads_no_heavy_library():
-    code = "import sys, fedsift.secure.ckks, fedsift.secure.privacy; print({'tenseal', 'opendp'} & set(sys.modules))"
+    code = "import sys, fedsift.crypto.ckks.keys, fedsift.crypto.dp; print({'tenseal', 'opendp'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

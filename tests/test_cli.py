@@ -18,12 +18,15 @@ import pytest
 from conftest import cached_key
 from typer.testing import CliRunner
 
-from fedsift import cli, console, demo, errors, runs
-from fedsift.ledger import Entry, Ledger
-from fedsift.protocols import histogram
-from fedsift.select import METHODS
-from fedsift.select.information_value import label_sums
-from fedsift.selection import Selection
+from fedsift import errors
+from fedsift.cli import console, demo
+from fedsift.cli import main as cli
+from fedsift.core.ledger import Entry, Ledger
+from fedsift.jobs import runs
+from fedsift.methods import METHODS
+from fedsift.mpc import encrypted_histogram as histogram
+from fedsift.select.filters.information_value import label_sums
+from fedsift.select.selection import Selection
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "two_files"
 FILES = {
@@ -44,7 +47,7 @@ def fedsift(*args):
 
 
 def in_process(*args, **options):
-    command = [sys.executable, "-c", "from fedsift.cli import main; main()", *map(str, args)]
+    command = [sys.executable, "-c", "from fedsift.cli.main import main; main()", *map(str, args)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
@@ -254,7 +257,7 @@ def test_a_partys_log_is_shown_only_when_asked_for(job, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("row 17 holds 4242")
 
-    monkeypatch.setattr("fedsift.select.information_value.countable_bins", broken)
+    monkeypatch.setattr("fedsift.select.filters.information_value.countable_bins", broken)
     result = fedsift("run", job)
     assert result.exit_code == 5
     assert "4242" not in result.output
@@ -484,7 +487,7 @@ def test_log_json_stays_json_when_it_fails_and_quiet_leaves_asks_only(job, monke
     def broken(*_, **__):
         raise RuntimeError("row 17 holds 4242")
 
-    monkeypatch.setattr("fedsift.select.information_value.countable_bins", broken)
+    monkeypatch.setattr("fedsift.select.filters.information_value.countable_bins", broken)
     assert "4242" not in fedsift("run", job, "--log-json").stderr
     result = fedsift("run", job, "--log-json", "--verbose")
     events = [json.loads(line) for line in result.stderr.splitlines()]

@@ -13,11 +13,11 @@ from doubles import Recording, Serial
 from sklearn.base import clone
 
 import fedsift as fs
-from fedsift.ledger import FORMS
-from fedsift.message import decode
-from fedsift.select import METHODS
-from fedsift.selection import Selection
-from fedsift.transports.inprocess import InProcess
+from fedsift.core.ledger import FORMS
+from fedsift.core.message import decode
+from fedsift.core.transports.inprocess import InProcess
+from fedsift.methods import METHODS
+from fedsift.select.selection import Selection
 
 #: Parameters that make a method quick on small data; what is not named here runs with its defaults.
 QUICK: dict[str, dict] = {

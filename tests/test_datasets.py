@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsift.datasets import demo_tables, friedman, load, write_demo
+from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
-from fedsift.table import Table
+from fedsift.evaluate.datasets import demo_tables, friedman, load, write_demo
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 import fedsift as fs
-from fedsift.select import METHODS
+from fedsift.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 

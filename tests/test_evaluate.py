@@ -7,13 +7,13 @@ from sklearn import metrics as sk
 from sklearn.linear_model import LogisticRegression
 
 import fedsift as fs
-from fedsift import scoring
+from fedsift.core.operation import Array
+from fedsift.core.transports.base import Transport
 from fedsift.errors import ParameterError
-from fedsift.evaluate import ALL, NOTE, evaluate
-from fedsift.operation import Array
-from fedsift.scoring import Columns, Preparation, auc, jaccard, kuncheva, one_minus_rae
+from fedsift.evaluate import scoring
+from fedsift.evaluate.evaluation import ALL, NOTE, evaluate
+from fedsift.evaluate.scoring import Columns, Preparation, auc, jaccard, kuncheva, one_minus_rae
 from fedsift.select.base import Outcome, Selector
-from fedsift.transports.base import Transport
 
 fs.register_plugin(__name__)
 
@@ -231,7 +231,7 @@ def test_cross_validation_equals_scikit_learn_by_hand():
     site = fed._link.transport.sites
     X = np.hstack([site[name].table.matrix() for name in fed.parties])
     y = np.asarray(site["party1"].table.label)
-    from fedsift.evaluate import draw_folds
+    from fedsift.evaluate.evaluation import draw_folds
 
     fold = fed.ask(draw_folds, to="party1", folds=3, stratify=True, seed=0, task="classification")["fold"]
     for k, row in enumerate(result.rows):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsift.engineer.expressions import (
+from fedsift.core.expressions import (
     CLIP,
     FUNCTIONS,
     LIMIT,
@@ -23,9 +23,9 @@ from fedsift.engineer.expressions import (
     parse,
     parties_of,
 )
+from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
-from fedsift.selection import Selection
-from fedsift.table import Table
+from fedsift.select.selection import Selection
 
 names = st.one_of(
     st.sampled_from(["a", "b", "mul", "x1", "a.b", 'say "hi"', "größe", "a b", "\n", "\\", "1"]), st.text()

@@ -8,9 +8,9 @@ import pytest
 from doubles import Recording
 
 import fedsift as fs
+from fedsift.core.message import decode
 from fedsift.errors import ParameterError
-from fedsift.message import decode
-from fedsift.select.feature_election import FeatureElection, elect, local_scores
+from fedsift.select.baselines.feature_election import FeatureElection, elect, local_scores
 
 
 def table(n=180, seed=0):

@@ -11,10 +11,10 @@ from sklearn.linear_model import Lasso, LogisticRegression
 
 import fedsift as fs
 from fedsift import errors
-from fedsift.message import decode, encode, walk
-from fedsift.protocols.masked_product import hide_left, left_share, open_product, right_message
-from fedsift.select.federated_lasso import FederatedLasso
-from fedsift.transports.base import Delivery
+from fedsift.core.message import decode, encode, walk
+from fedsift.core.transports.base import Delivery
+from fedsift.mpc.shared_product import hide_left, left_share, open_product, right_message
+from fedsift.select.baselines.federated_lasso import FederatedLasso
 
 
 def pooled(n=60, columns=8, seed=0):
@@ -110,7 +110,7 @@ def test_no_residual_score_or_value_is_on_the_wire():
 def test_a_mask_is_never_used_twice():
     X, y = mixed_table(40)
     fed = fs.Federation.split(X, y, parties=2)
-    from fedsift.select import federated_lasso as module
+    from fedsift.select.baselines import federated_lasso as module
 
     with fed.session() as run:
         gradients = module._Gradients(run, 1)

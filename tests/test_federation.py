@@ -15,7 +15,10 @@ from conftest import mixed_table
 from doubles import Faulty, Recording
 
 import fedsift as fs
-from fedsift import party as core
+from fedsift.core import party as core
+from fedsift.core.message import decode, encode
+from fedsift.core.operation import ANY, Array, check_reply, operation, register_plugin
+from fedsift.core.transports.base import Delivery
 from fedsift.errors import (
     MessageError,
     OperationFailed,
@@ -25,9 +28,6 @@ from fedsift.errors import (
     PartyTimeout,
     ReplyError,
 )
-from fedsift.message import decode, encode
-from fedsift.operation import ANY, Array, check_reply, operation, register_plugin
-from fedsift.transports.base import Delivery
 
 register_plugin(__name__)
 
@@ -95,7 +95,7 @@ def test_only_marked_functions_can_be_asked(small_fed):
 
 
 @pytest.mark.parametrize(
-    "name", ["os:system", "builtins:eval", "fedsift.party:Site", "fedsift.nothing:here", "numpy:load"]
+    "name", ["os:system", "builtins:eval", "fedsift.core.party:Site", "fedsift.nothing:here", "numpy:load"]
 )
 def test_a_party_refuses_what_is_not_registered(small_fed, name):
     """Whatever name comes over the wire, nothing outside the table of operations runs."""
@@ -131,7 +131,7 @@ def test_unknown_arguments_and_views_are_refused(small_fed):
 
 
 def test_a_crash_names_party_and_operation_but_no_data(small_fed, caplog):
-    with caplog.at_level(logging.CRITICAL, logger="fedsift.party"), pytest.raises(OperationFailed) as error:
+    with caplog.at_level(logging.CRITICAL, logger="fedsift.core.party"), pytest.raises(OperationFailed) as error:
         small_fed.ask(crash, to="shop", secret="4711-SECRET")
     assert error.value.party == "shop"
     assert error.value.operation == "crash"

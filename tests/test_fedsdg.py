@@ -10,10 +10,11 @@ from oracles import slow_bins
 
 import fedsift as fs
 from fedsift.errors import ParameterError
-from fedsift.protocols.ring import STEP_BITS
-from fedsift.select.fedsdg import FedSDG
-from fedsift.select.gate_baselines import VFLFS, StochasticGate
-from fedsift.select.gini import gini_impurity
+from fedsift.mpc.column_scores.gini import gini_impurity
+from fedsift.mpc.fixed_point import STEP_BITS
+from fedsift.select.fedsdg.selector import FedSDG
+from fedsift.select.fedsdg.stochastic_gate import StochasticGate
+from fedsift.select.less_vfl.vflfs import VFLFS
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)

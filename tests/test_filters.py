@@ -13,9 +13,9 @@ from oracles import slow_bins
 from sklearn.feature_selection import f_classif
 
 import fedsift as fs
+from fedsift.core.message import decode
+from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import DataError, ParameterError
-from fedsift.message import decode
-from fedsift.secure.additive import SCHEMES
 
 BINS, MIN_CELL = 4, 3
 

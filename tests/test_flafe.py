@@ -15,11 +15,17 @@ from oracles import slow_bins
 from scipy import stats
 
 import fedsift as fs
-from fedsift.engineer import flafe_base, flafe_importance
-from fedsift.engineer.expressions import evaluate_columns, parse, parties_of
-from fedsift.engineer.flafe_importance import explained_shares
-from fedsift.engineer.flafe_local import LOCAL, local_candidates, numeric_columns
-from fedsift.engineer.flafe_privacy import choose_by_exponential, paper_scale, plan_noise, sensitivity
+from fedsift.core.expressions import evaluate_columns, parse, parties_of
+from fedsift.crypto.ckks.keys import CkksPublicKey, CkksSecretKey
+from fedsift.crypto.ckks.wire import CkksCiphertexts
+from fedsift.engineer.flafe import base as flafe_base
+from fedsift.engineer.flafe import combine as ec
+from fedsift.engineer.flafe import importance as flafe_importance
+from fedsift.engineer.flafe.candidates import LOCAL, local_candidates, numeric_columns
+from fedsift.engineer.flafe.combine import BOUND, CROSSED, FUNCTIONS, OPERANDS, Pair, combine_columns
+from fedsift.engineer.flafe.importance import explained_shares
+from fedsift.engineer.flafe.joint_moments import MATRICES, JointProducts, from_ring, masked_sides, to_ring
+from fedsift.engineer.flafe.privacy import choose_by_exponential, paper_scale, plan_noise, sensitivity
 from fedsift.errors import (
     BudgetExceeded,
     CiphertextError,
@@ -28,11 +34,6 @@ from fedsift.errors import (
     ParameterError,
     SecurityError,
 )
-from fedsift.protocols import encrypted_combination as ec
-from fedsift.protocols.encrypted_combination import BOUND, CROSSED, FUNCTIONS, OPERANDS, Pair, combine_columns
-from fedsift.protocols.joint_moments import MATRICES, JointProducts, from_ring, masked_sides, to_ring
-from fedsift.secure.ckks import CkksPublicKey, CkksSecretKey
-from fedsift.secure.ckks_wire import CkksCiphertexts
 
 SMALL = {"n_operands": 2, "n_features": 3}
 
@@ -420,7 +421,7 @@ def test_wide_parties_are_screened_first():
 
 
 def _columns(text):
-    from fedsift.engineer.expressions import columns_of
+    from fedsift.core.expressions import columns_of
 
     return columns_of(parse(text))
 
@@ -594,7 +595,7 @@ def test_a_mask_is_never_used_twice():
 
 def test_the_coordinator_cannot_tell_which_column_a_sum_belongs_to():
     """Two rounds over the same residual give the same sums in different places."""
-    from fedsift.protocols import shared_residual as sr
+    from fedsift.engineer.flafe import shared_residual as sr
 
     fed = federation(64, parties=("P", "Q"))
     rng = np.random.default_rng(0)
@@ -658,7 +659,7 @@ def test_grids_that_do_not_fit_are_told():
 
 
 def test_a_message_that_is_no_vector_is_refused():
-    from fedsift.message import decode, encode
+    from fedsift.core.message import decode, encode
 
     data = encode(CkksCiphertexts([], 8192))
     assert len(decode(data)) == 0

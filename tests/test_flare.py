@@ -27,11 +27,11 @@ from fedsift.deploy.flare_job import PARTY_FILE, write_job
 from fedsift.deploy.processes import Processes
 from fedsift.deploy.run import run_on
 from fedsift.deploy.status import read_status
-from fedsift.job import load_job
-from fedsift.select import METHODS
+from fedsift.jobs.job_file import load_job
+from fedsift.methods import METHODS
 
 SHORT = {name: QUICK[name] for name in ("random", "information_value", "muse")}
-FEDSIFT = [sys.executable, "-c", "from fedsift.cli import main; main()"]
+FEDSIFT = [sys.executable, "-c", "from fedsift.cli.main import main; main()"]
 
 
 def assert_probes_get_nothing(probes: dict) -> None:
@@ -239,7 +239,7 @@ def test_search_goes_on_from_its_checkpoint_after_the_coordinator_died(tmp_path,
 
 @pytest.mark.flare
 def test_ledger_of_a_fetched_result_reads_back(job_file, tmp_path):
-    from fedsift.deploy.command import read_ledger
+    from fedsift.cli.deploy import read_ledger
 
     facts = run_on(load_job(job_file), "simulator", tmp_path / "out", say=lambda text: None)
     ledger = read_ledger(tmp_path / "out")

@@ -24,7 +24,7 @@ from fedsift.deploy.run import run_on
 from fedsift.deploy.session import LOST
 from fedsift.deploy.status import read_status
 from fedsift.errors import PartyError, PartyGone, PartyTimeout, PolicyRefused, ReplyError
-from fedsift.job import load_job
+from fedsift.jobs.job_file import load_job
 
 pytestmark = pytest.mark.flare
 
@@ -213,8 +213,9 @@ def test_interrupted_command_aborts_its_job_at_every_site(vertical, tmp_path, se
         '[parties.a]\nlabel = "outcome"\n[parties.b]\n[parties.c]\n[method]\nname = "pso_evffs"\npopsize = 3\n'
         'iterations = 2000\npatience = "none"\nmodels = 1\nfolds = 2\nmax_trees = 2\nmax_depth = 2\n'
     )
-    command = [sys.executable, "-c", "from fedsift.cli import main; main()", "run", str(tmp_path / "job.toml"), "--on",
-               "flare", "--kit", str(vertical.kit(vertical.submitter)), "--out", str(tmp_path / "out")]  # fmt: skip
+    command = [sys.executable, "-c", "from fedsift.cli.main import main; main()", "run", str(tmp_path / "job.toml"),
+               "--on", "flare", "--kit", str(vertical.kit(vertical.submitter)),
+               "--out", str(tmp_path / "out")]  # fmt: skip
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
         told = next(line for line in running.stderr if "submitted as" in line)
         vertical.last = told.split()[-1]

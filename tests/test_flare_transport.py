@@ -14,6 +14,11 @@ from conftest import mixed_table
 from doubles import Recording
 
 import fedsift as fs
+from fedsift.core.message import decode, encode
+from fedsift.core.operation import operation
+from fedsift.core.party import count_table
+from fedsift.core.transports.flare import Aborted, Flare
+from fedsift.crypto.sealed_box import SealedBox
 from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, read_job, settings_of, write_job
 from fedsift.deploy.results import check_outcome, place
 from fedsift.deploy.status import ENDED, RUNNING, close_abandoned, read_status, write_status
@@ -29,13 +34,8 @@ from fedsift.errors import (
     ReplyError,
     SealError,
 )
-from fedsift.job import load_job
-from fedsift.message import decode, encode
-from fedsift.operation import operation
-from fedsift.party import count_table
-from fedsift.protocols.group_sum import Groups
-from fedsift.secure.sealed import SealedBox
-from fedsift.transports.flare import Aborted, Flare
+from fedsift.jobs.job_file import load_job
+from fedsift.mpc.group_sum import Groups
 
 
 class TimedOut(Exception):
@@ -318,7 +318,7 @@ def test_result_is_placed_whole_or_not_at_all(tmp_path):
 
 def test_resume_in_one_process_says_what_to_do_instead(tmp_path, job):
     done = subprocess.run(
-        [sys.executable, "-c", "from fedsift.cli import main; main()", "run", str(job.path), "--resume"],
+        [sys.executable, "-c", "from fedsift.cli.main import main; main()", "run", str(job.path), "--resume"],
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 2

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import fedsift as fs
-from fedsift.engineer.iife import FedIIFE
+from fedsift.engineer.fed_iife.selector import FedIIFE
 from fedsift.errors import ParameterError
 from fedsift.select.halving import FedHalving
 

@@ -8,11 +8,11 @@ from conftest import cached_key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import OverflowGuard, ParameterError
-from fedsift.protocols import histogram
-from fedsift.protocols.bins import merge_small
-from fedsift.protocols.histogram import HIDING_BITS, RowLayout
-from fedsift.secure.additive import SCHEMES
+from fedsift.mpc import encrypted_histogram as histogram
+from fedsift.mpc.column_scores.countable_bins import merge_small
+from fedsift.mpc.encrypted_histogram import HIDING_BITS, RowLayout
 
 
 @pytest.mark.parametrize("scheme", SCHEMES[1:])

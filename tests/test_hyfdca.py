@@ -14,15 +14,15 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import SVC
 
 import fedsift as fs
+from fedsift.core.message import decode, encode
+from fedsift.core.party import Party, Site
+from fedsift.core.transports.base import Delivery, Transport
 from fedsift.errors import DataError, ParameterError, PartyGone, ReplyError, SecurityError
-from fedsift.message import decode, encode
-from fedsift.party import Party, Site
-from fedsift.protocols.group_sum import Groups, add_up, cover_for, from_words, hide, to_words, uncover
-from fedsift.protocols.hyfdca import HyFDCA
-from fedsift.protocols.hyfdca_loss import best_duals
-from fedsift.protocols.hyfdca_party import SCORE_BITS
-from fedsift.protocols.hyfdca_setup import PART, STATE
-from fedsift.transports.base import Delivery, Transport
+from fedsift.models.hyfdca.loss import best_duals
+from fedsift.models.hyfdca.model import HyFDCA
+from fedsift.models.hyfdca.party import SCORE_BITS
+from fedsift.models.hyfdca.setup import PART, STATE
+from fedsift.mpc.group_sum import Groups, add_up, cover_for, from_words, hide, to_words, uncover
 
 SPLITS = {
     "vertical": {"parties": 3},
@@ -331,7 +331,7 @@ def test_blocks_that_do_not_fit_together_could_be_trained_on():
         "a": Site("a", fs.Table.read(X.iloc[:30, :3].assign(y=y[:30]), id=None, label="y", name="a")),
         "b": Site("b", fs.Table.read(X.iloc[30:, 1:4].assign(y=y[30:]), id=None, label="y", name="b")),
     }
-    from fedsift.transports.inprocess import InProcess
+    from fedsift.core.transports.inprocess import InProcess
 
     with pytest.raises(DataError, match="column block"):
         HyFDCA().fit(fs.Federation(InProcess(sites), ["a", "b"], active=None, partition="horizontal"))
@@ -508,7 +508,7 @@ def test_the_coordinator_could_read_the_total_of_the_scores():
 
 def test_masks_could_be_used_twice_or_hide_nothing():
     sites = {name: Site(name, fs.Table.read(pd.DataFrame({"x": [1.0, 2.0]}), id=None, name=name)) for name in "abc"}
-    from fedsift.transports.inprocess import InProcess
+    from fedsift.core.transports.inprocess import InProcess
 
     fed = fs.Federation(InProcess(sites), list("abc"), active="a")
     with fed.session() as run:

@@ -10,11 +10,12 @@ from scipy.special import digamma
 from sklearn.linear_model import LinearRegression
 
 import fedsift as fs
-from fedsift.engineer.expressions import evaluate_columns, parse
-from fedsift.engineer.iife import FedIIFE
-from fedsift.engineer.scoring import GramScorer
-from fedsift.engineer.similar import minimum_cosine_distances
-from fedsift.engineer.synergy import (
+from fedsift.core.expressions import evaluate_columns, parse
+from fedsift.core.transports.base import Delivery
+from fedsift.engineer.fed_iife.scoring import GramScorer
+from fedsift.engineer.fed_iife.selector import FedIIFE
+from fedsift.engineer.fed_iife.similar import minimum_cosine_distances
+from fedsift.engineer.fed_iife.synergy import (
     additive_basis,
     all_pairs,
     anova_scores,
@@ -23,10 +24,9 @@ from fedsift.engineer.synergy import (
     interaction_scores,
 )
 from fedsift.errors import DataError, ParameterError
-from fedsift.protocols.aggregate import SecureSum
-from fedsift.protocols.rows import agree_columns, describe_rows, load_columns, open_study, standardise
-from fedsift.selection import Selection
-from fedsift.transports.base import Delivery
+from fedsift.mpc.horizontal_study import agree_columns, describe_rows, load_columns, open_study, standardise
+from fedsift.mpc.secure_sum import SecureSum
+from fedsift.select.selection import Selection
 
 SPLITS = ["equal", "unequal", "target", "kmeans"]
 QUICK = {"n_pairs": 2, "max_features": 3, "shortlist": 5}

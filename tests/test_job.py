@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedsift.errors import DataError, JobError
-from fedsift.job import load_job
-from fedsift.select import METHODS
+from fedsift.jobs.job_file import load_job
+from fedsift.methods import METHODS
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "two_files"
 GOOD = """\

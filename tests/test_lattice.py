@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsift.errors import CiphertextError, ParameterError
-from fedsift.protocols.block_product import Plan
-from fedsift.secure.lattice import (
+from fedsift.crypto.bfv import (
     DEGREE,
     PRIMES,
     LatticeAnswers,
@@ -19,6 +17,8 @@ from fedsift.secure.lattice import (
     _noise,
     _seal,
 )
+from fedsift.errors import CiphertextError, ParameterError
+from fedsift.models.splitnn.layers.block_product import Plan
 
 pytest.importorskip("tenseal")
 BITS = 44

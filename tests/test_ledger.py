@@ -7,9 +7,9 @@ import threading
 import pytest
 
 import fedsift as fs
+from fedsift.core.ledger import COORDINATOR, FORMS, Entry, Ledger
+from fedsift.core.operation import operation
 from fedsift.errors import ParameterError
-from fedsift.ledger import COORDINATOR, FORMS, Entry, Ledger
-from fedsift.operation import operation
 
 
 def entry(**changes) -> Entry:

@@ -8,10 +8,10 @@ import pytest
 
 import fedsift as fs
 from fedsift.errors import ParameterError
-from fedsift.protocols.component_selection import COLUMN_LAMBDAS
-from fedsift.select.lasso_networks import GroupLasso, LocalLasso
-from fedsift.select.less_vfl import LessVFL
-from fedsift.select.screening import benjamini_hochberg, screen_columns
+from fedsift.select.less_vfl.component_selection import COLUMN_LAMBDAS
+from fedsift.select.less_vfl.lasso_networks import GroupLasso, LocalLasso
+from fedsift.select.less_vfl.screening import benjamini_hochberg, screen_columns
+from fedsift.select.less_vfl.selector import LessVFL
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)

@@ -10,9 +10,9 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 
 import fedsift as fs
+from fedsift.core.transports.base import Delivery
 from fedsift.errors import DataError, ParameterError
-from fedsift.protocols.linear import FedLinear
-from fedsift.transports.base import Delivery
+from fedsift.models.fed_linear import FedLinear
 
 SPLITS = ["equal", "unequal", "target", "kmeans"]
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
+from fedsift.crypto.sealed_box import SealKey
 from fedsift.errors import CiphertextError, DataError, OverflowGuard, ParameterError, SealError, SecurityError
-from fedsift.secure import masks
-from fedsift.secure.sealed import SealKey
+from fedsift.mpc import pairwise_masks as masks
 
 NAMES = ["bank", "clinic", "shop", "Zoo"]  # upper case sorts before lower case: the order must only be the same
 KEYS = {name: SealKey.generate() for name in NAMES}

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from fedsift.core.message import MAX_DEPTH, decode, encode, wire_type
+from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import MessageError
-from fedsift.message import MAX_DEPTH, decode, encode, wire_type
-from fedsift.secure.sealed import SealedBox
 
 plain_arrays = npst.arrays(
     dtype=st.sampled_from(["?", "i1", "i2", "<i4", ">i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"]),

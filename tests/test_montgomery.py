@@ -16,10 +16,11 @@ from conftest import cached_key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsift.crypto.additive import montgomery
+from fedsift.crypto.additive import okamoto_uchiyama as _ou
+from fedsift.crypto.additive.keys import Ciphertexts, PublicKey, generate_key
+from fedsift.crypto.kernel import library, state
 from fedsift.errors import CiphertextError
-from fedsift.secure import _ou, montgomery
-from fedsift.secure.additive import Ciphertexts, PublicKey, generate_key
-from fedsift.secure.kernel import library, state
 
 ENGINES = [montgomery._Gmp] + ([montgomery._Kernel] if library() else [])
 SIZES = (104, 1371, 2054, 3073, 4096)
@@ -212,8 +213,8 @@ def test_a_party_without_the_kernel_takes_part():
     sent = key.public.encrypt([5, 6, 7])
     code = (
         "import sys\n"
-        "from fedsift.secure.kernel import library\n"
-        "from fedsift.secure.additive import Ciphertexts, PublicKey\n"
+        "from fedsift.crypto.kernel import library\n"
+        "from fedsift.crypto.additive.keys import Ciphertexts, PublicKey\n"
         "assert library() is None\n"
         "key, values = (bytes.fromhex(line) for line in sys.stdin.read().split())\n"
         "key, values = PublicKey.from_bytes(key), Ciphertexts.from_bytes(values)\n"
@@ -251,7 +252,7 @@ def test_longer_keys_work(bits):
 
 def test_a_user_could_not_tell_why_encryption_is_slow():
     def said(**change):
-        command = [sys.executable, "-c", "from fedsift.cli import main; main()", "--version"]
+        command = [sys.executable, "-c", "from fedsift.cli.main import main; main()", "--version"]
         return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **change}, check=True).stdout
 
     assert "none: switched off by FEDSIFT_KERNEL" in said(FEDSIFT_KERNEL="off")

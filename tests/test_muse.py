@@ -12,9 +12,9 @@ from sklearn.metrics import mutual_info_score
 
 import fedsift as fs
 from fedsift import errors
-from fedsift.message import decode
-from fedsift.select.criteria import Information, _criteria, find_criterion, register_criterion
-from fedsift.select.muse import Muse
+from fedsift.core.message import decode
+from fedsift.select.muse.criteria import Information, _criteria, find_criterion, register_criterion
+from fedsift.select.muse.selector import Muse
 
 
 def many_columns(n=80, columns=18, classes=3, seed=0):

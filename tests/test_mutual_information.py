@@ -16,18 +16,18 @@ from sklearn.metrics import mutual_info_score
 
 import fedsift as fs
 from fedsift import errors
-from fedsift.message import decode, encode, walk
-from fedsift.party import Party, Site
-from fedsift.protocols import mutual_information as mi
-from fedsift.protocols.contingency import (
+from fedsift.core.message import decode, encode, walk
+from fedsift.core.party import Party, Site
+from fedsift.core.table import Table
+from fedsift.core.transports.base import Delivery
+from fedsift.select.muse import mutual_information as mi
+from fedsift.select.muse.contingency import (
     Entropies,
     column_codes,
     number_codes,
     pair_information,
 )
-from fedsift.protocols.rank_correlation import spearman_matrix, unit_ranks
-from fedsift.table import Table
-from fedsift.transports.base import Delivery
+from fedsift.select.muse.rank_correlation import spearman_matrix, unit_ranks
 
 
 def matched(fed, *, keys="two", min_cell=None, n_bins=5, binning="quantile"):
@@ -83,7 +83,7 @@ def test_rows_are_matched_by_id_and_not_by_position():
         "bank": Site("bank", Table.read(left, id="id", label="outcome", name="bank")),
         "shop": Site("shop", Table.read(right, id="id", name="shop")),
     }
-    from fedsift.transports.inprocess import InProcess
+    from fedsift.core.transports.inprocess import InProcess
 
     fed = fs.Federation(InProcess(sites), list(sites), active="bank")  # not aligned on purpose
     with fed.session() as run:
@@ -100,7 +100,7 @@ def test_parties_with_different_rows_are_told_so():
         "bank": Site("bank", Table.read(frame, id="id", label="y", name="bank")),
         "shop": Site("shop", Table.read(other, id="id", name="shop")),
     }
-    from fedsift.transports.inprocess import InProcess
+    from fedsift.core.transports.inprocess import InProcess
 
     fed = fs.Federation(InProcess(sites), list(sites), active="bank")
     with fed.session() as run, pytest.raises(errors.AlignmentError, match="shop"):

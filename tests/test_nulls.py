@@ -9,7 +9,7 @@ from conftest import mixed_table
 
 import fedsift as fs
 from fedsift.errors import ParameterError
-from fedsift.evaluate import evaluate
+from fedsift.evaluate.evaluation import evaluate
 
 
 def federation(partition, **options):

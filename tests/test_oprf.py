@@ -11,10 +11,10 @@ import rbcl
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fedsift.crypto import oprf
+from fedsift.crypto.kernel import library
+from fedsift.crypto.oprf import Blind, OprfKey
 from fedsift.errors import CiphertextError, ParameterError
-from fedsift.secure import oprf
-from fedsift.secure.kernel import library
-from fedsift.secure.oprf import Blind, OprfKey
 
 # RFC 9497, appendix A.1.1 (ristretto255-SHA512, OPRF mode).
 SEED = bytes.fromhex("a3" * 32)

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsift.binning import MAX_CATEGORY_BINS
+from fedsift.core.binning import MAX_CATEGORY_BINS
+from fedsift.core.party import Party, Site, read_labels
+from fedsift.core.table import Table
 from fedsift.errors import DataError
-from fedsift.party import Party, Site, read_labels
-from fedsift.table import Table
 
 
 def party_of(frame: pd.DataFrame, label: str | None = None) -> Party:

@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from fedsift import cli
-from fedsift.party_file import look
-from fedsift.policy import Policy
-from fedsift.rehearsal import rehearse
-from fedsift.site import load_party, open_site
-from fedsift.table import Table
+from fedsift.cli import main as cli
+from fedsift.core.table import Table
+from fedsift.site.party_file import look
+from fedsift.site.policy import Policy
+from fedsift.site.rehearsal import rehearse
+from fedsift.site.site import load_party, open_site
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -182,9 +182,9 @@ def test_check_needs_no_other_partys_file_and_no_real_value(folder, monkeypatch)
     frame["branch"], frame["age"] = "CANARY", 918273645
     frame.to_csv(folder / "bank.csv", index=False)
     seen = []
-    handle = cli.party_cli.rehearse.__globals__["_Witness"].handle
+    handle = cli.party.rehearse.__globals__["_Witness"].handle
     monkeypatch.setattr(
-        "fedsift.rehearsal._Witness.handle", lambda self, data: seen.append(reply := handle(self, data)) or reply
+        "fedsift.site.rehearsal._Witness.handle", lambda self, data: seen.append(reply := handle(self, data)) or reply
     )
     result = fedsift("check", "job.toml", "--set", "method.name=random")
     assert result.exit_code == 0, result.output
@@ -252,7 +252,7 @@ def test_check_of_a_wrong_job_or_party_file_names_the_line(folder):
 
 @pytest.mark.parametrize("method", ["fed_halving", "feature_election"])
 def test_a_job_on_rows_is_rehearsed_with_the_same_columns_everywhere(folder, method):
-    from fedsift.job import load_job
+    from fedsift.jobs.job_file import load_job
 
     text = '[parties.a]\nlabel = "default"\n[parties.b]\nlabel = "default"\n[federation]\npartition = "horizontal"\n'
     Path("rows.toml").write_text(f'{text}[method]\nname = "{method}"\n')

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedsift.errors import BudgetExceeded, ParameterError
-from fedsift.secure import privacy
-from fedsift.secure.privacy import (
+from fedsift.crypto import dp as privacy
+from fedsift.crypto.dp import (
     Budget,
     clip,
     epsilon_to_rho,
@@ -22,6 +21,7 @@ from fedsift.secure.privacy import (
     release_laplace,
     rho_to_epsilon,
 )
+from fedsift.errors import BudgetExceeded, ParameterError
 
 
 def follows(sample, distribution):

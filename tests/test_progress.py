@@ -17,9 +17,11 @@ from test_contract import NEEDS_TORCH, federation, selector
 from typer.testing import CliRunner
 
 import fedsift as fs
-from fedsift import cli, progress_bar, tracking
-from fedsift.evaluate import evaluate
-from fedsift.tracking import Loop, Watcher, Work, watching
+from fedsift.cli import main as cli
+from fedsift.core import progress as tracking
+from fedsift.core import progress_bar
+from fedsift.core.progress import Loop, Watcher, Work, watching
+from fedsift.evaluate.evaluation import evaluate
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "two_files"
 

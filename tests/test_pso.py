@@ -9,15 +9,15 @@ import pytest
 from conftest import mixed_table
 
 import fedsift as fs
+from fedsift.core.party import read_labels
 from fedsift.errors import DataError, ParameterError, PartyGone
-from fedsift.party import read_labels
-from fedsift.protocols.boost_grow import Booster
-from fedsift.protocols.boost_rows import fold_numbers, training_rows
-from fedsift.protocols.boost_scoring import Protocol, by_party, cross_validate, flat, fold_rules
-from fedsift.protocols.boost_tree import TreeSettings
-from fedsift.select import pso_evffs
-from fedsift.select.pso_evffs import PsoEvffs
-from fedsift.select.swarm import Bounds, Swarm, decode, first_swarm, learn, move, particle_key, read_key, vote
+from fedsift.models.boost.growing import Booster
+from fedsift.models.boost.rows import fold_numbers, training_rows
+from fedsift.models.boost.scoring import Protocol, by_party, cross_validate, flat, fold_rules
+from fedsift.models.boost.tree import TreeSettings
+from fedsift.select.pso import selector as pso_evffs
+from fedsift.select.pso.selector import PsoEvffs
+from fedsift.select.pso.swarm import Bounds, Swarm, decode, first_swarm, learn, move, particle_key, read_key, vote
 from fedsift.select.top_gain import TopGain, sizes_to_try
 
 SMALL = {"popsize": 3, "iterations": 2, "models": 2, "max_trees": 2, "max_depth": 2, "folds": 2}

@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 
 import fedsift as fs
+from fedsift.core.ledger import COORDINATOR, FORMS, Entry, Ledger
 from fedsift.errors import ParameterError
-from fedsift.evaluate import Evaluation, evaluate
-from fedsift.ledger import COORDINATOR, FORMS, Entry, Ledger
+from fedsift.evaluate.evaluation import Evaluation, evaluate
+from fedsift.methods import METHODS
 from fedsift.report import PICTURES, compare, picture, render_html, render_text, summarize, write_report
 from fedsift.report.charts import bars, dots, heat, lines, points
 from fedsift.report.markup import Html, duration, h, join, short, size, table
@@ -19,7 +20,6 @@ from fedsift.report.pictures import draw_details
 from fedsift.report.plain import PLAIN
 from fedsift.report.summary import verdict
 from fedsift.report.words import about_share, how_clear, how_sure, in_plain_words, is_warning
-from fedsift.select import METHODS
 from fedsift.select.base import Outcome, Selector
 
 NASTY = "<script>alert(1)</script>"

@@ -13,9 +13,9 @@ from browser import Browser, find_chromium
 from test_contract import federation, selector
 
 import fedsift as fs
-from fedsift.evaluate import evaluate
+from fedsift.evaluate.evaluation import evaluate
+from fedsift.methods import METHODS
 from fedsift.report import compare, write_report
-from fedsift.select import METHODS
 
 NASTY = "<script>document.title='owned'</script>"
 

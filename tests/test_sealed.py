@@ -9,9 +9,9 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsift.crypto import sealed_box as sealed
+from fedsift.crypto.sealed_box import SealedBox, SealKey, pair_key, seal, unseal
 from fedsift.errors import ParameterError, SealError
-from fedsift.secure import sealed
-from fedsift.secure.sealed import SealedBox, SealKey, pair_key, seal, unseal
 
 BANK, SHOP, CLINIC = SealKey.generate(), SealKey.generate(), SealKey.generate()
 STEP = {"sender": "bank", "receiver": "shop", "round": 3, "about": "gradients"}

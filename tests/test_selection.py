@@ -11,8 +11,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 import fedsift as fs
+from fedsift.core.files import write_atomic
 from fedsift.errors import DataError, ParameterError
-from fedsift.selection import Selection, write_atomic
+from fedsift.select.selection import Selection
 
 
 @pytest.fixture

@@ -14,17 +14,17 @@ from conftest import mixed_table
 from doubles import Recording
 
 import fedsift as fs
-from fedsift import party
+from fedsift.core import party
+from fedsift.core.message import decode, encode
+from fedsift.core.operation import _plugins, _registry, operation
+from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import DataError, JobError, OperationRefused, ParameterError, PolicyRefused
-from fedsift.job import load_job
-from fedsift.message import decode, encode
-from fedsift.operation import _plugins, _registry, operation
-from fedsift.policy import CORE, Policy, modules_of, operations_of
-from fedsift.protocols.align import align
-from fedsift.protocols.histogram import encrypt_classes
-from fedsift.select import METHODS, GiniFilter, GroupLasso, Muse, RandomFeatures, Selector
-from fedsift.site import PolicySite, load_party, open_site
-from fedsift.transports.inprocess import InProcess
+from fedsift.jobs.job_file import load_job
+from fedsift.methods import METHODS, GiniFilter, GroupLasso, Muse, RandomFeatures, Selector
+from fedsift.mpc.encrypted_histogram import encrypt_classes
+from fedsift.mpc.psi import align
+from fedsift.site.policy import CORE, Policy, modules_of, operations_of
+from fedsift.site.site import PolicySite, load_party, open_site
 
 PARTY = """\
 [party]
@@ -170,7 +170,7 @@ def test_plain_is_off_unless_somebody_turns_it_on(folder):
 
 def test_an_exception_lets_one_operation_through_and_no_other(folder):
     pytest.importorskip("torch", reason="the extra nn is not installed")
-    name = "fedsift.protocols.split_training:top_round"
+    name = "fedsift.models.splitnn.training:top_round"
     site = bank(folder, f'exceptions = ["column names", "error messages", "{name}"]')
     assert GroupLasso(epochs=1, batch_size=40).fit(align(federation(site))).selection_
 
@@ -203,7 +203,7 @@ def test_a_smaller_cell_than_the_sites_is_refused(folder, given, now):
 
 def test_a_cell_that_was_announced_large_and_asked_for_small(folder):
     fed = federation(bank(folder, "min_cell = 5"))
-    from fedsift.select.gini import open_impurities
+    from fedsift.mpc.column_scores.gini import open_impurities
 
     asked = {"replies": {}, "bins": 4, "scheme": "auto", "task": "auto"}
     with fed.session("gini", {"min_cell": 5}) as run:
@@ -297,7 +297,7 @@ def test_a_plugin_that_the_site_names_is_loaded_and_its_method_allowed(folder, m
     monkeypatch.syspath_prepend(folder)
     (folder / "own_method.py").write_text(
         "import fedsift as fs\n"
-        "from fedsift.select import register_method\n"
+        "from fedsift.methods import register_method\n"
         "@fs.operation(discloses='control', about='acknowledgement')\n"
         "def nod(party): pass\n"
         "class Own(fs.RandomFeatures):\n"
@@ -397,7 +397,7 @@ n_features = 2
 def test_a_job_that_is_refused_when_the_site_is_opened_reads_no_data(folder, monkeypatch):
     (folder / "job.toml").write_text(JOB)
     job = load_job(folder / "job.toml", files=False)
-    monkeypatch.setattr("fedsift.site.read_table", lambda *_: pytest.fail("it read the data"))
+    monkeypatch.setattr("fedsift.site.site.read_table", lambda *_: pytest.fail("it read the data"))
     with pytest.raises(PolicyRefused, match="'methods'"):
         bank(folder, 'methods = ["muse"]', job=job)
     with pytest.raises(PolicyRefused, match="'min_cell'"):
@@ -418,9 +418,11 @@ def test_a_site_opened_for_one_job_runs_no_other_method(folder):
 
 
 def test_the_operations_of_a_method_are_those_of_the_modules_it_imports_lazy_ones_too():
-    assert "fedsift.protocols.secure_layer" in modules_of("fedsift.select.fedsdg")  # imported inside a function
+    assert "fedsift.models.splitnn.layers.ciphertext" in modules_of(
+        "fedsift.select.fedsdg.selector"
+    )  # imported inside a function
     gini = operations_of(METHODS["gini"])
-    assert "fedsift.select.gini:masked_impurities" in gini
+    assert "fedsift.mpc.column_scores.gini:masked_impurities" in gini
     assert not any("muse" in name or "split_training" in name for name in gini)
     assert operations_of(METHODS["random"]) == frozenset()
 
@@ -438,7 +440,7 @@ def test_a_method_from_a_notebook_has_no_operations_to_find():
 def test_what_runs_without_an_announced_method_is_a_short_list():
     core = [name for name in _registry if name.partition(":")[0] in CORE]
     assert {_registry[name].discloses for name in core} <= {"control", "plain", "pseudonymous"}
-    assert [name for name in core if _registry[name].discloses == "plain"] == ["fedsift.party:share_names"]
+    assert [name for name in core if _registry[name].discloses == "plain"] == ["fedsift.core.party:share_names"]
 
 
 # --- the file --------------------------------------------------------------------------------------------------------

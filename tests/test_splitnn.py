@@ -11,13 +11,13 @@ import pytest
 from conftest import mixed_table
 
 import fedsift as fs
+from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError, ReplyError
-from fedsift.protocols.gates import Gates, importance_to_mu, shrink_columns
-from fedsift.protocols.inputs import InputEncoder
-from fedsift.protocols.networks import build_model, derived_seed, weights_of
-from fedsift.protocols.split_training import PROTECTIONS, protected, top_round
-from fedsift.protocols.splitnn import SplitNN, load_part, register_model, save_part
-from fedsift.table import Table
+from fedsift.models.splitnn.gates import Gates, importance_to_mu, shrink_columns
+from fedsift.models.splitnn.inputs import InputEncoder
+from fedsift.models.splitnn.model import SplitNN, load_part, register_model, save_part
+from fedsift.models.splitnn.networks import build_model, derived_seed, weights_of
+from fedsift.models.splitnn.training import PROTECTIONS, protected, top_round
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
@@ -309,5 +309,5 @@ def test_importance_keeps_the_order_of_purity_and_its_range():
 
 
 def test_importing_fedsift_drags_torch_in():
-    code = "import fedsift, fedsift.protocols.splitnn, sys; sys.exit('torch' in sys.modules)"
+    code = "import fedsift, fedsift.models.splitnn.model, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsift.core.splits import column_groups, duplicate_columns, row_groups, train_test_rows
 from fedsift.errors import ParameterError
-from fedsift.splits import column_groups, duplicate_columns, row_groups, train_test_rows
 
 
 def assert_partition(groups, n, parties):

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
-from fedsift.table import Table
 
 SECRET = 731.52  # a feature value that must never appear in a message
 

@@ -9,8 +9,8 @@ from doubles import Recording
 
 import fedsift as fs
 from fedsift.errors import DataError, ParameterError
-from fedsift.protocols.lbfgs import direction
-from fedsift.protocols.vertical_logistic import VerticalLogisticRegression
+from fedsift.models.lbfgs import direction
+from fedsift.models.vertical_logistic import VerticalLogisticRegression
 
 
 def table(n=40, seed=0):

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from fedsift.core.federation import Federation
+from fedsift.core.ledger import Ledger
+from fedsift.core.operation import Array, operation, register_plugin
+from fedsift.core.party import Party
+from fedsift.core.progress_bar import progress
+from fedsift.core.table import Table
 from fedsift.errors import FedsiftError
-from fedsift.evaluate import Evaluation, evaluate
-from fedsift.federation import Federation
-from fedsift.ledger import Ledger
-from fedsift.operation import Array, operation, register_plugin
-from fedsift.party import Party
-from fedsift.progress_bar import progress
-from fedsift.protocols.boost import SecureBoostClassifier, SecureBoostRegressor
-from fedsift.protocols.hyfdca import HyFDCA
-from fedsift.protocols.linear import FedLinear
-from fedsift.protocols.splitnn import SplitNN, register_model
-from fedsift.protocols.vertical_logistic import VerticalLogisticRegression
-from fedsift.report import Comparison, compare
-from fedsift.select import (
+from fedsift.evaluate.evaluation import Evaluation, evaluate
+from fedsift.methods import (
     SFFS,
     VFLFS,
     AllFeatures,
@@ -41,10 +36,21 @@ from fedsift.select import (
     register_criterion,
     register_method,
 )
-from fedsift.selection import Selection
-from fedsift.table import Table
+from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
+from fedsift.models.fed_linear import FedLinear
+from fedsift.models.hyfdca.model import HyFDCA
+from fedsift.models.splitnn.model import SplitNN, register_model
+from fedsift.models.vertical_logistic import VerticalLogisticRegression
+from fedsift.mpc.psi import aligned
+from fedsift.report import Comparison, compare, notebook_html, write_report
+from fedsift.select.selection import Selection
 
 __version__ = "0.1.0"
+
+# What stands to the right, handed to what stands to the left and offers it to users.
+Federation._alignment = staticmethod(aligned)
+Selector._write_report = staticmethod(write_report)
+Selector._notebook_html = staticmethod(notebook_html)
 
 __all__ = [
     "SFFS",

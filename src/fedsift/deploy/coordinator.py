@@ -22,18 +22,19 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.collab import collab
 
-from fedsift import runs
+from fedsift.core.federation import Federation
+from fedsift.core.files import write_atomic
+from fedsift.core.places import check_grid
+from fedsift.core.transports.flare import Aborted, Flare
 from fedsift.deploy.delivery import keep_failure, keep_result
 from fedsift.deploy.flare_job import quiet_calls, read_job, settings_of
 from fedsift.deploy.results import OUTCOME, RESULT
 from fedsift.errors import FedsiftError, ParameterError
-from fedsift.federation import Federation
-from fedsift.job import Job, _method_parameters
-from fedsift.job_text import Source
-from fedsift.protocols.grid import aligned, check_grid
+from fedsift.jobs import runs
+from fedsift.jobs.job_file import Job, _method_parameters
+from fedsift.jobs.text import Source
+from fedsift.mpc.psi import aligned
 from fedsift.select.base import Outcome, Selector
-from fedsift.selection import write_atomic
-from fedsift.transports.flare import Aborted, Flare
 
 CHECKPOINT = "FEDSIFT_CHECKPOINTS"  # where this server keeps what an interrupted search goes on from
 

@@ -11,12 +11,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedsift.core.files import write_atomic
+from fedsift.core.operation import operation
+from fedsift.core.party import Party
 from fedsift.deploy.status import FAILED, FINISHED, write_status
 from fedsift.errors import DataError, FedsiftError, OperationRefused
-from fedsift.operation import operation
-from fedsift.party import Party
 from fedsift.report import write_report
-from fedsift.selection import Selection, write_atomic
+from fedsift.select.selection import Selection
 
 
 @operation(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsift.errors import JobError, ParameterError
-from fedsift.job import Job, JobFile
+from fedsift.jobs.job_file import Job, JobFile
 
 FILE = "fedsift_job.json"
 PARTY_FILE = "party.toml"  # at a site: its data and its policy

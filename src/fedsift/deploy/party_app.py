@@ -14,16 +14,13 @@ from typing import Any
 
 from nvflare.collab import collab
 
-import fedsift.deploy.delivery  # these and fedsift itself register all that a party can be asked
-import fedsift.protocols.align
-import fedsift.protocols.secure_runs  # noqa: F401
+from fedsift.core.message import encode
 from fedsift.deploy.flare_job import PARTY_FILE, quiet_calls, read_job
 from fedsift.deploy.status import ENDED, RUNNING, close_abandoned, read_status, write_status
 from fedsift.errors import DataError, FedsiftError, PartyError
-from fedsift.message import encode
-from fedsift.site import PolicySite, open_site
+from fedsift.site.site import PolicySite, open_site
 
-log = logging.getLogger("fedsift.party")
+log = logging.getLogger("fedsift.core.party")
 
 
 class PartyApp:

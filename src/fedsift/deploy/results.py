@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedsift import errors, runs
+from fedsift import errors
 from fedsift.errors import FedsiftError, PartyError, PartyGone
+from fedsift.jobs import runs
 
 OUTCOME = "outcome.json"
 RESULT = "fedsift"  # the folder of the result inside FLARE's job folder

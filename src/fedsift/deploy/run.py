@@ -17,13 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fedsift import runs
+from fedsift.core.files import write_atomic
 from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, write_job
 from fedsift.deploy.results import RESULT, check_outcome, place
 from fedsift.deploy.status import read_status
 from fedsift.errors import DataError, FedsiftError, MissingExtra, OperationFailed, ParameterError, PartyGone
-from fedsift.job import Job
-from fedsift.selection import write_atomic
+from fedsift.jobs import runs
+from fedsift.jobs.job_file import Job
 
 Say = Callable[[str], None]
 PLACES = ("simulator", "poc", "flare")

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedsift.selection import write_atomic
+from fedsift.core.files import write_atomic
 
 NAME = "status.json"
 RUNNING, FINISHED, FAILED, ENDED = "running", "finished", "failed", "ended"

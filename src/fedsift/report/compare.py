@@ -12,18 +12,18 @@ from typing import Any
 
 import pandas as pd
 
+from fedsift.core.federation import Federation
+from fedsift.core.files import plain, write_atomic
+from fedsift.core.reading import suggest
 from fedsift.errors import ParameterError
-from fedsift.evaluate import ALL, Evaluation, evaluate
-from fedsift.federation import Federation
-from fedsift.reading import suggest
+from fedsift.evaluate.evaluation import ALL, Evaluation, evaluate
+from fedsift.methods import METHODS, Selector
 from fedsift.report import charts
 from fedsift.report.html import quality_table
 from fedsift.report.markup import Html, duration, h, join, short, size, table
 from fedsift.report.page import page, section
 from fedsift.report.summary import verdict, versions
 from fedsift.report.words import is_warning, sentence
-from fedsift.select import METHODS, Selector
-from fedsift.selection import _plain, write_atomic
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return _plain(
+        return plain(
             {"settings": self.evaluation.settings, "metrics": self.evaluation.metrics, "advice": self.advice(),
              "methods": self.evaluation.methods, "lines": self.frame().to_dict("records")}
         )  # fmt: skip
@@ -178,7 +178,7 @@ def render_comparison(comparison: Comparison) -> str:
     marks = [(line["method"], line["bytes"], line[metric]) for line in frame if not line["null"]]
     levels = [(line["method"], line[metric]) for line in frame if line["null"]]
     words = [h("li", h("b", name), ": ", verdict(evaluation, name, metric)) for name in evaluation.methods]
-    quality = {"metrics": list(evaluation.metrics), "settings": settings, "lines": _plain(frame), "method": None}
+    quality = {"metrics": list(evaluation.metrics), "settings": settings, "lines": plain(frame), "method": None}
     parameters = [
         [name, f"{facts['class']}({', '.join(f'{k}={v!r}' for k, v in facts['parameters'].items())})"]
         for name, facts in evaluation.methods.items()

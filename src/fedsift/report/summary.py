@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedsift.core.files import plain
+from fedsift.core.ledger import COORDINATOR, FORMS, Entry, Ledger
+from fedsift.crypto import kernel
 from fedsift.errors import ParameterError
-from fedsift.evaluate import ALL, Evaluation
-from fedsift.ledger import COORDINATOR, FORMS, Entry, Ledger
-from fedsift.secure import kernel
-from fedsift.selection import Selection, _plain
+from fedsift.evaluate.evaluation import ALL, Evaluation
+from fedsift.select.selection import Selection
 
 FORMAT = "fedsift-report"
 VERSION = 1
@@ -74,7 +75,7 @@ def summarize(
         "ledger": _ledger(whole),
         "versions": versions(),
     }
-    return _plain(record)
+    return plain(record)
 
 
 def versions() -> dict[str, str]:

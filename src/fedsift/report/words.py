@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fedsift.ledger import FORMS
+from fedsift.core.ledger import FORMS
 from fedsift.report.markup import plural, short, size
 from fedsift.report.plain import PLAIN
 

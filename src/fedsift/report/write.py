@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedsift.core.files import write_atomic
+from fedsift.core.ledger import Ledger
 from fedsift.errors import ParameterError
-from fedsift.evaluate import Evaluation
-from fedsift.ledger import Ledger
+from fedsift.evaluate.evaluation import Evaluation
 from fedsift.report.html import render_html
 from fedsift.report.summary import FORMAT, VERSION, summarize
 from fedsift.report.text import render_text
-from fedsift.selection import write_atomic
 
 
 def write_report(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from fedsift.core.checks import check_choice, check_number
+from fedsift.core.federation import Federation
+from fedsift.core.files import plain
+from fedsift.core.ledger import Ledger
 from fedsift.errors import ParameterError
-from fedsift.federation import Federation
-from fedsift.ledger import Ledger
-from fedsift.protocols.checks import check_choice, check_number
-from fedsift.selection import Selection, _plain
+from fedsift.select.selection import Selection
 
 
 @dataclass
@@ -52,10 +54,16 @@ class Selector(BaseEstimator):
     After ``fit``: ``selected_``, ``scores_``, ``selection_``, ``traffic_``, ``ledger_``, ``details_``, ``seconds_``.
     """
 
+    #: What job files call it.
+    name = ""
     #: For ``fedsift methods``: where it comes from, which partitions it serves, what it gives away.
     paper = ""
     partitions: tuple[str, ...] = ("vertical",)
     leaks = ""
+
+    #: Reports stand to the right of methods: the package hands these two over (``fedsift/__init__.py``).
+    _write_report: ClassVar[Callable[..., Any]]
+    _notebook_html: ClassVar[Callable[..., str]]
 
     def fit(self, fed: Federation, y: Any = None) -> Selector:
         """Run the method over the federation. ``y`` is ignored: labels stay with their party."""
@@ -83,9 +91,7 @@ class Selector(BaseEstimator):
 
     def announcement(self) -> tuple[str, dict[str, Any]]:
         """What a party hears first: the method's name in job files, and its parameters as plain values."""
-        from fedsift.select import METHODS  # the table of all methods stands to the right of each
-
-        name = next((name for name, method in METHODS.items() if method is type(self)), type(self).__name__)
+        name = str(vars(type(self)).get("name", type(self).__name__))  # not that of a class above it
         return name, {key: _told(value) for key, value in self.get_params(deep=False).items()}
 
     def _check(self, fed: Federation) -> None:
@@ -105,15 +111,11 @@ class Selector(BaseEstimator):
     def report(self, path: Any = None, party: str | None = None) -> Any:
         """Write the report (HTML by the file's ending, text otherwise), or return its text without a path."""
         check_is_fitted(self, "selection_")
-        from fedsift.report import write_report
-
-        return write_report(self, path, party=party)
+        return self._write_report(self, path, party=party)
 
     def _repr_html_(self) -> str:
         """For notebooks: the parameters, and after ``fit`` the answer, its cost and what it disclosed."""
-        from fedsift.report import notebook_html
-
-        return notebook_html(self)
+        return self._notebook_html(self)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
@@ -150,7 +152,7 @@ class Selector(BaseEstimator):
 def _told(value: Any) -> Any:
     """A parameter as it is announced: data as they are, anything else (a function, a generator) by its kind."""
     if value is None or isinstance(value, (bool, int, float, str, list, tuple, dict, set, np.generic, np.ndarray)):
-        return _plain(value)
+        return plain(value)
     return f"a {type(value).__name__}"
 
 

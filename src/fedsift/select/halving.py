@@ -22,16 +22,16 @@ from typing import Any, Protocol
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fedsift.engineer.expressions import evaluate, parse
-from fedsift.engineer.view import engineered_view
+from fedsift.core.expressions import evaluate, parse
+from fedsift.core.federation import Federation
+from fedsift.core.operation import operation
+from fedsift.core.party import Party
 from fedsift.errors import DataError, ParameterError
-from fedsift.federation import Federation
-from fedsift.operation import operation
-from fedsift.party import Party
-from fedsift.protocols.aggregate import SecureSum
-from fedsift.protocols.linear import fed_average, validation_scores
-from fedsift.protocols.rows import RAW, agree_columns, check_validation, describe_rows, open_study, standardise
+from fedsift.models.fed_linear import fed_average, validation_scores
+from fedsift.mpc.horizontal_study import RAW, agree_columns, check_validation, describe_rows, open_study, standardise
+from fedsift.mpc.secure_sum import SecureSum
 from fedsift.select.base import Outcome, Selector, check_number
+from fedsift.select.engineered import engineered_view
 
 
 @operation(discloses="control", about="acknowledgement")
@@ -102,6 +102,7 @@ class FedHalving(Selector):
     model : ``model(fed) -> MaskModel`` for another model or partition.
     """
 
+    name = "fed_halving"
     paper = "Overman and Klabjan, Federated Automated Feature Engineering (Fed-Halving)"
     partitions = ("horizontal", "vertical", "hybrid")
     leaks = "coordinator: averaged weights and summed errors of each mask's model; parties: the averaged weights"

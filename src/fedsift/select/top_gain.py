@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsift.federation import Federation
-from fedsift.protocols.boost_grow import Booster
-from fedsift.protocols.boost_results import METRICS
-from fedsift.protocols.boost_scoring import Protocol, by_party, flat, fold_rules, held_out, uses
-from fedsift.protocols.boost_tree import TreeSettings
+from fedsift.core.federation import Federation
+from fedsift.models.boost.growing import Booster
+from fedsift.models.boost.results import METRICS
+from fedsift.models.boost.scoring import Protocol, by_party, flat, fold_rules, held_out, uses
+from fedsift.models.boost.tree import TreeSettings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 
 
@@ -35,6 +35,7 @@ class TopGain(Selector):
     first_tree_local, min_cell, min_leaf, scheme : protection and encryption, likewise.
     """
 
+    name = "top_gain"
     paper = "baseline beside PSO-EVFFS: gain ranking of SecureBoost"
     leaks = "what SecureBoost gives away: instance spaces, gradient sums; coordinator: one gain a column"
 

@@ -1,0 +1,254 @@
+"""What the command line shows: tables on stdout, progress (``progress_bar.py``) and remarks on stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from math import isnan
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from fedsift.core import table as tables
+from fedsift.core.ledger import COORDINATOR, FORMS, Ledger
+from fedsift.core.progress_bar import follow as progress  # noqa: F401 (the command line shows through this module)
+from fedsift.core.terminal import clean, log_line, open_console, size
+from fedsift.core.terminal import remark as remark
+from fedsift.evaluate.evaluation import NOTE, Evaluation
+from fedsift.jobs.runs import Run, summary
+from fedsift.methods import METHODS
+from fedsift.report import Comparison
+from fedsift.report.summary import verdict
+
+
+def show(text: str = "") -> None:
+    open_console().print(clean(text), soft_wrap=True)
+
+
+def table(rows: Iterable[Sequence[Any]], header: Sequence[str], *, right: Sequence[str] = (), title: str = "") -> None:
+    """Rows under a header; numbers to the right."""
+    console = open_console()
+    grid = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False, padding=(0, 2, 0, 0))
+    cells = [[clean(cell) for cell in row] for row in rows]
+    for place, name in enumerate(header):
+        # The first column says what a row is about: it is not broken up to make room for the others.
+        least = min(24, max((len(row[0]) for row in cells), default=0)) if place == 0 else None
+        grid.add_column(
+            name, justify="right" if name in right else "left", overflow="fold", no_wrap=name in right,
+            vertical="top", min_width=least,
+        )  # fmt: skip
+    for row in cells:
+        grid.add_row(*row)
+    if title:
+        console.print(f"\n{clean(title)}")
+    console.print(grid)
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------
+
+
+def show_run(run: Run) -> None:
+    """The result for a person: what was kept, who learned what, and whether encryption was on."""
+    facts, answer = summary(run), run.record()["answer"]  # the answer tells columns that all parties have once
+    shared = "shared rows" if facts["partition"] == "vertical" else "rows"
+    title = (
+        f"{facts['method']}: {answer['kept']:,} of {answer['of']:,} columns kept, "
+        f"{facts['rows']:,} {shared}, {len(facts['parties'])} parties"
+    )
+    show_scores([row for row in answer["scores"] if row["selected"]], title)
+    if answer["engineered"]:
+        show("\nNew features, as formulas:")
+        for formula in answer["engineered"]:
+            show(f"  {formula}")
+    if run.evaluation is not None:
+        show_evaluation(run.evaluation)
+    show_disclosures(run)
+    show()
+    for phase, words in (("align", "alignment"), ("select", "selection")):
+        ledger = run.ledger(phase)
+        show(f"{words}: {ledger.rounds()} rounds, {size(ledger.bytes())}, {facts['seconds'][phase]:.1f} s")
+    show(facts["encryption"]["line"])
+    for note in facts["notes"]:
+        show(f"note: {note}")
+
+
+def show_scores(rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    table(
+        ([row["rank"], row["party"], row["feature"], f"{row['score']:.4g}"] for row in rows),
+        ["rank", "party", "column", "score"], right=["rank", "score"], title=title,
+    )  # fmt: skip
+
+
+def show_evaluation(evaluation: Evaluation) -> None:
+    """Scores on unseen rows: mean and, over several folds, standard deviation."""
+    rows = [
+        [row["method"], f"{row['n_features']:.0f}", *(_score(row, metric) for metric in evaluation.metrics)]
+        for row in evaluation.frame().to_dict("records")
+    ]
+    header = ["columns from", "columns", *evaluation.metrics]
+    how = f"model {evaluation.settings['model']}, {evaluation.settings['how']}"
+    title = f"How good is it? Scores on rows that selection and training did not see ({how})"
+    table(rows, header, right=header[1:], title=title)
+    for method in evaluation.methods:
+        show(f"{method}: {verdict(evaluation, method, evaluation.metrics[0])}")
+
+
+def _score(row: Mapping[str, Any], metric: str) -> str:
+    spread = row[f"{metric}_std"]
+    return f"{row[metric]:.3f}" + ("" if isnan(spread) else f" ± {spread:.3f}")
+
+
+def show_disclosures(run: Run) -> None:
+    rows = disclosures(run.ledger("align", "select"))
+    table(
+        ([", ".join(row["from"]), ", ".join(row["to"]), row["what"], row["form"], size(row["bytes"])] for row in rows),
+        ["from", "to", "what", "form", "size"], right=["size"], title="Who learned what, in which form",
+    )  # fmt: skip
+    show()
+    for form, meaning in FORMS.items():
+        if any(row["form"].split(",")[0] == form for row in rows):
+            show(f"  {form}: {meaning}")
+    if any("opened" in row["form"] for row in rows):
+        show("  opened: The receiver holds the key and decrypts it.")
+
+
+def disclosures(ledger: Ledger) -> list[dict[str, Any]]:
+    """What went where in which form, one record a kind, parties that did the same together; control messages left out.
+
+    What the coordinator hands to a party it has from other parties: such a line says what the party learned from it.
+    """
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for e in ledger.entries:
+        learns = e.sender == COORDINATOR and not e.about.startswith("request: ")
+        if e.form == "control" and not learns:
+            continue
+        about, form = e.about, e.form
+        if learns:
+            about = f"it learns {about}"
+            form = "ciphertext, opened" if form == "ciphertext" else form
+        elif e.sender == COORDINATOR:
+            about = f"what {e.operation} needs from other parties"
+        form += ", relayed unread" if e.relayed else ""
+        row = rows.setdefault(
+            (e.sender == COORDINATOR, form, about), {"from": [], "to": [], "what": about, "form": form, "bytes": 0}
+        )
+        for end, name in (("from", e.sender), ("to", e.receiver)):
+            if name not in row[end]:
+                row[end].append(name)
+        row["bytes"] += e.bytes
+    return list(rows.values())
+
+
+# --- several methods -------------------------------------------------------------------------------------------------
+
+
+def show_comparison(comparison: Comparison) -> None:
+    """Methods and nulls, the best first: how good, how many columns, how steady, at what price, and what leaks."""
+    evaluation = comparison.evaluation
+    settings, shown = evaluation.settings, evaluation.metrics[:2]
+    rows = []
+    for line in comparison.frame().to_dict("records"):
+        steady = "" if isnan(line["jaccard"]) else f"{line['jaccard']:.2f}"
+        cost = ["", "", ""] if line["null"] else [
+            size(round(line["bytes"])), f"{line['rounds']:.0f}", f"{line['seconds']:.1f}"
+        ]  # fmt: skip
+        scores = [_score(line, metric) for metric in shown]
+        rows.append([line["method"], *scores, f"{line['n_features']:.4g}", steady, *cost])
+    header = ["columns from", *shown, "columns", "stability", "traffic", "rounds", "seconds"]
+    methods = "1 method" if len(evaluation.methods) == 1 else f"{len(evaluation.methods)} methods"
+    how = f"{settings['how']}, {settings['rows']:,} rows, {evaluation.n_features:,} columns, model {settings['model']}"
+    table(rows, header, right=header[1:], title=f"{methods} on the same rows: {how}")
+    show("stability: how alike the columns are that the folds keep (1: the same); cost: of one selection, on average")
+    show(f"\n{comparison.advice()}")
+    for name in evaluation.methods:
+        show(f"  {name}: {verdict(evaluation, name, comparison.metric)}")
+    told = [
+        [name, _arguments(_changed(name, facts["parameters"])) or "defaults", facts["leaks"] or "see its page"]
+        for name, facts in evaluation.methods.items()
+    ]
+    table(told, ["method", "parameters", "gives away"], title="What each method gives away")
+    show(f"\nnote: {NOTE}")
+
+
+def _changed(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs from the method's defaults."""
+    defaults = METHODS[name]().get_params(deep=False)
+    return {key: value for key, value in parameters.items() if repr(value) != repr(defaults[key])}
+
+
+def _arguments(parameters: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in parameters.items())
+
+
+# --- check and methods -----------------------------------------------------------------------------------------------
+
+
+def described(data: tables.Table) -> dict[str, Any]:
+    columns = data.describe()
+    kinds: dict[str, int] = {}
+    for column in columns:
+        kinds[column["kind"]] = kinds.get(column["kind"], 0) + 1
+    unlike = [c["column"] for c in columns if c["kind"] == "categorical" and c["distinct"] == data.n_rows > 1]
+    return {
+        "rows": data.n_rows,
+        "columns": data.n_columns,
+        "label": data.label_name,
+        "kinds": kinds,
+        "missing": {c["column"]: c["missing"] for c in columns if c["missing"]},
+        "constant": [c["column"] for c in columns if c["constant"]],
+        "all_different": unlike,
+    }
+
+
+def show_check(facts: dict[str, Any]) -> None:
+    rows = []
+    for name, party in facts["parties"].items():
+        kinds = ", ".join(f"{count} {kind}" for kind, count in party["kinds"].items())
+        missing = f"{sum(party['missing'].values()):,} in {len(party['missing'])}" if party["missing"] else "none"
+        rows.append([name, f"{party['rows']:,}", party["columns"], kinds, missing, party["label"] or ""])
+    header = ["party", "rows", "columns", "kinds", "missing (in columns)", "label"]
+    table(rows, header, right=["rows", "columns"], title=f"{facts['job']}: {len(rows)} parties")
+    show()
+    for name, party in facts["parties"].items():
+        if party["constant"]:
+            show(f"{name}: constant, so of no use: {', '.join(party['constant'])}")
+        if party["all_different"]:
+            show(
+                f"{name}: a different text in each row (an id? leave it out with columns = [...]): "
+                f"{', '.join(party['all_different'])}"
+            )
+    shared = "rows are shared by all parties" if facts["partition"] == "vertical" else "rows over all parties"
+    classes = f", {facts['classes']} classes" if facts["classes"] else ""
+    show(f"{facts['rows']:,} {shared}; {facts['task']}{classes}")
+    show(f"method: {facts['method']}({_arguments(facts['parameters'])})")
+    show(f"it gives away: {facts['leaks'] or 'see its page'}")
+    if facts["names"] == "shared":
+        show('and the names of the columns to the coordinator ([federation] names = "private" keeps them back)')
+    show("ready to run")
+
+
+def show_method(facts: dict[str, Any]) -> None:
+    show(f"{facts['name']} ({facts['class']}), for {' or '.join(facts['partitions'])} parties")
+    show(f"\n{facts['about']}")
+    if facts["parameters"]:
+        rows = [[name, '"none"' if value is None else _toml(value)] for name, value in facts["parameters"].items()]
+        table(rows, ["parameter", "default"], title="In a job file, under [method]:")
+    show(f"\npaper: {facts['paper']}")
+    show(f"gives away: {facts['leaks']}")
+
+
+def _toml(value: Any) -> str:
+    """A default as it would stand in a job file."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+# --- logs ------------------------------------------------------------------------------------------------------------
+
+
+class JsonLog(logging.Handler):
+    """Log records as lines of JSON, for ``--verbose --log-json``."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log_line({"event": "log", "level": record.levelname, "logger": record.name, "text": self.format(record)})

@@ -1,0 +1,211 @@
+"""``fedsift party init`` and ``fedsift party check``: for the people who answer for one organisation's data.
+
+Both work at that organisation alone: they read its own file and send nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fedsift.cli import console
+from fedsift.core.ledger import FORMS
+from fedsift.core.table import Table
+from fedsift.errors import ParameterError, PolicyRefused
+from fedsift.jobs.job_file import load_job, read_table
+from fedsift.site.party_file import Look, look, party_text, write_party
+from fedsift.site.rehearsal import Rehearsal, rehearse
+from fedsift.site.site import PartyFile, load_party
+
+_SHOWN = 40  # columns in a table for people
+
+PartyOption = Annotated[Path, typer.Option("--party", metavar="FILE", help="This party's file.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="The traceback of an error, on stderr.")]
+
+
+# --- init ------------------------------------------------------------------------------------------------------------
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="Your table: CSV, TSV, Parquet or Feather.", show_default=False)],
+    name: Annotated[str | None, typer.Option(help="Your name in job files; else the file's name.")] = None,
+    id: Annotated[str | None, typer.Option(help="The id column; else the one that looks like it.")] = None,
+    no_id: Annotated[bool, typer.Option("--no-id", help="There is no id column.")] = False,
+    label: Annotated[str | None, typer.Option(help="The label column, if you hold the label.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Only these take part; else all but ids and free text.")
+    ] = None,
+    categorical: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Columns that are codes although they look like numbers.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write it.")] = Path("party.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Look at your table and write party.toml: your data and your rules.
+
+    Columns that look like ids, names of people or free text are left out. Read the file before you use it.
+    """
+    if not file.is_file():
+        raise ParameterError(f"there is no file {str(file)!r}")
+    if no_id and id is not None:
+        raise ParameterError("--id and --no-id contradict each other")
+    name = name or file.name.partition(".")[0]
+    wanted, codes = _names(columns), _names(categorical) or []
+    seen = look(file, name=name, id=id, label=label, columns=wanted, with_id=not no_id)
+    own = next(iter(seen.of("id")), None)
+    # Read it as a job would: an id that is missing or there twice, a column that is not there, are found now.
+    Table.read(file, id=own, label=label, columns=seen.of("column"), categorical=codes, name=name)
+    text = party_text(name, _relative(file, out), seen, codes)
+    write_party(out, text, force=force)
+    _show_look(seen, file, own, asked=id is not None or no_id)
+    console.show(f"\nwritten to {out}: read it, change the rules to yours, then try a job:")
+    console.show(f"  fedsift party check JOB.toml --party {out}")
+
+
+def _names(given: str | None) -> list[str] | None:
+    return None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+
+
+def _relative(file: Path, out: Path) -> str:
+    """The table as party.toml names it: beside it or below it by a relative path, else in full."""
+    folder, target = out.absolute().parent, file.absolute()
+    relative = os.path.relpath(target, folder)
+    return Path(relative).as_posix() if not relative.startswith("..") else str(target)
+
+
+def _show_look(seen: Look, file: Path, own: str | None, asked: bool) -> None:
+    roles = {"id": "the id", "label": "the label", "column": "yes", "out": "no"}
+    shown = sorted(seen.columns, key=lambda column: column.role == "column")[:_SHOWN]  # the decisions first
+    rows = [
+        [c.name, c.kind, f"{c.distinct:,}", f"{c.missing:,}", roles[c.role] + (f": {c.why}" if c.why else "")]
+        for c in seen.columns
+        if c in shown
+    ]
+    console.table(
+        rows, ["column", "kind", "different", "missing", "takes part"], right=["different", "missing"],
+        title=f"{file}: {seen.rows:,} rows, {len(seen.columns):,} columns, {len(seen.of('column')):,} take part",
+    )  # fmt: skip
+    if len(seen.columns) > len(shown):
+        console.show(f"... and {len(seen.columns) - len(shown):,} more")
+    if own is not None and not asked:
+        console.show(f"\n{own!r} was taken as the id: its values are all there and all different (else: --id, --no-id)")
+    if own is None and not asked:
+        console.show("\nno column looks like an id; rows can be matched by one only (--id COLUMN)")
+
+
+# --- check -----------------------------------------------------------------------------------------------------------
+
+
+def check(
+    job: Annotated[Path, typer.Argument(help="The job file (TOML).", show_default=False)],
+    party: PartyOption = Path("party.toml"),
+    set: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the job.")
+    ] = None,
+    format: Annotated[
+        Literal["table", "json"], typer.Option("--format", help="A table for people or JSON for scripts.")
+    ] = "table",
+    verbose: Verbose = False,
+) -> None:
+    """Show what a job would disclose of your data, and what your policy says to it.
+
+    The job's method is rehearsed here on made-up rows; nothing is sent. Ends with 0 if your policy allows the job and
+    with 5 if it refuses it.
+    """
+    settings, source = load_party(party)
+    loaded = load_job(job, set or (), files=False)
+    table = read_table(source, ("party",), settings.party, settings.party.name)
+    rehearsal = rehearse(loaded, settings.party.name, table, settings.policy)
+    facts = _facts(rehearsal, settings, table)
+    if format == "json":
+        console.show(json.dumps(facts, indent=2, ensure_ascii=False))
+    else:
+        _show_check(facts, f"{job} at {settings.party.name}")
+    if not facts["allowed"]:
+        raise typer.Exit(PolicyRefused.exit_code)
+
+
+def _facts(rehearsal: Rehearsal, settings: PartyFile, table: Table) -> dict[str, Any]:
+    too_few = table.n_rows < settings.policy.min_rows
+    return {
+        "party": rehearsal.party,
+        "method": rehearsal.method,
+        "holds_label": rehearsal.holds_label,
+        "allowed": not rehearsal.refusals and not too_few,
+        "job": None if rehearsal.job_refusal is None else _refused(rehearsal.job_refusal),
+        "rows": {"file": table.n_rows, "min_rows": settings.policy.min_rows, "too_few": too_few},
+        "columns": table.columns,
+        "operations": [
+            {
+                "operation": line.operation,
+                "form": line.form,
+                "about": line.about,
+                "learns": line.learns,
+                "times": line.times,
+                "refused": None if line.refusal is None else _refused(line.refusal),
+                "exception": line.refusal is None and line.form not in (*settings.policy.forms, "control"),
+            }
+            for line in rehearsal.seen
+        ],
+        "lowered": rehearsal.lowered,
+        "stopped": rehearsal.stopped,
+    }
+
+
+def _refused(refusal: PolicyRefused) -> dict[str, str]:
+    return {"rule": refusal.rule, "what": refusal.what}
+
+
+def _show_check(facts: dict[str, Any], title: str) -> None:
+    role = "with the label" if facts["holds_label"] else "without the label"
+    rows = [
+        [line["operation"], line["form"], line["about"], _verdict(line)]
+        for line in facts["operations"]
+        if line["about"] != "acknowledgement"
+    ]
+    console.table(
+        rows, ["operation", "form", "what leaves", "your policy"],
+        title=f"{title}, {role}: method {facts['method']}, rehearsed on made-up rows",
+    )  # fmt: skip
+    console.show()
+    for form, meaning in FORMS.items():
+        if any(line["form"] == form for line in facts["operations"]):
+            console.show(f"  {form}: {meaning}")
+    silent = sum(line["about"] == "acknowledgement" for line in facts["operations"])
+    console.show(f"\n{silent} more operations give back an acknowledgement only")
+    learned = [line["learns"] for line in facts["operations"] if line["learns"]]
+    for text in dict.fromkeys(learned):
+        console.show(f"this party learns: {text}")
+    _show_rows(facts["rows"])
+    if facts["lowered"]:
+        console.show(f"rehearsed with less to do: {', '.join(f'{k}={v}' for k, v in facts['lowered'].items())}")
+    if facts["stopped"]:
+        console.show(f"the rehearsal did not come to its end: {facts['stopped']}")
+    _show_verdict(facts)
+
+
+def _show_rows(rows: dict[str, Any]) -> None:
+    enough = "too few for" if rows["too_few"] else "enough for"
+    console.show(
+        f"your file has {rows['file']:,} rows, {enough} min_rows = {rows['min_rows']}; how many of them all parties "
+        "share is known when they are matched, and judged then"
+    )
+
+
+def _verdict(line: dict[str, Any]) -> str:
+    if line["refused"] is not None:
+        return f"refused: {line['refused']['rule']}"
+    return "allowed: exceptions" if line["exception"] else "allowed"
+
+
+def _show_verdict(facts: dict[str, Any]) -> None:
+    told = [facts["job"], *(line["refused"] for line in facts["operations"])]
+    for refused in told:
+        if refused is not None:
+            console.show(f"refused: {refused['what']}")
+    console.show(f"\n{facts['party']}: your policy {'allows' if facts['allowed'] else 'REFUSES'} this job")

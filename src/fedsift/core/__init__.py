@@ -1,0 +1,1 @@
+"""Tables, parties, messages and the federation: what every method stands on."""

@@ -1,0 +1,40 @@
+"""Checks of parameters and of scores: the message quotes the bad value and says what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedsift.errors import ParameterError, ReplyError
+
+
+def check_number(
+    name: str, value: Any, low: float, high: float | None = None, *, whole: bool = False, none: bool = False
+) -> None:
+    """Raise ``ParameterError`` unless the value is a number within the bounds."""
+    if none and value is None:
+        return
+    kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
+    span = f"at least {low}" if high is None else f"between {low} and {high}"
+    good = isinstance(value, kinds) and not isinstance(value, bool) and value >= low and (high is None or value <= high)
+    if not good:
+        kind = "a whole number" if whole else "a number"
+        raise ParameterError(f"{name} must be {kind} {span}{' or None' if none else ''}; got {value!r}")
+
+
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    if value not in choices:
+        raise ParameterError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+
+
+def check_scores(scores: Any, columns: Mapping[str, int], party: str) -> dict[str, np.ndarray]:
+    """Scores that one party computed for all, in the order of the parties and checked against their columns."""
+    if not isinstance(scores, dict) or set(scores) != set(columns):
+        raise ReplyError(party, "scores", f"expected scores for {', '.join(columns)}")
+    for name, count in columns.items():
+        values = scores[name]
+        if not isinstance(values, np.ndarray) or values.shape != (count,) or not np.isfinite(values).all():
+            raise ReplyError(party, "scores", f"expected {count} finite scores for party {name!r}")
+    return {name: scores[name] for name in columns}

@@ -1,0 +1,399 @@
+"""The federation: a coordinator that asks, relays and counts. It holds no data.
+
+``Federation.ask`` is the one way to reach a party; ``exchange.py`` carries it out.
+"""
+
+from __future__ import annotations
+
+import copy
+import html
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedsift.core import party
+from fedsift.core.exchange import Exchange
+from fedsift.core.ledger import Ledger
+from fedsift.core.operation import Operation
+from fedsift.core.party import Site
+from fedsift.core.places import check_grid, label_columns
+from fedsift.core.progress import Item
+from fedsift.core.table import Table
+from fedsift.core.transports.base import Transport
+from fedsift.core.transports.inprocess import InProcess
+from fedsift.errors import DataError, ParameterError, PartyError, ReplyError
+
+PARTITIONS = ("vertical", "horizontal", "hybrid")
+
+
+class Federation:
+    """Parties that hold columns (or rows) of one table, seen by a coordinator that holds nothing.
+
+    Make one with ``Federation.from_tables`` (files or data frames of real parties) or ``Federation.split`` (simulate
+    parties from one table).
+    """
+
+    #: Alignment is a protocol and stands to the right: the package hands it over (``fedsift/__init__.py``).
+    _alignment: ClassVar[Callable[..., Federation]]
+
+    def __init__(
+        self,
+        transport: Transport,
+        parties: Sequence[str],
+        *,
+        active: str | None,
+        partition: str = "vertical",
+        task: str = "auto",
+        timeout: float | None = None,
+        names: str = "shared",
+        grid: Mapping[str, tuple[int, int]] | None = None,
+        label_parties: Sequence[str] | None = None,
+    ):
+        if partition not in PARTITIONS:
+            raise ParameterError(f"partition must be one of {', '.join(PARTITIONS)}; got {partition!r}")
+        if names not in ("shared", "private"):
+            raise ParameterError(f"names must be 'shared' or 'private'; got {names!r}")
+        if task not in ("auto", "classification", "regression"):
+            raise ParameterError(f"task must be 'auto', 'classification' or 'regression'; got {task!r}")
+        self._link = Exchange(transport, timeout)
+        self.parties = list(parties)
+        self._active = active
+        self.partition = partition
+        self.names = names
+        if partition != "hybrid":
+            grid = {name: (0, i) if partition == "vertical" else (i, 0) for i, name in enumerate(parties)}
+        self._grid = grid
+        self._label_parties = label_parties
+        self._task = task
+        self._view = ""
+        self._session = ""
+        self._facts: dict[str, Any] = {}
+
+    # -- making one ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_tables(
+        cls,
+        tables: Mapping[str, Any],
+        *,
+        id: str | Mapping[str, str] | None,
+        label: tuple[str, str] | str | Mapping[str, str],
+        partition: str = "vertical",
+        columns: Mapping[str, Sequence[str]] | None = None,
+        categorical: Mapping[str, Sequence[str]] | None = None,
+        task: str = "auto",
+        timeout: float | None = None,
+        names: str = "shared",
+        min_overlap: int = 10,
+        grid: Mapping[str, tuple[int, int]] | None = None,
+    ) -> Federation:
+        """A federation of real tables, aligned by private set intersection of their ids (vertical, hybrid).
+
+        Parameters
+        ----------
+        tables : party name -> CSV, Parquet or Arrow file, pandas, polars or Arrow table.
+        id : the id column, the same everywhere or by party; ``None`` when rows are already in the same order.
+        label : ``(party, column)``; for horizontal parties the label column's name; for hybrid ones a name, if every
+            table has it, or party -> column (at least one party of each row block).
+        columns : which columns of a party may take part; all by default.
+        categorical : columns that are codes although they look like numbers, by party.
+        min_overlap : the smallest number of shared ids that is worth going on with.
+        grid : for hybrid parties: party -> (row block, column block). Parties of a row block know the same ids, parties
+            of a column block have the same columns. Rows are aligned within each row block.
+        """
+
+        if not tables:
+            raise ParameterError("tables is empty: give at least two parties, e.g. {'bank': 'bank.csv', 'shop': ...}")
+        holders = label_columns(label, tables)
+        if partition == "hybrid":
+            grid = check_grid(grid, tables, holders)
+        active = None if isinstance(label, (str, Mapping)) else label[0]
+        if active is not None and active not in tables:
+            raise ParameterError(f"label names the party {active!r}, but the parties are {', '.join(tables)}")
+        if partition == "vertical" and active is None:
+            raise ParameterError(f"for vertical parties label is (party, column), e.g. ('bank', {label!r})")
+        sites = {}
+        for name, source in tables.items():
+            id_column = id.get(name) if isinstance(id, Mapping) else id
+            table = Table.read(
+                source, id=id_column, label=holders.get(name), name=name,
+                columns=columns.get(name) if columns else None,
+                categorical=categorical.get(name, ()) if categorical else (),
+            )  # fmt: skip
+            sites[name] = Site(name, table)
+        fed = cls(
+            InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout, names=names,
+            grid=grid, label_parties=list(holders),
+        )  # fmt: skip
+        return cls._alignment(fed, by_id=id is not None, min_overlap=min_overlap)
+
+    @classmethod
+    def split(
+        cls,
+        X: Any,
+        y: Any,
+        *,
+        parties: int | Sequence[str] = 4,
+        partition: str = "vertical",
+        how: str = "equal",
+        duplicates: bool = False,
+        task: str = "auto",
+        random_state: Any = 0,
+        label_party: str | None = None,
+        timeout: float | None = None,
+        grid: tuple[int, int] | None = None,
+    ) -> Federation:
+        """Simulate parties from one table: columns (vertical), rows (horizontal) or both (hybrid grid).
+
+        ``how`` is ``equal``, ``random`` or ``lognormal`` for columns and ``equal``, ``unequal``, ``target`` or
+        ``kmeans`` for rows. ``duplicates=True`` gives half of the parties copies of half of their columns (MUSE).
+        ``grid=(2, 3)`` makes 2 row blocks x 3 column blocks; every party has its rows' labels, or with
+        ``label_party="columns1"`` those of that column block only.
+        The rows of simulated vertical parties are in the same order by construction, so no ids are exchanged.
+        """
+        from fedsift.core.simulate import hybrid_grid, simulated_sites
+
+        sites, active = simulated_sites(
+            X, y, parties=parties, partition=partition, how=how, duplicates=duplicates, random_state=random_state,
+            label_party=label_party, grid=grid,
+        )  # fmt: skip
+        holders = [name for name, site in sites.items() if site.table.label_name is not None]
+        return cls(
+            InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout,
+            grid=hybrid_grid(sites) if partition == "hybrid" else None, label_parties=holders,
+        )  # fmt: skip
+
+    # -- who is there ----------------------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> str:
+        """The party that holds the label."""
+        if self._active is None:
+            raise ParameterError(f"in a {self.partition} federation every party holds labels: there is no active one")
+        return self._active
+
+    @property
+    def passive(self) -> list[str]:
+        """The parties without the label."""
+        return [name for name in self.parties if name != self._active]
+
+    @property
+    def grid(self) -> dict[str, tuple[int, int]]:
+        """Row block and column block of each party: who shares rows and who shares columns with whom."""
+        if self._grid is None:
+            raise ParameterError("this hybrid federation was made without grid=, so nobody knows who shares rows")
+        return dict(self._grid)
+
+    @property
+    def label_parties(self) -> list[str]:
+        """The parties that hold labels: one, all, or some of each row block."""
+        return list(self._label_parties or ([self._active] if self._active else self.parties))
+
+    @property
+    def ledger(self) -> Ledger:
+        return self._link.ledger
+
+    @property
+    def transport(self) -> str:
+        return self._link.transport.name
+
+    def sizes(self) -> dict[str, dict[str, int]]:
+        """Rows and columns of each party (in this view)."""
+        if "sizes" not in self._facts:
+            self._facts["sizes"] = self.ask(party.count_table, to=self.parties)
+        return self._facts["sizes"]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows in this view: the shared rows of vertical parties, all rows of horizontal and hybrid ones."""
+        rows = {self.grid[name][0]: size["rows"] for name, size in self.sizes().items()}  # by row block
+        return sum(rows.values())
+
+    @property
+    def n_columns(self) -> dict[str, int]:
+        return {name: size["columns"] for name, size in self.sizes().items()}
+
+    def _label_facts(self) -> dict[str, Any]:
+        if "label" not in self._facts:
+            holder = self._active or self.label_parties[0]
+            self._facts["label"] = self.ask(party.describe_label, to=holder, task=self._task)
+        return self._facts["label"]
+
+    @property
+    def asked_task(self) -> str:
+        """What the user said about the label: ``auto``, ``classification`` or ``regression``."""
+        return self._task
+
+    @property
+    def task(self) -> str:
+        return self._label_facts()["task"]
+
+    @property
+    def n_classes(self) -> int:
+        return self._label_facts()["classes"]
+
+    def column_names(self) -> dict[str, list[str]]:
+        """The parties' column names, or numbers where names stay private."""
+        if "names" not in self._facts:
+            if self.names == "private":
+                named = {name: [f"column {i}" for i in range(count)] for name, count in self.n_columns.items()}
+            else:
+                named = self.ask(party.share_names, to=self.parties)
+                for name, columns in named.items():
+                    if len(columns) != self.n_columns[name]:
+                        raise ReplyError(name, "share_names", "it named another number of columns than it counted")
+            self._facts["names"] = named
+        return self._facts["names"]
+
+    # -- the one idea ----------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        operation: Operation,
+        *,
+        to: str | Sequence[str],
+        each: Mapping[str, dict[str, Any]] | None = None,
+        timeout: float | None = None,
+        **same: Any,
+    ) -> Any:
+        """Ask one party (and get its reply) or several at the same time (and get a dictionary of replies).
+
+        ``same`` goes to everybody, ``each[name]`` to one party only.
+        """
+        if not isinstance(operation, Operation):
+            raise ParameterError(f"ask takes a function marked with @operation, got {operation!r}")
+        receivers = [to] if isinstance(to, str) else list(to)
+        unknown = [name for name in receivers if name not in self.parties]
+        if unknown:
+            raise ParameterError(f"no party {unknown[0]!r}; the parties are {', '.join(self.parties)}")
+        arguments = {name: {**same, **(each[name] if each is not None else {})} for name in receivers}
+        replies = self._link.ask(operation, arguments, view=self._view, session=self._session, timeout=timeout)
+        return replies[to] if isinstance(to, str) else replies
+
+    def track(
+        self, items: Iterable[Item], what: str, of: int | None = None, at_most: bool = False, alike: bool = True
+    ) -> Iterator[Item]:
+        """The items one by one, told to whoever watches: ``for epoch in fed.track(range(epochs), "epoch")``.
+
+        The loop may end sooner (``at_most``); no time left is told where its turns are not ``alike``.
+        """
+        return self._link.work.track(items, what, of, at_most, alike)
+
+    def progress(self, done: int, of: int, what: str, at_most: bool = False) -> None:
+        """Tell whoever watches that ``done`` of ``of`` turns of a loop are over; with ``at_most`` it may end sooner."""
+        self._link.work.progress(done, of, what, at_most)
+
+    # -- views and runs --------------------------------------------------------------------------------------------
+
+    def view(self, *, rows: Any = None, columns: Mapping[str, Any] | None = None, private: bool = False) -> Federation:
+        """The same federation with fewer rows (positions) or columns (positions by party)."""
+        name = self.new_view("view")
+        each = {}
+        for member in self.parties:
+            member_rows = rows[member] if isinstance(rows, Mapping) else rows
+            each[member] = {
+                "rows": None if member_rows is None else np.asarray(member_rows, dtype=np.int64),
+                "columns": None if columns is None else [int(c) for c in columns.get(member, [])],
+            }
+        self.ask(party.define_view, to=self.parties, each=each, view=name)
+        return self.named_view(name)
+
+    def new_view(self, what: str) -> str:
+        """A name that no view of this federation has yet."""
+        return f"{what}-{next(self._link.views)}"
+
+    def named_view(self, name: str) -> Federation:
+        """The same federation, seen through a view that its parties have already defined."""
+        other = copy.copy(self)
+        other._view = name
+        other._facts = {}
+        return other
+
+    def rows(
+        self, *, train: float = 0.7, stratify: bool = True, random_state: Any = 0
+    ) -> tuple[Federation, Federation]:
+        """Views of the training rows and of the test rows. Methods are fitted on the first and never see the second."""
+        if self.partition != "vertical":
+            blocks = {self.grid[name][0]: name for name in reversed(self.label_parties)}  # each draws for its row block
+            drawn = self.ask(
+                party.draw_rows, to=list(blocks.values())[::-1], train=train,
+                stratify=stratify and self.task == "classification", seed=random_state, task=self._task,
+            )  # fmt: skip
+            parts = [{n: drawn[blocks[r]][part] for n, (r, _) in self.grid.items()} for part in ("train", "test")]
+            return self.view(rows=parts[0]), self.view(rows=parts[1])
+        stratify = stratify and self.task == "classification"
+        chosen = self.ask(
+            party.draw_rows, to=self.active, train=train, stratify=stratify, seed=random_state, task=self._task
+        )
+        return self.view(rows=chosen["train"]), self.view(rows=chosen["test"])
+
+    def batches(self, batch_size: int, epochs: int = 1, random_state: Any = 0) -> Iterator[np.ndarray]:
+        """Row positions of mini-batches, drawn anew each epoch; the same positions mean the same rows everywhere."""
+        if batch_size < 1:
+            raise ParameterError(f"batch_size must be at least 1; got {batch_size}")
+        generator = np.random.default_rng(random_state)
+        for _ in range(epochs):
+            order = generator.permutation(self.n_rows)
+            for start in range(0, len(order), batch_size):
+                yield order[start : start + batch_size]
+
+    def announce(self, method: str, parameters: Mapping[str, Any]) -> None:
+        """Tell every party which method is to be run: one whose policy forbids it refuses before anything is computed.
+
+        ``parameters`` are plain values. Inside a session it binds the session to that method.
+        """
+        self.ask(party.begin_job, to=self.parties, method=method, parameters=dict(parameters))
+
+    @contextmanager
+    def session(self, method: str = "", parameters: Mapping[str, Any] | None = None) -> Iterator[Federation]:
+        """A run of one method: state that its operations keep at the parties is forgotten at the end.
+
+        A session inside a session (a method that trains a model) belongs to the outer one's method: its name says so.
+        """
+        other = copy.copy(self)
+        other._session = f"{self._session}.{secrets.token_hex(8)}" if self._session else secrets.token_hex(8)
+        try:
+            if method:
+                other.announce(method, parameters or {})
+            with self._link.work.inside():
+                yield other
+        finally:
+            # A party that is gone cannot be told; the error that ended the run is the one that matters.
+            with suppress(PartyError):
+                self.ask(party.end_session, to=self.parties, session=other._session, timeout=5.0)
+
+    @property
+    def simulated(self) -> dict[str, Site]:
+        """The sites, where all parties are simulated in this process; none between machines."""
+        return dict(getattr(self._link.transport, "sites", {}))
+
+    def close(self) -> None:
+        """Free the transport."""
+        self._link.transport.close()
+
+    def _check_same_length(self) -> None:
+        rows = {name: size["rows"] for name, size in self.sizes().items()}
+        if len(set(rows.values())) > 1:
+            raise DataError(
+                f"without an id column all tables must have the same number of rows in the same order; got {rows}"
+            )
+
+    def __repr__(self) -> str:
+        holder = f", label at {self._active!r}" if self._active else ""
+        shown = ", ".join(self.parties[:6]) + (", ..." if len(self.parties) > 6 else "")
+        return f"Federation of {len(self.parties)} {self.partition} parties ({shown}){holder}"
+
+    def _repr_html_(self) -> str:
+        """For notebooks. Shows only what was asked before: looking at a federation sends nothing."""
+        sizes = self._facts.get("sizes", {})
+        rows = "".join(
+            f"<tr><td>{html.escape(name)}</td><td>{sizes.get(name, {}).get('rows', '')}</td>"
+            f"<td>{sizes.get(name, {}).get('columns', '')}</td><td>{'label' if name == self._active else ''}</td></tr>"
+            for name in self.parties
+        )
+        what = f"{len(self.parties)} {self.partition} parties; {len(self.ledger):,} messages so far"
+        head = f"<p><b>Federation</b> of {what}</p>"
+        return f"{head}<table><tr><th>party</th><th>rows</th><th>columns</th><th></th></tr>{rows}</table>"

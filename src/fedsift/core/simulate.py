@@ -1,0 +1,113 @@
+"""Parties made from one table, for experiments. Their sites run the same code as real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedsift.core import splits
+from fedsift.core.party import Site
+from fedsift.core.table import Table
+from fedsift.errors import DataError, ParameterError
+
+
+def simulated_sites(
+    X: Any,
+    y: Any,
+    *,
+    parties: int | Sequence[str],
+    partition: str,
+    how: Any,
+    duplicates: bool,
+    random_state: Any,
+    label_party: str | None,
+    grid: tuple[int, int] | None,
+) -> tuple[dict[str, Site], str | None]:
+    """The sites and the name of the label holder (``None`` when every party has labels)."""
+    frame = _frame(X)
+    label = pd.Series(np.asarray(y), name="label") if not isinstance(y, pd.Series) else y.reset_index(drop=True)
+    if len(frame) != len(label):
+        raise DataError(f"X has {len(frame)} rows and y has {len(label)}")
+    names = [f"party{i + 1}" for i in range(parties)] if isinstance(parties, int) else list(parties)
+    if partition == "hybrid":
+        rows, columns = grid or (2, max(1, len(names) // 2))
+        return _hybrid(frame, label, rows, columns, how, random_state, label_party)
+    if len(names) < 1 or len(set(names)) != len(names):
+        raise ParameterError(f"parties must be a positive number or different names; got {parties!r}")
+    if partition == "horizontal":
+        numbers = frame.select_dtypes("number").to_numpy(dtype=float)
+        groups = splits.row_groups(
+            len(frame), len(names), how=how, y=label.to_numpy(), X=numbers, random_state=random_state
+        )
+        return {n: _site(n, frame.iloc[g], label.iloc[g]) for n, g in zip(names, groups)}, None
+    if label_party is not None and label_party not in names:
+        raise ParameterError(f"label_party is {label_party!r}, but the parties are {', '.join(names)}")
+    active = label_party or names[0]
+    groups = splits.column_groups(frame.shape[1], len(names), how=how, random_state=random_state)
+    if duplicates:
+        groups = splits.duplicate_columns(groups, random_state=random_state)
+    sites = {}
+    for name, group in zip(names, groups):
+        part = frame.iloc[:, list(group)]
+        sites[name] = _site(name, part, label if name == active else None)
+    return sites, active
+
+
+def _hybrid(
+    frame: pd.DataFrame,
+    label: pd.Series,
+    row_blocks: int,
+    column_blocks: int,
+    how: Any,
+    random_state: Any,
+    label_party: str | None,
+) -> tuple[dict[str, Site], None]:
+    blocks = [f"columns{c + 1}" for c in range(column_blocks)]
+    if label_party is not None and label_party not in blocks:
+        raise ParameterError(
+            f"label_party is {label_party!r}; for a hybrid split it names a column block: {', '.join(blocks)}"
+        )
+    rows = splits.row_groups(len(frame), row_blocks, how="equal", random_state=random_state)
+    columns = splits.column_groups(frame.shape[1], column_blocks, how=how, random_state=random_state)
+    sites = {}
+    for r, row_group in enumerate(rows):
+        for c, column_group in enumerate(columns):
+            name = f"rows{r + 1}-columns{c + 1}"
+            part = frame.iloc[row_group, list(column_group)]
+            holds_label = label_party in (None, blocks[c])
+            sites[name] = _site(name, part, label.iloc[row_group] if holds_label else None)
+    return sites, None
+
+
+def hybrid_grid(names: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Row block and column block of the parties that a hybrid split has made, from their names."""
+    grid = {}
+    for name in names:
+        row, _, column = name.partition("-")
+        grid[name] = (int(row.removeprefix("rows")) - 1, int(column.removeprefix("columns")) - 1)
+    return grid
+
+
+def _site(name: str, part: pd.DataFrame, label: pd.Series | None) -> Site:
+    part = part.reset_index(drop=True)
+    label_name = None
+    if label is not None:
+        label_name = str(label.name or "label")
+        while label_name in part.columns:
+            label_name += "_"
+        part = pd.concat([part, label.rename(label_name).reset_index(drop=True)], axis=1)
+    return Site(name, Table.read(part, id=None, label=label_name, name=name))
+
+
+def _frame(X: Any) -> pd.DataFrame:
+    if isinstance(X, pd.DataFrame):
+        frame = X.reset_index(drop=True)
+        frame.columns = [str(column) for column in frame.columns]
+        return frame
+    array = np.asarray(X)
+    if array.ndim != 2:
+        raise DataError(f"X must be a table (two dimensions), got {array.ndim}")
+    return pd.DataFrame(array, columns=[f"f{i}" for i in range(array.shape[1])])

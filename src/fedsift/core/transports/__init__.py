@@ -1,0 +1,1 @@
+"""Ways of carrying request bytes to parties and reply bytes back."""

@@ -1,0 +1,1 @@
+"""Additively homomorphic encryption on one engine of modular products."""

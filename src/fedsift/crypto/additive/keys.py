@@ -1,0 +1,400 @@
+"""Additively homomorphic encryption of integer vectors: one small interface over two schemes.
+
+``generate_key(scheme)`` gives a ``SecretKey``; its ``public`` part encrypts, adds, scales, sums by groups and blinds
+``Ciphertexts``. Schemes: Okamoto-Uchiyama (the default) and Paillier; in both, a sum of
+plaintexts is a product of ciphertexts, which ``montgomery`` computes. The scheme travels with every ciphertext.
+
+What is promised:
+- Keys have 2048 bits or more; randomness comes from the operating system (inside OpenSSL too).
+- Encryption is randomised. Sums and products of ciphertexts are not fresh until ``blind`` adds an encryption of zero;
+  whoever sends a computed ciphertext to the key holder blinds it first, or the key holder could recompute it.
+- Nothing wraps silently: plaintexts outside the bound raise ``OverflowGuard`` at encryption, and ``decrypt`` takes the
+  bound that the protocol promises and raises ``CiphertextError`` for anything outside it. That check is also what
+  keeps an Okamoto-Uchiyama key safe: decrypting a chosen ciphertext to an arbitrary value would give its factor away.
+- A ciphertext carries its key's fingerprint; another key's ciphertext is refused by name, not decrypted to noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.message import wire_type
+from fedsift.crypto.additive import okamoto_uchiyama, paillier
+from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
+
+MIN_BITS = 2048
+_BACKENDS: dict[str, Any] = {"ou": okamoto_uchiyama, "paillier": paillier}
+SCHEMES = ("auto", *_BACKENDS)  # the fastest first
+_SCHEME_CODES = {"ou": 1, "paillier": 3}
+_SCHEME_NAMES = {"ou": "Okamoto-Uchiyama", "paillier": "Paillier"}
+_MAX_LOADED_KEYS = 16
+_KEY_BLOCK = 64  # bytes; a public key takes a whole number of blocks on the wire
+_loaded_keys: dict[bytes, Any] = {}
+_MOST_CELLS = 127  # of columns that are counted jointly
+
+
+def generate_key(scheme: str = "auto", bits: int = MIN_BITS) -> SecretKey:
+    """A fresh key pair. Less than 2048 bits is refused."""
+    if scheme == "auto":
+        scheme = SCHEMES[1]
+    if scheme not in _BACKENDS:
+        raise ParameterError(f"scheme must be one of {', '.join(map(repr, SCHEMES))}; got {scheme!r}")
+    if bits < MIN_BITS:
+        raise ParameterError(f"keys have at least {MIN_BITS} bits; got {bits}")
+    return SecretKey(scheme, bits, _BACKENDS[scheme].generate(bits))
+
+
+@wire_type(33)
+class Ciphertexts:
+    """A vector of ciphertexts under one key. Opaque: only the key's methods compute with it.
+
+    What came in a message stays as bytes until somebody computes with it: the coordinator only passes it on.
+    """
+
+    def __init__(
+        self, scheme: str, bits: int, fingerprint: bytes, payload: Any = None, raw: bytes | None = None, key: Any = None
+    ):
+        self.scheme = scheme
+        self.bits = bits
+        self.fingerprint = fingerprint
+        self._payload = payload
+        self._raw = raw  # fixed-width values, one after the other
+        self._key = key  # the back-end's public key, known once a ``PublicKey`` has taken the vector for its own
+
+    @property
+    def payload(self) -> np.ndarray:
+        """The numbers, in the form in which ``montgomery`` computes; what no encryption gives is refused here."""
+        if self._payload is None:
+            self._check_range()
+            self._payload = self._key.modulus.load(self._raw, self._width)
+        return self._payload
+
+    def _check_range(self) -> None:
+        """Above zero and below the modulus: compared where a number first differs from it, from the highest byte on."""
+        rows = np.frombuffer(self._raw or b"", np.uint8).reshape(-1, self._width)[:, ::-1]
+        modulus = np.frombuffer(self._key.modulus.n.to_bytes(self._width, "big"), np.uint8)
+        first = (rows != modulus).argmax(axis=1)
+        if not ((rows[np.arange(len(rows)), first] < modulus[first]) & rows.any(axis=1)).all():
+            raise CiphertextError("a ciphertext is outside the range of its key: it is damaged")
+
+    @property
+    def _width(self) -> int:
+        return _BACKENDS[self.scheme].width(self.bits)
+
+    @property
+    def scheme_name(self) -> str:
+        return f"{_SCHEME_NAMES[self.scheme]} {self.bits} bits"
+
+    def __len__(self) -> int:
+        return len(self._payload) if self._raw is None else len(self._raw) // self._width
+
+    def take(self, positions: Sequence[int] | np.ndarray) -> Ciphertexts:
+        rows = np.asarray(positions, dtype=np.int64)
+        if self._payload is not None:
+            return self._with(self._payload[rows])
+        return self._with(raw=np.frombuffer(self._raw or b"", np.uint8).reshape(-1, self._width)[rows].tobytes())
+
+    @staticmethod
+    def concat(parts: Sequence[Ciphertexts]) -> Ciphertexts:
+        first = parts[0]
+        for part in parts:
+            if part.fingerprint != first.fingerprint:
+                raise CiphertextError("ciphertexts under different keys cannot be joined")
+        if any(part._payload is None for part in parts):
+            return first._with(raw=b"".join(part._bytes() for part in parts))
+        return first._with(np.concatenate([part.payload for part in parts]))
+
+    def _with(self, payload: Any = None, raw: bytes | None = None) -> Ciphertexts:
+        return Ciphertexts(self.scheme, self.bits, self.fingerprint, payload, raw, self._key)
+
+    def _bytes(self) -> bytes:
+        if self._raw is None:
+            self._raw = self._key.modulus.dump(self._payload, self._width)
+        return self._raw
+
+    def to_bytes(self) -> bytes:
+        """Header (scheme, bits, key fingerprint, count, width) and fixed-width values: the size tells nothing."""
+        raw = self._bytes()
+        header = bytes([_SCHEME_CODES[self.scheme]]) + self.bits.to_bytes(4, "little") + self.fingerprint
+        return header + len(self).to_bytes(6, "little") + self._width.to_bytes(4, "little") + raw
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Ciphertexts:
+        scheme, bits, fingerprint, rest = _read_header(data, "ciphertext vector")
+        if len(rest) < 10:
+            raise CiphertextError("a ciphertext vector is truncated")
+        count, width = int.from_bytes(rest[:6], "little"), int.from_bytes(rest[6:10], "little")
+        body = rest[10:]
+        if width != _BACKENDS[scheme].width(bits) or len(body) != count * width:
+            raise CiphertextError("a ciphertext vector is truncated or has the wrong width")
+        return cls(scheme, bits, fingerprint, raw=body)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} ciphertexts, {self.scheme_name}, key {self.fingerprint.hex()[:8]}>"
+
+
+def _read_header(data: bytes, what: str) -> tuple[str, int, bytes, bytes]:
+    if len(data) < 21:
+        raise CiphertextError(f"a {what} is truncated")
+    schemes = {code: name for name, code in _SCHEME_CODES.items()}
+    scheme, bits = schemes.get(data[0]), int.from_bytes(data[1:5], "little")
+    if scheme is None or not MIN_BITS <= bits <= 16384:
+        raise CiphertextError(f"a {what} has an unknown scheme or a refused key size")
+    return scheme, bits, data[5:21], data[21:]
+
+
+@wire_type(32)
+class PublicKey:
+    """Encrypts and computes; holds no secret."""
+
+    def __init__(self, scheme: str, bits: int, body: bytes, backend_key: Any = None):
+        self.scheme = scheme
+        self.bits = bits
+        self.fingerprint = hashlib.sha256(scheme.encode() + body).digest()[:16]
+        self._body = body
+        if backend_key is not None:
+            _loaded_keys[self.fingerprint] = backend_key
+
+    @property
+    def _key(self) -> Any:
+        """The scheme's key, built when first needed and kept for the process with its tables; who only relays a key
+        (the coordinator) never needs them."""
+        if self.fingerprint not in _loaded_keys:
+            while len(_loaded_keys) >= _MAX_LOADED_KEYS:
+                _loaded_keys.pop(next(iter(_loaded_keys)), None)
+            _loaded_keys[self.fingerprint] = _BACKENDS[self.scheme].load_public(self.bits, self._body)
+        return _loaded_keys[self.fingerprint]
+
+    @property
+    def plaintext_bits(self) -> int:
+        """Every integer of magnitude below ``2 ** plaintext_bits`` can be encrypted."""
+        return self._key.plaintext_bits
+
+    def encrypt(self, values: Iterable[int]) -> Ciphertexts:
+        numbers = [int(value) for value in values]
+        return self.add_plain(self._wrap(self._key.blinding(len(numbers))), numbers)
+
+    def add(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
+        self._same_length(len(self._own(a)), len(self._own(b)))
+        return self._wrap(self._key.modulus.product(a.payload, b.payload))
+
+    def subtract(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
+        self._same_length(len(self._own(a)), len(self._own(b)))
+        modulus = self._key.modulus
+        return self._wrap(modulus.product(a.payload, modulus.inverse(b.payload)))
+
+    def add_plain(self, a: Ciphertexts, values: Sequence[int]) -> Ciphertexts:
+        self._same_length(len(self._own(a)), len(values))
+        numbers = [int(value) for value in values]
+        self._guard(numbers)
+        if not any(numbers):
+            return a
+        return self._wrap(self._key.modulus.product(a.payload, self._key.embed(numbers)))
+
+    def scale(self, a: Ciphertexts, factors: Sequence[int] | int) -> Ciphertexts:
+        """Each ciphertext times a plain integer. The caller knows the bound of the product."""
+        modulus, payload = self._key.modulus, self._own(a).payload
+        if isinstance(factors, int):
+            if factors > 0 and factors & (factors - 1) == 0:
+                self._guard([factors])
+                return self._wrap(modulus.squared(payload, factors.bit_length() - 1))
+            factors = [factors] * len(a)
+        factors = [int(f) for f in factors]
+        self._same_length(len(a), len(factors))
+        self._guard(factors)
+        powers = modulus.power(payload, [abs(f) for f in factors])
+        negative = np.array([f < 0 for f in factors], dtype=bool)
+        if negative.any():
+            powers[negative] = modulus.inverse(powers[negative])
+        return self._wrap(powers)
+
+    def sum_all(self, a: Ciphertexts) -> Ciphertexts:
+        """One ciphertext of the sum."""
+        return self.sums(a, np.arange(len(a)), np.array([0, len(a)]))
+
+    def select_sums(self, a: Ciphertexts, index_lists: Sequence[Sequence[int] | np.ndarray]) -> Ciphertexts:
+        """One ciphertext for each list: the sum of the ciphertexts at its positions."""
+        order = np.concatenate([np.asarray(each, dtype=np.int64) for each in [*index_lists, []]])
+        return self.sums(a, order, np.cumsum([0, *map(len, index_lists)]))
+
+    def sums(self, a: Ciphertexts, order: np.ndarray, bounds: np.ndarray) -> Ciphertexts:
+        """The same for positions that lie one after the other: list ``i`` is ``order[bounds[i]:bounds[i + 1]]``."""
+        return self._wrap(self._key.modulus.segments(self._own(a).payload, order, bounds))
+
+    def blind(self, a: Ciphertexts) -> Ciphertexts:
+        """The same plaintexts under fresh randomness: what leaves a party tells nothing of how it was computed."""
+        return self.add(a, self.encrypt([0] * len(a)))
+
+    def group_sums(self, a: Ciphertexts, codes: np.ndarray, groups: Sequence[int]) -> Ciphertexts:
+        """The histogram kernel: for each column of ``codes`` (rows x columns) the sum of each group's ciphertexts.
+
+        The result is column after column, ``sum(groups)`` ciphertexts in all. Columns are counted jointly where the
+        product of their groups is small (one addition a row serves them all), and a column that is mostly one group
+        (sparse) costs only its other rows: the large group is the total less the rest.
+        """
+        self._own(a)
+        if codes.ndim != 2 or codes.shape[0] != len(a) or codes.shape[1] != len(groups):
+            raise ParameterError("codes must have a row for each ciphertext and a column for each entry of groups")
+        if codes.size and (codes.min() < 0 or (codes.max(axis=0) >= np.asarray(groups)).any()):
+            raise ParameterError("a group number is out of range")
+        return _GroupSums(self, a, codes, [int(g) for g in groups]).result()
+
+    def to_bytes(self) -> bytes:
+        """Filled up with zeros: some keys have a shorter number in them, and messages are to be of one length."""
+        header = bytes([_SCHEME_CODES[self.scheme]]) + self.bits.to_bytes(4, "little")
+        size = len(self._body).to_bytes(4, "little")
+        return header + self.fingerprint + size + self._body + bytes(-len(self._body) % _KEY_BLOCK)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PublicKey:
+        scheme, bits, fingerprint, rest = _read_header(data, "public key")
+        size, body = int.from_bytes(rest[:4], "little"), rest[4:]
+        if len(body) != size + -size % _KEY_BLOCK or any(body[size:]):
+            raise CiphertextError("a public key is truncated or longer than it says")
+        key = cls(scheme, bits, body[:size])
+        if key.fingerprint != fingerprint:
+            raise CiphertextError("a public key does not match its fingerprint")
+        return key
+
+    def _wrap(self, payload: Any) -> Ciphertexts:
+        return Ciphertexts(self.scheme, self.bits, self.fingerprint, payload, key=self._key)
+
+    def _own(self, a: Ciphertexts) -> Ciphertexts:
+        if not isinstance(a, Ciphertexts):
+            raise CiphertextError(f"expected ciphertexts, got {type(a).__name__}")
+        if a.fingerprint != self.fingerprint:
+            raise CiphertextError(
+                f"a ciphertext of key {a.fingerprint.hex()[:8]} was used with key {self.fingerprint.hex()[:8]}"
+            )
+        if a._key is None:
+            a._key = self._key
+        return a
+
+    def _guard(self, numbers: Sequence[int]) -> None:
+        bound = 1 << self.plaintext_bits
+        if numbers and not (-bound < min(numbers) and max(numbers) < bound):
+            raise OverflowGuard(f"a plaintext needs more than the {self.plaintext_bits} bits that this key offers")
+
+    @staticmethod
+    def _same_length(a: int, b: int) -> None:
+        if a != b:
+            raise ParameterError(f"vectors of {a} and {b} values cannot be combined")
+
+    def __repr__(self) -> str:
+        return f"<public key {self.fingerprint.hex()[:8]}, {_SCHEME_NAMES[self.scheme]} {self.bits} bits>"
+
+
+class SecretKey:
+    """Decrypts. Never leaves its party: it has no wire type, and its text shows nothing."""
+
+    def __init__(self, scheme: str, bits: int, backend_key: Any):
+        self._secret = backend_key
+        self.public = PublicKey(scheme, bits, backend_key.public.to_bytes(), backend_key.public)
+
+    def decrypt(self, a: Ciphertexts, *, bits: int, signed: bool = False) -> list[int]:
+        """The plaintexts, which the protocol promises to be below ``2 ** bits`` (in magnitude when ``signed``)."""
+        numbers = self._secret.decrypt(self.public._own(a).payload)
+        low, high = (-(1 << bits) if signed else -1), 1 << bits
+        if numbers and not (low < min(numbers) and max(numbers) < high):
+            raise CiphertextError(
+                f"a decrypted value is outside the {bits} bits that the protocol allows: "
+                "the ciphertext was damaged or was not made by this protocol"
+            )
+        return numbers
+
+    def __repr__(self) -> str:
+        return f"<secret key of {self.public!r}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a secret key is not serialised")
+
+
+class _GroupSums:
+    """Plans and runs one histogram; see ``PublicKey.group_sums``."""
+
+    def __init__(self, key: PublicKey, values: Ciphertexts, codes: np.ndarray, groups: list[int]):
+        self.key, self.values = key, values
+        self.codes, self.groups = codes, groups
+        self.rows = codes.shape[0]
+        self.columns: list[Any] = [None] * len(groups)
+
+    def result(self) -> Ciphertexts:
+        dense: list[int] = []
+        sparse: list[int] = []
+        for column, count in enumerate(self.groups):
+            largest = int(np.bincount(self.codes[:, column], minlength=count).max()) if self.rows else 0
+            (sparse if largest > 0.75 * self.rows else dense).append(column)
+        if dense:
+            self._count_dense(dense)
+        if sparse:
+            self._count_sparse(sparse)
+        return Ciphertexts.concat(self.columns) if self.columns else self.values.take([])
+
+    def _count_dense(self, dense: list[int]) -> None:
+        teams = self._teams(dense)
+        cells = [int(np.prod([self.groups[c] for c in team])) for team in teams]
+        joint = np.zeros((self.rows, len(teams)), dtype=np.int64)
+        for number, team in enumerate(teams):
+            for column in team:
+                joint[:, number] = joint[:, number] * self.groups[column] + self.codes[:, column]
+        for team, table in zip(teams, self._histograms(self.values, joint, cells)):
+            if len(team) == 1:
+                self.columns[team[0]] = table
+                continue
+            shape = [self.groups[c] for c in team]
+            digits = np.stack(np.unravel_index(np.arange(len(table)), shape), axis=1)
+            for column, marginal in zip(team, self._histograms(table, digits, shape)):
+                self.columns[column] = marginal
+
+    def _histograms(self, values: Ciphertexts, codes: np.ndarray, groups: list[int]) -> list[Ciphertexts]:
+        starts = np.append(0, np.cumsum(groups))
+        order = np.argsort(codes, axis=0, kind="stable").T.ravel()
+        counts = np.bincount((codes + starts[:-1]).ravel(), minlength=starts[-1])
+        sums = self.key.sums(values, order, np.append(0, np.cumsum(counts)))
+        return [sums.take(np.arange(start, end)) for start, end in itertools.pairwise(starts)]
+
+    def _teams(self, dense: list[int]) -> list[list[int]]:
+        """Columns to count jointly: the product of their groups is small in itself and against the rows."""
+        limit = min(_MOST_CELLS, self.rows // 4)
+        teams: list[list[int]] = []
+        cells: list[int] = []
+        for column in sorted(dense, key=lambda c: -self.groups[c]):
+            for number, size in enumerate(cells):
+                if size * self.groups[column] <= limit:
+                    teams[number].append(column)
+                    cells[number] *= self.groups[column]
+                    break
+            else:
+                teams.append([column])
+                cells.append(self.groups[column])
+        return teams
+
+    def _count_sparse(self, sparse: list[int]) -> None:
+        """Sums of all groups but the largest; the largest is the total less those."""
+        index_lists: list[np.ndarray] = [np.arange(self.rows)]
+        places: list[tuple[int, int]] = []
+        largest = {}
+        for column in sparse:
+            codes = self.codes[:, column]
+            counts = np.bincount(codes, minlength=self.groups[column])
+            largest[column] = int(counts.argmax())
+            order = np.argsort(codes, kind="stable")
+            bounds = np.concatenate([[0], np.cumsum(counts)])
+            for group in range(self.groups[column]):
+                if group != largest[column]:
+                    index_lists.append(order[bounds[group] : bounds[group + 1]])
+                    places.append((column, group))
+        sums = self.key.select_sums(self.values, index_lists)
+        where = {place: number + 1 for number, place in enumerate(places)}
+        others = [[where[c, g] for g in range(self.groups[c]) if g != largest[c]] for c in sparse]
+        rest = self.key.select_sums(sums, others)
+        big = self.key.subtract(sums.take([0] * len(sparse)), rest)
+        joined, end = Ciphertexts.concat([sums, big]), len(index_lists)
+        for number, column in enumerate(sparse):
+            where[column, largest[column]] = end + number
+            self.columns[column] = joined.take([where[column, g] for g in range(self.groups[column])])

@@ -1,0 +1,1 @@
+"""CKKS: encrypted vectors of real numbers."""

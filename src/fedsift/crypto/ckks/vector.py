@@ -1,0 +1,331 @@
+"""An encrypted vector under CKKS: its arithmetic, its bookkeeping of bounds, its bytes. Keys are in `ckks`.
+
+Every operation follows two public numbers: how large a value can be (so that nothing wraps around unseen) and how
+large its error can be (so that the key owner knows how much noise covers it). A vector travels with both, with its
+length and depth, and with the fingerprint of its public key. A checksum finds damage, not forgery: authentic delivery
+is the channel's work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedsift.crypto import seal_io
+from fedsift.crypto.ckks.parameters import CkksParameters
+from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
+
+if TYPE_CHECKING:
+    from fedsift.crypto.ckks.keys import CkksPublicKey
+
+MAX_LENGTH = 2**24
+DEFAULT_BOUND = 32.0
+"""Values are promised to lie within this unless a caller states another public bound."""
+
+_FLOOD_REACH = 9.0  # a complex Gaussian of deviation 1 in both parts is beyond 9 with probability 2**-58
+_HEADER = struct.Struct("<4sBBIQdd32s")  # magic, depth left, paired, chunks, length, bound, error, fingerprint
+_DIGEST_BYTES = 32
+
+
+class CkksVector:
+    """An encrypted vector. Operations return new vectors and leave their operands as they were.
+
+    ``length``, ``depth_left`` (multiplications still possible), ``bound`` (largest possible magnitude), ``error``
+    (worst-case error of a value) and ``paired`` (the values are complex) are public. With plain arrays the operand's
+    magnitude is published through ``bound``, so name a public one: ``a.multiply(x, bound=5)``; the operators take
+    DEFAULT_BOUND. Scalars count as public.
+    """
+
+    __slots__ = ("_chunks", "bound", "depth_left", "error", "length", "paired", "public")
+    __array_ufunc__ = None  # lets numpy_array * vector come to __rmul__
+
+    def __init__(
+        self, public: CkksPublicKey, chunks: list[Any], length: int, depth_left: int, bound: float, error: float,
+        paired: bool = False,
+    ):  # fmt: skip
+        self.public, self._chunks, self.length, self.depth_left = public, chunks, length, depth_left
+        self.bound, self.error, self.paired = float(bound), float(error), bool(paired)
+
+    def __repr__(self) -> str:
+        return (
+            f"CkksVector(length={self.length}, depth_left={self.depth_left}, bound={self.bound:g}, "
+            f"error={self.error:.1g}, key={self.public.fingerprint.hex()[:16]})"
+        )
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __add__(self, other: Any) -> CkksVector:
+        return self.add(other)
+
+    def __sub__(self, other: Any) -> CkksVector:
+        return self.subtract(other)
+
+    def __mul__(self, other: Any) -> CkksVector:
+        return self.multiply(other)
+
+    def __rsub__(self, other: Any) -> CkksVector:
+        return (-self).add(other)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __neg__(self) -> CkksVector:
+        return self._like([self._made("negate", chunk) for chunk in self._chunks])
+
+    negate = __neg__
+
+    def square(self) -> CkksVector:
+        return self.multiply(self)
+
+    def add(self, other: Any, bound: float = DEFAULT_BOUND) -> CkksVector:
+        return self._linear("add", other, bound)
+
+    def subtract(self, other: Any, bound: float = DEFAULT_BOUND) -> CkksVector:
+        return self._linear("sub", other, bound)
+
+    def multiply(self, other: Any, bound: float = DEFAULT_BOUND) -> CkksVector:
+        """Value by value; costs one unit of depth, with a plain operand too."""
+        pairs, depth, bound, error, paired = self._pairs(other, bound)
+        parameters = self.public.parameters
+        if depth == 0:
+            raise CiphertextError(
+                f"no multiplication is left: the key allows {parameters.depth} in a row; generate it with more depth"
+            )
+        if isinstance(other, CkksVector) and self.public.products is None:
+            raise ParameterError("two encrypted vectors are to be multiplied: generate the key with products=True")
+        # a plain factor of nothing but zeros gives a fresh encryption of zero
+        error = max(parameters.product_error(self.bound, self.error, bound, error), parameters.fresh_error(0.0))
+        self._guard(self.bound * bound + error)
+        chunks = [self._product(left, right, depth) for left, right in pairs]
+        return CkksVector(self.public, chunks, self.length, depth - 1, self.bound * bound, error, paired)
+
+    def sum_chunks(self) -> CkksVector:
+        """Add the chunks of a long vector up: slot by slot partial sums, as short as one ciphertext.
+
+        The key owner sees the partial sums, not just the total: see `total`.
+        """
+        count = len(self._chunks)
+        self._guard(count * (self.bound + self.error))
+        chunk = self._chunks[0]
+        for more in self._chunks[1:]:
+            chunk = self._made("add", chunk, more)
+        length = min(self.length, self.public.parameters.slots)
+        bound, error = count * self.bound, count * self.error
+        return CkksVector(self.public, [chunk], length, self.depth_left, bound, error, self.paired)
+
+    def total(self) -> CkksVector:
+        """The sum of all values as a vector of length 1. Needs a key generated with ``rotations=True``."""
+        if self.public.rotations is None:
+            raise ParameterError("total() rotates ciphertexts: generate the key with rotations=True")
+        if self.length == 1:
+            return self
+        parameters = self.public.parameters
+        folded = self.sum_chunks()
+        error = parameters.slots * (folded.error + parameters.key_switch_error())
+        self._guard(self.length * self.bound + error)
+        chunk, step = folded._chunks[0], 1
+        while step < parameters.slots:
+            chunk = self._made("add", chunk, self._made("rotate_vector", chunk, step, self.public.rotations))
+            step *= 2
+        return CkksVector(self.public, [chunk], 1, self.depth_left, self.length * self.bound, error, self.paired)
+
+    def blind(self, flood_bits: int = 0) -> CkksVector:
+        """The same values in a ciphertext that cannot be linked to those it was computed from.
+
+        ``flood_bits=0`` adds a fresh encryption of zero: who has no secret key (a relay) cannot tell what was done.
+        The key owner still reads the error, and it tells about the operands. Against the owner, ``flood_bits=f`` adds
+        Gaussian noise of deviation ``s = 2**f * sqrt(N) * error`` to the real and the imaginary part of every slot: in
+        all N dimensions of the plaintext. An error of at most ``error`` in each slot moves it by at most
+        ``sqrt(N) * error`` in all, so the Kullback-Leibler divergence from noise on the exact result is at most
+        ``2**-(2f + 1)`` and the statistical distance ``2**-(f + 1)``. The other half of the ciphertext looks random to
+        the owner too: it is hidden by that of the fresh encryption, a ring-LWE sample in its one-time secret.
+        ``error`` shows the cost.
+        """
+        if flood_bits < 0:
+            raise ParameterError(f"flood_bits must be 0 or more, not {flood_bits!r}")
+        parameters = self.public.parameters
+        width = 2.0**flood_bits * math.sqrt(parameters.poly_modulus_degree) * self.error if flood_bits else 0.0
+        error = self.error + parameters.fresh_error(0.0) + _FLOOD_REACH * width
+        if flood_bits:
+            error += parameters.encoding_error(_FLOOD_REACH * width)
+        self._guard(self.bound + error)
+        chunks = []
+        for chunk in self._chunks:
+            chunks.append(self._made("add", chunk, self.public.encrypt_zero(self.depth_left)))
+            if flood_bits:
+                noise = width * os_gaussian(2 * parameters.slots).view(np.complex128)
+                self._evaluator.add_plain_inplace(chunks[-1], self.public.ring.encode(noise.tolist(), self.depth_left))
+        return CkksVector(self.public, chunks, self.length, self.depth_left, self.bound, error, self.paired)
+
+    @property
+    def _evaluator(self) -> Any:
+        return self.public.ring.evaluator
+
+    def _made(self, function: str, *operands: Any) -> Any:
+        """A new ciphertext by SEAL's function of that name."""
+        out = self.public.ring.api.Ciphertext(self.public.ring.context)
+        getattr(self._evaluator, function)(*operands, out)
+        return out
+
+    def _linear(self, function: str, other: Any, bound: float) -> CkksVector:
+        pairs, depth, bound, error, paired = self._pairs(other, bound)
+        self._guard(self.bound + bound + self.error + error)
+        name = function if isinstance(other, CkksVector) else f"{function}_plain"
+        try:
+            chunks = [self._made(name, left, right) for left, right in pairs]
+        except (RuntimeError, ValueError) as problem:
+            if "transparent" not in str(problem):
+                raise CiphertextError(f"the vectors cannot be combined ({problem})") from None
+            # A ciphertext minus itself would be a plain zero for all to see; SEAL refuses it.
+            return self.blind()._linear(function, other, bound)
+        return CkksVector(self.public, chunks, self.length, depth, self.bound + bound, self.error + error, paired)
+
+    def _pairs(self, other: Any, bound: float) -> tuple[list[tuple[Any, Any]], int, float, float, bool]:
+        """Operands chunk by chunk at one level, their depth, the other one's bound and error, whether complex."""
+        parameters = self.public.parameters
+        if not isinstance(other, CkksVector):
+            if np.ndim(other) == 0:
+                other = np.repeat(as_vector([other]), self.length)
+                bound = abs(other[0])
+            array = as_vector(other)
+            self._check_length(len(array))
+            check_bound(array, bound, parameters)
+            plain = [self.public.ring.encode(part, self.depth_left) for part in split(array, parameters.slots)]
+            paired = self.paired or np.iscomplexobj(array)
+            error = parameters.encoding_error(bound)
+            return list(zip(self._chunks, plain)), self.depth_left, float(bound), error, paired
+        if other.public.fingerprint != self.public.fingerprint:
+            raise CiphertextError("the two vectors were encrypted under different public keys")
+        self._check_length(other.length)
+        depth = min(self.depth_left, other.depth_left)
+        pairs = list(zip(self._lowered(depth), other._lowered(depth)))
+        return pairs, depth, other.bound, other.error, self.paired or other.paired
+
+    def _lowered(self, depth: int) -> list[Any]:
+        if depth == self.depth_left:
+            return self._chunks
+        return [self._made("mod_switch_to", chunk, self.public.ring.levels[depth]) for chunk in self._chunks]
+
+    def _product(self, left: Any, right: Any, depth: int) -> Any:
+        if isinstance(right, self.public.ring.api.Plaintext):
+            if right.is_zero():  # the product would be a plain zero for all to see
+                return self.public.encrypt_zero(depth - 1)
+            product = self._made("multiply_plain", left, right)
+        else:
+            product = self._made("multiply", left, right)
+            self._evaluator.relinearize_inplace(product, self.public.products)
+        self._evaluator.rescale_to_next_inplace(product)
+        product.scale = self.public.parameters.scale
+        return product
+
+    def _like(self, chunks: list[Any]) -> CkksVector:
+        return CkksVector(self.public, chunks, self.length, self.depth_left, self.bound, self.error, self.paired)
+
+    def _check_length(self, length: int) -> None:
+        if length != self.length:
+            raise ParameterError(f"a vector of {self.length} values cannot be combined with one of {length}")
+
+    def _guard(self, largest: float) -> None:
+        most = self.public.parameters.max_bound
+        if not largest <= most:
+            raise OverflowGuard(
+                f"values up to {largest:g} could wrap around: the key holds up to {most:g}; "
+                "generate it with more magnitude_bits, or state smaller bounds"
+            )
+
+    def to_bytes(self) -> bytes:
+        """Of the same length for all vectors of that length and level."""
+        numbers = (self.depth_left, self.paired, len(self._chunks), self.length, self.bound, self.error)
+        head = _HEADER.pack(b"FSV2", *numbers, self.public.fingerprint)
+        return add_digest(head + b"".join(seal_io.read(chunk) for chunk in self._chunks))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, public: CkksPublicKey) -> CkksVector:
+        """Read what `to_bytes` wrote. CiphertextError on anything damaged, foreign, oversized or inconsistent."""
+        body = check_digest(data, b"FSV2", _HEADER.size, "vector")
+        _, depth, paired, count, length, bound, error, fingerprint = _HEADER.unpack_from(body)
+        parameters = public.parameters
+        if fingerprint != public.fingerprint:
+            raise CiphertextError("vector: it was encrypted under another public key")
+        if not 1 <= length <= MAX_LENGTH or count != math.ceil(length / parameters.slots):
+            raise CiphertextError(f"vector: {count} chunks cannot hold {length} values (at most {MAX_LENGTH})")
+        fits = 0 <= bound <= parameters.max_bound and 0 <= error <= parameters.max_bound
+        if depth > parameters.depth or paired > 1 or not fits:
+            raise CiphertextError("vector: its declared depth, bound or error is impossible")
+        size = public.ring.chunk_bytes(depth)
+        if len(body) != _HEADER.size + count * size:
+            raise CiphertextError(f"vector: {len(body)} bytes are not {count} chunks of {size}")
+        chunks = [
+            _read_chunk(body[start : start + size], public, depth) for start in range(_HEADER.size, len(body), size)
+        ]
+        return cls(public, chunks, length, depth, bound, max(error, parameters.rounding_error), bool(paired))
+
+
+def _read_chunk(body: bytes, public: CkksPublicKey, depth: int) -> Any:
+    ring = public.ring
+    chunk = ring.api.Ciphertext(ring.context)
+    seal_io.write(chunk, ring.context, ring.version, body)
+    found = (chunk.size(), chunk.parms_id(), chunk.scale, chunk.is_ntt_form())
+    if found != (2, ring.levels[depth], public.parameters.scale, True) or chunk.is_transparent():
+        raise CiphertextError("vector: a chunk's size, level or scale is not what the header declares")
+    return chunk
+
+
+def add_digest(body: bytes) -> bytes:
+    return body + hashlib.sha256(body).digest()
+
+
+def check_digest(data: bytes, magic: bytes, header: int, what: str) -> bytes:
+    """The data without its checksum, once magic, smallest length and checksum are right."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise CiphertextError(f"{what}: expected bytes, not {type(data).__name__}")
+    data = bytes(data)
+    if len(data) < header + _DIGEST_BYTES or data[: len(magic)] != magic:
+        raise CiphertextError(f"{what}: these {len(data)} bytes are not one of ours, or cut short")
+    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if hashlib.sha256(body).digest() != digest:
+        raise CiphertextError(f"{what}: the checksum does not match: truncated or changed on the way")
+    return body
+
+
+def as_vector(values: ArrayLike) -> NDArray[Any]:
+    try:
+        array = np.asarray(values, dtype=np.complex128 if np.iscomplexobj(values) else np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(f"expected a vector of numbers, not {type(values).__name__}") from None
+    if array.ndim != 1 or not 1 <= array.size <= MAX_LENGTH:
+        raise ParameterError(f"expected a vector of 1 to {MAX_LENGTH} numbers, not an array of shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise ParameterError("a vector to encrypt or combine has missing or infinite values: fill or drop them first")
+    return array
+
+
+def check_bound(array: NDArray[Any], bound: float, parameters: CkksParameters) -> None:
+    """The public bound must hold; the message does not say by how much it fails, which would be private."""
+    if not 0 <= bound <= parameters.max_bound:
+        raise ParameterError(f"bound must lie between 0 and {parameters.max_bound:g} for this key, not {bound!r}")
+    if np.abs(array).max() > bound:
+        raise OverflowGuard(f"a value exceeds its public bound of {bound:g}: clip the values or pass a larger bound=")
+
+
+def split(array: NDArray[Any], slots: int) -> list[list[Any]]:
+    """Chunks of exactly ``slots`` values, padded with zeros; a single value stands in all slots (as a total does)."""
+    if array.size == 1:
+        return [np.repeat(array, slots).tolist()]
+    padded = np.zeros(math.ceil(array.size / slots) * slots, dtype=array.dtype)
+    padded[: array.size] = array
+    return padded.reshape(-1, slots).tolist()
+
+
+def os_gaussian(count: int) -> NDArray[np.float64]:
+    """Standard Gaussian numbers (Box-Muller) from the operating system's generator."""
+    uniform = (np.frombuffer(os.urandom(16 * count), dtype=np.uint64) >> np.uint64(11)) + 0.5
+    radius, angle = (uniform * 2.0**-53).reshape(2, count)
+    return np.sqrt(-2 * np.log(radius)) * np.cos(2 * np.pi * angle)

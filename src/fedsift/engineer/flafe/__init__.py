@@ -1,0 +1,1 @@
+"""Vertical- and Hybrid-FLAFE."""

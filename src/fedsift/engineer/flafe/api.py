@@ -1,0 +1,269 @@
+"""Vertical-FLAFE and Hybrid-FLAFE: new features from columns of different parties, combined under encryption.
+
+Overman and Klabjan, "Federated Automated Feature Engineering", section 4.2. Every party makes candidates from its own
+columns and takes the ``n_operands`` most important; every two of different parties are multiplied under encryption; one
+of the two owners, drawn by lot, gets the product (with noise, if ``epsilon`` is set) and keeps it if it is among the
+``n_features`` most important of what it has then.
+
+``release="statistics"`` is ours: no product column ever leaves encryption, only sums over all rows do, and the noise is
+on the sums (`flafe_statistics.py`).
+
+Departures. Importance without sharing labels (`flafe_local.py`; ``importance="forest"`` is the paper's way and shares
+them). A key for every holder instead of one secret key at all parties, and the other owner multiplies instead of the
+coordinator (`encrypted_combination.py` says why). Noise by the function's own range, the epsilons
+of all columns added up (``calibration="paper"``: 2c^4/epsilon, the epsilon of a single value). Where the paper
+misleads, and the figures: docs/flafe.md.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fedsift.core.federation import Federation
+from fedsift.core.grid import Grid
+from fedsift.crypto.dp import Budget
+from fedsift.engineer.flafe.base import OUTSIDE, Flafe
+from fedsift.engineer.flafe.combine import FUNCTIONS
+from fedsift.engineer.flafe.features import cross_formula
+from fedsift.engineer.flafe.grid import Layout
+from fedsift.engineer.flafe.privacy import Noise, StatisticsBudget
+from fedsift.engineer.flafe.statistics import StatisticsRun, held_out_error, predict_jointly
+from fedsift.errors import ParameterError
+from fedsift.select.base import check_choice, check_number
+
+
+class VerticalFLAFE(Flafe):
+    """Build new features over column-partitioned parties.
+
+    Parameters
+    ----------
+    n_operands : features that each party brings into the combination (the paper's K).
+    n_features : combined features that each party keeps in the end.
+    keep_own : keep a party's own chosen features beside them; False (the paper): both compete for the places.
+    functions : products to make: ``ab``, ``a2b``, ``ab2``, ``a2b2``.
+    clip : columns are held within so many deviations.
+    importance : ``"bins"`` (labels stay encrypted) or ``"forest"`` (the paper; labels are sent to all parties).
+    epsilon : total privacy loss of a row over all releases of the run; None for no noise.
+    delta : of ``release="statistics"`` (zCDP).
+    calibration : ``"function"`` (noise by each function's range, epsilons added up) or ``"paper"``.
+    column_epsilon : epsilon of each released column; by default the total in equal parts.
+    release : ``"columns"`` (the paper) or ``"statistics"`` (only noisy sums leave; see ``predict``).
+    rounds, statistics_clip, residual_clip, step, max_weight : of ``release="statistics"``.
+    max_columns : of a wide party only so many columns (the most important) are grown from.
+    validation : share of rows that nothing is fitted on; the comparison is made there (0: no comparison).
+    secure : ``False`` multiplies in the clear at the coordinator (research).
+    scheme : additive encryption of the labels (``importance="bins"``).
+    """
+
+    name = "vertical_flafe"
+    partitions = ("vertical",)
+    leaks = (
+        "coordinator: formulas with means and deviations, importances, joint second moments; label holder: bin sums of "
+        "unnamed features; holder of a combined column: that column (the other party's column unless epsilon is set)"
+    )
+
+    def __init__(
+        self,
+        *,
+        n_operands: int = 10,
+        n_features: int = 10,
+        keep_own: bool = True,
+        functions: Any = ("ab", "a2b", "ab2", "a2b2"),
+        clip: float = 5.0,
+        importance: str = "bins",
+        epsilon: float | None = None,
+        delta: float = 1e-6,
+        calibration: str = "function",
+        column_epsilon: float | None = None,
+        release: str = "columns",
+        rounds: int = 8,
+        statistics_clip: float = 1.0,
+        residual_clip: float = 0.7,
+        step: float = 0.8,
+        max_weight: float = 0.2,
+        max_columns: int = 12,
+        validation: float = 0.25,
+        random_state: Any = 0,
+        secure: bool = True,
+        scheme: str = "auto",
+    ):
+        self.n_operands = n_operands
+        self.n_features = n_features
+        self.keep_own = keep_own
+        self.functions = functions
+        self.clip = clip
+        self.importance = importance
+        self.epsilon = epsilon
+        self.delta = delta
+        self.calibration = calibration
+        self.column_epsilon = column_epsilon
+        self.release = release
+        self.rounds = rounds
+        self.statistics_clip = statistics_clip
+        self.residual_clip = residual_clip
+        self.step = step
+        self.max_weight = max_weight
+        self.max_columns = max_columns
+        self.validation = validation
+        self.random_state = random_state
+        self.secure = secure
+        self.scheme = scheme
+
+    @classmethod
+    def as_published(cls, **others: Any) -> VerticalFLAFE:
+        """The paper's settings, as far as it gives them."""
+        return cls(**{"importance": "forest", "calibration": "paper", "keep_own": False, **others})
+
+    def _check(self, fed: Federation) -> None:
+        super()._check(fed)
+        check_choice("release", self.release, ("columns", "statistics"))
+        check_number("rounds", self.rounds, 1, 200, whole=True)
+        check_number("delta", self.delta, 1e-15, 0.1)
+        for name, most in (("statistics_clip", 5), ("residual_clip", 5), ("step", 1), ("max_weight", 2)):
+            check_number(name, getattr(self, name), 1e-3, most)
+        if self.release == "statistics":
+            if set(self.functions) not in ({"ab"}, set(FUNCTIONS)):
+                raise ParameterError("release='statistics' takes functions=['ab'] or all four")
+            if not self.validation > 0:
+                raise ParameterError(
+                    "release='statistics' chooses its penalty on validation rows: validation must be above 0"
+                )
+            if fed.task == "classification" and fed.n_classes > 2:
+                raise ParameterError(
+                    f"release='statistics' is for amounts and two classes; this label has {fed.n_classes} classes"
+                )
+
+    def _layout(self, fed: Federation) -> Layout:
+        return Layout.vertical(fed)
+
+    def _release(
+        self, fed: Federation, layout: Layout, operands: dict[str, list[str]], rows: dict[str, int]
+    ) -> dict[str, Any]:
+        if self.release == "columns":
+            return super()._release(fed, layout, operands, rows)
+        self.cross_, self._noise, self._model = [], Noise({}, None), secrets.token_hex(8)
+        held_out = self._held_out[fed.active]
+        n_train = rows[fed.active] - len(held_out)
+        budget = None if self.epsilon is None else Budget(self.epsilon, self.delta)
+        privacy = StatisticsBudget(budget, self.rounds)
+        run = StatisticsRun(fed, operands, rows[fed.active], n_train, len(set(self.functions)) // 2 or 1)
+        local_only = run.local_only(self.residual_clip)
+        run.boost(
+            privacy, clip=self.statistics_clip, operand_clip=self.clip, residual_clip=self.residual_clip,
+            step=self.step, max_weight=self.max_weight,
+        )  # fmt: skip
+        run.keep(self._model, self.statistics_clip, self.clip)
+        self._terms, self._bits = run.terms, (run.column_bits, run.weight_bits)
+        self.model_id_ = self._model
+        if budget is not None:
+            fed.ledger.note(
+                f"differential privacy: epsilon {self.epsilon:g}, delta {self.delta:g} for a row over all released sums"
+            )
+        return self._statistics_details(fed, operands, run.terms, budget, local_only)
+
+    def _statistics_details(
+        self, fed: Federation, operands: dict[str, list[str]], terms: list[dict[str, Any]], budget: Budget | None,
+        local_only: float,
+    ) -> dict[str, Any]:  # fmt: skip
+        features = [{"party": name, "formula": text} for name, chosen in operands.items() for text in chosen]
+        for term in terms:
+            if term["weight"]:
+                formula = cross_formula(term["left_formula"], term["right_formula"], term["function"])
+                features.append(
+                    {"party": "", "formula": str(formula), "weight": term["weight"], "function": term["function"],
+                     "first": term["first"], "second": term["second"], "round": term["round"]}
+                )  # fmt: skip
+        held_out = self._held_out[fed.active]
+        found = predict_jointly(fed.view(rows=held_out), terms, self._model, *self._bits)
+        told = fed.ask(held_out_error, to=fed.active, rows=held_out, predictions=found, task=fed.asked_task)
+        return {
+            "features": features, "operands": operands, "holders": {}, "budget": budget.as_rows() if budget else [],
+            "epsilon_spent": budget.spent.epsilon if budget else None, "outside_budget": list(OUTSIDE),
+            "comparison": [
+                {"features": "local only", "r2": local_only},
+                {"features": "with cross-party sums", "r2": 1 - told["error"] / max(told["variance"], 1e-300)},
+            ],
+        }  # fmt: skip
+
+    def combine(self, fed: Federation) -> Federation:
+        """See `Flafe.combine`; with ``release="statistics"`` there are no combined columns."""
+        if self.release == "statistics":
+            raise ParameterError("release='statistics' releases no combined columns: use predict(fed)")
+        return super().combine(fed)
+
+    def predict(self, fed: Federation) -> np.ndarray:
+        """Joint predictions of the rows of ``fed`` (``release="statistics"``); amounts, or scores of two classes.
+
+        The label holder reads the total of the parties' scores of each row; no party sees another's columns.
+        """
+        check_is_fitted(self, "selection_")
+        if self.release != "statistics":
+            raise ParameterError("predict is for release='statistics'; with columns train a model on combine(fed)")
+        with fed.session() as run:
+            return predict_jointly(run, self._terms, self._model, *self._bits)
+
+
+class HybridFLAFE(Flafe):
+    """Build new features over a grid of parties: row blocks, each divided into the same column groups.
+
+    Importances are averaged over the parties of a column group and statistics are taken over them by secure sums, so
+    they all choose the same features. A combined feature belongs to one column group in every row block. Formulas call
+    columns by group: ``columns1.age``. Parties without labels are sent those of their rows (with a note in the ledger).
+
+    Parameters
+    ----------
+    n_operands, n_features, keep_own, functions, clip, epsilon, calibration, column_epsilon, max_columns, validation,
+    secure : as in ``VerticalFLAFE``. Importance is always that of random forests.
+    """
+
+    name = "hybrid_flafe"
+    partitions = ("hybrid",)
+    leaks = (
+        "coordinator: formulas, statistics and importances over a column group, joint second moments of a row block; "
+        "holder of a combined column: that column (the other party's column unless epsilon is set)"
+    )
+    importance = "forest"
+    scheme = "auto"
+    _importances = ("forest",)
+
+    def __init__(
+        self,
+        *,
+        n_operands: int = 10,
+        n_features: int = 10,
+        keep_own: bool = True,
+        functions: Any = ("ab", "a2b", "ab2", "a2b2"),
+        clip: float = 5.0,
+        epsilon: float | None = None,
+        calibration: str = "function",
+        column_epsilon: float | None = None,
+        max_columns: int = 12,
+        validation: float = 0.25,
+        random_state: Any = 0,
+        secure: bool = True,
+    ):
+        self.n_operands = n_operands
+        self.n_features = n_features
+        self.keep_own = keep_own
+        self.functions = functions
+        self.clip = clip
+        self.epsilon = epsilon
+        self.calibration = calibration
+        self.column_epsilon = column_epsilon
+        self.max_columns = max_columns
+        self.validation = validation
+        self.random_state = random_state
+        self.secure = secure
+
+    def _layout(self, fed: Federation) -> Layout:
+        return Layout.hybrid(fed)
+
+    def _unlabelled(self, fed: Federation, layout: Layout) -> dict[str, list[str]]:
+        grid, labelled = Grid.of(fed), set(fed.label_parties)
+        return {
+            holder: [name for name in block if name not in labelled] for holder, block in zip(grid.holders, grid.rows)
+        }

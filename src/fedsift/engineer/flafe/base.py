@@ -1,0 +1,395 @@
+"""The conversation that Vertical- and Hybrid-FLAFE share; `flafe.py` has the two classes and says what they are.
+
+Every party makes candidates from its own columns and takes the most important; every two of different parties are
+multiplied while one of them is encrypted; one of the two owners, drawn by lot, gets the product and keeps it if it is
+among the most important of what it has then. Vertical parties are a grid of one row block.
+"""
+
+from __future__ import annotations
+
+import secrets
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fedsift.core.federation import Federation
+from fedsift.crypto.additive.keys import SCHEMES
+from fedsift.engineer.flafe.candidates import (
+    choose_final,
+    choose_operands,
+    form_candidates,
+    form_candidates_by,
+    load_numbers,
+    numeric_columns,
+    pool_features,
+    scale_candidates,
+    scale_candidates_by,
+    take_operands,
+)
+from fedsift.engineer.flafe.combine import FUNCTIONS, Pair, combine_columns
+from fedsift.engineer.flafe.compare import compare_features
+from fedsift.engineer.flafe.features import column_unit, count_candidates, feature_record, is_column, top
+from fedsift.engineer.flafe.grid import Layout
+from fedsift.engineer.flafe.importance import (
+    binned_targets,
+    encrypt_target,
+    explained_shares,
+    forest_scores,
+    forest_sums,
+    keep_target,
+    open_shares,
+    share_labels,
+    take_labels,
+)
+from fedsift.engineer.flafe.joint import keep_parts, widen
+from fedsift.engineer.flafe.privacy import Noise, plan_noise
+from fedsift.errors import DataError, ParameterError, ReplyError
+from fedsift.mpc.horizontal_study import standardise
+from fedsift.mpc.secure_sum import SecureSum
+from fedsift.select.base import Outcome, Selector, check_choice, check_number
+from fedsift.select.engineered import engineered_view
+
+OUTSIDE = (
+    "means and deviations in the formulas",
+    "importances by which features are chosen",
+    "moments behind the comparison rows and the local-only model (coordinator only)",
+)
+
+
+class Flafe(Selector):
+    """What both have in common; the layout says who shares rows and who shares columns."""
+
+    paper = "Overman and Klabjan, Federated Automated Feature Engineering (Vertical-/Hybrid-FLAFE)"
+
+    def _check(self, fed: Federation) -> None:
+        p: Any = self
+        check_choice("importance", p.importance, self._importances)
+        check_choice("calibration", p.calibration, ("function", "paper"))
+        check_choice("scheme", p.scheme, SCHEMES)
+        for name in ("n_operands", "n_features"):
+            check_number(name, getattr(p, name), 1, 200, whole=True)
+        check_number("max_columns", p.max_columns, 2, 60, whole=True)
+        check_number("clip", p.clip, 0.1, 5)
+        check_number("validation", p.validation, 0, 0.9)
+        check_number("epsilon", p.epsilon, 1e-9, none=True)
+        check_number("column_epsilon", p.column_epsilon, 1e-12, none=True)
+        unknown = [name for name in p.functions if name not in FUNCTIONS]
+        if unknown or not p.functions or isinstance(p.functions, str):
+            raise ParameterError(f"functions must be a list from {', '.join(FUNCTIONS)}; got {p.functions!r}")
+        if fed.names == "private":
+            raise ParameterError(f"formulas name columns: {type(self).__name__} needs a federation with names='shared'")
+        if len(self._layout(fed).groups) < 2:
+            raise ParameterError(
+                f"{type(self).__name__} combines columns of different parties: at least two are needed"
+            )
+
+    _importances: tuple[str, ...] = ("bins", "forest")
+
+    def _layout(self, fed: Federation) -> Layout:
+        raise NotImplementedError
+
+    def transform(self, fed: Federation) -> Federation:
+        """The same federation with every party's own new features; ``combine`` computes those across parties too."""
+        check_is_fitted(self, "selection_")
+        return engineered_view(fed, self.selection_)
+
+    def combine(self, fed: Federation) -> Federation:
+        """The same federation with the cross-party features as well, each as a column of the party that holds it.
+
+        Rows that were released in ``fit`` keep the values of that release: noise is drawn once. New rows are combined
+        as in ``fit``, with the same noise scales; each new person spends the run's epsilon once.
+        """
+        check_is_fitted(self, "selection_")
+        return widen(fed, self._layout(fed), self.selection_, self.cross_, self._noise, self._model, self._p("secure"))
+
+    def _p(self, name: str) -> Any:
+        return getattr(self, name)
+
+    # -- the conversation ----------------------------------------------------------------------------------------------
+
+    def _select(self, fed: Federation) -> Outcome:
+        layout = self._layout(fed)
+        described = fed.ask(numeric_columns, to=layout.parties)
+        numeric = layout.same_numbers(described)
+        if sum(bool(columns) for columns in numeric.values()) < 2:
+            raise DataError("at least two parties need columns of numbers: there is nothing to combine across parties")
+        self._seed = int(np.random.default_rng(self._p("random_state")).integers(2**31))
+        self._sums: dict[str, SecureSum] = {}
+        self._target_layouts: list[Any] | None = None
+        held_out = layout.held_out(described, self._p("validation"), self._seed)
+        if min(described[name]["rows"] - len(rows) for name, rows in held_out.items()) < 10:
+            raise DataError("fewer than 10 training rows are left in a row block; lower validation or bring more rows")
+        if self._p("importance") == "forest" or not self._p("secure"):
+            self._share_labels(fed, layout)
+        by_column, numeric = self._screened(fed, layout, numeric, held_out)
+        operands, scores = self._operands(fed, layout, numeric, held_out)
+        for group, columns in numeric.items():
+            by_column[group].update(zip(columns, scores[group].tolist()))
+        rows = {name: described[name]["rows"] for name in layout.parties}
+        self._held_out = held_out
+        details = self._release(fed, layout, operands, rows)
+        return self._outcome(fed, layout, by_column, details)
+
+    def _release(
+        self, fed: Federation, layout: Layout, operands: dict[str, list[str]], rows: dict[str, int]
+    ) -> dict[str, Any]:
+        """Combine, choose, compare: the paper's way, in which combined columns are released to their holders."""
+        pairs = self._pairs(operands)
+        noise = self._plan(fed, len(pairs) * len(self._p("functions")))
+        for a, b in combinations(layout.groups, 2):
+            count = sum({pair.first, pair.second} == {a, b} for pair in pairs)
+            for function in self._p("functions") if count else ():
+                noise.spend(function, count, f"{a} and {b}")
+        held = self._combine(fed, layout, pairs, noise, rows)
+        kept = self._final(fed, layout, operands, held)
+        self._noise, self._model = noise, secrets.token_hex(8)
+        self.cross_ = [record for group in layout.groups for record in kept[group] if "holder" in record]
+        fed.ask(
+            keep_parts, to=layout.parties, model=self._model,
+            each=layout.each({g: {"records": self._share_of(g, held)} for g in layout.groups}),
+        )  # fmt: skip
+        details: dict[str, Any] = {
+            "features": [record for group in layout.groups for record in kept[group]],
+            "holders": {record["formula"]: record["holder"] for record in self.cross_},
+            "operands": operands, "noise": dict(noise.scales),
+            "released_columns": len(pairs) * len(self._p("functions")),
+            "budget": noise.budget.as_rows() if noise.budget else [], "outside_budget": list(OUTSIDE),
+            "epsilon_spent": noise.budget.spent.epsilon if noise.budget else None,
+        }  # fmt: skip
+        if self._p("validation") > 0:
+            details["comparison"] = self._compare(fed, layout, kept, noise, rows)
+        return details
+
+    def _compare(
+        self, fed: Federation, layout: Layout, kept: dict[str, list[dict[str, Any]]], noise: Noise, rows: dict[str, int]
+    ) -> list[dict[str, Any]]:
+        """Scores of a joint ridge on the validation rows, with and without the new features and with pure noise."""
+        positions = {group: [record["position"] for record in kept[group]] for group in layout.groups}
+        units = {
+            group: [column_unit(r["function"], noise.scales) for r in kept[group] if "holder" in r]
+            for group in layout.groups
+        }
+        count = sum(rows[next(iter(block.values()))] for block in layout.blocks)
+        holders = list(self._unlabelled(fed, layout))
+        return compare_features(fed, layout, positions, units, holders, count, seed=self._seed)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def _share_labels(self, fed: Federation, layout: Layout) -> None:
+        """The paper's parties all have the labels. Where they do not, they are told: a choice that the ledger notes."""
+        for holder, others in self._unlabelled(fed, layout).items():
+            if others:
+                why = "importance='forest'" if self._p("importance") == "forest" else "secure=False"
+                fed.ledger.note(f"{why}: the label of every row was sent to the parties without it")
+                told = fed.ask(share_labels, to=holder, task=fed.asked_task)
+                fed.ask(take_labels, to=others, values=told["values"], classes=told["classes"])
+
+    def _unlabelled(self, fed: Federation, layout: Layout) -> dict[str, list[str]]:
+        return {fed.active: fed.passive}
+
+    def _candidates(
+        self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Any, grow: bool
+    ) -> dict[str, int]:
+        """Let all parties make their candidates; how many there are by group."""
+        each = {
+            name: {"columns": numeric[group], "held_out": held_out[name]}
+            for block in layout.blocks
+            for group, name in block.items()
+        }
+        fed.ask(load_numbers, to=layout.parties, each=each)
+        told = self._statistics(fed, layout, {group: len(columns) for group, columns in numeric.items()})
+        owners = layout.each({group: {"owner": group, **told[group]} for group in layout.groups})
+        grid = len(layout.blocks) > 1
+        fed.ask(form_candidates_by if grid else form_candidates, to=layout.parties, each=owners, grow=grow)
+        grown = {group: count_candidates(len(columns)) if grow else len(columns) for group, columns in numeric.items()}
+        told = self._statistics(fed, layout, grown)
+        scale = scale_candidates_by if grid else scale_candidates
+        counts = fed.ask(scale, to=layout.parties, each=layout.each(told), clip=float(self._p("clip")))
+        found = {group: counts[layout.members(group)[0]] for group in layout.groups}
+        for name, count in counts.items():
+            if count != found[layout.group_of(name)]:
+                raise ReplyError(name, "scale_candidates", "another number of candidates than its column group")
+        return found
+
+    def _statistics(self, fed: Federation, layout: Layout, widths: dict[str, int]) -> dict[str, dict[str, Any]]:
+        """What the parties of a group are told to standardise by: nothing where a party has all rows."""
+        if len(layout.blocks) == 1:
+            return {group: {} for group in layout.groups}
+        told = {}
+        for group, width in widths.items():
+            if group not in self._sums:
+                self._sums[group] = SecureSum(fed, parties=layout.members(group))
+            centre, deviation = standardise(self._sums[group], width)
+            told[group] = {"centre": centre, "deviation": deviation}
+        return told
+
+    def _importance(self, fed: Federation, layout: Layout, what: str, sizes: dict[str, int]) -> dict[str, np.ndarray]:
+        """One number a candidate, by group."""
+        task = fed.asked_task
+        if len(layout.blocks) > 1:
+            told = {"what": what, "task": task, "seed": self._seed, "blocks": len(layout.blocks)}
+            sums = {group: self._sums[group].sum(forest_sums, (size,), **told) for group, size in sizes.items()}
+            return {group: values / len(layout.blocks) for group, values in sums.items()}
+        if self._p("importance") == "forest":
+            scores = fed.ask(forest_scores, to=layout.parties, what=what, task=task, seed=self._seed)
+        elif not self._p("secure"):
+            scores = fed.ask(open_shares, to=layout.parties, what=what, task=task)
+        else:
+            if self._target_layouts is None:
+                self._target_layouts = self._send_target(fed, max(sizes.values()))
+            scores = fed.ask(
+                explained_shares, to=fed.active, what=what, scheme=self._p("scheme"), task=task,
+                layouts=self._target_layouts, replies=fed.ask(binned_targets, to=fed.passive, what=what),
+            )  # fmt: skip
+        for name, size in sizes.items():
+            values = scores.get(name)
+            if not isinstance(values, np.ndarray) or values.shape != (size,) or not np.isfinite(values).all():
+                raise ReplyError(name, "importance", f"expected {size} finite scores")
+        return scores
+
+    def _send_target(self, fed: Federation, columns: int) -> list[Any]:
+        """Encrypted, to all parties without it; once, so its layout is chosen for all sums that will be asked for."""
+        own, crossed = self._p("n_operands"), self._p("n_operands") ** 2 * len(self._p("functions")) // 2
+        sums = 16 * (count_candidates(min(columns, self._p("max_columns"))) + own + crossed * len(fed.passive))
+        sent = fed.ask(
+            encrypt_target, to=fed.active, scheme=self._p("scheme"), task=fed.asked_task, answers=sums
+        )  # fmt: skip
+        fed.ask(keep_target, to=fed.passive, key=sent["key"], layers=sent["layers"])
+        return [layer["layout"] for layer in sent["layers"]]
+
+    def _screened(
+        self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Any
+    ) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
+        """Columns that candidates are grown from: all, or the ``max_columns`` most important of a wide table."""
+        limit, by_column = (
+            self._p("max_columns"),
+            {group: dict.fromkeys(names, 0.0) for group, names in numeric.items()},
+        )
+        if max(map(len, numeric.values())) <= limit:
+            return by_column, numeric
+        sizes = self._candidates(fed, layout, numeric, held_out, grow=False)
+        scores = self._importance(fed, layout, "local", sizes)
+        kept = {}
+        for group, names in numeric.items():
+            by_column[group].update(zip(names, scores[group].tolist()))
+            best = np.sort(np.argsort(-scores[group], kind="stable")[:limit])
+            kept[group] = [names[i] for i in best]
+        return by_column, kept
+
+    def _operands(
+        self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Any
+    ) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
+        """The features that every group brings into the combination, as formulas; and all importances."""
+        sizes = self._candidates(fed, layout, numeric, held_out, grow=True)
+        scores = self._importance(fed, layout, "local", sizes)
+        count = self._p("n_operands")
+        if len(layout.blocks) > 1:
+            chosen = {group: top(scores[group], count) for group in layout.groups}
+            formulas = fed.ask(
+                take_operands, to=layout.parties, each=layout.each({g: {"chosen": c} for g, c in chosen.items()})
+            )
+            return {group: list(formulas[layout.members(group)[0]]) for group in layout.groups}, scores
+        each = {name: {"scores": scores[name]} for name in layout.groups}
+        chosen = fed.ask(
+            choose_operands, to=layout.groups, each=each, count=count, apart=self._p("importance") == "bins"
+        )
+        return {name: list(reply["formulas"]) for name, reply in chosen.items()}, scores
+
+    def _pairs(self, operands: dict[str, list[str]]) -> list[Pair]:
+        """Every two features of different groups, and who will hold what they make (drawn by lot, once)."""
+        generator = np.random.default_rng(self._seed)
+        pairs = []
+        for a, b in combinations(operands, 2):
+            for i in range(len(operands[a])):
+                for j in range(len(operands[b])):
+                    pairs.append(Pair(a, i, b, j, (a, b)[int(generator.integers(2))]))
+        return pairs
+
+    def _plan(self, fed: Federation, columns: int) -> Noise:
+        noise = plan_noise(
+            self._p("epsilon"), self._p("functions"), columns, clip=self._p("clip"),
+            calibration=self._p("calibration"), column_epsilon=self._p("column_epsilon"),
+        )  # fmt: skip
+        if noise.budget is None:
+            fed.ledger.note("epsilon=None: a holder can work out the other party's column from a combined one")
+        elif self._p("calibration") == "paper":
+            fed.ledger.note(
+                f"calibration='paper': epsilon {self._p('epsilon'):g} is that of a single released value; over the "
+                f"{columns} released columns it adds up to {noise.budget.epsilon:g} for a row"
+            )
+        else:
+            fed.ledger.note(f"differential privacy: epsilon {self._p('epsilon'):g} for a row over all released columns")
+        return noise
+
+    def _combine(
+        self, fed: Federation, layout: Layout, pairs: list[Pair], noise: Noise, rows: dict[str, int]
+    ) -> dict[str, list[tuple[Pair, str]]]:
+        """Row block by row block; a pair keeps its holding group in every block. What each group holds, in order."""
+        held: dict[str, list[tuple[Pair, str]]] = {group: [] for group in layout.groups}
+        for number, block in enumerate(layout.blocks):
+            named = [Pair(block[p.first], p.i, block[p.second], p.j, block[p.holder]) for p in pairs]
+            back = dict(zip(named, pairs))
+            found = combine_columns(
+                fed, named, self._p("functions"), noise.scales, rows=rows[next(iter(block.values()))],
+                secure=self._p("secure"),
+            )  # fmt: skip
+            for group, name in block.items():
+                order = [(back[pair], function) for pair, function in found.get(name, [])]
+                if number and order != held[group]:
+                    raise ReplyError(name, "combine", "a row block has combined features in another order")
+                held[group] = order
+        return held
+
+    def _final(
+        self, fed: Federation, layout: Layout, operands: dict[str, list[str]], held: dict[str, list[tuple[Pair, str]]]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """What every group keeps: its own features first, then combined ones, with formulas."""
+        sizes = fed.ask(pool_features, to=layout.parties)
+        expected = {group: len(operands[group]) + len(held[group]) for group in layout.groups}
+        for name, size in sizes.items():
+            if size != expected[layout.group_of(name)]:
+                raise ReplyError(name, "pool_features", "another number of features than it was sent")
+        scores = self._importance(fed, layout, "pool", expected)
+        own = {group: [i for i, text in enumerate(texts) if not is_column(text)] for group, texts in operands.items()}
+        found = {group: values.copy() for group, values in scores.items()}
+        for group, texts in operands.items():  # a column itself is an operand, but no new feature
+            found[group][[i for i in range(len(texts)) if self._p("keep_own") or i not in own[group]]] = 0.0
+        count = self._p("n_features")
+        if len(layout.blocks) > 1:
+            kept = {group: top(found[group], count) for group in layout.groups}
+        else:
+            each = {name: {"scores": found[name]} for name in layout.groups}
+            apart = self._p("importance") == "bins"
+            kept = fed.ask(choose_final, to=layout.groups, each=each, count=count, apart=apart)
+        if self._p("keep_own"):
+            kept = {group: [*own[group], *kept[group]] for group in layout.groups}
+        return {
+            group: [feature_record(group, position, operands, held[group], scores[group]) for position in kept[group]]
+            for group in layout.groups
+        }
+
+    def _share_of(self, group: str, held: dict[str, list[tuple[Pair, str]]]) -> list[dict[str, Any]]:
+        """What a party must remember of the features that were kept: its operands, and which columns it holds."""
+        records = []
+        for record in self.cross_:
+            if group in (record["first"], record["second"]):
+                own = record["left"] if group == record["first"] else record["right"]
+                position = record["position"] if group == record["holder"] else -1
+                records.append({"formula": record["formula"], "operand": own, "position": position})
+        return records
+
+    def _outcome(
+        self, fed: Federation, layout: Layout, by_column: dict[str, dict[str, float]], details: dict[str, Any]
+    ) -> Outcome:
+        """All columns stay; a column's score is its own importance."""
+        names = fed.column_names()
+        scores = {
+            name: np.array([by_column[layout.group_of(name)].get(column, 0.0) for column in columns], dtype=float)
+            for name, columns in names.items()
+        }
+        kept = {name: np.ones(len(columns), dtype=bool) for name, columns in names.items()}
+        formulas = list(dict.fromkeys(record["formula"] for record in details["features"]))
+        groups = {name: layout.group_of(name) for name in layout.parties if layout.group_of(name) != name}
+        return Outcome(scores, kept, details, engineered=formulas, groups=groups)

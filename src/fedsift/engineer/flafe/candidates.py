@@ -1,0 +1,249 @@
+"""What a party of Vertical- or Hybrid-FLAFE does alone: candidates from its own columns, and a choice.
+
+Candidates are formulas over the party's own numbers (`expressions.py`): the columns, their squares and cubes, and for
+each two columns the paper's five functions and the three that the encrypted step knows. Each is standardised; missing
+values stand at the mean. Text columns and columns that never vary take no part. `flafe_importance.py` ranks them.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.expressions import Column, Expression, call, compute, parse
+from fedsift.core.operation import operation
+from fedsift.core.party import Party
+from fedsift.engineer.flafe.combine import BOUND, CROSSED, OPERANDS
+from fedsift.engineer.forms import bivariate, scaled
+from fedsift.errors import DataError
+from fedsift.mpc.horizontal_study import RAW, TRAIN
+
+LOCAL, LABELS, POOL = "flafe local", "flafe labels", "flafe pool"
+_ALIKE = 0.98  # a candidate that follows a chosen one so closely adds nothing
+
+
+# --- candidates ------------------------------------------------------------------------------------------------------
+
+
+def local_candidates(base: list[Expression]) -> list[Expression]:
+    """The columns themselves, then what one or two of them make."""
+    made = list(base)
+    for column in base:
+        made += [call("square", column), call("cube", column)]
+    for a, b in combinations(base, 2):
+        squares = call("square", a), call("square", b)
+        made += bivariate(a, b)
+        made += [call("mul", squares[0], b), call("mul", a, squares[1]), call("mul", *squares)]
+    return list(dict.fromkeys(made))
+
+
+@operation(
+    discloses="plain",
+    about="names of the columns that are numbers, and of those among them that never vary",
+    reply={"numeric": [str], "flat": [str], "rows": int},
+)
+def numeric_columns(party: Party) -> dict[str, Any]:
+    names = party.table.numeric_columns
+    flat = [name for name in names if len(np.unique((v := party.table.values(name))[~np.isnan(v)])) < 2]
+    return {"numeric": names, "flat": flat, "rows": party.n_rows}
+
+
+@operation(discloses="control", about="acknowledgement")
+def load_numbers(party: Party, *, columns: list[str], held_out: Any) -> None:
+    """Take named columns; ``held_out`` are the positions of validation rows, which nothing is fitted on."""
+    train = np.ones(party.n_rows, dtype=bool)
+    train[held_out] = False
+    party.state[RAW], party.state[TRAIN] = party.table.matrix(columns), train
+    party.state[LOCAL] = {"names": list(columns)}
+
+
+@operation(discloses="control", about="acknowledgement")
+def form_candidates(party: Party, *, owner: str, grow: bool) -> None:
+    """Standardise the columns by own statistics and make the candidates.
+
+    Without ``grow`` the columns themselves are the candidates: to find out which are worth growing from.
+    """
+    _form(party, owner, grow, *_statistics(party.state[RAW][party.state[TRAIN]]))
+
+
+@operation(
+    discloses="control",
+    receives="aggregate",
+    about="acknowledgement",
+    learns="means and deviations of its columns over all row blocks",
+)
+def form_candidates_by(party: Party, *, owner: str, grow: bool, centre: np.ndarray, deviation: np.ndarray) -> None:
+    """The same in a grid, by the statistics of the whole column group."""
+    _form(party, owner, grow, centre, deviation)
+
+
+def _form(party: Party, owner: str, grow: bool, centre: np.ndarray, deviation: np.ndarray) -> None:
+    local, raw = party.state[LOCAL], party.state[RAW]
+    base = [scaled(Column(name, owner), c, d) for name, c, d in zip(local["names"], centre, deviation)]
+    place = {name: i for i, name in enumerate(local["names"])}
+    local["formulas"] = [str(each) for each in (local_candidates(base) if grow else base)]
+    local["values"] = _evaluate(local["formulas"], lambda column: raw[:, place[column.name]], len(raw))
+    local["raw"], party.state[RAW] = raw, local["values"]
+
+
+@operation(discloses="control", about="number of candidate features", reply=int)
+def scale_candidates(party: Party, *, clip: float) -> int:
+    """Standardise the candidates and hold them within ``clip`` deviations; in formulas the limit is always BOUND."""
+    return _rescale(party, clip, *_statistics(party.state[LOCAL]["values"][party.state[TRAIN]]))
+
+
+@operation(
+    discloses="control",
+    receives="aggregate",
+    about="number of candidate features",
+    learns="means and deviations of its candidates over all row blocks",
+    reply=int,
+)
+def scale_candidates_by(party: Party, *, clip: float, centre: np.ndarray, deviation: np.ndarray) -> int:
+    """The same in a grid, by the statistics of the whole column group."""
+    return _rescale(party, clip, centre, deviation)
+
+
+def _rescale(party: Party, clip: float, centre: np.ndarray, deviation: np.ndarray) -> int:
+    local = party.state[LOCAL]
+    unit, made, values = clip / BOUND, [], []
+    for i, (text, c, d) in enumerate(zip(local["formulas"], centre, deviation)):
+        formula, source = parse(text), local["values"][:, i]
+        if i < len(local["names"]):  # a column: one scale() instead of two
+            (own_centre, own_deviation), formula = formula.numbers, formula.arguments[0]  # type: ignore[union-attr]
+            c, d, source = own_centre + own_deviation * c, own_deviation * d, local["raw"][:, i]
+        made.append(scaled(formula, c, d * unit))
+        values.append(_scale(source, made[-1]))
+    local["formulas"] = [str(formula) for formula in made]
+    local["values"] = np.column_stack(values) if values else np.empty((party.n_rows, 0))
+    party.state[RAW] = local["raw"] = None
+    return len(made)
+
+
+def _scale(values: np.ndarray, formula: Any) -> np.ndarray:
+    centre, deviation = formula.numbers
+    return np.nan_to_num(np.clip((values - centre) / deviation, -BOUND, BOUND), nan=0.0)
+
+
+def _evaluate(formulas: list[str], values: Any, rows: int) -> np.ndarray:
+    memo: dict[Any, Any] = {}
+    if not formulas:
+        return np.empty((rows, 0))
+    return np.column_stack([compute(parse(text), values, memo) for text in formulas])
+
+
+def _statistics(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each column; constant (and empty) ones get deviation 1."""
+    if not values.size:
+        return np.zeros(values.shape[1]), np.ones(values.shape[1])
+    present = ~np.isnan(values)
+    count = np.maximum(present.sum(axis=0), 1)
+    centre = np.where(present, values, 0.0).sum(axis=0) / count
+    spread = np.sqrt((np.where(present, values - centre, 0.0) ** 2).sum(axis=0) / count)
+    return centre, np.where(spread > 1e-9 * np.maximum(np.abs(centre), 1e-12), spread, 1.0)
+
+
+def evaluate_at(party: Party, formulas: list[str]) -> np.ndarray:
+    """Chosen features on the rows of the current view, missing values at the mean."""
+    memo: dict[Any, Any] = {}
+    values = [compute(parse(text), lambda column: party.table.values(column.name), memo) for text in formulas]
+    return np.nan_to_num(np.column_stack(values), nan=0.0) if values else np.empty((party.n_rows, 0))
+
+
+def own_target(party: Party, task: str) -> tuple[np.ndarray, bool]:
+    """The labels that this party has or was told: values, and whether they are classes."""
+    if LABELS in party.state:
+        return party.state[LABELS]
+    labels = party.labels(task=task)
+    classes = labels.task == "classification"
+    return (labels.codes.astype(np.float64) if classes else labels.values), classes
+
+
+# --- choice ----------------------------------------------------------------------------------------------------------
+
+
+def choose(
+    values: np.ndarray, scores: np.ndarray, count: int, *, apart: bool, known: np.ndarray | None = None
+) -> list[int]:
+    """Positions of the best ``count`` columns; with ``apart`` none that only repeats a better or a ``known`` one."""
+    (unit, size), taken = _unit(values), []
+    if apart and known is not None and known.shape[1]:
+        taken = list(_unit(known)[0].T)
+    chosen: list[int] = []
+    for position in np.argsort(-scores, kind="stable").tolist():
+        if len(chosen) == count or scores[position] <= 0:
+            break
+        if size[position] <= 1e-9 * np.sqrt(len(values)):
+            continue
+        if apart and taken and np.abs(np.stack(taken) @ unit[:, position]).max() > _ALIKE:
+            continue
+        chosen.append(position)
+        taken.append(unit[:, position])
+    return chosen
+
+
+def _unit(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    centred = values - values.mean(axis=0)
+    size = np.sqrt((centred**2).sum(axis=0))
+    return centred / np.where(size > 0, size, 1.0), size
+
+
+@operation(
+    discloses="plain",
+    receives="aggregate",
+    about="formulas of its most important features, with the means and deviations of the columns in them",
+    learns="one importance for each of its candidates",
+    reply={"chosen": [int], "formulas": [str]},
+)
+def choose_operands(party: Party, *, scores: np.ndarray, count: int, apart: bool) -> dict[str, Any]:
+    """Take the best candidates as those that will be combined with other parties' columns."""
+    local = party.state[LOCAL]
+    if scores.shape != (len(local["formulas"]),):
+        raise DataError(
+            f"party {party.name!r} has {len(local['formulas'])} candidates and was told {scores.size} scores"
+        )
+    chosen = choose(local["values"][party.state[TRAIN]], scores, count, apart=apart)
+    return _take(party, chosen)
+
+
+@operation(discloses="plain", about="formulas of the features that the column group agreed on", reply=[str])
+def take_operands(party: Party, *, chosen: list[int]) -> list[str]:
+    """In a grid: the same features at every party of a column group."""
+    return _take(party, chosen)["formulas"]
+
+
+def _take(party: Party, chosen: list[int]) -> dict[str, Any]:
+    local = party.state[LOCAL]
+    local["chosen"] = [local["formulas"][i] for i in chosen]
+    party.state[OPERANDS] = local["values"][:, chosen]
+    party.state[CROSSED] = []
+    return {"chosen": list(chosen), "formulas": local["chosen"]}
+
+
+@operation(discloses="control", about="number of features that the party chooses from in the end", reply=int)
+def pool_features(party: Party) -> int:
+    """Own chosen features first, then the combinations that this party holds."""
+    crossed = party.state[CROSSED]
+    parts = [party.state[OPERANDS], *([np.column_stack(crossed)] if crossed else [])]
+    party.state[POOL] = np.hstack(parts)
+    return party.state[POOL].shape[1]
+
+
+@operation(
+    discloses="control",
+    receives="aggregate",
+    about="positions of the features that it keeps",
+    learns="one importance for each feature that it may keep",
+    reply=[int],
+)
+def choose_final(party: Party, *, scores: np.ndarray, count: int, apart: bool) -> list[int]:
+    pool = party.state[POOL]
+    if scores.shape != (pool.shape[1],):
+        raise DataError(f"party {party.name!r} has {pool.shape[1]} features and was told {scores.size} scores")
+    local, train = party.state[LOCAL], party.state[TRAIN]
+    known = np.hstack([local["values"][:, : len(local["names"])], party.state[OPERANDS]])[train]
+    if scores[: party.state[OPERANDS].shape[1]].any():  # own features are candidates here, not given
+        known = local["values"][:, : len(local["names"])][train]
+    return choose(pool[train], scores, count, apart=apart, known=known)

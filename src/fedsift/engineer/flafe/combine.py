@@ -1,0 +1,339 @@
+"""Products of two parties' columns, computed under encryption; one of the two parties reads the result.
+
+For a pair of columns a (party P) and b (party Q) one of the two parties is the *holder* of the combination, say P. P
+encrypts a, and a^2, under its own CKKS key; the coordinator passes the ciphertexts on to Q, who multiplies them by what
+it has in the clear (a*b, a*b^2, a^2*b, a^2*b^2), adds noise while all is encrypted, and sends the result back; P
+decrypts it. Many short columns share a ciphertext; long ones take several. A slot holds a complex number: b + i b^2 is
+one factor, and a*b and a*b^2 come back as the two parts of one product.
+
+Why it is secure (semi-honest):
+- The coordinator has public keys only. Under ring-LWE what passes through its hands is noise to it: P's columns, and
+  products that a fresh encryption of zero makes unlinkable to them (`CkksVector.blind`; without it the quotient of two
+  ciphertexts would be Q's column). In the paper all parties share one secret key and the server multiplies: there a
+  server that works together with any party reads every column. Here it reads what that party reads anyway.
+- Q sees ciphertexts under P's key, and nothing decrypted. Every party has a key of its own for each run.
+- The holder knows its own column and its key. What it decrypts is the product with the noise on it. Without noise that
+  tells the other column wherever its own is not 0: this is the method (and the paper's "no DP"), not a fault of the
+  encryption. With noise, the scheme's own error would still tell about the operands, so the ciphertext is flooded
+  before it leaves; without noise it is only blinded against the coordinator.
+- Noise comes from the operating system, is drawn once for a released column by the party whose column it protects, and
+  is added before the holder sees anything.
+- Bounds that travel are public: BOUND, its powers, and the noise scale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.federation import Federation
+from fedsift.core.operation import Array, operation
+from fedsift.core.party import Party
+from fedsift.crypto.ckks.keys import CkksPublicKey, CkksSecretKey
+from fedsift.crypto.ckks.wire import CkksCiphertexts
+from fedsift.crypto.dp import laplace_noise
+from fedsift.errors import ParameterError, ReplyError
+
+BOUND = 5.0  # columns come within this
+#: Powers of the first and of the second column.
+FUNCTIONS: dict[str, tuple[int, int]] = {"ab": (1, 1), "a2b": (2, 1), "ab2": (1, 2), "a2b2": (2, 2)}
+
+OPERANDS, CROSSED = "combination operands", "combination results"  # where a party keeps its columns during a run
+_KEY = "combination key"
+_FLOOD_BITS = 20
+_NOISE_REACH = 50.0  # Laplace noise is beyond 50 scales with probability 2e-22
+_DECIMALS = 6  # of a product without noise: far above the scheme's error, so that equal products stay equal
+_BATCH = 96  # ciphertexts in a message, about
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Column ``i`` of party ``first`` with column ``j`` of ``second``; ``holder`` is one of the two."""
+
+    first: str
+    i: int
+    second: str
+    j: int
+    holder: str
+
+
+# --- a party's side --------------------------------------------------------------------------------------------------
+
+
+@operation(discloses="control", about="public key for combinations that this party will hold", reply=bytes)
+def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: int, columns: int) -> bytes:
+    """``columns`` is how many combined columns will come."""
+    key = CkksSecretKey.generate(1, precision_bits, magnitude_bits=magnitude_bits, products=False)
+    party.state[_KEY], party.state[CROSSED] = key, [None] * columns
+    return key.public.to_bytes()
+
+
+@operation(
+    discloses="ciphertext",
+    about="standardised, clipped columns and their squares, encrypted under the party's own key",
+    reply=[CkksCiphertexts],
+)
+def encrypt_columns(party: Party, *, blocks: list[list[int]], powers: list[int]) -> list[Any]:
+    """For each block (columns one after the other) a vector for each power."""
+    columns, key = party.state[OPERANDS], party.state[_KEY]
+    return [
+        CkksCiphertexts.pack([key.encrypt((columns[:, b] ** k).T.ravel(), bound=BOUND**k) for k in powers])
+        for b in blocks
+    ]
+
+
+@operation(
+    discloses="ciphertext",
+    receives="ciphertext",
+    about="products with its standardised, clipped columns (and noise, if any), under the key of their holder",
+    learns="columns of the party that will hold the products, encrypted under that party's key",
+    reply=[CkksCiphertexts],
+)
+def multiply_columns(
+    party: Party, *, key: bytes, operands: list[Any], products: list[dict[str, Any]], steps: list[dict[str, Any]]
+) -> list[Any]:
+    """For each step (one power of the holder's columns, one or two of this party's) all products, as one message."""
+    public, columns = CkksPublicKey.from_bytes(key), party.state[OPERANDS]
+    rows, replies = len(columns), []
+    vectors = [sent.vectors(public) for sent in operands]
+    for step in steps:
+        factors = _pair_up([columns**power for power in step["powers"]])
+        bound = math.hypot(*[BOUND**power for power in step["powers"]])
+        made = []
+        for product in products:
+            vector = vectors[product["block"]][step["operand"]]
+            plain = np.zeros(len(vector), dtype=factors.dtype)
+            for slot, column in zip(product["slots"], product["columns"]):
+                plain[slot * rows : (slot + 1) * rows] = factors[:, column]
+            made.append(_cover(vector.multiply(plain, bound=bound), step["scales"]))
+        replies.append(CkksCiphertexts.pack(made))
+    return replies
+
+
+def _pair_up(parts: list[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else parts[0] + 1j * parts[1]
+
+
+def _cover(product: Any, scales: list[float]) -> Any:
+    """Add noise under encryption and hide what the ciphertext would tell of what it was made from."""
+    if not scales:
+        return product.blind()
+    noise = _pair_up([laplace_noise(product.length, scale) for scale in scales])
+    noisy = product.add(noise, bound=_NOISE_REACH * math.hypot(*scales))
+    return noisy.blind(flood_bits=_FLOOD_BITS)
+
+
+@operation(
+    discloses="control",
+    receives="ciphertext",
+    about="acknowledgement",
+    learns="combined columns that it will hold, decrypted (with the stated noise, if any)",
+)
+def open_combinations(
+    party: Party, *, combined: list[Any], slots: list[list[int]], places: list[list[list[int]]], noisy: bool
+) -> None:
+    """Decrypt; ``slots`` says which of a vector's columns count, ``places`` which of the held columns they are, for
+    each function that a step gives (the real parts, then the imaginary ones)."""
+    key: CkksSecretKey = party.state[_KEY]
+    rows, held = party.state[OPERANDS].shape[0], party.state[CROSSED]
+    for sent, functions in zip(combined, places):
+        vectors = sent.vectors(key.public)
+        if len(vectors) != len(slots) or any(len(vector) % rows for vector in vectors):
+            raise ReplyError(party.name, "open_combinations", "combined vectors of another shape than was announced")
+        columns = [key.decrypt(v).reshape(-1, rows)[used] for v, used in zip(vectors, slots)]
+        opened = np.vstack(columns)
+        for part, wanted in zip((opened.real, opened.imag), functions):
+            for place, values in zip(wanted, part):
+                held[place] = values if noisy else np.round(values, _DECIMALS)
+
+
+@operation(discloses="plain", about="standardised, clipped columns in the clear (secure=False)", reply=Array("f", 2))
+def show_columns(party: Party) -> np.ndarray:
+    party.state[CROSSED] = []
+    return party.state[OPERANDS]
+
+
+@operation(
+    discloses="control",
+    receives="plain",
+    about="acknowledgement",
+    learns="combined columns that it will hold, in the clear (secure=False)",
+)
+def take_combinations(party: Party, *, columns: np.ndarray) -> None:
+    party.state[CROSSED].extend(np.round(columns.T, _DECIMALS))
+
+
+# --- the coordinator's side ------------------------------------------------------------------------------------------
+
+
+def combine_columns(
+    fed: Federation, pairs: Sequence[Pair], functions: Sequence[str], scales: dict[str, float], *, rows: int,
+    secure: bool = True,
+) -> dict[str, list[tuple[Pair, str]]]:  # fmt: skip
+    """Let every holder get the combinations of its pairs; returns which they are, in the order it has them.
+
+    Parties must have put their columns (rows x columns, within BOUND, no missing value) under ``OPERANDS``.
+    """
+    unknown = [name for name in functions if name not in FUNCTIONS]
+    if unknown or not functions:
+        raise ParameterError(f"functions must be from {', '.join(FUNCTIONS)}; got {list(functions)!r}")
+    groups: dict[tuple[str, str, str], list[Pair]] = {}
+    for pair in pairs:
+        groups.setdefault((pair.first, pair.second, pair.holder), []).append(pair)
+    held: dict[str, list[tuple[Pair, str]]] = {}
+    for (_, _, holder), members in groups.items():
+        held.setdefault(holder, []).extend((pair, name) for name in functions for pair in members)
+    if not secure:
+        _combine_openly(fed, groups, functions, scales)
+        return held
+    publics = _exchange_keys(fed, {name for group in groups for name in group}, held, scales)
+    place = {holder: {item: number for number, item in enumerate(items)} for holder, items in held.items()}
+    for holder in fed.track(held, "holder"):
+        mine = {group: members for group, members in groups.items() if group[2] == holder}
+        _combine_for(fed, publics[holder], holder, mine, functions, scales, rows, place[holder])
+    return held
+
+
+def _combine_for(
+    fed: Federation, public: CkksPublicKey, holder: str, groups: dict[tuple[str, str, str], list[Pair]],
+    functions: Sequence[str], scales: dict[str, float], rows: int, place: dict[tuple[Pair, str], int],
+) -> None:  # fmt: skip
+    """All that one party will hold. Its columns are encrypted once and go to each party that it has pairs with."""
+    slots = public.parameters.slots
+    chunks, together = math.ceil(rows / slots), max(1, slots // rows)
+    blocks = _blocks(sorted({_own(pair) for members in groups.values() for pair in members}), together)
+    plans = {group: _plan(members, blocks) for group, members in groups.items()}
+    powers = sorted({FUNCTIONS[name][group[1] == holder] for name in functions for group in groups})
+    size = max(1, _BATCH // (chunks * len(powers)))  # vectors, for all powers, in a message
+    used = sorted({block for plan in plans.values() for block, _ in plan})
+    for start in range(0, len(used), size):
+        here = used[start : start + size]
+        sent = fed.ask(encrypt_columns, to=holder, blocks=[blocks[block] for block in here], powers=powers)
+        if len(sent) != len(here):
+            raise ReplyError(holder, "encrypt_columns", "another number of vectors than was asked for")
+        operands = dict(zip(here, sent))
+        for group, plan in plans.items():
+            mine = [item for item in plan if item[0] in operands]
+            for at in range(0, len(mine), size):
+                _combine_batch(fed, public, group, mine[at : at + size], operands, powers, functions, scales, place)
+
+
+def _combine_batch(
+    fed: Federation, public: CkksPublicKey, group: tuple[str, str, str], batch: list[tuple[int, dict[int, Pair]]],
+    operands: dict[int, Any], powers: list[int], functions: Sequence[str], scales: dict[str, float],
+    place: dict[tuple[Pair, str], int],
+) -> None:  # fmt: skip
+    first, second, holder = group
+    steps, names = _steps(functions, scales, powers, second == holder)
+    sent = sorted({block for block, _ in batch})
+    products = [
+        {"block": sent.index(block), "slots": list(filled), "columns": [_other(pair) for pair in filled.values()]}
+        for block, filled in batch
+    ]
+    combined = fed.ask(
+        multiply_columns, to=first if second == holder else second, key=public.to_bytes(),
+        operands=[operands[block] for block in sent], products=products, steps=steps,
+    )  # fmt: skip
+    places = [[[place[pair, name] for _, filled in batch for pair in filled.values()] for name in two] for two in names]
+    slots = [list(filled) for _, filled in batch]
+    fed.ask(open_combinations, to=holder, combined=combined, slots=slots, places=places, noisy=bool(scales))
+
+
+def _own(pair: Pair) -> int:
+    """The holder's column."""
+    return pair.i if pair.holder == pair.first else pair.j
+
+
+def _other(pair: Pair) -> int:
+    return pair.j if pair.holder == pair.first else pair.i
+
+
+def _blocks(columns: list[int], together: int) -> list[list[int]]:
+    """Columns that share a vector: round and round through all, so that no slot stays empty."""
+    count = len(columns)
+    return [
+        [columns[(number * together + slot) % count] for slot in range(together)]
+        for number in range(count // math.gcd(count, together))
+    ]
+
+
+def _plan(members: Sequence[Pair], blocks: list[list[int]]) -> list[tuple[int, dict[int, Pair]]]:
+    """Products that cover all pairs, by block: each uses one block and says what stands in its slots."""
+    waiting: dict[int, list[Pair]] = {}
+    for pair in reversed(members):
+        waiting.setdefault(_own(pair), []).append(pair)
+    left = {column: len(pairs) for column, pairs in waiting.items()}
+    uses = [Counter(block) for block in blocks]
+    plan = []
+    while any(left.values()):
+        filling = [sum(min(n, left.get(column, 0)) for column, n in use.items()) for use in uses]
+        best = int(np.argmax(filling))
+        filled = {slot: waiting[c].pop() for slot, c in enumerate(blocks[best]) if waiting.get(c)}
+        left = {column: len(pairs) for column, pairs in waiting.items()}
+        plan.append((best, filled))
+    return sorted(plan, key=lambda item: item[0])
+
+
+def _steps(
+    functions: Sequence[str], scales: dict[str, float], powers: list[int], holder_second: bool
+) -> tuple[list[dict[str, Any]], list[list[str]]]:
+    """Two functions with the same power of the holder's column are one step: real part and imaginary part."""
+    steps, names = [], []
+    for number, power in enumerate(powers):
+        alike = [name for name in functions if FUNCTIONS[name][holder_second] == power]
+        for start in range(0, len(alike), 2):
+            two = alike[start : start + 2]
+            steps.append({
+                "operand": number, "powers": [FUNCTIONS[name][not holder_second] for name in two],
+                "scales": [scales[name] for name in two] if scales else [],
+            })  # fmt: skip
+            names.append(two)
+    return steps, names
+
+
+def key_size(scales: dict[str, float]) -> tuple[int, int]:
+    """Bits of precision and of magnitude: room for the noise, and flooding that stays small beside it."""
+    if not scales:
+        return 30, 11
+    largest = BOUND**4 + _NOISE_REACH * max(scales.values())
+    # Flooding widens the error by about 2^(flood + 10); a tenth of the smallest noise is what it may become.
+    precision = math.ceil(math.log2(BOUND**4) + _FLOOD_BITS + 10 + math.log2(10) - math.log2(min(scales.values())))
+    return min(41, max(20, precision)), max(12, math.ceil(math.log2(largest)) + 2)
+
+
+def _exchange_keys(
+    fed: Federation, names: set[str], held: dict[str, list[Any]], scales: dict[str, float]
+) -> dict[str, CkksPublicKey]:
+    members = [name for name in fed.parties if name in names]
+    if not members:
+        return {}
+    precision, magnitude = key_size(scales)
+    each = {name: {"columns": len(held.get(name, []))} for name in members}
+    sent = fed.ask(
+        offer_combination_key, to=members, each=each, precision_bits=precision, magnitude_bits=magnitude
+    )  # fmt: skip
+    return {name: CkksPublicKey.from_bytes(data) for name, data in sent.items()}
+
+
+def _combine_openly(
+    fed: Federation, groups: dict[tuple[str, str, str], list[Pair]], functions: Sequence[str],
+    scales: dict[str, float],
+) -> None:  # fmt: skip
+    """For research: columns in the clear, and noise by a sampler that is fast rather than safe in its last bits."""
+    fed.ledger.note("secure=False: the coordinator saw the parties' columns in the clear")
+    generator = np.random.default_rng()
+    names = {name for group in groups for name in group}
+    shown = fed.ask(show_columns, to=[name for name in fed.parties if name in names])
+    for (first, second, holder), members in groups.items():
+        for function in functions:
+            p, q = FUNCTIONS[function]
+            left, right = [m.i for m in members], [m.j for m in members]
+            columns = shown[first][:, left] ** p * shown[second][:, right] ** q
+            if scales.get(function):
+                columns = columns + generator.laplace(0.0, scales[function], columns.shape)
+            fed.ask(take_combinations, to=holder, columns=columns)

@@ -1,0 +1,397 @@
+"""``release="statistics"``: a linear model with cross-party features of which only noisy sums over all rows ever leave.
+
+1. A ridge over the parties' own columns and features is fitted from masked sums (`joint_moments.py`): the *local-only*
+   model. The label holder gets the total of the parties' scores of each row, hence the residual, and cuts it at
+   ``residual_clip`` (in deviations of the target).
+2. ``rounds`` times: the sums over training rows of every cross-party product with the residual are computed on shares
+   (`shared_residual.py`); one product is chosen by the exponential mechanism, its sum is released with Gaussian noise,
+   shrunk by the noise's variance, turned into a weight (``step`` of the way), and the product is taken off the
+   residual, all on shares.
+3. Prediction for new rows: scores and weighted products are added up on shares; the label holder reads the total.
+
+Privacy. A product lies within +-1 (columns are cut at ``statistics_clip`` deviations and divided by it), the residual
+within residual_clip plus the sum of the weights so far (shares cannot be cut again), so one row moves a sum by at most
+twice that. Choices and moments each take half of the run's zCDP, in equal parts; the amounts follow from public
+parameters and from what was released. Noise shrinks relative to the sums as rows grow; noise on each row never does.
+What the guarantee covers: everything that parties and readers of the result see of the cross-party part. The
+coordinator reads sums without noise, of columns in an order and with signs that it does not know; it adds the noise.
+Outside: the local-only model, means and deviations, mean squares of chosen columns, and what predictions tell.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.expressions import parse
+from fedsift.core.federation import Federation
+from fedsift.core.operation import Array, operation
+from fedsift.core.party import Party
+from fedsift.engineer.flafe.candidates import LOCAL, evaluate_at, own_target
+from fedsift.engineer.flafe.combine import BOUND, FUNCTIONS, OPERANDS
+from fedsift.engineer.flafe.joint_moments import (
+    MATRICES,
+    JointProducts,
+    best_ridge,
+    fraction_bits,
+    from_ring,
+    to_ring,
+)
+from fedsift.engineer.flafe.privacy import StatisticsBudget
+from fedsift.engineer.flafe.shared_residual import (
+    SIDES,
+    arrange_sides,
+    column_ring,
+    deal_triple,
+    hidden_total,
+    hide_factor,
+    multiply_shares,
+    name_choice,
+    pair_name,
+    read_total,
+    ring_bits,
+    share_product,
+    split_residual,
+    take_shares,
+)
+from fedsift.engineer.forms import scaled
+from fedsift.errors import DataError, ParameterError, ReplyError
+from fedsift.mpc.horizontal_study import TRAIN
+
+_LIMIT = 16.0
+_SCORE_BITS = 24
+_MOST = 7.0  # of the residual
+MODEL = "statistics model"
+
+
+# --- a party's side --------------------------------------------------------------------------------------------------
+
+
+@operation(
+    discloses="control",
+    about="how many columns it brings into the local-only model",
+    reply={"features": int, "target": int},
+)
+def local_matrix(party: Party, *, holder: bool, task: str, rows: int) -> dict[str, int]:
+    """Columns and own features; the label holder adds a one and its standardised target."""
+    local, train = party.state[LOCAL], party.state[TRAIN]
+    formulas = list(dict.fromkeys([*local["formulas"][: len(local["names"])], *local["chosen"]]))
+    party.state[MODEL] = {"formulas": formulas}
+    columns = [local["formulas"].index(text) for text in formulas]
+    parts = [local["values"][:, columns]]
+    if holder:
+        values = own_target(party, task)[0]
+        centre, deviation = float(values[train].mean()), float(values[train].std())
+        if not deviation > 0:
+            raise DataError(f"party {party.name!r}: the target is the same in all training rows")
+        party.state[MODEL] |= {"centre": centre, "deviation": deviation}
+        party.state["z"] = (values - centre) / deviation
+        parts += [np.ones((len(train), 1)), np.clip(party.state["z"], -_LIMIT, _LIMIT)[:, None]]
+    party.state["design"] = np.hstack(parts[:2] if holder else parts)
+    ring = to_ring(np.hstack(parts), fraction_bits(rows, _LIMIT))
+    party.state[MATRICES] = {"train": ring[train], "check": ring[~train]}
+    return {"features": party.state["design"].shape[1], "target": int(holder)}
+
+
+@operation(
+    discloses="masked",
+    receives="aggregate",
+    about="its scores of the rows, masked: the label holder reads the total over the other parties",
+    learns="the weights of its own columns in the local-only model",
+    reply=Array("i"),
+)
+def local_scores(party: Party, *, weights: np.ndarray, reader: str, others: list[str], number: int) -> np.ndarray:
+    party.state[MODEL]["weights"] = weights
+    scores = to_ring(party.state["design"] @ weights, _SCORE_BITS)
+    return hidden_total(party, scores, reader=reader, others=others, number=number)
+
+
+@operation(
+    discloses="control",
+    receives="masked",
+    about="acknowledgement",
+    learns="the sum of the other parties' local-only scores of each row",
+)
+def form_residual(
+    party: Party, *, weights: np.ndarray, sent: dict[str, Any], number: int, clip: float, bits: int
+) -> None:
+    party.state[MODEL]["weights"] = weights
+    total = party.state["design"] @ weights
+    if sent:
+        total = total + from_ring(read_total(party, sent, number), _SCORE_BITS)
+    residual = (party.state["z"] - total)[party.state[TRAIN]]
+    party.state["residual"] = to_ring(np.clip(residual, -clip, clip), bits)
+
+
+@operation(discloses="control", about="acknowledgement")
+def load_sides(party: Party, *, clip: float, operand_clip: float, bits: int, powers: int) -> None:
+    """Own features, cut at ``clip`` deviations and divided by it, with their squares: within +-1, in the ring."""
+    values = party.state[OPERANDS][party.state[TRAIN]] * (operand_clip / BOUND)
+    party.state[SIDES] = column_ring(np.clip(values / clip, -1.0, 1.0), bits, powers)
+
+
+@operation(discloses="control", about="acknowledgement")
+def keep_model(party: Party, *, model: str, terms: list[Any], bits: int) -> None:
+    """Remember, at this site, own weights and the own factors of cross-party terms."""
+    own = party.state[MODEL]
+    party.keys[f"flafe statistics:{model}"] = {**own, "terms": terms, "bits": bits}
+
+
+def _part(party: Party, model: str) -> dict[str, Any]:
+    part = party.keys.get(f"flafe statistics:{model}")
+    if part is None:
+        raise DataError(f"party {party.name!r} has no part of this model: fit it in this federation first")
+    return part
+
+
+@operation(discloses="control", about="acknowledgement")
+def start_prediction(party: Party, *, model: str) -> None:
+    """Own score of each row of this view, and own factors of the cross-party terms."""
+    part = _part(party, model)
+    design = evaluate_at(party, part["formulas"])
+    if "centre" in part:
+        design = np.hstack([design, np.ones((party.n_rows, 1))])
+    party.state["score"] = to_ring(design @ part["weights"], _SCORE_BITS)
+    factors = [
+        np.clip(evaluate_at(party, [term["formula"]])[:, 0] / BOUND, -1.0, 1.0) ** term["power"]
+        for term in part["terms"]
+    ]
+    party.state[SIDES] = to_ring(np.column_stack(factors), part["bits"]) if factors else np.empty((party.n_rows, 0))
+
+
+@operation(discloses="control", receives="masked", about="acknowledgement")
+def add_terms(party: Party, *, peer: str, sent: np.ndarray, number: int, weights: list[int]) -> None:
+    """Add up the shares of the weighted products with one peer."""
+    share = multiply_shares(party, peer, sent, number).reshape(len(weights), -1)
+    total = (share * np.array(weights, dtype=np.int64).view(np.uint64)[:, None]).sum(axis=0, dtype=np.uint64)
+    party.state["products"] = party.state.get("products", np.zeros(party.n_rows, dtype=np.uint64)) + total
+
+
+@operation(
+    discloses="masked",
+    about="its part of the prediction of each row, masked: the label holder reads the total over all parties",
+    reply=list,
+)
+def prediction_share(party: Party, *, reader: str, others: list[str], number: int) -> list[np.ndarray]:
+    products = party.state.get("products", np.zeros(party.n_rows, dtype=np.uint64))
+    both = np.concatenate([party.state["score"], products])
+    return [hidden_total(party, both, reader=reader, others=others, number=number)]
+
+
+@operation(
+    discloses="plain",
+    receives="masked",
+    about="predictions of the rows",
+    learns="the sum of the other parties' scores of each row, and the cross-party part",
+    reply=Array("f"),
+)
+def read_prediction(party: Party, *, model: str, sent: dict[str, Any], number: int, bits: int) -> np.ndarray:
+    part = _part(party, model)
+    products = party.state.get("products", np.zeros(party.n_rows, dtype=np.uint64))
+    both = np.concatenate([party.state["score"], products])
+    if sent:
+        both = both + read_total(party, {name: vectors[0] for name, vectors in sent.items()}, number)
+    score, product = np.split(both, 2)
+    z = from_ring(score, _SCORE_BITS) + from_ring(product, bits)
+    return z * part["deviation"] + part["centre"]
+
+
+@operation(discloses="aggregate", about="mean squared error and variance of the target on held-out rows", reply=dict)
+def held_out_error(party: Party, *, rows: np.ndarray, predictions: np.ndarray, task: str) -> dict[str, float]:
+    target = own_target(party, task)[0][rows]
+    return {"error": float(((target - predictions) ** 2).mean()), "variance": float(target.var())}
+
+
+# --- the coordinator's side ------------------------------------------------------------------------------------------
+
+
+class StatisticsRun:
+    """The conversation of one fit, in a vertical federation."""
+
+    def __init__(self, fed: Federation, operands: dict[str, list[str]], rows: int, n_train: int, powers: int):
+        self.fed, self.operands, self.n_train, self.powers = fed, operands, n_train, powers
+        self.products = JointProducts(fed, fed.parties)
+        self.column_bits, self.weight_bits = ring_bits(n_train)
+        self.residual_bits = 2 * self.column_bits + self.weight_bits
+        self.terms: list[dict[str, Any]] = []
+        self.rows = rows
+
+    def local_only(self, clip: float) -> float:
+        """Fit the local-only model and leave its residual with the label holder; R2 on the validation rows."""
+        fed = self.fed
+        each = {name: {"holder": name == fed.active} for name in fed.parties}
+        widths = fed.ask(local_matrix, to=fed.parties, each=each, task=fed.asked_task, rows=self.rows)
+        size = {name: w["features"] + w["target"] for name, w in widths.items()}
+        bits = 2 * fraction_bits(self.rows, _LIMIT)
+        train, check = (from_ring(self.products.gram(size, matrix), bits) for matrix in ("train", "check"))
+        features: list[int] = []
+        offset, target, at = 0, 0, {}
+        for name in (name for name in fed.parties if size[name]):
+            at[name] = slice(len(features), len(features) + widths[name]["features"])
+            features += range(offset, offset + widths[name]["features"])
+            target = offset + size[name] - 1 if name == fed.active else target
+            offset += size[name]
+        score, _, weights = best_ridge(train, check, np.array(features), np.array([target]), self.n_train)
+        mine = {name: {"weights": weights[at[name], 0] if name in at else np.zeros(0)} for name in fed.parties}
+        number = self.products.number()
+        sent = {}
+        if fed.passive:
+            sent = fed.ask(
+                local_scores, to=fed.passive, each={n: mine[n] for n in fed.passive}, reader=fed.active,
+                others=fed.passive, number=number,
+            )  # fmt: skip
+        fed.ask(
+            form_residual, to=fed.active, weights=mine[fed.active]["weights"], sent=sent, number=number, clip=clip,
+            bits=self.residual_bits,
+        )  # fmt: skip
+        return score
+
+    def boost(
+        self, privacy: StatisticsBudget, *, clip: float, operand_clip: float, residual_clip: float, step: float,
+        max_weight: float,
+    ) -> None:  # fmt: skip
+        """Find the cross-party terms of the model, one a round."""
+        fed = self.fed
+        if residual_clip + privacy.rounds * max_weight > _MOST:
+            raise ParameterError(
+                f"residual_clip + rounds * max_weight must be at most {_MOST:g}, so that sums fit 64 bits; lower one"
+            )
+        members = [name for name in fed.parties if self.operands[name]]
+        fed.ask(
+            load_sides, to=fed.parties, clip=clip, operand_clip=operand_clip, bits=self.column_bits, powers=self.powers
+        )
+        pairs = self._numbered(list(combinations(members, 2)))
+        sent = {fed.active: fed.ask(split_residual, to=fed.active, pairs=pairs)}
+        self._deliver(pairs, sent, [fed.active], 1)
+        reach = 0.0
+        for number in fed.track(range(privacy.rounds), "cross-party feature"):
+            bound = residual_clip + reach
+            term = self._choose(privacy, pairs, bound)
+            term["weight"] = self._weight(term, step, max_weight)
+            reach += abs(term["weight"])
+            self.terms.append(term | {"round": number + 1})
+            if term["weight"] and number + 1 < privacy.rounds:
+                self._take_off(term, [(a, b) for a, b, _ in pairs])
+
+    def _numbered(self, pairs: list[tuple[str, str]]) -> list[list[Any]]:
+        return [[a, b, self.products.number()] for a, b in pairs]
+
+    def _choose(self, privacy: StatisticsBudget, pairs: list[Any], bound: float) -> dict[str, Any]:
+        fed = self.fed
+        fed.ask(arrange_sides, to=fed.parties, pairs=pairs)
+        width = {name: self.powers * len(self.operands[name]) for name in fed.parties}
+        opened = self.products.open([(a, pair_name(a, b), width[a], b, pair_name(a, b), width[b]) for a, b, _ in pairs])
+        bits = 2 * self.column_bits + self.residual_bits
+        sums = [from_ring(product, bits) for product in opened]
+        flat = np.abs(np.concatenate([each.ravel() for each in sums]))
+        place = privacy.choose(flat, bound)
+        which = 0
+        while place >= sums[which].size:
+            place, which = place - sums[which].size, which + 1
+        (first, second, _), table = pairs[which], sums[which]
+        row, column = divmod(place, table.shape[1])
+        named = fed.ask(
+            name_choice, to=[first, second], pair=pair_name(first, second), bits=self.column_bits,
+            each={first: {"position": int(row)}, second: {"position": int(column)}},
+        )  # fmt: skip
+        released, variance = privacy.release(float(table[row, column]), bound)
+        term: dict[str, Any] = {"first": first, "second": second}
+        for side, name in (("left", first), ("right", second)):
+            count, found = len(self.operands[name]), named[name]["column"]
+            if not 0 <= found < self.powers * count:
+                raise ReplyError(name, "name_choice", "it named a column that it does not have")
+            term[side], term[f"{side}_power"] = found % count, 1 + found // count
+        term["function"] = next(n for n, p in FUNCTIONS.items() if p == (term["left_power"], term["right_power"]))
+        term["square"] = max(named[first]["square"] * named[second]["square"], 1e-6)
+        term["moment"] = released * named[first]["sign"] * named[second]["sign"]
+        term["variance"] = variance
+        return term
+
+    def _weight(self, term: dict[str, Any], step: float, max_weight: float) -> float:
+        """Least squares for one term, shrunk by the noise (James and Stein), a step of the way, on a grid."""
+        moment = term["moment"]
+        if moment == 0:
+            return 0.0
+        shrink = max(0.0, 1.0 - term["variance"] / moment**2)
+        weight = np.clip(step * shrink * moment / (self.n_train * term["square"]), -max_weight, max_weight)
+        return float(np.rint(weight * 2**self.weight_bits)) / 2**self.weight_bits
+
+    def _take_off(self, term: dict[str, Any], pairs: list[tuple[str, str]]) -> None:
+        """residual <- residual - weight x product, on everybody's shares."""
+        fed, first, second = self.fed, term["first"], term["second"]
+        numbered, number = self._numbered(pairs), self.products.number()
+        dealt = dict(zip((first, second), deal_triple(self.n_train)))
+        columns = {
+            first: term["left"] + (term["left_power"] - 1) * len(self.operands[first]),
+            second: term["right"] + (term["right_power"] - 1) * len(self.operands[second]),
+        }
+        peer = {first: second, second: first}
+        hidden = fed.ask(
+            hide_factor, to=[first, second], number=number,
+            each={n: {"peer": peer[n], "columns": [columns[n]], **dealt[n]} for n in (first, second)},
+        )  # fmt: skip
+        weight = -round(term["weight"] * 2**self.weight_bits)
+        sent = fed.ask(
+            share_product, to=[first, second], number=number, pairs=numbered, weight=weight,
+            each={n: {"peer": peer[n], "sent": hidden[peer[n]]} for n in (first, second)},
+        )  # fmt: skip
+        self._deliver(numbered, sent, [first, second], weight)
+
+    def _deliver(self, pairs: list[Any], sent: dict[str, Any], senders: list[str], weight: int) -> None:
+        each = {
+            name: {"sent": {sender: parts[name] for sender, parts in sent.items() if name in parts}}
+            for name in self.fed.parties
+        }
+        self.fed.ask(take_shares, to=self.fed.parties, each=each, pairs=pairs, senders=senders, weight=weight)
+
+    def keep(self, model: str, clip: float, operand_clip: float) -> None:
+        """Let every site remember its part; adds the formulas of the factors to the terms."""
+        for term in self.terms:
+            for side, name in (("left", term["first"]), ("right", term["second"])):
+                formula: Any = parse(self.operands[name][term[side]])
+                centre, deviation = formula.numbers
+                unit = clip / operand_clip
+                term[f"{side}_formula"] = str(scaled(formula.arguments[0], centre, deviation * unit))
+        each: dict[str, dict[str, Any]] = {name: {"terms": []} for name in self.fed.parties}
+        for term in self.terms:
+            for side, name in (("left", term["first"]), ("right", term["second"])):
+                each[name]["terms"].append({"formula": term[f"{side}_formula"], "power": term[f"{side}_power"]})
+        self.fed.ask(keep_model, to=self.fed.parties, each=each, model=model, bits=self.column_bits)
+
+
+def predict_jointly(
+    run: Federation, terms: list[dict[str, Any]], model: str, column_bits: int, weight_bits: int
+) -> np.ndarray:
+    """Predictions of the rows of a view; the label holder reads them."""
+    products = JointProducts(run, run.parties)
+    run.ask(start_prediction, to=run.parties, model=model)
+    position = dict.fromkeys(run.parties, 0)
+    grouped: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
+    for term in terms:
+        places = []
+        for name in (term["first"], term["second"]):
+            places.append(position[name])
+            position[name] += 1
+        weight = round(term["weight"] * 2**weight_bits)
+        grouped.setdefault((term["first"], term["second"]), []).append((*places, weight))
+    bits = 2 * column_bits + weight_bits
+    for (first, second), members in grouped.items():
+        number = products.number()
+        dealt = dict(zip((first, second), deal_triple(run.n_rows * len(members))))
+        peer = {first: second, second: first}
+        columns = {first: [a for a, _, _ in members], second: [b for _, b, _ in members]}
+        hidden = run.ask(
+            hide_factor, to=[first, second], number=number,
+            each={n: {"peer": peer[n], "columns": columns[n], **dealt[n]} for n in (first, second)},
+        )  # fmt: skip
+        run.ask(
+            add_terms, to=[first, second], number=number, weights=[w for _, _, w in members],
+            each={n: {"peer": peer[n], "sent": hidden[peer[n]]} for n in (first, second)},
+        )  # fmt: skip
+    number = products.number()
+    sent = {}
+    if run.passive:
+        sent = run.ask(prediction_share, to=run.passive, reader=run.active, others=run.passive, number=number)
+    return run.ask(read_prediction, to=run.active, model=model, sent=sent, number=number, bits=bits)

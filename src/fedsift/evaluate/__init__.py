@@ -1,0 +1,1 @@
+"""Scoring a selection honestly."""

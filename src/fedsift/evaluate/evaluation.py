@@ -1,0 +1,370 @@
+"""Score selectors with a downstream model, honestly: selection, preparation and model see training rows only.
+
+The folds are drawn by the label holder (within each class), every selector is fitted anew inside each fold on a view
+of the training rows, and two nulls stand beside it: all columns, and random ones, as many as the selector kept.
+
+**Scoring pools the columns.** A downstream model over the columns of several parties needs them in one place. So this
+is a facility for simulation: use it on data that you may pool, such as public benchmarks. It reads the tables of an
+in-process federation directly and refuses any other transport: no column is ever sent to be scored. A note in the
+federation's ledger says that it was done.
+"""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+from fedsift.core import party as parties
+from fedsift.core.federation import Federation
+from fedsift.core.ledger import FORMS
+from fedsift.core.operation import Array, operation
+from fedsift.core.party import Party, read_labels
+from fedsift.errors import ParameterError
+from fedsift.evaluate.scoring import Columns, check_metrics, jaccard, kuncheva, make_model, score
+from fedsift.select.base import Selector, check_number
+
+NOTE = "evaluate pooled all columns and the label in this process to score a downstream model"
+ALL = "all features"
+
+
+@operation(
+    discloses="pseudonymous",
+    about="which row positions are in which fold (dealt within each class when stratified)",
+    reply={"fold": Array("i")},
+)
+def draw_folds(party: Party, *, folds: int, stratify: bool, seed: int, task: str) -> dict[str, np.ndarray]:
+    """Deal the rows of each class in random order to the folds, so that folds differ by one row at most."""
+    strata = party.labels(task=task).codes if stratify else np.zeros(party.n_rows, dtype=np.int64)
+    generator = np.random.default_rng(seed)
+    # In the order of the holder's ids: alignment orders rows anew each time, the same seed must give the same folds.
+    order = np.argsort(party.table.ids, kind="stable")[generator.permutation(party.n_rows)]
+    order = order[np.argsort(strata[order], kind="stable")]
+    fold = np.empty(party.n_rows, dtype=np.int64)
+    fold[order] = np.arange(party.n_rows) % folds
+    return {"fold": fold}
+
+
+@dataclass
+class Evaluation:
+    """Scores of selectors and their nulls. ``rows`` has a record for each fit; ``frame()`` a line for each method.
+
+    ``methods`` tells about each selector: class, parameters, what it leaks. ``settings`` tells how it was scored.
+    """
+
+    rows: list[dict[str, Any]]
+    metrics: tuple[str, ...]
+    methods: dict[str, dict[str, Any]]
+    settings: dict[str, Any]
+    n_features: int
+    selected: dict[str, list[frozenset[str]]] = field(default_factory=dict)
+
+    def frame(self) -> pd.DataFrame:
+        """One line a method, then the nulls: mean and standard deviation over the folds of each measure."""
+        lines = []
+        names = dict.fromkeys(row["method"] for row in self.rows)
+        for name in sorted(names, key=lambda n: n not in self.methods):
+            rows = pd.DataFrame([row for row in self.rows if row["method"] == name])
+            line: dict[str, Any] = {"method": name, "null": name not in self.methods}
+            for metric in self.metrics:
+                line[metric] = float(rows[metric].mean())
+                line[f"{metric}_std"] = float(rows[metric].std(ddof=1)) if len(rows) > 1 else float("nan")
+            sets = self.selected.get(name, [])
+            line |= {key: float(rows[key].mean()) for key in ("n_features", "seconds", "bytes", "rounds")}
+            line |= {"jaccard": jaccard(sets), "kuncheva": kuncheva(sets, self.n_features)}
+            lines.append(line)
+        return pd.DataFrame(lines)
+
+    def null_of(self, method: str) -> str | None:
+        """The name of the random columns, as many as ``method`` kept; None without nulls."""
+        return self.methods[method].get("null") if method in self.methods else None
+
+    def __str__(self) -> str:
+        s = self.settings
+        head = f"{s['task']}, model {s['model']}, {s['how']}, {s['rows']} rows, {self.n_features} columns"
+        shown = self.frame().drop(columns="null")
+        return f"{head}\n{shown.to_string(index=False, float_format=lambda v: f'{v:.4g}', na_rep='')}"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        frame = self.frame().drop(columns="null")
+        head = "".join(f"<th>{html.escape(str(column))}</th>" for column in frame.columns)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(_shown(value))}</td>" for value in row) + "</tr>"
+            for row in frame.itertuples(index=False)
+        )
+        title = html.escape(f"{self.settings['task']}, model {self.settings['model']}, {self.settings['how']}")
+        return f"<p>{title}</p><table><tr>{head}</tr>{body}</table>"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if np.isnan(value) else f"{value:.4g}"
+    return str(value)
+
+
+def evaluate(
+    fed: Federation,
+    selectors: Any,
+    model: Any = "forest",
+    cv: int | float = 5,
+    metrics: Any = None,
+    random_state: int = 0,
+    nulls: bool = True,
+    repeats: int = 1,
+    *,
+    random_draws: int = 3,
+) -> Evaluation:
+    """Score selectors by cross-validation (or one split), with selection inside each fold.
+
+    Scoring pools the columns: use it on data that you may pool, or with public benchmark data.
+
+    Parameters
+    ----------
+    selectors : a selector, a list of them, or a dictionary name -> selector.
+    model : ``forest``, ``linear``, ``svm``, ``knn`` (3 neighbours) or a scikit-learn estimator.
+    cv : a number of folds, or the share of training rows of a single split (below 1).
+    metrics : from ``accuracy``, ``auc`` (one against the rest), ``f1_micro``, ``f1_macro``, or ``r2``, ``1-rae``.
+    nulls : rows for all columns and for random columns of the same number.
+    repeats : how often to draw the folds anew; a selector's ``random_state`` counts up with it.
+    random_draws : draws of random columns in each fold; their mean is the null.
+    """
+    named = _named(selectors)
+    _check(fed, cv, repeats, random_draws)
+    check_number("random_state", random_state, 0, whole=True)
+    task = fed.task
+    fed = fed.named_view(fed._view)
+    fed._task = task  # what the whole label says; the few values of a fold might look like another task
+    chosen = check_metrics(metrics, task)
+    make_model(model, task, random_state)  # an impossible model is an error before the long work
+    pool = _Pool(fed)
+    fed.ledger.note(NOTE)
+    methods = {name: _facts(selector) for name, selector in named.items()}
+    settings = {
+        "task": task, "model": model if isinstance(model, str) else type(model).__name__, "cv": cv,
+        "how": f"{cv} folds" if isinstance(cv, int) else f"one split, {cv:g} of the rows for training",
+        "repeats": repeats, "random_state": random_state, "random_draws": random_draws, "rows": fed.n_rows,
+    }  # fmt: skip
+    result = Evaluation([], chosen, methods, settings, len(pool.names(fed)))
+    for repeat in fed.track(range(repeats), "repeat"):
+        splits = _splits(fed, cv, random_state + repeat)
+        for fold, (train, test) in fed.track(enumerate(splits), "fold", len(splits)):
+            run = _Fold(pool, train, test, repeat, fold, model, task, chosen, random_state)
+            for name, selector in fed.track(named.items(), "method", alike=False):
+                result.rows.append(run.method(name, _seeded(selector, repeat)))
+            if nulls:
+                result.rows += run.nulls(random_draws)
+    _gather(result, nulls)
+    return result
+
+
+def _check(fed: Any, cv: Any, repeats: Any, random_draws: Any) -> None:
+    if not isinstance(fed, Federation):
+        raise ParameterError(f"evaluate takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
+    if not fed.simulated:
+        raise ParameterError(
+            f"evaluate pools the columns to score them, so it runs only in one process; this federation's transport is "
+            f"{fed.transport!r}. Use it in a simulation (Federation.split, Federation.from_tables)"
+        )
+    if fed.partition == "hybrid":
+        raise ParameterError("evaluate scores vertical or horizontal parties; these are hybrid")
+    check_number("repeats", repeats, 1, whole=True)
+    check_number("random_draws", random_draws, 1, whole=True)
+    if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool):
+        most = min(size["rows"] for size in fed.sizes().values())
+        check_number("cv", cv, 2, most, whole=True)
+    elif not (isinstance(cv, float) and 0.0 < cv < 1.0):
+        raise ParameterError(f"cv must be a number of folds (2 or more) or a share between 0 and 1; got {cv!r}")
+
+
+def _named(selectors: Any) -> dict[str, Selector]:
+    if isinstance(selectors, Mapping):
+        named = {str(name): selector for name, selector in selectors.items()}
+    else:
+        listed = [selectors] if isinstance(selectors, Selector) else list(selectors)
+        named = {}
+        for selector in listed:
+            base, name, number = type(selector).__name__, type(selector).__name__, 2
+            while name in named:
+                name, number = f"{base} {number}", number + 1
+            named[name] = selector
+    if not named:
+        raise ParameterError("selectors is empty: give a selector, a list or a dictionary of them")
+    for name, selector in named.items():
+        if not isinstance(selector, Selector):
+            raise ParameterError(f"selectors[{name!r}] must be a selector, got {type(selector).__name__}")
+        if name == ALL or name.startswith("random, as many as ") or name.endswith(" random columns"):
+            raise ParameterError(f"the name {name!r} is kept for a null; call the selector something else")
+    return named
+
+
+def _facts(selector: Selector) -> dict[str, Any]:
+    return {
+        "class": type(selector).__name__,
+        "parameters": selector.get_params(deep=False),
+        "leaks": selector.leaks,
+        "paper": selector.paper,
+    }
+
+
+def _seeded(selector: Selector, repeat: int) -> Selector:
+    fresh = clone(selector)
+    seed = fresh.get_params(deep=False).get("random_state")
+    if repeat and isinstance(seed, (int, np.integer)):
+        fresh.set_params(random_state=int(seed) + repeat)
+    return fresh
+
+
+def _splits(fed: Federation, cv: int | float, seed: int) -> list[tuple[Federation, Federation]]:
+    """Views of the training and of the test rows, a pair a fold."""
+    if isinstance(cv, float):
+        return [fed.rows(train=cv, stratify=True, random_state=seed)]
+    vertical = fed.partition == "vertical"
+    holders = [fed.active] if vertical else fed.parties
+    stratify = fed.task == "classification"
+    drawn = fed.ask(draw_folds, to=holders, folds=int(cv), stratify=stratify, seed=seed, task=fed._task)
+    folds = {name: drawn[fed.active if vertical else name]["fold"] for name in fed.parties}
+    pairs = []
+    for k in range(int(cv)):
+        train = fed.view(rows={name: np.flatnonzero(fold != k) for name, fold in folds.items()})
+        test = fed.view(rows={name: np.flatnonzero(fold == k) for name, fold in folds.items()})
+        pairs.append((train, test))
+    return pairs
+
+
+class _Pool:
+    """Reads the tables of an in-process federation's sites, side by side (vertical) or stacked (horizontal)."""
+
+    def __init__(self, fed: Federation):
+        self.sites = fed.simulated
+        # Where names stay private, a column is shown by its number here too.
+        self.shown = {
+            name: dict(zip(self._party(fed, name).columns, columns)) for name, columns in fed.column_names().items()
+        }
+
+    def _party(self, fed: Federation, name: str) -> Party:
+        return parties.Party(self.sites[name], fed._view, {})
+
+    def labels(self, fed: Federation) -> np.ndarray:
+        if fed.partition == "vertical":
+            return np.asarray(self._party(fed, fed.active).table.label)
+        return np.concatenate([np.asarray(self._party(fed, name).table.label) for name in fed.parties])
+
+    def names(self, fed: Federation) -> tuple[str, ...]:
+        return self.columns(fed).names
+
+    def columns(self, fed: Federation) -> Columns:
+        blocks = [self._block(fed, name) for name in fed.parties]
+        if fed.partition == "vertical":
+            return Columns(
+                np.hstack([b.numbers for b in blocks]), sum((b.number_names for b in blocks), ()),
+                np.hstack([b.texts for b in blocks]), sum((b.text_names for b in blocks), ()),
+            )  # fmt: skip
+        common = [name for name in blocks[0].names if all(name in b.names for b in blocks)]
+        blocks = [b.keep(common) for b in blocks]
+        first = blocks[0]
+        if any(set(b.text_names) != set(first.text_names) for b in blocks):
+            raise ParameterError("a column is text at one horizontal party and numbers at another; give it one type")
+        numbers = [b.numbers[:, [b.number_names.index(n) for n in first.number_names]] for b in blocks]
+        texts = [b.texts[:, [b.text_names.index(n) for n in first.text_names]] for b in blocks]
+        return Columns(np.vstack(numbers), first.number_names, np.vstack(texts), first.text_names)
+
+    def _block(self, fed: Federation, name: str) -> Columns:
+        table = self._party(fed, name).table
+        shown = self.shown[name]
+        prefix = f"{name}." if fed.partition == "vertical" else ""
+        numeric = table.numeric_columns
+        text = [column for column in table.columns if column not in set(numeric)]
+        texts = np.full((table.n_rows, len(text)), None, dtype=object)
+        for i, column in enumerate(text):
+            codes, categories = table.codes(column)
+            texts[:, i] = np.array([*categories, None], dtype=object)[codes]
+        return Columns(
+            table.matrix(numeric), tuple(prefix + shown.get(c, c) for c in numeric),
+            texts, tuple(prefix + shown.get(c, c) for c in text),
+        )  # fmt: skip
+
+
+class _Fold:
+    """One training part and one test part: fits and scores every method and its nulls on them."""
+
+    def __init__(
+        self, pool: _Pool, train: Federation, test: Federation, repeat: int, fold: int, model: Any, task: str,
+        metrics: tuple[str, ...], random_state: int,
+    ):  # fmt: skip
+        self.pool, self.train, self.test = pool, train, test
+        self.place = {"repeat": repeat, "fold": fold}
+        self.how: dict[str, Any] = {"model": model, "task": task, "metrics": metrics, "random_state": random_state}
+        raw_train, raw_test = pool.labels(train), pool.labels(test)
+        values = read_labels(np.concatenate([raw_train, raw_test]), "pooled", task=task)
+        y = values.codes if task == "classification" else values.values
+        self.y_train, self.y_test = y[: len(raw_train)], y[len(raw_train) :]
+        self.kept: dict[str, int] = {}
+        self.generator = np.random.default_rng([random_state, repeat, fold])
+
+    def method(self, name: str, selector: Selector) -> dict[str, Any]:
+        """Fit the selector on the training view; score what its ``transform`` gives."""
+        start = time.perf_counter()
+        selector.fit(self.train)
+        seconds = time.perf_counter() - start
+        train = self.pool.columns(selector.transform(self.train))
+        test = self.pool.columns(selector.transform(self.test))
+        self.kept[name] = len(train.names)
+        ledger = selector.ledger_
+        return {
+            "method": name, **self.place, **self._score(train, test), "n_features": len(train.names),
+            "seconds": seconds, "bytes": ledger.bytes(), "rounds": ledger.rounds(), "features": train.names,
+            "encryption": ledger.encryption_line(),
+            "forms": [form for form in FORMS if any(e.form == form for e in ledger.entries)],
+            "notes": list(ledger.notes),
+        }  # fmt: skip
+
+    def nulls(self, draws: int) -> list[dict[str, Any]]:
+        """All columns, and the mean of some draws of random ones for each number that a method kept."""
+        train, test = self.pool.columns(self.train), self.pool.columns(self.test)
+        rows = [self._null(ALL, len(train.names), self._score(train, test))]
+        for count in sorted(set(self.kept.values())):
+            size = min(count, len(train.names))
+            scores = []
+            for _ in range(draws):
+                names = [train.names[i] for i in self.generator.choice(len(train.names), size, replace=False)]
+                scores.append(self._score(train.keep(names), test.keep(names)))
+            mean = {metric: float(np.mean([s[metric] for s in scores])) for metric in self.how["metrics"]}
+            for name in (n for n, kept in self.kept.items() if kept == count):
+                rows.append(self._null(f"random, as many as {name}", size, mean))
+        return rows
+
+    def _null(self, name: str, size: int, scores: dict[str, float]) -> dict[str, Any]:
+        return {"method": name, **self.place, **scores, "n_features": size, "seconds": 0.0, "bytes": 0, "rounds": 0}
+
+    def _score(self, train: Columns, test: Columns) -> dict[str, float]:
+        return score(train, self.y_train, test, self.y_test, **self.how)
+
+
+def _gather(result: Evaluation, nulls: bool) -> None:
+    """Sets of kept columns for the stability, and one line for nulls that are the same for several methods."""
+    for name in result.methods:
+        result.selected[name] = [frozenset(row["features"]) for row in result.rows if row["method"] == name]
+    if not nulls:
+        return
+    by_sizes: dict[tuple[int, ...], list[str]] = {}
+    for name in result.methods:
+        sizes = tuple(row["n_features"] for row in result.rows if row["method"] == name)
+        by_sizes.setdefault(sizes, []).append(name)
+    for sizes, names in by_sizes.items():
+        same = len(set(sizes)) == 1 and sizes[0] <= result.n_features
+        shared = f"{sizes[0]} random columns" if same else f"random, as many as {', '.join(names)}"
+        twins = {f"random, as many as {name}" for name in names[1:]}
+        result.rows = [row for row in result.rows if row["method"] not in twins]
+        for row in result.rows:
+            if row["method"] == f"random, as many as {names[0]}":
+                row["method"] = shared
+        for name in names:
+            result.methods[name]["null"] = shared

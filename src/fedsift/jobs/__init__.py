@@ -1,0 +1,1 @@
+"""Job files and what becomes of them."""

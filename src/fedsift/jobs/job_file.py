@@ -1,0 +1,281 @@
+"""The job file: which files, which id, which label, which method. TOML in, a checked ``Job`` out.
+
+A job file is the one thing that a newcomer writes by hand, so each complaint names the file, the line, the key, what
+was expected and the nearest valid name. Nothing in a job file is evaluated: it holds text, numbers and lists only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from fedsift.core.federation import Federation
+from fedsift.core.table import Table
+from fedsift.errors import DataError, JobError, ParameterError
+from fedsift.jobs.text import (
+    Key,
+    Section,
+    Source,
+    expected,
+    merge,
+    nearest,
+    parse_override,
+    paths,
+    question,
+    validated,
+)
+from fedsift.methods import METHODS, Selector
+
+
+class PartySection(Section):
+    expected: ClassVar[str] = 'a table [parties.NAME] with file = "..."'
+
+    file: str | None = Field(default=None, min_length=1, description='a file name in quotes, such as "bank.csv"')
+    id: str | None = Field(default=None, min_length=1, description='the name of the id column, such as "customer"')
+    label: str | None = Field(default=None, min_length=1, description='the name of the label column, such as "default"')
+    columns: list[str] | None = Field(
+        default=None, min_length=1, description='a list of column names, such as ["age", "sex"]'
+    )
+    categorical: list[str] = Field(default=[], description='a list of column names, such as ["postcode"]')
+    grid: list[int] | None = Field(
+        default=None, min_length=2, max_length=2, description="row block and column block, such as [1, 2]"
+    )
+
+
+class MethodSection(Section):
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    name: str = Field(description='the name of a method, such as "information_value" (see: fedsift methods)')
+
+
+class FederationSection(Section):
+    partition: Literal["vertical", "horizontal", "hybrid"] = Field(
+        default="vertical", description='"vertical", "horizontal" or "hybrid"'
+    )
+    task: Literal["auto", "classification", "regression"] = Field(
+        default="auto", description='"auto", "classification" or "regression"'
+    )
+    min_overlap: int = Field(default=10, ge=1, description="a whole number, 1 or more")
+    timeout: float | None = Field(default=None, gt=0, description="a number of seconds above 0")
+    names: Literal["shared", "private"] = Field(default="shared", description='"shared" or "private"')
+
+
+class EvaluateSection(Section):
+    model: Literal["forest", "linear", "svm", "knn"] = Field(
+        default="forest", description='"forest", "linear", "svm" or "knn"'
+    )
+    train: float = Field(default=0.7, gt=0, lt=1, description="the share of training rows, between 0 and 1")
+    folds: int | None = Field(default=None, ge=2, description="a number of folds, 2 or more (in place of train)")
+    seed: int = Field(default=0, ge=0, description="a whole number, 0 or more")
+    nulls: bool = Field(default=True, description="true or false")
+
+
+class OutputSection(Section):
+    dir: str = Field(min_length=1, description='a folder name in quotes, such as "result"')
+
+
+class JobFile(Section):
+    """The whole file."""
+
+    parties: dict[str, PartySection] = Field(min_length=1, description="one table [parties.NAME] for each party")
+    method: MethodSection = Field(description='a table [method] with name = "..."')
+    federation: FederationSection = Field(default_factory=FederationSection, description="a table [federation]")
+    evaluate: EvaluateSection | None = Field(default=None, description="a table [evaluate]")
+    output: OutputSection | None = Field(default=None, description="a table [output]")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A checked job file: reads its tables, makes its federation and its selector."""
+
+    path: Path
+    settings: JobFile
+    parameters: dict[str, Any]  # of the method, as its constructor takes them
+    source: Source = field(repr=False)
+
+    @property
+    def method(self) -> str:
+        return self.settings.method.name
+
+    @property
+    def out(self) -> Path:
+        """Where the result goes unless ``--out`` says otherwise: beside the job file."""
+        output = self.settings.output
+        return self.path.parent / (output.dir if output else f"{self.path.stem}-result")
+
+    def file(self, party: str) -> Path:
+        return self.path.parent / str(self.settings.parties[party].file)
+
+    def tables(self) -> dict[str, Table]:
+        """Each party's table. In a deployment every party reads its own; here one process plays them all."""
+        parties = self.settings.parties
+        return {name: read_table(self.source, ("parties", name), parties[name], name) for name in parties}
+
+    def federation(self, tables: Mapping[str, Table]) -> Federation:
+        """The parties, aligned by private set intersection when they are vertical."""
+        federation, parties = self.settings.federation, self.settings.parties
+        holders = {name: party.label for name, party in parties.items() if party.label is not None}
+        holder, label = next(iter(holders.items()))
+        labels: dict[str, Any] = {"vertical": (holder, label), "horizontal": label, "hybrid": holders}
+        ids = {name: party.id for name, party in parties.items() if party.id is not None}
+        return Federation.from_tables(
+            tables,
+            id=ids or None,
+            label=labels[federation.partition],
+            partition=federation.partition,
+            task=federation.task,
+            timeout=federation.timeout,
+            names=federation.names,
+            min_overlap=federation.min_overlap,
+            grid=self.grid(),
+        )
+
+    def grid(self) -> dict[str, tuple[int, int]] | None:
+        """Row block and column block of each hybrid party."""
+        if self.settings.federation.partition != "hybrid":
+            return None
+        return {name: (party.grid[0], party.grid[1]) for name, party in self.settings.parties.items() if party.grid}
+
+    def selector(self) -> Selector:
+        return METHODS[self.method](**self.parameters)
+
+    def check_parameters(self, selector: Selector, fed: Federation) -> None:
+        """Let the method look at its parameters before anything is sent; say where a bad one stands."""
+        try:
+            if fed.partition not in selector.partitions:
+                served = " or ".join(selector.partitions)
+                raise self.source.error(
+                    ("federation", "partition"), f"{self.method} is for {served} parties; these are {fed.partition}"
+                )
+            selector._check(fed)
+        except ParameterError as error:
+            what = str(error).replace(" or None", ' or "none"')  # TOML has no null
+            named = re.match(r"\w+", what)
+            key = ("method", named.group()) if named and named.group() in self.parameters else ("method",)
+            raise JobError(f"{self.source.where(key)}: method{'.' if len(key) > 1 else ': '}{what}") from None
+
+
+def load_job(path: str | Path, overrides: Sequence[str] = (), *, files: bool = True) -> Job:
+    """Read and check a job file; ``overrides`` are texts such as ``method.n_features=20``.
+
+    Without ``files`` the parties' files are elsewhere (at their own sites), and what is said of them here is not used.
+    """
+    path = Path(path)
+    source = Source.read(path)
+    data = source.data
+    for text in overrides:
+        change = parse_override(text)
+        merge(data, change)
+        source.overridden.update(dict.fromkeys(paths(change), text))
+    settings = validated(source, JobFile)
+    _check_parties(source, settings, files)
+    parameters = _method_parameters(source, settings.method)
+    return Job(path, settings, parameters, source)
+
+
+def _check_parties(source: Source, settings: JobFile, files: bool) -> None:
+    parties, partition = settings.parties, settings.federation.partition
+    for name, party in parties.items():
+        check_name(source, ("parties", name), name)
+        if files:
+            _check_given(source, name, party.file)
+            check_file(source, ("parties", name, "file"), str(party.file))
+    labels = [name for name, party in parties.items() if party.label is not None]
+    if partition == "vertical" and len(labels) != 1:
+        given = f"{' and '.join(labels)} have one" if labels else "none has one"
+        raise source.error(
+            ("parties", labels[1], "label") if labels else ("parties",),
+            f'exactly one party has a label (label = "..."); {given}',
+        )
+    if partition == "horizontal":
+        names = {party.label for party in parties.values()}
+        if len(names) != 1 or None in names:
+            raise source.error(("parties",), "horizontal parties all have the label, under the same name")
+    _check_grid(source, settings, labels)
+    without = [name for name, party in parties.items() if party.id is None]
+    if without and len(without) < len(parties):
+        raise source.error(
+            ("parties", without[0]),
+            f"id is missing, but other parties have one: expected {expected(JobFile, ('parties', without[0], 'id'))}",
+        )
+
+
+def _check_grid(source: Source, settings: JobFile, labels: list[str]) -> None:
+    hybrid = settings.federation.partition == "hybrid"
+    taken: dict[tuple[int, ...], str] = {}
+    for name, party in settings.parties.items():
+        if hybrid and party.grid is None:
+            raise source.error(
+                ("parties", name), "hybrid parties say where they stand: grid = [row block, column block]"
+            )
+        if not hybrid and party.grid is not None:
+            raise source.error(("parties", name, "grid"), 'grid is for partition = "hybrid" under [federation]')
+        if party.grid is not None and (other := taken.setdefault(tuple(party.grid), name)) != name:
+            raise source.error(("parties", name, "grid"), f"{other} stands on this place already")
+    for block in sorted({place[0] for place in taken}):
+        if not any(place[0] == block and name in labels for place, name in taken.items()):
+            raise source.error(("parties",), f'no party of row block {block} has a label (label = "...")')
+
+
+def _check_given(source: Source, name: str, file: str | None) -> None:
+    if file is None:
+        wanted = expected(JobFile, ("parties", name, "file"))
+        raise JobError(f"{source.where(('parties', name))}: parties.{name}.file is missing: expected {wanted}")
+
+
+# A job file and a party file share the next three.
+
+
+def check_name(source: Source, key: Key, name: str) -> None:
+    if not re.fullmatch(r"[\w][\w .-]*", name) or name == "coordinator":
+        advice = "letters, digits, spaces, '-', '_' and '.', and not 'coordinator'"
+        raise source.error(key, f"this cannot be a party's name; take {advice}")
+
+
+def check_file(source: Source, key: Key, file: str) -> None:
+    path = source.path.parent / file
+    if not path.is_file():
+        there = [p.name for p in path.parent.iterdir() if p.is_file()] if path.parent.is_dir() else []
+        near = get_close_matches(path.name, there, n=1, cutoff=0.5)
+        what = f"there is no file {file!r} (a path starts at the folder of {source.path.name})"
+        raise source.error(key, what + question(near))
+
+
+def read_table(source: Source, key: Key, section: PartySection, name: str) -> Table:
+    """A party's table; a column that is not in the file is complained about with its place in ``source``."""
+    try:
+        return Table.read(
+            source.path.parent / str(section.file), id=section.id, label=section.label, columns=section.columns,
+            categorical=section.categorical, name=name,
+        )  # fmt: skip
+    except DataError as error:
+        if "is not there" not in str(error):
+            raise
+        which = next((which for which in ("id", "label") if f"the {which} column" in str(error)), "columns")
+        raise DataError(f"{source.where((*key, which))}: {error}") from None
+
+
+def _method_parameters(source: Source, section: MethodSection) -> dict[str, Any]:
+    """The method's parameters, each checked to exist. TOML has no null: the text "none" stands for it."""
+    if section.name not in METHODS:
+        raise source.error(
+            ("method", "name"), f"there is no method {section.name!r}{nearest(section.name, list(METHODS))}"
+        )
+    method = METHODS[section.name]
+    defaults = method().get_params(deep=False)
+    given = dict(section.model_extra or {})
+    for name, value in given.items():
+        if name not in defaults:
+            raise source.error(
+                ("method", name), f"unknown parameter of {section.name}{nearest(name, list(defaults) or ['(none)'])}"
+            )
+        if value == "none" and not isinstance(defaults[name], str):
+            given[name] = None
+    if given.get("threshold") is not None and "n_features" in defaults and "n_features" not in given:
+        given["n_features"] = None  # a threshold replaces the default number, which TOML could not unset
+    return given

@@ -1,0 +1,84 @@
+"""All methods by the names that job files and the command line give them."""
+
+from __future__ import annotations
+
+from fedsift.engineer.fed_iife.selector import FedIIFE
+from fedsift.engineer.flafe.api import HybridFLAFE, VerticalFLAFE
+from fedsift.select.base import Outcome, Selector
+from fedsift.select.baselines.feature_election import FeatureElection
+from fedsift.select.baselines.federated_lasso import FederatedLasso
+from fedsift.select.baselines.nulls import AllFeatures, RandomFeatures
+from fedsift.select.fedsdg.selector import FedSDG
+from fedsift.select.fedsdg.stochastic_gate import StochasticGate
+from fedsift.select.filters.gini import GiniFilter
+from fedsift.select.filters.information_value import InformationValue
+from fedsift.select.filters.sffs import SFFS
+from fedsift.select.halving import FedHalving
+from fedsift.select.less_vfl.lasso_networks import GroupLasso, LocalLasso
+from fedsift.select.less_vfl.selector import LessVFL
+from fedsift.select.less_vfl.vflfs import VFLFS
+from fedsift.select.muse.criteria import register_criterion
+from fedsift.select.muse.selector import Muse
+from fedsift.select.pso.selector import PsoEvffs
+from fedsift.select.top_gain import TopGain
+
+METHODS: dict[str, type[Selector]] = {
+    method.name: method
+    for method in (
+        Muse,
+        FedSDG,
+        LessVFL,
+        PsoEvffs,
+        TopGain,
+        InformationValue,
+        GiniFilter,
+        SFFS,
+        FederatedLasso,
+        GroupLasso,
+        LocalLasso,
+        StochasticGate,
+        VFLFS,
+        FedIIFE,
+        VerticalFLAFE,
+        HybridFLAFE,
+        FedHalving,
+        FeatureElection,
+        AllFeatures,
+        RandomFeatures,
+    )
+}
+
+
+def register_method(name: str, method: type[Selector]) -> None:
+    """Let job files and the command line name a selector of your own."""
+    method.name = name
+    METHODS[name] = method
+
+
+__all__ = [
+    "METHODS",
+    "SFFS",
+    "VFLFS",
+    "AllFeatures",
+    "FeatureElection",
+    "FedHalving",
+    "FedIIFE",
+    "FedSDG",
+    "FederatedLasso",
+    "GiniFilter",
+    "GroupLasso",
+    "HybridFLAFE",
+    "InformationValue",
+    "LessVFL",
+    "LocalLasso",
+    "Muse",
+    "Outcome",
+    "PsoEvffs",
+    "RandomFeatures",
+    "Selector",
+    "StochasticGate",
+    "TopGain",
+    "VerticalFLAFE",
+    "register_criterion",
+    "register_method",
+]

@@ -1,0 +1,1 @@
+"""Models that are trained over parties."""

@@ -1,0 +1,56 @@
+"""A party's bins for boosting: edges that stay with the party, and groups of bins that may be shown to others.
+
+``safe_groups`` joins the bins of a node until
+every group that will be summed has at least ``least`` rows, in the node and in its sibling (whose sums follow by
+subtraction): so no sum that the label holder reads, or can compute, is about fewer rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedsift.core.binning import ColumnBins
+from fedsift.core.party import Party
+
+
+def fitted_bins(party: Party, bins: int) -> tuple[list[ColumnBins], np.ndarray]:
+    """All columns of the party's view: their bins and the bin of each row (rows x columns)."""
+    key = ("boost bins", bins)
+    if key not in party._cache:
+        fitted = [ColumnBins.fit(party.table, column, bins) for column in party.columns]
+        codes = [b.codes(party.table) for b in fitted]
+        # Without missing values in training -1 cannot occur here, so every code is a bin.
+        party._cache[key] = (fitted, np.stack(codes, axis=1) if codes else np.zeros((party.n_rows, 0), np.int16))
+    return party._cache[key]
+
+
+def safe_groups(node: np.ndarray, sibling: np.ndarray, least: int, ordered: bool) -> np.ndarray:
+    """The new group of each group, given the rows of the node and of its sibling in each.
+
+    Ordered groups are joined with neighbours, categories with the next rarest. Groups without rows say nothing and may
+    stay.
+    """
+    count = len(node)
+    if least <= 1 or (_fine(node, least) & _fine(sibling, least)).all():
+        return np.arange(count)
+    order = np.arange(count) if ordered else np.argsort(node + sibling, kind="stable")
+    blocks: list[list[int]] = [[]]
+    sizes = [[0, 0]]
+    for group in order.tolist():
+        blocks[-1].append(group)
+        sizes[-1] = [sizes[-1][0] + int(node[group]), sizes[-1][1] + int(sibling[group])]
+        if all(size == 0 or size >= least for size in sizes[-1]) and any(sizes[-1]):
+            blocks.append([])
+            sizes.append([0, 0])
+    while len(blocks) > 1 and not (blocks[-1] and all(size == 0 or size >= least for size in sizes[-1])):
+        rest, last = blocks.pop(), sizes.pop()
+        blocks[-1] += rest
+        sizes[-1] = [sizes[-1][0] + last[0], sizes[-1][1] + last[1]]
+    into = np.empty(count, dtype=np.int64)
+    for number, block in enumerate(blocks):
+        into[block] = number
+    return into
+
+
+def _fine(rows: np.ndarray, least: int) -> np.ndarray:
+    return (rows == 0) | (rows >= least)

@@ -1,0 +1,178 @@
+"""The conversation in which boosted trees grow, for one model or for many in lock-step. Runs at the coordinator.
+
+One level of all trees: sums from the parties, the best splits from the label holder, rows divided by the owners of the
+columns that were chosen. The smaller child of each split is summed, the other follows by subtraction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.federation import Federation
+from fedsift.errors import ReplyError
+from fedsift.models.boost.label_holder import (
+    advance,
+    begin_boosting,
+    choose_splits,
+    end_round,
+    grow_own_trees,
+    next_sampled_trees,
+    next_trees,
+)
+from fedsift.models.boost.passive import divide, level_sums, receive_gradients
+from fedsift.models.boost.sums import expected_answers, rows_per_ciphertext
+from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
+from fedsift.mpc.encrypted_histogram import public_key
+
+
+@dataclass
+class Booster:
+    """One model to grow: its settings and the columns (positions, by party) that it may use."""
+
+    settings: TreeSettings
+    columns: dict[str, np.ndarray]
+    n_estimators: int
+    bins: int = 32
+    rows: dict[str, Any] = field(default_factory=lambda: {"kind": "all"})
+    base_score: float | None = None
+    subsample: float = 1.0
+    top_rate: float = 1.0  # below 1: gradient-based sampling
+    other_rate: float = 0.0
+    colsample_bytree: float = 1.0
+    multi_output: bool = False
+    early_stopping_rounds: int = 0
+    seed: int = 0
+
+    def plan(self) -> dict[str, Any]:
+        """What the label holder needs to know."""
+        return {
+            "settings": dict(self.settings.__dict__), "rows": self.rows, "base_score": self.base_score,
+            "subsample": self.subsample, "top_rate": self.top_rate, "other_rate": self.other_rate,
+            "multi_output": self.multi_output, "bins": self.bins,
+            "early_stopping_rounds": self.early_stopping_rounds, "seed": self.seed,
+        }  # fmt: skip
+
+    @property
+    def by_gradient(self) -> bool:
+        return self.top_rate < 1
+
+    def drawn(self, round: int) -> dict[str, np.ndarray]:
+        """The columns of one tree: a share drawn over all parties, at least one."""
+        if self.colsample_bytree >= 1:
+            return self.columns
+        every = [(party, int(c)) for party, columns in self.columns.items() for c in columns]
+        generator = np.random.default_rng([self.seed, round])
+        size = max(1, round_half_up(self.colsample_bytree * len(every)))
+        kept = {every[i] for i in generator.choice(len(every), size=size, replace=False)}
+        return {p: np.array([c for c in cs if (p, int(c)) in kept], dtype=np.int64) for p, cs in self.columns.items()}
+
+
+def round_half_up(value: float) -> int:
+    return int(np.floor(value + 0.5))
+
+
+def grow(
+    fed: Federation,
+    boosters: list[Booster],
+    *,
+    scheme: str = "auto",
+    least: int = 1,
+    bits: int = PRECISION_BITS,
+    first_tree_local: bool = True,
+    per: int | None = None,
+    each_round: Callable[[int], None] | None = None,
+) -> str:
+    """Grow all boosters. Their results stay with the label holder; see ``boost_results``. Returns the task."""
+    begun = fed.ask(
+        begin_boosting, to=fed.active, models=[b.plan() for b in boosters], order=fed.parties, scheme=scheme,
+        task=fed.asked_task, bits=bits,
+    )  # fmt: skip
+    packing = (
+        _Packing(fed, boosters, scheme, bits, begun["outputs"]) if per is None and fed.passive and boosters else None
+    )
+    _note_protection(fed, least, first_tree_local, any(b.by_gradient for b in boosters))
+    live = list(range(len(boosters)))
+    for round in fed.track(range(max((b.n_estimators for b in boosters), default=0)), "tree", at_most=True):
+        live = [m for m in live if round < boosters[m].n_estimators]
+        if not live:
+            break
+        rows_together = per or (packing.choose() if packing else 1)
+        answers = _one_round(fed, boosters, live, round, first_tree_local and round == 0, rows_together, least)
+        if packing and len(boosters) == 1:
+            packing.learn(answers)
+        going = set(fed.ask(end_round, to=fed.active)["live"].tolist())
+        live = [m for m in live if m in going]
+        if each_round is not None:
+            each_round(round)
+    return str(begun["task"])
+
+
+def _note_protection(fed: Federation, least: int, first_tree_local: bool, by_gradient: bool) -> None:
+    """What was turned off is in the ledger."""
+    if fed.passive and not first_tree_local:
+        fed.ledger.note("first_tree_local=False: the first tree's sums are label counts of other parties' bins")
+    if fed.passive and least <= 1:
+        fed.ledger.note("min_cell=1 and min_leaf=1: gradients of single rows may have been read as sums")
+    if fed.passive and by_gradient:
+        fed.ledger.note('sampling_method="gradient_based": the parties saw which rows were sampled, and so learnt '
+                        "which rows tend to have large gradients (are predicted badly)")  # fmt: skip
+
+
+class _Packing:
+    """How many rows share a ciphertext, from public sizes: first from an estimate, then from the trees grown so far."""
+
+    def __init__(self, fed: Federation, boosters: list[Booster], scheme: str, bits: int, outputs: int):
+        self.fed, self.bits = fed, bits
+        self.wide = outputs if boosters[0].multi_output else 1
+        self.trees = len(boosters) * (1 if boosters[0].multi_output else outputs)  # that grow in one round
+        self.key = fed.ask(public_key, to=fed.active, scheme=scheme)
+        self.rows = float(np.mean([fed.n_rows * min(1.0, b.top_rate + b.other_rate, b.subsample) for b in boosters]))
+        columns = float(np.mean([sum(len(b.columns.get(p, ())) for p in fed.passive) for b in boosters]))
+        depth = float(np.mean([b.settings.max_depth or 6 for b in boosters]))
+        bins = float(np.mean([b.bins for b in boosters]))
+        self.answers = expected_answers(fed.n_rows, columns, bins, depth)
+
+    def learn(self, answers: int) -> None:
+        """So many sums were answered in a round; nothing is known from a round without any."""
+        if answers:
+            self.answers = answers / self.trees
+
+    def choose(self) -> int:
+        return rows_per_ciphertext(
+            self.rows, self.answers, self.fed.n_rows, self.wide, self.bits, self.key, len(self.fed.passive)
+        )
+
+
+def _one_round(
+    fed: Federation, boosters: list[Booster], live: list[int], round: int, local: bool, per: int, least: int
+) -> int:
+    """One more tree of each live model (one an output). Returns how many sums the parties answered."""
+    drawn = [boosters[m].drawn(round) for m in live]
+    columns = {name: [np.asarray(d.get(name, ()), dtype=np.int64) for d in drawn] for name in fed.parties}
+    helpers = [name for name in fed.passive if any(len(c) for c in columns[name])]
+    if local or not helpers:
+        fed.ask(grow_own_trees, to=fed.active, live=live, columns=columns)
+        return 0
+    start = next_sampled_trees if any(boosters[m].by_gradient for m in live) else next_trees
+    started = fed.ask(start, to=fed.active, live=live, columns=columns, per=per)
+    nodes, answers = started.pop("nodes"), 0
+    fed.ask(
+        receive_gradients, to=helpers, each={name: {"columns": columns[name]} for name in helpers},
+        bins=[boosters[m].bins for m in live], least=least, **started,
+    )  # fmt: skip
+    del started
+    more = len(nodes["job"]) > 0
+    while more:
+        replies = fed.ask(level_sums, to=helpers, nodes=nodes) if len(nodes["job"]) else {}
+        answers += sum(int(np.unpackbits(reply["filled"]).sum()) for reply in replies.values())
+        cuts = fed.ask(choose_splits, to=fed.active, replies=replies)
+        if not set(cuts) <= set(helpers):
+            raise ReplyError(fed.active, "choose_splits", "it cut a column of a party that has none")
+        sides = fed.ask(divide, to=list(cuts), each={p: {"cuts": cut} for p, cut in cuts.items()}) if cuts else {}
+        step = fed.ask(advance, to=fed.active, sides=sides)
+        nodes, more = step["nodes"], step["more"]
+    return answers

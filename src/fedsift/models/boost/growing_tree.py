@@ -1,0 +1,156 @@
+"""The label holder's side of growing trees, apart from the conversation: models, trees, nodes and their histograms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.binning import ColumnBins
+from fedsift.core.party import Party
+from fedsift.errors import ReplyError
+from fedsift.models.boost.sums import read_sums
+from fedsift.models.boost.tree import Histogram, Split, TreeSettings, Units
+from fedsift.mpc.encrypted_histogram import own_key
+
+
+@dataclass
+class Model:
+    """One booster: its settings, its rows, its score of every row so far."""
+
+    settings: TreeSettings
+    plan: dict[str, Any]
+    train: np.ndarray
+    margins: np.ndarray
+    base: np.ndarray
+    generator: np.random.Generator
+    trees: list[dict[str, Any]] = field(default_factory=list)
+    history: list[float] = field(default_factory=list)
+    uses: dict[str, dict[int, list[float]]] = field(default_factory=dict)  # party -> column -> [splits, gain]
+    stopped: bool = False
+
+
+@dataclass
+class Node:
+    number: int
+    depth: int
+    rows: np.ndarray
+    train: np.ndarray  # rows of the node that are in training
+    total: np.ndarray
+    hists: dict[str, Histogram] = field(default_factory=dict)
+    best: tuple[str, Split] | None = None
+
+
+@dataclass
+class Job:
+    """One tree that is growing."""
+
+    model: int
+    output: int | None  # which output it is for; None: for all
+    set: int
+    train: np.ndarray
+    exact: tuple[np.ndarray, np.ndarray]
+    numbers: np.ndarray
+    units: Units
+    bins: list[ColumnBins]
+    codes: np.ndarray
+    columns: dict[str, np.ndarray]  # of each party: which of its columns take part
+    nodes: dict[int, Node] = field(default_factory=dict)
+    open: list[Node] = field(default_factory=list)  # with a known split, not yet cut
+    cutting: list[Node] = field(default_factory=list)
+    tree: dict[int, dict[str, Any]] = field(default_factory=dict)
+    leaves: int = 1
+
+
+def make_node(job: Job, number: int, depth: int, rows: np.ndarray) -> Node:
+    train = rows[job.train[rows]]
+    return Node(number, depth, rows, train, job.numbers[train].sum(axis=0))
+
+
+def splittable(state: dict[str, Any], job: Job, node: Node) -> bool:
+    settings = state["models"][job.model].settings
+    outputs = job.numbers.shape[1] // 2
+    weight = float((node.total[outputs:] * job.units.hessian).mean())
+    roomy = len(node.train) >= 2 * settings.min_rows and weight >= 2 * settings.min_child_weight
+    return roomy and (settings.max_depth == 0 or node.depth < settings.max_depth)
+
+
+Entry = tuple[int, "Node | None", Node, "Node | None"]
+
+
+def nodes_message(entries: list[Entry]) -> dict[str, np.ndarray]:
+    """Which nodes to sum: the smaller child as one bit a row of its parent."""
+    bits = [np.isin(parent.rows, small.rows, assume_unique=True) for _, parent, small, _ in entries if parent]
+    return {
+        "job": np.array([job for job, *_ in entries], dtype=np.int32),
+        "parent": np.array([-1 if parent is None else parent.number for _, parent, *_ in entries], dtype=np.int32),
+        "small": np.array([small.number for _, _, small, _ in entries], dtype=np.int32),
+        "big": np.array([-1 if big is None else big.number for *_, big in entries], dtype=np.int32),
+        "bits": np.packbits(np.concatenate(bits)) if bits else np.zeros(0, np.uint8),
+    }
+
+
+class Reader:
+    """Walks through one party's answer, node by node."""
+
+    def __init__(self, party: Party, name: str, reply: dict[str, Any]):
+        state = party.state["boost"]
+        self.name, self.reply = name, reply
+        total = int(reply["groups"].sum())
+        self.filled = np.unpackbits(reply["filled"], count=total).astype(bool)
+        count = int(self.filled.sum())
+        self.sums = read_sums(own_key(party, state["scheme"]), reply["sums"], state["layout"], count, name)
+        if len(reply["columns"]) != len(state["wanted"]) or reply["columns"].sum() != len(reply["groups"]):
+            raise ReplyError(name, "level_sums", f"party {name!r} answered for another number of nodes or columns")
+        self.node = self.column = self.group = self.sum = self.join = 0
+
+    def next_node(self, name: str, parent: Node | None, small: Node, big: Node | None) -> None:
+        columns = int(self.reply["columns"][self.node])
+        here = slice(self.column, self.column + columns)
+        groups = self.reply["groups"][here].astype(np.int64)
+        count = int(groups.sum())
+        filled = self.filled[self.group : self.group + count]
+        sums = np.zeros((count, self.sums.shape[1]), dtype=np.int64)
+        sent = int(filled.sum())
+        sums[filled] = self.sums[self.sum : self.sum + sent]
+        starts = np.concatenate([[0], np.cumsum(groups)[:-1]]).astype(np.int64)
+        if columns and count:
+            others = np.add.reduceat(sums, starts, axis=0)
+            sums[starts + self.reply["left_out"][here]] += small.total - others
+        missing = self.reply["missing"][here]
+        small.hists[name] = Histogram(sums, groups, self.reply["ordered"][here], missing)
+        if parent is not None and big is not None:
+            above = parent.hists[name]
+            if self.reply["joined"][self.node]:
+                width = int(above.groups.sum())
+                above = above.coarsened(groups, self.reply["into"][self.join : self.join + width], missing)
+                self.join += width
+            big.hists[name] = above.minus(small.hists[name])
+        self.node, self.column = self.node + 1, self.column + columns
+        self.group, self.sum = self.group + count, self.sum + sent
+
+    def finish(self) -> None:
+        if self.sum != len(self.sums):
+            raise ReplyError(self.name, "level_sums", f"party {self.name!r} sent another number of sums than it says")
+
+
+def own_histograms(me: str, job: Job, parent: Node | None, small: Node, big: Node | None) -> None:
+    small.hists[me] = _own_histogram(job, small)
+    if parent is not None and big is not None:
+        big.hists[me] = parent.hists[me].minus(small.hists[me])
+
+
+def _own_histogram(job: Job, node: Node) -> Histogram:
+    """Own columns need no encryption."""
+    groups = np.array([b.count for b in job.bins], dtype=np.int64)
+    starts = np.concatenate([[0], np.cumsum(groups)[:-1]]).astype(np.int64)[: len(groups)]
+    count, width = int(groups.sum()), job.numbers.shape[1]
+    place = (job.codes[node.train] + starts).ravel()
+    sums = np.zeros((count, width), dtype=np.int64)
+    for value in range(width):
+        weights = np.repeat(job.numbers[node.train, value], len(groups))
+        sums[:, value] = np.rint(np.bincount(place, weights=weights, minlength=count))
+    ordered = np.array([b.ordered for b in job.bins], dtype=bool)
+    missing = np.array([b.missing for b in job.bins], dtype=bool) & ordered
+    return Histogram(sums, groups, ordered, missing, np.bincount(place, minlength=count))

@@ -1,0 +1,336 @@
+"""SecureBoost: gradient boosted trees over vertically split columns, with the gradients under encryption.
+
+Cheng et al. 2021 (SecureBoost); the model under PSO-EVFFS. The same trees as histogram XGBoost on the pooled table
+with the same bins. Protection, on by default: the first tree uses the label holder's columns only (its residuals say
+far less about a label than the label itself), no group of fewer than ``min_cell`` rows is summed, and every split
+leaves at least ``min_leaf`` rows on each side. Turning one off is written into the ledger.
+
+Modules: ``boost_tree`` (mathematics), ``boost_bins``, ``boost_sums`` (encryption), ``boost_party`` and ``boost_active``
+(operations), ``boost_grow`` (the conversation), ``boost_predict``, ``boost_store``.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils.validation import check_is_fitted
+
+from fedsift.core.checks import check_choice, check_number
+from fedsift.core.federation import Federation
+from fedsift.core.files import write_atomic
+from fedsift.core.party import share_names
+from fedsift.errors import DataError, MissingExtra, ParameterError
+from fedsift.models.boost.growing import Booster, grow
+from fedsift.models.boost.passive import keep_records
+from fedsift.models.boost.predicting import predict_jointly
+from fedsift.models.boost.results import class_names, column_uses, keep_model
+from fedsift.models.boost.store import choose_folder, hand_over, read_part, write_part
+from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
+
+_FORMAT, _VERSION = "fedsift-boost", 1
+
+
+class _SecureBoost(BaseEstimator):
+    """What classifier and regressor share.
+
+    Parameters (names as in xgboost)
+    ----------
+    n_estimators, max_depth, learning_rate, max_bin, gamma, reg_lambda, min_child_weight, subsample, colsample_bytree.
+    sampling_method : ``uniform`` (``subsample``), or ``gradient_based``: a tree learns from the ``top_rate`` of
+        the rows with the largest gradients and ``other_rate`` drawn from the rest (weighted up). Only those are
+        encrypted and sent, at the price that the other parties see which rows they are.
+    grow_policy : ``depthwise`` or ``lossguide`` (leaf by leaf, up to ``max_leaves``).
+    max_leaves : 0 means as many as the depth allows.
+    early_stopping_rounds : stop when the loss of held-out rows (``validation_fraction`` of the rows) has not improved
+        for so many trees; 0 means never.
+    base_score : the score before the first tree; ``None`` takes the mean.
+    first_tree_local, min_cell, min_leaf : protection, see the module.
+    precision : bits of a gradient. scheme : additive encryption. random_state : for samples of rows and columns.
+    rows_per_ciphertext : ``None`` lets a cost model decide.
+    """
+
+    _task = ""
+
+    def __init__(
+        self,
+        *,
+        n_estimators: int = 100,
+        max_depth: int = 6,
+        learning_rate: float = 0.3,
+        max_bin: int = 32,
+        gamma: float = 0.0,
+        reg_lambda: float = 1.0,
+        min_child_weight: float = 1.0,
+        subsample: float = 1.0,
+        sampling_method: str = "uniform",
+        top_rate: float = 0.2,
+        other_rate: float = 0.1,
+        colsample_bytree: float = 1.0,
+        grow_policy: str = "depthwise",
+        max_leaves: int = 0,
+        early_stopping_rounds: int = 0,
+        validation_fraction: float = 0.2,
+        base_score: float | None = None,
+        multi_output: bool = False,
+        first_tree_local: bool = True,
+        min_cell: int = 5,
+        min_leaf: int = 5,
+        precision: int = PRECISION_BITS,
+        scheme: str = "auto",
+        rows_per_ciphertext: int | None = None,
+        random_state: int = 0,
+    ):
+        self.n_estimators = n_estimators
+        self.max_depth = max_depth
+        self.learning_rate = learning_rate
+        self.max_bin = max_bin
+        self.gamma = gamma
+        self.reg_lambda = reg_lambda
+        self.min_child_weight = min_child_weight
+        self.subsample = subsample
+        self.sampling_method = sampling_method
+        self.top_rate = top_rate
+        self.other_rate = other_rate
+        self.colsample_bytree = colsample_bytree
+        self.grow_policy = grow_policy
+        self.max_leaves = max_leaves
+        self.early_stopping_rounds = early_stopping_rounds
+        self.validation_fraction = validation_fraction
+        self.base_score = base_score
+        self.multi_output = multi_output
+        self.first_tree_local = first_tree_local
+        self.min_cell = min_cell
+        self.min_leaf = min_leaf
+        self.precision = precision
+        self.scheme = scheme
+        self.rows_per_ciphertext = rows_per_ciphertext
+        self.random_state = random_state
+
+    # -- fitting -----------------------------------------------------------------------------------------------------
+
+    def fit(self, fed: Federation, y: Any = None) -> _SecureBoost:
+        """Train over the federation's rows. ``y`` is ignored: labels stay with their party."""
+        self._check(fed)
+        mark, start = len(fed.ledger), time.perf_counter()
+        self.model_id_ = secrets.token_hex(8)
+        self.n_columns_ = dict(fed.n_columns)
+        with fed.session() as run:
+            grow(
+                run, [self._booster(fed)], scheme=self.scheme, least=max(self.min_cell, self.min_leaf),
+                bits=self.precision, first_tree_local=self.first_tree_local, per=self.rows_per_ciphertext,
+            )  # fmt: skip
+            uses = run.ask(column_uses, to=run.active)[0]
+            kept = run.ask(keep_model, to=run.active, model=self.model_id_)
+            classes = run.ask(class_names, to=run.active)
+            if fed.passive:
+                run.ask(keep_records, to=fed.passive, model=self.model_id_)
+        self.seconds_ = time.perf_counter() - start
+        self.ledger_ = fed.ledger.since(mark)
+        self.n_trees_, self.best_iteration_ = kept["trees"], kept["rounds"] - 1
+        self.validation_curve_ = kept["curve"]
+        self.active_, self.parties_ = fed.active, list(fed.parties)
+        own = fed.ask(share_names, to=fed.active) if fed.names == "shared" else None
+        self.feature_importances_ = self._importances(uses, own)
+        self._read_classes(classes)
+        self._fed: Federation | None = fed
+        return self
+
+    def _booster(self, fed: Federation) -> Booster:
+        rows: dict[str, Any] = {"kind": "all"}
+        by_gradient = self.sampling_method == "gradient_based"
+        if self.early_stopping_rounds:
+            rows = {"kind": "validation", "share": self.validation_fraction, "seed": int(self.random_state)}
+        return Booster(
+            settings=TreeSettings(
+                max_depth=self.max_depth, max_leaves=self.max_leaves, leaf_wise=self.grow_policy == "lossguide",
+                gamma=float(self.gamma), reg_lambda=float(self.reg_lambda),
+                min_child_weight=float(self.min_child_weight), learning_rate=float(self.learning_rate),
+                min_rows=max(self.min_cell, self.min_leaf),
+            ),
+            columns={name: np.arange(count) for name, count in fed.n_columns.items()},
+            n_estimators=self.n_estimators, bins=self.max_bin, rows=rows,
+            base_score=None if self.base_score is None else float(self.base_score), subsample=float(self.subsample),
+            top_rate=float(self.top_rate) if by_gradient else 1.0,
+            other_rate=float(self.other_rate) if by_gradient else 0.0,
+            colsample_bytree=float(self.colsample_bytree), multi_output=self.multi_output,
+            early_stopping_rounds=self.early_stopping_rounds, seed=int(self.random_state),
+        )  # fmt: skip
+
+    def _check(self, fed: Federation) -> None:
+        if not isinstance(fed, Federation):
+            raise ParameterError(f"fit takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
+        if fed.partition != "vertical":
+            raise ParameterError(f"{type(self).__name__} is for vertical parties; these are {fed.partition}")
+        check_number("n_estimators", self.n_estimators, 1, whole=True)
+        check_number("max_depth", self.max_depth, 0 if self.max_leaves else 1, 30, whole=True)
+        check_number("max_leaves", self.max_leaves, 0, whole=True)
+        check_number("max_bin", self.max_bin, 2, 255, whole=True)
+        check_number("learning_rate", self.learning_rate, 1e-9, 1)
+        for name in ("gamma", "reg_lambda", "min_child_weight"):
+            check_number(name, getattr(self, name), 0)
+        for name in ("subsample", "colsample_bytree", "top_rate", "other_rate"):
+            check_number(name, getattr(self, name), 1e-9, 1)
+        check_choice("sampling_method", self.sampling_method, ("uniform", "gradient_based"))
+        if self.sampling_method == "gradient_based":
+            if self.top_rate + self.other_rate >= 1:
+                raise ParameterError(f"top_rate + other_rate must be below 1, got {self.top_rate + self.other_rate:g}")
+            if self.subsample < 1:
+                raise ParameterError('subsample is for sampling_method="uniform"; set top_rate and other_rate instead')
+        check_choice("grow_policy", self.grow_policy, ("depthwise", "lossguide"))
+        check_number("early_stopping_rounds", self.early_stopping_rounds, 0, whole=True)
+        check_number("validation_fraction", self.validation_fraction, 0.02, 0.5)
+        for name in ("min_cell", "min_leaf"):
+            check_number(name, getattr(self, name), 1, whole=True)
+        check_number("precision", self.precision, 8, 40, whole=True)
+        check_number("rows_per_ciphertext", self.rows_per_ciphertext, 1, 8, whole=True, none=True)
+        if fed.task != self._task:
+            raise DataError(f"{type(self).__name__} is for {self._task}; the label of {fed.active!r} is for {fed.task}")
+        self._check_target(fed)
+
+    def _check_target(self, fed: Federation) -> None:
+        check_number("base_score", self.base_score, -1e12, 1e12, none=True)
+
+    def _importances(self, uses: dict[str, Any], own: list[str] | None) -> pd.DataFrame:
+        rows = []
+        for name, count in self.n_columns_.items():
+            splits, gain = np.zeros(count, dtype=np.int64), np.zeros(count)
+            if name in uses:
+                splits[uses[name]["columns"]], gain[uses[name]["columns"]] = uses[name]["splits"], uses[name]["gain"]
+            labels = own if own is not None and name == self.active_ else [f"column {i}" for i in range(count)]
+            rows += [
+                {"party": name, "column": i, "feature": labels[i], "splits": int(splits[i]), "gain": float(gain[i])}
+                for i in range(count)
+            ]
+        return pd.DataFrame(rows, columns=["party", "column", "feature", "splits", "gain"])
+
+    def _read_classes(self, classes: list[str]) -> None:
+        pass
+
+    # -- using -------------------------------------------------------------------------------------------------------
+
+    def _predict(self, fed: Federation, margins: bool = False) -> np.ndarray:
+        check_is_fitted(self, "model_id_")
+        if fed.active != self.active_:
+            raise DataError(f"the model was trained with {self.active_!r} as label holder, here it is {fed.active!r}")
+        hand_over(self._fed, fed, self.model_id_)
+        return predict_jointly(fed, self.model_id_, margins=margins)
+
+    def plot_importance(self, path: str | Path | None = None, *, by: str = "gain", top: int = 20) -> Any:
+        """A bar chart of the most used columns (plotly figure); written as HTML when ``path`` is given."""
+        check_is_fitted(self, "model_id_")
+        check_choice("by", by, ("gain", "splits"))
+        try:
+            import plotly.graph_objects as graph
+        except ImportError:
+            raise MissingExtra("plotly", "report") from None
+        frame = self.feature_importances_.sort_values(by, ascending=False).head(top).iloc[::-1]
+        names = [f"{row.party}: {row.feature}" for row in frame.itertuples()]
+        figure = graph.Figure(graph.Bar(x=frame[by].tolist(), y=names, orientation="h"))
+        figure.update_layout(title=f"Column importance by {by}", xaxis_title=by)
+        if path is not None:
+            write_atomic(path, figure.to_html(include_plotlyjs=True, full_html=True))
+        return figure
+
+    def save(self, folder: str | Path, fed: Federation | None = None) -> Path:
+        """One file a party (written at its site), and ``model.json`` with what the coordinator knows.
+
+        Simulated sites write into ``folder``; deployed ones into the model folder that each has chosen.
+        """
+        check_is_fitted(self, "model_id_")
+        fed = fed or self._fed
+        if fed is None:
+            raise ParameterError("save needs the federation whose parties hold the model: save(folder, fed)")
+        hand_over(self._fed, fed, self.model_id_)
+        choose_folder(fed, folder)
+        fed.ask(write_part, to=self.parties_, model=self.model_id_)
+        known = {name: getattr(self, name) for name in self._saved()}
+        importances = self.feature_importances_.to_dict(orient="records")
+        content = {"format": _FORMAT, "version": _VERSION, "class": type(self).__name__,
+                   "parameters": self.get_params(deep=False), **known, "importances": importances}  # fmt: skip
+        return write_atomic(Path(folder) / "model.json", json.dumps(content, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, folder: str | Path, fed: Federation) -> Any:
+        """The model again; every party of ``fed`` reads its own file."""
+        file = Path(folder) / "model.json"
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DataError(f"there is no model file {str(file)!r}") from None
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise DataError(f"{str(file)!r} is not a model file: {error}") from None
+        good = isinstance(content, dict) and content.get("format") == _FORMAT and content.get("version") == _VERSION
+        if not good or content.get("class") != cls.__name__:
+            raise DataError(f"{str(file)!r} is not a saved {cls.__name__} of version {_VERSION}")
+        model = cls(**content["parameters"])
+        for name in model._saved():
+            setattr(model, name, content[name])
+        columns = ["party", "column", "feature", "splits", "gain"]
+        model.feature_importances_ = pd.DataFrame(content["importances"], columns=columns)
+        model._fed = None
+        missing = [name for name in model.parties_ if name not in fed.parties]
+        if missing:
+            raise DataError(f"the model needs the party {missing[0]!r}, which is not in this federation")
+        if fed.simulated:
+            choose_folder(fed, folder)
+        fed.ask(read_part, to=model.parties_, model=model.model_id_)
+        return model
+
+    def _saved(self) -> list[str]:
+        return ["model_id_", "n_trees_", "best_iteration_", "validation_curve_", "active_", "parties_", "n_columns_"]
+
+
+class SecureBoostClassifier(_SecureBoost):
+    """Boosted trees for two or more classes (a tree a class, or ``multi_output=True``: one tree for all)."""
+
+    __doc__ += _SecureBoost.__doc__ or ""
+    _task = "classification"
+
+    def _check_target(self, fed: Federation) -> None:
+        if self.base_score is not None and fed.n_classes == 2:
+            check_number("base_score", self.base_score, 1e-7, 1 - 1e-7)
+
+    def _read_classes(self, classes: list[str]) -> None:
+        whole = all(name.removeprefix("-").isdigit() for name in classes)
+        self.classes_: list[Any] = [int(name) for name in classes] if whole else list(classes)
+
+    def _saved(self) -> list[str]:
+        return [*super()._saved(), "classes_"]
+
+    def predict_proba(self, fed: Federation) -> np.ndarray:
+        """Rows x classes, in the order of ``classes_``."""
+        return self._predict(fed)
+
+    def predict(self, fed: Federation) -> np.ndarray:
+        """The likeliest class of each row."""
+        return np.asarray(self.classes_)[self._predict(fed).argmax(axis=1)]
+
+    def decision_function(self, fed: Federation) -> np.ndarray:
+        """Raw scores before they become probabilities."""
+        return self._predict(fed, margins=True)
+
+    def score(self, fed: Federation, y: Any) -> float:
+        """Accuracy, given the true classes of the rows."""
+        return float(accuracy_score(np.asarray(y), self.predict(fed)))
+
+
+class SecureBoostRegressor(_SecureBoost):
+    """Boosted trees for a number (squared error)."""
+
+    __doc__ += _SecureBoost.__doc__ or ""
+    _task = "regression"
+
+    def predict(self, fed: Federation) -> np.ndarray:
+        return self._predict(fed)[:, 0]
+
+    def score(self, fed: Federation, y: Any) -> float:
+        """R2, given the true values of the rows."""
+        return float(r2_score(np.asarray(y), self.predict(fed)))

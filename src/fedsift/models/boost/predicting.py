@@ -1,0 +1,137 @@
+"""Prediction by a kept model: rows walk down all trees at once, and a party is asked only about rows at its splits.
+
+The label holder knows the trees (party and split number at each node, leaf values); each party has its own split
+records. A round asks every party about its nodes of the same step of all trees, so there are at most ``max_depth``
+rounds. A party learns which rows reach its splits, the label holder one bit for each row and split asked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.binning import ColumnBins
+from fedsift.core.federation import Federation
+from fedsift.core.operation import Array, operation
+from fedsift.core.party import Party
+from fedsift.errors import DataError, ReplyError
+from fedsift.models.boost.tree import probabilities
+
+
+def stored_part(party: Party, model: str) -> dict[str, Any]:
+    """This site's part of a kept model."""
+    part = party.keys.get(f"boost:{model}")
+    if part is None:
+        raise DataError(f"party {party.name!r} has no part of the model {model!r}: fit it here, or load its file first")
+    return part
+
+
+def goes_left(party: Party, model: str, record: dict[str, Any], rows: np.ndarray) -> np.ndarray:
+    """Which of the rows one split sends left."""
+    bins = ColumnBins.read(record["bins"])
+    key = ("boost codes", model, bins.column)
+    if key not in party._cache:
+        party._cache[key] = bins.codes(party.table)
+    sides = np.append(np.array(record["left"], dtype=bool), bool(record["unseen_left"]))
+    return sides[party._cache[key][rows]]  # -1, what training did not have, is the last entry
+
+
+@operation(
+    discloses="pseudonymous",
+    receives="pseudonymous",
+    about="for rows at one of its splits: which go left, one bit a row",
+    learns="which rows reach its splits",
+    reply=Array("i"),
+)
+def route_rows(party: Party, *, model: str, splits: np.ndarray, counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    records = stored_part(party, model)["records"]
+    if len(rows) != counts.sum() or (len(splits) and (splits.min() < 0 or splits.max() >= len(records))):
+        raise DataError(f"party {party.name!r}: a question about a split that model {model!r} does not have here")
+    if len(rows) and (rows.min() < 0 or rows.max() >= party.n_rows):
+        raise DataError(f"party {party.name!r}: a question about rows that are not there")
+    ends = np.cumsum(counts)
+    sides = [
+        goes_left(party, model, records[split], rows[end - count : end])
+        for split, count, end in zip(splits.tolist(), counts.tolist(), ends.tolist())
+    ]
+    return np.packbits(np.concatenate(sides) if sides else np.zeros(0, bool))
+
+
+@operation(
+    discloses="pseudonymous",
+    receives="pseudonymous",
+    about="which rows are at another party's splits",
+    learns="which way those rows go",
+    reply=dict,
+)
+def walk_down(party: Party, *, model: str, sides: dict[str, Any]) -> dict[str, Any]:
+    """Take the answers in, go on through own splits, and ask about the next split of others."""
+    part = stored_part(party, model)
+    routes = party.state.setdefault("routes", {})
+    if "at" not in routes:
+        routes["at"] = np.zeros((len(part["trees"]), party.n_rows), dtype=np.int32)
+        routes["asked"] = {}
+    for name, asked in routes["asked"].items():
+        bits = np.unpackbits(sides.get(name, np.zeros(0, np.uint8))).astype(bool)
+        if len(bits) < sum(len(rows) for _, _, rows in asked):
+            raise ReplyError(name, "route_rows", f"party {name!r} answered for fewer rows than it was asked about")
+        start = 0
+        for tree, node, rows in asked:
+            fields = part["trees"][tree]["nodes"][node]
+            routes["at"][tree, rows] = np.where(bits[start : start + len(rows)], fields["left"], fields["right"])
+            start += len(rows)
+    routes["asked"] = {}
+    for tree in range(len(part["trees"])):
+        _through_own(party, model, part, tree, routes)
+    return {
+        name: {
+            "splits": np.array([part["trees"][t]["nodes"][n]["split"] for t, n, _ in asked], dtype=np.int64),
+            "counts": np.array([len(rows) for *_, rows in asked], dtype=np.int64),
+            "rows": np.concatenate([rows for *_, rows in asked]).astype(np.int32),
+        }
+        for name, asked in routes["asked"].items()
+    }
+
+
+def _through_own(party: Party, model: str, part: dict[str, Any], tree: int, routes: dict[str, Any]) -> None:
+    """Children have larger numbers than their parents, so one pass in order is enough."""
+    at, nodes = routes["at"][tree], part["trees"][tree]["nodes"]
+    for number, fields in enumerate(nodes):
+        if "value" in fields:
+            continue
+        rows = np.flatnonzero(at == number)
+        if not len(rows):
+            continue
+        if fields["party"] == party.name:
+            left = goes_left(party, model, part["records"][fields["split"]], rows)
+            at[rows] = np.where(left, fields["left"], fields["right"])
+        else:
+            routes["asked"].setdefault(fields["party"], []).append((tree, number, rows))
+
+
+@operation(discloses="plain", about="predictions for the rows", reply=Array("f", 2))
+def predicted(party: Party, *, model: str, margins: bool) -> np.ndarray:
+    """The scores (or class probabilities) of the rows that have walked down: what the user asked for."""
+    part = stored_part(party, model)
+    at = party.state["routes"]["at"]
+    total = np.tile(np.array(part["base"], dtype=np.float64), (party.n_rows, 1))
+    for tree, fields in enumerate(part["trees"]):
+        width = total.shape[1] if fields["output"] < 0 else 1
+        values = np.array([node.get("value", [0.0] * width) for node in fields["nodes"]])
+        part_of = slice(None) if fields["output"] < 0 else slice(fields["output"], fields["output"] + 1)
+        total[:, part_of] += values[at[tree]]
+    return total if margins or part["task"] == "regression" else probabilities(total)
+
+
+def predict_jointly(fed: Federation, model: str, *, margins: bool = False) -> np.ndarray:
+    """Rows x outputs (or classes). Runs at the coordinator."""
+    with fed.session() as run:
+        questions = run.ask(walk_down, to=run.active, model=model, sides={})
+        while questions:
+            unknown = [name for name in questions if name not in run.passive]
+            if unknown:
+                raise DataError(f"the model needs the party {unknown[0]!r}, which is not in this federation")
+            sides = run.ask(route_rows, to=list(questions), each=questions, model=model)
+            questions = run.ask(walk_down, to=run.active, model=model, sides=sides)
+        return run.ask(predicted, to=run.active, model=model, margins=margins)

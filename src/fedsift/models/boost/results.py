@@ -1,0 +1,98 @@
+"""What comes out of boosting: held-out scores, how often columns were used, and the parts that the parties keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import accuracy_score, f1_score, r2_score, roc_auc_score
+
+from fedsift.core.operation import operation
+from fedsift.core.party import Labels, Party
+from fedsift.models.boost.tree import probabilities
+
+METRICS = ("auto", "auc", "accuracy", "f1", "r2")
+
+
+def score(metric: str, labels: Labels, margins: np.ndarray, rows: np.ndarray) -> float:
+    """Of the given rows; ``auto`` is AUC (one class against the rest, averaged) or R2."""
+    target = labels.values[rows]
+    if labels.task == "regression":
+        return float(r2_score(target, margins[rows, 0]))
+    chance = probabilities(margins[rows])
+    if metric in ("auto", "auc"):
+        return auc(target.astype(np.int64), chance)
+    guess = chance.argmax(axis=1)
+    if metric == "accuracy":
+        return float(accuracy_score(target, guess))
+    return float(f1_score(target, guess, average="macro"))
+
+
+def auc(target: np.ndarray, chance: np.ndarray) -> float:
+    """Area under the curve; for several classes the mean of one against the rest over the classes that occur."""
+    areas = []
+    for k in [1] if chance.shape[1] == 2 else range(chance.shape[1]):
+        members = target == k
+        if members.any() and not members.all():
+            areas.append(roc_auc_score(members, chance[:, k]))
+    return float(np.mean(areas)) if areas else 0.5
+
+
+@operation(
+    discloses="aggregate",
+    about="one score a model, of the rows that were held out",
+    reply=[float],
+)
+def held_out_scores(party: Party, *, metric: str) -> list[float]:
+    state = party.state["boost"]
+    return [score(metric, state["labels"], m.margins, np.flatnonzero(~m.train)) for m in state["models"]]
+
+
+@operation(
+    discloses="aggregate",
+    about="how often each column was cut, and with which gain",
+    reply=[dict],
+)
+def column_uses(party: Party) -> list[dict[str, Any]]:
+    """For each model and party: column positions, number of splits, summed gain."""
+    return [
+        {
+            name: {
+                "columns": np.array(list(uses), dtype=np.int64),
+                "splits": np.array([use[0] for use in uses.values()], dtype=np.int64),
+                "gain": np.array([use[1] for use in uses.values()], dtype=np.float64),
+            }
+            for name, uses in model.uses.items()
+        }
+        for model in party.state["boost"]["models"]
+    ]
+
+
+@operation(
+    discloses="control",
+    about="number of trees and the validation curve",
+    reply={"trees": int, "rounds": int, "curve": list},
+)
+def keep_model(party: Party, *, model: str) -> dict[str, Any]:
+    """Put the trees (which party, which split number, leaf values) and own records into this site's store."""
+    state = party.state["boost"]
+    booster = state["models"][0]
+    by_round = 1 if booster.plan["multi_output"] else state["outputs"]
+    trees = booster.trees
+    if booster.history:
+        trees = trees[: (int(np.argmin(booster.history)) + 1) * by_round]
+    labels: Labels = state["labels"]
+    party.keys[f"boost:{model}"] = {
+        "model": model, "party": party.name, "records": state["records"], "trees": trees,
+        "base": booster.base.tolist(), "task": labels.task, "classes": list(labels.classes),
+    }  # fmt: skip
+    return {
+        "trees": len(trees),
+        "rounds": len(trees) // by_round,
+        "curve": [float(value) for value in booster.history],
+    }
+
+
+@operation(discloses="plain", about="names of the classes", reply=[str])
+def class_names(party: Party) -> list[str]:
+    return list(party.state["boost"]["labels"].classes)

@@ -1,0 +1,66 @@
+"""Which rows a model learns from: drawn by the label holder from a seed, once a model (folds) or once a tree (samples).
+
+``large_gradients`` is gradient-based one-side sampling (Ke et al. 2017, LightGBM; Chen et al. 2021, SecureBoost+): rows
+that the model still gets wrong are kept, of the others a share is drawn and weighted up. Rows left out are neither
+encrypted nor sent. The price: which rows were kept is visible to the parties that sum them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.party import Labels
+from fedsift.errors import ParameterError
+
+
+def fold_numbers(labels: Labels, rows: int, folds: int, seed: int) -> np.ndarray:
+    """The fold of each row: classes (or quantile classes of a number) are spread evenly over the folds."""
+    generator = np.random.default_rng(seed)
+    fold = np.empty(rows, dtype=np.int64)
+    offset = 0
+    for k in range(labels.n_classes):
+        members = generator.permutation(np.flatnonzero(labels.codes == k))
+        fold[members] = (np.arange(len(members)) + offset) % folds
+        offset += len(members)
+    return fold
+
+
+def training_rows(rule: dict[str, Any], labels: Labels, rows: int) -> np.ndarray:
+    """A boolean for each row. The rest is held out: it goes down the trees, and no sum ever holds it."""
+    kind = rule["kind"]
+    if kind == "all":
+        return np.ones(rows, dtype=bool)
+    if kind == "fold":
+        return fold_numbers(labels, rows, rule["folds"], rule["seed"]) != rule["fold"]
+    if kind == "validation":
+        folds = max(2, round(1 / rule["share"]))
+        return fold_numbers(labels, rows, folds, rule["seed"]) != 0
+    if kind == "listed":
+        listed = np.zeros(rows, dtype=bool)
+        listed[np.asarray(rule["train"], dtype=np.int64)] = True
+        return listed
+    raise ParameterError(f"unknown kind of rows {kind!r}")
+
+
+def large_gradients(
+    g: np.ndarray, train: np.ndarray, top_rate: float, other_rate: float, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to learn a tree from (a boolean each), and the weight of each row.
+
+    The ``top_rate`` of the training rows with the largest gradients (all outputs together; equal ones at random), and
+    ``other_rate`` of them from the rest, weighted so that the rest counts as much as if all of it were there.
+    """
+    rows = np.flatnonzero(train)
+    size = np.abs(g[rows]).sum(axis=1)
+    order = rows[np.lexsort((generator.random(len(rows)), -size))]
+    top = int(np.ceil(top_rate * len(rows)))
+    others = order[top:]
+    count = min(len(others), int(np.ceil(other_rate * len(rows))))
+    drawn = generator.choice(others, size=count, replace=False)
+    chosen, weights = np.zeros(len(train), dtype=bool), np.ones(len(train))
+    chosen[order[:top]] = True
+    chosen[drawn] = True
+    weights[drawn] = len(others) / max(1, count)
+    return chosen, weights

@@ -1,0 +1,97 @@
+"""Many boosters at once: columns ranked by how boosters use them, and subsets of columns scored by cross-validation.
+
+Shared by ``TopGain`` and ``PsoEvffs``. Folds are drawn inside the rows of the federation (the training rows); nothing
+else is ever looked at. All folds of all subsets grow in lock-step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.federation import Federation
+from fedsift.errors import ReplyError
+from fedsift.models.boost.growing import Booster, grow
+from fedsift.models.boost.results import column_uses, held_out_scores
+
+_MOST_CIPHERTEXTS = 150_000  # rows of all models that grow together: bounds the size of a message
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How boosters are grown: what has to do with protection and encryption, not with the model."""
+
+    scheme: str = "auto"
+    least: int = 5
+    bits: int = 10  # of a gradient: enough to rank columns and subsets, and half the work of a final model
+    first_tree_local: bool = True
+
+    def grow(self, fed: Federation, boosters: list[Booster]) -> None:
+        grow(
+            fed, boosters, scheme=self.scheme, least=self.least, bits=self.bits, first_tree_local=self.first_tree_local
+        )
+
+
+def chunks(fed: Federation, boosters: list[Booster]) -> list[list[Booster]]:
+    """Boosters that may grow together without too large a message."""
+    outputs = fed.n_classes if fed.task == "classification" and fed.n_classes > 2 else 1
+    size = max(1, _MOST_CIPHERTEXTS // max(1, fed.n_rows * outputs))
+    return [boosters[start : start + size] for start in range(0, len(boosters), size)]
+
+
+def uses(fed: Federation, boosters: list[Booster], protocol: Protocol, what: str) -> list[dict[str, np.ndarray]]:
+    """For each booster and party: the gain (or the number of splits) of each of the party's columns."""
+    result = []
+    for part in chunks(fed, boosters):
+        with fed.session() as run:
+            protocol.grow(run, part)
+            replies = run.ask(column_uses, to=run.active)
+        if len(replies) != len(part):
+            raise ReplyError(fed.active, "column_uses", "another number of models than were grown")
+        for reply in replies:
+            found = {name: np.zeros(count) for name, count in fed.n_columns.items()}
+            for name, fields in reply.items():
+                found[name][fields["columns"]] = fields[what]
+            result.append(found)
+    return result
+
+
+def fold_rules(folds: int, seed: int) -> list[dict[str, Any]]:
+    return [{"kind": "fold", "fold": f, "folds": folds, "seed": seed} for f in range(folds)]
+
+
+def cross_validate(
+    fed: Federation, boosters: list[Booster], rules: list[dict[str, Any]], protocol: Protocol, metric: str
+) -> np.ndarray:
+    """Score of each booster (rows of the result) under each rule of rows (columns)."""
+    every = [replace(booster, rows=rule) for booster in boosters for rule in rules]
+    return held_out(fed, every, protocol, metric).reshape(len(boosters), len(rules))
+
+
+def held_out(fed: Federation, boosters: list[Booster], protocol: Protocol, metric: str) -> np.ndarray:
+    scores: list[float] = []
+    for part in chunks(fed, boosters):
+        with fed.session() as run:
+            protocol.grow(run, part)
+            found = run.ask(held_out_scores, to=run.active, metric=metric)
+        if len(found) != len(part):
+            raise ReplyError(fed.active, "held_out_scores", "another number of models than were grown")
+        scores += found
+    return np.array(scores)
+
+
+def by_party(fed: Federation, flat: np.ndarray) -> dict[str, np.ndarray]:
+    """Flat positions over all parties' columns (in the order of the parties) as positions by party."""
+    result, start = {}, 0
+    for name, count in fed.n_columns.items():
+        inside = flat[(flat >= start) & (flat < start + count)]
+        result[name] = np.sort(inside - start).astype(np.int64)
+        start += count
+    return result
+
+
+def flat(values: dict[str, np.ndarray], fed: Federation) -> np.ndarray:
+    """One array over all columns, in the order of the parties."""
+    return np.concatenate([values[name] for name in fed.n_columns])

@@ -1,0 +1,293 @@
+"""Linear models over row-partitioned tables: FedAvg under secure aggregation, and the exact ridge from summed moments.
+
+McMahan et al. 2017, as federated AutoFE uses it: each round a party starts from the common weights, takes
+``local_steps`` gradient steps on its rows, and the weights are averaged by row counts. The average travels as a
+secure sum, so the coordinator sees the averaged weights only. Many models (feature masks, penalties) move in
+lock-step: one message carries all of them.
+
+With one local step the average is a gradient step on the pooled loss, so with Nesterov's extrapolation between
+rounds (restarted when it overshoots) the models converge to the pooled solution: those of scikit-learn's Ridge and
+LogisticRegression. More local steps save rounds and bias the result where parties differ, as is known of FedAvg.
+
+The loss is the mean over rows of (y - f)^2 / 2 or of the cross-entropy, plus penalty / 2 * |w|^2 without the
+intercept. scikit-learn's alpha is penalty * n, its C is 1 / (penalty * n).
+
+``FedLinear`` is the model for users; HyFDCA for column-partitioned tables has its own place in this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from fedsift.core.federation import Federation
+from fedsift.core.party import Party
+from fedsift.errors import DataError, ParameterError
+from fedsift.mpc.horizontal_study import (
+    DESIGN,
+    TARGET,
+    TRAIN,
+    Study,
+    agree_columns,
+    check_validation,
+    describe_rows,
+    load_columns,
+    open_study,
+    standardise,
+)
+from fedsift.mpc.secure_sum import SecureSum, summed
+
+#: Penalties that "auto" chooses from, by the loss on validation rows.
+PENALTIES = tuple(10.0**e for e in range(-6, 2))
+
+
+# --- a party's side --------------------------------------------------------------------------------------------------
+
+
+@summed(about="largest curvature of the loss", receives="control")
+def curvature(party: Party) -> np.ndarray:
+    design = with_intercept(party.state[DESIGN][party.state[TRAIN]])
+    # A sum of largest eigenvalues bounds the largest eigenvalue of the sum: a safe step for every mask at once.
+    moments = design.T @ design if len(design) > design.shape[1] else design @ design.T
+    return np.array([np.linalg.eigvalsh(moments)[-1] if moments.size else 0.0, len(design)])
+
+
+@summed(about="weights of the models after local steps, times the number of rows", learns="the averaged weights")
+def local_steps(
+    party: Party, *, weights: np.ndarray, masks: np.ndarray, penalties: np.ndarray, rate: float, steps: int, kind: str
+) -> np.ndarray:
+    """``weights`` is models x (features + 1) x outputs, the intercept last; ``masks`` models x features.
+
+    The number of rows comes last, so that an average is right even when a party has left.
+    """
+    design, target = with_intercept(party.state[DESIGN][party.state[TRAIN]]), _target(party, kind)[party.state[TRAIN]]
+    if len(design):
+        for _ in range(steps):
+            weights = weights - rate * gradient(design, target, weights, masks, penalties, kind)
+    return len(design) * np.append(weights, 1.0)
+
+
+@summed(about="errors and losses of the models on the validation rows", learns="the averaged weights")
+def validation_scores(party: Party, *, weights: np.ndarray, kind: str, everywhere: bool = False) -> np.ndarray:
+    """Sum of absolute errors (or of wrong classes), then sum of losses, for each model."""
+    rows = slice(None) if everywhere else ~party.state[TRAIN]
+    design, target = with_intercept(party.state[DESIGN][rows]), _target(party, kind)[rows]
+    scores = predict(design, weights)
+    if kind == "ridge":
+        gap = target[:, None, :] - scores
+        return np.stack([np.abs(gap).sum(axis=(0, 2)), 0.5 * (gap**2).sum(axis=(0, 2))])
+    wrong = (scores.argmax(axis=2) != target.argmax(axis=1)[:, None]).sum(axis=0)
+    return np.stack([wrong, -(target[:, None, :] * log_softmax(scores)).sum(axis=(0, 2))])
+
+
+@summed(about="sums of products of features and target", receives="control")
+def moments(party: Party, *, everywhere: bool = False) -> np.ndarray:
+    """The moment matrix of (features, 1, target): all that a ridge needs."""
+    rows = slice(None) if everywhere else party.state[TRAIN]
+    joint = np.hstack([with_intercept(party.state[DESIGN]), party.state[TARGET]])[rows]
+    product = joint.T @ joint
+    return product[np.triu_indices(len(product))]
+
+
+def _target(party: Party, kind: str) -> np.ndarray:
+    return party.state[TARGET] if kind == "ridge" else party.state["target as told"]
+
+
+# --- mathematics of arrays -------------------------------------------------------------------------------------------
+
+
+def with_intercept(design: np.ndarray) -> np.ndarray:
+    return np.hstack([design, np.ones((len(design), 1))])
+
+
+def predict(design: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """rows x models x outputs, in one matrix product."""
+    models, width, outputs = weights.shape
+    flat = design @ weights.transpose(1, 0, 2).reshape(width, models * outputs)
+    return flat.reshape(len(design), models, outputs)
+
+
+def log_softmax(scores: np.ndarray) -> np.ndarray:
+    shifted = scores - scores.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def gradient(
+    design: np.ndarray, target: np.ndarray, weights: np.ndarray, masks: np.ndarray, penalties: np.ndarray, kind: str
+) -> np.ndarray:
+    """Of the penalised mean loss of each model; zero where a mask leaves a feature out."""
+    models, width, outputs = weights.shape
+    scores = predict(design, weights)
+    residual = scores if kind == "ridge" else np.exp(log_softmax(scores))
+    flat = (residual - target[:, None, :]).reshape(len(design), models * outputs)
+    slope = (design.T @ flat).reshape(width, models, outputs).transpose(1, 0, 2) / len(design)
+    slope[:, :-1] += penalties[:, None, None] * weights[:, :-1]
+    slope[:, :-1] *= masks[:, :, None]
+    return slope
+
+
+def unpack_moments(flat: np.ndarray, width: int) -> np.ndarray:
+    """The symmetric matrix whose upper triangle ``flat`` holds."""
+    matrix = np.zeros((width, width))
+    matrix[np.triu_indices(width)] = flat
+    return matrix + np.triu(matrix, 1).T
+
+
+def exact_ridge(matrix: np.ndarray, features: int, penalty: float) -> np.ndarray:
+    """Weights ((features + 1) x outputs, intercept last) from the moment matrix: no iteration, no further message."""
+    inner = matrix[: features + 1, : features + 1].copy()
+    inner[np.arange(features), np.arange(features)] += penalty * matrix[features, features]  # times the rows
+    return np.linalg.lstsq(inner, matrix[: features + 1, features + 1 :], rcond=None)[0]
+
+
+# --- the coordinator's side ------------------------------------------------------------------------------------------
+
+
+def fed_average(
+    total: SecureSum,
+    study: Study,
+    masks: np.ndarray,
+    penalties: Sequence[float] | np.ndarray,
+    *,
+    rounds: int,
+    local_steps_each: int = 1,
+    start: np.ndarray | None = None,
+    tolerance: float = 1e-6,
+) -> tuple[np.ndarray, int]:
+    """Train all models in lock-step; their weights and the number of rounds that it took."""
+    kind = "ridge" if study.task == "regression" else "logistic"
+    masks, strengths = np.asarray(masks, dtype=bool), np.asarray(penalties, dtype=np.float64)
+    shape = (len(masks), masks.shape[1] + 1, study.outputs)
+    steepest, rows = total.sum(curvature, (2,))
+    bound = steepest / rows * (1.0 if kind == "ridge" else 0.5)
+    rate = 1.0 / (bound + float(strengths.max(initial=0.0)))
+    current = np.zeros(shape) if start is None else np.array(start, dtype=np.float64)
+    ahead, age = current.copy(), np.ones(len(masks))
+    for done in total.fed.track(range(1, rounds + 1), "step", at_most=True):
+        sums = total.sum(
+            local_steps, (int(np.prod(shape)) + 1,), weights=ahead, masks=masks, penalties=strengths, rate=rate,
+            steps=local_steps_each, kind=kind,
+        )  # fmt: skip
+        average = sums[:-1].reshape(shape) / sums[-1]
+        step = average - current
+        if np.abs(step).max(initial=0.0) < tolerance:
+            return average, done
+        # Nesterov's extrapolation, for each model; one that overshoots starts anew.
+        age = np.where(((ahead - average) * step).sum(axis=(1, 2)) > 0, 1.0, age)
+        following = (1 + np.sqrt(1 + 4 * age**2)) / 2
+        ahead = average + ((age - 1) / following)[:, None, None] * step
+        current, age = average, following
+    return current, rounds
+
+
+class FedLinear(BaseEstimator):
+    """Ridge or multinomial logistic regression over row-partitioned parties, equal to the pooled fit.
+
+    Parameters
+    ----------
+    penalty : strength of the L2 penalty, or ``"auto"``: chosen on the validation rows from 1e-6 to 10.
+    solver : ``"fedavg"``, or ``"exact"`` (ridge only: from summed moments, one round).
+    rounds, local_steps, tolerance : of FedAvg.
+    validation : share of each party's rows (or the name of the party) that the penalty is chosen on.
+    random_state : draws the validation rows.
+    secure : ``False`` sends each party's sums unmasked (research).
+    """
+
+    def __init__(
+        self,
+        *,
+        penalty: float | str = "auto",
+        solver: str = "fedavg",
+        rounds: int = 1000,
+        local_steps: int = 1,
+        tolerance: float = 1e-6,
+        validation: float | str = 0.2,
+        random_state: Any = 0,
+        secure: bool = True,
+    ):
+        self.penalty = penalty
+        self.solver = solver
+        self.rounds = rounds
+        self.local_steps = local_steps
+        self.tolerance = tolerance
+        self.validation = validation
+        self.random_state = random_state
+        self.secure = secure
+
+    def fit(self, fed: Federation, y: Any = None) -> FedLinear:
+        self._check(fed)
+        with fed.session() as run:
+            described = run.ask(describe_rows, to=run.parties, task=run._task)
+            numeric, _ = agree_columns(described)
+            if not numeric:
+                raise DataError("no column is a number at every party; a linear model needs at least one")
+            total = SecureSum(run, secure=self.secure)
+            tune = self.penalty == "auto"
+            study = open_study(total, described, self.validation if tune else 0.0, self.random_state)
+            total.ask_all(load_columns, columns=numeric)
+            centre, deviation = standardise(total, len(numeric))
+            weights = self._train(total, study, len(numeric))
+        self.columns_, self.task_, self.classes_ = numeric, study.task, study.classes
+        scale = study.deviation / deviation
+        self.coef_ = weights[:-1] * scale[:, None]
+        offset = study.centre if study.task == "regression" else 0.0
+        self.intercept_ = weights[-1] * study.deviation + offset - centre @ self.coef_
+        self._centre = centre  # where missing values stand
+        return self
+
+    def _check(self, fed: Federation) -> None:
+        if fed.partition != "horizontal":
+            raise ParameterError(f"FedLinear is for horizontal parties; these are {fed.partition}")
+        if self.solver not in ("fedavg", "exact"):
+            raise ParameterError(f"solver must be 'fedavg' or 'exact'; got {self.solver!r}")
+        number = isinstance(self.penalty, (int, float)) and not isinstance(self.penalty, bool) and self.penalty >= 0
+        if self.penalty != "auto" and not number:
+            raise ParameterError(f"penalty must be 'auto' or a number of at least 0; got {self.penalty!r}")
+        check_validation(self.validation)
+        if self.penalty == "auto" and self.validation == 0:
+            raise ParameterError("penalty='auto' needs validation rows: validation must be above 0")
+
+    def _train(self, total: SecureSum, study: Study, width: int) -> np.ndarray:
+        exact = self.solver == "exact"
+        if exact and study.task != "regression":
+            raise ParameterError("solver='exact' is for regression; classes need solver='fedavg'")
+        choices = PENALTIES if self.penalty == "auto" else (float(self.penalty),)
+        if exact:
+            size = width + 1 + study.outputs
+            matrix = unpack_moments(total.sum(moments), size)
+            weights = np.stack([exact_ridge(matrix, width, each) for each in choices])
+            self.n_rounds_ = 1
+        else:
+            masks = np.ones((len(choices), width), dtype=bool)
+            weights, self.n_rounds_ = fed_average(
+                total, study, masks, choices, rounds=self.rounds, local_steps_each=self.local_steps,
+                tolerance=self.tolerance,
+            )  # fmt: skip
+        best = 0
+        if len(choices) > 1:
+            kind = "ridge" if study.task == "regression" else "logistic"
+            best = int(np.argmin(total.sum(validation_scores, (2, len(choices)), weights=weights, kind=kind)[1]))
+        self.penalty_ = choices[best]
+        return weights[best]
+
+    def decision(self, X: Any) -> np.ndarray:
+        """Scores of a DataFrame's rows: rows x outputs."""
+        missing = [name for name in self.columns_ if name not in X.columns]
+        if missing:
+            raise DataError(f"the data lack the column {missing[0]!r} that the model was trained with")
+        values = X[self.columns_].to_numpy(dtype=np.float64)
+        return np.where(np.isnan(values), self._centre, values) @ self.coef_ + self.intercept_
+
+    def predict(self, X: Any) -> np.ndarray:
+        scores = self.decision(X)
+        if self.task_ == "regression":
+            return scores[:, 0]
+        return np.asarray(self.classes_, dtype=object)[scores.argmax(axis=1)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        if self.task_ == "regression":
+            raise ParameterError("predict_proba is for classes; this model predicts an amount")
+        return np.exp(log_softmax(self.decision(X)))

@@ -1,0 +1,1 @@
+"""HyFDCA: dual coordinate ascent over parties of any shape."""

@@ -1,0 +1,347 @@
+"""HyFDCA: a linear model over any grid of row blocks and column blocks, trained through duals that nobody pools.
+
+Overman, Blum and Klabjan 2024, as federated AutoFE uses it. Primal alpha/2 |w|^2 + sum loss(w.x_i + b, y_i); the dual
+has one coordinate a row, and the weights follow from the duals as w = 1/alpha sum dual_i x_i. One round:
+
+1. Every party moves the weights of its columns and gives its part of its rows' scores; the parts are added up under
+   masks, and the total is readable to the rows' label holder alone.
+2. The label holder sets each row's dual to the best at that score and gives them to the other parties with these rows
+   hidden by random numbers, so that each gets the sum of column times dual for its own columns and no dual.
+3. Parties with the same columns add these sums up, unread by the coordinator: the weights rebuilt from the duals, w'.
+4. The difference w - w' is the gradient. Inner products of gradients and last steps, summed over all parties, go to the
+   coordinator, which sends back how to combine them (limited-memory BFGS), whether the last step is to be undone, and
+   whether it is enough: for the squared and the logistic loss |w - w'| >= |w - optimum|, so ``tol`` is a guarantee.
+
+Departures from the paper: it lets each party with a row run its own coordinate ascent and averages the changes, which
+needs the labels at all of them and, for weak penalties, diverges unless the local passes are short; w is rebuilt
+from the duals outright. Here the label holder alone sets the duals, all rows at once, and w moves towards w' by a step
+that cannot overshoot: sigma' = number of column blocks, as in CoCoA+, with the block's own curvature. The paper
+encrypts homomorphically; here sums and products are hidden by one-time masks, which cost 8 bytes a number.
+
+Why it is secure: ``group_sum.py`` (sums) and ``hyfdca_setup.py`` (products) give the argument next to the code. Who
+learns what is on the method's page.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils.validation import check_is_fitted
+
+from fedsift.core.checks import check_choice, check_number
+from fedsift.core.federation import Federation
+from fedsift.core.grid import Grid
+from fedsift.errors import DataError, ParameterError
+from fedsift.models.hyfdca.loss import LOSSES, probabilities
+from fedsift.models.hyfdca.party import keep_part, read_scores, score_rows
+from fedsift.models.hyfdca.rounds import FULL_EVERY, Dealer, Rounds, check_ring, prepare
+from fedsift.models.hyfdca.search import Search
+from fedsift.models.hyfdca.setup import describe_part, open_part
+from fedsift.mpc.group_sum import Groups, add_up
+from fedsift.mpc.horizontal_study import _class_name as class_name
+from fedsift.mpc.horizontal_study import _class_order as class_order
+
+_MAX_CLASSES = 100
+
+
+class HyFDCA(BaseEstimator):
+    """Ridge, logistic regression or linear support vector machine over vertical, horizontal and hybrid parties.
+
+    Columns are standardised over all rows; categories become indicators; a missing value stands at the mean. On these
+    columns the result is that of scikit-learn's ``Ridge(alpha)``, ``LogisticRegression(C=1/alpha)`` or
+    ``SVC(kernel="linear", C=1/alpha)`` on the pooled table; several classes are one against the rest.
+
+    Parameters
+    ----------
+    loss : ``"squared"`` (amounts), ``"logistic"``, ``"hinge"`` (classes), or ``"auto"``: squared or logistic.
+    alpha : strength of the penalty alpha/2 |w|^2 beside the sum of the losses; the intercept is free.
+    rounds : at most so many.
+    tol : stop when the weights are surely within this relative distance of the optimum (squared, logistic), or when the
+        duality gap is below this share of the objective (hinge).
+    participation : share of the parties that is asked in a round; every fourth round asks all.
+    memory : steps that the quasi-Newton method remembers.
+    allow_wide : let parties without labels take part that have as many columns as rows (they could solve for labels).
+    random_state : draws who takes part. Masks and keys come from the operating system.
+    callback : called as ``callback(run, round)`` after each round (research).
+    """
+
+    def __init__(
+        self,
+        *,
+        loss: str = "auto",
+        alpha: float = 1.0,
+        rounds: int = 500,
+        tol: float = 1e-3,
+        participation: float = 1.0,
+        memory: int = 10,
+        allow_wide: bool = False,
+        random_state: Any = 0,
+        callback: Any = None,
+    ):
+        self.loss = loss
+        self.alpha = alpha
+        self.rounds = rounds
+        self.tol = tol
+        self.participation = participation
+        self.memory = memory
+        self.allow_wide = allow_wide
+        self.random_state = random_state
+        self.callback = callback
+
+    # -- training -----------------------------------------------------------------------------------------------------
+
+    def fit(self, fed: Federation, y: Any = None) -> HyFDCA:
+        """Train over the federation's rows. ``y`` is ignored: labels stay with their parties."""
+        self._check(fed)
+        mark, start = len(fed.ledger), time.perf_counter()
+        grid = Grid.of(fed)
+        with fed.session() as run:
+            described = run.ask(
+                describe_part, to=run.parties, each={n: {"holder": n in grid.holders} for n in run.parties},
+                task=run.asked_task,
+            )  # fmt: skip
+            loss, classes = self._task(grid, described)
+            outputs = len(classes) if len(classes) > 2 else 1
+            rows = {name: facts["rows"] for name, facts in described.items()}
+            dealer = Dealer(rows, outputs)
+            groups = Groups(run, _groups(grid))
+            categories = self._open(run, grid, groups, dealer, loss, classes)
+            widths = prepare(run, grid, groups, dealer, categories)
+            self._check_width(run, grid, rows, widths)
+            rounds = Rounds(run, grid, groups, dealer, widths, int(self.memory))
+            back = self._train(run, rounds, loss)
+            self.model_id_ = secrets.token_hex(8)
+            rounds.surely(keep_part, model=self.model_id_, back=back)
+        self.loss_, self.classes_, self.task_ = loss, classes, "classification" if classes else "regression"
+        self.holders_, self.n_rows_, self._fed = list(grid.holders), sum(rows[h] for h in grid.holders), fed
+        self.seconds_ = time.perf_counter() - start
+        self.ledger_ = fed.ledger.since(mark)
+        return self
+
+    def _check(self, fed: Federation) -> None:
+        if not isinstance(fed, Federation):
+            raise ParameterError("fit takes a Federation: make one with Federation.from_tables or Federation.split")
+        if len(fed.parties) < 2:
+            raise ParameterError("HyFDCA needs at least two parties; a single table is fitted with scikit-learn")
+        check_choice("loss", self.loss, ("auto", *LOSSES))
+        check_number("alpha", self.alpha, 1e-9)
+        check_number("rounds", self.rounds, 1, whole=True)
+        check_number("tol", self.tol, 0.0)
+        check_number("participation", self.participation, 0.0, 1.0)
+        check_number("memory", self.memory, 1, whole=True)
+
+    def _task(self, grid: Grid, described: dict[str, Any]) -> tuple[str, list[str]]:
+        """The loss and the classes; blocks are checked before anything else is sent."""
+        for block in grid.rows:
+            counts = {name: described[name]["rows"] for name in block}
+            if len(set(counts.values())) > 1:
+                raise DataError(f"parties of a row block must have the same rows; got {counts}")
+        for block in grid.columns:
+            odd = [name for name in block if described[name]["schema"] != described[block[0]]["schema"]]
+            if odd:
+                raise DataError(
+                    f"{block[0]!r} and {odd[0]!r} stand in the same column block, but their columns differ in name or "
+                    "kind (numbers, categories)"
+                )
+        facts = [described[name] for name in grid.holders]
+        unlabelled = [name for name in grid.holders if not described[name]["label"]]
+        if unlabelled:
+            raise DataError(f"party {unlabelled[0]!r} is to hold the labels of its rows, but it has no label column")
+        amount = any(each["amount"] for each in facts)
+        if self.loss == "squared" and not amount:
+            raise ParameterError("loss='squared' is for amounts, but the label has classes; task='regression' says so")
+        if self.loss in ("logistic", "hinge") and amount:
+            raise ParameterError(f"loss={self.loss!r} is for classes, but the label is an amount")
+        if amount:
+            return "squared", []
+        classes = sorted({c for each in facts for c in each["classes"]}, key=class_order)
+        if not 2 <= len(classes) <= _MAX_CLASSES:
+            raise DataError(f"the label has {len(classes)} class(es) over all rows; 2 to {_MAX_CLASSES} are possible")
+        return ("logistic" if self.loss == "auto" else self.loss), classes
+
+    def _check_width(self, run: Federation, grid: Grid, rows: dict[str, int], widths: dict[str, int]) -> None:
+        """As many sums of column times dual as rows are a system of equations: its solution is every row's dual."""
+        wide = [n for n in run.parties if n not in grid.holders and widths[n] >= rows[n]]
+        if wide and not self.allow_wide:
+            raise DataError(
+                f"party {wide[0]!r} has {widths[wide[0]]} columns and {rows[wide[0]]} rows: it could compute labels "
+                "from what it is told; select columns first, or allow_wide=True if it may know them"
+            )
+        if wide:
+            run.ledger.note(f"allow_wide: {', '.join(wide)} could compute labels: as many columns as rows")
+
+    def _open(
+        self, run: Federation, grid: Grid, groups: Groups, dealer: Dealer, loss: str, classes: list[str]
+    ) -> dict[str, Any]:
+        rows = sum(dealer.rows[holder] for holder in grid.holders)
+        each = {}
+        for name in run.parties:
+            row, column = grid.row_of(name), grid.column_of(name)
+            holder = grid.holders[row]
+            place = {
+                "holder": holder, "column_group": _in(groups, f"columns {column}"),
+                "row_group": _in(groups, f"rows {row}"),
+                "holder_group": _in(groups, "label holders") if name == holder else None,
+                "first": grid.columns[column][0] == name, "first_holder": grid.holders[0] == name, "loss": loss,
+                "alpha": float(self.alpha), "blocks": len(grid.columns), "rows": rows, "outputs": dealer.outputs,
+            }  # fmt: skip
+            each[name] = {"place": place, "classes": classes if name == holder else []}
+        replies = run.ask(open_part, to=run.parties, each=each, regression=not classes)
+        return {name: reply["categories"] for name, reply in replies.items()}
+
+    def _train(self, run: Federation, rounds: Rounds, loss: str) -> np.ndarray:
+        """Rounds until it is enough. For each output: whether the weights before the last full round were better."""
+        generator = np.random.default_rng(self.random_state)
+        search = Search(loss, float(self.tol), rounds.outputs)
+        history = []
+        rate, turn, measured = 1.0, 0, 0
+        for turn in run.track(range(1, int(self.rounds) + 1), "round", at_most=True):
+            present = self._drawn(run, rounds.available(turn), turn, generator)
+            measures = rounds.play(turn, present, rate)
+            if self.callback is not None:
+                self.callback(run, turn)
+            if measures is None:
+                rate = search.slide * len(present) / len(run.parties)  # on partly old gradients: a shorter step
+                continue
+            history.append({"round": turn, **search.judge(measures, since_last=turn - measured)})
+            measured = turn
+            if search.enough():
+                break
+            rounds.decide(*search.decision(measures))
+        self.history_ = pd.DataFrame(history, columns=["round", "objective", "gap", "bound"])
+        self.n_rounds_, self.converged_ = turn, search.converged()
+        if not self.converged_:
+            left = f"{history[-1]['bound']:.1e}" if history else "unknown"
+            warnings.warn(
+                f"HyFDCA stopped after {turn} rounds at a bound of {left}, not tol={self.tol:g}: raise rounds or alpha",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return search.back
+
+    def _drawn(self, run: Federation, available: list[str], turn: int, generator: np.random.Generator) -> list[str]:
+        count = max(2, round(float(self.participation) * len(run.parties)))
+        if turn % FULL_EVERY == 1 or count >= len(available):
+            return available
+        chosen = set(generator.choice(len(available), size=count, replace=False).tolist())
+        return [name for number, name in enumerate(available) if number in chosen]
+
+    # -- use ----------------------------------------------------------------------------------------------------------
+
+    def decision_function(self, fed: Federation) -> np.ndarray:
+        """Scores of the rows, row block after row block: one a row, or rows x classes if there are more than two."""
+        scores = self._scores(fed)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, fed: Federation) -> np.ndarray:
+        """Amounts, or the names of the classes; row block after row block (horizontal: party after party)."""
+        scores = self._scores(fed)
+        if self.task_ == "regression":
+            return scores[:, 0]
+        chosen = (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_, dtype=object)[chosen]
+
+    def predict_proba(self, fed: Federation) -> np.ndarray:
+        """Rows x classes, in the order of ``classes_``; for the logistic loss."""
+        check_is_fitted(self, "model_id_")
+        if self.loss_ != "logistic":
+            raise ParameterError(f"predict_proba needs loss='logistic'; this model has loss={self.loss_!r}")
+        return probabilities(self._scores(fed))
+
+    def score(self, fed: Federation, y: Any) -> float:
+        """Accuracy, or R2, given the true labels in the order of ``predict``."""
+        if self.task_ == "regression":
+            return float(r2_score(np.asarray(y, dtype=float), self.predict(fed)))
+        truth = np.asarray([class_name(each) for each in np.asarray(y)])
+        return float(accuracy_score(truth, self.predict(fed).astype(str)))
+
+    def _scores(self, fed: Federation) -> np.ndarray:
+        check_is_fitted(self, "model_id_")
+        here = fed.simulated
+        for name, site in self._fed.simulated.items():  # simulated only: the same organisation with new rows
+            key = f"hyfdca:{self.model_id_}"
+            if name in here and key in site.keys:
+                here[name].keys.setdefault(key, site.keys[key])
+        blocks = _row_blocks(fed)
+        missing = [name for name in self.holders_ if name not in fed.parties]
+        if missing:
+            raise ParameterError(f"the model was trained with the party {missing[0]!r}, which this federation lacks")
+        rows, outputs = fed.sizes(), len(self.classes_) if len(self.classes_) > 2 else 1
+        with fed.session() as run:
+            groups = Groups(run, {})
+            number = groups.number()
+            parts = []
+            for block in blocks:
+                holder = next((name for name in block if name in self.holders_), None)
+                if holder is None:
+                    raise ParameterError(f"none of {', '.join(block)} held labels when the model was trained")
+                senders = [name for name in block if name != holder]
+                total = None
+                if senders:
+                    told = run.ask(
+                        score_rows, to=senders, model=self.model_id_, number=number, among=senders, reader=holder
+                    )
+                    shape = (rows[holder]["rows"], outputs)
+                    vectors = {n: check_ring(n, "score_rows", reply["scores"], shape) for n, reply in told.items()}
+                    total = add_up(vectors, "score_rows")
+                parts.append(
+                    run.ask(read_scores, to=holder, model=self.model_id_, number=number, scores=total, senders=senders)
+                )
+        return np.concatenate(parts)
+
+    @property
+    def coef_(self) -> dict[str, pd.DataFrame]:
+        """Weights by party and column, in the units of the table. Only a simulation has them: they stay at sites."""
+        parts = self._parts()
+        scale = next(part["scale"][1] for part in parts.values() if "intercept" in part)
+        result = {}
+        for name, part in parts.items():
+            names = [n if c is None else f"{n}={value}" for n, c in part["design"].columns for value in (c or (None,))]
+            weights = scale * part["weights"] / part["design"].scales[:, None]
+            outputs = self.classes_ if len(self.classes_) > 2 else ["weight"]
+            result[name] = pd.DataFrame(weights, index=names, columns=outputs)
+        return result
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        """In the units of the table. Simulated parties only."""
+        parts, coef = self._parts(), self.coef_
+        holder = parts[self.holders_[0]]
+        seen, shift = set(), np.zeros(len(holder["intercept"]))
+        for name, (_, column) in self._fed.grid.items():
+            if column not in seen:
+                seen.add(column)
+                shift += parts[name]["design"].means @ coef[name].to_numpy()
+        return holder["scale"][0] + holder["scale"][1] * holder["intercept"] - shift
+
+    def _parts(self) -> dict[str, Any]:
+        check_is_fitted(self, "model_id_")
+        sites = self._fed.simulated
+        if not sites:
+            raise ParameterError("the weights lie with the parties; only a simulation can show them together")
+        return {name: sites[name].keys[f"hyfdca:{self.model_id_}"] for name in self._fed.parties}
+
+
+def _groups(grid: Grid) -> dict[str, list[str]]:
+    columns = {f"columns {number}": block for number, block in enumerate(grid.columns)}
+    return (
+        columns | {f"rows {number}": block for number, block in enumerate(grid.rows)} | {"label holders": grid.holders}
+    )
+
+
+def _in(groups: Groups, name: str) -> str | None:
+    return name if name in groups.groups else None
+
+
+def _row_blocks(fed: Federation) -> list[list[str]]:
+    place = fed.grid
+    numbers = sorted({row for row, _ in place.values()})
+    return [[name for name in fed.parties if place[name][0] == number] for number in numbers]

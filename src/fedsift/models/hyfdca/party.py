@@ -1,0 +1,279 @@
+"""A party's side of HyFDCA's rounds and of joint prediction. See ``hyfdca.py`` for the conversation.
+
+Everything that is told in several rounds travels as a change since it was last told (in the ring, so without rounding
+errors): a party that misses a round tells the change later, and the others go on with its last word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.operation import Array, operation
+from fedsift.core.party import Party
+from fedsift.errors import DataError
+from fedsift.models.hyfdca.loss import best_duals
+from fedsift.models.hyfdca.setup import PART, STATE, Part
+from fedsift.models.hyfdca.track import Track, from_bits, to_bits
+from fedsift.mpc.group_sum import cover_for, fixed, hide, to_words, uncover
+from fedsift.mpc.shared_product import Ring, ring_stream
+
+SCORE_BITS = 32  # of the fraction of a score
+GRAM_SHIFT = 30  # inner products are told with so many more bits: they get small
+MEASURES = ("weights", "distance", "rebuilt", "balance", "objective", "primal", "dual", "moved")
+
+
+def _number(ring: Ring, bits: int) -> np.ndarray:
+    return np.ldexp(ring.view(np.int64).astype(np.float64), -bits)
+
+
+def _weights(part: Part, state: dict[str, Any]) -> np.ndarray:
+    return part.metric @ state["track"].u
+
+
+@operation(
+    discloses="masked",
+    receives="aggregate",
+    about="its part of the scores of the rows, readable in sum and to the rows' label holder alone",
+    learns="how to combine its last steps",
+    reply={"scores": object},
+)
+def step_and_score(
+    party: Party, *, after: int, this: int, number: int, decision: Any, rate: float, catch_up: Any, among: list[str]
+) -> dict[str, Any]:
+    """Move own weights; tell the change of own scores. ``after`` is the last round with this party that counted."""
+    part, state = party.state[PART], party.state[STATE]
+    if state["round"] != after:  # a round that was called off: as if it had not been
+        state = state.get("before", {})
+        if state.get("round") != after:
+            raise DataError(f"party {party.name!r} has lost track of the rounds; fit again")
+    before = {key: value for key, value in state.items() if key != "before"}
+    state = {**before, "before": before, "round": this}
+    caught_up = _catch_up(party, part, state, catch_up, decision)
+    for name, fresh in (("track", "fresh"), ("intercept", "fresh intercept")):
+        if name not in state:
+            continue
+        if decision is not None and name not in caught_up:
+            state[name] = state[name].decided(decision)
+        elif state[fresh]:
+            state[name] = state[name].slid(rate)
+        state[fresh] = False
+    party.state[STATE] = state
+    if party.name not in among:
+        return {"scores": None}
+    scores = fixed(part.x @ _weights(part, state), SCORE_BITS, f"party {party.name!r}: a score")
+    change, state["scores"] = scores - state["scores"], scores
+    return {"scores": hide(party, change, "scores", number, among, part.holder)}
+
+
+def _catch_up(party: Party, part: Part, state: dict[str, Any], given: dict[str, Any], decision: Any) -> set[str]:
+    """Go where the others of the column block (the label holders) are by now, after rounds that this party missed."""
+    done = set()
+    for name, total, fresh, purpose, group in (
+        ("track", "total", "fresh", "state", part.column_group),
+        ("intercept", "balance total", "fresh intercept", "intercept", part.holder_group),
+    ):
+        if name not in state or purpose not in given or group is None:
+            continue
+        track = state[name] if decision is None else state[name].decided(decision)
+        sent = given[purpose]
+        bits = uncover(party, sent["state"], purpose, sent["number"], group, (3 * track.u.size,))
+        u, g, told = from_bits(bits, track.u.shape, 3)
+        state[name] = replace(track, u=u, g=g)
+        state[total] = told.view(np.uint64).reshape(state[total].shape)
+        state[fresh] = sent["fresh"]
+        done.add(name)
+    return done
+
+
+@operation(
+    discloses="masked",
+    about="weights of its columns for a party with the same columns that missed a round, readable to those alone",
+    reply={"state": object, "intercept": object},
+)
+def hand_over(party: Party, *, number: int, columns: bool, holders: bool) -> dict[str, Any]:
+    part, state = party.state[PART], party.state[STATE]
+    reply: dict[str, Any] = {"state": None, "intercept": None}
+    if columns and part.column_group is not None:
+        bits = to_bits(state["track"].u, state["track"].g, state["total"].view(np.float64))
+        reply["state"] = cover_for(party, bits, "state", number, part.column_group)
+    if holders and part.holder_group is not None:
+        bits = to_bits(state["intercept"].u, state["intercept"].g, state["balance total"].view(np.float64))
+        reply["intercept"] = cover_for(party, bits, "intercept", number, part.holder_group)
+    return reply
+
+
+@operation(
+    discloses="masked",
+    receives="masked",
+    about="duals of the rows less random numbers, for the other parties with these rows; their sum, for label holders",
+    learns="the score of each of its rows: its own part, and the sum of the other parties' parts",
+    reply={"duals": object, "corrections": dict, "balance": object},
+)
+def raise_duals(
+    party: Party, *, number: int, scores: Any, senders: list[str], recentre: Any, seed: bytes, peers: list[str],
+    among: list[str],
+) -> dict[str, Any]:  # fmt: skip
+    """The label holder: the best dual coordinate of each row at its present score."""
+    part, state = party.state[PART], party.state[STATE]
+    if scores is not None:
+        told = uncover(party, scores, "scores", number, senders[0], state["others"].shape)
+        state["others"] = state["others"] + told
+    if recentre is not None and recentre.any() and state["duals"] is not None:
+        state["centre"] = np.where(recentre, state["duals"].signed * part.target, state["centre"])
+    intercept = part.intercept_metric * state["intercept"].u
+    total = _number(state["others"], SCORE_BITS) + part.x @ _weights(part, state) + intercept
+    state["duals"] = best_duals(part.loss, total, part.target, state["centre"])
+    duals = fixed(_bounded(state["duals"].signed), part.bits, f"party {party.name!r}: a dual")
+    state["own"], state["sum of duals"] = part.x_ring.T @ duals, duals.sum(axis=0, dtype=np.uint64)
+    reply: dict[str, Any] = {"duals": None, "corrections": {}, "balance": None}
+    if peers:
+        mask = ring_stream(seed, "duals", number, duals.shape)
+        reply["duals"] = cover_for(party, duals - mask, "duals", number, part.row_group)
+        for name in peers:
+            columns = part.hidden[name]
+            share = ring_stream(seed, f"share of {name}", number, (columns.shape[1], part.outputs))
+            reply["corrections"][name] = cover_for(party, columns.T @ mask + share, "corrections", number, name)
+    if part.holder_group is not None and party.name in among:
+        change, state["balance sent"] = state["sum of duals"] - state["balance sent"], state["sum of duals"]
+        reply["balance"] = hide(party, change, "balance", number, among, part.holder_group)
+    return reply
+
+
+def _bounded(duals: np.ndarray) -> np.ndarray:
+    """Duals whose weighted sums fit the ring. Larger ones come from a step that went wrong and will be undone."""
+    size = np.sqrt((duals**2).mean(axis=0))
+    return duals * np.minimum(1.0, 16.0 / np.maximum(size, 16.0))
+
+
+@operation(
+    discloses="masked",
+    receives="masked",
+    about="sums of the duals weighted by its columns, for the parties with the same columns",
+    learns="for each of its columns the sum over its rows of column times dual",
+    reply={"sum": object},
+)
+def weigh_rows(party: Party, *, number: int, duals: Any, correction: Any, share: Any, among: list[str]) -> Any:
+    part, state = party.state[PART], party.state[STATE]
+    if duals is not None:
+        shape = (party.n_rows, part.outputs)
+        masked = uncover(party, duals, "duals", number, str(part.row_group), shape)
+        rest = uncover(party, correction, "corrections", number, part.holder, state["own"].shape)
+        state["own"] = part.x_ring.T @ masked + rest + share
+    if part.column_group is None or party.name not in among:
+        return {"sum": None}
+    change, state["sent"] = state["own"] - state["sent"], state["own"]
+    return {"sum": hide(party, change, "column sums", number, among, part.column_group)}
+
+
+@operation(
+    discloses="masked",
+    receives="masked",
+    about="inner products of its gradient and last steps, sizes of weights, losses: readable in sum over all parties",
+    learns="its columns' weights as the duals of all rows give them",
+    reply={"totals": object},
+)
+def finish_round(
+    party: Party, *, number: int, total: Any, balance: Any, full: bool, everyone: list[str], memory: int
+) -> dict[str, Any]:
+    """The gradient at the present weights; in a full round also what the coordinator needs to choose the step."""
+    part, state = party.state[PART], party.state[STATE]
+    if part.column_group is None:
+        state["total"], state["fresh"] = state["own"], True
+    elif total is not None:
+        told = uncover(party, total, "column sums", number, part.column_group, state["own"].shape)
+        state["total"], state["fresh"] = state["total"] + told, True
+    weights = _weights(part, state)
+    rebuilt = _number(state["total"], 2 * part.bits) / part.alpha
+    gradient = part.metric.T @ (part.alpha * (weights - rebuilt))
+    state["track"] = state["track"].measured(gradient, memory, full)
+    if "intercept" in state:
+        _balance(party, part, state, number, balance, memory, full)
+    if not full:
+        return {"totals": None}
+    words = to_words(_vector(part, state, weights, rebuilt))
+    return {"totals": hide(party, words, "totals", number, everyone, None)}
+
+
+def _balance(party: Party, part: Part, state: dict[str, Any], number: int, given: Any, memory: int, full: bool) -> None:
+    """The intercept is a column of ones that all label holders share: its gradient is minus the sum of the duals."""
+    if part.holder_group is None:
+        state["balance total"], state["fresh intercept"] = state["sum of duals"], True
+    elif given is not None:
+        told = uncover(party, given, "balance", number, part.holder_group, state["balance total"].shape)
+        state["balance total"], state["fresh intercept"] = state["balance total"] + told, True
+    gradient = -part.intercept_metric * _number(state["balance total"], part.bits)
+    state["intercept"] = state["intercept"].measured(gradient[None, :], memory, full)
+
+
+def _vector(part: Part, state: dict[str, Any], weights: np.ndarray, rebuilt: np.ndarray) -> np.ndarray:
+    """Own part of the totals: inner products, then the MEASURES, each by output and as a mean over all rows."""
+    track = state["track"]
+    size = len(track.steps) + len(track.changes) + 1
+    products, measures = np.zeros((part.outputs, size, size)), np.zeros((len(MEASURES), part.outputs))
+    if part.first:
+        products += track.products()
+        for line, each in enumerate((weights, weights - rebuilt, rebuilt)):
+            measures[line] = part.alpha * (each**2).sum(axis=0)
+    if "intercept" in state:
+        duals = state["duals"]
+        measures[4:] = duals.objective, duals.primal, duals.dual, duals.moved
+        if part.first_holder:
+            products += state["intercept"].products()
+            measures[3] = np.abs(_number(state["balance total"], part.bits))
+    upper = products[(slice(None), *np.triu_indices(size))]  # they are symmetric
+    return np.concatenate([2.0**GRAM_SHIFT * upper.ravel(), measures.ravel()]) / part.rows
+
+
+@operation(discloses="control", about="acknowledgement")
+def keep_part(party: Party, *, model: str, back: Any) -> None:
+    """Own weights stay at the site."""
+    part, state = party.state[PART], party.state[STATE]
+
+    def final(track: Track) -> np.ndarray:
+        here = track.u if track.anchor is None else track.anchor[0]
+        return here if track.best is None else np.where(back, track.best[0], here)
+
+    kept = {"design": part.design, "weights": part.metric @ final(state["track"]), "scale": part.target_scale}
+    if "intercept" in state:
+        kept["intercept"] = part.intercept_metric * final(state["intercept"])[0]
+    party.keys[f"hyfdca:{model}"] = kept
+
+
+# --- prediction ------------------------------------------------------------------------------------------------------
+
+
+def own_part(party: Party, model: str) -> dict[str, Any]:
+    part = party.keys.get(f"hyfdca:{model}")
+    if part is None:
+        raise DataError(f"party {party.name!r} has no part of the model {model!r}: fit it first")
+    return part
+
+
+@operation(
+    discloses="masked",
+    about="its part of the scores of the rows, readable in sum and to the label holder alone",
+    reply={"scores": object},
+)
+def score_rows(party: Party, *, model: str, number: int, among: list[str], reader: str) -> dict[str, Any]:
+    part = own_part(party, model)
+    scores = fixed(part["design"].matrix(party.table) @ part["weights"], SCORE_BITS, f"party {party.name!r}: a score")
+    return {"scores": hide(party, scores, "scores", number, among, reader)}
+
+
+@operation(
+    discloses="plain",
+    receives="masked",
+    about="predicted scores of the rows",
+    learns="the sum of the other parties' scores of each row",
+    reply=Array("f", 2),
+)
+def read_scores(party: Party, *, model: str, number: int, scores: Any, senders: list[str]) -> np.ndarray:
+    part = own_part(party, model)
+    total = part["design"].matrix(party.table) @ part["weights"] + part["intercept"]
+    if scores is not None:
+        total = total + _number(uncover(party, scores, "scores", number, senders[0], total.shape), SCORE_BITS)
+    centre, scale = part["scale"]
+    return centre + scale * total

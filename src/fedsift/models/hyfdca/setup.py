@@ -1,0 +1,343 @@
+"""HyFDCA before the first round: what a party holds, the same design at all parties of a column block, common scales.
+
+A column block is agreed on without the coordinator: categories travel encrypted under the block's secret, means,
+deviations and the matrix of products of its columns as group sums (``group_sum.py``). The label holders do the same
+with an amount as target. A block of one party sends nothing.
+
+Columns hidden for products. In each round a party without labels needs X'a, where X are its columns and a the duals
+that the label holder of its rows keeps to itself. The coordinator deals correlated random numbers (and sees neither X
+nor a): U to the party, v to the label holder, shares of U'v to both. Once, the party gives the label holder E = X - U;
+each round the label holder gives the row block F = a - v, and the party E'v + its share. Then
+X'a = X'F + (E'v + share) + the other share, in Z_2^64, exactly. U, v and shares are uniform and v is fresh each round,
+so E says nothing of X to the label holder, and F and the rest say X'a to the party and nothing else. All of it travels
+under covers that the coordinator cannot take off; with one party on its side it could, which the threat model excludes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from fedsift.core.binning import MAX_CATEGORY_BINS
+from fedsift.core.message import decode, encode
+from fedsift.core.operation import operation
+from fedsift.core.party import Party
+from fedsift.core.splits import is_amount
+from fedsift.errors import DataError, OperationRefused, SealError
+from fedsift.models.design import Design, _raw
+from fedsift.models.hyfdca.loss import curvature, first_centre
+from fedsift.models.hyfdca.track import Track
+from fedsift.mpc.group_sum import cover_for, fixed, from_words, group_secret, hide, to_words, uncover
+from fedsift.mpc.horizontal_study import _class_name
+from fedsift.mpc.shared_product import Ring, ring_stream
+
+PART, STATE = "hyfdca part", "hyfdca state"
+SUMS = {"columns": object, "target": object}
+
+
+@dataclass
+class Part:
+    """What does not change during the rounds: a party's place in the grid, its columns and its metric."""
+
+    holder: str  # who has the labels of these rows
+    column_group: str | None  # name of the group that shares the columns; None: nobody else has them
+    row_group: str | None
+    holder_group: str | None
+    first: bool  # speaks for its column block in sums over all blocks
+    first_holder: bool
+    loss: str
+    alpha: float
+    blocks: int
+    rows: int  # over all row blocks
+    outputs: int
+    design: Design = field(default_factory=lambda: Design([], np.zeros(0), np.zeros(0)))
+    raw: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    target: np.ndarray | None = None
+    target_scale: tuple[float, float] = (0.0, 1.0)
+    x: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    x_ring: Ring = field(default_factory=lambda: np.zeros((0, 0), dtype=np.uint64))
+    metric: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    hidden: dict[str, Ring] = field(default_factory=dict)  # the label holder's: E of each peer
+
+    @property
+    def bits(self) -> int:
+        """Fractional bits of a column and of a dual: their products, summed over all rows, fit 62 bits."""
+        return min(24, (58 - self.rows.bit_length()) // 2)
+
+    @property
+    def intercept_metric(self) -> float:
+        return 1.0 / float(np.sqrt(curvature(self.loss) * self.rows))
+
+
+#: What a party is told of its place; everything else of a part comes from its own table.
+_PLACE = {
+    "holder", "column_group", "row_group", "holder_group", "first", "first_holder", "loss", "alpha", "blocks", "rows",
+    "outputs",
+}  # fmt: skip
+
+
+@operation(
+    discloses="plain",
+    about="numbers of rows and columns, a hash of the columns' names and kinds, the kind of label and its class names",
+    reply={"rows": int, "schema": str, "label": bool, "amount": bool, "classes": [str]},
+)
+def describe_part(party: Party, *, task: str, holder: bool) -> dict[str, Any]:
+    table = party.table
+    kinds = [[name, table.kinds[name] == "categorical"] for name in sorted(table.columns)]
+    label = table.label if holder else None
+    facts = {"rows": party.n_rows, "schema": hashlib.sha256(encode(kinds)).hexdigest()}
+    if label is None:
+        return {**facts, "label": False, "amount": False, "classes": []}
+    amount = task == "regression" or (task == "auto" and is_amount(label))
+    if amount and label.dtype.kind not in "iufb":
+        raise DataError(f"party {party.name!r}: the label is text, so it cannot be a regression target")
+    classes = [] if amount else sorted({_class_name(value) for value in np.unique(label)})
+    return {**facts, "label": True, "amount": bool(amount), "classes": classes}
+
+
+@operation(
+    discloses="ciphertext",
+    about="the categories of its columns, readable to the parties with the same columns",
+    reply={"categories": (bytes, type(None))},
+)
+def open_part(party: Party, *, place: dict[str, Any], classes: list[str], regression: bool) -> dict[str, Any]:
+    """Take a place in the grid; read the target."""
+    if set(place) != _PLACE:
+        raise OperationRefused(party.name, "open_part", f"a place in the grid is told by {', '.join(sorted(_PLACE))}")
+    part = Part(**place)
+    label = party.table.label
+    if part.holder == party.name:
+        if label is None:
+            raise DataError(f"party {party.name!r} is to hold the labels of its rows, but it has no label column")
+        part.target = label.astype(np.float64)[:, None] if regression else _signs(label, classes)
+    party.state[PART] = part
+    if part.column_group is None:
+        return {"categories": None}
+    nonce = secrets.token_bytes(12)
+    return {"categories": nonce + _box(party, part.column_group).encrypt(nonce, encode(_own_categories(party)), None)}
+
+
+def _own_categories(party: Party) -> dict[str, list[str]]:
+    """The most frequent categories of each categorical column, in order."""
+    found = {}
+    for name in party.columns:
+        if party.table.kinds[name] == "categorical":
+            codes, categories = party.table.codes(name)
+            count = np.bincount(codes[codes >= 0], minlength=len(categories))
+            kept = np.argsort(-count, kind="stable")[:MAX_CATEGORY_BINS]
+            found[name] = [categories[i] for i in sorted(kept.tolist()) if count[i] > 0]
+    return found
+
+
+def _signs(label: np.ndarray, classes: list[str]) -> np.ndarray:
+    """-1 and 1: one column for two classes (1 is the second), else one a class."""
+    code = {name: number for number, name in enumerate(classes)}
+    codes = np.array([code[_class_name(value)] for value in label])
+    wanted = np.arange(len(classes)) if len(classes) > 2 else np.array([1])
+    return np.where(codes[:, None] == wanted, 1.0, -1.0)
+
+
+def _box(party: Party, group: str) -> ChaCha20Poly1305:
+    return ChaCha20Poly1305(hashlib.sha256(b"fedsift categories" + group_secret(party, group)).digest())
+
+
+@operation(
+    discloses="masked",
+    receives="ciphertext",
+    about="counts and sums of its columns (label holders: of the target), for the parties with the same columns",
+    learns="the categories that the parties with the same columns have together",
+    reply=SUMS,
+)
+def sum_columns(party: Party, *, number: int, categories: list[bytes], among: dict[str, Any]) -> dict[str, Any]:
+    part = party.state[PART]
+    columns = _agreed(party, part, categories)
+    part.design = Design(columns, np.zeros(0), np.zeros(0))
+    part.raw = _raw(party.table, columns)
+    return _share(party, part, _sums, "first moments", number, among)
+
+
+def _agreed(party: Party, part: Part, categories: list[bytes]) -> list[tuple[str, tuple[str, ...] | None]]:
+    """The columns with their categories: own ones, or those of all parties with the same columns together."""
+    if part.column_group is None:
+        own = _own_categories(party)
+        return [(name, tuple(own[name]) if name in own else None) for name in party.columns]
+    seen: dict[str, dict[str, int]] = {}
+    for blob in categories:
+        try:
+            opened = decode(_box(party, part.column_group).decrypt(blob[:12], blob[12:], None))
+        except InvalidTag:
+            raise SealError(f"party {party.name!r}: a list of categories was altered on the way") from None
+        for name, values in opened.items():
+            for value in values:
+                seen.setdefault(name, {})[value] = seen.setdefault(name, {}).get(value, 0) + 1
+    result: list[tuple[str, tuple[str, ...] | None]] = []
+    for name in sorted(party.columns):
+        if party.table.kinds[name] != "categorical":
+            result.append((name, None))
+            continue
+        common = sorted(seen.get(name, {}), key=lambda value: (-seen[name][value], value))[:MAX_CATEGORY_BINS]
+        result.append((name, tuple(sorted(common))))
+    return result
+
+
+def _sums(values: np.ndarray) -> np.ndarray:
+    return np.array([(~np.isnan(values)).sum(axis=0), np.nansum(values, axis=0), np.nansum(np.abs(values), axis=0)])
+
+
+def _share(party: Party, part: Part, compute: Any, purpose: str, number: int, among: dict[str, Any]) -> dict[str, Any]:
+    """Of own columns and target: hidden for the group, or ``None`` where there is no group to tell."""
+    reply: dict[str, Any] = {"columns": None, "target": None}
+    if part.column_group is not None:
+        words = to_words(compute(part.raw))
+        reply["columns"] = hide(party, words, f"{purpose} of columns", number, among["columns"], part.column_group)
+    if part.target is not None and part.holder_group is not None:
+        words = to_words(compute(part.target))
+        reply["target"] = hide(party, words, f"{purpose} of target", number, among["target"], part.holder_group)
+    return reply
+
+
+def _totals(
+    party: Party, part: Part, given: dict[str, Any], own: dict[str, Any], purpose: str, number: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The same sums over the group: read from its total, or ``own`` where the group is one party."""
+
+    def read(what: str, group: str | None) -> np.ndarray:
+        if group is None:
+            return own[what]
+        words = uncover(party, given[what], f"{purpose} of {what}", number, group, (2 * own[what].size,))
+        return from_words(words, own[what].shape)
+
+    return read("columns", part.column_group), None if part.target is None else read("target", part.holder_group)
+
+
+def _centre(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    counts = np.maximum(sums[0], 1.0)
+    size = sums[2] / counts
+    unit = np.where(size > 0, 2.0 ** np.ceil(np.log2(np.where(size > 0, size, 1.0))), 1.0)
+    return counts, sums[1] / counts, unit
+
+
+@operation(
+    discloses="masked",
+    receives="masked",
+    about="squared deviations of its columns (label holders: of the target), for the parties with the same columns",
+    learns="the means of its columns over all parties with the same columns",
+    reply=SUMS,
+)
+def sum_spreads(party: Party, *, number: int, totals: dict[str, Any], before: int, among: dict[str, Any]) -> Any:
+    part = party.state[PART]
+    own = {"columns": _sums(part.raw), "target": None if part.target is None else _sums(part.target)}
+    columns, target = _totals(party, part, totals, own, "first moments", before)
+    party.state["hyfdca means"] = (columns, target)
+    reply: dict[str, Any] = {"columns": None, "target": None}
+    for what, sums, values, group in (
+        ("columns", columns, part.raw, part.column_group),
+        ("target", target, part.target, part.holder_group),
+    ):
+        if sums is not None and values is not None and group is not None:
+            words = to_words(_spread(values, sums))
+            reply[what] = hide(party, words, f"second moments of {what}", number, among[what], group)
+    return reply
+
+
+def _spread(values: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    _, centre, unit = _centre(sums)
+    return np.nansum(((values - centre) / unit) ** 2, axis=0)[None, :]
+
+
+@operation(
+    discloses="masked",
+    receives="masked",
+    about="products of its columns, for parties with the same columns; its columns less random ones, for label holders",
+    learns="the deviations of its columns over all parties with the same columns",
+    reply={"width": int, "gram": object, "hidden": object},
+)
+def scale_columns(
+    party: Party, *, number: int, totals: dict[str, Any], before: int, among: dict[str, Any], seed: bytes
+) -> dict[str, Any]:
+    part = party.state[PART]
+    columns, target = party.state.pop("hyfdca means")
+    own = {
+        "columns": _spread(part.raw, columns),
+        "target": None if part.target is None else _spread(part.target, target),
+    }
+    spreads = _totals(party, part, totals, own, "second moments", before)
+    counts, centre, unit = _centre(columns)
+    flat = spreads[0][0] / counts <= 1e-14
+    # As scikit-learn's scaler over rows where a missing value stands at the mean: divided by all rows.
+    deviation = np.where(flat, np.inf, unit * np.sqrt(spreads[0][0] / part.rows))
+    part.design = Design(part.design.columns, centre, deviation)
+    part.raw = np.zeros((0, 0))
+    part.x_ring = fixed(part.design.matrix(party.table), part.bits, "a standardised column")
+    part.x = np.ldexp(part.x_ring.view(np.int64).astype(np.float64), -part.bits)
+    if part.target is not None and part.loss == "squared":
+        part.target_scale = _scaled_target(party, part, target, spreads[1])
+        part.target = (part.target - part.target_scale[0]) / part.target_scale[1]
+    width = part.x.shape[1]
+    gram = hidden = None
+    if part.column_group is not None:
+        upper = (part.x.T @ part.x)[np.triu_indices(width)]
+        gram = hide(party, to_words(upper), "products", number, among["columns"], part.column_group)
+    if part.holder != party.name:
+        mask = ring_stream(seed, "columns", 1, part.x_ring.shape)
+        hidden = cover_for(party, part.x_ring - mask, "hidden columns", number, part.holder)
+    return {"width": width, "gram": gram, "hidden": hidden}
+
+
+def _scaled_target(party: Party, part: Part, sums: Any, spread: Any) -> tuple[float, float]:
+    _, centre, unit = _centre(sums)
+    deviation = float(unit[0]) * float(np.sqrt(spread[0, 0] / part.rows))
+    if not deviation > 1e-12 * max(1.0, abs(float(centre[0]))):
+        raise DataError(f"party {party.name!r}: the target is the same in all rows; there is nothing to learn")
+    return float(centre[0]), deviation
+
+
+@operation(
+    discloses="control",
+    receives="masked",
+    about="acknowledgement",
+    learns="products of its columns, summed over all parties with the same columns",
+)
+def start_rounds(party: Party, *, gram: Any, hidden: dict[str, Any], widths: dict[str, int], before: int) -> None:
+    """The metric of the block: steps are taken where blocks * curvature * X'X + alpha is the unit matrix.
+
+    A full step of all blocks together then never overshoots: |sum X_c v_c|^2 <= blocks * sum |X_c v_c|^2.
+    """
+    part = party.state[PART]
+    width = part.x.shape[1]
+    if part.column_group is None:
+        matrix = part.x.T @ part.x
+    else:
+        size = width * (width + 1)
+        upper = from_words(uncover(party, gram, "products", before, part.column_group, (size,)), (size // 2,))
+        matrix = np.zeros((width, width))
+        matrix[np.triu_indices(width)] = upper
+        matrix = matrix + np.triu(matrix, 1).T
+    matrix = part.blocks * curvature(part.loss) * matrix + part.alpha * np.eye(width)
+    part.metric = np.linalg.inv(np.linalg.cholesky(matrix)).T  # metric @ metric.T is the inverse
+    for name, covered in hidden.items():
+        shape = (party.n_rows, widths[name])
+        part.hidden[name] = uncover(party, covered, "hidden columns", before, name, shape)
+    party.state[STATE] = _first_state(party, part)
+
+
+def _first_state(party: Party, part: Part) -> dict[str, Any]:
+    rows, width, outputs = party.n_rows, part.x.shape[1], part.outputs
+    scores, sums = np.zeros((rows, outputs), dtype=np.uint64), np.zeros((width, outputs), dtype=np.uint64)
+    state = {
+        "round": 0, "track": Track.start(width, outputs), "fresh": False, "fresh intercept": False,
+        "own": sums, "sent": sums, "total": sums, "scores": scores,
+    }  # fmt: skip
+    if part.holder == party.name:
+        line = np.zeros(outputs, dtype=np.uint64)
+        state |= {
+            "intercept": Track.start(1, outputs), "others": scores, "centre": first_centre(part.loss, scores.shape),
+            "balance sent": line, "balance total": line, "duals": None,
+        }  # fmt: skip
+    return state

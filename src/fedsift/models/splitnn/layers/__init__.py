@@ -1,0 +1,1 @@
+"""The forms of the layer between embeddings and top model."""

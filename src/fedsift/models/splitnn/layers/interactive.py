@@ -1,0 +1,123 @@
+"""The label holder's side of the layer where embeddings meet its weights, as the protected forms of it share it.
+
+In plain training the label holder gets embeddings g and computes z = sum of g_m w_m itself. In the protected forms
+(``shared_layer``, ``lattice_layer``, ``secure_layer``) it gets z alone, and gives d = dL/dz back: ``top_step``. The
+weights w_m that meet other parties' embeddings learn by plain gradient steps, since they are never in one hand.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.federation import Federation
+from fedsift.core.party import Party
+from fedsift.models.splitnn.networks import first_layer, torch_module
+from fedsift.models.splitnn.party_networks import Bottom, Top
+from fedsift.models.splitnn.training import SplitRun, score_held
+from fedsift.mpc.fixed_point import STEP_BITS
+
+
+def interactive_layer(top: Top) -> Any:
+    return first_layer(top.module, sum(top.widths.values()), "the top model")
+
+
+def first_blocks(top: Top, own: str) -> dict[str, np.ndarray]:
+    """The layer's first weights for each other party: (stack x) width x outputs."""
+    torch = torch_module()
+    pieces = torch.split(interactive_layer(top).weight.detach(), list(top.widths.values()), dim=-1)
+    blocks = {n: piece.transpose(-1, -2).numpy().astype(np.float64) for n, piece in zip(top.widths, pieces)}
+    return {name: block for name, block in blocks.items() if name != own}
+
+
+def _through(party: Party, top: Top, z: Any, embedding: Any, rows: int) -> Any:
+    """The top model's output for the activations ``z`` of the others and the label holder's own embedding."""
+    torch, layer = torch_module(), interactive_layer(top)
+    shown = z
+    if embedding is not None:
+        begin = sum(list(top.widths.values())[: list(top.widths).index(party.name)])
+        block = layer.weight[..., begin : begin + top.widths[party.name]]
+        shown = z + embedding @ block.transpose(-1, -2)
+    whole = shown + layer.bias if layer.bias is not None else shown
+    hook = layer.register_forward_hook(lambda *_: whole)
+    try:
+        return top.module(torch.zeros((*top.stack, rows, layer.in_features)))
+    finally:
+        hook.remove()
+
+
+def top_step(party: Party, top: Top, total: np.ndarray, own: Bottom | None, rows: np.ndarray) -> tuple[Any, Any]:
+    """One step of everything that the label holder has in the clear; loss and score, and dL/dz."""
+    torch = torch_module()
+    top.module.train()
+    z = torch.tensor(total, dtype=torch.float32, requires_grad=True)
+    embedding = None if own is None else torch.tensor(own.forward(rows), requires_grad=True)
+    loss, seen = top.losses(_through(party, top, z, embedding, len(rows)), rows)
+    for stepper in (top.optimiser, top.interactive):
+        stepper.zero_grad()
+    loss.backward()
+    top.optimiser.step()
+    if own is not None and embedding is not None:
+        top.interactive.step()
+        own.backward(embedding.grad.numpy())
+    return seen, z.grad.numpy().astype(np.float64)
+
+
+def top_output(party: Party, top: Top, total: np.ndarray, own: Bottom | None, start: int, stop: int) -> np.ndarray:
+    """Class probabilities or target values of rows start..stop of the party's view."""
+    torch = torch_module()
+    top.module.eval()
+    with torch.no_grad():
+        embedding = None if own is None else torch.from_numpy(own.embed(party, start, stop))
+        return top.presented(_through(party, top, torch.tensor(total, dtype=torch.float32), embedding, stop - start))
+
+
+class BatchRun(SplitRun):
+    """Rows through an encrypted layer, batch by batch; how a batch is encrypted and opened is the layer's own."""
+
+    interactive = 2.0**-STEP_BITS
+    _at_the_end: tuple[Any, Any]  # operations of the label holder: predict the rows, keep them to be scored
+
+    def _epoch(self, epoch: int) -> None:
+        """Every batch once, and the parties' last step."""
+        raise NotImplementedError
+
+    def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Any = None) -> int:
+        if not self.passive:
+            return super().train(epochs, first=first, patience=patience, observe=observe)
+        self._count()
+        for epoch in self.fed.track(range(first, first + epochs), "epoch", at_most=patience is not None):
+            self._epoch(epoch)
+            self._end_epoch()
+            if observe is not None:
+                observe(epoch)
+            if self.flat(first, patience):
+                return epoch + 1
+        return first + epochs
+
+    def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
+        """What each party opens for the label holder, of these rows of a view."""
+        raise NotImplementedError
+
+    def _rows_through(self, fed: Federation, last: Any) -> list[Any]:
+        parts = []
+        for start in range(0, fed.n_rows, self.batch_size):
+            stop = min(start + self.batch_size, fed.n_rows)
+            opened = self._activations(fed, start, stop)
+            parts.append(fed.ask(last, to=self.active, model=self.model, activations=opened, start=start, stop=stop))
+        return parts
+
+    def predict(self, fed: Federation) -> np.ndarray:
+        if not self.passive:
+            return super().predict(fed)
+        with nullcontext(fed) if fed._session else fed.session() as run:
+            return np.concatenate(self._rows_through(run, self._at_the_end[0]))
+
+    def score(self, fed: Federation) -> float:
+        if not self.passive:
+            return super().score(fed)
+        with nullcontext(fed) if fed._session else fed.session() as run:
+            self._rows_through(run, self._at_the_end[1])
+            return run.ask(score_held, to=self.active, model=self.model)

@@ -1,0 +1,297 @@
+"""The interactive layer of FedSDG-FS under lattice encryption: Algorithms 2 and 3 between two parties, no third needed.
+
+For each party P the layer has weights w with z = g w. P holds eps and the keys, the label holder H holds w~, and
+w = w~ - eps modulo 2^58. Enc is P's (``secure/lattice.py``); products of matrices are ``block_product.py``'s.
+
+  forward   P -> H: Enc(g).  H -> P: Enc(g w~ + r), r uniform.  P -> H: z + r (g eps taken off).  H: z.
+  backward  P has sent Enc'(g) and Enc(-eps) along.  H: d = dL/dz.
+            H -> P: Enc'(g'd + r'): P opens it, eps := eps + g'd + r'; H: w~ := w~ + r'. So w := w - g'd.
+            H -> P: Enc(d w~' - d eps'): P opens d w', the gradient of its own embedding.
+
+Who sees what: H sees z and ciphertexts; P sees numbers under uniform masks, and d w'. That is the paper's view. Where
+it differs from the paper's flow, it sends less: the masked gradient need not come back, since P's share of it is its
+new noise. How the answers hide their factors from the key's owner is argued in ``secure/lattice.py``.
+
+What P sends in the forward pass (z + r) depends on the noise of the ciphertexts in one way: where it carries into the
+last bit (probability below 2^-26 a number). P adds a uniform 14-bit number (2^-20 in z) before it sends, so what H sees
+depends on the noise, and so on P's key, with probability below 2^-40 a number.
+
+Fixed point: g has 12 fractional bits, d 20, the weights 36 (a step is 2^-4, exact), of which products take 22.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.federation import Federation
+from fedsift.core.operation import ANY, operation
+from fedsift.core.party import Party
+from fedsift.crypto.bfv import DEGREE, LatticeAnswers, LatticeCiphertexts, LatticePublicKey, LatticeSecretKey
+from fedsift.errors import ReplyError
+from fedsift.models.splitnn.layers.block_product import Plan
+from fedsift.models.splitnn.layers.interactive import BatchRun, first_blocks, interactive_layer, top_output, top_step
+from fedsift.models.splitnn.training import _rows, bottom_of, hold_predictions, share_of, top_of
+from fedsift.mpc.fixed_point import (
+    DELTA_BITS,
+    DELTA_EXPONENT,
+    EMBEDDING_BITS,
+    EMBEDDING_EXPONENT,
+    RING,
+    WEIGHT_EXPONENT,
+    from_ring,
+    product,
+    random_ring,
+    shifted,
+    to_ring,
+)
+
+WEIGHT_BITS = 58  # the shares' ring
+VALUE_BITS = 44  # the ring of products with weights, which lose the last 14 bits there
+DROPPED = WEIGHT_BITS - VALUE_BITS
+FLOOD_BITS = 14
+_VALUE = np.uint64((1 << VALUE_BITS) - 1)
+_ACTIVATION = EMBEDDING_EXPONENT + WEIGHT_EXPONENT - DROPPED
+_GRADIENT = DELTA_EXPONENT + WEIGHT_EXPONENT - DROPPED
+
+
+def plans(rows: int, width: int, outputs: int) -> dict[str, Plan]:
+    """The three products, from public sizes alone."""
+    return {
+        "forward": Plan.choose(DEGREE, rows, width, outputs, "left"),
+        "weights": Plan.choose(DEGREE, width, rows, outputs, "left"),
+        "back": Plan.choose(DEGREE, rows, outputs, width, "right"),
+    }
+
+
+def _fixed(values: np.ndarray, exponent: int, bits: int, what: str) -> np.ndarray:
+    """Signed fixed-point numbers as ring elements."""
+    return (shifted(values, exponent, bits, what) - (1 << (bits - 1))).view(np.uint64)
+
+
+def _cut(share: np.ndarray) -> np.ndarray:
+    """The upper bits of a share: shares of the upper bits of the weight (up to one unit in the last place)."""
+    return (share >> np.uint64(DROPPED)) & _VALUE
+
+
+def _answers(
+    key: LatticePublicKey, plan: Plan, pairs: Any, plain: np.ndarray, hide: bool
+) -> tuple[LatticeAnswers, Any]:
+    """Blinded sums of products; with ``hide`` also the mask that the owner will find on them."""
+    made = [
+        key.answer([pairs(i, j) for i, j in terms], line, plan.places, hide)
+        for terms, line in zip(plan.terms(), plan.spread(plain))
+    ]
+    return key.pack(made), plain + plan.gather(np.stack([carries for _, _, carries in made]))
+
+
+@operation(discloses="control", about="public keys of this conversation",
+           reply={"value": LatticePublicKey, "weight": LatticePublicKey})  # fmt: skip
+def lattice_keys(party: Party, *, model: str) -> dict[str, Any]:
+    keys = {"value": LatticeSecretKey(VALUE_BITS), "weight": LatticeSecretKey(WEIGHT_BITS)}
+    party.state[f"{model}/keys"] = keys
+    return {name: key.public for name, key in keys.items()}
+
+
+@operation(discloses="control", about="width of the layer", reply=int)
+def take_lattice_keys(party: Party, *, model: str, keys: dict[str, Any]) -> int:
+    party.state[f"{model}/keys"] = keys
+    top = top_of(party, model)
+    name = f"{model}/share"
+    if name not in party.state and f"model:{name}" not in party.keys:
+        blocks = first_blocks(top, party.name)
+        party.state[name] = {peer: to_ring(block, WEIGHT_EXPONENT) for peer, block in blocks.items()}
+    return int(interactive_layer(top).out_features)
+
+
+@operation(discloses="ciphertext", receives="ciphertext", about="its embeddings and its share, under its own key",
+           learns="the gradient of each row's loss in its own embedding: tells about the row's label",
+           reply=(dict, type(None)))  # fmt: skip
+def encrypt_lattice(
+    party: Party, *, model: str, outputs: int, answer: Any = None, epoch: int | None = None, start: int = 0,
+    stop: int | None = None,
+) -> dict[str, Any] | None:  # fmt: skip
+    """Algorithm 3, lines 16 to 20 for the last batch, and Algorithm 2, lines 2 to 9 for the next."""
+    bottom = bottom_of(party, model)
+    if answer is not None:
+        _learn(party, model, answer)
+    if epoch is None and stop is None:
+        return None
+    if f"{model}/share" not in party.state and f"model:{model}/share" not in party.keys:
+        party.state[f"{model}/share"] = np.zeros((bottom.settings["width"], outputs), dtype=np.uint64)
+    embedding = bottom.embed(party, start, stop) if stop is not None else _next(party, bottom, epoch, start)
+    g = _fixed(embedding, EMBEDDING_EXPONENT, EMBEDDING_BITS, f"an embedding of party {party.name!r}")
+    plan, keys = plans(bottom.settings["batch_size"], g.shape[1], outputs), party.state[f"{model}/keys"]
+    party.state[f"{model}/kept"] = {"g": g, "plans": plan}
+    sent = {"forward": keys["value"].encrypt(plan["forward"].left(g & _VALUE))}
+    if stop is None:
+        negative = (np.uint64(0) - _cut(share_of(party, model))) & _VALUE
+        sent["weights"] = keys["weight"].encrypt(plan["weights"].left(g.T & np.uint64(RING)))
+        sent["back"] = keys["value"].encrypt(plan["back"].right(negative.T))
+    return sent
+
+
+def _next(party: Party, bottom: Any, epoch: Any, start: int) -> np.ndarray:
+    return bottom.forward(_rows(party, bottom, int(epoch), start))
+
+
+def _learn(party: Party, model: str, answer: dict[str, Any]) -> None:
+    bottom, keys, kept = bottom_of(party, model), party.state[f"{model}/keys"], party.state.pop(f"{model}/kept")
+    plan, rows = kept["plans"], len(kept["g"])
+    weights = plan["weights"].gather(keys["weight"].open(answer["weights"], plan["weights"].places))
+    gradient = plan["back"].gather(keys["value"].open(answer["back"], plan["back"].places))[:rows]
+    party.state[f"{model}/share"] = (share_of(party, model) + weights) & np.uint64(RING)
+    bottom.backward(_value(gradient, _GRADIENT).astype(np.float32))
+
+
+def _value(ring: np.ndarray, exponent: int) -> np.ndarray:
+    """Numbers modulo 2^44 back to signed reals."""
+    return from_ring((ring << np.uint64(DROPPED)) & np.uint64(RING), exponent + DROPPED)
+
+
+def _loaded(party: Party, model: str, name: str, reply: Any, fields: tuple[str, ...], plan: dict[str, Plan]) -> Any:
+    """A party's ciphertexts, counted before anything is computed with them."""
+    keys = party.state[f"{model}/keys"][name]
+    ready = {}
+    for field in fields:
+        a, b, c = plan[field].parts
+        count = b * c if field == "back" else a * b
+        if not isinstance(reply, dict) or not isinstance(reply.get(field), LatticeCiphertexts):
+            raise ReplyError(name, "encrypt_lattice", f"party {name!r} must send its {field} ciphertexts")
+        if len(reply[field]) != count:
+            raise ReplyError(name, "encrypt_lattice", f"party {name!r} must send {count} ciphertexts as {field}")
+        ready[field] = keys["weight" if field == "weights" else "value"].load(reply[field])
+    return ready
+
+
+@operation(discloses="ciphertext", receives="ciphertext", about="masked activations, encrypted under the party's key",
+           reply=dict)  # fmt: skip
+def weigh_lattice(party: Party, *, model: str, replies: dict[str, Any], back: bool = True) -> dict[str, Any]:
+    """Algorithm 2, lines 10 to 14, for every party."""
+    top, answers = top_of(party, model), {}
+    kept: dict[str, Any] = {}
+    for name, share in share_of(party, model).items():
+        plan = plans(top.settings["batch_size"], *share.shape)
+        fields = ("forward", "weights", "back") if back else ("forward",)
+        ready = _loaded(party, model, name, replies.get(name), fields, plan)
+        key = party.state[f"{model}/keys"][name]["value"]
+        factors = key.factors(plan["forward"].right(_cut(share)))
+        mask = random_ring((plan["forward"].rows, share.shape[1])) & _VALUE
+        answers[name], mask = _answers(
+            key, plan["forward"], lambda i, j, c=ready["forward"], f=factors: (c[i], f[j]), mask, True
+        )
+        kept[name] = {"ready": ready, "mask": mask, "plans": plan}
+    party.state[f"{model}/kept by name"] = kept
+    return answers
+
+
+@operation(discloses="masked", receives="ciphertext", about="activations under the label holder's mask",
+           learns="nothing: activations under a mask", reply=np.ndarray)  # fmt: skip
+def open_lattice(party: Party, *, model: str, answer: Any) -> np.ndarray:
+    """Algorithm 2, lines 15 to 18: decrypt, take the own share of the weights off, cover the last bits."""
+    kept, keys = party.state[f"{model}/kept"], party.state[f"{model}/keys"]
+    g, plan = kept["g"], kept["plans"]["forward"]
+    opened = plan.gather(keys["value"].open(answer, plan.places))[: len(g)]
+    cover = np.frombuffer(secrets.token_bytes(8 * opened.size), dtype=np.uint64).reshape(opened.shape)
+    cover = cover & np.uint64((1 << FLOOD_BITS) - 1)
+    return (opened - product(g, _cut(share_of(party, model))) + cover) & _VALUE
+
+
+def _total(party: Party, model: str, activations: dict[str, Any], rows: int) -> np.ndarray:
+    """z of all other parties together."""
+    total: Any = 0.0
+    for name, kept in party.state[f"{model}/kept by name"].items():
+        masked, shape = activations.get(name), (rows, kept["mask"].shape[1])
+        if not isinstance(masked, np.ndarray) or masked.shape != shape or masked.dtype != np.uint64:
+            raise ReplyError(name, "open_lattice", f"party {name!r} must send {shape} masked activations")
+        middle = np.uint64(1 << (FLOOD_BITS - 1))
+        total = total + _value((masked - kept["mask"][:rows] - middle) & _VALUE, _ACTIVATION)
+    return total
+
+
+@operation(discloses="ciphertext", receives="masked",
+           about="mean loss and score of a batch, gradients of weights (masked) and embeddings, under the party's keys",
+           learns="weighted activations of a batch: sums over the components of an embedding",
+           reply={"loss": float, "score": float, "answers": dict})  # fmt: skip
+def learn_lattice(party: Party, *, model: str, activations: dict[str, Any], epoch: int, start: int) -> dict[str, Any]:
+    """Algorithm 2, lines 19 to 22 and Algorithm 3, lines 1 to 15."""
+    top, shares = top_of(party, model), share_of(party, model)
+    rows = _rows(party, top, epoch, start)
+    total = _total(party, model, activations, len(rows))
+    seen, gradient = top_step(party, top, total, party.state.get(f"{model}/bottom"), rows)
+    delta = np.zeros((top.settings["batch_size"], gradient.shape[1]), dtype=np.uint64)
+    delta[: len(rows)] = _fixed(gradient, DELTA_EXPONENT, DELTA_BITS, "the gradient of an activation")
+    answers = {}
+    for name, kept in party.state.pop(f"{model}/kept by name").items():
+        keys, plan, ready = party.state[f"{model}/keys"][name], kept["plans"], kept["ready"]
+        factors = keys["weight"].factors(plan["weights"].right(delta & np.uint64(RING)))
+        weights, mask = _answers(
+            keys["weight"], plan["weights"], lambda i, j, c=ready["weights"], f=factors: (c[i], f[j]),
+            random_ring(shares[name].shape), True,
+        )  # fmt: skip
+        back = keys["value"].factors(plan["back"].left(delta & _VALUE))
+        embedding, _ = _answers(
+            keys["value"], plan["back"], lambda i, j, c=ready["back"], f=back: (c[j], f[i]),
+            product(delta, _cut(shares[name]).T) & _VALUE, False,
+        )  # fmt: skip
+        shares[name] = (shares[name] + mask) & np.uint64(RING)
+        answers[name] = {"weights": weights, "back": embedding}
+    return {**seen, "answers": answers}
+
+
+def _predicted(party: Party, model: str, activations: dict[str, Any], start: int, stop: int) -> np.ndarray:
+    top = top_of(party, model)
+    own = bottom_of(party, model) if party.name in top.widths else None
+    return top_output(party, top, _total(party, model, activations, stop - start), own, start, stop)
+
+
+@operation(discloses="plain", receives="masked", about="the prediction for each row",
+           learns="weighted activations of the rows: sums over the components of an embedding", reply=ANY)  # fmt: skip
+def predict_lattice(party: Party, *, model: str, activations: dict[str, Any], start: int, stop: int) -> np.ndarray:
+    return _predicted(party, model, activations, start, stop)
+
+
+@operation(discloses="control", receives="masked", about="acknowledgement",
+           learns="weighted activations of the rows: sums over the components of an embedding")  # fmt: skip
+def hold_lattice(party: Party, *, model: str, activations: dict[str, Any], start: int, stop: int) -> None:
+    """Predict, and keep the predictions here, to score them."""
+    hold_predictions(party, model, _predicted(party, model, activations, start, stop))
+
+
+class LatticeRun(BatchRun):
+    """Split training under lattice encryption: four asks a batch."""
+
+    _at_the_end = (predict_lattice, hold_lattice)
+    _talking = ""
+    outputs = 0
+
+    def _meet(self, fed: Federation) -> None:
+        if self._talking != fed._session or not self.outputs:
+            keys = fed.ask(lattice_keys, to=self.passive, model=self.model)
+            self.outputs = fed.ask(take_lattice_keys, to=self.active, model=self.model, keys=keys)
+            self._talking = fed._session
+
+    def _forward(self, fed: Federation, each: dict[str, Any], **asked: Any) -> dict[str, Any]:
+        sent = fed.ask(encrypt_lattice, to=self.passive, each=each, model=self.model, outputs=self.outputs, **asked)
+        answers = fed.ask(weigh_lattice, to=self.active, model=self.model, replies=sent, back="stop" not in asked)
+        opened = {name: {"answer": answers[name]} for name in self.passive}
+        return fed.ask(open_lattice, to=self.passive, each=opened, model=self.model)
+
+    def _epoch(self, epoch: int) -> None:
+        fed = self.fed
+        self._meet(fed)
+        sent: dict[str, dict[str, Any]] = {name: {} for name in self.passive}
+        for _, start in fed.track(list(self.batches(epoch)), "batch"):
+            activations = self._forward(fed, sent, epoch=epoch, start=start)
+            learned = fed.ask(
+                learn_lattice, to=self.active, model=self.model, activations=activations, epoch=epoch, start=start
+            )
+            sent = {name: {"answer": learned["answers"][name]} for name in self.passive}
+            self._saw(learned)
+        fed.ask(encrypt_lattice, to=self.passive, each=sent, model=self.model, outputs=self.outputs)
+
+    def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
+        self._meet(fed)
+        return self._forward(fed, {name: {} for name in self.passive}, start=start, stop=stop)

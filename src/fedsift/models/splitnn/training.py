@@ -1,0 +1,319 @@
+"""The conversation of split training: embeddings up, gradients down, two asks a batch.
+
+What plain split training leaks, and the ledger says so: the embedding of a row tells the label holder about the row's
+columns (it can be inverted, more easily the wider it is), and the gradient of a row tells a party about the row's label
+(for two classes its sign and norm nearly give the label away). ``label_protection`` blurs the latter at a price in
+accuracy; the secure layer (``secure_layer.py``) removes the former. Rows of a batch are never sent: all parties derive
+them from the schedule's seed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.federation import Federation
+from fedsift.core.ledger import COORDINATOR
+from fedsift.core.operation import Array, operation
+from fedsift.core.party import Party
+from fedsift.errors import OperationRefused, ParameterError
+from fedsift.models.splitnn.networks import derived_seed
+from fedsift.models.splitnn.party_networks import Bottom, Top, chunks
+
+PROTECTIONS = (None, "max_norm", "noise")
+PARTS = ("bottom", "top", "share")  # what a party may hold of a network; a share is of the weights between parties
+
+
+def bottom_of(party: Party, model: str) -> Bottom:
+    return _half(party, f"{model}/bottom")
+
+
+def top_of(party: Party, model: str) -> Top:
+    return _half(party, f"{model}/top")
+
+
+def share_of(party: Party, model: str) -> Any:
+    """A party's share of the weights where its embedding meets the top model, or the label holder's of all of them."""
+    return _half(party, f"{model}/share")
+
+
+def _half(party: Party, name: str) -> Any:
+    half = party.state.get(name, party.keys.get(f"model:{name}"))
+    if half is None:
+        raise OperationRefused(party.name, "split training", f"there is no part {name!r} of a network at this party")
+    return half
+
+
+def _rows(party: Party, half: Bottom | Top, epoch: int, start: int) -> np.ndarray:
+    """The rows of one batch: the same everywhere, because all draw the epoch's order from the same seed."""
+    key = (party._view, half.settings["seed"], epoch)
+    if party.state.get("order key") != key:
+        order = np.random.default_rng(derived_seed(half.settings["seed"], "rows", epoch)).permutation(party.n_rows)
+        party.state["order key"], party.state["order"] = key, order
+    return party.state["order"][start : start + half.settings["batch_size"]]
+
+
+@operation(discloses="control", about="number of inputs of its half of the network", reply={"inputs": int})
+def start_bottom(party: Party, *, model: str, settings: dict[str, Any]) -> dict[str, int]:
+    bottom = Bottom(party, settings)
+    if settings.get("gates"):
+        bottom.add_gates(party.state.get("importance"), party.name)
+    party.state[f"{model}/bottom"] = bottom
+    return {"inputs": len(bottom.owner)}
+
+
+@operation(discloses="control", about="acknowledgement")
+def start_top(party: Party, *, model: str, widths: dict[str, int], settings: dict[str, Any]) -> None:
+    party.state[f"{model}/top"] = Top(party, widths, settings)
+
+
+@operation(
+    discloses="plain",
+    receives="plain",
+    about="the embedding of each row of a batch",
+    learns="the gradient of each row's loss in its own embedding: tells about the row's label",
+    reply=(np.ndarray, type(None)),
+)
+def bottom_round(
+    party: Party, *, model: str, gradient: Any = None, epoch: int | None = None, start: int = 0
+) -> np.ndarray | None:
+    """Take the gradient of the last batch, if any, and give the embedding of the next, if there is one."""
+    bottom = bottom_of(party, model)
+    if gradient is not None:
+        bottom.backward(gradient)
+    return None if epoch is None else bottom.forward(_rows(party, bottom, epoch, start))
+
+
+@operation(
+    discloses="plain",
+    receives="plain",
+    about="mean loss and score of a batch, and the gradient of each row's loss in the embeddings",
+    learns="the embedding of each row of a batch: tells about the row's columns",
+    reply={"loss": float, "score": float, "gradients": dict},
+)
+def top_round(party: Party, *, model: str, embeddings: dict[str, Any], epoch: int, start: int) -> dict[str, Any]:
+    top = top_of(party, model)
+    rows = _rows(party, top, epoch, start)
+    own = party.state.get(f"{model}/bottom")
+    if own is not None:
+        embeddings = {**embeddings, party.name: own.forward(rows)}
+    seen, gradients = top.step(embeddings, rows)
+    if own is not None:
+        own.backward(gradients.pop(party.name))
+    protect = top.settings.get("protection")
+    if protect:
+        gradients = {name: protected(g, protect, top.settings["protection_scale"]) for name, g in gradients.items()}
+    return {**seen, "gradients": gradients}
+
+
+def protected(gradient: np.ndarray, how: str, scale: float) -> np.ndarray:
+    """Gradients that say less about labels; the noise is from the operating system.
+
+    ``max_norm`` (Li et al. 2022): each row gets noise along its own gradient so that all rows have, in expectation,
+    the norm of the largest; ``noise``: Gaussian noise of ``scale`` times the mean row norm in every component.
+    """
+    generator = np.random.default_rng(secrets.randbits(128))
+    norms = np.linalg.norm(gradient, axis=1, keepdims=True)
+    if how == "max_norm":
+        ratio = norms.max(initial=0.0) / np.maximum(norms, 1e-12)
+        deviation = np.minimum(np.sqrt(np.maximum(ratio**2 - 1, 0.0)), 1e3)
+        return (gradient * (1 + scale * deviation * generator.standard_normal(norms.shape))).astype(np.float32)
+    noise = generator.standard_normal(gradient.shape) * scale * norms.mean() / np.sqrt(gradient.shape[1])
+    return (gradient + noise).astype(np.float32)
+
+
+@operation(discloses="plain", about="the embedding of each row", reply=Array("f", 2))
+def embed_rows(party: Party, *, model: str, start: int, stop: int) -> np.ndarray:
+    return bottom_of(party, model).embed(party, start, stop)
+
+
+def _predicted(party: Party, model: str, embeddings: dict[str, Any], start: int, stop: int) -> np.ndarray:
+    top = top_of(party, model)
+    if party.name in top.widths:
+        embeddings = {**embeddings, party.name: bottom_of(party, model).embed(party, start, stop)}
+    return top.predict(embeddings, stop - start)
+
+
+@operation(
+    discloses="plain",
+    receives="plain",
+    about="the prediction for each row",
+    learns="the embedding of each row to be predicted",
+    reply=Array("f", 2),
+)
+def predict_rows(party: Party, *, model: str, embeddings: dict[str, Any], start: int, stop: int) -> np.ndarray:
+    return _predicted(party, model, embeddings, start, stop)
+
+
+@operation(
+    discloses="aggregate",
+    receives="plain",
+    about="one score of the model over many rows",
+    learns="the embedding of each row to be predicted",
+    reply=float,
+)
+def score_rows(party: Party, *, model: str, embeddings: dict[str, Any]) -> float:
+    top = top_of(party, model)
+    out = _predicted(party, model, embeddings, 0, party.n_rows)
+    label = party.table.label
+    if label is None:
+        raise ParameterError(f"party {party.name!r} has no labels to score against")
+    return top.score(out, label)
+
+
+@operation(discloses="aggregate", about="one score of the model over many rows", reply=float)
+def score_held(party: Party, *, model: str) -> float:
+    """The score of the predictions that the label holder has kept to itself (``hold_predictions``)."""
+    held = party.state.pop(f"{model}/held", [])
+    label = party.table.label
+    if label is None or sum(map(len, held)) != len(label):
+        raise ParameterError(f"party {party.name!r} has no predictions or no labels of all rows to score")
+    return top_of(party, model).score(np.concatenate(held), label)
+
+
+def hold_predictions(party: Party, model: str, out: np.ndarray) -> None:
+    party.state.setdefault(f"{model}/held", []).append(out)
+
+
+@operation(discloses="control", about="acknowledgement")
+def keep_model(party: Party, *, model: str) -> None:
+    """Keep this run's halves at the site after the run, for predictions."""
+    for part in PARTS:
+        half = party.state.get(f"{model}/{part}")
+        if half is not None:
+            if part == "bottom":
+                half.matrix = None  # training rows are not part of a model
+            party.keys[f"model:{model}/{part}"] = half
+
+
+@operation(discloses="control", about="acknowledgement")
+def forget_model(party: Party, *, model: str) -> None:
+    for store, prefix in ((party.state, ""), (party.keys, "model:")):
+        for part in PARTS:
+            store.pop(f"{prefix}{model}/{part}", None)
+
+
+class SplitRun:
+    """The coordinator's side of one network: who takes part, and the loop over batches."""
+
+    interactive: float | None = None  # size of the plain steps of weights that are in no one hand (protected forms)
+
+    def __init__(self, fed: Federation, model: str, widths: dict[str, int], batch_size: int):
+        self.fed, self.model, self.active = fed, model, fed.active
+        self.widths = widths
+        self.passive = [name for name in widths if name != fed.active]
+        self.batch_size = batch_size
+        self.rows = fed.n_rows
+        self.loss_curve: list[float] = []
+        self.score_curve: list[float] = []
+        self.bytes_by_epoch: list[tuple[int, int]] = []  # from the parties, to the parties
+        self.bytes_until: list[int] = []  # since the run began, when each epoch ended
+        self._batches: list[tuple[float, float]] = []
+        self._mark, self._spent = len(fed.ledger), 0
+
+    @classmethod
+    def start(
+        cls, fed: Federation, model: str, width: int | dict[str, int], bottom: dict[str, Any], top: dict[str, Any]
+    ) -> SplitRun:
+        """Build the halves. ``bottom`` and ``top`` are plain settings, the same for all parties but the width."""
+        members = [name for name, count in fed.n_columns.items() if count > 0]
+        if not members:
+            raise ParameterError("no party has a column to train on")
+        widths = {name: int(width[name] if isinstance(width, dict) else width) for name in members}
+        run = cls(fed, model, widths, bottom["batch_size"])
+        each = {name: {"settings": {**bottom, "width": widths[name]}} for name in members}
+        fed.ask(start_bottom, to=members, each=each, model=model)
+        top = top if cls.interactive is None else {**top, "interactive": cls.interactive}
+        fed.ask(start_top, to=run.active, model=model, widths=widths, settings={**top, "task": fed.asked_task})
+        return run
+
+    def batches(self, epoch: int) -> Iterator[tuple[int, int]]:
+        for start in range(0, self.rows, self.batch_size):
+            yield epoch, start
+
+    def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Any = None) -> int:
+        """Train; the number of the epoch after the last. Stops early when the loss is flat for ``patience`` epochs."""
+        if self.passive:
+            self.fed.ledger.note(
+                "embeddings and their gradients travelled in the clear: they may tell about rows and labels"
+            )
+        self._count()
+        steps = [step for epoch in range(first, first + epochs) for step in self.batches(epoch)]
+        sent: dict[str, dict[str, Any]] = {name: {} for name in self.passive}
+        for epoch, start in self.fed.track(steps, "batch", at_most=patience is not None):
+            replies = self.fed.ask(bottom_round, to=self.passive, each=sent, model=self.model, epoch=epoch, start=start)
+            answer = self.fed.ask(
+                top_round, to=self.active, model=self.model, embeddings=replies, epoch=epoch, start=start
+            )
+            sent = {name: {"gradient": answer["gradients"][name]} for name in self.passive}
+            self._saw(answer)
+            if start + self.batch_size >= self.rows:
+                self._end_epoch()
+                flat = self.flat(first, patience)
+                if observe is not None or flat:
+                    self.fed.ask(bottom_round, to=self.passive, each=sent, model=self.model)
+                    sent = {name: {} for name in self.passive}
+                if observe is not None:
+                    observe(epoch)
+                if flat:
+                    return epoch + 1
+        if any(sent.values()):
+            self.fed.ask(bottom_round, to=self.passive, each=sent, model=self.model)
+        return first + epochs
+
+    def _saw(self, answer: dict[str, Any]) -> None:
+        """A batch was trained on."""
+        self._batches.append((answer["loss"], answer["score"]))
+
+    def _count(self) -> tuple[int, int]:
+        """Bytes from and to the parties since it was last asked."""
+        sent = self.fed.ledger.since(self._mark).entries
+        self._mark += len(sent)
+        total, up = sum(e.bytes for e in sent), sum(e.bytes for e in sent if e.receiver == COORDINATOR)
+        self._spent += total
+        return up, total - up
+
+    def _end_epoch(self) -> None:
+        """Write down what the epoch came to."""
+        loss, score = np.mean(self._batches, axis=0)
+        self._batches = []
+        self.loss_curve.append(float(loss))
+        self.score_curve.append(float(score))
+        self.bytes_by_epoch.append(self._count())
+        self.bytes_until.append(self._spent)
+
+    def story(self) -> dict[str, Any]:
+        """How the training went, for a selection's details. Scores are those of training rows, as they came along."""
+        up, down = zip(*self.bytes_by_epoch) if self.bytes_by_epoch else ((), ())
+        return {
+            "loss_curve": self.loss_curve,
+            "bytes_by_epoch": {"up": list(up), "down": list(down)},
+            "score_by_bytes": {"bytes": self.bytes_until, "score": self.score_curve},
+        }
+
+    def flat(self, first: int, patience: int | None) -> bool:
+        """No new best loss (by a part in a thousand) within the last ``patience`` epochs of this training."""
+        losses = self.loss_curve[first:]
+        if patience is None or len(losses) <= patience:
+            return False
+        return min(losses[-patience:]) > 0.999 * min(losses[:-patience])
+
+    def embeddings(self, fed: Federation, start: int, stop: int) -> dict[str, np.ndarray]:
+        return fed.ask(embed_rows, to=self.passive, model=self.model, start=start, stop=stop) if self.passive else {}
+
+    def score(self, fed: Federation) -> float:
+        """Accuracy or R2 on a view's rows, computed by the label holder."""
+        found = self.embeddings(fed, 0, fed.n_rows)
+        return fed.ask(score_rows, to=self.active, model=self.model, embeddings=found)
+
+    def predict(self, fed: Federation) -> np.ndarray:
+        parts = []
+        for start, stop in chunks(fed.n_rows):
+            found = self.embeddings(fed, start, stop)
+            parts.append(
+                fed.ask(predict_rows, to=self.active, model=self.model, embeddings=found, start=start, stop=stop)
+            )
+        return np.concatenate(parts)

@@ -1,0 +1,1 @@
+"""Scores of single columns under encrypted labels: what several methods ask for."""

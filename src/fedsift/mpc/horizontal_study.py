@@ -1,0 +1,234 @@
+"""Row-partitioned tables: agree on columns and classes, set validation rows aside, standardise by secure sums.
+
+Every party has all columns and the labels of its rows. What the coordinator learns: the names and kinds of columns,
+the names of the classes that a party has (not how many rows of each), and totals over all parties: numbers of rows,
+means and deviations. Validation rows are drawn inside each party by a seed, or are all rows of one named party (the
+paper's server-held set); they take no part in means, fits or scores of pairs.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.operation import operation
+from fedsift.core.party import Party
+from fedsift.core.splits import is_amount
+from fedsift.errors import DataError, ParameterError, ReplyError
+from fedsift.mpc.secure_sum import SecureSum, summed
+
+#: Where a party keeps its side of the study during one run.
+RAW, DESIGN, TARGET, TRAIN = "rows raw", "rows design", "rows target", "rows train"
+
+_MAX_CLASSES = 100
+
+
+@dataclass(frozen=True)
+class Study:
+    """What all parties have agreed on."""
+
+    task: str
+    classes: list[str]  # empty for regression
+    n_train: int
+    n_validation: int
+    centre: np.ndarray  # of the target: its mean, or the shares of the classes
+    deviation: float  # of a regression target; 1 for classes
+
+    @property
+    def outputs(self) -> int:
+        return len(self.centre)
+
+
+@operation(
+    discloses="plain",
+    about="which columns are numbers, whether labels look like amounts, and the names of the classes present",
+    reply={"numeric": [str], "other": [str], "amount": bool, "classes": [str]},
+)
+def describe_rows(party: Party, *, task: str) -> dict[str, Any]:
+    label = party.table.label
+    if label is None:
+        raise DataError(f"party {party.name!r} has no label column; horizontal parties each hold their rows' labels")
+    numeric = party.table.numeric_columns
+    amount = task == "regression" or (task == "auto" and is_amount(label))
+    if amount and label.dtype.kind not in "iufb":
+        raise DataError(f"party {party.name!r}: the label is text, so it cannot be a regression target")
+    classes = [] if amount else sorted({_class_name(value) for value in np.unique(label)})
+    return {
+        "numeric": numeric,
+        "other": [name for name in party.columns if name not in numeric],
+        "amount": bool(amount),
+        "classes": classes,
+    }
+
+
+def _class_name(value: Any) -> str:
+    """One spelling for a class, whether a party's file had it as 1, 1.0 or "1"."""
+    number = isinstance(value, (float, np.floating))
+    return str(int(value)) if number and float(value).is_integer() else str(value)
+
+
+@operation(
+    discloses="control",
+    receives="plain",
+    about="acknowledgement",
+    learns="the names of the classes that occur anywhere in the federation",
+)
+def keep_rows(party: Party, *, task: str, classes: list[str], share: float, seed: int) -> None:
+    """Set up the target and draw the validation rows (``share`` of this party's rows)."""
+    label = party.table.label
+    if label is None:
+        raise DataError(f"party {party.name!r} has no label column")
+    if task == "regression":
+        party.state[TARGET] = label.astype(np.float64)[:, None]
+    else:
+        code = {name: i for i, name in enumerate(classes)}
+        codes = np.array([code[_class_name(value)] for value in label])
+        party.state[TARGET] = (codes[:, None] == np.arange(len(classes))).astype(np.float64)
+    generator = np.random.default_rng([seed, zlib.crc32(party.name.encode())])
+    train = np.ones(party.n_rows, dtype=bool)
+    train[generator.permutation(party.n_rows)[: round(share * party.n_rows)]] = False
+    party.state[TRAIN] = train
+
+
+@summed(about="number of training and validation rows and the sum of the target", receives="control")
+def target_sums(party: Party) -> np.ndarray:
+    train, target = party.state[TRAIN], party.state[TARGET]
+    # The constant classes of a small party must not show: everything here is a total over all parties.
+    return np.concatenate([[train.sum(), (~train).sum()], target[train].sum(axis=0)])
+
+
+@summed(about="sum of squared deviations of the target")
+def target_spread(party: Party, *, centre: np.ndarray, unit: float) -> np.ndarray:
+    return (((party.state[TARGET][party.state[TRAIN]] - centre) / unit) ** 2).sum(axis=0)
+
+
+@operation(
+    discloses="control",
+    receives="aggregate",
+    about="acknowledgement",
+    learns="mean and deviation of the target over all parties",
+)
+def scale_target(party: Party, *, centre: np.ndarray, deviation: float) -> None:
+    party.state["target as told"] = party.state.get("target as told", party.state[TARGET])
+    party.state[TARGET] = (party.state["target as told"] - centre) / deviation
+
+
+@operation(discloses="control", about="acknowledgement")
+def load_columns(party: Party, *, columns: list[str]) -> None:
+    """Take named columns as the raw features."""
+    party.state[RAW] = party.table.matrix(columns)
+
+
+@summed(about="counts, sums and absolute sums of the features", receives="control")
+def feature_sums(party: Party) -> np.ndarray:
+    raw = party.state[RAW][party.state[TRAIN]]
+    return np.concatenate([(~np.isnan(raw)).sum(axis=0), np.nansum(raw, axis=0), np.nansum(np.abs(raw), axis=0)])
+
+
+@summed(about="sums of squared deviations of the features")
+def feature_spread(party: Party, *, centre: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    raw = party.state[RAW][party.state[TRAIN]]
+    return np.nansum(((raw - centre) / unit) ** 2, axis=0)
+
+
+@operation(
+    discloses="control",
+    receives="aggregate",
+    about="acknowledgement",
+    learns="means and deviations of the features over all parties",
+)
+def scale_features(party: Party, *, centre: np.ndarray, deviation: np.ndarray) -> None:
+    party.state[DESIGN] = np.nan_to_num((party.state[RAW] - centre) / deviation, nan=0.0)
+
+
+# --- the coordinator's side ------------------------------------------------------------------------------------------
+
+
+def agree_columns(described: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Numeric and other columns; an error names the party whose table differs."""
+    first = next(iter(described))
+    for name, facts in described.items():
+        for kind in ("numeric", "other"):
+            odd = sorted(set(facts[kind]) ^ set(described[first][kind]))
+            if odd:
+                raise DataError(
+                    f"horizontal parties must have the same columns of the same kinds: column {odd[0]!r} differs "
+                    f"between {first!r} and {name!r}"
+                )
+    return list(described[first]["numeric"]), list(described[first]["other"])
+
+
+def open_study(total: SecureSum, described: dict[str, Any], validation: float | str, random_state: Any) -> Study:
+    """Agree on the target and set validation rows aside."""
+    amounts = {facts["amount"] for facts in described.values()}
+    regression = amounts != {False}  # one party with amounts is enough: others may hold few whole numbers only
+    if regression and not all(facts["amount"] for facts in described.values()):
+        total.fed.ledger.note("some parties' labels looked like classes, others' like amounts: taken as amounts")
+    classes = sorted({c for facts in described.values() for c in facts["classes"]}, key=_class_order)
+    if not regression and not 2 <= len(classes) <= _MAX_CLASSES:
+        raise DataError(f"the parties have {len(classes)} classes together; 2 to {_MAX_CLASSES} are possible")
+    task = "regression" if regression else "classification"
+    shares = _shares(total.fed.parties, validation)
+    seed = int(np.random.default_rng(random_state).integers(2**31))
+    each = {name: {"share": share} for name, share in shares.items()}
+    total.ask_all(keep_rows, each=each, task=task, classes=[] if regression else classes, seed=seed)
+    outputs = 1 if regression else len(classes)
+    sums = total.sum(target_sums, (2 + outputs,))
+    n_train, n_validation = (int(count) for count in np.rint(sums[:2]))
+    if n_train < 10:
+        raise DataError(f"only {n_train} training rows are left over all parties; at least 10 are needed")
+    centre = sums[2:] / n_train
+    deviation = 1.0
+    if regression:
+        unit = max(1.0, abs(float(centre[0])))
+        deviation = unit * float(np.sqrt(total.sum(target_spread, (1,), centre=centre, unit=unit)[0] / n_train))
+        if not deviation > 1e-12 * unit:
+            raise DataError("the target is the same in all training rows; there is nothing to learn")
+    total.ask_all(scale_target, centre=centre, deviation=deviation)
+    return Study(task, [] if regression else classes, n_train, n_validation, centre, deviation)
+
+
+def _class_order(name: str) -> tuple[int, float, str]:
+    try:
+        return (0, float(name), name)
+    except ValueError:
+        return (1, 0.0, name)
+
+
+def _shares(parties: Sequence[str], validation: float | str) -> dict[str, float]:
+    if isinstance(validation, str):
+        if validation not in parties:
+            raise ParameterError(f"validation names the party {validation!r}; the parties are {', '.join(parties)}")
+        return {name: float(name == validation) for name in parties}
+    return dict.fromkeys(parties, float(validation))
+
+
+def check_validation(validation: Any) -> None:
+    good = isinstance(validation, str) or (isinstance(validation, (int, float)) and 0 <= validation < 1)
+    if not good or isinstance(validation, bool):
+        raise ParameterError(
+            f"validation must be a share of each party's rows below 1, or the name of the party whose rows are for "
+            f"validation; got {validation!r}"
+        )
+
+
+def standardise(total: SecureSum, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Means and deviations of the raw features over all training rows; constant features get deviation 1.
+
+    Missing values stand at the mean afterwards.
+    """
+    sums = total.sum(feature_sums, (3, width))
+    counts = np.maximum(sums[0], 1.0)
+    if (sums[0] < 0).any():
+        raise ReplyError("coordinator", "feature_sums", "a total of counts is negative: the masks did not cancel")
+    centre, size = sums[1] / counts, sums[2] / counts
+    unit = np.where(size > 0, 2.0 ** np.ceil(np.log2(np.where(size > 0, size, 1.0))), 1.0)
+    spread = total.sum(feature_spread, (width,), centre=centre, unit=unit) / counts
+    constant = spread <= 1e-14
+    deviation = np.where(constant, 1.0, unit * np.sqrt(np.where(constant, 1.0, spread)))
+    total.ask_all(scale_features, centre=centre, deviation=deviation)
+    return centre, deviation

@@ -1,0 +1,1 @@
+"""FedSDG-FS and the gate baselines."""

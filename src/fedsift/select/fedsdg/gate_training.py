@@ -1,0 +1,37 @@
+"""Operations of gated split training that are the party's own: begin the gates, read them, estimate false finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.operation import operation
+from fedsift.core.party import Party
+from fedsift.models.splitnn.gates import importance_to_mu
+from fedsift.models.splitnn.training import bottom_of
+
+
+@operation(
+    discloses="control",
+    receives="aggregate",
+    about="acknowledgement",
+    learns="one Gini impurity for each of its own columns",
+)
+def take_importance(party: Party, *, impurity: Any, low: float, high: float, best: float, worst: float) -> None:
+    """Begin the gates of this run's columns by their impurity (Algorithm 1, lines 13 to 15)."""
+    party.state["importance"] = importance_to_mu(impurity, low, high, best, worst)
+
+
+@operation(
+    discloses="aggregate",
+    about="the gate of each column and of each embedding component",
+    reply={"columns": np.ndarray, "copies": np.ndarray, "components": np.ndarray},
+)
+def read_gates(party: Party, *, model: str) -> dict[str, np.ndarray]:
+    """Where several prices are trained side by side, each array has a line a price."""
+    bottom = bottom_of(party, model)
+    columns = bottom.gates["input"].values()
+    components = bottom.gates["embedding"].values() if "embedding" in bottom.gates else columns[..., :0]
+    n = bottom.n_columns
+    return {"columns": columns[..., :n], "copies": columns[..., n:], "components": components}

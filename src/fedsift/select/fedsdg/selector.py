@@ -1,0 +1,318 @@
+"""FedSDG-FS: stochastic dual gates, learned while a split network trains. The number of features is found, not given.
+
+Li et al. 2023. (1) Encrypted Gini impurities begin the gates. (2) A split network trains with a clipped Gaussian gate
+on every column and every embedding component, and a price lambda on the expected number of open gates. (3) A column is
+selected if its gate's mean is positive at the end. (4) The network is fitted anew on the selected columns.
+
+Departures: noise is drawn for each row instead of once a batch (lower variance of the same gradient); Adam at 0.003
+(the paper's 0.03 with lambda 0.1 closes every gate); ``lambda_="auto"`` chooses lambda by the validation score of the
+*refitted* network on a part of the training rows, the fewest columns within one standard error of the best; impurities
+are scaled to ``init_range`` over all parties. ``secure`` says how the layer between embeddings and top model is
+protected (Algorithms 2 and 3): gates, search and refit all go through it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.federation import Federation
+from fedsift.crypto.additive.keys import SCHEMES
+from fedsift.errors import ParameterError
+from fedsift.models.splitnn.layers.choice import STACKABLE, run_class
+from fedsift.models.splitnn.model import SplitNN, seed_of
+from fedsift.models.splitnn.training import SplitRun, forget_model, keep_model
+from fedsift.mpc.column_scores.gini import encrypted_gini
+from fedsift.select.base import Outcome, Selector, check_choice, check_number
+from fedsift.select.fedsdg.gate_training import read_gates, take_importance
+
+STEPS = 800
+LAMBDAS = (0.001, 0.0025, 0.0035, 0.005, 0.007, 0.01)
+_LOWER = 3  # so often lower prices are tried: tables of thousands of columns and few rows need them
+
+
+class FedSDG(Selector):
+    """Stochastic dual gates (FedSDG-FS).
+
+    Parameters
+    ----------
+    lambda_ : price of an open gate, or ``"auto"``: the one of ``lambdas`` whose refitted network validates best. While
+        that is the lowest of them and leaves less than half of the columns, lower ones are tried too.
+    gates : ``"dual"`` (columns and embedding components) or ``"input"`` (columns only).
+    init : ``"gini"`` (encrypted impurities, scaled to ``init_range``) or ``"half"`` (all gates at 0.5).
+    sigma : deviation of a gate's noise.
+    epochs : of the gated training; ``"auto"``: so many that gates take 800 steps, whatever the number of rows.
+    refit_epochs, batch_size, learning_rate, refit_decay : of the refit, of both, and the refit's weight decay (Adam).
+    validation : share of the training rows that chooses lambda.
+    false_discovery : estimate the share of false finds by a second run with a shuffled copy of every column.
+    hidden, embedding, top_hidden : the network, by default the paper's: d -> 100 -> 100, top -> 50 -> classes.
+    secure : how embeddings and the weights that meet them are hidden. ``True`` (``"shares"``): secret shares, the
+        coordinator helps and must not collude; ``"lattice"`` and ``"additive"``: ciphertexts between the parties alone,
+        tens and a thousand times the cost; ``False``: in the clear, for research.
+    interactive_rate : of ``secure=False``: plain gradient steps of this size for the layer that meets the embeddings,
+        as in the protected forms, where it is 2^-4 (``None``: Adam).
+    """
+
+    name = "fedsdg"
+    paper = "Li et al. 2023, FedSDG-FS (Algorithms 1 to 3)"
+    leaks = (
+        "label holder: one impurity a column, weighted activations of rows; parties: the gradients of their embeddings "
+        "(which tell about labels); coordinator: the gates, validation scores; with secure=False embeddings (which "
+        "tell about rows) travel in the clear"
+    )
+
+    def __init__(
+        self,
+        *,
+        lambda_: float | str = "auto",
+        lambdas: tuple[float, ...] = LAMBDAS,
+        gates: str = "dual",
+        init: str = "gini",
+        init_range: tuple[float, float] = (0.3, 0.7),
+        sigma: float = 0.5,
+        epochs: int | str = "auto",
+        refit_epochs: int = 40,
+        refit_decay: float = 1e-3,
+        batch_size: int = 128,
+        learning_rate: float = 0.003,
+        validation: float = 0.2,
+        false_discovery: bool = False,
+        hidden: tuple[int, ...] = (100,),
+        embedding: int = 100,
+        top_hidden: tuple[int, ...] = (50,),
+        bins: int = 8,
+        min_cell: int = 5,
+        trace_every: int = 10,
+        interactive_rate: float | None = None,
+        secure: bool | str = True,
+        scheme: str = "auto",
+        random_state: Any = 0,
+    ):
+        self.lambda_ = lambda_
+        self.lambdas = lambdas
+        self.gates = gates
+        self.init = init
+        self.init_range = init_range
+        self.sigma = sigma
+        self.epochs = epochs
+        self.refit_epochs = refit_epochs
+        self.refit_decay = refit_decay
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.validation = validation
+        self.false_discovery = false_discovery
+        self.hidden = hidden
+        self.embedding = embedding
+        self.top_hidden = top_hidden
+        self.bins = bins
+        self.min_cell = min_cell
+        self.trace_every = trace_every
+        self.interactive_rate = interactive_rate
+        self.secure = secure
+        self.scheme = scheme
+        self.random_state = random_state
+
+    def _check(self, fed: Federation) -> None:
+        check_choice("gates", self.gates, ("dual", "input"))
+        check_choice("init", self.init, ("gini", "half"))
+        check_choice("scheme", self.scheme, SCHEMES)
+        for name in ("refit_epochs", "batch_size", "embedding", "trace_every"):
+            check_number(name, getattr(self, name), 1, whole=True)
+        if self.epochs != "auto":
+            check_number("epochs", self.epochs, 1, whole=True)
+        check_number("validation", self.validation, 0.05, 0.5)
+        check_number("sigma", self.sigma, 1e-3)
+        check_number("learning_rate", self.learning_rate, 1e-9)
+        run_class(self.secure)
+        if self.lambda_ != "auto":
+            check_number("lambda_", self.lambda_, 0.0)
+        elif not self.lambdas or any(not value >= 0 for value in self.lambdas):
+            raise ParameterError(f"lambdas must be numbers of at least 0; got {self.lambdas!r}")
+        if len(self.init_range) != 2 or not self.init_range[0] <= self.init_range[1]:
+            raise ParameterError(f"init_range must be (low, high); got {self.init_range!r}")
+
+    def _select(self, fed: Federation) -> Outcome:
+        path: list[dict[str, Any]] = []
+        if self.lambda_ == "auto":
+            chosen, path = self._search(fed)
+        else:
+            if self.init == "gini":
+                self._begin_gates(fed)
+            chosen = self._gate_runs(fed, [float(self.lambda_)])[0]
+        self._refit(fed, chosen["kept"])
+        details = {
+            "lambda": chosen["lambda"],
+            "path": path,
+            "gates_by_epoch": chosen["trace"],
+            "components_open": chosen["components_open"],
+            "share_kept": float(np.mean(np.concatenate(list(chosen["kept"].values())))),
+            **chosen["story"],
+        }
+        if self.false_discovery:
+            details["false_discovery_rate"] = self._false_discovery(fed, chosen["lambda"])
+        return Outcome(chosen["scores"], chosen["kept"], details)
+
+    def _search(self, fed: Federation) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Gates at every lambda on a part of the rows; the refitted network decides on the other part.
+
+        Where the lowest price is chosen and leaves few columns, the next ones to try are lower.
+        """
+        part, held = fed.rows(train=1 - self.validation, random_state=seed_of(self.random_state))
+        if self.init == "gini":
+            self._begin_gates(part)
+        prices, many = sorted(float(value) for value in self.lambdas), sum(fed.n_columns.values()) / 2
+        runs: list[dict[str, Any]] = []
+        scores: dict[tuple[int, ...], float] = {}
+        for _ in range(1 + _LOWER):
+            runs = self._gate_runs(part, prices) + runs
+            chosen = self._judged(fed, part, held, runs, scores)
+            lowest = runs[0]["lambda"]
+            if chosen["lambda"] > lowest or chosen["count"] > many or not lowest:
+                break
+            prices = [lowest / 10, lowest / 3]
+        path = [
+            {"lambda": run["lambda"], "columns": run["count"],
+             "validation": run["score"] if np.isfinite(run["score"]) else None} for run in runs
+        ]  # fmt: skip
+        return chosen, path
+
+    def _judged(
+        self, fed: Federation, part: Federation, held: Federation, runs: list[dict[str, Any]],
+        scores: dict[tuple[int, ...], float],
+    ) -> dict[str, Any]:  # fmt: skip
+        """The run with the fewest columns within one standard error of the best. ``scores`` keeps what was refitted.
+
+        Refits go from few columns to many, and end when one is clearly worse than the best so far.
+        """
+        best, going = float("-inf"), True
+        for run in fed.track(runs[::-1], "lambda", at_most=True):
+            columns = tuple(np.flatnonzero(np.concatenate(list(run["kept"].values()))).tolist())
+            if going:
+                if columns not in scores:
+                    scores[columns] = self._refit_score(part, held, run["kept"])
+                best = max(best, scores[columns])
+                going = scores[columns] >= best - 2 * _standard_error(best, held)
+            run["score"] = scores.get(columns, float("-inf"))
+        good = [run for run in runs if run["score"] >= best - _standard_error(best, held)]
+        return min(good, key=lambda run: run["count"] or np.inf)
+
+    def _begin_gates(self, fed: Federation) -> None:
+        """Algorithm 1: encrypted labels out, masked counts back, one impurity a column to its owner."""
+        impurities = encrypted_gini(fed, bins=self.bins, min_cell=self.min_cell, scheme=self.scheme)
+        joined = np.concatenate(list(impurities.values()))
+        low, high = self.init_range
+        each = {name: {"impurity": values} for name, values in impurities.items()}
+        fed.ask(
+            take_importance, to=fed.parties, each=each, low=float(low), high=float(high),
+            best=float(joined.min()), worst=float(joined.max()),
+        )  # fmt: skip
+
+    def _settings(self, prices: list[float], copies: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Settings of the halves. Several prices: as many networks side by side, which begin alike."""
+        one = len(prices) == 1
+        common = {
+            "seed": seed_of(self.random_state), "batch_size": self.batch_size, "rate": self.learning_rate,
+            "model": "dense" if one else "stacked dense", "scheme": self.scheme,
+        }  # fmt: skip
+        gates = {
+            "sigma": self.sigma, "price": prices[0] if one else prices, "embedding": self.gates == "dual",
+            "init": self.init, "rate": self.learning_rate,
+        }  # fmt: skip
+        more = {} if one else {"copies": len(prices)}
+        bottom = {**common, "options": {"hidden": list(self.hidden), **more}, "gates": gates, "shadows": int(copies)}
+        top = {**common, "options": {"hidden": list(self.top_hidden), **more}, "interactive": self.interactive_rate}
+        return bottom, top
+
+    def _epochs(self, rows: int) -> int:
+        """A gate closes by steps, not by epochs: few rows need more epochs. At least 20, at most 400."""
+        if self.epochs != "auto":
+            return int(self.epochs)
+        return int(np.clip(np.ceil(STEPS / np.ceil(rows / self.batch_size)), 20, 400))
+
+    def _gate_runs(self, fed: Federation, prices: list[float], copies: bool = False) -> list[dict[str, Any]]:
+        """Train with gates, for several prices side by side where the form allows it; what is open at the end."""
+        kind = run_class(self.secure)
+        if len(prices) > 1 and kind not in STACKABLE:
+            return [run for price in prices for run in self._gate_runs(fed, [price], copies)]
+        run = kind.start(fed, f"gates-{secrets.token_hex(4)}", self.embedding, *self._settings(prices, copies))
+        trace: list[tuple[int, dict[str, Any]]] = []
+        epochs = self._epochs(fed.n_rows)
+
+        def observe(epoch: int) -> None:
+            if (epoch + 1) % self.trace_every == 0 or epoch + 1 == epochs:
+                read = fed.ask(read_gates, to=list(run.widths), model=run.model)
+                trace.append((epoch + 1, {n: {k: np.atleast_2d(v) for k, v in r.items()} for n, r in read.items()}))
+
+        run.train(epochs, observe=observe)
+        fed.ask(forget_model, to=fed.parties, model=run.model)
+        return [self._found(fed, run, trace, place, price) for place, price in enumerate(prices)]
+
+    @staticmethod
+    def _found(
+        fed: Federation, run: SplitRun, trace: list[tuple[int, dict[str, Any]]], place: int, price: float
+    ) -> dict[str, Any]:
+        """The gates of one price at the end of a run, and what led there."""
+        last = {name: {kind: values[place] for kind, values in read.items()} for name, read in trace[-1][1].items()}
+        empty = {name: np.zeros(count) for name, count in fed.n_columns.items()}
+        scores = {n: last[n]["columns"].astype(np.float64) if n in last else empty[n] for n in fed.parties}
+        kept = {name: values > 0 for name, values in scores.items()}
+        return {
+            "lambda": price, "scores": scores, "kept": kept, "count": int(sum(k.sum() for k in kept.values())),
+            "components_open": {name: int((r["components"] > 0).sum()) for name, r in last.items()},
+            "copies_open": int(sum((r["copies"] > 0).sum() for r in last.values())),
+            "trace": [
+                {"epoch": epoch, "gates": {name: r["columns"][place] for name, r in read.items()}}
+                for epoch, read in trace
+            ],
+            "story": run.story(),
+        }  # fmt: skip
+
+    def _network(self) -> SplitNN:
+        return SplitNN(
+            bottom_options={"hidden": list(self.hidden)}, top_options={"hidden": list(self.top_hidden)},
+            embedding=self.embedding, epochs=self.refit_epochs, batch_size=self.batch_size,
+            learning_rate=self.learning_rate, weight_decay=self.refit_decay, secure=self.secure, scheme=self.scheme,
+            random_state=self.random_state,
+        )  # fmt: skip
+
+    def _refit_score(self, part: Federation, held: Federation, kept: dict[str, np.ndarray]) -> float:
+        """Validation score of a network of the selected columns alone; minus infinity without any."""
+        columns = {name: np.flatnonzero(mask) for name, mask in kept.items()}
+        if not any(len(places) for places in columns.values()):
+            return float("-inf")
+        view = part.view(columns=columns)
+        network = self._network()
+        network.model_ = f"refit-{secrets.token_hex(4)}"
+        run = network._start(view)
+        run.train(self.refit_epochs)
+        score = run.score(held.view(columns=columns))
+        view.ask(forget_model, to=view.parties, model=network.model_)
+        return score
+
+    def _refit(self, fed: Federation, kept: dict[str, np.ndarray]) -> None:
+        """The network of the selected columns, on all training rows; ``network_`` predicts with it."""
+        columns = {name: np.flatnonzero(mask) for name, mask in kept.items()}
+        if not any(len(places) for places in columns.values()):
+            return
+        self.network_ = self._network()
+        self.network_.model_ = f"fedsdg-{secrets.token_hex(4)}"
+        run = self.network_._start(fed.view(columns=columns))
+        run.train(self.refit_epochs)
+        fed.ask(keep_model, to=fed.parties, model=self.network_.model_)
+        self.network_.task_, self.network_.widths_ = fed.task, run.widths
+
+    def _false_discovery(self, fed: Federation, price: float) -> float:
+        """Open copies to open columns, in a run where every column competes with a shuffled copy of itself."""
+        run = self._gate_runs(fed, [price], copies=True)[0]
+        return float(min(1.0, run["copies_open"] / max(1, run["count"])))
+
+
+def _standard_error(score: float, held: Federation) -> float:
+    """Of an accuracy, or (roughly: squared residuals of a Gaussian) of an R2, over the held rows."""
+    if not np.isfinite(score):
+        return 0.0
+    if held.task == "classification":
+        return float(np.sqrt(max(score * (1 - score), 0.01) / held.n_rows))
+    return float((1 - score) * np.sqrt(2 / held.n_rows))

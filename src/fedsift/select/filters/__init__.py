@@ -1,0 +1,1 @@
+"""Filters: columns one by one."""

@@ -1,0 +1,1 @@
+"""LESS-VFL and the lasso networks."""

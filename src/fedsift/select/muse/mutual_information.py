@@ -1,0 +1,375 @@
+"""Anonymous bin matching: mutual information of columns of two parties, counted by a coordinator that sees no id.
+
+MUSE (Ji et al. 2024), Algorithm 2, with the costs and the leak repaired.
+
+1. *Row secrets.* Every party turns its ids into secrets by an oblivious pseudorandom function (``secure/oprf.py``): ids
+   go out blinded, the holders of the key raise them, the party takes its blind off. With two keys (default) two parties
+   hold one factor each, so no single party can compute the secret of an id that it does not have; with one key (the
+   paper) the label holder can. This depends on the ids alone: it is done once, and only for rows not yet known.
+2. *Pair secrets.* Every two parties share a secret of their own: Diffie-Hellman of their keys, salted afresh by both
+   for every run, and bound to the row secrets.
+3. *Matching.* For every pair of columns the two parties draw a fresh random key for each row from their pair secret
+   (ChaCha20), sort the rows by it, and send the bins of their column in that order, under freshly shuffled bin
+   labels. The coordinator puts the two lists side by side and counts. Sending bins in the order of fresh pseudonyms
+   says the same as sending sets of pseudonyms, at a byte a row.
+
+What the coordinator sees of a pair of columns is the joint table without names of bins, and nothing more: two lists in
+a uniformly random common order carry no information beyond their table, and orders of different pairs are independent,
+so a row cannot be followed from one table to another. Parties receive nothing about each other's columns. A party that
+gives its pair secret to the coordinator uncovers the other's bins of that pair (by position, and so by id): this is the
+known leak of the method, here limited to the two parties of a pair. Batches are numbered; a party refuses to use a
+number twice, so that even a coordinator that asks again cannot get two lists in one order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.federation import Federation
+from fedsift.core.operation import Array, operation
+from fedsift.core.party import Party
+from fedsift.crypto import oprf
+from fedsift.crypto.sealed_box import SealKey, frame, pair_key
+from fedsift.errors import AlignmentError, DataError, OperationRefused, ReplyError
+from fedsift.mpc.shared_product import key_stream
+from fedsift.select.muse.contingency import Entropies, column_codes, label_codes, pair_information
+
+LABEL = -1  # stands for the label among the label holder's columns
+_CHUNK = 1 << 18  # row keys drawn and sorted together
+_LONG = 512  # rows from which renaming bins column by column is faster than all at once
+_MESSAGE_BYTES = 1 << 24  # bin codes in one reply
+
+
+# --- row and pair secrets ---------------------------------------------------------------------------------------------
+
+
+@operation(
+    discloses="control",
+    about="public key, fresh salt, and a random number that names the party's secret factor",
+    reply={"seal": bytes, "salt": bytes, "factor": str},
+)
+def matching_keys(party: Party) -> dict[str, Any]:
+    if "muse factor" not in party.keys:
+        party.keys["muse factor"] = (secrets.token_hex(8), oprf.OprfKey.generate())
+    if "seal" not in party.keys:
+        party.keys["seal"] = SealKey.generate()
+    party.state["salt"] = secrets.token_bytes(16)
+    return {"seal": party.keys["seal"].public, "salt": party.state["salt"], "factor": party.keys["muse factor"][0]}
+
+
+def _known_rows(party: Party, factors: list[str]) -> dict[str, bytes]:
+    """Row secrets from earlier runs under the same factors, by id. They never leave the site."""
+    return party.keys.setdefault("muse rows", {}).setdefault(tuple(factors), {})
+
+
+@operation(discloses="masked", about="ids of rows not yet matched, each blinded by a secret exponent", reply=bytes)
+def blind_rows(party: Party, *, factors: list[str]) -> bytes:
+    known = _known_rows(party, factors)
+    seen = ("muse rows", *factors) in party._cache
+    fresh = [] if seen else [each for each in party.table.ids if each not in known]
+    secret, blinded = oprf.blind([each.encode() for each in fresh])
+    party.state["blind"] = (fresh, secret)
+    return blinded
+
+
+@operation(
+    discloses="masked",
+    receives="masked",
+    about="blinded ids, raised to this party's secret factor",
+    reply=dict,
+)
+def raise_rows(party: Party, *, lists: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: oprf.evaluate(party.keys["muse factor"][1], points) for name, points in lists.items()}
+
+
+@operation(
+    discloses="pseudonymous",
+    receives="masked",
+    about="a check value of the set of row secrets, equal at all parties that hold the same rows",
+    reply=bytes,
+)
+def number_rows(party: Party, *, points: bytes, factors: list[str], seals: dict[str, Any], salts: Any) -> bytes:
+    """Finish the row secrets, order the rows by them, and derive the secrets shared with each other party."""
+    party.state["order"], digest = _row_order(party, points, factors)
+    # The own salt is taken as it was drawn and used up: asking again cannot bring back a secret of an earlier batch.
+    salts = {**salts, party.name: party.state.pop("salt")}
+    seeds = {}
+    for name, public in seals.items():
+        if name != party.name:
+            pair_salts = [salts[each] for each in sorted((name, party.name))]
+            context = frame(digest, *pair_salts)
+            seeds[name] = pair_key(party.keys["seal"], public, name=name, purpose="muse pair", context=context)
+    party.state["seeds"] = seeds
+    party.state["last batch"] = dict.fromkeys(seeds, 0)
+    return hashlib.sha256(frame(b"fedsift same rows", digest)).digest()[:16]
+
+
+def _row_order(party: Party, points: bytes, factors: list[str]) -> tuple[np.ndarray, bytes]:
+    """Positions of this view's rows in the order of their secrets, and a digest of those secrets."""
+    known = _known_rows(party, factors)
+    fresh, blind = party.state.pop("blind")
+    outputs = oprf.finalize([each.encode() for each in fresh], blind, points)
+    size = oprf.OUTPUT_BYTES
+    known.update({each: outputs[i * size : i * size + 32] for i, each in enumerate(fresh)})
+    cached = ("muse rows", *factors)
+    if cached not in party._cache:
+        row_secrets = [known[each] for each in party.table.ids]
+        order = np.array(sorted(range(len(row_secrets)), key=row_secrets.__getitem__), dtype=np.int64)
+        party._cache[cached] = (order, hashlib.sha256(b"".join(sorted(row_secrets))).digest())
+    return party._cache[cached]
+
+
+# --- codes ------------------------------------------------------------------------------------------------------------
+
+
+@operation(
+    discloses="aggregate",
+    about="entropy of each binned column (the label's last, if it is here), largest number of bins, and which columns "
+    "have a bin below min_cell",
+    reply={"entropies": Array("f"), "small": Array("i"), "bins": int},
+)
+def prepare_columns(party: Party, *, n_bins: int, binning: str, min_cell: int, task: str, label: bool) -> Any:
+    codes = column_codes(party, n_bins, binning)
+    if label:
+        codes = np.vstack([codes, label_codes(party.labels(task=task), n_bins, binning, party.name)[None, :]])
+    order = party.state.get("order")
+    codes = np.ascontiguousarray(codes if order is None else codes[:, order])
+    entropies = Entropies(party.n_rows)
+    counts = [np.bincount(column) for column in codes]
+    party.state["codes"], party.state["entropies"] = codes, entropies
+    values = np.array([float(entropies.entropy(count)) for count in counts])
+    small = [j for j, count in enumerate(counts) if count[count > 0].min(initial=party.n_rows) < min_cell]
+    bins = int(codes.max(initial=0)) + 1
+    return {"entropies": values, "small": np.array(small, dtype=np.int64), "bins": bins}
+
+
+@operation(
+    discloses="pseudonymous",
+    about="bins of columns, under shuffled labels, rows in an order drawn afresh for every pair of columns",
+    reply=[Array("i", 2)],
+)
+def matched_codes(party: Party, *, requests: list[Any], code_bits: int) -> list[np.ndarray]:
+    """For each request (peer, batch number, columns): the codes of the columns, each in an order of its own."""
+    if int(party.state["codes"].max(initial=0)).bit_length() > code_bits or code_bits > 8:
+        raise OperationRefused(party.name, "matched_codes", f"its bins do not fit {code_bits} bits")
+    replies = []
+    for request in requests:
+        peer, batch = request["peer"], request["batch"]
+        seed = party.state["seeds"].get(peer)
+        if seed is None or batch <= party.state["last batch"][peer]:
+            raise OperationRefused(party.name, "matched_codes", f"batch {batch} with {peer!r} is unknown or used up")
+        party.state["last batch"][peer] = batch
+        replies.append(_in_fresh_orders(party.state["codes"], request["columns"], seed, batch, code_bits))
+    return replies
+
+
+def _in_fresh_orders(codes: np.ndarray, columns: np.ndarray, seed: bytes, batch: int, code_bits: int) -> np.ndarray:
+    """Row r of the result: column ``columns[r]`` with shuffled labels, sorted by the keys of pair r of this batch.
+
+    Keys of 32 bits where two equal ones are rare, of 64 elsewhere. If two keys of a pair are equal, which both parties
+    see alike, both draw its keys again, so that every order stays equally likely.
+    """
+    rows = codes.shape[1]
+    narrow = rows * rows < 1 << (32 - code_bits)
+    result = np.empty((len(columns), rows), dtype=np.uint8)
+    step = max(1, _CHUNK // max(1, rows))
+    for number, start in enumerate(range(0, len(columns), step)):
+        part = _shuffle_labels(codes, columns[start : start + step])
+        stop = start + len(part)
+        keys = key_stream(seed, f"row keys {number}", batch, part.shape, "<u4" if narrow else "<u8")
+        result[start:stop], tied = sort_by_keys(keys, part, code_bits)
+        again, attempt = np.flatnonzero(tied), 1
+        while len(again):
+            kind = "<u4" if narrow and attempt < 4 else "<u8"
+            keys = key_stream(seed, f"row keys {number}, attempt {attempt}", batch, (len(again), rows), kind)
+            result[start + again], tied = sort_by_keys(keys, part[again], code_bits)
+            again, attempt = again[tied], attempt + 1
+    return result
+
+
+def _shuffle_labels(codes: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The columns with bin labels renamed at random, afresh for each, by the operating system's generator."""
+    rows = codes.shape[1]
+    picked = codes[columns]
+    bins = int(picked.max(initial=0)) + 1
+    random = np.frombuffer(secrets.token_bytes(4 * len(columns) * bins), np.uint32).reshape(len(columns), bins)
+    names = random.argsort(axis=1).astype(np.uint8)
+    if rows < _LONG:
+        return names.ravel().take(np.arange(len(columns), dtype=np.intp)[:, None] * bins + picked)
+    rest = bytes(256 - bins)
+    renamed = [column.tobytes().translate(name.tobytes() + rest) for column, name in zip(picked, names)]
+    return np.frombuffer(b"".join(renamed), np.uint8).reshape(len(columns), rows)
+
+
+def sort_by_keys(keys: np.ndarray, codes: np.ndarray, code_bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Each row's codes in the order of its keys, and which rows have two equal keys (their result is not valid).
+
+    The code rides in the low bits of its key (``keys`` is used up), so that one sort in place does it all.
+    """
+    low = keys.dtype.type((1 << code_bits) - 1)
+    np.bitwise_and(keys, ~low, out=keys)
+    np.bitwise_or(keys, codes, out=keys)
+    keys.sort(axis=1)
+    result = keys.astype(np.uint8)
+    result &= np.uint8(low)
+    np.right_shift(keys, keys.dtype.type(code_bits), out=keys)
+    return result, (keys[:, 1:] == keys[:, :-1]).any(axis=1)
+
+
+@operation(
+    discloses="aggregate",
+    about="mutual information of pairs of the party's own columns (or with the label, if it is here)",
+    reply=Array("f"),
+)
+def own_information(party: Party, *, left: Any, right: Any) -> np.ndarray:
+    codes = party.state["codes"]
+    one = left[:1] if len(set(left.tolist())) == 1 else left
+    return pair_information(codes[one], codes[right], party.state["entropies"])[0]
+
+
+# --- the coordinator's side -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Columns of two different parties to be counted pairwise: ``left_columns[i]`` with ``right_columns[i]``."""
+
+    left: str
+    left_columns: np.ndarray
+    right: str
+    right_columns: np.ndarray
+
+    def part(self, start: int, stop: int) -> Pairs:
+        return Pairs(self.left, self.left_columns[start:stop], self.right, self.right_columns[start:stop])
+
+    def __len__(self) -> int:
+        return len(self.left_columns)
+
+
+class BinMatching:
+    """The conversation of one run: secrets first, then as many tables as are asked for."""
+
+    def __init__(self, fed: Federation, *, keys: str, min_cell: int | None):
+        self.fed = fed
+        self.min_cell = min_cell or 1
+        self.rows = fed.n_rows
+        self.computations = 0
+        self._entropies = Entropies(self.rows)
+        self._batch = 0
+        self._code_bits = 8
+        if len(fed.parties) > 1:
+            self._agree(keys)
+
+    def _agree(self, keys: str) -> None:
+        """Row secrets, once for rows that were never matched before, and pair secrets for this run."""
+        fed = self.fed
+        holders = [fed.active, *fed.passive[:1]][: 2 if keys == "two" else 1]
+        given = fed.ask(matching_keys, to=fed.parties)
+        factors = [given[name]["factor"] for name in holders]
+        lists = fed.ask(blind_rows, to=fed.parties, factors=factors)
+        for holder in holders if any(lists.values()) else []:
+            lists = fed.ask(raise_rows, to=holder, lists=lists)
+            if set(lists) != set(fed.parties) or not all(isinstance(points, bytes) for points in lists.values()):
+                raise ReplyError(holder, "raise_rows", "it did not raise the list of every party")
+        each = {name: {"points": lists[name]} for name in fed.parties}
+        seals, salts = ({name: given[name][key] for name in fed.parties} for key in ("seal", "salt"))
+        checks = fed.ask(number_rows, to=fed.parties, each=each, factors=factors, seals=seals, salts=salts)
+        odd = [name for name in fed.parties if checks[name] != checks[fed.parties[0]]]
+        if odd:
+            raise AlignmentError(
+                f"parties {fed.parties[0]!r} and {odd[0]!r} do not hold the same rows; align the federation first "
+                "(Federation.from_tables with id=...)"
+            )
+
+    def prepare(self, *, n_bins: int, binning: str) -> dict[str, np.ndarray]:
+        """Bin the columns; the entropies of each party's columns (and, at the label holder, of the label last)."""
+        fed = self.fed
+        each = {name: {"label": name == fed.active} for name in fed.parties}
+        replies = fed.ask(
+            prepare_columns, to=fed.parties, each=each, n_bins=n_bins, binning=binning, min_cell=self.min_cell,
+            task=fed.asked_task,
+        )  # fmt: skip
+        for name, reply in replies.items():
+            if len(reply["entropies"]) != fed.n_columns[name] + (name == fed.active):
+                raise ReplyError(name, "prepare_columns", f"expected {fed.n_columns[name]} entropies")
+            if len(reply["small"]):
+                raise self._too_small(f"a bin of {self._describe(name, int(reply['small'][0]))}")
+        most = max(reply["bins"] for reply in replies.values())
+        self._code_bits = max(1, min(8, (most - 1).bit_length()))
+        return {name: reply["entropies"] for name, reply in replies.items()}
+
+    def information(self, wanted: Sequence[Pairs]) -> list[np.ndarray]:
+        """Mutual information of every pair, in the order asked. One round, or more if the lists are very long."""
+        results = [np.empty(len(pairs)) for pairs in wanted]
+        per_message = max(1, _MESSAGE_BYTES // max(1, self.rows))
+        pending = [(i, at) for i, pairs in enumerate(wanted) for at in range(0, len(pairs), per_message)]
+        while pending:
+            now: list[tuple[int, int, int]] = []
+            load = dict.fromkeys(self.fed.parties, 0)
+            later = []
+            for i, at in pending:
+                pairs = wanted[i]
+                size = min(per_message, len(pairs) - at)
+                if max(load[pairs.left], load[pairs.right]) + size > per_message:
+                    later.append((i, at))
+                    continue
+                load[pairs.left] += size
+                load[pairs.right] += size
+                now.append((i, at, at + size))
+            for (i, start, stop), values in zip(now, self._count([wanted[i].part(a, b) for i, a, b in now])):
+                results[i][start:stop] = values
+            pending = later
+        return results
+
+    def _count(self, parts: list[Pairs]) -> list[np.ndarray]:
+        requests: dict[str, list[dict[str, Any]]] = {}
+        for pairs in parts:
+            self._batch += 1
+            sides = ((pairs.left, pairs.right, pairs.left_columns), (pairs.right, pairs.left, pairs.right_columns))
+            for me, peer, columns in sides:
+                request = {"peer": peer, "batch": self._batch, "columns": np.asarray(columns, dtype=np.int64)}
+                requests.setdefault(me, []).append(request)
+        each = {name: {"requests": mine} for name, mine in requests.items()}
+        self.computations += sum(map(len, parts))
+        replies = self.fed.ask(matched_codes, to=list(requests), each=each, code_bits=self._code_bits)
+        queues = {name: iter(self._checked(name, replies[name], requests[name])) for name in requests}
+        lists = [(pairs, next(queues[pairs.left]), next(queues[pairs.right])) for pairs in parts]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # the parties wait meanwhile: all cores count
+            return list(pool.map(lambda part: self._information_of(*part), lists))
+
+    def _information_of(self, pairs: Pairs, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        found, smallest = pair_information(left, right, self._entropies, smallest=self.min_cell > 1)
+        self._refuse_small(pairs, smallest)
+        return found
+
+    def _checked(self, name: str, lists: list[np.ndarray], requests: list[dict[str, Any]]) -> list[np.ndarray]:
+        shapes = [(len(request["columns"]), self.rows) for request in requests]
+        if [codes.shape for codes in lists] != shapes or any(codes.dtype != np.uint8 for codes in lists):
+            raise ReplyError(name, "matched_codes", "its lists of bins have the wrong number of columns or rows")
+        return lists
+
+    def _refuse_small(self, pairs: Pairs, smallest: np.ndarray) -> None:
+        below = np.flatnonzero(smallest < self.min_cell)
+        if len(below):
+            left = self._describe(pairs.left, int(pairs.left_columns[below[0]]))
+            right = self._describe(pairs.right, int(pairs.right_columns[below[0]]))
+            raise self._too_small(f"a cell of the table of {left} with {right}")
+
+    def _too_small(self, what: str) -> DataError:
+        return DataError(
+            f"{what} has fewer than min_cell={self.min_cell} rows: use fewer bins (n_bins), leave the column out, or "
+            "allow smaller cells"
+        )
+
+    def _describe(self, name: str, column: int) -> str:
+        if column in (LABEL, self.fed.n_columns[name]):
+            return f"the label of party {name!r}"
+        return f"column {self.fed.column_names()[name][column]!r} of party {name!r}"

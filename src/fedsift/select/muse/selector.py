@@ -1,0 +1,296 @@
+"""MUSE: relevant columns without repetition across parties, by federated mutual information.
+
+Ji et al. 2024 (IEEE TCSS), Algorithm 1: mutual information of every column with the label; each party preselects as
+many columns as are wanted in the end; the coordinator then chooses greedily over all candidates by mRMR, MIFS or DD.
+
+Departures: tables are asked for as the search needs them (the newly chosen column against what is left) and not all up
+front, which gives the same result with far fewer tables; scores that tie are broken by party and column order; the
+coordinator's tables come from ``protocols/mutual_information.py``, whose pseudonyms differ for every pair of columns.
+
+The coordinator learns unnamed joint tables of the pairs of columns that it asks for, and mutual information inside a
+party. A party learns the mutual information of its own columns with the label (only with preselection) and which were
+kept. Rounds: about ``n_features`` + 7.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedsift.core.federation import Federation
+from fedsift.core.operation import Array, operation
+from fedsift.core.party import Party
+from fedsift.errors import ReplyError
+from fedsift.select.base import Outcome, Selector, check_choice, check_number
+from fedsift.select.muse.contingency import BINNINGS, MAX_BINS, pair_information
+from fedsift.select.muse.criteria import Search, find_criterion, greedy
+from fedsift.select.muse.mutual_information import LABEL, BinMatching, Pairs, own_information
+from fedsift.select.muse.rank_correlation import redundancy, spearman_matrix
+
+
+@operation(
+    discloses="aggregate",
+    receives="aggregate",
+    about="the party's best columns by number, and the mutual information among them",
+    learns="mutual information of its own columns with the label",
+    reply={"columns": Array("i"), "information": Array("f", 2)},
+)
+def preselect(
+    party: Party, *, relevance: Any, entropies: Any, label_entropy: float, n_features: int, criterion: str,
+    beta: float, lam: float,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Greedy selection among the party's own columns (Algorithm 1, lines 12 to 20)."""
+    codes, counting = party.state["codes"], party.state["entropies"]
+
+    def information_with(chosen: int, others: np.ndarray) -> np.ndarray:
+        return pair_information(codes[chosen : chosen + 1], codes[others], counting)[0]
+
+    found = greedy(n_features, criterion, relevance, entropies, label_entropy, information_with, beta=beta, lam=lam)
+    columns = np.array(sorted(found.order), dtype=np.int64)
+    # What the search has counted need not be counted again: row of the earlier chosen, column of the later one.
+    place = {column: step for step, column in enumerate(found.order)}
+    among = np.zeros((len(columns), len(columns)))
+    for i, a in enumerate(columns):
+        for j, b in enumerate(columns):
+            if a != b:
+                first, second = (a, b) if place[a] < place[b] else (b, a)
+                among[i, j] = found.shared[place[first], second]
+    return {"columns": columns, "information": among}
+
+
+class Muse(Selector):
+    """Greedy selection by mutual information over all parties' columns.
+
+    Parameters
+    ----------
+    n_features : how many to keep; also how many each party preselects.
+    criterion : ``mrmr``, ``mifs``, ``dd`` or a name given to ``register_criterion``.
+    n_bins, binning : bins of a numeric column (and of a regression target), equally full or equally wide.
+    preselect : let each party preselect ``n_features`` of its own columns first (the paper).
+    beta, lam : weight of redundancy in MIFS; weight of distance against relevance in DD.
+    min_cell : refuse a table with a non-empty cell of fewer rows.
+    keys : ``two`` parties or ``one`` hold the key of the row secrets.
+    random_state : taken for the common interface; the method makes no random choice.
+
+    After ``fit``: ``order_`` (a DataFrame: step, party, feature, score, relevance, redundancy), ``information_`` (the
+    matrix of mutual information that the coordinator saw; NaN where it asked for none), ``details_``.
+    """
+
+    name = "muse"
+    paper = "Ji et al. 2024, MUSE (IEEE Transactions on Computational Social Systems)"
+    leaks = (
+        "coordinator: joint tables of pairs of columns under shuffled labels, mutual information inside a party, rank "
+        "correlations of the selected columns; parties: mutual information of their own columns with the label"
+    )
+
+    def __init__(
+        self,
+        *,
+        n_features: int = 50,
+        criterion: str = "mrmr",
+        n_bins: int = 15,
+        binning: str = "quantile",
+        preselect: bool = True,
+        beta: float = 0.8,
+        lam: float = 0.5,
+        min_cell: int | None = None,
+        keys: str = "two",
+        random_state: Any = None,
+    ):
+        self.n_features = n_features
+        self.criterion = criterion
+        self.n_bins = n_bins
+        self.binning = binning
+        self.preselect = preselect
+        self.beta = beta
+        self.lam = lam
+        self.min_cell = min_cell
+        self.keys = keys
+        self.random_state = random_state
+
+    def _check(self, fed: Federation) -> None:
+        check_number("n_features", self.n_features, 1, whole=True)
+        check_number("n_bins", self.n_bins, 2, (MAX_BINS - 1) // 2, whole=True)
+        check_choice("binning", self.binning, BINNINGS)
+        check_choice("preselect", self.preselect, (True, False))
+        check_number("beta", self.beta, 0)
+        check_number("lam", self.lam, 0, 1)
+        check_number("min_cell", self.min_cell, 1, whole=True, none=True)
+        check_choice("keys", self.keys, ("two", "one"))
+        find_criterion(self.criterion)
+
+    def _select(self, fed: Federation) -> Outcome:
+        matching = BinMatching(fed, keys=self.keys, min_cell=self.min_cell)
+        entropies = matching.prepare(n_bins=self.n_bins, binning=self.binning)
+        label_entropy = float(entropies[fed.active][-1])
+        entropies[fed.active] = entropies[fed.active][:-1]
+        relevance = self._relevance(fed, matching)
+        candidates, inside = self._candidates(fed, relevance, entropies, label_entropy)
+        pool = _Pool(fed, matching, candidates, inside)
+        pool.wanted = min(self.n_features, len(pool.column))
+        found = greedy(
+            self.n_features, self.criterion, pool.gather(relevance), pool.gather(entropies), label_entropy,
+            pool.information_with, beta=self.beta, lam=self.lam,
+        )  # fmt: skip
+        fed.ledger.note(
+            "rows were matched under an oblivious PRF (ristretto255) and random orders (X25519, ChaCha20), fresh for "
+            "every pair of columns, not by ciphertexts"
+        )
+        if self.min_cell in (None, 1):
+            fed.ledger.note("min_cell is not set: cells of a single row may have been counted")
+        return self._outcome(fed, pool, found, relevance)
+
+    def _relevance(self, fed: Federation, matching: BinMatching) -> dict[str, np.ndarray]:
+        """I(column; label): by matching for the other parties' columns, locally for the label holder's own."""
+        active = fed.active
+        columns = {name: np.arange(count) for name, count in fed.n_columns.items()}
+        wanted = [Pairs(name, columns[name], active, np.full(len(columns[name]), LABEL)) for name in fed.passive]
+        found = dict(zip(fed.passive, matching.information(wanted)))
+        own = columns[active]
+        found[active] = fed.ask(own_information, to=active, left=np.full(len(own), LABEL), right=own)
+        return {name: found[name] for name in fed.parties}
+
+    def _candidates(
+        self, fed: Federation, relevance: dict[str, Any], entropies: dict[str, Any], label_entropy: float
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray] | None]:
+        """The columns that go into the global search, and the mutual information inside each party if it is known."""
+        if not self.preselect:
+            return {name: np.arange(count) for name, count in fed.n_columns.items()}, None
+        each = {name: {"relevance": relevance[name], "entropies": entropies[name]} for name in fed.parties}
+        replies = fed.ask(
+            preselect, to=fed.parties, each=each, label_entropy=label_entropy, n_features=self.n_features,
+            criterion=self.criterion, beta=self.beta, lam=self.lam,
+        )  # fmt: skip
+        for name, reply in replies.items():
+            size = min(self.n_features, fed.n_columns[name])
+            columns = reply["columns"]
+            distinct = len(set(columns.tolist())) == size == len(columns)
+            inside = not size or (columns.min() >= 0 and columns.max() < fed.n_columns[name])
+            if not distinct or not inside or reply["information"].shape != (size, size):
+                raise ReplyError(name, "preselect", f"expected {size} different columns and their mutual information")
+        return (
+            {name: reply["columns"] for name, reply in replies.items()},
+            {name: reply["information"] for name, reply in replies.items()},
+        )
+
+    def _outcome(self, fed: Federation, pool: _Pool, found: Search, relevance: dict[str, np.ndarray]) -> Outcome:
+        places = [pool.where(i) for i in found.order]
+        names = fed.column_names()
+        steps = [
+            {
+                "step": step + 1,
+                "party": party,
+                "feature": names[party][column],
+                "score": found.scores[step],
+                "relevance": float(relevance[party][column]),
+                "redundancy": found.redundancy[step],
+            }
+            for step, (party, column) in enumerate(places)
+        ]
+        selected = {name: np.zeros(count, dtype=bool) for name, count in fed.n_columns.items()}
+        # Chosen columns score by their place in the order, above all others; those follow by their relevance.
+        scores = {name: relevance[name] - 1.0 - max(1.0, relevance[name].max(initial=0.0)) for name in fed.parties}
+        for step, (party, column) in enumerate(places):
+            selected[party][column] = True
+            scores[party][column] = float(len(places) - step)
+        matrix = spearman_matrix(fed, places)
+        details = {
+            "order": steps,
+            "federated_computations": pool.computations(self.preselect),
+            "redundancy": redundancy(matrix),
+            "redundancy_of_first_10": redundancy(matrix[:10, :10]),
+            "_information": pool.frame(found, relevance, names),
+        }
+        return Outcome(scores, selected, details)
+
+    @property
+    def order_(self) -> pd.DataFrame:
+        return pd.DataFrame(self.details_["order"])
+
+    @property
+    def information_(self) -> pd.DataFrame:
+        return self.details_["_information"]
+
+
+class _Pool:
+    """The candidates of all parties in one row, and where to get their mutual information."""
+
+    def __init__(
+        self, fed: Federation, matching: BinMatching, columns: dict[str, np.ndarray], inside: dict[str, Any] | None
+    ):
+        self.fed, self.matching, self.columns, self.inside = fed, matching, columns, inside
+        self.sizes = [len(columns[name]) for name in fed.parties]
+        self.owner = np.repeat(np.arange(len(fed.parties)), self.sizes)
+        self.starts = np.cumsum([0, *self.sizes])[:-1]
+        self.column = np.concatenate([columns[name] for name in fed.parties]).astype(np.int64)
+        self.wanted = 0  # how many of them the search is for
+
+    def gather(self, by_party: dict[str, np.ndarray]) -> np.ndarray:
+        return np.concatenate([by_party[name][self.columns[name]] for name in self.fed.parties])
+
+    def where(self, candidate: int) -> tuple[str, int]:
+        return self.fed.parties[int(self.owner[candidate])], int(self.column[candidate])
+
+    def information_with(self, chosen: int, others: np.ndarray) -> np.ndarray:
+        """One round: the chosen column's party matches it with every other party's candidates that are left."""
+        self.fed.progress(len(self.column) - len(others), self.wanted, "column")
+        home, column = self.where(chosen)
+        values = np.empty(len(others))
+        wanted, spots = [], []
+        for number, name in enumerate(self.fed.parties):
+            mine = np.flatnonzero(self.owner[others] == number)
+            if not len(mine):
+                continue
+            if name == home:
+                values[mine] = self._inside(home, chosen, others[mine])
+                continue
+            spots.append(mine)
+            wanted.append(Pairs(home, np.full(len(mine), column), name, self.column[others[mine]]))
+        for mine, found in zip(spots, self.matching.information(wanted)):
+            values[mine] = found
+        return values
+
+    def _inside(self, home: str, chosen: int, others: np.ndarray) -> np.ndarray:
+        if self.inside is not None:
+            start = self.starts[self.owner[chosen]]
+            return self.inside[home][chosen - start, others - start]
+        left = np.full(len(others), self.column[chosen])
+        found = self.fed.ask(own_information, to=home, left=left, right=self.column[others])
+        if len(found) != len(others):
+            raise ReplyError(home, "own_information", f"expected {len(others)} values, got {len(found)}")
+        return found
+
+    def computations(self, preselected: bool) -> dict[str, int]:
+        """Tables counted across parties: as made here, and as the paper counts them with and without preselection."""
+        counts = np.array([self.fed.n_columns[name] for name in self.fed.parties])
+        kept = np.array(self.sizes if preselected else counts)
+        label = int(sum(self.fed.n_columns[name] for name in self.fed.passive))
+
+        def crossings(sizes: np.ndarray) -> int:
+            return int((sizes.sum() ** 2 - (sizes**2).sum()) // 2)
+
+        return {
+            "made": self.matching.computations,
+            "with_label": label,
+            "all_pairs_with_preselection": label + crossings(kept) if preselected else label + crossings(counts),
+            "all_pairs_without_preselection": label + crossings(counts),
+        }
+
+    def frame(self, found: Search, relevance: dict[str, np.ndarray], names: dict[str, list[str]]) -> pd.DataFrame:
+        """Candidates x (label and chosen columns), NaN where nothing was asked."""
+        index = [(party, names[party][column]) for party, column in map(self.where, range(len(self.column)))]
+        shared = found.shared.copy()
+        asked = np.zeros(shared.shape, dtype=bool)
+        left = np.ones(len(self.column), dtype=bool)
+        for step, chosen in enumerate(found.order):
+            left[chosen] = False
+            asked[step] = left & (step + 1 < len(found.order))
+        columns = [("label", "label"), *(index[chosen] for chosen in found.order)]
+        values = np.column_stack([self.gather(relevance), np.where(asked, shared, np.nan).T])
+        return pd.DataFrame(
+            values,
+            index=pd.MultiIndex.from_tuples(index, names=["party", "feature"]),
+            columns=pd.MultiIndex.from_tuples(columns),
+        )

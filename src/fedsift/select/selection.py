@@ -1,0 +1,199 @@
+"""The result: which columns, with which scores, found how. Frozen, versioned JSON, applies itself to a table."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from fedsift.core.expressions import evaluate, evaluate_columns, parse, parties_of
+from fedsift.core.files import plain, write_atomic
+from fedsift.core.table import Table
+from fedsift.errors import DataError, ParameterError
+
+FORMAT = "fedsift-selection"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a selector found. ``for_party`` gives the part that one party may keep: its own columns only."""
+
+    method: str
+    selected: dict[str, list[str]]
+    scores: list[dict[str, Any]] = field(default_factory=list)  # party, feature, score, rank, selected
+    parameters: dict[str, Any] = field(default_factory=dict)
+    security: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    engineered: list[str] = field(default_factory=list)  # formulas of new features, see core/expressions.py
+    groups: dict[str, str] = field(default_factory=dict)  # party -> the name by which formulas call its columns
+    version: int = VERSION
+
+    def frame(self) -> pd.DataFrame:
+        """The scores as a DataFrame, best first."""
+        columns = ["party", "feature", "score", "rank", "selected"]
+        return pd.DataFrame(self.scores, columns=columns).sort_values("rank", kind="stable", ignore_index=True)
+
+    @property
+    def n_selected(self) -> int:
+        return sum(len(columns) for columns in self.selected.values())
+
+    def for_party(self, party: str) -> Selection:
+        """The part that concerns one party: no name or score of another's column."""
+        if party not in self.selected:
+            raise ParameterError(f"no party {party!r} in this selection; it has {', '.join(self.selected)}")
+        return Selection(
+            method=self.method,
+            selected={party: list(self.selected[party])},
+            scores=[row for row in self.scores if row["party"] == party],
+            parameters=self.parameters,
+            security=self.security,
+            engineered=self.engineered_for(party),
+            groups={party: self.groups[party]} if party in self.groups else {},
+        )
+
+    def engineered_for(self, party: str) -> list[str]:
+        """The formulas that this party can compute alone: over its own columns, or over columns that all have."""
+        own = self.groups.get(party, party)
+        return [text for text in self.engineered if set(parties_of(parse(text))) <= {own}]
+
+    def apply(self, table: Any, party: str | None = None) -> Table:
+        """The table with the selected columns, then the engineered features (ids and label are kept)."""
+        party = self._whose(party)
+        table = table if isinstance(table, Table) else Table.read(table, id=None, name=party)
+        missing = [column for column in self.selected[party] if column not in table.columns]
+        if missing:
+            raise DataError(f"table {table.name!r} lacks the selected column {missing[0]!r} of party {party!r}")
+        formulas = self.engineered_for(party)
+        if not formulas:
+            return table.select(self.selected[party])
+        values = evaluate([parse(text) for text in formulas], table, self.groups.get(party, party))
+        made = {text: values[:, i] for i, text in enumerate(formulas)}
+        return table.select(self.selected[party]).with_columns(made)
+
+    def transformer(self, party: str | None = None) -> ColumnKeeper | FeatureMaker:
+        """A plain scikit-learn transformer for one party's own pipeline."""
+        party = self._whose(party)
+        formulas = self.engineered_for(party)
+        if formulas:
+            return FeatureMaker(columns=list(self.selected[party]), formulas=formulas)
+        return ColumnKeeper(columns=list(self.selected[party]))
+
+    def _whose(self, party: str | None) -> str:
+        if party is None:
+            if len(self.selected) != 1:
+                raise ParameterError(f"this selection is for {', '.join(self.selected)}: say which with party=...")
+            return next(iter(self.selected))
+        if party not in self.selected:
+            raise ParameterError(f"no party {party!r} in this selection; it has {', '.join(self.selected)}")
+        return party
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **plain(asdict(self))}, indent=2, allow_nan=False)
+
+    def save(self, path: str | Path) -> Path:
+        """Write JSON; the file is complete or not there at all."""
+        return write_atomic(path, self.to_json() + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Selection:
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DataError(f"there is no selection file {str(path)!r}") from None
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise DataError(f"{str(path)!r} is not a selection file: {error}") from None
+        return cls.from_dict(data, str(path))
+
+    @classmethod
+    def from_dict(cls, data: Any, where: str = "the selection") -> Selection:
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise DataError(f"{where} is not a fedsift selection")
+        if data.get("version") != VERSION:
+            raise DataError(f"{where} has version {data.get('version')}; this fedsift reads version {VERSION}")
+        fields = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
+        selected = fields.get("selected")
+        if not isinstance(fields.get("method"), str) or not isinstance(selected, dict):
+            raise DataError(f"{where} lacks 'method' or 'selected'")
+        for party, columns in selected.items():
+            if not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
+                raise DataError(f"{where}: the columns of party {party!r} must be a list of names")
+        _check_formulas(fields.get("engineered", []), where)
+        return cls(**fields)
+
+    def __str__(self) -> str:
+        lines = [f"{self.method}: {self.n_selected} columns selected"]
+        lines += [f"  {party}: {', '.join(columns) or '(none)'}" for party, columns in self.selected.items()]
+        lines += [f"  new: {text}" for text in self.engineered]
+        if "line" in self.security:
+            lines.append(f"  {self.security['line']}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(party)}</td><td>{html.escape(', '.join(columns))}</td></tr>"
+            for party, columns in self.selected.items()
+        )
+        head = f"<b>{html.escape(self.method)}</b>: {self.n_selected} columns selected"
+        return f"<p>{head}</p><table><tr><th>party</th><th>columns</th></tr>{rows}</table>"
+
+
+class ColumnKeeper(TransformerMixin, BaseEstimator):
+    """scikit-learn transformer that keeps named columns of a DataFrame."""
+
+    def __init__(self, columns: Sequence[str]):
+        self.columns = columns
+
+    def fit(self, X: Any, y: Any = None) -> ColumnKeeper:
+        self._check(X)
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def transform(self, X: Any) -> Any:
+        self._check(X)
+        return X[list(self.columns)]
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        return np.asarray(list(self.columns), dtype=object)
+
+    def _check(self, X: Any) -> None:
+        missing = [column for column in self.columns if column not in getattr(X, "columns", ())]
+        if missing:
+            raise DataError(
+                f"the data lack the selected column {missing[0]!r} (a DataFrame with named columns is needed)"
+            )
+
+
+class FeatureMaker(ColumnKeeper):
+    """scikit-learn transformer that keeps named columns of a DataFrame and adds engineered features after them."""
+
+    def __init__(self, columns: Sequence[str], formulas: Sequence[str]):
+        super().__init__(columns)
+        self.formulas = formulas
+
+    def transform(self, X: Any) -> Any:
+        self._check(X)
+        values = evaluate_columns([parse(text) for text in self.formulas], X)
+        return pd.concat(
+            [X[list(self.columns)], pd.DataFrame(values, columns=list(self.formulas), index=X.index)], axis=1
+        )
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        return np.asarray([*self.columns, *self.formulas], dtype=object)
+
+
+def _check_formulas(formulas: Any, where: str) -> None:
+    if not isinstance(formulas, list):
+        raise DataError(f"{where}: 'engineered' must be a list of formulas")
+    for text in formulas:
+        try:
+            parse(text)
+        except ParameterError as error:
+            raise DataError(f"{where}: an engineered feature cannot be read: {error}") from None

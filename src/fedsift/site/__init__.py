@@ -1,0 +1,1 @@
+"""A site: a table under its organisation's own rules."""

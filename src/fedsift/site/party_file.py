@@ -1,0 +1,200 @@
+"""The first ``party.toml`` of an organisation: what its table looks like, which columns had better stay out, the text.
+
+``look`` decides what can be seen in the file: which column is the id, and which columns identify people or hold free
+text, so that they do not take part unless somebody names them. It is a help for the person who answers for the file,
+not a protection: the person reads the list.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsift.core.files import write_atomic
+from fedsift.core.ledger import FORMS
+from fedsift.core.table import Table
+from fedsift.errors import ParameterError
+from fedsift.jobs.text import Source
+from fedsift.site.policy import EXCEPTIONS, Policy
+from fedsift.site.site import checked_party
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_ID_WORDS = {"id", "ids", "uid", "uuid", "guid", "key", "nr", "no", "number", "customer", "client", "patient", "person",
+             "user", "account", "member", "case", "record"}  # fmt: skip
+_PERSON_WORDS = {"name", "surname", "firstname", "lastname", "email", "mail", "phone", "telephone", "mobile", "address",
+                 "street", "ssn", "iban", "passport", "birthday", "birthdate", "dob"}  # fmt: skip
+_FREE_TEXT = 40  # characters on average
+_SHARE = 0.5  # a text column with more different values than this share of the rows is nearly an id
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the file and what becomes of it."""
+
+    name: str
+    kind: str
+    distinct: int
+    missing: int
+    role: str  # "id", "label", "column" or "out"
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen in a file."""
+
+    rows: int
+    columns: list[Column]
+
+    def of(self, role: str) -> list[str]:
+        return [column.name for column in self.columns if column.role == role]
+
+
+def look(
+    file: Path, *, name: str, id: str | None, label: str | None, columns: Sequence[str] | None, with_id: bool = True
+) -> Look:
+    """Read the file and give each column its role; what the caller named is taken as it is."""
+    table = Table.read(file, id=None, name=name)
+    records = table.describe()
+    if id is None and with_id:
+        id = _find_id(table, records, {label, *(columns or ())})
+    if columns is not None:
+        Table.read(
+            file, id=id, label=label, columns=columns, name=name
+        )  # complains by name about one that is not there
+    found = []
+    for record in records:
+        role, why = _role(table, record, id, label, columns)
+        found.append(Column(record["column"], record["kind"], record["distinct"], record["missing"], role, why))
+    for column, what in ((id, "id"), (label, "label")):
+        if column is not None and column not in table.columns:
+            Table.read(file, id=id, label=label, name=name)  # complains with the nearest name
+            raise ParameterError(f"{file} has no column {column!r} (the {what})")
+    return Look(table.n_rows, found)
+
+
+def _find_id(table: Table, records: list[dict[str, Any]], taken: set[str | None]) -> str | None:
+    """The column whose values are all there and all different: one that is called like an id, else the first column."""
+    unique = [r["column"] for r in records if _could_be_id(table, r) and r["column"] not in taken]
+    named = [column for column in unique if _words(column) & _ID_WORDS]
+    if named:
+        return named[0]
+    return unique[0] if unique and unique[0] == table.columns[0] else None
+
+
+def _could_be_id(table: Table, record: dict[str, Any]) -> bool:
+    column = record["column"]
+    if record["missing"] or record["distinct"] < table.n_rows or record["kind"] not in ("categorical", "numeric"):
+        return False
+    return record["kind"] == "categorical" or bool((table.values(column) % 1 == 0).all())
+
+
+def _role(
+    table: Table, record: dict[str, Any], id: str | None, label: str | None, columns: Sequence[str] | None
+) -> tuple[str, str]:
+    column = record["column"]
+    if column in (id, label):
+        return ("id", "") if column == id else ("label", "")
+    if columns is not None:
+        return ("column", "") if column in columns else ("out", "not named in --columns")
+    words = _words(column)
+    if words & _PERSON_WORDS:
+        return "out", "its name says that it identifies a person"
+    if _could_be_id(table, record) and (record["kind"] == "categorical" or words & _ID_WORDS):
+        return "out", "a different value in each row: an id"
+    if record["kind"] == "categorical":
+        _, categories = table.codes(column)
+        if sum(map(len, categories)) > _FREE_TEXT * max(1, len(categories)):
+            return "out", "long texts: free text"
+        if record["distinct"] > max(20, _SHARE * table.n_rows):
+            return "out", "hardly any text occurs twice: an id or free text"
+    return "column", ""
+
+
+def _words(column: str) -> set[str]:
+    """'customerId', 'customer_id' and 'Customer ID' have the same words."""
+    return set(re.findall(r"[a-z]+|\d+", re.sub(r"([a-z])([A-Z])", r"\1 \2", column).lower()))
+
+
+# --- the text --------------------------------------------------------------------------------------------------------
+
+
+def party_text(name: str, file: str, seen: Look, categorical: Sequence[str]) -> str:
+    """The file with every rule explained where it stands."""
+    policy = Policy()
+    left_out = [f"#   {_toml(c.name)}: {c.why}" for c in seen.columns if c.role == "out"]
+    id, label = (next(iter(seen.of(role)), None) for role in ("id", "label"))
+    lines = [
+        "# What this organisation gives to federated feature selection, and under which rules.",
+        "# Written by `fedsift party init`. Edit it as you like; `fedsift party check JOB.toml` says what a job would",
+        "# disclose under it. Nothing that comes from outside can change or go round what stands here.",
+        "",
+        "[party]",
+        f"name = {_toml(name)}  # this party's name in job files",
+        f"file = {_toml(file)}  # the data. A path starts at this file's folder; no job can name another file",
+        f"id = {_toml(id)}  # rows are matched by it, privately"
+        if id
+        else '# id = "..."  # none: rows cannot be matched',
+        f"label = {_toml(label)}  # what is to be predicted" if label else '# label = "..."  # if the label is here',
+        "# Only these columns are read; a column that is added to the file later stays out until it is added here.",
+        *(["# Left out:", *left_out] if left_out else []),
+        _list("columns", seen.of("column")),
+        "# Columns that are codes although they look like numbers.",
+        _list("categorical", categorical),
+        "",
+        *_policy_lines(policy),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _policy_lines(policy: Policy) -> list[str]:
+    return [
+        "[policy]",
+        '# Which methods may be run: "any" that is installed here, or a list such as ["information_value", "gini"].',
+        f"methods = {_toml(policy.methods)}",
+        "# No operation of a method works on fewer rows than this (different ones: a row named twice counts once).",
+        f"min_rows = {policy.min_rows}",
+        "# No group of fewer rows is counted or summed. A job whose method has min_cell must set it as high as this.",
+        f"min_cell = {policy.min_cell}",
+        "# The largest privacy loss (epsilon) of a job whose method adds noise. Without it, such a job may do without.",
+        "# max_epsilon = 1.0",
+        "# The forms in which something may leave. Not in this list: plain.",
+        *(f"#   {form}: {meaning}" for form, meaning in FORMS.items()),
+        _list("forms", policy.forms),
+        "# What may leave although its form is not accepted; an operation's full name is possible, too.",
+        *(f"#   {name}: {meaning}" for name, meaning in EXCEPTIONS.items()),
+        _list("exceptions", policy.exceptions),
+        "# Python modules installed here, beside fedsift, whose methods and operations may be used.",
+        "plugins = []",
+    ]
+
+
+def _list(key: str, names: Sequence[str]) -> str:
+    """On one line when it fits, else one name a line."""
+    line = f"{key} = [{', '.join(map(_toml, names))}]"
+    if len(line) <= 110:
+        return line
+    return "\n".join([f"{key} = [", *(f"    {_toml(name)}," for name in names), "]"])
+
+
+def _toml(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def write_party(path: Path, text: str, *, force: bool) -> Path:
+    """Write it whole or not at all, and only if it can be read again; a file that is there stays unless ``force``."""
+    if path.is_dir():
+        raise ParameterError(f"{path} is a folder; give a file in it, such as {path / 'party.toml'} (--out FILE)")
+    if path.exists() and not force:
+        raise ParameterError(f"{path} is there already; --force writes it anew, --out FILE writes another")
+    checked_party(Source(path, text, tomllib.loads(text)))
+    return write_atomic(path, text)

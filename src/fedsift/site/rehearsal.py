@@ -1,0 +1,218 @@
+"""A rehearsal: what would a job disclose here? Played in this process on made-up rows, no real value in it.
+
+A list of a method's disclosures that somebody keeps by hand is wrong one day. So the method is really run, with all its
+parties, on random numbers in columns of the same kinds, and the party's own site judges every request by its policy
+and writes it down in place of refusing it. What is judged is the code that would run.
+
+From this party's data come the kinds of its columns and the number of classes of its label, nothing else; of the other
+parties nothing is known, so each gets a few columns. Parameters that only say how long a method works are lowered, and
+``min_cell`` (which 120 made-up rows could not meet) is judged as the job has it but not used; both are told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedsift.core.federation import Federation
+from fedsift.core.operation import Operation
+from fedsift.core.party import Site
+from fedsift.core.splits import is_amount
+from fedsift.core.table import Table
+from fedsift.core.transports.inprocess import InProcess
+from fedsift.errors import FedsiftError, ParameterError, PolicyRefused
+from fedsift.jobs.job_file import Job
+from fedsift.methods import Selector
+from fedsift.mpc.psi import align
+from fedsift.site.policy import Policy
+from fedsift.site.site import PolicySite
+
+_ROWS = 120
+_COLUMNS = 12  # of this party, at most: more of the same kind show nothing new
+_CLASSES = 4
+#: Parameters that say how long a method works, with what is enough for every operation to be asked once.
+_EFFORT = {
+    "n_features": 3, "epochs": 2, "refit_epochs": 2, "pretrain_epochs": 1, "stage_epochs": 2, "batch_size": 60,
+    "popsize": 3, "iterations": 1, "models": 1, "folds": 2, "max_trees": 2, "n_estimators": 2, "max_depth": 2,
+    "max_iter": 3, "candidates": 4, "levels": 2, "rounds": 2, "refinements": 1, "halvings": 1, "n_pairs": 2,
+    "max_features": 2, "n_bins": 4, "bins": 4,
+}  # fmt: skip
+_CELLS = {"min_cell": 1, "min_leaf": 1}
+
+
+@dataclass
+class Disclosure:
+    """One operation that this party was asked for."""
+
+    operation: str
+    form: str
+    about: str
+    learns: str
+    times: int = 0
+    refusal: PolicyRefused | None = None
+
+
+@dataclass
+class Rehearsal:
+    """What the job would ask of this party, and what the policy says to it."""
+
+    party: str
+    method: str
+    parameters: dict[str, Any]
+    holds_label: bool
+    job_refusal: PolicyRefused | None
+    lowered: dict[str, Any]
+    seen: list[Disclosure] = field(default_factory=list)
+    stopped: str = ""  # why the method did not come to its end
+
+    @property
+    def refusals(self) -> list[PolicyRefused]:
+        """The job's first, then the operations' in the order in which they were asked for."""
+        found = [self.job_refusal, *(line.refusal for line in self.seen)]
+        return [refusal for refusal in found if refusal is not None]
+
+
+def rehearse(job: Job, party: str, table: Table, policy: Policy) -> Rehearsal:
+    """Play the job with made-up data; ``table`` is this party's, for the kinds of its columns."""
+    parties = job.settings.parties
+    if party not in parties:
+        raise ParameterError(f"{job.path} has no party {party!r}; it has {', '.join(parties)}")
+    holders = [name for name, section in parties.items() if section.label is not None]
+    if party in holders and table.label is None:
+        raise ParameterError(
+            f"{job.path} counts on the label of {party!r}, but its party file names none: write "
+            'label = "COLUMN" under [party]'
+        )
+    method, parameters = job.selector().announcement()
+    selector, lowered = _lowered(job.selector())
+    refusal = _refusal(policy, party, method, parameters)
+    result = Rehearsal(party, method, parameters, party in holders, refusal, lowered)
+    site = _Witness(party, _made_up(table, party in holders, job), policy)
+    sites: dict[str, Site] = {}
+    for number, name in enumerate(parties):
+        sites[name] = site if name == party else Site(name, _other(name, number, table, name in holders, job))
+    try:
+        _play(job, sites, selector, holders)
+    except FedsiftError as error:
+        result.stopped = str(error)
+    result.seen = list(site.seen.values())
+    return result
+
+
+def _refusal(policy: Policy, party: str, method: str, parameters: dict[str, Any]) -> PolicyRefused | None:
+    try:
+        policy.check_job(party, method, parameters)
+    except PolicyRefused as refusal:
+        return refusal
+    return None
+
+
+def _lowered(selector: Selector) -> tuple[Selector, dict[str, Any]]:
+    """The same method with less to do, and what was changed."""
+    given = selector.get_params(deep=False)
+    changed = {
+        name: most
+        for name, most in {**_EFFORT, **_CELLS}.items()
+        if isinstance(given.get(name), int) and not isinstance(given[name], bool) and given[name] > most
+    }
+    return selector.set_params(**changed), {name: changed[name] for name in changed if name not in _CELLS}
+
+
+def _play(job: Job, sites: dict[str, Site], selector: Selector, holders: list[str]) -> None:
+    settings = job.settings.federation
+    vertical = settings.partition == "vertical"
+    fed = Federation(
+        InProcess(sites), list(sites), active=holders[0] if vertical else None, partition=settings.partition,
+        task=settings.task, names=settings.names,
+    )  # fmt: skip
+    try:
+        if vertical and any(section.id is not None for section in job.settings.parties.values()):
+            fed = align(fed)
+        selector.fit(fed)
+    finally:
+        fed.close()
+
+
+class _Witness(PolicySite):
+    """Judges every request as the real site would, and writes the verdict down in place of acting on it."""
+
+    def __init__(self, name: str, table: Table, policy: Policy):
+        super().__init__(name, table, policy)
+        self.seen: dict[str, Disclosure] = {}
+
+    def _judge(self, marked: Operation, arguments: dict[str, Any], method: str | None) -> None:
+        line = self._line(marked)
+        try:
+            # Arguments come from the lowered parameters; what the job's own say about them is judged with the job.
+            super()._judge(marked, {}, method)
+        except PolicyRefused as refusal:
+            line.refusal = line.refusal or refusal
+
+    def _judge_job(self, method: str, parameters: dict[str, Any]) -> None:
+        """Judged before, by the parameters that the job really has."""
+
+    def _judge_rows(self, marked: Operation, view: str) -> None:
+        """Made-up rows say nothing about the real ones."""
+
+    def _line(self, marked: Operation) -> Disclosure:
+        if marked.name not in self.seen:
+            self.seen[marked.name] = Disclosure(marked.short_name, marked.discloses, marked.about, marked.learns)
+        self.seen[marked.name].times += 1
+        return self.seen[marked.name]
+
+
+# --- made-up tables --------------------------------------------------------------------------------------------------
+
+
+def _made_up(table: Table, labelled: bool, job: Job) -> Table:
+    """Random values in columns of the same kinds and names as this party's."""
+    rng = np.random.default_rng(0)
+    target = _target(rng, table, job)
+    columns = {name: _column(rng, table.kinds[name], target) for name in table.columns[:_COLUMNS]}
+    return _as_table(table.name, columns, target if labelled else None, table.label_name or "label")
+
+
+def _other(name: str, number: int, table: Table, labelled: bool, job: Job) -> Table:
+    """Another party: the same columns when rows are what is shared out, else a few of its own."""
+    rng = np.random.default_rng(number + 1)
+    target = _target(np.random.default_rng(0), table, job)
+    if job.settings.federation.partition == "horizontal":
+        columns = {c: _column(rng, table.kinds[c], target) for c in table.columns[:_COLUMNS]}
+    else:
+        kinds = ["numeric", "numeric", "numeric", "categorical"]
+        columns = {f"{name} {i + 1}": _column(rng, kind, target) for i, kind in enumerate(kinds)}
+    return _as_table(name, columns, target if labelled else None, table.label_name or "label")
+
+
+def _target(rng: np.random.Generator, table: Table, job: Job) -> np.ndarray:
+    task, label = job.settings.federation.task, table.label
+    if task == "regression" or (task == "auto" and label is not None and is_amount(label)):
+        return rng.normal(0, 1, _ROWS)
+    classes = 2 if label is None else max(2, min(_CLASSES, len(np.unique(label.astype(str)))))
+    return np.arange(_ROWS) % classes
+
+
+def _column(rng: np.random.Generator, kind: str, target: np.ndarray) -> Any:
+    noise = rng.normal(0, 1, _ROWS) + rng.random() * target
+    if kind == "categorical":
+        return np.array(["a", "b", "c"], dtype=object)[np.digitize(noise, [0, 1])]
+    if kind == "boolean":
+        return noise > 0.5
+    if kind == "date":
+        return pd.Timestamp("2020-01-01") + pd.to_timedelta(np.rint(noise * 100), unit="D")
+    return noise
+
+
+def _as_table(name: str, columns: dict[str, Any], target: np.ndarray | None, label: str) -> Table:
+    frame = pd.DataFrame(columns, index=range(_ROWS))
+    id_name = "row"
+    while id_name in frame.columns or id_name == label:
+        id_name += "_"
+    frame.insert(0, id_name, [str(row) for row in range(_ROWS)])
+    if target is not None:
+        text = target.dtype.kind in "iu"
+        frame[label] = [f"class {value}" for value in target] if text else target
+    return Table.read(frame, id=id_name, label=label if target is not None else None, name=name)

@@ -1,0 +1,186 @@
+"""A site with a policy: ``party.toml`` names the data and the rules, ``open_site`` makes the end that a transport asks.
+
+Everything here is decided by the file on this machine. A request carries the name of an operation, its arguments and
+the name of a view; there is no operation that reads a file or takes a path, and the table is loaded before the first
+request, with the allowed columns only. Whatever else stands in the data file is never in memory while a job runs.
+
+Every request is judged before its operation runs (``policy.py``), and views of rows that an operation has defined are
+judged before its acknowledgement leaves: one that is too small is taken back. Rows that a view names twice count once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from fedsift.core.operation import Operation, register_plugin
+from fedsift.core.party import Site, begin_job, end_session
+from fedsift.core.table import Table
+from fedsift.errors import FedsiftError, OperationRefused, ParameterError, PolicyRefused
+from fedsift.jobs.job_file import Job, PartySection, check_file, check_name, read_table
+from fedsift.jobs.text import Section, Source, nearest, validated
+from fedsift.methods import METHODS
+from fedsift.site.policy import ERRORS, EXCEPTIONS, Policy, is_core, operations_of
+
+
+class PartyTable(PartySection):
+    """The table ``[party]``: who this is, and the data as in a job file."""
+
+    name: str = Field(min_length=1, description='this party\'s name in job files, such as "bank"')
+    file: str = Field(min_length=1, description='a file name in quotes, such as "bank.csv"')
+
+
+class PartyFile(Section):
+    """The whole of ``party.toml``."""
+
+    party: PartyTable = Field(description='a table [party] with name = "..." and file = "..."')
+    policy: Policy = Field(default_factory=Policy, description="a table [policy]")
+
+
+def load_party(path: str | Path) -> tuple[PartyFile, Source]:
+    """Read and check a party file; a mistake is named with its line, its key and what was expected."""
+    source = Source.read(Path(path), "party")
+    return checked_party(source), source
+
+
+def checked_party(source: Source) -> PartyFile:
+    settings = validated(source, PartyFile)
+    check_name(source, ("party", "name"), settings.party.name)
+    check_file(source, ("party", "file"), settings.party.file)
+    _load_plugins(source, settings.policy)
+    methods = [] if settings.policy.methods == "any" else settings.policy.methods
+    unknown = next((name for name in methods if name not in METHODS), None)
+    if unknown is not None:
+        raise source.error(("policy", "methods"), f"there is no method {unknown!r}{nearest(unknown, list(METHODS))}")
+    for name in settings.policy.exceptions:
+        if name not in EXCEPTIONS and ":" not in name:
+            raise source.error(
+                ("policy", "exceptions"), f"there is no exception {name!r}{nearest(name, list(EXCEPTIONS))}"
+            )
+    return settings
+
+
+def _load_plugins(source: Source, policy: Policy) -> None:
+    """Import the modules that this site's own file names; their methods and operations are known from then on."""
+    for name in policy.plugins:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise source.error(("policy", "plugins"), f"the module {name!r} cannot be imported: {error}") from None
+        register_plugin(name)
+
+
+def open_site(path: str | Path, job: Job | Mapping[str, Any] | None = None) -> PolicySite:
+    """The site of a party file.
+
+    ``job`` is what the site already knows of the job that it is opened for: a ``Job``, or a mapping with ``parties``
+    and ``method`` (its ``name`` and parameters). A job that the policy refuses is refused here, before any data are
+    read, and the site then runs this method and no other.
+    """
+    settings, source = load_party(path)
+    name, method = settings.party.name, None
+    if job is not None:
+        parties, method, parameters = _read_job(job)
+        if name not in parties:
+            told = ", ".join(parties)
+            raise ParameterError(f"the job has no party {name!r} (the name in {path}); it has {told}")
+        settings.policy.check_job(name, method, parameters)
+    table = read_table(source, ("party",), settings.party, name)
+    return PolicySite(name, table, settings.policy, method)
+
+
+def _read_job(job: Job | Mapping[str, Any]) -> tuple[list[str], str, dict[str, Any]]:
+    if isinstance(job, Job):
+        return list(job.settings.parties), *job.selector().announcement()
+    method = dict(job["method"])
+    return list(job["parties"]), str(method.pop("name")), method
+
+
+class PolicySite(Site):
+    """A site that judges every request by its policy. ``handle`` answers a refused one with a ``PolicyRefused``."""
+
+    def __init__(self, name: str, table: Table, policy: Policy, method: str | None = None):
+        super().__init__(name, table)
+        self.policy = policy
+        self.method = method  # the only one, when the site was opened for a job
+        self.job_folder: Path | None = None  # where a deployed site keeps its part of the result
+        self._methods: dict[str, str] = {}  # run -> the method that was announced for it
+        self._accepted = dict(self.views)  # views as they were when they were last judged
+        self._distinct: dict[str, tuple[Any, int]] = {}  # view -> its rows, and how many different ones they are
+
+    def _before(self, marked: Operation, request: dict[str, Any]) -> None:
+        run, arguments = _run_of(request["session"]), request["arguments"]
+        if marked is begin_job:
+            self._bind(run, arguments)
+            return
+        self._judge(marked, arguments, self._methods.get(run))
+        if not is_core(marked) and request["view"] in self.views:
+            self._judge_rows(marked, request["view"])
+
+    def _judge(self, marked: Operation, arguments: dict[str, Any], method: str | None) -> None:
+        self.policy.check_operation(self.name, marked, arguments, method)
+
+    def _judge_rows(self, marked: Operation, view: str) -> None:
+        self.policy.check_rows(self.name, marked.short_name, self.distinct_rows(view))
+
+    def _bind(self, run: str, arguments: dict[str, Any]) -> None:
+        method, parameters = arguments.get("method"), arguments.get("parameters")
+        if not isinstance(method, str) or not isinstance(parameters, dict):
+            raise OperationRefused(self.name, "begin_job", "a job announces a method's name and its parameters")
+        self._judge_job(method, parameters)
+        only = self.method or self._methods.get(run, method)
+        if only != method:
+            raise PolicyRefused.by(
+                "methods", self.name, "begin_job", f"this run is for the method {only!r} alone; start another job"
+            )
+        if run:
+            self._methods[run] = method
+        operations_of(METHODS[method])  # loads them, so that they are found when they are asked for
+
+    def _judge_job(self, method: str, parameters: dict[str, Any]) -> None:
+        self.policy.check_job(self.name, method, parameters)
+
+    def _after(self, marked: Operation, request: dict[str, Any]) -> None:
+        if marked is end_session:
+            self._methods.pop(str(request["arguments"].get("session")), None)
+        for name, view in list(self.views.items()):
+            if self._accepted.get(name) is not view:
+                self._judge_view(marked, name)
+                self._accepted[name] = view
+
+    def _judge_view(self, marked: Operation, name: str) -> None:
+        try:
+            self._judge_rows(marked, name)
+        except PolicyRefused:
+            before = self._accepted.get(name)
+            if before is None:
+                del self.views[name]
+            else:
+                self.views[name] = before
+            raise
+
+    def distinct_rows(self, view: str) -> int:
+        """How many different rows a view has: a row that is named twice is still one person."""
+        rows = self.views[view][0]
+        if rows is None:
+            return self.table.n_rows
+        counted, count = self._distinct.get(view, (None, 0))
+        if counted is not rows:
+            count = len(np.unique(rows))
+            self._distinct[view] = (rows, count)
+        return count
+
+    def _told(self, error: FedsiftError, text: str) -> str:
+        if ERRORS in self.policy.exceptions or isinstance(error, OperationRefused):
+            return text  # a refusal is written from the policy and the request alone
+        return "the text stays in this party's log (its policy: exceptions)"
+
+
+def _run_of(session: str) -> str:
+    """The run that a session belongs to: one inside another carries the outer one's name first."""
+    return session.partition(".")[0]
