@@ -31,8 +31,9 @@ from sklearn.preprocessing import StandardScaler
 import fedsift as fs
 from fedsift.core.expressions import evaluate_columns, parse
 from fedsift.core.operation import _registry
-from fedsift.engineer.flafe import statistics as flafe_statistics
+from fedsift.engineer.flafe.prediction import start_prediction
 from fedsift.engineer.flafe.shared_residual import SIDES
+from fedsift.engineer.flafe.statistics import load_sides
 from fedsift.evaluate.datasets import load
 from fedsift.mpc.encrypted_histogram import public_key
 
@@ -196,7 +197,7 @@ def permuted(seed: int):
 
         return dataclasses.replace(original, function=function)
 
-    return {op.name: shuffle(op) for op in (flafe_statistics.load_sides, flafe_statistics.start_prediction)}
+    return {op.id: shuffle(op) for op in (load_sides, start_prediction)}
 
 
 def measure_statistics(study: Study, epsilon: float | None, permute: bool, settings: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from fedsift.methods import METHODS
 from fedsift.site.site import PolicySite, open_site
 
 HERE = Path(__file__).parent
-COUNT = "fedsift.core.party:count_table"
+COUNT = "core.count_table"
 NAMES = ["a", "b", "c"]
 GRID = {"a": (0, 0), "b": (0, 1), "c": (1, 0), "d": (1, 1)}  # of the hybrid parties: row block, column block
 CONTROLLER, EXECUTOR, REAL_COORDINATOR, REAL_PARTY = CLASSES

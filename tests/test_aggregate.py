@@ -15,17 +15,17 @@ from fedsift.errors import DataError, OverflowGuard, ParameterError, PartyGone, 
 from fedsift.mpc.secure_sum import SecureSum, meet, offer_key, summed
 
 
-@summed(about="test: column sums", receives="control")
+@summed("test_aggregate.column_sums", about="test: column sums", receives="control")
 def column_sums(party: Party, *, factor: float = 1.0) -> np.ndarray:
     return factor * party.table.matrix().sum(axis=0)
 
 
-@summed(about="test: something that is no sum", receives="control")
+@summed("test_aggregate.broken_sums", about="test: something that is no sum", receives="control")
 def broken_sums(party: Party) -> np.ndarray:
     return np.array([np.nan])
 
 
-@summed(about="test: as many numbers as rows", receives="control")
+@summed("test_aggregate.ragged_sums", about="test: as many numbers as rows", receives="control")
 def ragged_sums(party: Party) -> np.ndarray:
     return np.ones(party.n_rows)
 

@@ -18,18 +18,20 @@ from fedsift.select.base import Outcome, Selector
 fs.register_plugin(__name__)
 
 
-@fs.operation(discloses="plain", about="first column, for the test", reply=Array("f"))
+@fs.operation("test_evaluate.first_column", discloses="plain", about="first column, for the test", reply=Array("f"))
 def first_column(party):
     return party.table.values(party.columns[0])
 
 
-@fs.operation(discloses="plain", about="correlation with the label, for the test", reply=Array("f"))
+@fs.operation(
+    "test_evaluate.correlations", discloses="plain", about="correlation with the label, for the test", reply=Array("f")
+)
 def correlations(party, *, labels):
     values = party.table.matrix(party.columns)
     return np.abs(np.nan_to_num(np.corrcoef(values.T, labels)[-1, :-1]))
 
 
-@fs.operation(discloses="plain", about="the label, for the test", reply=Array("f"))
+@fs.operation("test_evaluate.open_labels", discloses="plain", about="the label, for the test", reply=Array("f"))
 def open_labels(party, *, task):
     return party.labels(task=task).values
 

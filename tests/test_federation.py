@@ -32,27 +32,27 @@ from fedsift.errors import (
 register_plugin(__name__)
 
 
-@operation(discloses="aggregate", about="a sum", reply=float)
+@operation("test_federation.add", discloses="aggregate", about="a sum", reply=float)
 def add(party, *, a: float, b: float = 0.0) -> float:
     return a + b + len(party.name)
 
 
-@operation(discloses="control", about="nothing")
+@operation("test_federation.sleep", discloses="control", about="nothing")
 def sleep(party, *, seconds: float) -> None:
     time.sleep(seconds)
 
 
-@operation(discloses="control", about="nothing")
+@operation("test_federation.crash", discloses="control", about="nothing")
 def crash(party, *, secret: str) -> None:
     raise RuntimeError(f"the value was {secret}")
 
 
-@operation(discloses="aggregate", about="a vector", reply=Array("f", 1))
+@operation("test_federation.wrong_shape", discloses="aggregate", about="a vector", reply=Array("f", 1))
 def wrong_shape(party) -> np.ndarray:
     return np.zeros((2, 2))
 
 
-@operation(discloses="control", about="a number kept", reply=int)
+@operation("test_federation.count_up", discloses="control", about="a number kept", reply=int)
 def count_up(party) -> int:
     party.state["n"] = party.state.get("n", 0) + 1
     return party.state["n"]
@@ -95,7 +95,7 @@ def test_only_marked_functions_can_be_asked(small_fed):
 
 
 @pytest.mark.parametrize(
-    "name", ["os:system", "builtins:eval", "fedsift.core.party:Site", "fedsift.nothing:here", "numpy:load"]
+    "name", ["os.system", "builtins:eval", "fedsift.core.party:Site", "fedsift.nothing.here", "numpy.load", ""]
 )
 def test_a_party_refuses_what_is_not_registered(small_fed, name):
     """Whatever name comes over the wire, nothing outside the table of operations runs."""
@@ -105,7 +105,7 @@ def test_a_party_refuses_what_is_not_registered(small_fed, name):
 
 
 def test_operations_of_unregistered_modules_are_refused(small_fed):
-    @operation(discloses="control", about="x")
+    @operation("test_federation.foreign", discloses="control", about="x")
     def foreign(party) -> None: ...
 
     foreign.function.__module__ = "some_notebook"

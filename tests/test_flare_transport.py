@@ -164,7 +164,7 @@ def test_tampered_sealed_payload_is_detected_and_named(small_fed):
         Groups(run, {"all": ["bank", "shop", "lab"]})
 
 
-@operation(discloses="plain", about="what nobody registered here")
+@operation("test_flare_transport.foreign", discloses="plain", about="what nobody registered here")
 def foreign(party):
     """An operation of this test module, which is no plug-in of the parties."""
 

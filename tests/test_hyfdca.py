@@ -372,7 +372,7 @@ def test_a_party_lost_in_the_middle_of_a_round_could_leave_half_a_round_behind(o
     seen = {"count": 0}
 
     def away(name, turn, asked):
-        if not asked.endswith(f":{operation}"):
+        if not asked.endswith(f".{operation}"):
             return False
         seen["count"] += name == "rows1-columns1"
         return name == "rows1-columns1" and seen["count"] in (1, 3, 4)
@@ -389,7 +389,7 @@ def test_a_repeated_round_could_show_the_lost_party_by_subtraction():
     asked = []
 
     def away(name, turn, operation):
-        asked.append((turn, name, operation.rpartition(":")[2]))
+        asked.append((turn, name, operation.rpartition(".")[2]))
         return name == "party3" and operation.endswith("weigh_rows") and lost(turn)
 
     def lost(turn):
@@ -498,7 +498,7 @@ def test_the_coordinator_could_read_the_total_of_the_scores():
     ]
     replies = {name: [decode(d) for s, _, d in fed._link.transport.log if s == name] for name in ("party2", "party3")}
     for number, operation in enumerate(asked):
-        if operation.endswith(":step_and_score"):
+        if operation.endswith(".step_and_score"):
             sent.append(sum(replies[name][number]["ok"]["scores"] for name in ("party2", "party3")))
     change = totals[1] - totals[0]
     assert np.abs(change.view(np.int64)).max() < 2 ** (SCORE_BITS + 8)

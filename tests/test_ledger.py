@@ -27,9 +27,9 @@ def entry(**changes) -> Entry:
 
 def test_an_unknown_form_cannot_be_declared():
     with pytest.raises(ParameterError, match="harmless"):
-        operation(discloses="harmless", about="x")
+        operation("test.harmless", discloses="harmless", about="x")
     with pytest.raises(ParameterError, match="secretly"):
-        operation(discloses="plain", about="x", receives="secretly")
+        operation("test.secret", discloses="plain", about="x", receives="secretly")
 
 
 def test_traffic_adds_up():

@@ -29,7 +29,13 @@ ESCAPE_CODE = "bell\x07\x1b[31m"
 fs.register_plugin(__name__)
 
 
-@fs.operation(discloses="aggregate", about="spread of each column, for the test", reply=dict, learns="its own spreads")
+@fs.operation(
+    "test_report.spreads",
+    discloses="aggregate",
+    about="spread of each column, for the test",
+    reply=dict,
+    learns="its own spreads",
+)
 def spreads(party):
     return {"spread": np.array([np.nanstd(party.table.values(column)) for column in party.columns])}
 

@@ -366,7 +366,7 @@ def test_the_top_step_is_told_apart_by_nothing_but_activations():
     fed = fs.Federation.from_tables(tables, id=None, label=("a", "y"))
     wire = Wire(fed)
     train(SharedRun, fed)
-    asked = [r for r in map(decode, wire.messages) if r.get("operation", "").endswith(":shared_step")]
+    asked = [r for r in map(decode, wire.messages) if r.get("operation", "").endswith(".shared_step")]
     assert asked
     assert all(request["arguments"]["sums"].shape[-1] == 3 for request in asked)
     assert shared_step.receives == "masked"

@@ -16,14 +16,14 @@ from doubles import Recording
 import fedsift as fs
 from fedsift.core import party
 from fedsift.core.message import decode, encode
-from fedsift.core.operation import _plugins, _registry, operation
+from fedsift.core.operation import _plugins, _registry, operation, operations
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import DataError, JobError, OperationRefused, ParameterError, PolicyRefused
 from fedsift.jobs.job_file import load_job
 from fedsift.methods import METHODS, GiniFilter, GroupLasso, Muse, RandomFeatures, Selector
 from fedsift.mpc.encrypted_histogram import encrypt_classes
 from fedsift.mpc.psi import align
-from fedsift.site.policy import CORE, Policy, modules_of, operations_of
+from fedsift.site.policy import Policy, is_core, modules_of, operations_of
 from fedsift.site.site import PolicySite, load_party, open_site
 
 PARTY = """\
@@ -88,7 +88,7 @@ def test_the_method_and_its_parameters_are_announced_before_anything_of_it_is_as
     log = fed._link.transport = Recording(fed._link.transport)
     RandomFeatures(n_features=2).fit(fed)
     first = decode(next(data for _, receiver, data in log.log if receiver == "bank"))
-    assert first["operation"] == party.begin_job.name
+    assert first["operation"] == party.begin_job.id
     assert first["arguments"] == {"method": "random", "parameters": {"n_features": 2, "random_state": 0}}
 
 
@@ -170,7 +170,7 @@ def test_plain_is_off_unless_somebody_turns_it_on(folder):
 
 def test_an_exception_lets_one_operation_through_and_no_other(folder):
     pytest.importorskip("torch", reason="the extra nn is not installed")
-    name = "fedsift.models.splitnn.training:top_round"
+    name = "network.top_round"
     site = bank(folder, f'exceptions = ["column names", "error messages", "{name}"]')
     assert GroupLasso(epochs=1, batch_size=40).fit(align(federation(site))).selection_
 
@@ -221,6 +221,8 @@ def test_what_a_job_does_not_tell_is_the_methods_default(folder):
 
 class Noisy(RandomFeatures):
     """A null that takes a privacy budget."""
+
+    name = "noisy"
 
     def __init__(self, *, n_features=1, random_state=0, epsilon=None):
         super().__init__(n_features=n_features, random_state=random_state)
@@ -282,14 +284,14 @@ def test_operations_of_a_module_that_this_site_did_not_allow(folder):
         raise AssertionError("it ran")
 
     peek.__module__ = "elsewhere"
-    marked = operation(discloses="control", about="acknowledgement")(peek)
+    marked = operation("elsewhere.peek", discloses="control", about="acknowledgement")(peek)
     _plugins.add("elsewhere")  # another site of this process allows it
     fed = federation(bank(folder))
     try:
         with fed.session("random", {}) as run:
             assert refusal(lambda: run.ask(marked, to="bank")).rule == "plugins"
     finally:
-        _registry.pop(marked.name)
+        _registry.pop(marked.id)
         _plugins.discard("elsewhere")
 
 
@@ -298,7 +300,7 @@ def test_a_plugin_that_the_site_names_is_loaded_and_its_method_allowed(folder, m
     (folder / "own_method.py").write_text(
         "import fedsift as fs\n"
         "from fedsift.methods import register_method\n"
-        "@fs.operation(discloses='control', about='acknowledgement')\n"
+        "@fs.operation('own.nod', discloses='control', about='acknowledgement')\n"
         "def nod(party): pass\n"
         "class Own(fs.RandomFeatures):\n"
         "    '''Asks for one thing more.'''\n"
@@ -315,7 +317,7 @@ def test_a_plugin_that_the_site_names_is_loaded_and_its_method_allowed(folder, m
         METHODS.clear()
         METHODS.update(before)
         _plugins.discard("own_method")
-        _registry.pop("own_method:nod")
+        _registry.pop("own.nod")
 
 
 # --- what comes from outside -----------------------------------------------------------------------------------------
@@ -326,7 +328,7 @@ def test_no_request_can_say_where_the_data_are(folder):
     site = bank(folder)
     other = folder / "secret.csv"
     other.write_text("customer,outcome,signal\nc1,yes,1\n")
-    request = {"operation": party.count_table.name, "view": "", "session": "", "round": 1}
+    request = {"operation": party.count_table.id, "view": "", "session": "", "round": 1}
     for extra in ({"file": str(other)}, {"path": str(other)}, {"table": str(other)}):
         reply = decode(site.handle(encode({**request, "arguments": extra})))
         assert reply["error"] == "OperationRefused"
@@ -348,11 +350,11 @@ def test_paths_start_at_the_party_file(folder, monkeypatch, tmp_path_factory):
 
 
 def test_error_texts_stay_here_where_they_are_no_exception(folder):
-    told = party.define_view.name, {"view": "v", "columns": [99]}
+    told = party.define_view.id, {"view": "v", "columns": [99]}
     request = {"operation": told[0], "view": "", "session": "", "round": 1, "arguments": told[1]}
     reply = decode(bank(folder, "exceptions = []").handle(encode(request)))
     assert reply["error"] == "OperationFailed"
-    label = {**request, "operation": party.describe_label.name, "arguments": {"task": "regression"}}
+    label = {**request, "operation": party.describe_label.id, "arguments": {"task": "regression"}}
     quiet = decode(bank(folder, "exceptions = []").handle(encode(label)))
     open_ = decode(bank(folder).handle(encode(label)))
     assert quiet["error"] == open_["error"] == "DataError"
@@ -418,12 +420,10 @@ def test_a_site_opened_for_one_job_runs_no_other_method(folder):
 
 
 def test_the_operations_of_a_method_are_those_of_the_modules_it_imports_lazy_ones_too():
-    assert "fedsift.models.splitnn.layers.ciphertext" in modules_of(
-        "fedsift.select.fedsdg.selector"
-    )  # imported inside a function
+    assert "fedsift.models.splitnn.layers.ciphertext" in modules_of("fedsift.select.fedsdg.selector")
     gini = operations_of(METHODS["gini"])
-    assert "fedsift.mpc.column_scores.gini:masked_impurities" in gini
-    assert not any("muse" in name or "split_training" in name for name in gini)
+    assert "gini.masked_impurities" in gini
+    assert not any(name.startswith(("muse.", "network.")) for name in gini)
     assert operations_of(METHODS["random"]) == frozenset()
 
 
@@ -438,9 +438,9 @@ def test_a_method_from_a_notebook_has_no_operations_to_find():
 
 
 def test_what_runs_without_an_announced_method_is_a_short_list():
-    core = [name for name in _registry if name.partition(":")[0] in CORE]
-    assert {_registry[name].discloses for name in core} <= {"control", "plain", "pseudonymous"}
-    assert [name for name in core if _registry[name].discloses == "plain"] == ["fedsift.core.party:share_names"]
+    core = [marked for marked in operations() if is_core(marked)]
+    assert {marked.discloses for marked in core} <= {"control", "plain", "pseudonymous"}
+    assert [marked.id for marked in core if marked.discloses == "plain"] == ["core.share_names"]
 
 
 # --- the file --------------------------------------------------------------------------------------------------------

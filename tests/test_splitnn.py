@@ -115,7 +115,9 @@ def test_it_learns_and_the_same_seed_gives_the_same_predictions():
     assert first.score(test) == pytest.approx(np.mean(first.predict(test) == truth))
 
 
-@fs.operation(discloses="control", about="positions of a view, for this test", reply=np.ndarray)
+@fs.operation(
+    "test_splitnn.positions", discloses="control", about="positions of a view, for this test", reply=np.ndarray
+)
 def positions(party):
     return party._rows
 

@@ -56,7 +56,7 @@ class Exchange:
         requests = {}
         for name, given in arguments.items():
             request = {
-                "operation": operation.name,
+                "operation": operation.id,
                 "view": view,
                 "session": session,
                 "round": round,

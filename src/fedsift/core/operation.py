@@ -1,13 +1,15 @@
 """Operations: the only functions that a party runs when asked, and what each one gives away.
 
-``@operation(discloses=..., about=..., reply=...)`` marks a function of a party. It declares the form of its reply
-(for the ledger and for a site's policy), what the reply is about in words, and the shape of a valid reply, which the
-coordinator checks before the value is used. A name that comes over the wire is only ever looked up in the table of
-marked functions; nothing is imported because a message says so.
+``@operation("gini.masked_sums", discloses=..., about=..., reply=...)`` marks a function of a party. It declares a
+stable id (what travels, and what a site's rules name: no module path), the form of its reply (for the ledger and for a
+site's policy), what the reply is about in words, and the shape of a valid reply, which the coordinator checks before
+the value is used. An id that comes over the wire is only ever looked up in the table of marked functions; nothing is
+imported because a message says so.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,20 +24,27 @@ from fedsift.errors import OperationRefused, ParameterError, ReplyError
 class Operation:
     """A marked function with its declarations. Calling it calls the function (tests do)."""
 
+    id: str
     function: Callable[..., Any]
     discloses: str
     about: str
     reply: Any
     receives: str
     learns: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.function.__module__}:{self.function.__qualname__}"
+    needs: tuple[str, ...]
 
     @property
     def short_name(self) -> str:
-        return self.function.__name__
+        """Without its family, for people."""
+        return self.id.split(".")[1]
+
+    @property
+    def family(self) -> str:
+        return self.id.partition(".")[0]
+
+    @property
+    def module(self) -> str:
+        return self.function.__module__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -46,29 +55,38 @@ _plugins: set[str] = set()
 
 
 def operation(
+    id: str,
     *,
     discloses: str,
     about: str,
     reply: Any = None,
     receives: str = "control",
     learns: str = "",
+    needs: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Operation]:
     """Mark a function ``f(party, **arguments)`` as something that a party does when asked.
 
     Parameters
     ----------
+    id : ``"family.name"``, the same in every version: requests, rules and ledgers use it.
     discloses : the form of the reply, one of ``fedsift.core.ledger.FORMS``.
     about : what the reply tells, in words a privacy officer understands.
     reply : the shape of a valid reply (see ``check_reply``); ``None`` means that nothing comes back.
     receives : the form of what the request carries from other parties.
     learns : what the party itself gets to know by running it (by decrypting, say), in words.
+    needs : which of a site's exceptions (``site/policy.py``) let it pass although its form is not accepted.
     """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+", id):
+        raise ParameterError(f'the id of an operation is "family.name" in small letters, got {id!r}')
     check_form(discloses)
     check_form(receives)
 
     def mark(function: Callable[..., Any]) -> Operation:
-        marked = Operation(function, discloses, about, reply, receives, learns)
-        _registry[marked.name] = marked
+        marked = Operation(id, function, discloses, about, reply, receives, learns, needs)
+        known = _registry.get(id)
+        if known is not None and (known.module, known.function.__qualname__) != (marked.module, function.__qualname__):
+            raise ParameterError(f"the operation {id!r} is marked twice, in {known.module} and in {marked.module}")
+        _registry[id] = marked
         return marked
 
     return mark
@@ -79,21 +97,26 @@ def register_plugin(module: str) -> None:
     _plugins.add(module)
 
 
-def operation_names() -> list[str]:
-    """The names of all operations that this process has loaded."""
-    return list(_registry)
+def operations() -> list[Operation]:
+    """All operations that this process has loaded."""
+    return list(_registry.values())
 
 
-def find_operation(name: str, party: str) -> Operation:
-    """The marked function of that name; refused if there is none, or if its module is no registered plug-in."""
-    module = name.partition(":")[0]
-    if module != "fedsift" and not module.startswith("fedsift.") and module not in _plugins:
+def is_own(module: str) -> bool:
+    """Whether a module is part of fedsift."""
+    return module.partition(".")[0] == "fedsift"
+
+
+def find_operation(id: str, party: str) -> Operation:
+    """The marked function of that id; refused if there is none, or if its module is no registered plug-in."""
+    if id not in _registry:
+        raise OperationRefused(party, id[:60], "no operation of that name is registered at this party")
+    marked = _registry[id]
+    if not is_own(marked.module) and marked.module not in _plugins:
         raise OperationRefused(
-            party, name, "its module is not part of fedsift; register_plugin(...) at this party allows it"
+            party, id, "its module is not part of fedsift; register_plugin(...) at this party allows it"
         )
-    if name not in _registry:
-        raise OperationRefused(party, name, "no operation of that name is registered at this party")
-    return _registry[name]
+    return marked
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from fedsift.core.table import Table
 from fedsift.errors import DataError, FedsiftError, OperationRefused, PartyError
 
 log = logging.getLogger("fedsift.core.party")
+T = TypeVar("T")
 
 #: Cross-validation makes many views; what is derived from one is kept for so many.
 MAX_CACHED_VIEWS = 8
@@ -47,7 +48,7 @@ class Site:
         self.name = name
         self.table = table
         self.views: dict[str, tuple[np.ndarray | None, list[str] | None]] = {"": (None, None)}
-        self.sessions: dict[str, dict[str, Any]] = {}
+        self.sessions: dict[str, dict[Any, Any]] = {}
         self.keys: dict[str, Any] = {}
         self._caches: dict[str, dict[Any, Any]] = {}
         self._lock = threading.Lock()
@@ -124,7 +125,7 @@ class Site:
 class Party:
     """What an operation may use: this view's rows and columns, this run's state, this site's keys."""
 
-    def __init__(self, site: Site, view: str, state: dict[str, Any], round: int = 0):
+    def __init__(self, site: Site, view: str, state: dict[Any, Any], round: int = 0):
         self.site = site
         self.name = site.name
         self.state = state
@@ -133,6 +134,21 @@ class Party:
         self._view = view
         self._rows, self._columns = site.views[view]
         self._cache = site.cache(view)
+
+    def keep(self, value: T) -> T:
+        """Keep an object of a protocol for the rest of this run; its type is its name."""
+        self.state[type(value)] = value
+        return value
+
+    def held(self, kind: type[T]) -> T:
+        """What an earlier step of this run kept; asked for out of order, it is refused."""
+        try:
+            value: T = self.state[kind]
+        except KeyError:
+            raise OperationRefused(
+                self.name, kind.__name__, "an earlier step of this run must come first; it was not asked"
+            ) from None
+        return value
 
     @property
     def table(self) -> Table:
@@ -209,23 +225,36 @@ def read_labels(raw: np.ndarray, party: str, classes: int = 5, task: str = "auto
 # The operations every method needs.
 
 
-@operation(discloses="control", about="number of rows and columns", reply={"rows": int, "columns": int})
+@operation(
+    "core.count_table", discloses="control", about="number of rows and columns", reply={"rows": int, "columns": int}
+)
 def count_table(party: Party) -> dict[str, int]:
     return {"rows": party.n_rows, "columns": len(party.columns)}
 
 
-@operation(discloses="control", about="the kind of task and the number of classes", reply={"task": str, "classes": int})
+@operation(
+    "core.describe_label",
+    discloses="control",
+    about="the kind of task and the number of classes",
+    reply={"task": str, "classes": int},
+)
 def describe_label(party: Party, *, task: str) -> dict[str, Any]:
     labels = party.labels(task=task)
     return {"task": labels.task, "classes": labels.n_classes}
 
 
-@operation(discloses="plain", about="names of the columns that took part", reply=[str])
+@operation(
+    "core.share_names",
+    discloses="plain",
+    about="names of the columns that took part",
+    reply=[str],
+    needs=("column names",),
+)
 def share_names(party: Party) -> list[str]:
     return party.columns
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("core.define_view", discloses="control", about="acknowledgement")
 def define_view(party: Party, *, view: str, rows: Any = None, columns: Any = None) -> None:
     """Name a subset of this view's rows and columns (by position), for later requests."""
     base_rows = np.arange(party.site.table.n_rows) if party._rows is None else party._rows
@@ -239,20 +268,21 @@ def define_view(party: Party, *, view: str, rows: Any = None, columns: Any = Non
     party.site.views[view] = (picked, chosen)
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("core.begin_job", discloses="control", about="acknowledgement")
 def begin_job(party: Party, *, method: str, parameters: dict[str, Any]) -> None:
     """Hear which method is to be run, with which parameters. A site with a policy refuses here what it will not do."""
     if not isinstance(method, str) or not isinstance(parameters, dict):
         raise OperationRefused(party.name, "begin_job", "a job announces a method's name and its parameters")
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("core.end_session", discloses="control", about="acknowledgement")
 def end_session(party: Party, *, session: str) -> None:
     """Forget what a finished run kept at this party."""
     party.site.sessions.pop(session, None)
 
 
 @operation(
+    "core.draw_rows",
     discloses="pseudonymous",
     about="which row positions are for training (drawn within each class when stratified)",
     reply={"train": np.ndarray, "test": np.ndarray},

@@ -21,6 +21,7 @@ from fedsift.select.selection import Selection
 
 
 @operation(
+    "delivery.keep_result",
     discloses="control",
     about="acknowledgement",
     receives="aggregate",
@@ -47,7 +48,7 @@ def keep_result(party: Party, *, selection: str, record: str) -> None:
     write_status(folder, FINISHED, selected=len(own.selected[party.name]))
 
 
-@operation(discloses="control", about="acknowledgement", learns="that the job failed, and why")
+@operation("delivery.keep_failure", discloses="control", about="acknowledgement", learns="that the job failed, and why")
 def keep_failure(party: Party, *, why: str) -> None:
     """Note at this site that there will be no result."""
     write_status(_folder(party), FAILED, why=str(why)[:2000])

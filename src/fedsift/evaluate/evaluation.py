@@ -35,6 +35,7 @@ ALL = "all features"
 
 
 @operation(
+    "evaluate.draw_folds",
     discloses="pseudonymous",
     about="which row positions are in which fold (dealt within each class when stratified)",
     reply={"fold": Array("i")},

@@ -47,7 +47,7 @@ PENALTIES = tuple(10.0**e for e in range(-6, 2))
 # --- a party's side --------------------------------------------------------------------------------------------------
 
 
-@summed(about="largest curvature of the loss", receives="control")
+@summed("linear.curvature", about="largest curvature of the loss", receives="control")
 def curvature(party: Party) -> np.ndarray:
     design = with_intercept(party.state[DESIGN][party.state[TRAIN]])
     # A sum of largest eigenvalues bounds the largest eigenvalue of the sum: a safe step for every mask at once.
@@ -55,7 +55,11 @@ def curvature(party: Party) -> np.ndarray:
     return np.array([np.linalg.eigvalsh(moments)[-1] if moments.size else 0.0, len(design)])
 
 
-@summed(about="weights of the models after local steps, times the number of rows", learns="the averaged weights")
+@summed(
+    "linear.local_steps",
+    about="weights of the models after local steps, times the number of rows",
+    learns="the averaged weights",
+)
 def local_steps(
     party: Party, *, weights: np.ndarray, masks: np.ndarray, penalties: np.ndarray, rate: float, steps: int, kind: str
 ) -> np.ndarray:
@@ -70,7 +74,11 @@ def local_steps(
     return len(design) * np.append(weights, 1.0)
 
 
-@summed(about="errors and losses of the models on the validation rows", learns="the averaged weights")
+@summed(
+    "linear.validation_scores",
+    about="errors and losses of the models on the validation rows",
+    learns="the averaged weights",
+)
 def validation_scores(party: Party, *, weights: np.ndarray, kind: str, everywhere: bool = False) -> np.ndarray:
     """Sum of absolute errors (or of wrong classes), then sum of losses, for each model."""
     rows = slice(None) if everywhere else ~party.state[TRAIN]
@@ -83,7 +91,7 @@ def validation_scores(party: Party, *, weights: np.ndarray, kind: str, everywher
     return np.stack([wrong, -(target[:, None, :] * log_softmax(scores)).sum(axis=(0, 2))])
 
 
-@summed(about="sums of products of features and target", receives="control")
+@summed("linear.moments", about="sums of products of features and target", receives="control")
 def moments(party: Party, *, everywhere: bool = False) -> np.ndarray:
     """The moment matrix of (features, 1, target): all that a ridge needs."""
     rows = slice(None) if everywhere else party.state[TRAIN]

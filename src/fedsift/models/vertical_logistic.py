@@ -76,7 +76,7 @@ def _whole_scores(party: Party, scores: np.ndarray) -> np.ndarray:
     return whole
 
 
-@operation(discloses="control", about="acknowledgement", reply={"outputs": int})
+@operation("logistic.begin_logistic", discloses="control", about="acknowledgement", reply={"outputs": int})
 def begin_logistic(party: Party, *, task: str, outputs: int, scheme: str) -> dict[str, int]:
     """Standardise own columns. The label holder says how many scores a row has."""
     design = Design.fit(party.table)
@@ -98,6 +98,7 @@ def begin_logistic(party: Party, *, task: str, outputs: int, scheme: str) -> dic
 
 
 @operation(
+    "logistic.encrypt_scores",
     discloses="ciphertext",
     about="its scores of the rows, encrypted (the label holder's with the labels in them)",
     reply={"key": PublicKey, "layers": [{"rows": Ciphertexts, "layout": dict}]},
@@ -118,6 +119,7 @@ def encrypt_scores(party: Party) -> dict[str, Any]:
 
 
 @operation(
+    "logistic.masked_gradients",
     discloses="masked",
     receives="ciphertext",
     about="for the owner of each key: masked sums of its scores, weighted by own columns",
@@ -144,6 +146,7 @@ def masked_gradients(party: Party, *, others: dict[str, Any]) -> dict[str, Any]:
 
 
 @operation(
+    "logistic.open_masked",
     discloses="masked",
     receives="masked",
     about="another party's sums, decrypted under that party's masks",
@@ -160,6 +163,7 @@ def open_masked(party: Party, *, sums: dict[str, Any]) -> dict[str, Any]:
 
 
 @operation(
+    "logistic.inner_products",
     discloses="aggregate",
     receives="masked",
     about="inner products of its gradient and its last steps",
@@ -199,7 +203,13 @@ def _unshifted(whole: np.ndarray, sums: np.ndarray) -> np.ndarray:
     return exact.astype(np.float64) * unit
 
 
-@operation(discloses="control", about="acknowledgement", receives="aggregate", learns="how to combine its own steps")
+@operation(
+    "logistic.take_step",
+    discloses="control",
+    about="acknowledgement",
+    receives="aggregate",
+    learns="how to combine its own steps",
+)
 def take_step(party: Party, *, coefficients: np.ndarray) -> None:
     state = party.state["logistic"]
     basis = [s for s, _ in state["history"]] + [y for _, y in state["history"]] + [state["gradient"]]
@@ -208,7 +218,7 @@ def take_step(party: Party, *, coefficients: np.ndarray) -> None:
     state["w"] = state["w"] + step
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("logistic.keep_weights", discloses="control", about="acknowledgement")
 def keep_weights(party: Party, *, model: str) -> None:
     """Own weights stay at the site."""
     state = party.state["logistic"]
@@ -226,6 +236,7 @@ def _part_score(party: Party, model: str) -> np.ndarray:
 
 
 @operation(
+    "logistic.add_scores",
     discloses="ciphertext",
     receives="ciphertext",
     about="sum of the parties' scores of each row so far, encrypted for the label holder",
@@ -237,6 +248,7 @@ def add_scores(party: Party, *, key: PublicKey, so_far: Any, model: str) -> Ciph
 
 
 @operation(
+    "logistic.logistic_probabilities",
     discloses="plain",
     receives="ciphertext",
     about="class probabilities of the rows",
@@ -358,7 +370,7 @@ class VerticalLogisticRegression(BaseEstimator):
         return self.predict_proba(fed).argmax(axis=1)
 
 
-@operation(discloses="control", about="public key", reply=PublicKey)
+@operation("logistic.own_public", discloses="control", about="public key", reply=PublicKey)
 def _own_public(party: Party, *, model: str) -> PublicKey:
     part = party.keys.get(f"logistic:{model}")
     if part is None:

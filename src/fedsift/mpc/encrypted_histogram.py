@@ -102,12 +102,13 @@ def own_key(party: Party, scheme: str = "auto") -> SecretKey:
     return party.keys[name]
 
 
-@operation(discloses="control", about="public key", reply=PublicKey)
+@operation("labels.public_key", discloses="control", about="public key", reply=PublicKey)
 def public_key(party: Party, *, scheme: str) -> PublicKey:
     return own_key(party, scheme).public
 
 
 @operation(
+    "labels.encrypt_classes",
     discloses="ciphertext",
     about="class of each row, encrypted",
     reply={"key": PublicKey, "layers": [{"rows": Ciphertexts, "layout": dict}]},

@@ -40,7 +40,7 @@ _ABOUT = "group secret"
 # --- a party's side --------------------------------------------------------------------------------------------------
 
 
-@operation(discloses="control", about="a public key made for this run", reply=bytes)
+@operation("group.offer_group_key", discloses="control", about="a public key made for this run", reply=bytes)
 def offer_group_key(party: Party) -> bytes:
     for name in (_SEEDS, _SECRETS, _USED):
         party.state.pop(name, None)  # a new key is a new beginning
@@ -49,6 +49,7 @@ def offer_group_key(party: Party) -> bytes:
 
 
 @operation(
+    "group.meet_groups",
     discloses="ciphertext",
     about="secrets of the groups that it leads, sealed for their members",
     learns="the other parties' public keys and who is in which group",
@@ -82,7 +83,13 @@ def meet_groups(party: Party, *, publics: dict[str, bytes], groups: dict[str, li
     return boxes
 
 
-@operation(discloses="control", receives="ciphertext", about="acknowledgement", learns="the secrets of its groups")
+@operation(
+    "group.take_group_secrets",
+    discloses="control",
+    receives="ciphertext",
+    about="acknowledgement",
+    learns="the secrets of its groups",
+)
 def take_group_secrets(party: Party, *, publics: dict[str, bytes], boxes: dict[str, Any]) -> None:
     for group, sent in boxes.items():
         leader = sent["leader"]

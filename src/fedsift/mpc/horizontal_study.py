@@ -44,9 +44,11 @@ class Study:
 
 
 @operation(
+    "study.describe_rows",
     discloses="plain",
     about="which columns are numbers, whether labels look like amounts, and the names of the classes present",
     reply={"numeric": [str], "other": [str], "amount": bool, "classes": [str]},
+    needs=("column names", "class names"),
 )
 def describe_rows(party: Party, *, task: str) -> dict[str, Any]:
     label = party.table.label
@@ -72,6 +74,7 @@ def _class_name(value: Any) -> str:
 
 
 @operation(
+    "study.keep_rows",
     discloses="control",
     receives="plain",
     about="acknowledgement",
@@ -94,19 +97,22 @@ def keep_rows(party: Party, *, task: str, classes: list[str], share: float, seed
     party.state[TRAIN] = train
 
 
-@summed(about="number of training and validation rows and the sum of the target", receives="control")
+@summed(
+    "study.target_sums", about="number of training and validation rows and the sum of the target", receives="control"
+)
 def target_sums(party: Party) -> np.ndarray:
     train, target = party.state[TRAIN], party.state[TARGET]
     # The constant classes of a small party must not show: everything here is a total over all parties.
     return np.concatenate([[train.sum(), (~train).sum()], target[train].sum(axis=0)])
 
 
-@summed(about="sum of squared deviations of the target")
+@summed("study.target_spread", about="sum of squared deviations of the target")
 def target_spread(party: Party, *, centre: np.ndarray, unit: float) -> np.ndarray:
     return (((party.state[TARGET][party.state[TRAIN]] - centre) / unit) ** 2).sum(axis=0)
 
 
 @operation(
+    "study.scale_target",
     discloses="control",
     receives="aggregate",
     about="acknowledgement",
@@ -117,25 +123,26 @@ def scale_target(party: Party, *, centre: np.ndarray, deviation: float) -> None:
     party.state[TARGET] = (party.state["target as told"] - centre) / deviation
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("study.load_columns", discloses="control", about="acknowledgement")
 def load_columns(party: Party, *, columns: list[str]) -> None:
     """Take named columns as the raw features."""
     party.state[RAW] = party.table.matrix(columns)
 
 
-@summed(about="counts, sums and absolute sums of the features", receives="control")
+@summed("study.feature_sums", about="counts, sums and absolute sums of the features", receives="control")
 def feature_sums(party: Party) -> np.ndarray:
     raw = party.state[RAW][party.state[TRAIN]]
     return np.concatenate([(~np.isnan(raw)).sum(axis=0), np.nansum(raw, axis=0), np.nansum(np.abs(raw), axis=0)])
 
 
-@summed(about="sums of squared deviations of the features")
+@summed("study.feature_spread", about="sums of squared deviations of the features")
 def feature_spread(party: Party, *, centre: np.ndarray, unit: np.ndarray) -> np.ndarray:
     raw = party.state[RAW][party.state[TRAIN]]
     return np.nansum(((raw - centre) / unit) ** 2, axis=0)
 
 
 @operation(
+    "study.scale_features",
     discloses="control",
     receives="aggregate",
     about="acknowledgement",

@@ -28,7 +28,13 @@ from fedsift.errors import AlignmentError, DataError
 _SIZE = 16  # bytes of a pseudonym: two different ids of 10^6 meet with probability below 2^-88
 
 
-@operation(discloses="pseudonymous", about="ids, blinded by a secret exponent and shuffled", reply=bytes)
+@operation(
+    "align.blind_ids",
+    discloses="pseudonymous",
+    about="ids, blinded by a secret exponent and shuffled",
+    reply=bytes,
+    needs=("alignment",),
+)
 def blind_ids(party: Party) -> bytes:
     party.state["key"] = oprf.OprfKey.generate()
     order = np.random.default_rng(secrets.randbits(128)).permutation(party.n_rows)
@@ -39,17 +45,21 @@ def blind_ids(party: Party) -> bytes:
 
 
 @operation(
+    "align.blind_again",
     discloses="pseudonymous",
     receives="pseudonymous",
     about="another party's blinded ids, blinded once more",
     reply=bytes,
+    needs=("alignment",),
 )
 def blind_again(party: Party, *, points: bytes, last: bool) -> bytes:
     raised = oprf.multiply(points, party.state["key"])
     return oprf.pseudonyms(raised, b"fedsift alignment", _SIZE) if last else raised
 
 
-@operation(discloses="control", about="acknowledgement", learns="which of its own rows all parties share")
+@operation(
+    "align.keep_shared", discloses="control", about="acknowledgement", learns="which of its own rows all parties share"
+)
 def keep_shared(party: Party, *, positions: Any, view: str) -> None:
     party.site.views[view] = (party.state["order"][positions], None)
 

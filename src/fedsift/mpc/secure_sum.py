@@ -46,27 +46,31 @@ _PURPOSE = "secure sum"
 class Summed:
     """A party-side function that returns an array of floats, as two operations: under masks, and in the clear."""
 
-    def __init__(self, function: Callable[..., Any], about: str, receives: str, learns: str):
+    def __init__(self, id: str, function: Callable[..., Any], about: str, receives: str, learns: str):
         self.function = function
         hidden = f"{about}, masked: only the total over all parties is readable"
-        self.masked = _mark(function, _masked_reply, "masked", hidden, receives, learns)
-        self.open = _mark(function, _open_reply, "aggregate", f"{about} of this party alone", receives, learns)
+        self.masked = _mark(id, function, _masked_reply, "masked", hidden, receives, learns)
+        self.open = _mark(
+            f"{id}.open", function, _open_reply, "aggregate", f"{about} of this party alone", receives, learns
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
 
-def summed(*, about: str, receives: str = "aggregate", learns: str = "") -> Callable[[Callable[..., Any]], Summed]:
+def summed(
+    id: str, *, about: str, receives: str = "aggregate", learns: str = ""
+) -> Callable[[Callable[..., Any]], Summed]:
     """Mark ``f(party, **arguments) -> array`` as something that parties only ever give as a total."""
 
     def mark(function: Callable[..., Any]) -> Summed:
-        return Summed(function, about, receives, learns)
+        return Summed(id, function, about, receives, learns)
 
     return mark
 
 
 def _mark(
-    function: Callable[..., Any], reply: Callable[..., Any], form: str, about: str, receives: str, learns: str
+    id: str, function: Callable[..., Any], reply: Callable[..., Any], form: str, about: str, receives: str, learns: str
 ) -> Operation:
     def run(party: Party, **arguments: Any) -> Any:
         return reply(party, np.asarray(function(party, **arguments), dtype=np.float64))
@@ -74,7 +78,7 @@ def _mark(
     run.__module__, run.__name__ = function.__module__, function.__name__
     run.__qualname__ = f"{function.__qualname__}.{form}"  # the registered name: two operations, one function
     run.__doc__ = function.__doc__
-    return operation(discloses=form, about=about, reply=Array("i"), receives=receives, learns=learns)(run)
+    return operation(id, discloses=form, about=about, reply=Array("i"), receives=receives, learns=learns)(run)
 
 
 def _two_words(values: np.ndarray) -> np.ndarray:
@@ -104,14 +108,14 @@ def _open_reply(party: Party, values: np.ndarray) -> np.ndarray:
     return encode(_two_words(values), exponent=0, summands=1024)
 
 
-@operation(discloses="control", about="a public key made for this run", reply=bytes)
+@operation("sum.offer_key", discloses="control", about="a public key made for this run", reply=bytes)
 def offer_key(party: Party) -> bytes:
     party.state.pop(_PEERS, None)  # a new key is a new beginning: nothing is masked until the peers are known again
     party.state[_KEY] = SealKey.generate()
     return party.state[_KEY].public
 
 
-@operation(discloses="control", about="acknowledgement", learns="the other parties' public keys")
+@operation("sum.meet", discloses="control", about="acknowledgement", learns="the other parties' public keys")
 def meet(party: Party, *, publics: dict[str, bytes]) -> None:
     """Take note of who masks with whom. Called again, with fewer, when a party has left."""
     key = party.state.get(_KEY)

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fedsift.core.ledger import FORMS
-from fedsift.core.operation import Operation, operation_names
+from fedsift.core.operation import Operation, is_own, operations
 from fedsift.errors import PolicyRefused
 from fedsift.jobs.text import Section
 from fedsift.methods import METHODS, Selector
@@ -40,18 +40,9 @@ EXCEPTIONS = {
     ALIGNMENT: "ids under pseudonyms, to find the rows that all parties share",
 }
 DEFAULT_EXCEPTIONS = [COLUMN_NAMES, CLASS_NAMES, ERRORS]
-#: Which exceptions an operation needs, all of them.
-_NEEDS = {
-    "fedsift.core.party:share_names": (COLUMN_NAMES,),
-    "fedsift.mpc.horizontal_study:describe_rows": (COLUMN_NAMES, CLASS_NAMES),
-    "fedsift.engineer.flafe.candidates:numeric_columns": (COLUMN_NAMES,),
-    "fedsift.models.boost.results:class_names": (CLASS_NAMES,),
-    "fedsift.mpc.psi:blind_ids": (ALIGNMENT,),
-    "fedsift.mpc.psi:blind_again": (ALIGNMENT,),
-}
 #: What every job does before and after its method: sizes, names, alignment, views of rows, and giving this party its
 #: own part of the result. Needs no announced method.
-CORE = ("fedsift.core.party", "fedsift.mpc.psi", "fedsift.deploy.delivery")
+CORE = ("core", "align", "delivery")
 #: The smallest group of rows that is counted or summed: as a parameter of methods, and as an argument of operations.
 #: SecureBoost takes the larger of its two.
 _CELL_PARAMETERS = ("min_cell", "min_leaf")
@@ -124,24 +115,24 @@ class Policy(Section):
             )  # fmt: skip
 
     def _check_module(self, party: str, marked: Operation) -> None:
-        module = marked.name.partition(":")[0]
-        if module.partition(".")[0] != "fedsift" and module not in self.plugins:
+        module = marked.module
+        if not is_own(module) and module not in self.plugins:
             raise PolicyRefused.by(
                 "plugins", party, marked.short_name,
                 f"its module {module!r} is not part of fedsift. Ask the party to install it and to add it to plugins",
             )  # fmt: skip
 
     def _check_form(self, party: str, marked: Operation) -> None:
-        needs = _NEEDS.get(marked.name, ())
-        excepted = marked.name in self.exceptions or (needs and set(needs) <= set(self.exceptions))
+        needs = marked.needs
+        excepted = marked.id in self.exceptions or (needs and set(needs) <= set(self.exceptions))
         if marked.discloses in self.forms or marked.discloses == "control" or excepted:
             return
         missing = [name for name in needs if name not in self.exceptions]
-        if missing == [COLUMN_NAMES] and marked.name == "fedsift.core.party:share_names":
+        if missing == [COLUMN_NAMES] and marked.id == "core.share_names":
             way = 'Write names = "private" under [federation] in the job'
         else:
             way = "Take a method or a setting that does without it"
-        asked = " and ".join(map(repr, missing)) or repr(marked.name)
+        asked = " and ".join(map(repr, missing)) or repr(marked.id)
         raise PolicyRefused.by(
             "forms", party, marked.short_name,
             f"it discloses {marked.about!r} in the form {marked.discloses!r}, which this party does not accept. {way}, "
@@ -179,7 +170,7 @@ def _check_method(party: str, marked: Operation, method: str | None) -> None:
             "no method was announced for this run. Fit a selector of fedsift (it announces itself), or call "
             "Federation.session(method, parameters)",
         )  # fmt: skip
-    if marked.name not in operations_of(METHODS[method]):
+    if marked.id not in operations_of(METHODS[method]):
         raise PolicyRefused.by(
             "methods", party, marked.short_name,
             f"it is no part of the announced method {method!r}. Announce the method that is really run",
@@ -216,11 +207,11 @@ def _flat(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def is_core(marked: Operation) -> bool:
-    return marked.name.partition(":")[0] in CORE
+    return is_own(marked.module) and marked.family in CORE
 
 
 def operations_of(method: type[Selector]) -> frozenset[str]:
-    """The names of all operations in the modules that a method's code imports, wherever an import statement stands.
+    """The ids of all operations in the modules that a method's code imports, wherever an import statement stands.
 
     More than the method uses with any one setting, never less. They are loaded here, because the method's name was
     looked up in the table of methods: a message can make this site load nothing else.
@@ -238,7 +229,7 @@ def _operations_from(module: str) -> frozenset[str]:
     modules = modules_of(module)
     for name in modules:
         importlib.import_module(name)
-    return frozenset(name for name in operation_names() if name.partition(":")[0] in modules)
+    return frozenset(marked.id for marked in operations() if marked.module in modules)
 
 
 def modules_of(start: str) -> set[str]:

@@ -158,10 +158,10 @@ class _Witness(PolicySite):
         """Made-up rows say nothing about the real ones."""
 
     def _line(self, marked: Operation) -> Disclosure:
-        if marked.name not in self.seen:
-            self.seen[marked.name] = Disclosure(marked.short_name, marked.discloses, marked.about, marked.learns)
-        self.seen[marked.name].times += 1
-        return self.seen[marked.name]
+        if marked.id not in self.seen:
+            self.seen[marked.id] = Disclosure(marked.short_name, marked.discloses, marked.about, marked.learns)
+        self.seen[marked.id].times += 1
+        return self.seen[marked.id]
 
 
 # --- made-up tables --------------------------------------------------------------------------------------------------

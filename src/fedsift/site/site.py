@@ -58,7 +58,7 @@ def checked_party(source: Source) -> PartyFile:
     if unknown is not None:
         raise source.error(("policy", "methods"), f"there is no method {unknown!r}{nearest(unknown, list(METHODS))}")
     for name in settings.policy.exceptions:
-        if name not in EXCEPTIONS and ":" not in name:
+        if name not in EXCEPTIONS and "." not in name:
             raise source.error(
                 ("policy", "exceptions"), f"there is no exception {name!r}{nearest(name, list(EXCEPTIONS))}"
             )

@@ -36,18 +36,18 @@ _ALIKE = 1e-4  # one that the chosen features explain up to this share of its va
 # --- a party's side --------------------------------------------------------------------------------------------------
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("iife.start_pool", discloses="control", about="acknowledgement")
 def start_pool(party: Party) -> None:
     party.state[POOL] = party.state[DESIGN]
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("iife.use_columns", discloses="control", about="acknowledgement")
 def use_columns(party: Party, *, positions: np.ndarray) -> None:
     """Take these features of the pool as the design of the next fit."""
     party.state[DESIGN] = party.state[POOL][:, positions]
 
 
-@summed(about="counts, sums and sums of squares of candidate features", receives="control")
+@summed("iife.offer_candidates", about="counts, sums and sums of squares of candidate features", receives="control")
 def offer_candidates(party: Party, *, formulas: list[str]) -> np.ndarray:
     values = evaluate([parse(text) for text in formulas], party.table, party.name)
     party.state[INCOMING] = values
@@ -56,6 +56,7 @@ def offer_candidates(party: Party, *, formulas: list[str]) -> np.ndarray:
 
 
 @operation(
+    "iife.admit",
     discloses="control",
     receives="aggregate",
     about="acknowledgement",
@@ -67,7 +68,11 @@ def admit(party: Party, *, start: int, keep: np.ndarray, centre: np.ndarray, dev
     party.state[POOL] = np.hstack([party.state[POOL][:, :start], fresh])
 
 
-@summed(about="sums of products of candidate features with chosen ones and with the target", receives="control")
+@summed(
+    "iife.candidate_moments",
+    about="sums of products of candidate features with chosen ones and with the target",
+    receives="control",
+)
 def candidate_moments(party: Party, *, start: int, chosen: np.ndarray) -> np.ndarray:
     """For each feature from ``start`` on: its product with each chosen one, with the target, and with itself."""
     pool, train = party.state[POOL], party.state[TRAIN]
@@ -77,13 +82,17 @@ def candidate_moments(party: Party, *, start: int, chosen: np.ndarray) -> np.nda
     )
 
 
-@summed(about="sums of products of one chosen feature with all others", receives="control")
+@summed("iife.feature_moments", about="sums of products of one chosen feature with all others", receives="control")
 def feature_moments(party: Party, *, position: int) -> np.ndarray:
     pool = party.state[POOL][party.state[TRAIN]]
     return pool.T @ pool[:, position]
 
 
-@summed(about="errors of candidate models on the validation rows", learns="the models that are compared")
+@summed(
+    "iife.candidate_errors",
+    about="errors of candidate models on the validation rows",
+    learns="the models that are compared",
+)
 def candidate_errors(
     party: Party, *, chosen: np.ndarray, extra: np.ndarray, weights: np.ndarray, squared: bool
 ) -> np.ndarray:

@@ -37,14 +37,14 @@ _BLOCK = 1 << 20  # distances held at once while pairs are scored
 # --- anova, a party's side -------------------------------------------------------------------------------------------
 
 
-@summed(about="counts of each column on a common grid", receives="control")
+@summed("iife.grid_counts", about="counts of each column on a common grid", receives="control")
 def grid_counts(party: Party) -> np.ndarray:
     values = _held(party)
     cells = np.minimum(((values + CLIP) * (GRID / (2 * CLIP))).astype(np.int64), GRID - 1)
     return np.stack([np.bincount(column, minlength=GRID) for column in cells.T])
 
 
-@summed(about="sums of products of the additive terms and the target")
+@summed("iife.additive_moments", about="sums of products of the additive terms and the target")
 def additive_moments(party: Party, *, edges: np.ndarray) -> np.ndarray:
     basis = additive_basis(_held(party), edges)
     joint = np.hstack([with_intercept(basis), party.state[TARGET][party.state[TRAIN]]])
@@ -52,7 +52,11 @@ def additive_moments(party: Party, *, edges: np.ndarray) -> np.ndarray:
     return product[np.triu_indices(len(product))]
 
 
-@summed(about="counts and residual sums of the 4 x 4 tables of pairs of columns", learns="the additive model")
+@summed(
+    "iife.pair_tables",
+    about="counts and residual sums of the 4 x 4 tables of pairs of columns",
+    learns="the additive model",
+)
 def pair_tables(party: Party, *, edges: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
     """(1 + outputs) x pairs x 16 numbers, then the squared residuals of each output."""
     values = _held(party)
@@ -136,7 +140,11 @@ def anova_scores(total: SecureSum, study: Study, width: int) -> np.ndarray:
 # --- interaction information -----------------------------------------------------------------------------------------
 
 
-@summed(about="interaction information of pairs of columns, times the number of rows", receives="control")
+@summed(
+    "iife.local_interaction",
+    about="interaction information of pairs of columns, times the number of rows",
+    receives="control",
+)
 def local_interaction(party: Party, *, pairs: np.ndarray, neighbours: int, max_rows: int, seed: int) -> np.ndarray:
     """One number a pair, then the number of rows. A party with too few rows has no say."""
     rows = np.flatnonzero(party.state[TRAIN])

@@ -30,8 +30,9 @@ from fedsift.engineer.flafe.base import OUTSIDE, Flafe
 from fedsift.engineer.flafe.combine import FUNCTIONS
 from fedsift.engineer.flafe.features import cross_formula
 from fedsift.engineer.flafe.grid import Layout
+from fedsift.engineer.flafe.prediction import predict_jointly
 from fedsift.engineer.flafe.privacy import Noise, StatisticsBudget
-from fedsift.engineer.flafe.statistics import StatisticsRun, held_out_error, predict_jointly
+from fedsift.engineer.flafe.statistics import StatisticsRun, held_out_error
 from fedsift.errors import ParameterError
 from fedsift.select.base import check_choice, check_number
 

@@ -40,9 +40,11 @@ def local_candidates(base: list[Expression]) -> list[Expression]:
 
 
 @operation(
+    "flafe.numeric_columns",
     discloses="plain",
     about="names of the columns that are numbers, and of those among them that never vary",
     reply={"numeric": [str], "flat": [str], "rows": int},
+    needs=("column names",),
 )
 def numeric_columns(party: Party) -> dict[str, Any]:
     names = party.table.numeric_columns
@@ -50,7 +52,7 @@ def numeric_columns(party: Party) -> dict[str, Any]:
     return {"numeric": names, "flat": flat, "rows": party.n_rows}
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("flafe.load_numbers", discloses="control", about="acknowledgement")
 def load_numbers(party: Party, *, columns: list[str], held_out: Any) -> None:
     """Take named columns; ``held_out`` are the positions of validation rows, which nothing is fitted on."""
     train = np.ones(party.n_rows, dtype=bool)
@@ -59,7 +61,7 @@ def load_numbers(party: Party, *, columns: list[str], held_out: Any) -> None:
     party.state[LOCAL] = {"names": list(columns)}
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("flafe.form_candidates", discloses="control", about="acknowledgement")
 def form_candidates(party: Party, *, owner: str, grow: bool) -> None:
     """Standardise the columns by own statistics and make the candidates.
 
@@ -69,6 +71,7 @@ def form_candidates(party: Party, *, owner: str, grow: bool) -> None:
 
 
 @operation(
+    "flafe.form_candidates_by",
     discloses="control",
     receives="aggregate",
     about="acknowledgement",
@@ -88,13 +91,14 @@ def _form(party: Party, owner: str, grow: bool, centre: np.ndarray, deviation: n
     local["raw"], party.state[RAW] = raw, local["values"]
 
 
-@operation(discloses="control", about="number of candidate features", reply=int)
+@operation("flafe.scale_candidates", discloses="control", about="number of candidate features", reply=int)
 def scale_candidates(party: Party, *, clip: float) -> int:
     """Standardise the candidates and hold them within ``clip`` deviations; in formulas the limit is always BOUND."""
     return _rescale(party, clip, *_statistics(party.state[LOCAL]["values"][party.state[TRAIN]]))
 
 
 @operation(
+    "flafe.scale_candidates_by",
     discloses="control",
     receives="aggregate",
     about="number of candidate features",
@@ -191,6 +195,7 @@ def _unit(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @operation(
+    "flafe.choose_operands",
     discloses="plain",
     receives="aggregate",
     about="formulas of its most important features, with the means and deviations of the columns in them",
@@ -208,7 +213,12 @@ def choose_operands(party: Party, *, scores: np.ndarray, count: int, apart: bool
     return _take(party, chosen)
 
 
-@operation(discloses="plain", about="formulas of the features that the column group agreed on", reply=[str])
+@operation(
+    "flafe.take_operands",
+    discloses="plain",
+    about="formulas of the features that the column group agreed on",
+    reply=[str],
+)
 def take_operands(party: Party, *, chosen: list[int]) -> list[str]:
     """In a grid: the same features at every party of a column group."""
     return _take(party, chosen)["formulas"]
@@ -222,7 +232,12 @@ def _take(party: Party, chosen: list[int]) -> dict[str, Any]:
     return {"chosen": list(chosen), "formulas": local["chosen"]}
 
 
-@operation(discloses="control", about="number of features that the party chooses from in the end", reply=int)
+@operation(
+    "flafe.pool_features",
+    discloses="control",
+    about="number of features that the party chooses from in the end",
+    reply=int,
+)
 def pool_features(party: Party) -> int:
     """Own chosen features first, then the combinations that this party holds."""
     crossed = party.state[CROSSED]
@@ -232,6 +247,7 @@ def pool_features(party: Party) -> int:
 
 
 @operation(
+    "flafe.choose_final",
     discloses="control",
     receives="aggregate",
     about="positions of the features that it keeps",

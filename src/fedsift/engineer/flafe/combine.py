@@ -65,7 +65,12 @@ class Pair:
 # --- a party's side --------------------------------------------------------------------------------------------------
 
 
-@operation(discloses="control", about="public key for combinations that this party will hold", reply=bytes)
+@operation(
+    "flafe.offer_combination_key",
+    discloses="control",
+    about="public key for combinations that this party will hold",
+    reply=bytes,
+)
 def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: int, columns: int) -> bytes:
     """``columns`` is how many combined columns will come."""
     key = CkksSecretKey.generate(1, precision_bits, magnitude_bits=magnitude_bits, products=False)
@@ -74,6 +79,7 @@ def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: 
 
 
 @operation(
+    "flafe.encrypt_columns",
     discloses="ciphertext",
     about="standardised, clipped columns and their squares, encrypted under the party's own key",
     reply=[CkksCiphertexts],
@@ -88,6 +94,7 @@ def encrypt_columns(party: Party, *, blocks: list[list[int]], powers: list[int])
 
 
 @operation(
+    "flafe.multiply_columns",
     discloses="ciphertext",
     receives="ciphertext",
     about="products with its standardised, clipped columns (and noise, if any), under the key of their holder",
@@ -129,6 +136,7 @@ def _cover(product: Any, scales: list[float]) -> Any:
 
 
 @operation(
+    "flafe.open_combinations",
     discloses="control",
     receives="ciphertext",
     about="acknowledgement",
@@ -152,13 +160,19 @@ def open_combinations(
                 held[place] = values if noisy else np.round(values, _DECIMALS)
 
 
-@operation(discloses="plain", about="standardised, clipped columns in the clear (secure=False)", reply=Array("f", 2))
+@operation(
+    "flafe.show_columns",
+    discloses="plain",
+    about="standardised, clipped columns in the clear (secure=False)",
+    reply=Array("f", 2),
+)
 def show_columns(party: Party) -> np.ndarray:
     party.state[CROSSED] = []
     return party.state[OPERANDS]
 
 
 @operation(
+    "flafe.take_combinations",
     discloses="control",
     receives="plain",
     about="acknowledgement",

@@ -26,13 +26,16 @@ _LIMIT = 16.0
 ROWS = ("base", "local only", "with cross-party features", "pure noise in their place")
 
 
-@summed(about="number of training rows, sum and sum of squares of the target", receives="control")
+@summed(
+    "flafe.target_moments", about="number of training rows, sum and sum of squares of the target", receives="control"
+)
 def target_moments(party: Party, *, task: str) -> np.ndarray:
     values = own_target(party, task)[0][party.state[TRAIN]]
     return np.array([len(values), values.sum(), (values**2).sum()])
 
 
 @operation(
+    "flafe.compare_matrix",
     discloses="control",
     receives="aggregate",
     about="how many columns it brings into the comparison",

@@ -35,13 +35,15 @@ def _matrix(party: Party, what: str) -> np.ndarray:
     return party.state[LOCAL]["values"] if what == "local" else party.state[POOL]
 
 
-@operation(discloses="plain", about="the label of every row", reply=dict)
+@operation("flafe.share_labels", discloses="plain", about="the label of every row", reply=dict)
 def share_labels(party: Party, *, task: str) -> dict[str, Any]:
     values, classes = own_target(party, task)
     return {"values": values, "classes": classes}
 
 
-@operation(discloses="control", receives="plain", about="acknowledgement", learns="the label of every row")
+@operation(
+    "flafe.take_labels", discloses="control", receives="plain", about="acknowledgement", learns="the label of every row"
+)
 def take_labels(party: Party, *, values: np.ndarray, classes: bool) -> None:
     if len(values) != party.n_rows:
         raise DataError(f"party {party.name!r} was told {len(values)} labels for {party.n_rows} rows")
@@ -63,14 +65,19 @@ def forest_importances(
     return forest.fit(values.astype(np.float32), target).feature_importances_
 
 
-@operation(discloses="aggregate", about="one importance a candidate feature, from a local forest", reply=Array("f"))
+@operation(
+    "flafe.forest_scores",
+    discloses="aggregate",
+    about="one importance a candidate feature, from a local forest",
+    reply=Array("f"),
+)
 def forest_scores(party: Party, *, what: str, task: str, seed: int) -> np.ndarray:
     target, classes = own_target(party, task)
     train = party.state[TRAIN]
     return forest_importances(_matrix(party, what)[train], target[train], classes, seed)
 
 
-@summed(about="importances of candidate features from a local forest", receives="control")
+@summed("flafe.forest_sums", about="importances of candidate features from a local forest", receives="control")
 def forest_sums(party: Party, *, what: str, task: str, seed: int, blocks: int) -> np.ndarray:
     """A party's part: the forests of all row blocks are averaged, so together they have the trees of one."""
     target, classes = own_target(party, task)
@@ -79,6 +86,7 @@ def forest_sums(party: Party, *, what: str, task: str, seed: int, blocks: int) -
 
 
 @operation(
+    "flafe.encrypt_target",
     discloses="ciphertext",
     about="target of each training row, encrypted",
     reply={"key": PublicKey, "layers": [{"rows": Ciphertexts, "layout": dict}]},
@@ -119,13 +127,18 @@ def _codes(values: np.ndarray) -> tuple[np.ndarray, list[int]]:
 
 
 @operation(
-    discloses="control", receives="ciphertext", about="acknowledgement", learns="target of each training row, encrypted"
+    "flafe.keep_target",
+    discloses="control",
+    receives="ciphertext",
+    about="acknowledgement",
+    learns="target of each training row, encrypted",
 )
 def keep_target(party: Party, *, key: PublicKey, layers: list[Any]) -> None:
     party.state[TARGET] = (key, layers)
 
 
 @operation(
+    "flafe.binned_targets",
     discloses="ciphertext",
     about="sums of the target by bins of unnamed candidate features, and the bin sizes, encrypted for the label holder",
     reply={"sums": [Ciphertexts], "sizes": Ciphertexts, "bins": [int]},
@@ -152,6 +165,7 @@ def _size_places(rows: int, key: PublicKey) -> tuple[int, int]:
 
 
 @operation(
+    "flafe.explained_shares",
     discloses="aggregate",
     receives="ciphertext",
     about="share of the target's variance that each unnamed candidate explains",
@@ -189,7 +203,12 @@ def _own_shares(party: Party, what: str, columns: np.ndarray) -> np.ndarray:
     return _shares(np.vstack(tables), counts, columns) if counts else np.zeros(0)
 
 
-@operation(discloses="aggregate", about="share of the target's variance that each candidate explains", reply=Array("f"))
+@operation(
+    "flafe.open_shares",
+    discloses="aggregate",
+    about="share of the target's variance that each candidate explains",
+    reply=Array("f"),
+)
 def open_shares(party: Party, *, what: str, task: str) -> np.ndarray:
     """With ``secure=False``: the party was told the labels."""
     return _own_shares(party, what, _target_columns(party, task))

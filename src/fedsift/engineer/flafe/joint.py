@@ -29,7 +29,7 @@ def _store(party: Party, model: str) -> dict[str, Any]:
     return kept
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("flafe.keep_parts", discloses="control", about="acknowledgement")
 def keep_parts(party: Party, *, model: str, records: list[Any]) -> None:
     """Remember, at this site, the operands of kept features and the released values of those it holds."""
     ids = party.table.ids.tolist()
@@ -42,6 +42,7 @@ def keep_parts(party: Party, *, model: str, records: list[Any]) -> None:
 
 
 @operation(
+    "flafe.missing_rows",
     discloses="pseudonymous",
     about="positions of rows whose combined features it does not have yet",
     reply=Array("i"),
@@ -52,13 +53,13 @@ def missing_rows(party: Party, *, model: str) -> np.ndarray:
     return np.array(sorted(missing), dtype=np.int64)
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("flafe.load_operands", discloses="control", about="acknowledgement")
 def load_operands(party: Party, *, model: str, rows: np.ndarray) -> None:
     party.state[OPERANDS] = evaluate_at(party, _store(party, model)["operands"])[rows]
     party.state[CROSSED] = []
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("flafe.keep_rows_of", discloses="control", about="acknowledgement")
 def keep_rows_of(party: Party, *, model: str, rows: np.ndarray, formulas: list[str]) -> None:
     """Put newly released values beside those known already."""
     store = _store(party, model)["values"]
@@ -68,7 +69,7 @@ def keep_rows_of(party: Party, *, model: str, rows: np.ndarray, formulas: list[s
             store[text].setdefault(each, value)
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("flafe.add_combined", discloses="control", about="acknowledgement")
 def add_combined(party: Party, *, model: str, formulas: list[str], view: str) -> None:
     """Show the combined features that this party holds as columns of the view; other rows have no value there."""
     store, site = _store(party, model)["values"], party.site

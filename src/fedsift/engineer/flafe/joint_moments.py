@@ -34,14 +34,19 @@ PENALTIES = tuple(10.0**e for e in range(-5, 2))
 # --- a party's side --------------------------------------------------------------------------------------------------
 
 
-@operation(discloses="control", about="a public key and a salt, made for this run", reply={"key": bytes, "salt": bytes})
+@operation(
+    "flafe.offer_pair_key",
+    discloses="control",
+    about="a public key and a salt, made for this run",
+    reply={"key": bytes, "salt": bytes},
+)
 def offer_pair_key(party: Party) -> dict[str, bytes]:
     key, salt = SealKey.generate(), secrets.token_bytes(16)
     party.state[_KEYS] = (key, salt)
     return {"key": key.public, "salt": salt}
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("flafe.meet_pairs", discloses="control", about="acknowledgement")
 def meet_pairs(party: Party, *, offers: dict[str, Any]) -> None:
     """Derive a seed with every peer."""
     key, salt = party.state[_KEYS]
@@ -66,6 +71,7 @@ def fresh(party: Party, peer: str, number: int) -> bytes:
 
 
 @operation(
+    "flafe.masked_sides",
     discloses="masked",
     about="columns under one-time masks: only sums of products with another party's columns can be read",
     reply=list,
@@ -84,7 +90,7 @@ def masked_sides(party: Party, *, tasks: list[Any]) -> list[Any]:
     return parts
 
 
-@operation(discloses="aggregate", about="sums of products of its own unnamed columns", reply=list)
+@operation("flafe.own_sides", discloses="aggregate", about="sums of products of its own unnamed columns", reply=list)
 def own_sides(party: Party, *, names: list[str]) -> list[Any]:
     return [(m := party.state[MATRICES][name]).T @ m for name in names]
 

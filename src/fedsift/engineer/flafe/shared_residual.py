@@ -73,6 +73,7 @@ def read_total(party: Party, sent: dict[str, np.ndarray], number: int) -> np.nda
 
 
 @operation(
+    "flafe.split_residual",
     discloses="masked",
     about="a share of the residual for every pair of other parties, masked for its receiver",
     reply=dict,
@@ -97,7 +98,7 @@ def _split(party: Party, share: np.ndarray, first: str, second: str, number: int
     out.setdefault(second, {})[pair_name(first, second)] = rest
 
 
-@operation(discloses="control", receives="masked", about="acknowledgement")
+@operation("flafe.take_shares", discloses="control", receives="masked", about="acknowledgement")
 def take_shares(party: Party, *, pairs: list[Any], senders: list[str], sent: dict[str, Any], weight: int) -> None:
     """Add ``weight`` times what each sender split to the own share of each pair that this party is in."""
     shares = party.state.setdefault(SHARES, {})
@@ -126,7 +127,7 @@ def _ring(number: int) -> np.ndarray:
 # --- sums ------------------------------------------------------------------------------------------------------------
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("flafe.arrange_sides", discloses="control", about="acknowledgement")
 def arrange_sides(party: Party, *, pairs: list[Any]) -> None:
     """Set up the matrices of this round's masked products: columns in a secret order, with secret signs."""
     sides = party.state[SIDES]
@@ -146,6 +147,7 @@ def arrange_sides(party: Party, *, pairs: list[Any]) -> None:
 
 
 @operation(
+    "flafe.name_choice",
     discloses="aggregate",
     about="which of its columns was chosen, its secret sign, and its mean square",
     reply={"column": int, "sign": int, "square": float},
@@ -172,6 +174,7 @@ def deal_triple(rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @operation(
+    "flafe.hide_factor",
     discloses="masked",
     receives="masked",
     about="a column less a random vector, masked for the other party of the pair",
@@ -199,6 +202,7 @@ def multiply_shares(party: Party, peer: str, sent: np.ndarray, number: int) -> n
 
 
 @operation(
+    "flafe.share_product",
     discloses="masked",
     receives="masked",
     about="its share of a product column, split for the other pairs of parties and masked for the receivers",

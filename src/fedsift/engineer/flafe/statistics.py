@@ -29,7 +29,7 @@ from fedsift.core.expressions import parse
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.engineer.flafe.candidates import LOCAL, evaluate_at, own_target
+from fedsift.engineer.flafe.candidates import LOCAL, own_target
 from fedsift.engineer.flafe.combine import BOUND, FUNCTIONS, OPERANDS
 from fedsift.engineer.flafe.joint_moments import (
     MATRICES,
@@ -47,7 +47,6 @@ from fedsift.engineer.flafe.shared_residual import (
     deal_triple,
     hidden_total,
     hide_factor,
-    multiply_shares,
     name_choice,
     pair_name,
     read_total,
@@ -70,6 +69,7 @@ MODEL = "statistics model"
 
 
 @operation(
+    "flafe.local_matrix",
     discloses="control",
     about="how many columns it brings into the local-only model",
     reply={"features": int, "target": int},
@@ -96,6 +96,7 @@ def local_matrix(party: Party, *, holder: bool, task: str, rows: int) -> dict[st
 
 
 @operation(
+    "flafe.local_scores",
     discloses="masked",
     receives="aggregate",
     about="its scores of the rows, masked: the label holder reads the total over the other parties",
@@ -109,6 +110,7 @@ def local_scores(party: Party, *, weights: np.ndarray, reader: str, others: list
 
 
 @operation(
+    "flafe.form_residual",
     discloses="control",
     receives="masked",
     about="acknowledgement",
@@ -125,80 +127,26 @@ def form_residual(
     party.state["residual"] = to_ring(np.clip(residual, -clip, clip), bits)
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("flafe.load_sides", discloses="control", about="acknowledgement")
 def load_sides(party: Party, *, clip: float, operand_clip: float, bits: int, powers: int) -> None:
     """Own features, cut at ``clip`` deviations and divided by it, with their squares: within +-1, in the ring."""
     values = party.state[OPERANDS][party.state[TRAIN]] * (operand_clip / BOUND)
     party.state[SIDES] = column_ring(np.clip(values / clip, -1.0, 1.0), bits, powers)
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("flafe.keep_model", discloses="control", about="acknowledgement")
 def keep_model(party: Party, *, model: str, terms: list[Any], bits: int) -> None:
     """Remember, at this site, own weights and the own factors of cross-party terms."""
     own = party.state[MODEL]
     party.keys[f"flafe statistics:{model}"] = {**own, "terms": terms, "bits": bits}
 
 
-def _part(party: Party, model: str) -> dict[str, Any]:
-    part = party.keys.get(f"flafe statistics:{model}")
-    if part is None:
-        raise DataError(f"party {party.name!r} has no part of this model: fit it in this federation first")
-    return part
-
-
-@operation(discloses="control", about="acknowledgement")
-def start_prediction(party: Party, *, model: str) -> None:
-    """Own score of each row of this view, and own factors of the cross-party terms."""
-    part = _part(party, model)
-    design = evaluate_at(party, part["formulas"])
-    if "centre" in part:
-        design = np.hstack([design, np.ones((party.n_rows, 1))])
-    party.state["score"] = to_ring(design @ part["weights"], _SCORE_BITS)
-    factors = [
-        np.clip(evaluate_at(party, [term["formula"]])[:, 0] / BOUND, -1.0, 1.0) ** term["power"]
-        for term in part["terms"]
-    ]
-    party.state[SIDES] = to_ring(np.column_stack(factors), part["bits"]) if factors else np.empty((party.n_rows, 0))
-
-
-@operation(discloses="control", receives="masked", about="acknowledgement")
-def add_terms(party: Party, *, peer: str, sent: np.ndarray, number: int, weights: list[int]) -> None:
-    """Add up the shares of the weighted products with one peer."""
-    share = multiply_shares(party, peer, sent, number).reshape(len(weights), -1)
-    total = (share * np.array(weights, dtype=np.int64).view(np.uint64)[:, None]).sum(axis=0, dtype=np.uint64)
-    party.state["products"] = party.state.get("products", np.zeros(party.n_rows, dtype=np.uint64)) + total
-
-
 @operation(
-    discloses="masked",
-    about="its part of the prediction of each row, masked: the label holder reads the total over all parties",
-    reply=list,
+    "flafe.held_out_error",
+    discloses="aggregate",
+    about="mean squared error and variance of the target on held-out rows",
+    reply=dict,
 )
-def prediction_share(party: Party, *, reader: str, others: list[str], number: int) -> list[np.ndarray]:
-    products = party.state.get("products", np.zeros(party.n_rows, dtype=np.uint64))
-    both = np.concatenate([party.state["score"], products])
-    return [hidden_total(party, both, reader=reader, others=others, number=number)]
-
-
-@operation(
-    discloses="plain",
-    receives="masked",
-    about="predictions of the rows",
-    learns="the sum of the other parties' scores of each row, and the cross-party part",
-    reply=Array("f"),
-)
-def read_prediction(party: Party, *, model: str, sent: dict[str, Any], number: int, bits: int) -> np.ndarray:
-    part = _part(party, model)
-    products = party.state.get("products", np.zeros(party.n_rows, dtype=np.uint64))
-    both = np.concatenate([party.state["score"], products])
-    if sent:
-        both = both + read_total(party, {name: vectors[0] for name, vectors in sent.items()}, number)
-    score, product = np.split(both, 2)
-    z = from_ring(score, _SCORE_BITS) + from_ring(product, bits)
-    return z * part["deviation"] + part["centre"]
-
-
-@operation(discloses="aggregate", about="mean squared error and variance of the target on held-out rows", reply=dict)
 def held_out_error(party: Party, *, rows: np.ndarray, predictions: np.ndarray, task: str) -> dict[str, float]:
     target = own_target(party, task)[0][rows]
     return {"error": float(((target - predictions) ** 2).mean()), "variance": float(target.var())}
@@ -359,39 +307,3 @@ class StatisticsRun:
             for side, name in (("left", term["first"]), ("right", term["second"])):
                 each[name]["terms"].append({"formula": term[f"{side}_formula"], "power": term[f"{side}_power"]})
         self.fed.ask(keep_model, to=self.fed.parties, each=each, model=model, bits=self.column_bits)
-
-
-def predict_jointly(
-    run: Federation, terms: list[dict[str, Any]], model: str, column_bits: int, weight_bits: int
-) -> np.ndarray:
-    """Predictions of the rows of a view; the label holder reads them."""
-    products = JointProducts(run, run.parties)
-    run.ask(start_prediction, to=run.parties, model=model)
-    position = dict.fromkeys(run.parties, 0)
-    grouped: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
-    for term in terms:
-        places = []
-        for name in (term["first"], term["second"]):
-            places.append(position[name])
-            position[name] += 1
-        weight = round(term["weight"] * 2**weight_bits)
-        grouped.setdefault((term["first"], term["second"]), []).append((*places, weight))
-    bits = 2 * column_bits + weight_bits
-    for (first, second), members in grouped.items():
-        number = products.number()
-        dealt = dict(zip((first, second), deal_triple(run.n_rows * len(members))))
-        peer = {first: second, second: first}
-        columns = {first: [a for a, _, _ in members], second: [b for _, b, _ in members]}
-        hidden = run.ask(
-            hide_factor, to=[first, second], number=number,
-            each={n: {"peer": peer[n], "columns": columns[n], **dealt[n]} for n in (first, second)},
-        )  # fmt: skip
-        run.ask(
-            add_terms, to=[first, second], number=number, weights=[w for _, _, w in members],
-            each={n: {"peer": peer[n], "sent": hidden[peer[n]]} for n in (first, second)},
-        )  # fmt: skip
-    number = products.number()
-    sent = {}
-    if run.passive:
-        sent = run.ask(prediction_share, to=run.passive, reader=run.active, others=run.passive, number=number)
-    return run.ask(read_prediction, to=run.active, model=model, sent=sent, number=number, bits=bits)

@@ -45,6 +45,7 @@ from fedsift.mpc.encrypted_histogram import own_key
 
 
 @operation(
+    "boost.begin_boosting",
     discloses="control",
     about="number of outputs of a tree",
     reply={"outputs": int, "task": str},
@@ -74,13 +75,14 @@ _TREES = {"key": PublicKey, "rows": Ciphertexts, "layout": dict, "sets": [Array(
           "jobs": {"set": Array("i"), "model": Array("i")}, "nodes": dict}  # fmt: skip
 
 
-@operation(discloses="ciphertext", about="gradient of each row, encrypted", reply=_TREES)
+@operation("boost.next_trees", discloses="ciphertext", about="gradient of each row, encrypted", reply=_TREES)
 def next_trees(party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]], per: int) -> dict[str, Any]:
     """Gradients of one more tree of each live model (a tree an output)."""
     return _encrypted_start(party, live, columns, per, sample=False)
 
 
 @operation(
+    "boost.next_sampled_trees",
     discloses="pseudonymous",
     about="which rows were sampled (those of large gradients, and some others); their gradients, encrypted",
     reply=_TREES,
@@ -114,7 +116,7 @@ def _encrypted_start(
     }
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("boost.grow_own_trees", discloses="control", about="acknowledgement")
 def grow_own_trees(party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]]) -> None:
     """One more tree of each live model from own columns alone: nothing is sent, no key is needed, all rows are used."""
     state = party.state["boost"]
@@ -183,6 +185,7 @@ def _sampled(model: Model, g: np.ndarray, by_gradient: bool) -> tuple[np.ndarray
 
 
 @operation(
+    "boost.choose_splits",
     discloses="aggregate",
     receives="ciphertext",
     about="which column of a party is cut, and between which groups of its bins",
@@ -260,6 +263,7 @@ def _cut_message(cut: dict[str, list[Any]]) -> dict[str, np.ndarray]:
 
 
 @operation(
+    "boost.advance",
     discloses="pseudonymous",
     receives="pseudonymous",
     about="which rows lie together in a node of a tree",
@@ -328,7 +332,7 @@ def _children(state: dict[str, Any], job: Job, number: int, node: Node, left: np
     return None
 
 
-@operation(discloses="control", about="which models go on", reply={"live": Array("i")})
+@operation("boost.end_round", discloses="control", about="which models go on", reply={"live": Array("i")})
 def end_round(party: Party) -> dict[str, Any]:
     """Leaf values, new scores, early stopping."""
     state = party.state["boost"]

@@ -43,7 +43,13 @@ class _Node:
     missing: np.ndarray  # of each column: its last group holds missing values alone
 
 
-@operation(discloses="control", about="acknowledgement", receives="ciphertext", learns="gradients, encrypted")
+@operation(
+    "boost.receive_gradients",
+    discloses="control",
+    about="acknowledgement",
+    receives="ciphertext",
+    learns="gradients, encrypted",
+)
 def receive_gradients(
     party: Party, *, key: PublicKey, rows: Ciphertexts, layout: dict[str, Any], sets: list[np.ndarray],
     jobs: dict[str, np.ndarray], columns: list[np.ndarray], bins: list[int], least: int,
@@ -68,6 +74,7 @@ def receive_gradients(
 
 
 @operation(
+    "boost.level_sums",
     discloses="aggregate",
     receives="pseudonymous",
     about="encrypted gradient sums over groups of bins of unnamed columns, no group below the minimum cell",
@@ -177,6 +184,7 @@ class _Answer:
 
 
 @operation(
+    "boost.divide",
     discloses="pseudonymous",
     receives="aggregate",
     about="for nodes cut by one of its columns: which rows go left, one bit a row",
@@ -212,7 +220,7 @@ def split_record(bins: ColumnBins, left: np.ndarray, unseen_left: bool) -> dict[
     return {"bins": bins.as_dict(), "left": [bool(x) for x in left], "unseen_left": unseen_left}
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("boost.keep_records", discloses="control", about="acknowledgement")
 def keep_records(party: Party, *, model: str) -> None:
     """Move this run's split records into the site's own store, under the model's name."""
     records = party.state.get("boost", {}).get("records", [])

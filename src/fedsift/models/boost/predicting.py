@@ -38,6 +38,7 @@ def goes_left(party: Party, model: str, record: dict[str, Any], rows: np.ndarray
 
 
 @operation(
+    "boost.route_rows",
     discloses="pseudonymous",
     receives="pseudonymous",
     about="for rows at one of its splits: which go left, one bit a row",
@@ -59,6 +60,7 @@ def route_rows(party: Party, *, model: str, splits: np.ndarray, counts: np.ndarr
 
 
 @operation(
+    "boost.walk_down",
     discloses="pseudonymous",
     receives="pseudonymous",
     about="which rows are at another party's splits",
@@ -110,7 +112,7 @@ def _through_own(party: Party, model: str, part: dict[str, Any], tree: int, rout
             routes["asked"].setdefault(fields["party"], []).append((tree, number, rows))
 
 
-@operation(discloses="plain", about="predictions for the rows", reply=Array("f", 2))
+@operation("boost.predicted", discloses="plain", about="predictions for the rows", reply=Array("f", 2))
 def predicted(party: Party, *, model: str, margins: bool) -> np.ndarray:
     """The scores (or class probabilities) of the rows that have walked down: what the user asked for."""
     part = stored_part(party, model)

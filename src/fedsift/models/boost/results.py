@@ -39,6 +39,7 @@ def auc(target: np.ndarray, chance: np.ndarray) -> float:
 
 
 @operation(
+    "boost.held_out_scores",
     discloses="aggregate",
     about="one score a model, of the rows that were held out",
     reply=[float],
@@ -49,6 +50,7 @@ def held_out_scores(party: Party, *, metric: str) -> list[float]:
 
 
 @operation(
+    "boost.column_uses",
     discloses="aggregate",
     about="how often each column was cut, and with which gain",
     reply=[dict],
@@ -69,6 +71,7 @@ def column_uses(party: Party) -> list[dict[str, Any]]:
 
 
 @operation(
+    "boost.keep_model",
     discloses="control",
     about="number of trees and the validation curve",
     reply={"trees": int, "rounds": int, "curve": list},
@@ -93,6 +96,6 @@ def keep_model(party: Party, *, model: str) -> dict[str, Any]:
     }
 
 
-@operation(discloses="plain", about="names of the classes", reply=[str])
+@operation("boost.class_names", discloses="plain", about="names of the classes", reply=[str], needs=("class names",))
 def class_names(party: Party) -> list[str]:
     return list(party.state["boost"]["labels"].classes)

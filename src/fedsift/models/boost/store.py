@@ -36,13 +36,13 @@ def _folder(party: Party) -> str:
     return str(party.keys[FOLDER])
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("boost.write_part", discloses="control", about="acknowledgement")
 def write_part(party: Party, *, model: str) -> None:
     content = {"format": FORMAT, "version": VERSION, **stored_part(party, model)}
     write_atomic(part_file(_folder(party), model, party.name), json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("boost.read_part", discloses="control", about="acknowledgement")
 def read_part(party: Party, *, model: str) -> None:
     file = part_file(_folder(party), model, party.name)
     try:

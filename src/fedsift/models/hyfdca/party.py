@@ -34,6 +34,7 @@ def _weights(part: Part, state: dict[str, Any]) -> np.ndarray:
 
 
 @operation(
+    "hyfdca.step_and_score",
     discloses="masked",
     receives="aggregate",
     about="its part of the scores of the rows, readable in sum and to the rows' label holder alone",
@@ -89,6 +90,7 @@ def _catch_up(party: Party, part: Part, state: dict[str, Any], given: dict[str, 
 
 
 @operation(
+    "hyfdca.hand_over",
     discloses="masked",
     about="weights of its columns for a party with the same columns that missed a round, readable to those alone",
     reply={"state": object, "intercept": object},
@@ -106,6 +108,7 @@ def hand_over(party: Party, *, number: int, columns: bool, holders: bool) -> dic
 
 
 @operation(
+    "hyfdca.raise_duals",
     discloses="masked",
     receives="masked",
     about="duals of the rows less random numbers, for the other parties with these rows; their sum, for label holders",
@@ -149,6 +152,7 @@ def _bounded(duals: np.ndarray) -> np.ndarray:
 
 
 @operation(
+    "hyfdca.weigh_rows",
     discloses="masked",
     receives="masked",
     about="sums of the duals weighted by its columns, for the parties with the same columns",
@@ -169,6 +173,7 @@ def weigh_rows(party: Party, *, number: int, duals: Any, correction: Any, share:
 
 
 @operation(
+    "hyfdca.finish_round",
     discloses="masked",
     receives="masked",
     about="inner products of its gradient and last steps, sizes of weights, losses: readable in sum over all parties",
@@ -227,7 +232,7 @@ def _vector(part: Part, state: dict[str, Any], weights: np.ndarray, rebuilt: np.
     return np.concatenate([2.0**GRAM_SHIFT * upper.ravel(), measures.ravel()]) / part.rows
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("hyfdca.keep_part", discloses="control", about="acknowledgement")
 def keep_part(party: Party, *, model: str, back: Any) -> None:
     """Own weights stay at the site."""
     part, state = party.state[PART], party.state[STATE]
@@ -253,6 +258,7 @@ def own_part(party: Party, model: str) -> dict[str, Any]:
 
 
 @operation(
+    "hyfdca.score_rows",
     discloses="masked",
     about="its part of the scores of the rows, readable in sum and to the label holder alone",
     reply={"scores": object},
@@ -264,6 +270,7 @@ def score_rows(party: Party, *, model: str, number: int, among: list[str], reade
 
 
 @operation(
+    "hyfdca.read_scores",
     discloses="plain",
     receives="masked",
     about="predicted scores of the rows",

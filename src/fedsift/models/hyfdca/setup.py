@@ -83,6 +83,7 @@ _PLACE = {
 
 
 @operation(
+    "hyfdca.describe_part",
     discloses="plain",
     about="numbers of rows and columns, a hash of the columns' names and kinds, the kind of label and its class names",
     reply={"rows": int, "schema": str, "label": bool, "amount": bool, "classes": [str]},
@@ -102,6 +103,7 @@ def describe_part(party: Party, *, task: str, holder: bool) -> dict[str, Any]:
 
 
 @operation(
+    "hyfdca.open_part",
     discloses="ciphertext",
     about="the categories of its columns, readable to the parties with the same columns",
     reply={"categories": (bytes, type(None))},
@@ -148,6 +150,7 @@ def _box(party: Party, group: str) -> ChaCha20Poly1305:
 
 
 @operation(
+    "hyfdca.sum_columns",
     discloses="masked",
     receives="ciphertext",
     about="counts and sums of its columns (label holders: of the target), for the parties with the same columns",
@@ -224,6 +227,7 @@ def _centre(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @operation(
+    "hyfdca.sum_spreads",
     discloses="masked",
     receives="masked",
     about="squared deviations of its columns (label holders: of the target), for the parties with the same columns",
@@ -252,6 +256,7 @@ def _spread(values: np.ndarray, sums: np.ndarray) -> np.ndarray:
 
 
 @operation(
+    "hyfdca.scale_columns",
     discloses="masked",
     receives="masked",
     about="products of its columns, for parties with the same columns; its columns less random ones, for label holders",
@@ -299,6 +304,7 @@ def _scaled_target(party: Party, part: Part, sums: Any, spread: Any) -> tuple[fl
 
 
 @operation(
+    "hyfdca.start_rounds",
     discloses="control",
     receives="masked",
     about="acknowledgement",

@@ -56,7 +56,12 @@ def _rows(party: Party, half: Bottom | Top, epoch: int, start: int) -> np.ndarra
     return party.state["order"][start : start + half.settings["batch_size"]]
 
 
-@operation(discloses="control", about="number of inputs of its half of the network", reply={"inputs": int})
+@operation(
+    "network.start_bottom",
+    discloses="control",
+    about="number of inputs of its half of the network",
+    reply={"inputs": int},
+)
 def start_bottom(party: Party, *, model: str, settings: dict[str, Any]) -> dict[str, int]:
     bottom = Bottom(party, settings)
     if settings.get("gates"):
@@ -65,12 +70,13 @@ def start_bottom(party: Party, *, model: str, settings: dict[str, Any]) -> dict[
     return {"inputs": len(bottom.owner)}
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("network.start_top", discloses="control", about="acknowledgement")
 def start_top(party: Party, *, model: str, widths: dict[str, int], settings: dict[str, Any]) -> None:
     party.state[f"{model}/top"] = Top(party, widths, settings)
 
 
 @operation(
+    "network.bottom_round",
     discloses="plain",
     receives="plain",
     about="the embedding of each row of a batch",
@@ -88,6 +94,7 @@ def bottom_round(
 
 
 @operation(
+    "network.top_round",
     discloses="plain",
     receives="plain",
     about="mean loss and score of a batch, and the gradient of each row's loss in the embeddings",
@@ -125,7 +132,7 @@ def protected(gradient: np.ndarray, how: str, scale: float) -> np.ndarray:
     return (gradient + noise).astype(np.float32)
 
 
-@operation(discloses="plain", about="the embedding of each row", reply=Array("f", 2))
+@operation("network.embed_rows", discloses="plain", about="the embedding of each row", reply=Array("f", 2))
 def embed_rows(party: Party, *, model: str, start: int, stop: int) -> np.ndarray:
     return bottom_of(party, model).embed(party, start, stop)
 
@@ -138,6 +145,7 @@ def _predicted(party: Party, model: str, embeddings: dict[str, Any], start: int,
 
 
 @operation(
+    "network.predict_rows",
     discloses="plain",
     receives="plain",
     about="the prediction for each row",
@@ -149,6 +157,7 @@ def predict_rows(party: Party, *, model: str, embeddings: dict[str, Any], start:
 
 
 @operation(
+    "network.score_rows",
     discloses="aggregate",
     receives="plain",
     about="one score of the model over many rows",
@@ -164,7 +173,7 @@ def score_rows(party: Party, *, model: str, embeddings: dict[str, Any]) -> float
     return top.score(out, label)
 
 
-@operation(discloses="aggregate", about="one score of the model over many rows", reply=float)
+@operation("network.score_held", discloses="aggregate", about="one score of the model over many rows", reply=float)
 def score_held(party: Party, *, model: str) -> float:
     """The score of the predictions that the label holder has kept to itself (``hold_predictions``)."""
     held = party.state.pop(f"{model}/held", [])
@@ -178,7 +187,7 @@ def hold_predictions(party: Party, model: str, out: np.ndarray) -> None:
     party.state.setdefault(f"{model}/held", []).append(out)
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("network.keep_model", discloses="control", about="acknowledgement")
 def keep_model(party: Party, *, model: str) -> None:
     """Keep this run's halves at the site after the run, for predictions."""
     for part in PARTS:
@@ -189,7 +198,7 @@ def keep_model(party: Party, *, model: str) -> None:
             party.keys[f"model:{model}/{part}"] = half
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("network.forget_model", discloses="control", about="acknowledgement")
 def forget_model(party: Party, *, model: str) -> None:
     for store, prefix in ((party.state, ""), (party.keys, "model:")):
         for part in PARTS:

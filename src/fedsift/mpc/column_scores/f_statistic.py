@@ -40,6 +40,7 @@ def _fraction_bits(bits: int, rows: int, clip: float) -> int:
 
 
 @operation(
+    "f_test.class_sums",
     discloses="ciphertext",
     receives="ciphertext",
     about="encrypted per-class sums of unnamed, standardised columns",
@@ -58,6 +59,7 @@ def class_sums(party: Party, *, key: PublicKey, layers: list[Any], bits: int, cl
 
 
 @operation(
+    "f_test.f_statistics",
     discloses="aggregate",
     receives="ciphertext",
     about="one F statistic a column",

@@ -73,6 +73,7 @@ def _most_bins(bins: int) -> int:
 
 
 @operation(
+    "gini.encrypt_one_hot",
     discloses="ciphertext",
     about="class of each row, encrypted",
     reply={"key": PublicKey, "layers": [Ciphertexts], "classes": int},
@@ -90,6 +91,7 @@ def encrypt_one_hot(party: Party, *, scheme: str, task: str, bins: int) -> dict[
 
 
 @operation(
+    "gini.masked_impurities",
     discloses="masked",
     receives="ciphertext",
     about="masked label counts, and what is needed to get one impurity a column out of them",
@@ -157,6 +159,7 @@ def _side_mask(layout: GiniLayout) -> int:
 
 
 @operation(
+    "gini.open_impurities",
     discloses="aggregate",
     receives="masked",
     about="one Gini impurity a column",

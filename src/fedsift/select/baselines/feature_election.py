@@ -32,7 +32,7 @@ from fedsift.select.base import Outcome, Selector, check_choice, check_number
 _METHODS = ("lasso", "elastic_net", "forest", "mutual_information")
 
 
-@summed(about="votes for columns and their scores", receives="control")
+@summed("election.cast_votes", about="votes for columns and their scores", receives="control")
 def cast_votes(party: Party, *, method: str, alpha: float, n_local: int, task: str, seed: int) -> np.ndarray:
     """Votes (0 or 1), scores times rows, then the rows and the one voter that this party is."""
     design, target = party.state[DESIGN], party.state[TARGET]

@@ -54,6 +54,7 @@ def _to_ring(values: np.ndarray, bits: int) -> np.ndarray:
 
 
 @operation(
+    "lasso.lasso_begin",
     discloses="aggregate",
     about="public key, the column that each standardised feature belongs to, and the largest variance of a combination",
     reply={"seal": bytes, "owner": Array("i"), "spread": float},
@@ -67,7 +68,9 @@ def lasso_begin(party: Party) -> dict[str, Any]:
     return {"seal": key.public, "owner": owner, "spread": spread}
 
 
-@operation(discloses="masked", about="standardised columns under one-time masks", reply=Array("i", 2))
+@operation(
+    "lasso.hide_columns", discloses="masked", about="standardised columns under one-time masks", reply=Array("i", 2)
+)
 def hide_columns(party: Party, *, seals: dict[str, bytes], active: str) -> np.ndarray:
     """Once a run. Under the masks the values are uniform numbers to everybody but the label holder."""
     _meet(party, seals)
@@ -76,7 +79,7 @@ def hide_columns(party: Party, *, seals: dict[str, bytes], active: str) -> np.nd
     return hide_left(ring, party.state["seeds"][active], 0)
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("lasso.meet_parties", discloses="control", about="acknowledgement")
 def meet_parties(party: Party, *, seals: dict[str, bytes]) -> None:
     _meet(party, seals)
 
@@ -101,6 +104,7 @@ def _masked_scores(party: Party, scores: np.ndarray, step: int) -> np.ndarray:
 
 
 @operation(
+    "lasso.partial_scores",
     discloses="masked",
     receives="aggregate",
     about="the rows' partial scores under pairwise masks, and a masked share of the gradient",
@@ -115,6 +119,7 @@ def partial_scores(party: Party, *, weights: Any, step: int, active: str) -> dic
 
 
 @operation(
+    "lasso.masked_residuals",
     discloses="aggregate",
     receives="masked",
     about="loss, gradients of the label holder's own columns, and residuals under one-time masks",

@@ -13,6 +13,7 @@ from fedsift.models.splitnn.training import bottom_of
 
 
 @operation(
+    "fedsdg.take_importance",
     discloses="control",
     receives="aggregate",
     about="acknowledgement",
@@ -24,6 +25,7 @@ def take_importance(party: Party, *, impurity: Any, low: float, high: float, bes
 
 
 @operation(
+    "fedsdg.read_gates",
     discloses="aggregate",
     about="the gate of each column and of each embedding component",
     reply={"columns": np.ndarray, "copies": np.ndarray, "components": np.ndarray},

@@ -26,6 +26,7 @@ from fedsift.select.base import Outcome, Selector, check_choice, check_number, c
 
 
 @operation(
+    "iv.label_sums",
     discloses="aggregate",
     receives="ciphertext",
     about="sizes and encrypted label sums of shuffled bins of unnamed columns",
@@ -44,6 +45,7 @@ def label_sums(party: Party, *, key: PublicKey, layers: list[Any], bins: int, mi
 
 
 @operation(
+    "iv.information_values",
     discloses="aggregate",
     receives="ciphertext",
     about="one information value a column",

@@ -26,7 +26,12 @@ LAMBDAS = tuple(float(v) for v in np.geomspace(1e-3, 1.0, 16))
 COLUMN_LAMBDAS = tuple(1e-3 * 2.0**k for k in range(16))  # up to 33: 1 left most of Phishing's noise in
 
 
-@operation(discloses="plain", about="the embedding of each training row, once", reply=Array("f", 2))
+@operation(
+    "less_vfl.upload_embeddings",
+    discloses="plain",
+    about="the embedding of each training row, once",
+    reply=Array("f", 2),
+)
 def upload_embeddings(party: Party, *, model: str) -> np.ndarray:
     return _training_embedding(bottom_of(party, model))
 
@@ -40,6 +45,7 @@ def _training_embedding(bottom: Bottom) -> np.ndarray:
 
 
 @operation(
+    "less_vfl.select_components",
     discloses="control",
     receives="plain",
     about="which embedding components matter",
@@ -107,6 +113,7 @@ def _sparse_top(top: Top, joined: Any, rows: Any, price: float, epochs: int, rat
 
 
 @operation(
+    "less_vfl.select_columns",
     discloses="aggregate",
     about="the norm of each column's weights: zero for a column that goes",
     learns="which components of its embedding matter",
@@ -240,7 +247,7 @@ class _LocalLasso:
             self.bottom.first.weight.zero_()
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("less_vfl.restrict_bottom", discloses="control", about="acknowledgement")
 def restrict_bottom(party: Party, *, model: str, columns: Any, components: Any, rate: float) -> None:
     """Go on with these columns and components (or leave the network, without any)."""
     columns, components = np.asarray(columns, dtype=np.int64), np.asarray(components, dtype=np.int64)
@@ -252,7 +259,7 @@ def restrict_bottom(party: Party, *, model: str, columns: Any, components: Any, 
         party.state.pop(f"{model}/bottom", None)
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("less_vfl.restrict_top", discloses="control", about="acknowledgement")
 def restrict_top(party: Party, *, model: str, components: dict[str, Any], rate: float) -> None:
     top = top_of(party, model)
     top.settings = {**top.settings, "rate": rate}

@@ -21,7 +21,7 @@ from fedsift.select.base import Outcome, Selector, check_number
 from fedsift.select.less_vfl.selector import LessVFL
 
 
-@operation(discloses="aggregate", about="the norm of each column's weights", reply=Array("f"))
+@operation("less_vfl.read_norms", discloses="aggregate", about="the norm of each column's weights", reply=Array("f"))
 def read_norms(party: Party, *, model: str) -> np.ndarray:
     return bottom_of(party, model).norms()
 

@@ -22,7 +22,7 @@ from fedsift.select.base import Outcome, Selector, check_number, check_size
 from fedsift.select.less_vfl.lasso_networks import read_norms
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("less_vfl.autoencode", discloses="control", about="acknowledgement")
 def autoencode(party: Party, *, model: str, epochs: int, weight: float, price: float) -> None:
     """Local epochs of an auto-encoder with group lasso: embedding -> columns, sharing the bottom model."""
     torch, bottom = torch_module(), bottom_of(party, model)

@@ -52,6 +52,7 @@ _MESSAGE_BYTES = 1 << 24  # bin codes in one reply
 
 
 @operation(
+    "muse.matching_keys",
     discloses="control",
     about="public key, fresh salt, and a random number that names the party's secret factor",
     reply={"seal": bytes, "salt": bytes, "factor": str},
@@ -70,7 +71,12 @@ def _known_rows(party: Party, factors: list[str]) -> dict[str, bytes]:
     return party.keys.setdefault("muse rows", {}).setdefault(tuple(factors), {})
 
 
-@operation(discloses="masked", about="ids of rows not yet matched, each blinded by a secret exponent", reply=bytes)
+@operation(
+    "muse.blind_rows",
+    discloses="masked",
+    about="ids of rows not yet matched, each blinded by a secret exponent",
+    reply=bytes,
+)
 def blind_rows(party: Party, *, factors: list[str]) -> bytes:
     known = _known_rows(party, factors)
     seen = ("muse rows", *factors) in party._cache
@@ -81,6 +87,7 @@ def blind_rows(party: Party, *, factors: list[str]) -> bytes:
 
 
 @operation(
+    "muse.raise_rows",
     discloses="masked",
     receives="masked",
     about="blinded ids, raised to this party's secret factor",
@@ -91,6 +98,7 @@ def raise_rows(party: Party, *, lists: dict[str, bytes]) -> dict[str, bytes]:
 
 
 @operation(
+    "muse.number_rows",
     discloses="pseudonymous",
     receives="masked",
     about="a check value of the set of row secrets, equal at all parties that hold the same rows",
@@ -131,6 +139,7 @@ def _row_order(party: Party, points: bytes, factors: list[str]) -> tuple[np.ndar
 
 
 @operation(
+    "muse.prepare_columns",
     discloses="aggregate",
     about="entropy of each binned column (the label's last, if it is here), largest number of bins, and which columns "
     "have a bin below min_cell",
@@ -152,6 +161,7 @@ def prepare_columns(party: Party, *, n_bins: int, binning: str, min_cell: int, t
 
 
 @operation(
+    "muse.matched_codes",
     discloses="pseudonymous",
     about="bins of columns, under shuffled labels, rows in an order drawn afresh for every pair of columns",
     reply=[Array("i", 2)],
@@ -225,6 +235,7 @@ def sort_by_keys(keys: np.ndarray, codes: np.ndarray, code_bits: int) -> tuple[n
 
 
 @operation(
+    "muse.own_information",
     discloses="aggregate",
     about="mutual information of pairs of the party's own columns (or with the label, if it is here)",
     reply=Array("f"),

@@ -58,6 +58,7 @@ def _ranks(party: Party, columns: Any) -> np.ndarray:
 
 
 @operation(
+    "muse.correlate_ranks",
     discloses="aggregate",
     about="rank correlations inside the party, and ranks of selected columns under one-time masks",
     reply={"own": np.ndarray, "left": ANY, "right": ANY},

@@ -31,6 +31,7 @@ from fedsift.select.muse.rank_correlation import redundancy, spearman_matrix
 
 
 @operation(
+    "muse.preselect",
     discloses="aggregate",
     receives="aggregate",
     about="the party's best columns by number, and the mutual information among them",

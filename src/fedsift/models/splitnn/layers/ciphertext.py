@@ -75,8 +75,12 @@ class _Layer:
         self.kept: dict[str, Any] = {}
 
 
-@operation(discloses="masked", about="the layer's first weights under its own mask, and its public key",
-           reply={"key": PublicKey, "weights": np.ndarray})  # fmt: skip
+@operation(
+    "network_ciphertext.share_weights",
+    discloses="masked",
+    about="the layer's first weights under its own mask, and its public key",
+    reply={"key": PublicKey, "weights": np.ndarray},
+)
 def share_weights(party: Party, *, model: str, scheme: str, weights: Any, outputs: int) -> dict[str, Any]:
     bottom, key = bottom_of(party, model), own_key(party, scheme)
     first = to_ring(np.asarray(weights), WEIGHT_EXPONENT)
@@ -86,14 +90,18 @@ def share_weights(party: Party, *, model: str, scheme: str, weights: Any, output
     return {"key": key.public, "weights": (first + mask) & np.uint64(RING)}
 
 
-@operation(discloses="control", about="first weights of the layer, from the seed, and its width",
-           reply={"weights": dict, "outputs": int})  # fmt: skip
+@operation(
+    "network_ciphertext.first_weights",
+    discloses="control",
+    about="first weights of the layer, from the seed, and its width",
+    reply={"weights": dict, "outputs": int},
+)
 def first_weights(party: Party, *, model: str) -> dict[str, Any]:
     top = top_of(party, model)
     return {"weights": first_blocks(top, party.name), "outputs": interactive_layer(top).out_features}
 
 
-@operation(discloses="control", receives="masked", about="acknowledgement")
+@operation("network_ciphertext.take_weights", discloses="control", receives="masked", about="acknowledgement")
 def take_weights(party: Party, *, model: str, shares: dict[str, Any]) -> None:
     top = top_of(party, model)
     layer = interactive_layer(top)
@@ -104,9 +112,14 @@ def take_weights(party: Party, *, model: str, shares: dict[str, Any]) -> None:
     }
 
 
-@operation(discloses="ciphertext", receives="ciphertext", about="its embeddings, encrypted under its own key",
-           learns="the gradient of each row's loss in its own embedding: tells about the row's label",
-           reply=(dict, type(None)))  # fmt: skip
+@operation(
+    "network_ciphertext.encrypt_embedding",
+    discloses="ciphertext",
+    receives="ciphertext",
+    about="its embeddings, encrypted under its own key",
+    learns="the gradient of each row's loss in its own embedding: tells about the row's label",
+    reply=(dict, type(None)),
+)
 def encrypt_embedding(
     party: Party, *, model: str, gradient: Any = None, epoch: int | None = None, start: int = 0, stop: int | None = None
 ) -> dict[str, Any] | None:
@@ -146,8 +159,13 @@ def _checked(name: str, reply: Any, layer: _Layer, rows: int) -> dict[str, Any]:
     return reply
 
 
-@operation(discloses="ciphertext", receives="ciphertext", about="masked activations, encrypted under the party's key",
-           reply=dict)  # fmt: skip
+@operation(
+    "network_ciphertext.weigh",
+    discloses="ciphertext",
+    receives="ciphertext",
+    about="masked activations, encrypted under the party's key",
+    reply=dict,
+)
 def weigh(
     party: Party, *, model: str, embeddings: dict[str, Any], epoch: int = 0, start: int = 0, stop: int | None = None
 ) -> dict[str, Any]:
@@ -169,8 +187,14 @@ def _modulo(masks: np.ndarray) -> np.ndarray:
     return np.array(flat, dtype=np.uint64).reshape(masks.shape)
 
 
-@operation(discloses="masked", receives="ciphertext", about="activations under the label holder's mask",
-           learns="nothing: activations under a mask", reply=np.ndarray)  # fmt: skip
+@operation(
+    "network_ciphertext.open_activations",
+    discloses="masked",
+    receives="ciphertext",
+    about="activations under the label holder's mask",
+    learns="nothing: activations under a mask",
+    reply=np.ndarray,
+)
 def open_activations(party: Party, *, model: str, sums: Any) -> np.ndarray:
     """Algorithm 2, lines 15 to 18: decrypt and take the own mask of the weights off."""
     layer = share_of(party, model)
@@ -198,20 +222,26 @@ def _predicted(party: Party, model: str, activations: dict[str, Any], start: int
     return top_output(party, top, _total(share_of(party, model), activations, stop - start), own, start, stop)
 
 
-@operation(discloses="plain", receives="masked", about="the prediction for each row",
-           learns="weighted activations of the rows: sums over the components of an embedding", reply=ANY)  # fmt: skip
+@operation(
+    "network_ciphertext.predict_additive",
+    discloses="plain",
+    receives="masked",
+    about="the prediction for each row",
+    learns="weighted activations of the rows: sums over the components of an embedding",
+    reply=ANY,
+)
 def predict_additive(party: Party, *, model: str, activations: dict[str, Any], start: int, stop: int) -> np.ndarray:
     return _predicted(party, model, activations, start, stop)
 
 
-@operation(discloses="control", receives="masked", about="acknowledgement",
+@operation("network_ciphertext.hold_additive", discloses="control", receives="masked", about="acknowledgement",
            learns="weighted activations of the rows: sums over the components of an embedding")  # fmt: skip
 def hold_additive(party: Party, *, model: str, activations: dict[str, Any], start: int, stop: int) -> None:
     """Predict, and keep the predictions here, to score them."""
     hold_predictions(party, model, _predicted(party, model, activations, start, stop))
 
 
-@operation(discloses="ciphertext", receives="masked",
+@operation("network_ciphertext.learn_top", discloses="ciphertext", receives="masked",
            about="mean loss and score of a batch; masked gradients of the layer's weights, under the party's key",
            learns="weighted activations of a batch: sums over the components of an embedding",
            reply={"loss": float, "score": float, "gradients": dict})  # fmt: skip
@@ -234,9 +264,14 @@ def learn_top(party: Party, *, model: str, activations: dict[str, Any], epoch: i
     return {**seen, "gradients": gradients}
 
 
-@operation(discloses="masked", receives="ciphertext", learns="nothing: gradients of the weights under a mask",
-           about="gradients of the layer's weights under both masks, and its mask, encrypted",
-           reply={"gradient": np.ndarray, "mask": Ciphertexts})  # fmt: skip
+@operation(
+    "network_ciphertext.open_gradients",
+    discloses="masked",
+    receives="ciphertext",
+    learns="nothing: gradients of the weights under a mask",
+    about="gradients of the layer's weights under both masks, and its mask, encrypted",
+    reply={"gradient": np.ndarray, "mask": Ciphertexts},
+)
 def open_gradients(party: Party, *, model: str, sums: Any) -> dict[str, Any]:
     """Algorithm 3, lines 5 to 10: a fresh mask on the gradient, and the mask of the weights encrypted."""
     layer = share_of(party, model)
@@ -253,9 +288,14 @@ def open_gradients(party: Party, *, model: str, sums: Any) -> dict[str, Any]:
     return {"gradient": gradient, "mask": mask}
 
 
-@operation(discloses="ciphertext", receives="masked", learns="nothing: gradients of the weights under a mask",
-           about="the gradient of each row's loss in the party's embedding, encrypted under its key",
-           reply=dict)  # fmt: skip
+@operation(
+    "network_ciphertext.update_weights",
+    discloses="ciphertext",
+    receives="masked",
+    learns="nothing: gradients of the weights under a mask",
+    about="the gradient of each row's loss in the party's embedding, encrypted under its key",
+    reply=dict,
+)
 def update_weights(party: Party, *, model: str, replies: dict[str, Any]) -> dict[str, Any]:
     """Algorithm 3, lines 11 to 15."""
     answers = {}

@@ -87,7 +87,7 @@ def _answers(
     return key.pack(made), plain + plan.gather(np.stack([carries for _, _, carries in made]))
 
 
-@operation(discloses="control", about="public keys of this conversation",
+@operation("network_lattice.lattice_keys", discloses="control", about="public keys of this conversation",
            reply={"value": LatticePublicKey, "weight": LatticePublicKey})  # fmt: skip
 def lattice_keys(party: Party, *, model: str) -> dict[str, Any]:
     keys = {"value": LatticeSecretKey(VALUE_BITS), "weight": LatticeSecretKey(WEIGHT_BITS)}
@@ -95,7 +95,7 @@ def lattice_keys(party: Party, *, model: str) -> dict[str, Any]:
     return {name: key.public for name, key in keys.items()}
 
 
-@operation(discloses="control", about="width of the layer", reply=int)
+@operation("network_lattice.take_lattice_keys", discloses="control", about="width of the layer", reply=int)
 def take_lattice_keys(party: Party, *, model: str, keys: dict[str, Any]) -> int:
     party.state[f"{model}/keys"] = keys
     top = top_of(party, model)
@@ -106,9 +106,14 @@ def take_lattice_keys(party: Party, *, model: str, keys: dict[str, Any]) -> int:
     return int(interactive_layer(top).out_features)
 
 
-@operation(discloses="ciphertext", receives="ciphertext", about="its embeddings and its share, under its own key",
-           learns="the gradient of each row's loss in its own embedding: tells about the row's label",
-           reply=(dict, type(None)))  # fmt: skip
+@operation(
+    "network_lattice.encrypt_lattice",
+    discloses="ciphertext",
+    receives="ciphertext",
+    about="its embeddings and its share, under its own key",
+    learns="the gradient of each row's loss in its own embedding: tells about the row's label",
+    reply=(dict, type(None)),
+)
 def encrypt_lattice(
     party: Party, *, model: str, outputs: int, answer: Any = None, epoch: int | None = None, start: int = 0,
     stop: int | None = None,
@@ -166,8 +171,13 @@ def _loaded(party: Party, model: str, name: str, reply: Any, fields: tuple[str, 
     return ready
 
 
-@operation(discloses="ciphertext", receives="ciphertext", about="masked activations, encrypted under the party's key",
-           reply=dict)  # fmt: skip
+@operation(
+    "network_lattice.weigh_lattice",
+    discloses="ciphertext",
+    receives="ciphertext",
+    about="masked activations, encrypted under the party's key",
+    reply=dict,
+)
 def weigh_lattice(party: Party, *, model: str, replies: dict[str, Any], back: bool = True) -> dict[str, Any]:
     """Algorithm 2, lines 10 to 14, for every party."""
     top, answers = top_of(party, model), {}
@@ -187,8 +197,14 @@ def weigh_lattice(party: Party, *, model: str, replies: dict[str, Any], back: bo
     return answers
 
 
-@operation(discloses="masked", receives="ciphertext", about="activations under the label holder's mask",
-           learns="nothing: activations under a mask", reply=np.ndarray)  # fmt: skip
+@operation(
+    "network_lattice.open_lattice",
+    discloses="masked",
+    receives="ciphertext",
+    about="activations under the label holder's mask",
+    learns="nothing: activations under a mask",
+    reply=np.ndarray,
+)
 def open_lattice(party: Party, *, model: str, answer: Any) -> np.ndarray:
     """Algorithm 2, lines 15 to 18: decrypt, take the own share of the weights off, cover the last bits."""
     kept, keys = party.state[f"{model}/kept"], party.state[f"{model}/keys"]
@@ -211,7 +227,7 @@ def _total(party: Party, model: str, activations: dict[str, Any], rows: int) -> 
     return total
 
 
-@operation(discloses="ciphertext", receives="masked",
+@operation("network_lattice.learn_lattice", discloses="ciphertext", receives="masked",
            about="mean loss and score of a batch, gradients of weights (masked) and embeddings, under the party's keys",
            learns="weighted activations of a batch: sums over the components of an embedding",
            reply={"loss": float, "score": float, "answers": dict})  # fmt: skip
@@ -247,13 +263,13 @@ def _predicted(party: Party, model: str, activations: dict[str, Any], start: int
     return top_output(party, top, _total(party, model, activations, stop - start), own, start, stop)
 
 
-@operation(discloses="plain", receives="masked", about="the prediction for each row",
+@operation("network_lattice.predict_lattice", discloses="plain", receives="masked", about="the prediction for each row",
            learns="weighted activations of the rows: sums over the components of an embedding", reply=ANY)  # fmt: skip
 def predict_lattice(party: Party, *, model: str, activations: dict[str, Any], start: int, stop: int) -> np.ndarray:
     return _predicted(party, model, activations, start, stop)
 
 
-@operation(discloses="control", receives="masked", about="acknowledgement",
+@operation("network_lattice.hold_lattice", discloses="control", receives="masked", about="acknowledgement",
            learns="weighted activations of the rows: sums over the components of an embedding")  # fmt: skip
 def hold_lattice(party: Party, *, model: str, activations: dict[str, Any], start: int, stop: int) -> None:
     """Predict, and keep the predictions here, to score them."""

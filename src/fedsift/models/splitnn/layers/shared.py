@@ -89,6 +89,7 @@ class Talk:
 
 
 @operation(
+    "network_shares.begin_talk",
     discloses="control",
     about="public key of this conversation, width of the layer",
     reply={"seal": bytes, "outputs": int},
@@ -100,7 +101,7 @@ def begin_talk(party: Party, *, model: str) -> dict[str, Any]:
     return {"seal": key.public, "outputs": 0 if top is None else int(interactive_layer(top).out_features)}
 
 
-@operation(discloses="control", about="acknowledgement")
+@operation("network_shares.meet", discloses="control", about="acknowledgement")
 def meet(party: Party, *, model: str, seals: dict[str, bytes], outputs: int) -> None:
     """Agree on secret seeds; where the weights were never shared yet, begin with eps = 0 and w~ = the first weights."""
     key = party.state.pop(f"{model}/seal")
@@ -130,9 +131,14 @@ def _talk(party: Party, model: str, peer: str, step: int) -> Talk:
     return talk
 
 
-@operation(discloses="masked", receives="masked", about="its embeddings and its share of the weights, under masks",
-           learns="the gradient of each row's loss in its own embedding: tells about the row's label",
-           reply=(dict, type(None)))  # fmt: skip
+@operation(
+    "network_shares.hide_embedding",
+    discloses="masked",
+    receives="masked",
+    about="its embeddings and its share of the weights, under masks",
+    learns="the gradient of each row's loss in its own embedding: tells about the row's label",
+    reply=(dict, type(None)),
+)
 def hide_embedding(
     party: Party, *, model: str, holder: str, step: int = 0, answer: Any = None, epoch: int | None = None,
     start: int = 0, stop: int | None = None,
@@ -171,7 +177,12 @@ def _learn(party: Party, model: str, answer: dict[str, Any]) -> None:
     bottom.backward(from_ring(gradient, DELTA_EXPONENT + WEIGHT_EXPONENT).astype(np.float32))
 
 
-@operation(discloses="masked", about="its share of the layer's weights, under a mask", reply=dict)
+@operation(
+    "network_shares.hide_weights",
+    discloses="masked",
+    about="its share of the layer's weights, under a mask",
+    reply=dict,
+)
 def hide_weights(party: Party, *, model: str, step: int) -> dict[str, np.ndarray]:
     shares = share_of(party, model)
     talks = {name: _talk(party, model, name, step) for name in shares}
@@ -191,7 +202,7 @@ def _activations(party: Party, model: str, sums: Any, rows: int) -> np.ndarray:
     return from_ring(total, EMBEDDING_EXPONENT + WEIGHT_EXPONENT)
 
 
-@operation(discloses="masked", receives="masked",
+@operation("network_shares.shared_step", discloses="masked", receives="masked",
            about="mean loss and score of a batch; gradients and new weights of the layer, under masks",
            learns="weighted activations of a batch, summed over the parties",
            reply={"loss": float, "score": float, "answers": dict, "weights": dict})  # fmt: skip
@@ -219,14 +230,20 @@ def shared_step(party: Party, *, model: str, sums: Any, epoch: int, start: int) 
     return {**seen, "answers": answers, "weights": weights}
 
 
-@operation(discloses="plain", receives="masked", about="the prediction for each row",
+@operation("network_shares.shared_predict", discloses="plain", receives="masked", about="the prediction for each row",
            learns="weighted activations of the rows, summed over the parties", reply=ANY)  # fmt: skip
 def shared_predict(party: Party, *, model: str, sums: Any, start: int, stop: int) -> np.ndarray:
     return _predicted(party, model, sums, start, stop)
 
 
-@operation(discloses="aggregate", receives="masked", about="one score of the model over many rows",
-           learns="weighted activations of the rows, summed over the parties", reply=float)  # fmt: skip
+@operation(
+    "network_shares.shared_score",
+    discloses="aggregate",
+    receives="masked",
+    about="one score of the model over many rows",
+    learns="weighted activations of the rows, summed over the parties",
+    reply=float,
+)
 def shared_score(party: Party, *, model: str, sums: Any) -> float:
     if party.table.label is None:
         raise ParameterError(f"party {party.name!r} has no labels to score against")

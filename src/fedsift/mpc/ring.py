@@ -1,0 +1,59 @@
+"""Numbers as elements of Z_2^64: fixed point in and out, sums and matrix products that wrap, streams that mask.
+
+The one ring of shared computing. A value is round(x * 2^exponent) modulo 2^64; ``room`` is the largest magnitude that
+the protocol promises, refused where it is not kept, because a product that wraps would be a wrong answer in silence.
+A stream is ChaCha20 under a key derived for one seed, one purpose and one number: uniform to whoever lacks the seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from numpy.typing import NDArray
+
+from fedsift.crypto.sealed_box import frame
+from fedsift.errors import OverflowGuard
+
+Ring = NDArray[np.uint64]
+SEED_BYTES = 32
+
+
+def to_ring(values: NDArray[np.floating], exponent: int, room: float) -> Ring:
+    """Fixed point with ``exponent`` fractional bits. A number of ``room`` or more in size is refused."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.size and not np.abs(array).max() < room:
+        raise OverflowGuard(f"a number is not below {room:g} in size, which shared computing has room for")
+    return np.rint(np.ldexp(array, exponent)).astype(np.int64).view(np.uint64)
+
+
+def from_ring(ring: Ring, exponent: int) -> NDArray[np.float64]:
+    """The numbers back; those above half of the ring are negative."""
+    return np.ldexp(ring.view(np.int64).astype(np.float64), -exponent)
+
+
+def uniform(shape: tuple[int, ...]) -> Ring:
+    """Uniform elements from the operating system."""
+    return np.frombuffer(secrets.token_bytes(8 * int(np.prod(shape))), dtype=np.uint64).reshape(shape)
+
+
+def new_seed() -> bytes:
+    return secrets.token_bytes(SEED_BYTES)
+
+
+def stream(seed: bytes, purpose: str, number: int, shape: tuple[int, ...]) -> Ring:
+    """Uniform elements that all holders of ``seed`` can make. Never use one pair (purpose, number) for two things."""
+    key = hashlib.sha256(frame(b"fedsift stream v1", seed, purpose.encode(), number.to_bytes(8, "big"))).digest()
+    out = np.zeros(shape, dtype="<u8")
+    if out.size:
+        flat = out.reshape(-1).view(np.uint8).data
+        Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update_into(flat, flat)  # zeros: the stream itself
+    return out.astype(np.uint64, copy=False)
+
+
+def product(left: Ring, right: Ring) -> Ring:
+    """Matrix product modulo 2^64."""
+    return left @ right
