@@ -401,7 +401,7 @@ def test_a_repeated_round_could_show_the_lost_party_by_subtraction():
     told = [
         decode(data)["arguments"]
         for _, receiver, data in fed._link.transport.inner.log
-        if receiver == "party1" and b":raise_duals" in data
+        if receiver == "party1" and b".raise_duals" in data
     ]
     assert [len(arguments["senders"]) for arguments in told[:5]] == [3, 3, 3, 0, 2]
     assert told[3]["scores"] is None
