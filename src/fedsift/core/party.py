@@ -17,6 +17,7 @@ import numpy as np
 
 from fedsift import errors
 from fedsift.core.binning import ColumnBins, codes_of
+from fedsift.core.draws import private_generator, simulated_secret
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import Operation, find_operation, operation
 from fedsift.core.splits import is_amount, train_test_rows
@@ -44,14 +45,22 @@ class Labels:
 class Site:
     """One organisation's end of the conversation: bytes in, bytes out. Data never leave but in a declared reply."""
 
-    def __init__(self, name: str, table: Table):
+    def __init__(self, name: str, table: Table, secret: bytes | None = None):
         self.name = name
         self.table = table
+        self._secret = secret
         self.views: dict[str, tuple[np.ndarray | None, list[str] | None]] = {"": (None, None)}
         self.sessions: dict[str, dict[Any, Any]] = {}
         self.keys: dict[str, Any] = {}
         self._caches: dict[str, dict[Any, Any]] = {}
         self._lock = threading.Lock()
+
+    @property
+    def secret(self) -> bytes:
+        """What this site's own draws come from (``draws.py``); never sent, never shown."""
+        if self._secret is None:
+            self._secret = simulated_secret(self.name, self.table)
+        return self._secret
 
     def handle(self, data: bytes) -> bytes:
         """Answer one request. Errors come back as data too, so that the coordinator can raise them by name."""
@@ -176,6 +185,13 @@ class Party:
         if key not in self._cache:
             self._cache[key] = _binned(self.table, column, n_bins, min_rows)
         return self._cache[key]
+
+    def generator(self, purpose: str, random_state: Any) -> np.random.Generator:
+        """For what only this party may foresee: the same for the same rows, label, purpose and ``random_state``.
+
+        Draw in the order of the ids (``np.argsort(party.table.ids)``): alignment orders rows anew each time.
+        """
+        return private_generator(self.site.secret, self.table, purpose, random_state)
 
     def labels(self, classes: int = 5, task: str = "auto") -> Labels:
         """The label column, for the party that has it. ``classes`` quantile classes stand in for a number."""
