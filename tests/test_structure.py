@@ -31,6 +31,7 @@ LAYERS = [
     ["report"],
     ["job_text", "job"],
     ["policy", "site", "rehearsal", "party_file"],
+    ["audit"],
     ["runs", "console"],
     ["deploy"],
     ["cli", "party_cli", "demo"],

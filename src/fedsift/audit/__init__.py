@@ -1,0 +1,27 @@
+"""The audit: attacks from the literature, run on what each role really received in a run.
+
+``record`` runs a method and gives the view of each role, ``attacks_on`` the attacks that read its operations, and an
+attack's ``run`` an ``Exposure``: its success beside guess and baseline. Attacks are lower bounds; a pass is no proof.
+"""
+
+from __future__ import annotations
+
+from fedsift.audit.exposure import Exposure, Measure
+from fedsift.audit.registry import ATTACKS, Attack, attack, attacks_on, load_attacks
+from fedsift.audit.views import Recording, Truth, View, record, record_sites, record_tables
+
+__all__ = [
+    "ATTACKS",
+    "Attack",
+    "Exposure",
+    "Measure",
+    "Recording",
+    "Truth",
+    "View",
+    "attack",
+    "attacks_on",
+    "load_attacks",
+    "record",
+    "record_sites",
+    "record_tables",
+]
