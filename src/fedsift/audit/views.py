@@ -102,6 +102,15 @@ class View:
             m for m in self.messages if matches(operation, m.operation) and (session is None or m.session == session)
         ]
 
+    def job_of(self, session: str) -> Job:
+        """The job that was announced for a run (or for the run around it); the last one if none was."""
+        for message in reversed(self.messages):
+            inside = session == message.session or session.startswith(f"{message.session}.")
+            if message.is_request and message.session and inside and matches("begin_job", message.operation):
+                told = message.content
+                return Job(str(told["method"]), dict(told["parameters"]), self.job.parties, self.job.active)
+        return self.job
+
     @property
     def operations(self) -> set[str]:
         """Names, as they travel, of all operations in this view."""
@@ -334,7 +343,7 @@ def _views(
 ) -> dict[str, View]:
     messages = _decoded(recorder)
     messages += _deliveries(messages, sites, result)
-    job = _job(messages, sites, active)
+    job = _job(messages, sites, active, result)
     views = {COORDINATOR: View("coordinator", COORDINATOR, job, tuple(messages))}
     for name, site in sites.items():
         views[name] = View(
@@ -381,7 +390,12 @@ def _deliveries(messages: list[Message], sites: Mapping[str, Site], result: Any)
     return told
 
 
-def _job(messages: list[Message], sites: Mapping[str, Site], active: str) -> Job:
+def _job(messages: list[Message], sites: Mapping[str, Site], active: str, result: Any) -> Job:
+    """What was announced last; a model on its own announces nothing, but its job file would name its parameters."""
     announced = [m.content for m in messages if m.is_request and matches("begin_job", m.operation)]
-    last: dict[str, Any] = announced[-1] if announced else {"method": "", "parameters": {}}
-    return Job(str(last["method"]), dict(last["parameters"]), tuple(sites), active)
+    method, parameters = "", {}
+    if announced:
+        method, parameters = announced[-1]["method"], announced[-1]["parameters"]
+    elif hasattr(result, "get_params"):
+        method, parameters = type(result).__name__, result.get_params(deep=False)
+    return Job(str(method), dict(parameters), tuple(sites), active)
