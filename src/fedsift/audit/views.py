@@ -145,6 +145,16 @@ class Truth:
     fresh: Fresh | None = None
 
     @property
+    def n_classes(self) -> int:
+        return int(self.labels.max()) + 1
+
+    @property
+    def class_sizes(self) -> tuple[int, int]:
+        """Rows of class 0 and of the others: for attacks that say in ``knows`` that they know the class sizes."""
+        zeros = int((self.labels == 0).sum())
+        return zeros, len(self.labels) - zeros
+
+    @property
     def guess(self) -> float:
         """Share of the largest class: what somebody says who knows nothing about a row."""
         return float(np.bincount(self.labels).max() / len(self.labels))

@@ -117,13 +117,12 @@ class Draw:
     order: np.ndarray
 
 
-def infer(draws: Sequence[Draw], labels: np.ndarray) -> np.ndarray | None:
+def infer(draws: Sequence[Draw], sizes: tuple[int, int]) -> np.ndarray | None:
     """Chance of class 1 by row from all draws: one walk for those of the same order, the odds of the others combined."""
-    sizes = (int((labels == 0).sum()), int((labels == 1).sum()))
     by_order: dict[bytes, list[Draw]] = {}
     for draw in draws:
         by_order.setdefault(draw.order.tobytes(), []).append(draw)
-    odds, found = np.zeros(len(labels)), False
+    odds, found = np.zeros(sum(sizes)), False
     for together in by_order.values():
         order = together[0].order
         chance = chance_of_class_1([d.symbols[order] for d in together], [d.deal for d in together], sizes)
@@ -172,9 +171,9 @@ def _split_rule(train: float, seed: int, stratify: bool = True) -> Deal:
 
 
 def _labels_measure(view: View, truth: Truth, draws: Sequence[Draw], metric: str = "accuracy") -> Measure:
-    if len(np.unique(truth.labels)) != 2:
+    if truth.n_classes != 2:
         return nothing_to_read(truth, "written for two classes")
-    chance = infer(draws, truth.labels) if draws else None
+    chance = infer(draws, truth.class_sizes) if draws else None
     if chance is None:
         return nothing_to_read(truth, "no draw of rows that the announced seed explains")
     certain = float(((chance < 1e-6) | (chance > 1 - 1e-6)).mean())
