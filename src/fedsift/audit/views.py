@@ -262,7 +262,8 @@ def record(
     ----------
     X, y : one table, dealt by columns to ``parties`` as ``Federation.split`` does (``how``, ``random_state``).
     conversation : a selector or model (anything with ``fit(fed)``), or a function of the federation: what a
-        coordinator that deviates would ask. What its last announcement says is the job.
+        coordinator that deviates would ask. What its last announcement says is the job. A function may return a
+        list of fitted selectors: each party is then told its part of each result, in that order.
     every_step : keep each party's own state after each of its operations, not only at the end of a run.
     fresh : ``(X, y)`` of rows that do not take part, for the control.
     """
@@ -364,9 +365,15 @@ def _views(
             tables[name],
             dict(site.keys),
             tuple(recorder.states[name]),
-            None if getattr(result, "masks_", None) is None else np.asarray(result.masks_[name]),
+            _kept(result, name),
         )
     return views
+
+
+def _kept(result: Any, name: str) -> np.ndarray | None:
+    last = result[-1] if isinstance(result, list) and result else result
+    masks = getattr(last, "masks_", None)
+    return None if masks is None else np.asarray(masks[name])
 
 
 def _decoded(recorder: Recorder) -> list[Message]:
@@ -389,14 +396,15 @@ def _decoded(recorder: Recorder) -> list[Message]:
 def _deliveries(messages: list[Message], sites: Mapping[str, Site], result: Any) -> list[Message]:
     """A deployed coordinator ends a job by sending each party its own part of the result; in one process nothing is
     sent, so it stands here, made by the same ``Selection.for_party``."""
-    selection = getattr(result, "selection_", None)
-    if selection is None:
-        return []
     number = messages[-1].number if messages else 0
     told = []
-    for place, name in enumerate(sites, 1):
-        content = {"selection": selection.for_party(name).to_json()}
-        told.append(Message(number + place, name, True, DELIVERY, "", "", content, len(encode(content))))
+    for selector in result if isinstance(result, list) else [result]:
+        if getattr(selector, "selection_", None) is None:
+            continue
+        for name in sites:
+            number += 1
+            content = {"selection": selector.selection_.for_party(name).to_json()}
+            told.append(Message(number, name, True, DELIVERY, "", "", content, len(encode(content))))
     return told
 
 
