@@ -285,3 +285,28 @@ def chosen_seeds(view: View, truth: Truth) -> Measure:
             symbols[reply["train"]] = 1
             draws.append(Draw(symbols, _split_rule(request["train"], request["seed"]), order))
     return _labels_measure(view, truth, draws)
+
+
+def ask_for_many_folds(draw_folds: Any) -> Callable[[Federation], None]:
+    """One request of a hostile coordinator: as many folds as rows, so that a row's fold is its place in the order."""
+
+    def conversation(fed: Federation) -> None:
+        fed.ask(draw_folds, to=fed.active, folds=fed.n_rows, stratify=True, seed=0, task=fed.asked_task)
+
+    return conversation
+
+
+@attack(
+    reads=["draw_folds"], role="coordinator", target="labels", declared="no", line=2,
+    knows="the number of folds that it chose, the class sizes",
+)  # fmt: skip
+def as_many_folds_as_rows(view: View, truth: Truth) -> Measure:
+    """Labels from ``draw_folds``: rows are dealt class after class, so with a fold a row the first are class 0."""
+    rows = len(truth.labels)
+    asked = zip(view.requests("draw_folds"), view.replies("draw_folds"))
+    for request, reply in asked:
+        told = request.content.get("folds", 0) >= rows and isinstance(reply.content, dict)
+        if told and "fold" in reply.content and truth.n_classes == 2:
+            found = (reply.content["fold"] >= truth.class_sizes[0]).astype(np.int64)
+            return Measure("accuracy", accuracy(found, truth.labels), truth.guess, truth.guess, note="one request")
+    return nothing_to_read(truth, "no draw of as many folds as rows")

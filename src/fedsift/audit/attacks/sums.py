@@ -21,7 +21,7 @@ from scipy.optimize import linprog
 from fedsift.audit.exposure import Measure
 from fedsift.audit.registry import attack
 from fedsift.audit.scoring import accuracy, auc, nothing_to_read, own_rows_accuracy, standardise
-from fedsift.audit.views import Truth, View
+from fedsift.audit.views import State, Truth, View
 
 
 def signs_from_sums(
@@ -95,20 +95,24 @@ def first_gradient(view: View, truth: Truth) -> Measure:
     return _measure(view, truth, found, values.shape[1])
 
 
+def _sums_of_duals(state: State) -> tuple[Any, np.ndarray] | None:
+    """The party's part of the model (columns, bits, loss) and its sums of column times dual, once there are any."""
+    parts = [value for value in state.values.values() if all(hasattr(value, name) for name in ("x", "bits", "loss"))]
+    rounds = [value for value in state.values.values() if isinstance(value, dict) and np.any(value.get("own", 0))]
+    return (parts[0], rounds[0]["own"]) if parts and rounds else None
+
+
 @attack(
     reads=["weigh_rows"], role="passive", target="labels", declared="partly", line=7,
     knows="the class sizes",
 )  # fmt: skip
 def first_duals(view: View, truth: Truth) -> Measure:
     """HyFDCA: the sum of column times dual in the first round, in which all scores are zero."""
-    from fedsift.protocols.hyfdca_setup import PART, STATE
-
-    rounds = [s.values for s in view.states if PART in s.values and STATE in s.values]
-    rounds = [r for r in rounds if np.any(r[STATE].get("own", 0)) and r[STATE].get("duals") is None]
+    rounds = [pair for pair in map(_sums_of_duals, view.states) if pair is not None]
     if not rounds or truth.n_classes != 2:
         return nothing_to_read(truth, "the party has no sums of column times dual")
-    part: Any = rounds[0][PART]
-    own = rounds[0][STATE]["own"].view(np.int64).astype(np.float64)[:, 0] * 2.0 ** (-2 * part.bits)
+    part, ring = rounds[0]
+    own = ring.view(np.int64).astype(np.float64)[:, 0] * 2.0 ** (-2 * part.bits)
     factor = 2.0 if part.loss == "logistic" else 1.0  # a dual is half a label at a score of zero, or the label
     found = signs_from_sums(part.x, factor * own, truth.class_sizes, tolerance=1e-4)
     return _measure(view, truth, found, part.x.shape[1])
