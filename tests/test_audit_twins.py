@@ -93,7 +93,7 @@ def test_line_6_two_digits_or_ranks_of_many_columns_still_tell_the_labels():
 
 
 def test_line_6_few_scores_tell_little(wdbc):
-    X, y = wdbc
+    _, y = wdbc
     rows = np.random.default_rng(0).permutation(len(y))[:150]
     noise = np.random.default_rng(1).normal(size=(150, 12))
     seen = record(noise, y[rows], scores.told("sffs"), parties=["bank", "shop"])

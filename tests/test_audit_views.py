@@ -115,19 +115,29 @@ def test_a_party_is_told_its_own_part_of_the_result_only():
 
 
 def test_the_recorder_passes_the_bytes_on_unchanged():
-    from fedsift.audit.views import Recorder
+    from fedsift.audit.recording import Recorder
     from fedsift.federation import Federation
     from fedsift.simulate import simulated_sites
     from fedsift.transports.inprocess import InProcess
 
     X, y = np.random.default_rng(0).normal(size=(40, 4)), np.arange(40) % 2
     sites, active = simulated_sites(
-        X, y, parties=2, partition="vertical", how="equal", duplicates=False, random_state=0, label_party=None, grid=None
+        X,
+        y,
+        parties=2,
+        partition="vertical",
+        how="equal",
+        duplicates=False,
+        random_state=0,
+        label_party=None,
+        grid=None,
     )
     recorder = Recorder(InProcess(sites), sites)
     fed = Federation(recorder, list(sites), active=active)
     assert fed.sizes() == {"party1": {"rows": 40, "columns": 2}, "party2": {"rows": 40, "columns": 2}}
-    assert [decode(data)["operation"] for _, _, asked, data in recorder.log if asked] == ["fedsift.party:count_table"] * 2
+    assert [decode(data)["operation"] for _, _, asked, data in recorder.log if asked] == [
+        "fedsift.party:count_table"
+    ] * 2
     assert sum(len(data) for *_, data in recorder.log) == fed.ledger.bytes()
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import numpy as np
-from leaky.scores import exact_scores, keep_result, show_bins
 
 from fedsift.operation import operation
 from fedsift.protocols.histogram import RowLayout, encrypt_classes, finish, weighted_sums
+from leaky.scores import exact_scores, keep_result, show_bins
 
 BITS = 36
 

@@ -7,8 +7,9 @@ attack's ``run`` an ``Exposure``: its success beside guess and baseline. Attacks
 from __future__ import annotations
 
 from fedsift.audit.exposure import Exposure, Measure
+from fedsift.audit.recording import Recording, record, record_sites, record_tables
 from fedsift.audit.registry import ATTACKS, Attack, attack, attacks_on, load_attacks, uncovered
-from fedsift.audit.views import Recording, Truth, View, record, record_sites, record_tables
+from fedsift.audit.views import Truth, View
 from fedsift.audit.waivers import PENDING, WAIVERS
 
 __all__ = [

@@ -161,12 +161,13 @@ def descend(score: Score, wanted: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 
 def distance(score: Score, told: np.ndarray, labels: np.ndarray) -> float:
-    return float((_bent(score.of(labels)) - _bent(told)) @ (_bent(score.of(labels)) - _bent(told)))
+    gap = _bent(score.of(labels)) - _bent(told)
+    return float(gap @ gap)
 
 
 def _bent(scores: np.ndarray) -> np.ndarray:
     """Square roots: a few large scores do not outvote the many small ones."""
-    return np.sqrt(np.maximum(scores, 0.0))
+    return np.asarray(np.sqrt(np.maximum(scores, 0.0)))
 
 
 def climb(score: Score, told: np.ndarray, labels: np.ndarray, steps: int = 60) -> np.ndarray:

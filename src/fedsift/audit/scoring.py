@@ -7,6 +7,7 @@ what its own rows say: two clusters, or the first principal component, with the 
 from __future__ import annotations
 
 import numpy as np
+from sklearn.linear_model import LogisticRegression
 
 from fedsift.audit.exposure import Measure
 from fedsift.audit.views import Truth, View
@@ -40,7 +41,7 @@ def standardise(columns: np.ndarray) -> np.ndarray:
                       columns)  # fmt: skip
     centred = filled - filled.mean(axis=0)
     spread = centred.std(axis=0)
-    return centred / np.where(spread > 1e-12, spread, 1.0)
+    return np.asarray(centred / np.where(spread > 1e-12, spread, 1.0))
 
 
 def own_component(columns: np.ndarray) -> np.ndarray:
@@ -76,6 +77,20 @@ def own_rows_auc(view: View, truth: Truth) -> float:
         return 0.5
     value = auc(own_component(view.columns), truth.labels)
     return max(value, 1 - value)
+
+
+def control_accuracy(view: View, truth: Truth, found: np.ndarray) -> float | None:
+    """What the labels found say about rows that did not take part: a linear model of them on the party's own columns.
+
+    Far below the attack's success, the attack read these rows; near to it, it learnt what holds for everybody. None
+    without fresh rows or without a table.
+    """
+    if truth.fresh is None or view.table is None or len(np.unique(found)) != 2:
+        return None
+    own, fresh = view.columns, truth.fresh.columns[view.name]
+    both = standardise(np.vstack([own, fresh]))
+    model = LogisticRegression(max_iter=200).fit(both[: len(own)], found)
+    return accuracy(model.predict(both[len(own) :]), truth.fresh.labels)
 
 
 def nothing_to_read(truth: Truth, why: str) -> Measure:

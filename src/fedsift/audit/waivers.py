@@ -9,7 +9,9 @@ Names are read by ``naming.matches``.
 from __future__ import annotations
 
 _MASKED_SUM = "Under pairwise masks drawn for this round: a reader of one reply sees uniform numbers, and the total is"
-_CIPHER = "Ciphertexts under a key of 2048 bits or more that the receiver does not have; measured where they are opened:"
+_CIPHER = (
+    "Ciphertexts under a key of 2048 bits or more that the receiver does not have; measured where they are opened:"
+)
 _BLIND = "Group elements raised to a secret exponent: telling them from random ones is the decisional Diffie-Hellman"
 
 WAIVERS: dict[str, str] = {
@@ -34,9 +36,9 @@ WAIVERS: dict[str, str] = {
     "describe_rows": "Names, kinds and class names; no row's value.",
     "missing_rows": "Positions of rows that a party has not combined before: which rows are new, no value.",
     # MUSE
-    "own_information": "Goes to the coordinator, which holds no rows; a party that runs it has what preselect measures.",
-    "prepare_columns": "Entropies of quantile bins, nearly the same for every column; heavier values are measured by the "
-    "bin sizes of label_sums.",
+    "own_information": "Goes to the coordinator, which holds no rows; for a party that runs it see preselect.",
+    "prepare_columns": "Entropies of quantile bins, nearly the same for every column; where they differ, "
+    "label_sums measures it by the sizes of bins.",
     # Vertical logistic regression, HyFDCA, lasso
     "encrypt_scores": f"{_CIPHER} inner_products.",
     "masked_gradients": "Ciphertexts of sums under a mask 40 bits wider; the party that takes it off is measured at "

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedsift.audit.exposure import Measure
 from fedsift.audit.registry import attack
-from fedsift.audit.scoring import accuracy, auc, nothing_to_read, own_rows_accuracy, own_rows_auc
+from fedsift.audit.scoring import accuracy, auc, control_accuracy, nothing_to_read, own_rows_accuracy, own_rows_auc
 from fedsift.audit.views import Truth, View
 from fedsift.federation import Federation
 from fedsift.splits import train_test_rows
@@ -66,7 +66,7 @@ def chance_of_class_1(observed: Sequence[np.ndarray], deals: Sequence[Deal], siz
 
 
 def _walks(rows: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Walks that merge the sequences ``first`` and ``second`` into ``rows``: the chance that a step takes ``second``."""
+    """Over all walks that merge ``first`` and ``second`` into ``rows``: the chance that a step takes ``second``."""
     count, ones = len(rows), len(second)
     places = np.arange(ones + 1)
     fits_1 = np.append(second, -1)
@@ -118,7 +118,7 @@ class Draw:
 
 
 def infer(draws: Sequence[Draw], sizes: tuple[int, int]) -> np.ndarray | None:
-    """Chance of class 1 by row from all draws: one walk for those of the same order, the odds of the others combined."""
+    """Chance of class 1 by row: one walk for all draws of the same order, the odds of different orders combined."""
     by_order: dict[bytes, list[Draw]] = {}
     for draw in draws:
         by_order.setdefault(draw.order.tobytes(), []).append(draw)
@@ -180,8 +180,11 @@ def _labels_measure(view: View, truth: Truth, draws: Sequence[Draw], metric: str
     note = f"{certain:.2f} of the rows certain, {len(draws)} draws"
     if metric == "auc":
         return Measure("auc", auc(chance, truth.labels), 0.5, own_rows_auc(view, truth), note=note)
-    value = accuracy((chance > 0.5).astype(np.int64), truth.labels)
-    return Measure("accuracy", value, truth.guess, own_rows_accuracy(view, truth), note=note)
+    found = (chance > 0.5).astype(np.int64)
+    control = control_accuracy(view, truth, found)
+    return Measure(
+        "accuracy", accuracy(found, truth.labels), truth.guess, own_rows_accuracy(view, truth), control, note
+    )
 
 
 @attack(

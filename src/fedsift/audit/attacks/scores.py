@@ -17,7 +17,7 @@ import numpy as np
 from fedsift.audit.exposure import Measure
 from fedsift.audit.inversion import BinScore, Score, VarianceScore, distance, from_kept, invert, invert_ranks
 from fedsift.audit.registry import attack
-from fedsift.audit.scoring import accuracy, nothing_to_read, own_rows_accuracy, up_to_names
+from fedsift.audit.scoring import accuracy, control_accuracy, nothing_to_read, own_rows_accuracy, up_to_names
 from fedsift.audit.views import Truth, View
 from fedsift.party import Party, Site
 from fedsift.protocols.bins import countable_bins
@@ -106,7 +106,8 @@ def _measure(view: View, truth: Truth, told: tuple[str, np.ndarray] | None, form
         hinted = None if everything is None else from_kept(everything, view.kept, ones)
         baseline = baseline if hinted is None else max(baseline, judge(hinted, truth.labels))
     note = f"{len(scores)} columns, {len(truth.labels)} rows, distance {distance(score, scores[columns], found):.1e}"
-    return Measure("accuracy", judge(found, truth.labels), truth.guess, baseline, note=note)
+    control = control_accuracy(view, truth, found)
+    return Measure("accuracy", judge(found, truth.labels), truth.guess, baseline, control, note)
 
 
 def _looked_at(scores: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:

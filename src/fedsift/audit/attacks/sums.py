@@ -13,6 +13,7 @@ is unique at once, for then X'y is the largest value that a weighted sum of the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,63 +21,72 @@ from scipy.optimize import linprog
 
 from fedsift.audit.exposure import Measure
 from fedsift.audit.registry import attack
-from fedsift.audit.scoring import accuracy, auc, nothing_to_read, own_rows_accuracy, standardise
+from fedsift.audit.scoring import accuracy, control_accuracy, nothing_to_read, own_rows_accuracy, standardise
 from fedsift.audit.views import State, Truth, View
 
 
-def signs_from_sums(
-    columns: np.ndarray,
-    sums: np.ndarray,
-    sizes: tuple[int, int],
-    *,
-    along: np.ndarray | None = None,
-    bounds: np.ndarray | None = None,
-    tolerance: float = 1e-6,
-    seed: int = 0,
-) -> np.ndarray | None:
-    """Values in [-1, 1] for the rows with ``columns.T @ t = sums``, class sizes as known; None if there are none.
+@dataclass(frozen=True)
+class Sums:
+    """What is known of ``columns.T @ t`` for labels t of -1 and 1.
 
-    ``along`` adds an unknown non-negative factor k: ``columns.T @ t = sums + k * along``. Where ``bounds`` is finite
-    the column's sum is only known to be at most that in size. Two random directions are searched: where they agree the
-    solution is unique.
+    ``value`` is the sum of each column, or ``value + k * along`` with one unknown factor k from 0 on. Where ``bound``
+    is finite, the sum is only known to be at most that in size.
     """
-    rows = len(columns)
-    exact = np.ones(columns.shape[1], dtype=bool) if bounds is None else ~np.isfinite(bounds)
-    extra = 0 if along is None else 1
-    slack = tolerance * max(1.0, float(np.abs(sums).max(initial=1.0)))
-    left = [np.ones((1, rows))]
-    right = [np.array([float(sizes[1] - sizes[0])])]
-    left.append(columns.T[exact])
-    right.append(sums[exact])
-    equal = np.vstack(left)
-    if along is not None:
-        equal = np.hstack([equal, np.concatenate([[0.0], -along[exact]])[:, None]])
-    above = [np.hstack([equal, np.zeros((len(equal), 0))]), -equal]
-    limits = [np.concatenate(right) + slack, -np.concatenate(right) + slack]
-    if bounds is not None and (~exact).any():
-        between = np.hstack([columns.T[~exact], np.zeros((int((~exact).sum()), extra))])
-        above += [between, -between]
-        limits += [bounds[~exact] + slack, bounds[~exact] + slack]
+
+    columns: np.ndarray
+    value: np.ndarray
+    along: np.ndarray | None = None
+    bound: np.ndarray | None = None
+
+    def inequalities(self, total: float, slack: float) -> tuple[np.ndarray, np.ndarray]:
+        """``left @ (t, k) <= right``; ``total`` is the sum of all labels."""
+        exact = np.ones(len(self.value), dtype=bool) if self.bound is None else ~np.isfinite(self.bound)
+        equal = np.vstack([np.ones(len(self.columns)), self.columns.T[exact]])
+        value = np.append(total, self.value[exact])
+        factor = np.zeros((len(equal), 0))
+        if self.along is not None:
+            factor = -np.append(0.0, self.along[exact])[:, None]
+        left, right = [np.hstack([equal, factor])], [value + slack, slack - value]
+        left.append(-left[0])
+        if self.bound is not None and not exact.all():
+            between = np.hstack([self.columns.T[~exact], np.zeros((int((~exact).sum()), factor.shape[1]))])
+            left += [between, -between]
+            right += [self.bound[~exact] + slack] * 2
+        return np.vstack(left), np.concatenate(right)
+
+
+def signs_from_sums(sums: Sums, sizes: tuple[int, int], *, tolerance: float = 1e-4, seed: int = 0) -> np.ndarray | None:
+    """Values in [-1, 1] for the rows that give these sums, class sizes as known; None if there are none.
+
+    Two random directions are searched and their mean is taken: rows at -1 or 1 in it are settled.
+    """
+    rows, extra = len(sums.columns), int(sums.along is not None)
+    slack = tolerance * max(1.0, float(np.abs(sums.value).max(initial=1.0)))
+    left, right = sums.inequalities(float(sizes[1] - sizes[0]), slack)
     box: list[tuple[float, float | None]] = [(-1.0, 1.0)] * rows + [(0.0, None)] * extra
     generator = np.random.default_rng(seed)
     found = []
     for _ in range(2):
         # An unknown factor is as large as it can be: where the columns separate the classes no larger one is possible.
         direction = np.append(1e-6 * generator.normal(size=rows), np.full(extra, -1.0))
-        solved = linprog(direction, A_ub=np.vstack(above), b_ub=np.concatenate(limits), bounds=box, method="highs")
+        solved = linprog(direction, A_ub=left, b_ub=right, bounds=box, method="highs")
         if solved.x is None:
             return None
         found.append(np.asarray(solved.x[:rows]))
     return np.asarray(np.mean(found, axis=0))
 
 
-def _measure(view: View, truth: Truth, found: np.ndarray | None, columns: int) -> Measure:
+def _measure(view: View, truth: Truth, sums: Sums, tolerance: float = 1e-4) -> Measure:
+    found = signs_from_sums(sums, truth.class_sizes, tolerance=tolerance)
     if found is None:
         return nothing_to_read(truth, "no labels explain the sums")
-    value = accuracy((found > 0).astype(np.int64), truth.labels)
+    labels = (found > 0).astype(np.int64)
     settled = float((np.abs(found) > 0.999).mean())
-    note = f"{columns} columns, {len(truth.labels)} rows, {settled:.2f} of the rows settled, auc {auc(found, truth.labels):.3f}"
-    return Measure("accuracy", value, truth.guess, own_rows_accuracy(view, truth), note=note)
+    return Measure(
+        "accuracy", accuracy(labels, truth.labels), truth.guess, own_rows_accuracy(view, truth),
+        control_accuracy(view, truth, labels),
+        f"{len(sums.value)} columns, {len(labels)} rows, {settled:.2f} of the rows settled",
+    )  # fmt: skip
 
 
 @attack(
@@ -90,9 +100,7 @@ def first_gradient(view: View, truth: Truth) -> Measure:
     if not steps or truth.n_classes != 2:
         return nothing_to_read(truth, "the party has no gradient of its own (or there are more than two classes)")
     values, gradient = steps[0]["values"], steps[0]["gradient"]
-    sums = -2.0 * len(values) * gradient[:, 0]
-    found = signs_from_sums(values, sums, truth.class_sizes, tolerance=1e-4)
-    return _measure(view, truth, found, values.shape[1])
+    return _measure(view, truth, Sums(values, -2.0 * len(values) * gradient[:, 0]))
 
 
 def _sums_of_duals(state: State) -> tuple[Any, np.ndarray] | None:
@@ -114,8 +122,7 @@ def first_duals(view: View, truth: Truth) -> Measure:
     part, ring = rounds[0]
     own = ring.view(np.int64).astype(np.float64)[:, 0] * 2.0 ** (-2 * part.bits)
     factor = 2.0 if part.loss == "logistic" else 1.0  # a dual is half a label at a score of zero, or the label
-    found = signs_from_sums(part.x, factor * own, truth.class_sizes, tolerance=1e-4)
-    return _measure(view, truth, found, part.x.shape[1])
+    return _measure(view, truth, Sums(part.x, factor * own))
 
 
 @attack(
@@ -134,7 +141,6 @@ def first_coefficients(view: View, truth: Truth) -> Measure:
     if columns.shape[1] != len(weights):
         return nothing_to_read(truth, "written for tables of numbers")
     # The gradient at zero is -X't / (2 n) for labels t in {-1, 1}; soft thresholding took alpha off it.
-    sums = 2.0 * rows * alpha * np.sign(weights)
-    bounds = np.where(weights == 0, 2.0 * rows * alpha, np.inf)
-    found = signs_from_sums(columns, sums, truth.class_sizes, along=weights * rows, bounds=bounds, tolerance=1e-5)
-    return _measure(view, truth, found, columns.shape[1])
+    bound = np.where(weights == 0, 2.0 * rows * alpha, np.inf)
+    sums = Sums(columns, 2.0 * rows * alpha * np.sign(weights), weights * rows, bound)
+    return _measure(view, truth, sums, tolerance=1e-5)
