@@ -143,6 +143,14 @@ def test_line_14_bin_sizes_name_the_columns():
     assert attacked("sizes_name_columns", seen["coordinator"], seen.truth).value > 0.75
 
 
+def test_line_14_needs_a_public_sample_and_never_the_rows_themselves():
+    X, y = np.random.default_rng(0).poisson(3.0, size=(300, 8)), np.arange(300) % 2
+    seen = record(X, y, sizes.sizes_told, parties=["bank", "shop"])
+    found = attacked("sizes_name_columns", seen["coordinator"], seen.truth)
+    assert found.value == 0.0
+    assert found.note.startswith("nothing to read")
+
+
 def test_line_15_two_jobs_tell_the_row_between_them(wdbc):
     X, y = wdbc
     rows = np.random.default_rng(1).permutation(len(y))[:120]

@@ -4,6 +4,9 @@ At the end of a job a party is told the score of each of its columns; MUSE tells
 label before that, and FedSDG the Gini impurities. A score is one number, but there is one a column, and from about one
 column a row on they fix the labels of all rows (``inversion.py``). The weaker forms (two digits, ranks) are measured
 beside it. The baseline is what the kept flags alone tell, the answer that the party is entitled to.
+
+Scores hardly change when the two classes swap their names, so which class is which is given to the attack for nothing,
+as it is to every baseline: one bit, which one known row would settle.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import numpy as np
 from fedsift.audit.exposure import Measure
 from fedsift.audit.inversion import BinScore, Score, VarianceScore, distance, from_kept, invert, invert_ranks
 from fedsift.audit.registry import attack
-from fedsift.audit.scoring import accuracy, control_accuracy, nothing_to_read, own_rows_accuracy, up_to_names
+from fedsift.audit.scoring import control_accuracy, nothing_to_read, own_rows_accuracy, up_to_names
 from fedsift.audit.views import Truth, View
 from fedsift.party import Party, Site
 from fedsift.protocols.bins import countable_bins
@@ -98,16 +101,15 @@ def _measure(view: View, truth: Truth, told: tuple[str, np.ndarray] | None, form
     if score is None:
         return nothing_to_read(truth, f"no attack on the scores of {method!r}")
     ones = truth.class_sizes[1]
-    judge = up_to_names if len(set(truth.class_sizes)) == 1 else accuracy
     found = form(score, scores[columns], ones)
     baseline = own_rows_accuracy(view, truth)
     if view.kept is not None:
         everything = score_of(view, method, truth.class_sizes, np.arange(len(scores)))
         hinted = None if everything is None else from_kept(everything, view.kept, ones)
-        baseline = baseline if hinted is None else max(baseline, judge(hinted, truth.labels))
+        baseline = baseline if hinted is None else max(baseline, up_to_names(hinted, truth.labels))
     note = f"{len(scores)} columns, {len(truth.labels)} rows, distance {distance(score, scores[columns], found):.1e}"
     control = control_accuracy(view, truth, found)
-    return Measure("accuracy", judge(found, truth.labels), truth.guess, baseline, control, note)
+    return Measure("accuracy", up_to_names(found, truth.labels), truth.guess, baseline, control, note)
 
 
 def _looked_at(scores: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
@@ -137,7 +139,7 @@ def only_ranks(score: Score, told: np.ndarray, ones: int) -> np.ndarray:
 
 @attack(
     reads=["keep_result"], role="passive", target="labels", declared="no", line=6,
-    knows="how its own columns are scored, the class sizes",
+    knows="how its own columns are scored, the class sizes and names",
 )  # fmt: skip
 def scores_of_result(view: View, truth: Truth) -> Measure:
     """Labels from the scores of the party's own columns that come with the result."""
@@ -146,7 +148,7 @@ def scores_of_result(view: View, truth: Truth) -> Measure:
 
 @attack(
     reads=["preselect"], role="passive", target="labels", declared="no", line=6,
-    knows="how its own columns are binned, the class sizes",
+    knows="how its own columns are binned, the class sizes and names",
 )  # fmt: skip
 def relevance_of_columns(view: View, truth: Truth) -> Measure:
     """Labels from the mutual information of the party's own columns with the label (MUSE)."""
@@ -155,7 +157,7 @@ def relevance_of_columns(view: View, truth: Truth) -> Measure:
 
 @attack(
     reads=["take_importance"], role="passive", target="labels", declared="no", line=6,
-    knows="how its own columns are binned, the class sizes",
+    knows="how its own columns are binned, the class sizes and names",
 )  # fmt: skip
 def impurity_of_columns(view: View, truth: Truth) -> Measure:
     """Labels from the Gini impurities of the party's own columns (FedSDG's first gates)."""
@@ -164,7 +166,7 @@ def impurity_of_columns(view: View, truth: Truth) -> Measure:
 
 @attack(
     reads=["keep_result"], role="passive", target="labels", declared="no", line=6,
-    knows="two significant digits of the scores of its own columns, the class sizes",
+    knows="two significant digits of the scores of its own columns, the class sizes and names",
 )  # fmt: skip
 def rounded_scores_of_result(view: View, truth: Truth) -> Measure:
     """The same if the scores were rounded to two digits before they are told."""
@@ -173,7 +175,7 @@ def rounded_scores_of_result(view: View, truth: Truth) -> Measure:
 
 @attack(
     reads=["keep_result"], role="passive", target="labels", declared="no", line=6,
-    knows="the order of the scores of its own columns, the class sizes",
+    knows="the order of the scores of its own columns, the class sizes and names",
 )  # fmt: skip
 def ranks_of_result(view: View, truth: Truth) -> Measure:
     """The same if only the order of the columns were told."""
