@@ -197,7 +197,7 @@ has failed when it adds nothing to guess and baseline. "Before" is the figure of
 
 Attacks are lower bounds: a line that shows nothing is no proof that there is nothing. Two parties, at most 800 rows of
 each set (150 for two jobs), settings lowered where that changes no message that an attack reads. In one process nobody
-is sent a result; `keep_result`, which a deployed coordinator ends a job with, is added as `Selection.for_party` makes it.
+is sent a result: `keep_result`, the end of a deployed job, is added as `Selection.for_party` makes it.
 Scores and first components do not say which of two classes is which: that bit is given to attacks and baselines alike.
 """
 
@@ -207,8 +207,8 @@ def render() -> str:
     last: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in rows_of():
         last.setdefault((row["method"], row["set"], row["attack"]), []).append(row)
-    head = "method set attack who success guess baseline control before declared CPU-s note".split()
-    lines = [HEAD, f"| {' | '.join(head)} |", "|--|--|--|--|--:|--:|--:|--:|--:|--|--:|--|"]
+    head = "| method | set | attack | who | success | guess | baseline | control | before | declared | CPU-s | note |"
+    lines = [HEAD, head, "|--|--|--|--|--:|--:|--:|--:|--:|--|--:|--|"]
     used: dict[str, dict[str, Any]] = {}
     for (method, name, attack), rows in last.items():
         now, before = rows[-1], rows[-2] if len(rows) > 1 else None

@@ -75,7 +75,7 @@ def _true_table(column: np.ndarray, labels: np.ndarray) -> tuple[int, int]:
     knows="its own labels",
 )  # fmt: skip
 def integers_give_tables(view: View, truth: Truth) -> Measure:
-    """Share of the other parties' columns of two bins whose whole 2 x 2 table is found, and no other."""
+    """Share of the other parties' columns of two values whose whole 2 x 2 table is found, and no other."""
     settings: Any = view.job.parameters
     right, total = 0, 0
     if truth.n_classes == 2 and view.requests("open_impurities"):
@@ -90,4 +90,4 @@ def integers_give_tables(view: View, truth: Truth) -> Measure:
                 total += 1
                 right += bool(found) and set(found) <= {(size, ones), twin}
     share = right / total if total else 0.0
-    return Measure("tables found", share, 0.0, 0.0, note=f"{right} of {total} columns of two bins")
+    return Measure("tables found", share, 0.0, 0.0, note=f"{right} of {total} columns of two values")
