@@ -170,3 +170,15 @@ def test_line_15_two_jobs_tell_the_row_between_them(wdbc):
     seen = record(X[rows][:, ::2], y[rows], jobs.with_and_without(range(0, 48, 4)), parties=["bank", "shop"])
     assert attacked("label_of_row_left_out", seen["shop"], seen.truth).value == 1.0
     assert attacked("values_of_row_left_out", seen["bank"], seen.truth).value > 0.8
+
+
+def test_the_control_is_given_the_class_names_too():
+    """A labeling found the wrong way round is turned before fresh rows are predicted from it."""
+    rng = np.random.default_rng(2)
+    y, fresh_y = (rng.permutation(np.arange(n) % 2) for n in (60, 300))
+    X, fresh = (v[:, None] * 1.5 + rng.normal(size=(len(v), 160)) for v in (y, fresh_y))
+    for labels, others in ((y, fresh_y), (1 - y, 1 - fresh_y)):
+        seen = record(X, labels, scores.told("sffs"), parties=["bank", "shop"], fresh=(fresh, others))
+        found = attacked("scores_of_result", seen["shop"], seen.truth)
+        assert found.value == 1.0
+        assert found.control > 0.9

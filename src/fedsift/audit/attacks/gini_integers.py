@@ -89,5 +89,9 @@ def integers_give_tables(view: View, truth: Truth) -> Measure:
                 twin = (size, truth.class_sizes[1] - ones) if 2 * size == len(truth.labels) else (size, ones)
                 total += 1
                 right += bool(found) and set(found) <= {(size, ones), twin}
-    share = right / total if total else 0.0
+    if not total:
+        return Measure(
+            "tables found", 0.0, 0.0, 0.0, note="nothing to read: no column of two values, or not two classes"
+        )
+    share = right / total
     return Measure("tables found", share, 0.0, 0.0, note=f"{right} of {total} columns of two values")

@@ -20,7 +20,7 @@ import numpy as np
 from fedsift.audit.exposure import Measure
 from fedsift.audit.inversion import BinScore, Score, VarianceScore, distance, from_kept, invert, invert_ranks
 from fedsift.audit.registry import attack
-from fedsift.audit.scoring import control_accuracy, nothing_to_read, own_rows_accuracy, up_to_names
+from fedsift.audit.scoring import accuracy, control_accuracy, nothing_to_read, own_rows_accuracy, up_to_names
 from fedsift.audit.views import Truth, View
 from fedsift.party import Party, Site
 from fedsift.protocols.bins import countable_bins
@@ -56,13 +56,13 @@ def score_of(view: View, method: str, sizes: tuple[int, int], columns: np.ndarra
 
 
 def told_scores(view: View) -> tuple[str, np.ndarray] | None:
-    """The method, and the scores that came with the result in the order of the party's columns; NaN where none did."""
+    """The method, and the scores that came with the first result, by the party's columns; NaN where none did."""
     told = results_told(view)
-    if not told or np.isnan(told[-1]).all():
+    if not told or np.isnan(told[0]).all():
         return None
     if view.job.method == "muse":  # below the chosen columns, which have their place in the order, relevance less 2
-        return "muse", np.where(told[-1] <= 0, told[-1] + 2.0, np.nan)
-    return view.job.method, told[-1]
+        return "muse", np.where(told[0] <= 0, told[0] + 2.0, np.nan)
+    return view.job.method, told[0]
 
 
 def results_told(view: View) -> list[np.ndarray]:
@@ -108,8 +108,9 @@ def _measure(view: View, truth: Truth, told: tuple[str, np.ndarray] | None, form
         hinted = None if everything is None else from_kept(everything, view.kept, ones)
         baseline = baseline if hinted is None else max(baseline, up_to_names(hinted, truth.labels))
     note = f"{len(scores)} columns, {len(truth.labels)} rows, distance {distance(score, scores[columns], found):.1e}"
-    control = control_accuracy(view, truth, found)
-    return Measure("accuracy", up_to_names(found, truth.labels), truth.guess, baseline, control, note)
+    named = found if accuracy(found, truth.labels) >= 0.5 else 1 - found
+    control = control_accuracy(view, truth, named)
+    return Measure("accuracy", accuracy(named, truth.labels), truth.guess, baseline, control, note)
 
 
 def _looked_at(scores: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
