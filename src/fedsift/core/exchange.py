@@ -47,6 +47,7 @@ class Exchange:
         *,
         view: str,
         session: str,
+        job: bytes = b"",
         timeout: float | None,
     ) -> dict[str, Any]:
         """The checked replies of all parties in ``arguments``; the first failure is raised when all have answered."""
@@ -59,6 +60,7 @@ class Exchange:
                 "operation": operation.id,
                 "view": view,
                 "session": session,
+                "job": job,
                 "round": round,
                 "arguments": given,
             }
