@@ -111,7 +111,7 @@ def test_a_method_that_is_not_allowed_is_refused_before_it_starts(folder):
     error = refusal(lambda: GiniFilter().fit(fed))
     assert error.rule == "methods"
     assert "'gini' is not allowed here; allowed are muse, information_value" in str(error)
-    assert set(fed.ledger.frame()["operation"]) == {"begin_job", "end_session"}
+    assert set(fed.ledger.frame()["operation"]) == {"core.begin_job", "core.end_session"}
 
 
 def test_a_method_that_this_site_does_not_know_is_refused_even_where_any_is_allowed(folder):

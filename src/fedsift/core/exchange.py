@@ -119,12 +119,14 @@ class Exchange:
                 count += len(leaf)
                 schemes.add(leaf.scheme_name)
             sealed = sealed or type(leaf).__name__ == "SealedBox"
+        opened = ""
         if about is None:
+            opened = operation.opened if receiver == COORDINATOR else operation.learns
             request = operation.learns or f"request: {operation.short_name}"
             about = operation.about if receiver == COORDINATOR else request
         self.ledger.add(
-            Entry(round, sender, receiver, operation.short_name, size, form, about, sealed, count,
-                  ", ".join(sorted(schemes)), seconds)
+            Entry(round, sender, receiver, operation.id, size, form, about, sealed, count,
+                  ", ".join(sorted(schemes)), seconds, opened)
         )  # fmt: skip
 
 

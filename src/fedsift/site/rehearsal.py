@@ -127,7 +127,7 @@ def _play(job: Job, sites: dict[str, Site], selector: Selector, holders: list[st
     vertical = settings.partition == "vertical"
     fed = Federation(
         InProcess(sites), list(sites), active=holders[0] if vertical else None, partition=settings.partition,
-        task=settings.task, names=settings.names,
+        task=settings.task, names=settings.names, coordinator=settings.coordinator,
     )  # fmt: skip
     try:
         if vertical and any(section.id is not None for section in job.settings.parties.values()):
