@@ -97,7 +97,7 @@ class ManyMethods(Coordinator):
 
 def probe(parties: list[str]) -> dict[str, Any]:
     """What somebody gets who asks for what is not his: here the server itself asks, and lets a party ask another."""
-    request = {"operation": "os:system", "view": "", "session": "", "round": 1, "arguments": {}}
+    request = {"operation": "os:system", "view": "", "session": "", "job": b"", "round": 1, "arguments": {}}
     first, second = collab.get_clients(parties[:2])
     found = {"unregistered": decode(first.handle(encode(request)))}
     found["party asks party"] = decode(first.ask_other(second.name, encode({**request, "operation": COUNT})))

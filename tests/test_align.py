@@ -110,4 +110,4 @@ def test_alignment_is_in_the_ledger():
     data = tables({"a": list(range(20)), "b": list(range(20))}, "a")
     fed = fs.Federation.from_tables(data, id="id", label=("a", "y"))
     forms = fed.ledger.disclosures().set_index("operation")["form"]
-    assert set(forms["blind_ids"]) >= {"pseudonymous"}
+    assert set(forms["align.blind_ids"]) >= {"pseudonymous"}

@@ -81,7 +81,7 @@ def test_run_json_and_ledger_tell_the_same_story_with_the_alignment_in_it(job):
     assert facts["bytes"] == ledger["bytes"].sum() == traffic["bytes"].sum() == sum(facts["bytes_by_phase"].values())
     assert facts["messages"] == len(ledger) == traffic["messages"].sum()
     assert set(ledger["phase"]) == {"align", "select"}
-    assert ledger.loc[ledger["phase"] == "align", "operation"].str.startswith("blind").any()
+    assert ledger.loc[ledger["phase"] == "align", "operation"].str.startswith("align.blind").any()
     assert facts["rows"] == 240
     assert facts["encryption"]["on"] is True
     assert "2048 bits" in facts["encryption"]["line"]
@@ -468,7 +468,7 @@ def test_log_json_has_a_line_for_every_ask_and_they_add_up_to_the_ledger(job):
     sent = ledger[ledger["sender"] != "coordinator"].groupby("sender")["bytes"].sum()
     for party in ("bank", "shop"):
         assert sum(ask["parties"].get(party, {}).get("sent", 0) for ask in asks) == sent[party]
-    assert asks[0]["operation"] == "blind_ids"
+    assert [ask["operation"] for ask in asks[:3]] == ["core.count_table", "core.begin_job", "align.blind_ids"]
     assert asks[0]["seconds"] > 0
     assert "returns_share" not in result.stderr
     steps = [event["text"] for event in events if event["event"] == "step"]
@@ -500,7 +500,7 @@ def test_quiet_says_nothing_and_verbose_tells_every_ask(job):
     assert fedsift("run", job, "-q", *quick).stderr == ""
     assert fedsift("run", job, "-q", "-v", *quick).stderr == ""
     stderr = fedsift("run", job, "-v", *quick).stderr
-    assert "round 1  blind_ids  bank got" in stderr
+    assert "round 3  align.blind_ids  bank got" in stderr
     assert stderr.index("round 1") < stderr.index("selecting by sffs")
     assert "error:" in fedsift("run", job, "-q", "--set", "method.name=sfs").stderr
 

@@ -99,7 +99,7 @@ def test_only_marked_functions_can_be_asked(small_fed):
 )
 def test_a_party_refuses_what_is_not_registered(small_fed, name):
     """Whatever name comes over the wire, nothing outside the table of operations runs."""
-    request = {"operation": name, "view": "", "session": "", "round": 1, "arguments": {}}
+    request = {"operation": name, "view": "", "session": "", "job": b"", "round": 1, "arguments": {}}
     reply = decode(small_fed._link.transport.sites["bank"].handle(encode(request)))
     assert reply["error"] == "OperationRefused"
 
@@ -115,7 +115,13 @@ def test_operations_of_unregistered_modules_are_refused(small_fed):
 
 @pytest.mark.parametrize(
     "request_value",
-    [None, [], {"operation": "x"}, {"operation": 1, "view": "", "session": "", "round": 1, "arguments": {}}, b"FS\x01"],
+    [
+        None,
+        [],
+        {"operation": "x"},
+        {"operation": 1, "view": "", "session": "", "job": b"", "round": 1, "arguments": {}},
+        b"FS\x01",
+    ],
 )
 def test_garbage_requests_get_a_typed_refusal(small_fed, request_value):
     site = small_fed._link.transport.sites["bank"]

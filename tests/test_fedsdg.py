@@ -147,9 +147,9 @@ def test_secure_gates_differ_from_plain_ones(secure):
     np.testing.assert_allclose(merged.score_x, merged.score_y, atol=1e-3)
     assert hidden.selected_ == plain.selected_
     readable = hidden.ledger_.frame().query("form == 'plain'")
-    assert set(readable.operation) <= {"share_names"}
+    assert set(readable.operation) <= {"core.share_names"}
     assert hidden.network_.predict(fed).shape == (36,)
-    assert "bottom_round" in set(plain.ledger_.frame().operation)
+    assert "network.bottom_round" in set(plain.ledger_.frame().operation)
 
 
 @pytest.mark.parametrize("secure", [True, "lattice"])
@@ -161,8 +161,8 @@ def test_a_secure_search_shows_rows_or_chooses_another_lambda(secure):
     plain = FedSDG(**common, secure=False, interactive_rate=2.0**-STEP_BITS).fit(fed)
     assert [e["columns"] for e in hidden.details_["path"]] == [e["columns"] for e in plain.details_["path"]]
     readable = hidden.ledger_.frame().query("form == 'plain'")
-    assert set(readable.operation) <= {"share_names"}
-    assert not {"embed_rows", "bottom_round", "top_round"} & set(hidden.ledger_.frame().operation)
+    assert set(readable.operation) <= {"core.share_names"}
+    assert not {"network.embed_rows", "network.bottom_round", "network.top_round"} & set(hidden.ledger_.frame().operation)
 
 
 def test_few_rows_get_too_few_steps_for_gates_to_close():
@@ -183,7 +183,7 @@ def test_the_original_gate_is_the_single_gate_without_start():
     X, y = noisy()
     fed = fs.Federation.split(X, y, parties=2)
     selector = StochasticGate(lambda_=0.02, epochs=3, refit_epochs=1, batch_size=64).fit(fed)
-    assert "encrypt_one_hot" not in set(selector.ledger_.frame().operation)
+    assert "gini.encrypt_one_hot" not in set(selector.ledger_.frame().operation)
     assert all(count == 0 for count in selector.details_["components_open"].values())
     assert set(selector.get_params()) >= {"lambda_", "sigma", "random_state"}
 

@@ -375,7 +375,7 @@ def test_bin_scores_under_encryption_equal_plain_ones():
 def test_labels_are_sent_only_when_the_forest_is_asked_for():
     fed = federation(60)
     fitted = fs.VerticalFLAFE(functions=["ab"], n_operands=1, n_features=1, validation=0).fit(fed)
-    assert "share_labels" not in set(fed.ledger.frame()["operation"])
+    assert "flafe.share_labels" not in set(fed.ledger.frame()["operation"])
     assert not any("label of every row" in note for note in fitted.ledger_.notes)
     fed = federation(60)
     fitted = fs.VerticalFLAFE(functions=["ab"], secure=False, importance="forest", n_operands=1, n_features=1).fit(fed)

@@ -467,7 +467,7 @@ def test_scores_duals_columns_or_weights_could_leave_in_the_clear(split):
 
     HyFDCA(rounds=6, callback=note).fit(fed)
     assert len(needles) > 100
-    plain = {"describe_part", "read_scores"}
+    plain = {"hyfdca.describe_part", "hyfdca.read_scores"}
     for sender, receiver, data in fed._link.transport.log:
         message = decode(data)
         operation = message.get("operation", "") if isinstance(message, dict) else ""

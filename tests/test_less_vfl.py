@@ -67,20 +67,20 @@ def test_bytes_differ_from_the_formula_or_stage_3_sends_data():
     selector = LessVFL(**SMALL, pretrain_epochs=2).fit(fed)
     frame = selector.ledger_.frame()
     rows, width, passive = 400, 4, 2
-    upload = frame[(frame.operation == "upload_embeddings") & (frame.sender != "coordinator")]
+    upload = frame[(frame.operation == "less_vfl.upload_embeddings") & (frame.sender != "coordinator")]
     assert len(upload) == passive
     payload = rows * width * 4
     assert all(payload < size < payload + 60 for size in upload.bytes)
-    up = frame[(frame.operation == "bottom_round") & (frame.sender != "coordinator")]
+    up = frame[(frame.operation == "network.bottom_round") & (frame.sender != "coordinator")]
     components = selector.details_["components_kept"]
     going_on = [p for p in ("p1", "p2") if selector.selected_[p]]
     floats = 2 * rows * width * passive + 3 * rows * sum(components[p] for p in going_on)
     assert 4 * floats <= up.bytes.sum() <= 4 * floats + 60 * len(up)
-    stage_3 = frame[frame.operation == "select_columns"]
+    stage_3 = frame[frame.operation == "less_vfl.select_columns"]
     assert len(stage_3) == 2 * 3  # one request and one result a party, nothing in between
     assert stage_3.bytes.max() < 1000
     between = frame[(frame["round"] > upload["round"].max()) & (frame["round"] < stage_3["round"].max())]
-    assert set(between.operation) == {"select_components"}
+    assert set(between.operation) == {"less_vfl.select_components"}
 
 
 def test_the_story_of_a_run_differs_from_its_ledger_or_its_selection():
@@ -129,7 +129,7 @@ def test_group_lasso_removes_columns_over_the_wire():
 
 def test_local_lasso_asks_for_embeddings():
     selector = LocalLasso(embedding=4, hidden=(8,), batch_size=64, epochs=2, stage_epochs=6).fit(noisy())
-    assert "upload_embeddings" not in set(selector.ledger_.frame().operation)
+    assert "less_vfl.upload_embeddings" not in set(selector.ledger_.frame().operation)
     assert kept(selector, "real") >= 1
 
 
@@ -142,7 +142,7 @@ def test_the_screen_keeps_noise_or_reads_columns_in_the_clear():
     assert sum(n.startswith("real") for n in found) == 6
     assert sum(n.startswith("noise") for n in found) <= 1
     forms = fed.ledger.since(mark).frame()
-    assert set(forms[forms.operation == "class_sums"].form) == {"ciphertext"}
+    assert set(forms[forms.operation == "f_test.class_sums"].form) == {"ciphertext"}
 
 
 def test_screened_columns_join_the_selection():

@@ -199,7 +199,7 @@ def test_ids_are_evaluated_once_and_only_new_rows_again():
     half = fed.view(rows=np.arange(25))
 
     def raised():
-        return [e.bytes for e in fed.ledger.entries if e.operation == "raise_rows" and e.sender != "coordinator"]
+        return [e.bytes for e in fed.ledger.entries if e.operation == "muse.raise_rows" and e.sender != "coordinator"]
 
     def agree(view):
         with view.session() as run:
@@ -269,7 +269,7 @@ def test_long_lists_go_in_several_messages(monkeypatch):
                 codes[pairs.left][pairs.left_columns], codes[pairs.right][pairs.right_columns], Entropies(40)
             )[0]
             np.testing.assert_array_equal(values, expected)
-    sizes = [e.bytes for e in fed.ledger.entries if e.operation == "matched_codes" and e.receiver == "coordinator"]
+    sizes = [e.bytes for e in fed.ledger.entries if e.operation == "muse.matched_codes" and e.receiver == "coordinator"]
     assert max(sizes) < 400
 
 

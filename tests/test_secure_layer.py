@@ -176,9 +176,9 @@ def test_the_ledger_calls_everything_but_gates_ciphertext_or_masked(form):
     train(form, fed)
     frame = fed.ledger.since(mark).frame()
     assert set(frame.form) <= {"control", "ciphertext", "masked", "aggregate"}
-    assert set(frame[frame.form == "aggregate"].operation) == {"read_gates"}
+    assert set(frame[frame.form == "aggregate"].operation) == {"fedsdg.read_gates"}
     if form is SharedRun:
-        assert frame[frame.operation == "hide_embedding"].form.eq("masked").all()
+        assert frame[frame.operation == "network_shares.hide_embedding"].form.eq("masked").all()
     else:
         assert frame[frame.form == "ciphertext"].ciphertexts.sum() > 0
 

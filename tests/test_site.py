@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +15,17 @@ from doubles import Recording
 
 import fedsift as fs
 from fedsift.core import party
+from fedsift.core.job import Job
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import _plugins, _registry, operation, operations
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import DataError, JobError, OperationRefused, ParameterError, PolicyRefused
 from fedsift.jobs.job_file import load_job
-from fedsift.methods import METHODS, GiniFilter, GroupLasso, Muse, RandomFeatures, Selector
+from fedsift.methods import METHODS, GiniFilter, GroupLasso, InformationValue, Muse, RandomFeatures
+from fedsift.mpc.column_scores.gini import encrypt_one_hot, open_impurities
 from fedsift.mpc.encrypted_histogram import encrypt_classes
 from fedsift.mpc.psi import align
-from fedsift.site.policy import Policy, is_core, modules_of, operations_of
+from fedsift.site.policy import FREE, Policy, listed
 from fedsift.site.site import PolicySite, load_party, open_site
 
 PARTY = """\
@@ -89,7 +91,9 @@ def test_the_method_and_its_parameters_are_announced_before_anything_of_it_is_as
     RandomFeatures(n_features=2).fit(fed)
     first = decode(next(data for _, receiver, data in log.log if receiver == "bank"))
     assert first["operation"] == party.begin_job.id
-    assert first["arguments"] == {"method": "random", "parameters": {"n_features": 2, "random_state": 0}}
+    job = Job.read(first["arguments"]["job"], "bank")
+    assert (job.method, job.parameters) == ("random", {"n_features": 2, "random_state": 0})
+    assert (job.parties, job.active, job.coordinator) == (("bank", "shop"), "bank", "neutral")
 
 
 def test_sites_without_a_policy_accept_every_method(small_fed):
@@ -107,7 +111,7 @@ def test_a_method_that_is_not_allowed_is_refused_before_it_starts(folder):
     error = refusal(lambda: GiniFilter().fit(fed))
     assert error.rule == "methods"
     assert "'gini' is not allowed here; allowed are muse, information_value" in str(error)
-    assert set(fed.ledger.frame()["operation"]) == {"begin_job", "end_session"}
+    assert set(fed.ledger.frame()["operation"]) == {"core.begin_job", "core.end_session"}
 
 
 def test_a_method_that_this_site_does_not_know_is_refused_even_where_any_is_allowed(folder):
@@ -121,7 +125,7 @@ def test_a_method_that_this_site_does_not_know_is_refused_even_where_any_is_allo
 
 def test_one_method_announced_and_another_one_asked_for(folder):
     fed = federation(bank(folder, 'methods = ["random"]'))
-    with fed.session("random", {}) as run:
+    with fed.session(*RandomFeatures().announcement()) as run:
         error = refusal(lambda: run.ask(encrypt_classes, to="bank", scheme="auto", task="auto"))
     assert error.rule == "methods"
     assert "no part of the announced method 'random'" in str(error)
@@ -137,23 +141,23 @@ def test_an_operation_of_a_method_without_an_announcement(folder):
 
 def test_a_run_cannot_change_its_method_halfway(folder):
     fed = federation(bank(folder))
-    with fed.session("random", {}) as run:
-        assert refusal(lambda: run.announce("gini", {})).rule == "methods"
+    asked = pytest.raises(OperationRefused, match="asked 1 times already")
+    with fed.session(*RandomFeatures().announcement()) as run, asked:
+        run.announce(*GiniFilter().announcement())
 
 
 def test_an_announcement_ends_with_its_run(folder):
     site = bank(folder)
     fed = federation(site)
-    with fed.session("gini", {}) as run:
-        session = run._session
-        assert site._methods == {session: "gini"}
-    assert site._methods == {}
+    with fed.session(*GiniFilter().announcement()) as run:
+        assert site.runs[run._session].job.method == "gini"
+    assert site.runs == {}
 
 
 def test_a_model_trained_inside_a_method_belongs_to_the_method(folder):
     site = bank(folder)
     fed = federation(site)
-    with fed.session("gini", {}) as run, run.session() as inner:
+    with fed.session(*InformationValue().announcement()) as run, run.session() as inner:
         assert inner._session != run._session
         assert inner.ask(encrypt_classes, to="bank", scheme="auto", task="auto") is not None
 
@@ -203,11 +207,23 @@ def test_a_smaller_cell_than_the_sites_is_refused(folder, given, now):
 
 def test_a_cell_that_was_announced_large_and_asked_for_small(folder):
     fed = federation(bank(folder, "min_cell = 5"))
-    from fedsift.mpc.column_scores.gini import open_impurities
+    asked = {"replies": {}, "bins": 8, "scheme": "auto", "task": "auto"}
+    with fed.session(*GiniFilter(min_cell=5).announcement()) as run:
+        run.ask(encrypt_one_hot, to="bank", scheme="auto", task="auto", bins=GiniFilter().bins)
+        with pytest.raises(OperationRefused, match="'min_cell' is another than that of the accepted job"):
+            run.ask(open_impurities, to="bank", min_cell=1, **asked)
 
-    asked = {"replies": {}, "bins": 4, "scheme": "auto", "task": "auto"}
-    with fed.session("gini", {"min_cell": 5}) as run:
-        assert refusal(lambda: run.ask(open_impurities, to="bank", min_cell=1, **asked)).rule == "min_cell"
+
+def test_the_cell_of_a_request_is_judged_where_an_operation_declares_it():
+    def count(party, *, least: int) -> None: ...
+
+    marked = operation("test_site.count", discloses="aggregate", about="counts", min_cell="least")(count)
+    try:
+        policy = Policy(min_cell=5, plugins=[__name__])
+        with pytest.raises(PolicyRefused, match="least is 4"):
+            policy.check_operation("bank", dataclasses.replace(marked, id="core.count_table"), {"least": 4}, None)
+    finally:
+        _registry.pop(marked.id)
 
 
 def test_what_a_job_does_not_tell_is_the_methods_default(folder):
@@ -223,6 +239,7 @@ class Noisy(RandomFeatures):
     """A null that takes a privacy budget."""
 
     name = "noisy"
+    epsilon_parameters = ("epsilon",)
 
     def __init__(self, *, n_features=1, random_state=0, epsilon=None):
         super().__init__(n_features=n_features, random_state=random_state)
@@ -256,16 +273,16 @@ def test_too_few_shared_rows_are_refused_when_they_are_matched(folder):
 
 def test_a_small_view_is_refused_and_taken_back(folder):
     site = bank(folder, "min_rows = 50")
-    fed = align(federation(site))
-    assert fed.view(rows=np.arange(50)).n_rows == 50
-    before = dict(site.views)
-    assert refusal(lambda: fed.view(rows=np.arange(49))).rule == "min_rows"
-    assert site.views == before
+    with align(federation(site)).session(*GiniFilter().announcement()) as run:
+        assert run.view(rows=np.arange(50)).n_rows == 50
+        before = dict(site.views)
+        assert refusal(lambda: run.view(rows=np.arange(49))).rule == "min_rows"
+        assert site.views == before
 
 
 def test_one_row_named_many_times_is_one_row(folder):
-    fed = align(federation(bank(folder, "min_rows = 50")))
-    assert refusal(lambda: fed.view(rows=np.zeros(80, dtype=int))).rule == "min_rows"
+    with align(federation(bank(folder, "min_rows = 50"))).session(*GiniFilter().announcement()) as run:
+        assert refusal(lambda: run.view(rows=np.zeros(80, dtype=int))).rule == "min_rows"
 
 
 def test_a_view_that_came_past_the_check_is_judged_again_before_a_method_works_on_it(folder):
@@ -274,7 +291,7 @@ def test_a_view_that_came_past_the_check_is_judged_again_before_a_method_works_o
     site.views["small"] = site._accepted["small"] = (np.arange(3), None)
     fed._link.transport.sites["shop"].views["small"] = (np.arange(3), None)
     small = fed.named_view("small")
-    with small.session("gini", {}) as run:
+    with small.session(*InformationValue().announcement()) as run:
         error = refusal(lambda: run.ask(encrypt_classes, to="bank", scheme="auto", task="auto"))
     assert error.rule == "min_rows"
 
@@ -288,7 +305,7 @@ def test_operations_of_a_module_that_this_site_did_not_allow(folder):
     _plugins.add("elsewhere")  # another site of this process allows it
     fed = federation(bank(folder))
     try:
-        with fed.session("random", {}) as run:
+        with fed.session(*RandomFeatures().announcement()) as run:
             assert refusal(lambda: run.ask(marked, to="bank")).rule == "plugins"
     finally:
         _registry.pop(marked.id)
@@ -304,6 +321,7 @@ def test_a_plugin_that_the_site_names_is_loaded_and_its_method_allowed(folder, m
         "def nod(party): pass\n"
         "class Own(fs.RandomFeatures):\n"
         "    '''Asks for one thing more.'''\n"
+        "    operations = (nod,)\n"
         "    def _select(self, fed):\n"
         "        fed.ask(nod, to='bank')\n"
         "        return super()._select(fed)\n"
@@ -328,7 +346,7 @@ def test_no_request_can_say_where_the_data_are(folder):
     site = bank(folder)
     other = folder / "secret.csv"
     other.write_text("customer,outcome,signal\nc1,yes,1\n")
-    request = {"operation": party.count_table.id, "view": "", "session": "", "round": 1}
+    request = {"operation": party.count_table.id, "view": "", "session": "", "job": b"", "round": 1}
     for extra in ({"file": str(other)}, {"path": str(other)}, {"table": str(other)}):
         reply = decode(site.handle(encode({**request, "arguments": extra})))
         assert reply["error"] == "OperationRefused"
@@ -350,16 +368,14 @@ def test_paths_start_at_the_party_file(folder, monkeypatch, tmp_path_factory):
 
 
 def test_error_texts_stay_here_where_they_are_no_exception(folder):
-    told = party.define_view.id, {"view": "v", "columns": [99]}
-    request = {"operation": told[0], "view": "", "session": "", "round": 1, "arguments": told[1]}
-    reply = decode(bank(folder, "exceptions = []").handle(encode(request)))
-    assert reply["error"] == "OperationFailed"
-    label = {**request, "operation": party.describe_label.id, "arguments": {"task": "regression"}}
-    quiet = decode(bank(folder, "exceptions = []").handle(encode(label)))
-    open_ = decode(bank(folder).handle(encode(label)))
-    assert quiet["error"] == open_["error"] == "DataError"
-    assert "the label is text" in open_["what"]
-    assert "label" not in quiet["what"]
+    def told(policy: str) -> str:
+        fed = federation(bank(folder, policy))
+        with fed.session(*GiniFilter().announcement()) as run, pytest.raises(DataError) as caught:
+            run.ask(party.describe_label, to="bank", task="regression")
+        return str(caught.value)
+
+    assert "the label is text" in told("")
+    assert "the label is text" not in told("exceptions = []")
 
 
 def test_a_refusal_quotes_nothing_that_was_read_from_the_data(folder):
@@ -419,28 +435,42 @@ def test_a_site_opened_for_one_job_runs_no_other_method(folder):
 # --- which operations a method has -----------------------------------------------------------------------------------
 
 
-def test_the_operations_of_a_method_are_those_of_the_modules_it_imports_lazy_ones_too():
-    assert "fedsift.models.splitnn.layers.ciphertext" in modules_of("fedsift.select.fedsdg.selector")
-    gini = operations_of(METHODS["gini"])
-    assert "gini.masked_impurities" in gini
-    assert not any(name.startswith(("muse.", "network.")) for name in gini)
-    assert operations_of(METHODS["random"]) == frozenset()
+def test_a_method_lists_its_operations():
+    gini = {marked.id for marked in listed("gini")}
+    assert gini == {"gini.encrypt_one_hot", "gini.masked_impurities", "gini.open_impurities"}
+    assert listed("random") == ()
+    assert {marked.family for marked in listed("alignment")} == {"align"}
 
 
-def test_a_method_from_a_notebook_has_no_operations_to_find():
-    module = types.ModuleType("no_file")
-    sys.modules["no_file"] = module
-    mine = type("Mine", (Selector,), {"__module__": "no_file"})
-    try:
-        assert operations_of(mine) == frozenset()
-    finally:
-        del sys.modules["no_file"]
+def test_a_method_that_lists_nothing_asks_nothing(folder, monkeypatch):
+    class Silent(GiniFilter):
+        """Lists nothing, asks what GiniFilter asks."""
+
+        operations = ()
+
+    monkeypatch.setitem(METHODS, "Silent", Silent)
+    error = refusal(lambda: Silent(n_features=2).fit(align(federation(bank(folder)))))
+    assert error.rule == "methods"
+    assert "no part of the announced method 'Silent'" in str(error)
 
 
-def test_what_runs_without_an_announced_method_is_a_short_list():
-    core = [marked for marked in operations() if is_core(marked)]
-    assert {marked.discloses for marked in core} <= {"control", "plain", "pseudonymous"}
-    assert [marked.id for marked in core if marked.discloses == "plain"] == ["core.share_names"]
+def test_what_runs_without_an_announced_job_is_a_short_list():
+    free = [marked for marked in operations() if marked.id in FREE]
+    assert {marked.discloses for marked in free} <= {"control", "plain"}
+    assert [marked.id for marked in free if marked.discloses == "plain"] == ["core.share_names"]
+
+
+@pytest.mark.parametrize("name", ["draw_rows", "describe_label", "define_view"])
+def test_rows_and_labels_are_not_touched_without_a_job(folder, name):
+    arguments = {
+        "draw_rows": {"train": 0.5, "stratify": True, "seed": 0, "task": "auto"},
+        "describe_label": {"task": "auto"},
+        "define_view": {"view": "mine", "rows": np.arange(60)},
+    }[name]
+    fed = align(federation(bank(folder)))
+    error = refusal(lambda: fed.ask(getattr(party, name), to="bank", **arguments))
+    assert error.rule == "methods"
+    assert "no method was announced" in str(error)
 
 
 # --- the file --------------------------------------------------------------------------------------------------------

@@ -223,7 +223,7 @@ def test_bytes_are_those_of_the_embeddings_and_little_more():
     fed = fs.Federation.split(X, y, parties=3)
     network = small(epochs=2).fit(fed)
     frame = network.ledger_.frame()
-    up = frame[(frame.operation == "bottom_round") & (frame.sender != "coordinator")]
+    up = frame[(frame.operation == "network.bottom_round") & (frame.sender != "coordinator")]
     floats = 2 * 80 * 4 * 2 * 4  # epochs x rows x width x passive parties x bytes
     assert floats <= up.bytes.sum() <= floats + 60 * len(up)
     assert set(up.form) == {"plain"}  # embeddings can be inverted: never called anything better

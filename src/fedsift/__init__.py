@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedsift.core.federation import Federation
+from fedsift.core.job import VERSION
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Array, operation, register_plugin
 from fedsift.core.party import Party
@@ -45,7 +46,7 @@ from fedsift.mpc.psi import aligned
 from fedsift.report import Comparison, compare, notebook_html, write_report
 from fedsift.select.selection import Selection
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 # What stands to the right, handed to what stands to the left and offers it to users.
 Federation._alignment = staticmethod(aligned)

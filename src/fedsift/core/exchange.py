@@ -47,6 +47,7 @@ class Exchange:
         *,
         view: str,
         session: str,
+        job: bytes = b"",
         timeout: float | None,
     ) -> dict[str, Any]:
         """The checked replies of all parties in ``arguments``; the first failure is raised when all have answered."""
@@ -59,6 +60,7 @@ class Exchange:
                 "operation": operation.id,
                 "view": view,
                 "session": session,
+                "job": job,
                 "round": round,
                 "arguments": given,
             }
@@ -117,12 +119,14 @@ class Exchange:
                 count += len(leaf)
                 schemes.add(leaf.scheme_name)
             sealed = sealed or type(leaf).__name__ == "SealedBox"
+        opened = ""
         if about is None:
+            opened = operation.opened if receiver == COORDINATOR else operation.learns
             request = operation.learns or f"request: {operation.short_name}"
             about = operation.about if receiver == COORDINATOR else request
         self.ledger.add(
-            Entry(round, sender, receiver, operation.short_name, size, form, about, sealed, count,
-                  ", ".join(sorted(schemes)), seconds)
+            Entry(round, sender, receiver, operation.id, size, form, about, sealed, count,
+                  ", ".join(sorted(schemes)), seconds, opened)
         )  # fmt: skip
 
 

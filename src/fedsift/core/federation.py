@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import html
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,15 +15,17 @@ import numpy as np
 
 from fedsift.core import party
 from fedsift.core.exchange import Exchange
+from fedsift.core.files import plain
+from fedsift.core.job import NEUTRAL, Job
 from fedsift.core.ledger import Ledger
+from fedsift.core.notebook import federation_html
 from fedsift.core.operation import Operation
 from fedsift.core.party import Site
 from fedsift.core.places import check_grid, label_columns
 from fedsift.core.progress import Item
-from fedsift.core.table import Table
 from fedsift.core.transports.base import Transport
 from fedsift.core.transports.inprocess import InProcess
-from fedsift.errors import DataError, ParameterError, PartyError, ReplyError
+from fedsift.errors import ParameterError, PartyError, ReplyError
 
 PARTITIONS = ("vertical", "horizontal", "hybrid")
 
@@ -51,6 +52,9 @@ class Federation:
         names: str = "shared",
         grid: Mapping[str, tuple[int, int]] | None = None,
         label_parties: Sequence[str] | None = None,
+        coordinator: str = NEUTRAL,
+        dealer: str | None = None,
+        submitter: str | None = None,
     ):
         if partition not in PARTITIONS:
             raise ParameterError(f"partition must be one of {', '.join(PARTITIONS)}; got {partition!r}")
@@ -68,6 +72,8 @@ class Federation:
         self._grid = grid
         self._label_parties = label_parties
         self._task = task
+        self._runners = (coordinator, dealer or coordinator, submitter or coordinator)
+        self._job: Job | None = None
         self._view = ""
         self._session = ""
         self._facts: dict[str, Any] = {}
@@ -89,6 +95,7 @@ class Federation:
         names: str = "shared",
         min_overlap: int = 10,
         grid: Mapping[str, tuple[int, int]] | None = None,
+        coordinator: str = NEUTRAL,
     ) -> Federation:
         """A federation of real tables, aligned by private set intersection of their ids (vertical, hybrid).
 
@@ -103,6 +110,7 @@ class Federation:
         min_overlap : the smallest number of shared ids that is worth going on with.
         grid : for hybrid parties: party -> (row block, column block). Parties of a row block know the same ids, parties
             of a column block have the same columns. Rows are aligned within each row block.
+        coordinator : who runs it: ``"neutral"`` (nobody who holds rows) or a party's name.
         """
 
         if not tables:
@@ -115,18 +123,10 @@ class Federation:
             raise ParameterError(f"label names the party {active!r}, but the parties are {', '.join(tables)}")
         if partition == "vertical" and active is None:
             raise ParameterError(f"for vertical parties label is (party, column), e.g. ('bank', {label!r})")
-        sites = {}
-        for name, source in tables.items():
-            id_column = id.get(name) if isinstance(id, Mapping) else id
-            table = Table.read(
-                source, id=id_column, label=holders.get(name), name=name,
-                columns=columns.get(name) if columns else None,
-                categorical=categorical.get(name, ()) if categorical else (),
-            )  # fmt: skip
-            sites[name] = Site(name, table)
+        sites = party.open_tables(tables, id, holders, columns or {}, categorical or {})
         fed = cls(
             InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout, names=names,
-            grid=grid, label_parties=list(holders),
+            grid=grid, label_parties=list(holders), coordinator=coordinator,
         )  # fmt: skip
         return cls._alignment(fed, by_id=id is not None, min_overlap=min_overlap)
 
@@ -145,6 +145,7 @@ class Federation:
         label_party: str | None = None,
         timeout: float | None = None,
         grid: tuple[int, int] | None = None,
+        coordinator: str = NEUTRAL,
     ) -> Federation:
         """Simulate parties from one table: columns (vertical), rows (horizontal) or both (hybrid grid).
 
@@ -163,7 +164,7 @@ class Federation:
         holders = [name for name, site in sites.items() if site.table.label_name is not None]
         return cls(
             InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout,
-            grid=hybrid_grid(sites) if partition == "hybrid" else None, label_parties=holders,
+            grid=hybrid_grid(sites) if partition == "hybrid" else None, label_parties=holders, coordinator=coordinator,
         )  # fmt: skip
 
     # -- who is there ----------------------------------------------------------------------------------------------
@@ -270,7 +271,8 @@ class Federation:
         if unknown:
             raise ParameterError(f"no party {unknown[0]!r}; the parties are {', '.join(self.parties)}")
         arguments = {name: {**same, **(each[name] if each is not None else {})} for name in receivers}
-        replies = self._link.ask(operation, arguments, view=self._view, session=self._session, timeout=timeout)
+        job = self._job.hash if self._job is not None else b""
+        replies = self._link.ask(operation, arguments, view=self._view, session=self._session, job=job, timeout=timeout)
         return replies[to] if isinstance(to, str) else replies
 
     def track(
@@ -316,19 +318,13 @@ class Federation:
         self, *, train: float = 0.7, stratify: bool = True, random_state: Any = 0
     ) -> tuple[Federation, Federation]:
         """Views of the training rows and of the test rows. Methods are fitted on the first and never see the second."""
-        if self.partition != "vertical":
-            blocks = {self.grid[name][0]: name for name in reversed(self.label_parties)}  # each draws for its row block
-            drawn = self.ask(
-                party.draw_rows, to=list(blocks.values())[::-1], train=train,
-                stratify=stratify and self.task == "classification", seed=random_state, task=self._task,
-            )  # fmt: skip
-            parts = [{n: drawn[blocks[r]][part] for n, (r, _) in self.grid.items()} for part in ("train", "test")]
-            return self.view(rows=parts[0]), self.view(rows=parts[1])
-        stratify = stratify and self.task == "classification"
-        chosen = self.ask(
-            party.draw_rows, to=self.active, train=train, stratify=stratify, seed=random_state, task=self._task
-        )
-        return self.view(rows=chosen["train"]), self.view(rows=chosen["test"])
+        blocks = {self.grid[name][0]: name for name in reversed(self.label_parties)}  # each draws for its row block
+        drawn = self.ask(
+            party.draw_rows, to=list(blocks.values())[::-1], train=train,
+            stratify=stratify and self.task == "classification", seed=random_state, task=self._task,
+        )  # fmt: skip
+        parts = [{n: drawn[blocks[r]][part] for n, (r, _) in self.grid.items()} for part in ("train", "test")]
+        return self.view(rows=parts[0]), self.view(rows=parts[1])
 
     def batches(self, batch_size: int, epochs: int = 1, random_state: Any = 0) -> Iterator[np.ndarray]:
         """Row positions of mini-batches, drawn anew each epoch; the same positions mean the same rows everywhere."""
@@ -340,23 +336,37 @@ class Federation:
             for start in range(0, len(order), batch_size):
                 yield order[start : start + batch_size]
 
-    def announce(self, method: str, parameters: Mapping[str, Any]) -> None:
-        """Tell every party which method is to be run: one whose policy forbids it refuses before anything is computed.
+    def job(self, method: str, parameters: Mapping[str, Any]) -> Job:
+        """The contract of one method on this federation; ``parameters`` are plain values, defaults included."""
+        return Job(
+            method, plain(parameters), tuple(self.parties), self._active, tuple(self.label_parties), self.partition,
+            self._task, *self._runners,
+        )  # fmt: skip
 
-        ``parameters`` are plain values. Inside a session it binds the session to that method.
+    @property
+    def neutral(self) -> bool:
+        """Whether nobody who holds rows runs the coordinator, deals the randomness or gets the results."""
+        return self.job("", {}).neutral
+
+    def announce(self, method: str, parameters: Mapping[str, Any]) -> None:
+        """Put the job to every party: one whose policy forbids it refuses before anything is computed.
+
+        Once a session; every later request of the session names its hash.
         """
-        self.ask(party.begin_job, to=self.parties, method=method, parameters=dict(parameters))
+        job = self.job(method, parameters)
+        self.ask(party.begin_job, to=self.parties, job=job.canonical)
+        self._job = job
 
     @contextmanager
     def session(self, method: str = "", parameters: Mapping[str, Any] | None = None) -> Iterator[Federation]:
         """A run of one method: state that its operations keep at the parties is forgotten at the end.
 
-        A session inside a session (a method that trains a model) belongs to the outer one's method: its name says so.
+        A session inside a session (a method that trains a model) belongs to the outer one's job: its name says so.
         """
         other = copy.copy(self)
         other._session = f"{self._session}.{secrets.token_hex(8)}" if self._session else secrets.token_hex(8)
         try:
-            if method:
+            if method and (self._job is None or self._job != self.job(method, parameters or {})):
                 other.announce(method, parameters or {})
             with self._link.work.inside():
                 yield other
@@ -374,13 +384,6 @@ class Federation:
         """Free the transport."""
         self._link.transport.close()
 
-    def _check_same_length(self) -> None:
-        rows = {name: size["rows"] for name, size in self.sizes().items()}
-        if len(set(rows.values())) > 1:
-            raise DataError(
-                f"without an id column all tables must have the same number of rows in the same order; got {rows}"
-            )
-
     def __repr__(self) -> str:
         holder = f", label at {self._active!r}" if self._active else ""
         shown = ", ".join(self.parties[:6]) + (", ..." if len(self.parties) > 6 else "")
@@ -389,11 +392,4 @@ class Federation:
     def _repr_html_(self) -> str:
         """For notebooks. Shows only what was asked before: looking at a federation sends nothing."""
         sizes = self._facts.get("sizes", {})
-        rows = "".join(
-            f"<tr><td>{html.escape(name)}</td><td>{sizes.get(name, {}).get('rows', '')}</td>"
-            f"<td>{sizes.get(name, {}).get('columns', '')}</td><td>{'label' if name == self._active else ''}</td></tr>"
-            for name in self.parties
-        )
-        what = f"{len(self.parties)} {self.partition} parties; {len(self.ledger):,} messages so far"
-        head = f"<p><b>Federation</b> of {what}</p>"
-        return f"{head}<table><tr><th>party</th><th>rows</th><th>columns</th><th></th></tr>{rows}</table>"
+        return federation_html(self.parties, self._active, sizes, len(self.ledger), self.partition)

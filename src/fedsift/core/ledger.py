@@ -30,7 +30,7 @@ FORMS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One message."""
+    """One message: what travels, and what its receiver can make of it."""
 
     round: int
     sender: str
@@ -43,6 +43,7 @@ class Entry:
     ciphertexts: int = 0
     scheme: str = ""
     seconds: float = 0.0
+    opened: str = ""  # what its receiver (or who it is passed on to) can open or compute of it, the form first
 
 
 def check_form(form: str) -> str:

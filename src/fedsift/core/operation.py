@@ -1,23 +1,28 @@
 """Operations: the only functions that a party runs when asked, and what each one gives away.
 
-``@operation("gini.masked_sums", discloses=..., about=..., reply=...)`` marks a function of a party. It declares a
-stable id (what travels, and what a site's rules name: no module path), the form of its reply (for the ledger and for a
-site's policy), what the reply is about in words, and the shape of a valid reply, which the coordinator checks before
-the value is used. An id that comes over the wire is only ever looked up in the table of marked functions; nothing is
-imported because a message says so.
+``@operation("gini.masked_sums", discloses=..., about=..., reply=...)`` marks a function of a party. It is a contract:
+a stable id (what travels, and what a site's rules name: no module path), the form of its reply and what its receiver
+can open of it (for the ledger and for a site's policy), whose data it is about, which role runs it, after which step
+and how often, which arguments carry settings of the job, and the shape of a valid reply, which the coordinator checks
+before the value is used. The arguments' schema is the function's annotations (``arguments.py``). An id that comes over
+the wire is only ever looked up in the table of marked functions; nothing is imported because a message says so.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fedsift.core.arguments import schema_of
 from fedsift.core.ledger import check_form
 from fedsift.errors import OperationRefused, ParameterError, ReplyError
+
+ROLES = ("any", "passive", "active")
+CONCERNS = ("nothing", "own columns", "labels", "own columns and labels")
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,19 @@ class Operation:
     receives: str
     learns: str
     needs: tuple[str, ...]
+    role: str = "any"
+    opened: str = ""
+    concerns: str = ""
+    min_cell: str = ""
+    epsilon: str = ""
+    settings: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    times: int | str | None = None
+
+    @property
+    def opened_form(self) -> str:
+        """The form of what the receiver can open or compute of the reply."""
+        return self.opened.partition(":")[0]
 
     @property
     def short_name(self) -> str:
@@ -45,6 +63,10 @@ class Operation:
     @property
     def module(self) -> str:
         return self.function.__module__
+
+    def check_arguments(self, arguments: Mapping[str, Any], party: str) -> None:
+        """Raise ``OperationRefused`` for arguments that the function's annotations do not let in."""
+        schema_of(self.function).check(arguments, party, self.short_name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -63,6 +85,14 @@ def operation(
     receives: str = "control",
     learns: str = "",
     needs: tuple[str, ...] = (),
+    role: str = "any",
+    opened: str = "",
+    concerns: str = "",
+    min_cell: str = "",
+    epsilon: str = "",
+    settings: tuple[str, ...] = (),
+    after: str | tuple[str, ...] = (),
+    times: int | str | None = None,
 ) -> Callable[[Callable[..., Any]], Operation]:
     """Mark a function ``f(party, **arguments)`` as something that a party does when asked.
 
@@ -75,14 +105,34 @@ def operation(
     receives : the form of what the request carries from other parties.
     learns : what the party itself gets to know by running it (by decrypting, say), in words.
     needs : which of a site's exceptions (``site/policy.py``) let it pass although its form is not accepted.
+    role : who runs it: ``"active"`` (a label holder), ``"passive"`` (a party without the label) or ``"any"``.
+    opened : what the reply's receiver can open or compute, form first: ``"aggregate: label sums of unnamed bins"``.
+        Left out, it is what travels.
+    concerns : whose data the reply is about: ``"own columns"``, ``"labels"``, both, or ``"nothing"``.
+    min_cell, epsilon : the name of the argument that carries the smallest cell, or the privacy loss; a site's policy
+        judges it.
+    settings : arguments that a parameter of the job carries under the same name: a site refuses another value.
+    after : ids of steps of which at least one must have been run in this job before.
+    times : how often it may be run in one job: a number, or a product such as ``"2 x parties x n_estimators"`` of
+        numbers, ``parties`` and parameters of the job; with `` a session`` at its end it is counted in each session
+        of the job apart. ``None``: not declared yet.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+", id):
         raise ParameterError(f'the id of an operation is "family.name" in small letters, got {id!r}')
     check_form(discloses)
     check_form(receives)
+    opened = opened or f"{discloses}: {about}"
+    check_form(opened.partition(":")[0])
+    concerns = concerns or ("nothing" if discloses == "control" else "own columns")
+    if role not in ROLES or concerns not in CONCERNS:
+        raise ParameterError(f"{id}: role is one of {ROLES} and concerns one of {CONCERNS}; got {role!r}, {concerns!r}")
+    before = (after,) if isinstance(after, str) else after
 
     def mark(function: Callable[..., Any]) -> Operation:
-        marked = Operation(id, function, discloses, about, reply, receives, learns, needs)
+        marked = Operation(
+            id, function, discloses, about, reply, receives, learns, needs, role, opened, concerns, min_cell, epsilon,
+            settings, before, times,
+        )  # fmt: skip
         known = _registry.get(id)
         if known is not None and (known.module, known.function.__qualname__) != (marked.module, function.__qualname__):
             raise ParameterError(f"the operation {id!r} is marked twice, in {known.module} and in {marked.module}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,8 +18,10 @@ import numpy as np
 from fedsift import errors
 from fedsift.core.binning import ColumnBins, codes_of
 from fedsift.core.draws import private_generator, simulated_secret
+from fedsift.core.job import Job
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import Operation, find_operation, operation
+from fedsift.core.script import Run, run_of
 from fedsift.core.splits import is_amount, train_test_rows
 from fedsift.core.table import Table
 from fedsift.errors import DataError, FedsiftError, OperationRefused, PartyError
@@ -42,6 +44,20 @@ class Labels:
     values: np.ndarray  # the target as floats (class codes for classification)
 
 
+class State(dict[Any, Any]):
+    """What the operations of a run keep at a party; a step that finds nothing there came too early."""
+
+    def __init__(self, party: str):
+        super().__init__()
+        self._party = party
+
+    def __missing__(self, key: Any) -> Any:
+        named = key.__name__ if isinstance(key, type) else str(key)
+        raise OperationRefused(
+            self._party, named, "an earlier step of this run must come first; it was not asked"
+        ) from None
+
+
 class Site:
     """One organisation's end of the conversation: bytes in, bytes out. Data never leave but in a declared reply."""
 
@@ -50,7 +66,8 @@ class Site:
         self.table = table
         self._secret = secret
         self.views: dict[str, tuple[np.ndarray | None, list[str] | None]] = {"": (None, None)}
-        self.sessions: dict[str, dict[Any, Any]] = {}
+        self.sessions: dict[str, State] = {}
+        self.runs: dict[str, Run] = {}
         self.keys: dict[str, Any] = {}
         self._caches: dict[str, dict[Any, Any]] = {}
         self._lock = threading.Lock()
@@ -69,12 +86,9 @@ class Site:
             request = decode(data)
             name, arguments = self._read(request)
             marked = find_operation(name, self.name)
+            marked.check_arguments(arguments, self.name)
             with self._lock:  # one operation at a time: state is not shared between threads
-                self._before(marked, request)
-                party = self._party(request["view"], request["session"], request["round"])
-                value = self._run(marked, party, arguments)
-                self._after(marked, request)
-            return encode({"ok": value})
+                return self._answer(marked, request, data)
         except PartyError as error:
             return encode({"error": type(error).__name__, "what": self._told(error, error.what)})
         except FedsiftError as error:
@@ -83,6 +97,28 @@ class Site:
             # The text of an unforeseen error may hold data: it stays here, in this site's own log.
             log.exception("operation %s failed at %s", name, self.name)
             return encode({"error": "OperationFailed", "what": f"it raised {type(error).__name__}; see its log"})
+
+    def _answer(self, marked: Operation, request: dict[str, Any], data: bytes) -> bytes:
+        """Judge, run, remember. A request that is refused changes nothing here."""
+        session, round = request["session"], request["round"]
+        run = self.runs.get(run_of(session)) or Run()
+        run.check_job(request["job"], self.name, marked.short_name)
+        if session:
+            stored = run.stored_reply(session, round, data, self.name, marked.short_name)
+            if stored is not None:
+                return stored
+        run.check_step(marked, request["arguments"], session, self.name)
+        self._before(marked, request)
+        party = self._party(request["view"], session, round, run)
+        if session:
+            self.runs[run_of(session)] = run
+            run.count(marked, session)
+        value = marked.function(party, **request["arguments"])
+        self._after(marked, request)
+        reply = encode({"ok": value})
+        if session:
+            run.keep_reply(session, round, data, reply)
+        return reply
 
     # What a site with a policy (site.py) does beside; a site without one lets everything pass.
 
@@ -97,27 +133,21 @@ class Site:
         return text
 
     def _read(self, request: Any) -> tuple[str, dict[str, Any]]:
-        fields = {"operation": str, "view": str, "session": str, "round": int, "arguments": dict}
+        fields = {"operation": str, "view": str, "session": str, "job": bytes, "round": int, "arguments": dict}
         if not isinstance(request, dict) or set(request) != set(fields):
-            raise errors.MessageError("a request must have operation, view, session, round and arguments")
+            raise errors.MessageError(f"a request must have {', '.join(fields)}")
         for key, kind in fields.items():
             if not isinstance(request[key], kind):
                 raise errors.MessageError(f"the request's {key!r} has the wrong type")
         return request["operation"], request["arguments"]
 
-    def _run(self, marked: Operation, party: Party, arguments: dict[str, Any]) -> Any:
-        try:
-            return marked.function(party, **arguments)
-        except TypeError as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-                raise OperationRefused(self.name, marked.short_name, "unknown or missing arguments") from None
-            raise
-
-    def _party(self, view: str, session: str, round: int) -> Party:
+    def _party(self, view: str, session: str, round: int, run: Run) -> Party:
         if view not in self.views:
             raise OperationRefused(self.name, "view", "no such view of the rows at this party")
-        state = self.sessions.setdefault(session, {}) if session else {}
-        return Party(self, view, state, round)
+        state = State(self.name)
+        if session:
+            state = self.sessions.setdefault(session, state)
+        return Party(self, view, state, round, run)
 
     def cache(self, view: str) -> dict[Any, Any]:
         """What was computed for a view: a table, bins. Kept for the views used last; the rest is made again."""
@@ -134,8 +164,9 @@ class Site:
 class Party:
     """What an operation may use: this view's rows and columns, this run's state, this site's keys."""
 
-    def __init__(self, site: Site, view: str, state: dict[Any, Any], round: int = 0):
+    def __init__(self, site: Site, view: str, state: dict[Any, Any], round: int = 0, run: Run | None = None):
         self.site = site
+        self.run = run or Run()
         self.name = site.name
         self.state = state
         self.keys = site.keys
@@ -158,6 +189,13 @@ class Party:
                 self.name, kind.__name__, "an earlier step of this run must come first; it was not asked"
             ) from None
         return value
+
+    @property
+    def job(self) -> Job:
+        """The job that this site has accepted for this run: every setting is read from here."""
+        if self.run.job is None:
+            raise OperationRefused(self.name, "job", "no job was announced for this run")
+        return self.run.job
 
     @property
     def table(self) -> Table:
@@ -238,6 +276,26 @@ def read_labels(raw: np.ndarray, party: str, classes: int = 5, task: str = "auto
     return Labels(task, codes.astype(np.int32), count, tuple(names), values)
 
 
+def open_tables(
+    tables: Mapping[str, Any],
+    id: str | Mapping[str, str] | None,
+    labels: Mapping[str, str],
+    columns: Mapping[str, Sequence[str]],
+    categorical: Mapping[str, Sequence[str]],
+) -> dict[str, Site]:
+    """A site without a policy for each table, as ``Federation.from_tables`` takes them."""
+    return {
+        name: Site(
+            name,
+            Table.read(
+                source, id=id.get(name) if isinstance(id, Mapping) else id, label=labels.get(name), name=name,
+                columns=columns.get(name), categorical=categorical.get(name, ()),
+            ),
+        )
+        for name, source in tables.items()
+    }  # fmt: skip
+
+
 # The operations every method needs.
 
 
@@ -284,17 +342,22 @@ def define_view(party: Party, *, view: str, rows: Any = None, columns: Any = Non
     party.site.views[view] = (picked, chosen)
 
 
-@operation("core.begin_job", discloses="control", about="acknowledgement")
-def begin_job(party: Party, *, method: str, parameters: dict[str, Any]) -> None:
-    """Hear which method is to be run, with which parameters. A site with a policy refuses here what it will not do."""
-    if not isinstance(method, str) or not isinstance(parameters, dict):
-        raise OperationRefused(party.name, "begin_job", "a job announces a method's name and its parameters")
+@operation("core.begin_job", discloses="control", about="acknowledgement", times=1)
+def begin_job(party: Party, *, job: bytes) -> None:
+    """Accept a job for this run. A site with a policy has judged it before this runs."""
+    party.run.job = Job.read(job, party.name)
 
 
 @operation("core.end_session", discloses="control", about="acknowledgement")
 def end_session(party: Party, *, session: str) -> None:
-    """Forget what a finished run kept at this party."""
-    party.site.sessions.pop(session, None)
+    """Forget what a finished run, or a session inside one, kept at this party."""
+    site = party.site
+    for name in [name for name in site.sessions if name == session or name.startswith(f"{session}.")]:
+        del site.sessions[name]
+    if session == run_of(session):
+        site.runs.pop(session, None)
+    elif run_of(session) in site.runs:
+        site.runs[run_of(session)].answered.pop(session, None)
 
 
 @operation(

@@ -120,6 +120,7 @@ def _federation(job: Job, transport: Flare) -> Federation:
     return Federation(
         transport, list(parties), active=holders[0] if vertical else None, partition=settings.partition,
         task=settings.task, timeout=settings.timeout, names=settings.names, grid=grid, label_parties=holders,
+        coordinator=settings.coordinator,
     )  # fmt: skip
 
 
@@ -129,17 +130,17 @@ def _select(job: Job, fed: Federation, checkpoint: Path, *, resume: bool) -> run
     by_id = any(party.id is not None for party in parties.values())
     fed = aligned(fed, by_id=by_id, min_overlap=settings.min_overlap)
     selector = job.selector()
-    _ = fed.n_rows, fed.task
-    job.check_parameters(selector, fed)
     if not resume:
         checkpoint.unlink(missing_ok=True)
-    if "checkpoint" in selector.get_params(deep=False):
-        _keep_checkpoint(selector, checkpoint)
     run = runs.Run(job, {}, fed, selector)
     run.phases["align"] = (0, len(fed.ledger))
     run.seconds.update(read=0.0, align=time.perf_counter() - began)
-    with run.phase("select"):
-        selector.fit(fed)
+    with run.phase("select"), fed.session(*selector.announcement()) as accepted:
+        _ = accepted.n_rows, accepted.task
+        job.check_parameters(selector, accepted)
+        if "checkpoint" in selector.get_params(deep=False):
+            _keep_checkpoint(selector, checkpoint)
+        selector.fit(accepted)
     checkpoint.unlink(missing_ok=True)
     names = fed.column_names()
     # The coordinator has no tables, only what it was told of them.

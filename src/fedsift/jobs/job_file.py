@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from fedsift.core.federation import Federation
+from fedsift.core.job import NEUTRAL
 from fedsift.core.table import Table
 from fedsift.errors import DataError, JobError, ParameterError
 from fedsift.jobs.text import (
@@ -63,6 +64,9 @@ class FederationSection(Section):
     min_overlap: int = Field(default=10, ge=1, description="a whole number, 1 or more")
     timeout: float | None = Field(default=None, gt=0, description="a number of seconds above 0")
     names: Literal["shared", "private"] = Field(default="shared", description='"shared" or "private"')
+    coordinator: str = Field(
+        default=NEUTRAL, min_length=1, description='who runs it: "neutral" (nobody who holds rows) or a party\'s name'
+    )
 
 
 class EvaluateSection(Section):
@@ -133,6 +137,7 @@ class Job:
             names=federation.names,
             min_overlap=federation.min_overlap,
             grid=self.grid(),
+            coordinator=federation.coordinator,
         )
 
     def grid(self) -> dict[str, tuple[int, int]] | None:
@@ -197,6 +202,10 @@ def _check_parties(source: Source, settings: JobFile, files: bool) -> None:
         if len(names) != 1 or None in names:
             raise source.error(("parties",), "horizontal parties all have the label, under the same name")
     _check_grid(source, settings, labels)
+    runner = settings.federation.coordinator
+    if runner != NEUTRAL and runner not in parties:
+        near = nearest(runner, [NEUTRAL, *parties])
+        raise source.error(("federation", "coordinator"), f"there is no party {runner!r}{near}")
     without = [name for name, party in parties.items() if party.id is None]
     if without and len(without) < len(parties):
         raise source.error(

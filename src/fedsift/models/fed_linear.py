@@ -26,6 +26,7 @@ from sklearn.base import BaseEstimator
 from fedsift.core.federation import Federation
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ParameterError
+from fedsift.mpc import horizontal_study
 from fedsift.mpc.horizontal_study import (
     DESIGN,
     TARGET,
@@ -38,7 +39,7 @@ from fedsift.mpc.horizontal_study import (
     open_study,
     standardise,
 )
-from fedsift.mpc.secure_sum import SecureSum, summed
+from fedsift.mpc.secure_sum import SecureSum, both, summed
 
 #: Penalties that "auto" chooses from, by the loss on validation rows.
 PENALTIES = tuple(10.0**e for e in range(-6, 2))
@@ -191,6 +192,10 @@ def fed_average(
     return current, rounds
 
 
+#: Of ``fed_average`` and the scores that go with it.
+OPERATIONS = both(curvature, local_steps, validation_scores)
+
+
 class FedLinear(BaseEstimator):
     """Ridge or multinomial logistic regression over row-partitioned parties, equal to the pooled fit.
 
@@ -203,6 +208,8 @@ class FedLinear(BaseEstimator):
     random_state : draws the validation rows.
     secure : ``False`` sends each party's sums unmasked (research).
     """
+
+    operations = (*horizontal_study.OPERATIONS, *both(moments), *OPERATIONS)
 
     def __init__(
         self,

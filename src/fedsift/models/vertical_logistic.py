@@ -376,3 +376,17 @@ def _own_public(party: Party, *, model: str) -> PublicKey:
     if part is None:
         raise DataError(f"party {party.name!r} has no part of the model {model!r}: fit it first")
     return own_key(party, part["scheme"]).public
+
+
+VerticalLogisticRegression.operations = (
+    begin_logistic,
+    encrypt_scores,
+    masked_gradients,
+    open_masked,
+    inner_products,
+    take_step,
+    keep_weights,
+    add_scores,
+    logistic_probabilities,
+    _own_public,
+)

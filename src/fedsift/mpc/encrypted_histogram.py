@@ -112,6 +112,10 @@ def public_key(party: Party, *, scheme: str) -> PublicKey:
     discloses="ciphertext",
     about="class of each row, encrypted",
     reply={"key": PublicKey, "layers": [{"rows": Ciphertexts, "layout": dict}]},
+    role="active",
+    concerns="labels",
+    settings=("scheme",),
+    times=1,
 )
 def encrypt_classes(party: Party, *, scheme: str, task: str, answers: int = 0, weight_bits: int = 0) -> dict[str, Any]:
     """Indicators of all classes but the last (which is the rest), so many classes a ciphertext as fit.
@@ -277,3 +281,7 @@ def _digit_weighted(key: PublicKey, tables: Ciphertexts, columns: int, base: int
         running = key.add(running, tables.take([column * base + digit for column in range(columns)]))
         total = key.add(total, running)
     return total
+
+
+#: What a method lists that sums encrypted classes.
+OPERATIONS = (encrypt_classes,)

@@ -218,3 +218,6 @@ def add_up(vectors: Mapping[str, Any], operation: str) -> Ring | None:
             raise ReplyError(name, operation, "its masked vector has not the shape of the others'")
         total = vector.copy() if total is None else total + vector
     return total
+
+
+OPERATIONS = (offer_group_key, meet_groups, take_group_secrets)

@@ -19,7 +19,8 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.core.splits import is_amount
 from fedsift.errors import DataError, ParameterError, ReplyError
-from fedsift.mpc.secure_sum import SecureSum, summed
+from fedsift.mpc import secure_sum
+from fedsift.mpc.secure_sum import SecureSum, both, summed
 
 #: Where a party keeps its side of the study during one run.
 RAW, DESIGN, TARGET, TRAIN = "rows raw", "rows design", "rows target", "rows train"
@@ -239,3 +240,15 @@ def standardise(total: SecureSum, width: int) -> tuple[np.ndarray, np.ndarray]:
     deviation = np.where(constant, 1.0, unit * np.sqrt(np.where(constant, 1.0, spread)))
     total.ask_all(scale_features, centre=centre, deviation=deviation)
     return centre, deviation
+
+
+SCALING = (*both(feature_sums, feature_spread), scale_features)
+OPERATIONS = (
+    *secure_sum.OPERATIONS,
+    *SCALING,
+    *both(target_sums, target_spread),
+    describe_rows,
+    keep_rows,
+    load_columns,
+    scale_target,
+)

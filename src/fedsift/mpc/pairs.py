@@ -94,12 +94,25 @@ class Pairs:
         self._used[peer, purpose] = number
 
 
-@operation("pairs.offer_key", discloses="control", about="a public key made for this run", reply=bytes)
+@operation(
+    "pairs.offer_key",
+    discloses="control",
+    about="a public key made for this run",
+    reply=bytes,
+    times="1 a session",
+)
 def offer_key(party: Party) -> bytes:
     return party.keep(Pairs(party.name)).key.public
 
 
-@operation("pairs.meet", discloses="control", about="acknowledgement", learns="the other parties' public keys")
+@operation(
+    "pairs.meet",
+    discloses="control",
+    about="acknowledgement",
+    learns="the other parties' public keys",
+    times="1 a session",
+    after="pairs.offer_key",
+)
 def meet(party: Party, *, publics: dict[str, bytes]) -> None:
     party.held(Pairs).meet(publics)
 

@@ -78,6 +78,7 @@ def _mark(
     run.__module__, run.__name__ = function.__module__, function.__name__
     run.__qualname__ = f"{function.__qualname__}.{form}"  # the registered name: two operations, one function
     run.__doc__ = function.__doc__
+    run.__wrapped__ = function  # type: ignore[attr-defined]  # its annotations are the arguments' schema
     return operation(id, discloses=form, about=about, reply=Array("i"), receives=receives, learns=learns)(run)
 
 
@@ -197,3 +198,12 @@ class SecureSum:
         if self.secure:
             publics = {name: self._publics[name] for name in survivors}
             self._survive(lambda: self.fed.ask(meet, to=self.parties, publics={n: publics[n] for n in self.parties}))
+
+
+def both(*functions: Summed) -> tuple[Operation, ...]:
+    """The operations of functions that a method sums: under masks, and in the clear where it may be told to."""
+    return tuple(marked for function in functions for marked in (function.masked, function.open))
+
+
+#: What a method lists that uses this layer, beside ``both(...)`` of what it sums.
+OPERATIONS = (offer_key, meet)

@@ -16,6 +16,7 @@ from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain
 from fedsift.core.ledger import Ledger
+from fedsift.core.operation import Operation
 from fedsift.errors import ParameterError
 from fedsift.select.selection import Selection
 
@@ -60,6 +61,11 @@ class Selector(BaseEstimator):
     paper = ""
     partitions: tuple[str, ...] = ("vertical",)
     leaks = ""
+    #: Everything that ``fit`` and ``transform`` ask of a party, with any setting; a site runs nothing else for it.
+    operations: ClassVar[tuple[Operation, ...]] = ()
+    #: Parameters that carry the smallest cell (the largest of them counts), and those that carry an epsilon.
+    cell_parameters: ClassVar[tuple[str, ...]] = ()
+    epsilon_parameters: ClassVar[tuple[str, ...]] = ()
 
     #: Reports stand to the right of methods: the package hands these two over (``fedsift/__init__.py``).
     _write_report: ClassVar[Callable[..., Any]]
@@ -73,9 +79,9 @@ class Selector(BaseEstimator):
             raise ParameterError(
                 f"{type(self).__name__} is for {' or '.join(self.partitions)} parties; these are {fed.partition}"
             )
-        self._check(fed)
         mark, start = len(fed.ledger), time.perf_counter()
         with fed.session(*self.announcement()) as run:
+            self._check(run)
             names = run.column_names()
             outcome = self._select(run)
         self.seconds_ = time.perf_counter() - start

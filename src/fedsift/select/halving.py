@@ -27,11 +27,13 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ParameterError
+from fedsift.models import fed_linear
 from fedsift.models.fed_linear import fed_average, validation_scores
+from fedsift.mpc import horizontal_study
 from fedsift.mpc.horizontal_study import RAW, agree_columns, check_validation, describe_rows, open_study, standardise
 from fedsift.mpc.secure_sum import SecureSum
 from fedsift.select.base import Outcome, Selector, check_number
-from fedsift.select.engineered import engineered_view
+from fedsift.select.engineered import add_engineered, engineered_view
 
 
 @operation("halving.load_features", discloses="control", about="acknowledgement")
@@ -106,6 +108,7 @@ class FedHalving(Selector):
     paper = "Overman and Klabjan, Federated Automated Feature Engineering (Fed-Halving)"
     partitions = ("horizontal", "vertical", "hybrid")
     leaks = "coordinator: averaged weights and summed errors of each mask's model; parties: the averaged weights"
+    operations = (*horizontal_study.OPERATIONS, *fed_linear.OPERATIONS, load_features, add_engineered)
 
     def __init__(
         self,

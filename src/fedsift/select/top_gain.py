@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedsift.core.federation import Federation
+from fedsift.models.boost import scoring
 from fedsift.models.boost.growing import Booster
 from fedsift.models.boost.results import METRICS
 from fedsift.models.boost.scoring import Protocol, by_party, flat, fold_rules, held_out, uses
@@ -38,6 +39,8 @@ class TopGain(Selector):
     name = "top_gain"
     paper = "baseline beside PSO-EVFFS: gain ranking of SecureBoost"
     leaks = "what SecureBoost gives away: instance spaces, gradient sums; coordinator: one gain a column"
+    operations = scoring.OPERATIONS
+    cell_parameters = ("min_cell", "min_leaf")
 
     def __init__(
         self,

@@ -1,10 +1,12 @@
 """A site's policy: what this organisation lets a job do with its data, whoever asks.
 
 A rule is judged from what the site itself knows: the operation that it has installed under the asked name (its form of
-disclosure, its module), the arguments that the operation would run with, and the rows of the view it would run on.
-What the coordinator *says* about the job narrows things down further, it never widens them: the announced method must
-be an allowed one, and then only the operations that this method's own code uses are run. So a coordinator that
-announces one method and asks for another is refused at the first operation.
+disclosure and what its receiver can open, its module), the arguments that the operation would run with, and the rows of
+the view it would run on. What the coordinator *says* about the job narrows things down further, it never widens them:
+the announced method must be an allowed one, and then only the operations that this method lists
+(``Selector.operations``) are run. So a coordinator that announces one method and asks for another is refused at the
+first operation. Which parameters and arguments carry a cell size or an epsilon is declared with the method
+(``Selector.cell_parameters``, ``Selector.epsilon_parameters``) and the operation, not guessed from a name.
 
 A refusal is a ``PolicyRefused`` that names the rule and what to change. It quotes names of methods, parameters and
 operations and numbers of the policy, never anything that was read from the data.
@@ -12,23 +14,18 @@ operations and numbers of the policy, never anything that was read from the data
 
 from __future__ import annotations
 
-import ast
-import importlib
-import importlib.util
-import inspect
-import threading
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
+from fedsift.core.job import Job
 from fedsift.core.ledger import FORMS
-from fedsift.core.operation import Operation, is_own, operations
-from fedsift.errors import PolicyRefused
+from fedsift.core.operation import Operation, is_own
+from fedsift.errors import OperationRefused, PolicyRefused
 from fedsift.jobs.text import Section
-from fedsift.methods import METHODS, Selector
+from fedsift.methods import METHODS
+from fedsift.mpc import psi
 
 COLUMN_NAMES, CLASS_NAMES, ERRORS, ALIGNMENT = "column names", "class names", "error messages", "alignment"
 
@@ -40,13 +37,11 @@ EXCEPTIONS = {
     ALIGNMENT: "ids under pseudonyms, to find the rows that all parties share",
 }
 DEFAULT_EXCEPTIONS = [COLUMN_NAMES, CLASS_NAMES, ERRORS]
-#: What every job does before and after its method: sizes, names, alignment, views of rows, and giving this party its
-#: own part of the result. Needs no announced method.
-CORE = ("core", "align", "delivery")
-#: The smallest group of rows that is counted or summed: as a parameter of methods, and as an argument of operations.
-#: SecureBoost takes the larger of its two.
-_CELL_PARAMETERS = ("min_cell", "min_leaf")
-_CELL_ARGUMENTS = ("min_cell", "least")
+#: What no method lists: sizes, names, views of rows, the beginning and the end of a job, and its result.
+CORE = ("core", "delivery")
+#: What a site answers before a job was put to it. Alignment is a job of its own (``mpc/psi.py``).
+FREE = ("core.count_table", "core.share_names", "core.begin_job", "core.end_session", "delivery.keep_failure",
+        "delivery.keep_result")  # fmt: skip
 
 
 class Policy(Section):
@@ -73,6 +68,8 @@ class Policy(Section):
 
     def check_job(self, party: str, method: str, parameters: Mapping[str, Any]) -> None:
         """Refuse a method that is not allowed, or parameters that are too weak; what is not told is the default."""
+        if method == psi.JOB:
+            return
         known = METHODS.get(method)
         allowed = sorted(METHODS) if self.methods == "any" else self.methods
         if known is None or method not in allowed:
@@ -82,28 +79,31 @@ class Policy(Section):
                 f"the method {_short(method)} {what}; allowed are {', '.join(allowed)}. Take one of these, or ask the "
                 "party to allow it (methods)",
             )  # fmt: skip
-        told = {**known().get_params(deep=False), **parameters}
-        cells = {name: told[name] for name in _CELL_PARAMETERS if name in told}
-        if "min_cell" in cells:
-            self._check_cell(party, "begin_job", "min_cell", max(map(_number, cells.values())))
-        for name, value in told.items():
-            if _is_epsilon(name):
-                self._check_epsilon(party, "begin_job", name, value)
+        defaults = known().get_params(deep=False)
+        unknown = next((name for name in parameters if name not in defaults), None)
+        if unknown is not None:
+            raise OperationRefused(party, "begin_job", f"the method {method!r} has no parameter {_short(unknown)}")
+        told = {**defaults, **parameters}
+        if known.cell_parameters:
+            largest = max(_number(told[name]) for name in known.cell_parameters)
+            self._check_cell(party, "begin_job", known.cell_parameters[0], largest)
+        for name in known.epsilon_parameters:
+            self._check_epsilon(party, "begin_job", name, told[name])
 
     # -- before an operation ---------------------------------------------------------------------------------------
 
-    def check_operation(self, party: str, marked: Operation, arguments: Mapping[str, Any], method: str | None) -> None:
+    def check_operation(self, party: str, marked: Operation, arguments: Mapping[str, Any], job: Job | None) -> None:
         """Refuse an operation for where it comes from, what it discloses, or what it is asked to do."""
         self._check_module(party, marked)
         self._check_form(party, marked)
-        if not is_core(marked):
-            _check_method(party, marked, method)
-        given = {**_defaults(marked), **arguments}
-        for name, value in _flat(given):
-            if name in _CELL_ARGUMENTS:
-                self._check_cell(party, marked.short_name, name, _number(value))
-            elif _is_epsilon(name):
-                self._check_epsilon(party, marked.short_name, name, value)
+        if marked.id not in FREE:
+            _check_listed(party, marked, job)
+        if marked.min_cell:
+            value = _declared(marked.min_cell, arguments, job)
+            self._check_cell(party, marked.short_name, marked.min_cell, _number(value))
+        if marked.epsilon:
+            value = _declared(marked.epsilon, arguments, job)
+            self._check_epsilon(party, marked.short_name, marked.epsilon, value)
 
     def check_rows(self, party: str, operation: str, rows: int) -> None:
         """Refuse to work on too few rows. How many there are is not said."""
@@ -125,7 +125,8 @@ class Policy(Section):
     def _check_form(self, party: str, marked: Operation) -> None:
         needs = marked.needs
         excepted = marked.id in self.exceptions or (needs and set(needs) <= set(self.exceptions))
-        if marked.discloses in self.forms or marked.discloses == "control" or excepted:
+        forms = [form for form in (marked.discloses, marked.opened_form) if form not in (*self.forms, "control")]
+        if not forms or excepted:
             return
         missing = [name for name in needs if name not in self.exceptions]
         if missing == [COLUMN_NAMES] and marked.id == "core.share_names":
@@ -135,7 +136,7 @@ class Policy(Section):
         asked = " and ".join(map(repr, missing)) or repr(marked.id)
         raise PolicyRefused.by(
             "forms", party, marked.short_name,
-            f"it discloses {marked.about!r} in the form {marked.discloses!r}, which this party does not accept. {way}, "
+            f"it discloses {marked.about!r} in the form {forms[0]!r}, which this party does not accept. {way}, "
             f"or ask the party to add {asked} to exceptions",
         )  # fmt: skip
 
@@ -163,22 +164,30 @@ class Policy(Section):
             )  # fmt: skip
 
 
-def _check_method(party: str, marked: Operation, method: str | None) -> None:
-    if method is None:
+def _check_listed(party: str, marked: Operation, job: Job | None) -> None:
+    if job is None:
         raise PolicyRefused.by(
             "methods", party, marked.short_name,
             "no method was announced for this run. Fit a selector of fedsift (it announces itself), or call "
             "Federation.session(method, parameters)",
         )  # fmt: skip
-    if marked.id not in operations_of(METHODS[method]):
+    if not (is_core(marked) and job.method != psi.JOB) and marked not in listed(job.method):
         raise PolicyRefused.by(
             "methods", party, marked.short_name,
-            f"it is no part of the announced method {method!r}. Announce the method that is really run",
+            f"it is no part of the announced method {job.method!r}. Announce the method that is really run",
         )  # fmt: skip
 
 
-def _is_epsilon(name: str) -> bool:
-    return name == "epsilon" or name.endswith("_epsilon")
+def listed(method: str) -> tuple[Operation, ...]:
+    """The operations that a method, or the alignment before it, declares."""
+    return psi.OPERATIONS if method == psi.JOB else METHODS[method].operations
+
+
+def _declared(name: str, arguments: Mapping[str, Any], job: Job | None) -> Any:
+    """What carries a rule's number: an argument of the request, else a parameter of the accepted job."""
+    if name in arguments:
+        return arguments[name]
+    return job.parameters.get(name) if job is not None else None
 
 
 def _number(value: Any) -> float:
@@ -190,93 +199,8 @@ def _short(text: str) -> str:
     return repr(text[:60])
 
 
-def _defaults(marked: Operation) -> dict[str, Any]:
-    parameters = inspect.signature(marked.function).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
-
-
-def _flat(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Names and values, those inside dictionaries too: a setting may travel inside another one."""
-    for name, value in arguments.items():
-        if isinstance(value, dict):
-            yield from _flat(value)
-        yield str(name), value
-
-
-# --- which operations a method has -----------------------------------------------------------------------------------
-
-
 def is_core(marked: Operation) -> bool:
     return is_own(marked.module) and marked.family in CORE
 
 
-def operations_of(method: type[Selector]) -> frozenset[str]:
-    """The ids of all operations in the modules that a method's code imports, wherever an import statement stands.
-
-    More than the method uses with any one setting, never less. They are loaded here, because the method's name was
-    looked up in the table of methods: a message can make this site load nothing else.
-    """
-    with _LOADING:
-        return _operations_from(method.__module__)
-
-
-#: CPython 3.11's parser fails when threads use it at the same time ("AST constructor recursion depth mismatch").
-_LOADING = threading.Lock()
-
-
-@lru_cache(maxsize=256)
-def _operations_from(module: str) -> frozenset[str]:
-    modules = modules_of(module)
-    for name in modules:
-        importlib.import_module(name)
-    return frozenset(marked.id for marked in operations() if marked.module in modules)
-
-
-def modules_of(start: str) -> set[str]:
-    """The module and those that it leads to: protocols, other methods, and its own package; not the core."""
-    home = start.partition(".")[0]
-    found = {start}
-    waiting = list(_imports(start))
-    while waiting:
-        name = waiting.pop()
-        if name not in found and _leads_to_operations(name, home) and _spec(name) is not None:
-            found.add(name)
-            waiting += _imports(name)
-    return found
-
-
-def _leads_to_operations(name: str, home: str) -> bool:
-    method_code = name.startswith(("fedsift.mpc.", "fedsift.models.", "fedsift.select.", "fedsift.engineer."))
-    return method_code or (home != "fedsift" and name.partition(".")[0] == home)
-
-
-def _imports(name: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(_source(name))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            package = name if _is_package(name) else name.rpartition(".")[0]
-            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            yield from (base, *(f"{base}.{alias.name}" for alias in node.names))  # a name may be a module, too
-
-
-def _source(name: str) -> str:
-    """The text of a module; empty for one that was made without a file (in a notebook)."""
-    spec = _spec(name)
-    origin = spec.origin if spec is not None else None
-    return Path(origin).read_text(encoding="utf-8") if origin and origin.endswith(".py") else ""
-
-
-def _is_package(name: str) -> bool:
-    spec = _spec(name)
-    return spec is not None and spec.submodule_search_locations is not None
-
-
-def _spec(name: str) -> Any:
-    try:
-        return importlib.util.find_spec(name)
-    except (ImportError, ValueError, AttributeError):
-        return None
-
-
-__all__ = ["EXCEPTIONS", "Policy", "is_core", "modules_of", "operations_of"]
+__all__ = ["EXCEPTIONS", "FREE", "Policy", "is_core", "listed"]

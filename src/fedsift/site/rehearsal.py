@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from fedsift.core.federation import Federation
+from fedsift.core.job import Job as Contract
 from fedsift.core.operation import Operation
 from fedsift.core.party import Site
 from fedsift.core.splits import is_amount
@@ -126,7 +127,7 @@ def _play(job: Job, sites: dict[str, Site], selector: Selector, holders: list[st
     vertical = settings.partition == "vertical"
     fed = Federation(
         InProcess(sites), list(sites), active=holders[0] if vertical else None, partition=settings.partition,
-        task=settings.task, names=settings.names,
+        task=settings.task, names=settings.names, coordinator=settings.coordinator,
     )  # fmt: skip
     try:
         if vertical and any(section.id is not None for section in job.settings.parties.values()):
@@ -143,15 +144,16 @@ class _Witness(PolicySite):
         super().__init__(name, table, policy)
         self.seen: dict[str, Disclosure] = {}
 
-    def _judge(self, marked: Operation, arguments: dict[str, Any], method: str | None) -> None:
+    def _judge(self, marked: Operation, arguments: dict[str, Any], job: Contract | None) -> None:
         line = self._line(marked)
         try:
-            # Arguments come from the lowered parameters; what the job's own say about them is judged with the job.
-            super()._judge(marked, {}, method)
+            # Cells come from the lowered parameters; what the job's own say about them is judged with the job.
+            told = {name: self.policy.min_cell for name in (marked.min_cell,) if name}
+            super()._judge(marked, {**arguments, **told}, job)
         except PolicyRefused as refusal:
             line.refusal = line.refusal or refusal
 
-    def _judge_job(self, method: str, parameters: dict[str, Any]) -> None:
+    def _judge_job(self, job: Contract, in_session: bool) -> None:
         """Judged before, by the parameters that the job really has."""
 
     def _judge_rows(self, marked: Operation, view: str) -> None:

@@ -18,14 +18,20 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from fedsift.core.files import plain
+from fedsift.core.job import Job as Contract
 from fedsift.core.operation import Operation, register_plugin
-from fedsift.core.party import Site, begin_job, end_session
+from fedsift.core.party import Site, begin_job
+from fedsift.core.script import run_of
 from fedsift.core.table import Table
 from fedsift.errors import FedsiftError, OperationRefused, ParameterError, PolicyRefused
 from fedsift.jobs.job_file import Job, PartySection, check_file, check_name, read_table
 from fedsift.jobs.text import Section, Source, nearest, validated
 from fedsift.methods import METHODS
-from fedsift.site.policy import ERRORS, EXCEPTIONS, Policy, is_core, operations_of
+from fedsift.mpc import psi
+from fedsift.site.policy import ERRORS, EXCEPTIONS, Policy, is_core
+
+MAX_RUNS = 100  # under way at the same time
 
 
 class PartyTable(PartySection):
@@ -83,15 +89,20 @@ def open_site(path: str | Path, job: Job | Mapping[str, Any] | None = None) -> P
     read, and the site then runs this method and no other.
     """
     settings, source = load_party(path)
-    name, method = settings.party.name, None
+    name, accepted = settings.party.name, None
     if job is not None:
         parties, method, parameters = _read_job(job)
         if name not in parties:
             told = ", ".join(parties)
             raise ParameterError(f"the job has no party {name!r} (the name in {path}); it has {told}")
         settings.policy.check_job(name, method, parameters)
+        accepted = (method, {**_defaults(method), **plain(parameters)})
     table = read_table(source, ("party",), settings.party, name)
-    return PolicySite(name, table, settings.policy, method)
+    return PolicySite(name, table, settings.policy, accepted)
+
+
+def _defaults(method: str) -> dict[str, Any]:
+    return METHODS[method]().announcement()[1]
 
 
 def _read_job(job: Job | Mapping[str, Any]) -> tuple[list[str], str, dict[str, Any]]:
@@ -104,50 +115,52 @@ def _read_job(job: Job | Mapping[str, Any]) -> tuple[list[str], str, dict[str, A
 class PolicySite(Site):
     """A site that judges every request by its policy. ``handle`` answers a refused one with a ``PolicyRefused``."""
 
-    def __init__(self, name: str, table: Table, policy: Policy, method: str | None = None):
+    def __init__(self, name: str, table: Table, policy: Policy, accepted: tuple[str, dict[str, Any]] | None = None):
         super().__init__(name, table)
         self.policy = policy
-        self.method = method  # the only one, when the site was opened for a job
+        self.accepted = accepted  # method and parameters of the only job, when the site was opened for one
         self.job_folder: Path | None = None  # where a deployed site keeps its part of the result
-        self._methods: dict[str, str] = {}  # run -> the method that was announced for it
         self._accepted = dict(self.views)  # views as they were when they were last judged
         self._distinct: dict[str, tuple[Any, int]] = {}  # view -> its rows, and how many different ones they are
 
     def _before(self, marked: Operation, request: dict[str, Any]) -> None:
-        run, arguments = _run_of(request["session"]), request["arguments"]
+        run, arguments = self.runs.get(run_of(request["session"])), request["arguments"]
         if marked is begin_job:
-            self._bind(run, arguments)
+            self._judge_job(Contract.read(arguments["job"], self.name), bool(request["session"]))
             return
-        self._judge(marked, arguments, self._methods.get(run))
-        if not is_core(marked) and request["view"] in self.views:
+        self._judge(marked, arguments, run.job if run is not None else None)
+        if not is_core(marked) and marked not in psi.OPERATIONS and request["view"] in self.views:
             self._judge_rows(marked, request["view"])
 
-    def _judge(self, marked: Operation, arguments: dict[str, Any], method: str | None) -> None:
-        self.policy.check_operation(self.name, marked, arguments, method)
+    def _judge(self, marked: Operation, arguments: dict[str, Any], job: Contract | None) -> None:
+        self.policy.check_operation(self.name, marked, arguments, job)
 
     def _judge_rows(self, marked: Operation, view: str) -> None:
         self.policy.check_rows(self.name, marked.short_name, self.distinct_rows(view))
 
-    def _bind(self, run: str, arguments: dict[str, Any]) -> None:
-        method, parameters = arguments.get("method"), arguments.get("parameters")
-        if not isinstance(method, str) or not isinstance(parameters, dict):
-            raise OperationRefused(self.name, "begin_job", "a job announces a method's name and its parameters")
-        self._judge_job(method, parameters)
-        only = self.method or self._methods.get(run, method)
-        if only != method:
-            raise PolicyRefused.by(
-                "methods", self.name, "begin_job", f"this run is for the method {only!r} alone; start another job"
+    def _judge_job(self, job: Contract, in_session: bool) -> None:
+        self.policy.check_job(self.name, job.method, job.parameters)
+        known = METHODS.get(job.method)
+        missing = sorted(set(known().get_params(deep=False)) - set(job.parameters)) if known is not None else ()
+        if missing:
+            raise OperationRefused(
+                self.name, "begin_job", f"the job leaves out {missing[0]!r} of {job.method!r}: all parameters are told"
             )
-        if run:
-            self._methods[run] = method
-        operations_of(METHODS[method])  # loads them, so that they are found when they are asked for
-
-    def _judge_job(self, method: str, parameters: dict[str, Any]) -> None:
-        self.policy.check_job(self.name, method, parameters)
+        if not in_session:
+            raise OperationRefused(self.name, "begin_job", "a job is put to a party inside a session")
+        if len(self.runs) >= MAX_RUNS:
+            raise OperationRefused(self.name, "begin_job", f"{MAX_RUNS} jobs are under way here; end one of them first")
+        if self.accepted is None or job.method == psi.JOB:
+            return
+        method, parameters = self.accepted
+        changed = [name for name in parameters if parameters[name] != job.parameters.get(name, parameters[name])]
+        if job.method != method or changed:
+            what = f"its {changed[0]!r} is another" if job.method == method else "start another job"
+            raise PolicyRefused.by(
+                "methods", self.name, "begin_job", f"this run is for the method {method!r} as submitted: {what}"
+            )
 
     def _after(self, marked: Operation, request: dict[str, Any]) -> None:
-        if marked is end_session:
-            self._methods.pop(str(request["arguments"].get("session")), None)
         for name, view in list(self.views.items()):
             if self._accepted.get(name) is not view:
                 self._judge_view(marked, name)
@@ -179,8 +192,3 @@ class PolicySite(Site):
         if ERRORS in self.policy.exceptions or isinstance(error, OperationRefused):
             return text  # a refusal is written from the policy and the request alone
         return "the text stays in this party's log (its policy: exceptions)"
-
-
-def _run_of(session: str) -> str:
-    """The run that a session belongs to: one inside another carries the outer one's name first."""
-    return session.partition(".")[0]

@@ -26,7 +26,7 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.models.fed_linear import PENALTIES, fed_average, moments, unpack_moments, validation_scores
 from fedsift.mpc.horizontal_study import DESIGN, TARGET, TRAIN, Study
-from fedsift.mpc.secure_sum import SecureSum, summed
+from fedsift.mpc.secure_sum import SecureSum, both, summed
 
 POOL, INCOMING = "engineer pool", "engineer incoming"
 _FLAT = 1e-6  # a candidate whose deviation is below this share of its size is constant for all purposes
@@ -276,3 +276,11 @@ class FedAvgScorer(Scorer):
         errors = self.total.sum(validation_scores, (2, len(asked)), weights=asked, kind=kind)[0]
         worst = errors[-1] if kind == "ridge" else float(self.study.n_validation)
         return weights, 1.0 - errors[: len(weights)] / max(worst, 1e-12)
+
+
+OPERATIONS = (
+    start_pool,
+    use_columns,
+    admit,
+    *both(candidate_errors, candidate_moments, feature_moments, offer_candidates),
+)

@@ -26,10 +26,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.expressions import Call, Column, Expression, call, parse
 from fedsift.core.federation import Federation
+from fedsift.engineer.fed_iife import scoring, synergy
 from fedsift.engineer.fed_iife.scoring import FedAvgScorer, GramScorer, Scorer, use_columns
 from fedsift.engineer.fed_iife.synergy import all_pairs, anova_scores, interaction_scores
 from fedsift.engineer.forms import bivariate, scaled
 from fedsift.errors import DataError, ParameterError
+from fedsift.models import fed_linear
+from fedsift.mpc import horizontal_study
 from fedsift.mpc.horizontal_study import (
     Study,
     agree_columns,
@@ -39,9 +42,9 @@ from fedsift.mpc.horizontal_study import (
     open_study,
     standardise,
 )
-from fedsift.mpc.secure_sum import SecureSum
+from fedsift.mpc.secure_sum import SecureSum, both
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
-from fedsift.select.engineered import engineered_view
+from fedsift.select.engineered import add_engineered, engineered_view
 
 #: The paper's unary functions.
 UNARY = ("square", "abs", "sqrtabs", "sigmoid")
@@ -78,6 +81,14 @@ class FedIIFE(Selector):
     paper = "Overman and Klabjan, Federated Automated Feature Engineering (Fed-IIFE)"
     partitions = ("horizontal",)
     leaks = "coordinator: totals over all parties (moments, pair tables, errors); parties: formulas and models"
+    operations = (
+        *horizontal_study.OPERATIONS,
+        *fed_linear.OPERATIONS,
+        *both(fed_linear.moments),
+        *scoring.OPERATIONS,
+        *synergy.OPERATIONS,
+        add_engineered,
+    )
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from fedsift.core.expressions import CLIP
 from fedsift.core.party import Party
 from fedsift.models.fed_linear import unpack_moments, with_intercept
 from fedsift.mpc.horizontal_study import DESIGN, TARGET, TRAIN, Study
-from fedsift.mpc.secure_sum import SecureSum, summed
+from fedsift.mpc.secure_sum import SecureSum, both, summed
 
 GRID = 200  # cells of the grid from -CLIP to CLIP on which quartiles are looked up
 FEW = 10  # a variable with at most so many values is discrete
@@ -223,3 +223,6 @@ def interaction_scores(total: SecureSum, pairs: np.ndarray, *, neighbours: int, 
 
 def all_pairs(width: int) -> np.ndarray:
     return np.array(list(combinations(range(width), 2)), dtype=np.int64).reshape(-1, 2)
+
+
+OPERATIONS = both(grid_counts, additive_moments, local_interaction, pair_tables)

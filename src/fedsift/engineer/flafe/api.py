@@ -26,6 +26,17 @@ from sklearn.utils.validation import check_is_fitted
 from fedsift.core.federation import Federation
 from fedsift.core.grid import Grid
 from fedsift.crypto.dp import Budget
+from fedsift.engineer.flafe import (
+    candidates,
+    combine,
+    compare,
+    importance,
+    joint,
+    joint_moments,
+    prediction,
+    shared_residual,
+    statistics,
+)
 from fedsift.engineer.flafe.base import OUTSIDE, Flafe
 from fedsift.engineer.flafe.combine import FUNCTIONS
 from fedsift.engineer.flafe.features import cross_formula
@@ -34,7 +45,19 @@ from fedsift.engineer.flafe.prediction import predict_jointly
 from fedsift.engineer.flafe.privacy import Noise, StatisticsBudget
 from fedsift.engineer.flafe.statistics import StatisticsRun, held_out_error
 from fedsift.errors import ParameterError
+from fedsift.mpc import horizontal_study, secure_sum
 from fedsift.select.base import check_choice, check_number
+from fedsift.select.engineered import add_engineered
+
+#: What both forms ask.
+OPERATIONS = (
+    *candidates.OPERATIONS,
+    *combine.OPERATIONS,
+    *compare.OPERATIONS,
+    *joint.OPERATIONS,
+    *joint_moments.OPERATIONS,
+    add_engineered,
+)
 
 
 class VerticalFLAFE(Flafe):
@@ -66,6 +89,15 @@ class VerticalFLAFE(Flafe):
         "coordinator: formulas with means and deviations, importances, joint second moments; label holder: bin sums of "
         "unnamed features; holder of a combined column: that column (the other party's column unless epsilon is set)"
     )
+    operations = (
+        *OPERATIONS,
+        *candidates.VERTICAL,
+        *importance.VERTICAL,
+        *statistics.OPERATIONS,
+        *shared_residual.OPERATIONS,
+        *prediction.OPERATIONS,
+    )
+    epsilon_parameters = ("epsilon", "column_epsilon")
 
     def __init__(
         self,
@@ -227,6 +259,14 @@ class HybridFLAFE(Flafe):
         "coordinator: formulas, statistics and importances over a column group, joint second moments of a row block; "
         "holder of a combined column: that column (the other party's column unless epsilon is set)"
     )
+    operations = (
+        *OPERATIONS,
+        *candidates.HYBRID,
+        *importance.HYBRID,
+        *secure_sum.OPERATIONS,
+        *horizontal_study.SCALING,
+    )
+    epsilon_parameters = ("epsilon", "column_epsilon")
     importance = "forest"
     scheme = "auto"
     _importances = ("forest",)

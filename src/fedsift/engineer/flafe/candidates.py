@@ -263,3 +263,8 @@ def choose_final(party: Party, *, scores: np.ndarray, count: int, apart: bool) -
     if scores[: party.state[OPERANDS].shape[1]].any():  # own features are candidates here, not given
         known = local["values"][:, : len(local["names"])][train]
     return choose(pool[train], scores, count, apart=apart, known=known)
+
+
+VERTICAL = (form_candidates, scale_candidates, choose_operands, choose_final)
+HYBRID = (form_candidates_by, scale_candidates_by, take_operands)
+OPERATIONS = (numeric_columns, load_numbers, pool_features)

@@ -351,3 +351,13 @@ def _combine_openly(
             if scales.get(function):
                 columns = columns + generator.laplace(0.0, scales[function], columns.shape)
             fed.ask(take_combinations, to=holder, columns=columns)
+
+
+OPERATIONS = (
+    offer_combination_key,
+    encrypt_columns,
+    multiply_columns,
+    open_combinations,
+    show_columns,
+    take_combinations,
+)

@@ -20,7 +20,7 @@ from fedsift.engineer.flafe.grid import Layout
 from fedsift.engineer.flafe.joint_moments import MATRICES, JointProducts, best_ridge, fraction_bits, from_ring, to_ring
 from fedsift.errors import DataError
 from fedsift.mpc.horizontal_study import TRAIN
-from fedsift.mpc.secure_sum import SecureSum, summed
+from fedsift.mpc.secure_sum import SecureSum, both, summed
 
 _LIMIT = 16.0
 ROWS = ("base", "local only", "with cross-party features", "pure noise in their place")
@@ -139,3 +139,6 @@ def _rows(
         score, penalty, _ = best_ridge(grams[0], grams[1], np.array(features), np.array(groups["target"]), rows)
         made.append({"features": name, "columns": len(features) - 1, "r2": score, "penalty": penalty})
     return made
+
+
+OPERATIONS = (compare_matrix, *both(target_moments))

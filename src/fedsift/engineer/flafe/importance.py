@@ -21,7 +21,7 @@ from fedsift.engineer.flafe.candidates import LABELS, LOCAL, POOL, own_target
 from fedsift.errors import DataError, ReplyError
 from fedsift.mpc.encrypted_histogram import RowLayout, binned_sums, encrypt_rows, join, own_key, read_sums, unpack
 from fedsift.mpc.horizontal_study import TRAIN
-from fedsift.mpc.secure_sum import summed
+from fedsift.mpc.secure_sum import both, summed
 
 TARGET = "flafe target"  # where a party keeps the encrypted target during a run
 _TARGET_BITS = 12
@@ -225,3 +225,16 @@ def _shares(sums: np.ndarray, bins: list[int], columns: np.ndarray) -> np.ndarra
         free = max(rows - len(table), 1)
         shares.append(max(0.0, 1 - (1 - explained) * (rows - 1) / free))  # adjusted for the number of bins
     return np.array(shares)
+
+
+VERTICAL = (
+    encrypt_target,
+    keep_target,
+    binned_targets,
+    explained_shares,
+    forest_scores,
+    open_shares,
+    share_labels,
+    take_labels,
+)
+HYBRID = both(forest_sums)

@@ -134,3 +134,6 @@ def _combine_new(
         for holder, items in found.items():
             each = {holder: {"formulas": [text[pair] for pair, _ in items]}}
             run.ask(keep_rows_of, to=[holder], each=each, model=model, rows=rows)
+
+
+OPERATIONS = (keep_parts, missing_rows, load_operands, keep_rows_of, add_combined)

@@ -203,3 +203,6 @@ def best_ridge(
         weights = ridge_weights(train, features, targets, penalty, rows)
         tried.append((1 - squared_error(check, features, targets, weights) / total, penalty, weights))
     return max(tried, key=lambda each: each[0])
+
+
+OPERATIONS = (offer_pair_key, meet_pairs, own_sides, masked_sides)

@@ -120,3 +120,6 @@ def predict_jointly(
     if run.passive:
         sent = run.ask(prediction_share, to=run.passive, reader=run.active, others=run.passive, number=number)
     return run.ask(read_prediction, to=run.active, model=model, sent=sent, number=number, bits=bits)
+
+
+OPERATIONS = (start_prediction, add_terms, prediction_share, read_prediction)

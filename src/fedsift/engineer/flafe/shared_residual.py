@@ -227,3 +227,6 @@ def share_product(
 def column_ring(values: np.ndarray, bits: int, powers: int) -> np.ndarray:
     """Columns within +-1 and (``powers=2``) their squares, side by side, in the ring."""
     return np.hstack([to_ring(values**power, bits) for power in range(1, powers + 1)])
+
+
+OPERATIONS = (split_residual, take_shares, arrange_sides, name_choice, hide_factor, share_product)

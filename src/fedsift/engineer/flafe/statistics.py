@@ -307,3 +307,6 @@ class StatisticsRun:
             for side, name in (("left", term["first"]), ("right", term["second"])):
                 each[name]["terms"].append({"formula": term[f"{side}_formula"], "power": term[f"{side}_power"]})
         self.fed.ask(keep_model, to=self.fed.parties, each=each, model=model, bits=self.column_bits)
+
+
+OPERATIONS = (local_matrix, local_scores, form_residual, load_sides, keep_model, held_out_error)

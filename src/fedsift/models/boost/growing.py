@@ -14,6 +14,7 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.errors import ReplyError
+from fedsift.models.boost import label_holder, passive
 from fedsift.models.boost.label_holder import (
     advance,
     begin_boosting,
@@ -176,3 +177,18 @@ def _one_round(
         step = fed.ask(advance, to=fed.active, sides=sides)
         nodes, more = step["nodes"], step["more"]
     return answers
+
+
+OPERATIONS = (
+    public_key,
+    label_holder.begin_boosting,
+    label_holder.next_trees,
+    label_holder.next_sampled_trees,
+    label_holder.grow_own_trees,
+    label_holder.choose_splits,
+    label_holder.advance,
+    label_holder.end_round,
+    passive.receive_gradients,
+    passive.level_sums,
+    passive.divide,
+)

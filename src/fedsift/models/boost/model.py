@@ -28,6 +28,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
 from fedsift.core.party import share_names
 from fedsift.errors import DataError, MissingExtra, ParameterError
+from fedsift.models.boost import growing, predicting
 from fedsift.models.boost.growing import Booster, grow
 from fedsift.models.boost.passive import keep_records
 from fedsift.models.boost.predicting import predict_jointly
@@ -56,6 +57,17 @@ class _SecureBoost(BaseEstimator):
     precision : bits of a gradient. scheme : additive encryption. random_state : for samples of rows and columns.
     rows_per_ciphertext : ``None`` lets a cost model decide.
     """
+
+    operations = (
+        *growing.OPERATIONS,
+        *predicting.OPERATIONS,
+        keep_records,
+        class_names,
+        column_uses,
+        keep_model,
+        read_part,
+        write_part,
+    )
 
     _task = ""
 

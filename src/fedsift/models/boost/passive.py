@@ -49,6 +49,8 @@ class _Node:
     about="acknowledgement",
     receives="ciphertext",
     learns="gradients, encrypted",
+    min_cell="least",
+    role="passive",
 )
 def receive_gradients(
     party: Party, *, key: PublicKey, rows: Ciphertexts, layout: dict[str, Any], sets: list[np.ndarray],

@@ -137,3 +137,6 @@ def predict_jointly(fed: Federation, model: str, *, margins: bool = False) -> np
             sides = run.ask(route_rows, to=list(questions), each=questions, model=model)
             questions = run.ask(walk_down, to=run.active, model=model, sides=sides)
         return run.ask(predicted, to=run.active, model=model, margins=margins)
+
+
+OPERATIONS = (route_rows, walk_down, predicted)

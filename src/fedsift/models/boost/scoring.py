@@ -13,6 +13,7 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.errors import ReplyError
+from fedsift.models.boost import growing
 from fedsift.models.boost.growing import Booster, grow
 from fedsift.models.boost.results import column_uses, held_out_scores
 
@@ -95,3 +96,6 @@ def by_party(fed: Federation, flat: np.ndarray) -> dict[str, np.ndarray]:
 def flat(values: dict[str, np.ndarray], fed: Federation) -> np.ndarray:
     """One array over all columns, in the order of the parties."""
     return np.concatenate([values[name] for name in fed.n_columns])
+
+
+OPERATIONS = (*growing.OPERATIONS, column_uses, held_out_scores)

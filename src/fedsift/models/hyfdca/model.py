@@ -40,11 +40,13 @@ from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.grid import Grid
 from fedsift.errors import DataError, ParameterError
+from fedsift.models.hyfdca import party, setup
 from fedsift.models.hyfdca.loss import LOSSES, probabilities
 from fedsift.models.hyfdca.party import keep_part, read_scores, score_rows
 from fedsift.models.hyfdca.rounds import FULL_EVERY, Dealer, Rounds, check_ring, prepare
 from fedsift.models.hyfdca.search import Search
 from fedsift.models.hyfdca.setup import describe_part, open_part
+from fedsift.mpc import group_sum
 from fedsift.mpc.group_sum import Groups, add_up
 from fedsift.mpc.horizontal_study import _class_name as class_name
 from fedsift.mpc.horizontal_study import _class_order as class_order
@@ -72,6 +74,8 @@ class HyFDCA(BaseEstimator):
     random_state : draws who takes part. Masks and keys come from the operating system.
     callback : called as ``callback(run, round)`` after each round (research).
     """
+
+    operations = (*group_sum.OPERATIONS, *setup.OPERATIONS, *party.OPERATIONS)
 
     def __init__(
         self,

@@ -284,3 +284,15 @@ def read_scores(party: Party, *, model: str, number: int, scores: Any, senders: 
         total = total + _number(uncover(party, scores, "scores", number, senders[0], total.shape), SCORE_BITS)
     centre, scale = part["scale"]
     return centre + scale * total
+
+
+OPERATIONS = (
+    step_and_score,
+    hand_over,
+    raise_duals,
+    weigh_rows,
+    finish_round,
+    keep_part,
+    score_rows,
+    read_scores,
+)

@@ -347,3 +347,6 @@ def _first_state(party: Party, part: Part) -> dict[str, Any]:
             "balance sent": line, "balance total": line, "duals": None,
         }  # fmt: skip
     return state
+
+
+OPERATIONS = (describe_part, open_part, sum_columns, sum_spreads, scale_columns, start_rounds)

@@ -22,6 +22,7 @@ from fedsift.core.files import write_atomic
 from fedsift.core.party import Site
 from fedsift.errors import DataError, ParameterError
 from fedsift.models.splitnn.inputs import InputEncoder
+from fedsift.models.splitnn.layers import choice
 from fedsift.models.splitnn.layers.choice import run_class
 from fedsift.models.splitnn.networks import (
     read_arrays,
@@ -57,6 +58,8 @@ class SplitNN(BaseEstimator):
     scheme : additive scheme of ``secure="additive"``.
     random_state : the same gives the same network (label protection draws from the operating system).
     """
+
+    operations = (*choice.TRAINING, *choice.PREDICTION, keep_model, forget_model)
 
     def __init__(
         self,

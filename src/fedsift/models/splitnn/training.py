@@ -326,3 +326,9 @@ class SplitRun:
                 fed.ask(predict_rows, to=self.active, model=self.model, embeddings=found, start=start, stop=stop)
             )
         return np.concatenate(parts)
+
+
+#: What a method lists that trains networks in the clear, beside what it does with them afterwards.
+TRAINING = (start_bottom, start_top, bottom_round, top_round)
+SCORING = (embed_rows, score_held, score_rows)
+PREDICTION = (embed_rows, predict_rows)

@@ -45,6 +45,9 @@ def _fraction_bits(bits: int, rows: int, clip: float) -> int:
     receives="ciphertext",
     about="encrypted per-class sums of unnamed, standardised columns",
     reply={"sums": [Ciphertexts], "owner": Array("i")},
+    role="passive",
+    opened="aggregate: per-class sums of unnamed standardised columns, to the label holder",
+    times=1,
 )
 def class_sums(party: Party, *, key: PublicKey, layers: list[Any], bits: int, clip: float) -> dict[str, Any]:
     values, owner = clipped(party, clip)
@@ -65,6 +68,10 @@ def class_sums(party: Party, *, key: PublicKey, layers: list[Any], bits: int, cl
     about="one F statistic a column",
     learns="per-class sums of unnamed, standardised columns of the other parties",
     reply=dict,
+    role="active",
+    concerns="own columns and labels",
+    after="labels.encrypt_classes",
+    times=1,
 )
 def f_statistics(
     party: Party, *, replies: dict[str, Any], layouts: list[Any], sizes: dict[str, Any], bits: int, clip: float,
@@ -119,3 +126,6 @@ def encrypted_f(fed: Federation, *, scheme: str, bits: int = _WEIGHT_BITS, clip:
         sizes=fed.n_columns, bits=bits, clip=clip, scheme=scheme, task=fed.asked_task,
     )  # fmt: skip
     return check_scores(scores, fed.n_columns, fed.active)
+
+
+OPERATIONS = (encrypt_classes, class_sums, f_statistics)

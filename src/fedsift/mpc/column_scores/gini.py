@@ -77,6 +77,10 @@ def _most_bins(bins: int) -> int:
     discloses="ciphertext",
     about="class of each row, encrypted",
     reply={"key": PublicKey, "layers": [Ciphertexts], "classes": int},
+    role="active",
+    concerns="labels",
+    settings=("bins", "scheme"),
+    times=1,
 )
 def encrypt_one_hot(party: Party, *, scheme: str, task: str, bins: int) -> dict[str, Any]:
     key = own_key(party, scheme).public
@@ -96,6 +100,11 @@ def encrypt_one_hot(party: Party, *, scheme: str, task: str, bins: int) -> dict[
     receives="ciphertext",
     about="masked label counts, and what is needed to get one impurity a column out of them",
     reply={"masked": [Ciphertexts], "corrections": Ciphertexts, "bins": Array("i")},
+    role="passive",
+    opened="aggregate: one impurity an unnamed column, to the label holder",
+    min_cell="min_cell",
+    settings=("bins", "min_cell"),
+    times=1,
 )
 def masked_impurities(
     party: Party, *, key: PublicKey, layers: list[Ciphertexts], classes: int, bins: int, min_cell: int
@@ -165,6 +174,12 @@ def _side_mask(layout: GiniLayout) -> int:
     about="one Gini impurity a column",
     learns="one Gini impurity for each unnamed column of the other parties",
     reply=dict,
+    role="active",
+    concerns="own columns and labels",
+    min_cell="min_cell",
+    settings=("bins", "min_cell", "scheme"),
+    after="gini.encrypt_one_hot",
+    times=1,
 )
 def open_impurities(
     party: Party, *, replies: dict[str, Any], bins: int, min_cell: int, scheme: str, task: str
@@ -209,3 +224,6 @@ def encrypted_gini(fed: Federation, *, bins: int, min_cell: int, scheme: str) ->
         task=fed.asked_task,
     )  # fmt: skip
     return check_scores(impurities, fed.n_columns, fed.active)
+
+
+OPERATIONS = (encrypt_one_hot, masked_impurities, open_impurities)

@@ -17,6 +17,7 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ParameterError
+from fedsift.mpc import horizontal_study
 from fedsift.mpc.horizontal_study import (
     DESIGN,
     TARGET,
@@ -26,7 +27,7 @@ from fedsift.mpc.horizontal_study import (
     open_study,
     standardise,
 )
-from fedsift.mpc.secure_sum import SecureSum, summed
+from fedsift.mpc.secure_sum import SecureSum, both, summed
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 
 _METHODS = ("lasso", "elastic_net", "forest", "mutual_information")
@@ -84,6 +85,7 @@ class FeatureElection(Selector):
     paper = "NVIDIA FLARE, Feature Election (baseline), with votes under secure aggregation"
     partitions = ("horizontal",)
     leaks = "coordinator: number of votes and average score of each column, class names; no party's own vote"
+    operations = (*horizontal_study.OPERATIONS, *both(cast_votes))
 
     def __init__(
         self,

@@ -254,6 +254,7 @@ class FederatedLasso(Selector):
         "coordinator: coefficients and gradients of columns by number; label holder: total scores of rows; a party: "
         "its own coefficients in every step"
     )
+    operations = (meet_parties, lasso_begin, hide_columns, partial_scores, masked_residuals)
 
     def __init__(
         self,

@@ -21,9 +21,11 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import ParameterError
+from fedsift.models.splitnn.layers import choice
 from fedsift.models.splitnn.layers.choice import STACKABLE, run_class
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.training import SplitRun, forget_model, keep_model
+from fedsift.mpc.column_scores import gini
 from fedsift.mpc.column_scores.gini import encrypted_gini
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.fedsdg.gate_training import read_gates, take_importance
@@ -62,6 +64,8 @@ class FedSDG(Selector):
         "(which tell about labels); coordinator: the gates, validation scores; with secure=False embeddings (which "
         "tell about rows) travel in the clear"
     )
+    operations = (*choice.TRAINING, *gini.OPERATIONS, keep_model, forget_model, read_gates, take_importance)
+    cell_parameters = ("min_cell",)
 
     def __init__(
         self,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedsift.models.splitnn.layers import choice
+from fedsift.models.splitnn.training import forget_model, keep_model
+from fedsift.select.fedsdg.gate_training import read_gates
 from fedsift.select.fedsdg.selector import LAMBDAS, FedSDG
 
 
@@ -16,6 +19,8 @@ class StochasticGate(FedSDG):
         "label holder: weighted activations of rows; others: gradients of their embeddings (which tell about labels); "
         "coordinator: the gates, validation scores; with secure=False embeddings travel in the clear"
     )
+    operations = (*choice.TRAINING, keep_model, forget_model, read_gates)
+    cell_parameters = ()
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fedsift.core.federation import Federation
 from fedsift.crypto.additive.keys import SCHEMES
+from fedsift.mpc.column_scores import gini
 from fedsift.mpc.column_scores.gini import encrypted_gini
 from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
 
@@ -25,6 +26,8 @@ class GiniFilter(Selector):
     name = "gini"
     paper = "Li et al. 2023, FedSDG-FS, Algorithm 1 (baseline MS-GINI)"
     leaks = "label holder: one impurity an unnamed column, nothing finer; others: which of their columns were kept"
+    operations = gini.OPERATIONS
+    cell_parameters = ("min_cell",)
 
     def __init__(
         self,

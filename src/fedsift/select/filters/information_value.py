@@ -31,6 +31,11 @@ from fedsift.select.base import Outcome, Selector, check_choice, check_number, c
     receives="ciphertext",
     about="sizes and encrypted label sums of shuffled bins of unnamed columns",
     reply={"sums": [Ciphertexts], "sizes": Array("i"), "bins": Array("i")},
+    role="passive",
+    opened="aggregate: label sums of shuffled bins of unnamed columns, to the label holder",
+    min_cell="min_cell",
+    settings=("bins", "min_cell"),
+    times=1,
 )
 def label_sums(party: Party, *, key: PublicKey, layers: list[Any], bins: int, min_cell: int) -> dict[str, Any]:
     codes, counts = countable_bins(party, bins, min_cell)
@@ -51,6 +56,12 @@ def label_sums(party: Party, *, key: PublicKey, layers: list[Any], bins: int, mi
     about="one information value a column",
     learns="label counts of shuffled bins of unnamed columns of the other parties",
     reply=dict,
+    role="active",
+    concerns="own columns and labels",
+    min_cell="min_cell",
+    settings=("bins", "min_cell", "scheme"),
+    after="labels.encrypt_classes",
+    times=1,
 )
 def information_values(
     party: Party, *, replies: dict[str, Any], layouts: list[Any], bins: int, min_cell: int, scheme: str, task: str
@@ -118,6 +129,8 @@ class InformationValue(Selector):
     leaks = (
         "label holder: sizes and label counts of shuffled, unnamed bins; others: nothing but which columns were kept"
     )
+    operations = (encrypt_classes, label_sums, information_values)
+    cell_parameters = ("min_cell",)
 
     def __init__(
         self,

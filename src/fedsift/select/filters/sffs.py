@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fedsift.core.federation import Federation
 from fedsift.crypto.additive.keys import SCHEMES
+from fedsift.mpc.column_scores import f_statistic
 from fedsift.mpc.column_scores.f_statistic import encrypted_f
 from fedsift.select.base import Outcome, Selector, check_choice, check_size
 
@@ -23,6 +24,7 @@ class SFFS(Selector):
     name = "sffs"
     paper = "Pan et al. (secure federated feature selection); baseline of FedSDG-FS and MUSE"
     leaks = "label holder: per-class sums of unnamed, standardised columns; others: which of their columns were kept"
+    operations = f_statistic.OPERATIONS
 
     def __init__(self, *, n_features: int | None = 10, threshold: float | None = None, scheme: str = "auto"):
         self.n_features = n_features

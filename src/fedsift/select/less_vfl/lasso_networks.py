@@ -15,9 +15,11 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
+from fedsift.models.splitnn import training
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.training import SplitRun, bottom_of, keep_model
 from fedsift.select.base import Outcome, Selector, check_number
+from fedsift.select.less_vfl.component_selection import restrict_bottom, restrict_top, select_columns
 from fedsift.select.less_vfl.selector import LessVFL
 
 
@@ -41,6 +43,7 @@ class GroupLasso(Selector):
         "label holder: embeddings of every batch, in the clear; others: gradients of their embeddings (which tell "
         "about labels); coordinator: weight norms of columns"
     )
+    operations = (*training.TRAINING, read_norms, keep_model)
 
     def __init__(
         self,
@@ -108,6 +111,7 @@ class LocalLasso(LessVFL):
         "label holder: embeddings of the pre-training batches, in the clear; others: gradients of their embeddings "
         "(which tell about labels); coordinator: weight norms of columns"
     )
+    operations = (*training.TRAINING, select_columns, restrict_bottom, restrict_top, keep_model)
     _component_stage = False
 
     def __init__(

@@ -23,9 +23,12 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.crypto.additive.keys import SCHEMES
+from fedsift.models.splitnn import training
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.training import SplitRun, keep_model
+from fedsift.mpc.column_scores import f_statistic
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
+from fedsift.select.less_vfl import component_selection
 from fedsift.select.less_vfl.component_selection import (
     restrict_bottom,
     restrict_top,
@@ -62,6 +65,7 @@ class LessVFL(Selector):
         "label holder: embeddings of the training rows, in the clear; others: gradients of their embeddings (which "
         "tell about labels), which components matter; coordinator: weight norms of columns"
     )
+    operations = (*training.TRAINING, *component_selection.OPERATIONS, *f_statistic.OPERATIONS, keep_model)
 
     def __init__(
         self,

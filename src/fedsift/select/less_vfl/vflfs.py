@@ -14,6 +14,7 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
+from fedsift.models.splitnn import training
 from fedsift.models.splitnn.gates import shrink_columns
 from fedsift.models.splitnn.model import seed_of
 from fedsift.models.splitnn.networks import build_model, derived_seed, torch_module
@@ -63,6 +64,7 @@ class VFLFS(Selector):
         "label holder: embeddings of every batch, in the clear; others: gradients of their embeddings (which tell "
         "about labels); coordinator: weight norms of columns"
     )
+    operations = (*training.TRAINING, autoencode, read_norms, forget_model)
 
     def __init__(
         self,

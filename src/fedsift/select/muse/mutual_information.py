@@ -144,6 +144,9 @@ def _row_order(party: Party, points: bytes, factors: list[str]) -> tuple[np.ndar
     about="entropy of each binned column (the label's last, if it is here), largest number of bins, and which columns "
     "have a bin below min_cell",
     reply={"entropies": Array("f"), "small": Array("i"), "bins": int},
+    min_cell="min_cell",
+    settings=("n_bins", "binning"),
+    times=1,
 )
 def prepare_columns(party: Party, *, n_bins: int, binning: str, min_cell: int, task: str, label: bool) -> Any:
     codes = column_codes(party, n_bins, binning)
@@ -384,3 +387,14 @@ class BinMatching:
         if column in (LABEL, self.fed.n_columns[name]):
             return f"the label of party {name!r}"
         return f"column {self.fed.column_names()[name][column]!r} of party {name!r}"
+
+
+OPERATIONS = (
+    prepare_columns,
+    matching_keys,
+    blind_rows,
+    raise_rows,
+    number_rows,
+    matched_codes,
+    own_information,
+)

@@ -24,10 +24,11 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import ReplyError
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
+from fedsift.select.muse import mutual_information
 from fedsift.select.muse.contingency import BINNINGS, MAX_BINS, pair_information
 from fedsift.select.muse.criteria import Search, find_criterion, greedy
 from fedsift.select.muse.mutual_information import LABEL, BinMatching, Pairs, own_information
-from fedsift.select.muse.rank_correlation import redundancy, spearman_matrix
+from fedsift.select.muse.rank_correlation import correlate_ranks, redundancy, spearman_matrix
 
 
 @operation(
@@ -85,6 +86,8 @@ class Muse(Selector):
         "coordinator: joint tables of pairs of columns under shuffled labels, mutual information inside a party, rank "
         "correlations of the selected columns; parties: mutual information of their own columns with the label"
     )
+    operations = (*mutual_information.OPERATIONS, correlate_ranks, preselect)
+    cell_parameters = ("min_cell",)
 
     def __init__(
         self,

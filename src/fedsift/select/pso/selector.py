@@ -23,9 +23,11 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
 from fedsift.errors import DataError
+from fedsift.models.boost import scoring
 from fedsift.models.boost.growing import Booster
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
-from fedsift.models.boost.results import METRICS
+from fedsift.models.boost.passive import keep_records
+from fedsift.models.boost.results import METRICS, class_names, keep_model
 from fedsift.models.boost.scoring import Protocol, by_party, cross_validate, flat, fold_rules, uses
 from fedsift.models.boost.tree import TreeSettings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
@@ -67,6 +69,8 @@ class PsoEvffs(Selector):
     name = "pso_evffs"
     paper = "Zhang et al., PSO-EVFFS: embedded vertical federated feature selection by particle swarm"
     leaks = "what SecureBoost gives away for every particle; coordinator: masks, hyper-parameters, one score a model"
+    operations = (*scoring.OPERATIONS, class_names, keep_model, keep_records)
+    cell_parameters = ("min_cell", "min_leaf")
 
     def __init__(
         self,

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from fedsift.errors import ParameterError
+from fedsift.models.splitnn import training
+from fedsift.models.splitnn.layers import ciphertext, lattice, shared
 from fedsift.models.splitnn.layers.ciphertext import SecureRun
 from fedsift.models.splitnn.layers.lattice import LatticeRun
 from fedsift.models.splitnn.layers.shared import SharedRun
@@ -30,3 +32,14 @@ def run_class(secure: Any) -> type[SplitRun]:
     if not isinstance(secure, (bool, str)) or secure not in RUNS:
         raise ParameterError(f"secure must be False, True, 'shares', 'lattice' or 'additive'; got {secure!r}")
     return RUNS[secure]
+
+
+#: Of all forms: which one a job takes is a parameter of it.
+TRAINING = (
+    *training.TRAINING,
+    *training.SCORING,
+    *ciphertext.TRAINING,
+    *lattice.TRAINING,
+    *shared.TRAINING,
+)
+PREDICTION = (*training.PREDICTION, *ciphertext.PREDICTION, *lattice.PREDICTION, *shared.PREDICTION)

@@ -364,3 +364,18 @@ class SecureRun(BatchRun):
         sums = fed.ask(weigh, to=self.active, embeddings=embeddings, **asked)
         each = {name: {"sums": sums[name]} for name in self.passive}
         return fed.ask(open_activations, to=self.passive, each=each, model=self.model)
+
+
+TRAINING = (
+    first_weights,
+    share_weights,
+    take_weights,
+    encrypt_embedding,
+    weigh,
+    open_activations,
+    learn_top,
+    open_gradients,
+    update_weights,
+    hold_additive,
+)
+PREDICTION = (encrypt_embedding, weigh, open_activations, predict_additive)

@@ -311,3 +311,15 @@ class LatticeRun(BatchRun):
     def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
         self._meet(fed)
         return self._forward(fed, {name: {} for name in self.passive}, start=start, stop=stop)
+
+
+TRAINING = (
+    lattice_keys,
+    take_lattice_keys,
+    encrypt_lattice,
+    weigh_lattice,
+    open_lattice,
+    learn_lattice,
+    hold_lattice,
+)
+PREDICTION = (lattice_keys, take_lattice_keys, encrypt_lattice, weigh_lattice, open_lattice, predict_lattice)

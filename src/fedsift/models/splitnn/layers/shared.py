@@ -358,3 +358,7 @@ class SharedRun(SplitRun):
                 asked: dict[str, Any] = {"model": self.model, "start": start, "stop": stop}
                 parts.append(run.ask(shared_predict, to=self.active, sums=sums, **asked))
         return np.concatenate(parts)
+
+
+TRAINING = (begin_talk, meet, hide_embedding, hide_weights, shared_step, shared_score)
+PREDICTION = (begin_talk, meet, hide_embedding, hide_weights, shared_predict)

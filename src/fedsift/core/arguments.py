@@ -1,0 +1,207 @@
+"""What a request may carry: the annotations of an operation are its schema, checked before the function runs.
+
+A site runs nothing with an argument of another kind, with one that is missing or unknown, or with a number, text or
+array beyond its bounds: small requests with huge numbers are how a coordinator that deviates makes a site work for
+hours or fill its memory. What is not annotated otherwise has the default bounds below; ``Between(1, 64)`` in an
+``Annotated[int, ...]`` narrows them, ``AtMost(...)`` sets a size, ``MayMiss()`` lets values that are not finite pass.
+``Any`` is not looked into (``unchecked`` lists where; a test lets the list only shrink).
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from fedsift.errors import OperationRefused
+
+MAX_INT = 2**53
+MAX_TEXT = 10_000
+MAX_BYTES = 1 << 30
+MAX_ITEMS = 1_000_000
+MAX_CELLS = 1 << 28
+
+
+@dataclass(frozen=True)
+class Between:
+    """A number from ``low`` to ``high``, both included."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """At most so many characters, bytes, items or cells."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class MayMiss:
+    """Floats that may be NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class _Limits:
+    between: Between | None = None
+    size: int | None = None
+    finite: bool = True
+
+    @classmethod
+    def of(cls, marks: Sequence[Any]) -> _Limits:
+        between = next((mark for mark in marks if isinstance(mark, Between)), None)
+        size = next((mark.size for mark in marks if isinstance(mark, AtMost)), None)
+        return cls(between, size, not any(isinstance(mark, MayMiss) for mark in marks))
+
+
+class _Wrong(Exception):
+    """What is wrong with an argument, without its value."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The arguments of one operation."""
+
+    hints: Mapping[str, Any]
+    required: frozenset[str]
+    open: bool  # takes any further arguments (**arguments)
+
+    def check(self, arguments: Mapping[str, Any], party: str, operation: str) -> None:
+        """Raise ``OperationRefused`` unless the function may run with these arguments."""
+        if self.required - set(arguments) or (not self.open and set(arguments) - set(self.hints)):
+            raise OperationRefused(party, operation, "unknown or missing arguments")
+        for name, value in arguments.items():
+            try:
+                _check(self.hints.get(name, Any), value, _Limits())
+            except _Wrong as wrong:
+                raise OperationRefused(party, operation, f"its argument {name!r} {wrong}") from None
+
+
+@cache
+def schema_of(function: Callable[..., Any]) -> Schema:
+    """Read from the signature; a function that stands for another (``functools.wraps``) has that one's."""
+    function = inspect.unwrap(function)
+    hints = get_type_hints(function, include_extras=True)
+    parameters = list(inspect.signature(function).parameters.values())[1:]  # the party comes first
+    named = [p for p in parameters if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    return Schema(
+        {p.name: hints.get(p.name, Any) for p in named},
+        frozenset(p.name for p in named if p.default is inspect.Parameter.empty),
+        open=len(named) < len(parameters),
+    )
+
+
+def unchecked(function: Callable[..., Any]) -> list[str]:
+    """The arguments that the schema says nothing about, or not down to the last item."""
+    schema = schema_of(function)
+    return [name for name, hint in schema.hints.items() if _has_any(hint)] + ["**"] * schema.open
+
+
+def _has_any(hint: Any) -> bool:
+    return hint is Any or hint is object or hint in (dict, list) or any(map(_has_any, _inner(hint)))
+
+
+def _inner(hint: Any) -> tuple[Any, ...]:
+    origin = get_origin(hint)
+    if origin in (Literal, np.ndarray) or (isinstance(origin, type) and issubclass(origin, np.ndarray)):
+        return ()
+    return get_args(hint)[:1] if origin is Annotated else get_args(hint)
+
+
+def _check(hint: Any, value: Any, limits: _Limits) -> None:
+    if hint is Any or hint is object:
+        return
+    origin = get_origin(hint)
+    if origin is Annotated:
+        inner, *marks = get_args(hint)
+        _check(inner, value, _Limits.of(marks))
+    elif origin in (Union, types.UnionType):
+        _check_union(get_args(hint), value, limits)
+    elif origin is Literal:
+        if not any(type(value) is type(choice) and value == choice for choice in get_args(hint)):
+            raise _Wrong(f"must be one of {', '.join(map(repr, get_args(hint)))}")
+    elif hint is np.ndarray or origin is np.ndarray:
+        _check_array(hint, value, limits)
+    elif isinstance(origin or hint, type) and issubclass(origin or hint, (dict, Mapping)):
+        _check_items(value, dict, limits)
+        for item in value.values() if origin else ():
+            _check(get_args(hint)[1], item, _Limits())
+    elif (
+        isinstance(origin or hint, type)
+        and issubclass(origin or hint, (list, tuple, Sequence))
+        and hint
+        not in (
+            str,
+            bytes,
+        )
+    ):
+        _check_items(value, list, limits)
+        for item in value if origin else ():
+            _check(get_args(hint)[0], item, _Limits())
+    else:
+        _check_scalar(hint, value, limits)
+
+
+def _check_union(choices: tuple[Any, ...], value: Any, limits: _Limits) -> None:
+    wrong = _Wrong("has the wrong type")
+    for choice in choices:
+        try:
+            _check(choice, value, limits)
+        except _Wrong as found:
+            wrong = wrong if choice is type(None) else found
+        else:
+            return
+    raise wrong
+
+
+def _check_items(value: Any, kind: type, limits: _Limits) -> None:
+    if not isinstance(value, kind):
+        raise _Wrong(f"must be a {kind.__name__}, got {type(value).__name__}")
+    if len(value) > (limits.size or MAX_ITEMS):
+        raise _Wrong(f"has more than {limits.size or MAX_ITEMS:,} items")
+
+
+def _check_array(hint: Any, value: Any, limits: _Limits) -> None:
+    if not isinstance(value, np.ndarray):
+        raise _Wrong(f"must be an array, got {type(value).__name__}")
+    if value.size > (limits.size or MAX_CELLS):
+        raise _Wrong(f"has more than {limits.size or MAX_CELLS:,} cells")
+    wanted = next((get_args(part)[0] for part in get_args(hint) if get_origin(part) is np.dtype), None)
+    if isinstance(wanted, type) and not issubclass(value.dtype.type, wanted):
+        raise _Wrong(f"must be an array of {wanted.__name__}, got {value.dtype}")
+    if value.dtype.kind == "f" and limits.finite and not np.isfinite(value).all():
+        raise _Wrong("holds values that are not finite")
+    if limits.between and value.size and not (limits.between.low <= value.min() <= value.max() <= limits.between.high):
+        raise _Wrong(f"must lie between {limits.between.low:g} and {limits.between.high:g}")
+
+
+def _check_scalar(hint: Any, value: Any, limits: _Limits) -> None:
+    if hint is None or hint is type(None):
+        if value is not None:
+            raise _Wrong("must be empty")
+        return
+    number = hint in (int, float)
+    kinds = (int, float) if hint is float else hint
+    if not isinstance(value, kinds) or (isinstance(value, bool) and number):
+        raise _Wrong(f"must be of type {getattr(hint, '__name__', hint)}, got {type(value).__name__}")
+    if number:
+        _check_number(value, limits)
+    elif isinstance(value, (str, bytes)) and len(value) > (limits.size or (MAX_TEXT if hint is str else MAX_BYTES)):
+        raise _Wrong("is too long")
+
+
+def _check_number(value: float, limits: _Limits) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        if limits.finite:
+            raise _Wrong("is not finite")
+        return
+    bounds = limits.between or Between(-MAX_INT, MAX_INT)
+    if (limits.between or isinstance(value, int)) and not bounds.low <= value <= bounds.high:
+        raise _Wrong(f"must lie between {bounds.low:g} and {bounds.high:g}")
