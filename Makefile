@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-flare lint pages clean
+.PHONY: demo test test-flare coverage matrix lint pages clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -42,5 +42,15 @@ test: lint
 test-flare: $(VENV)/.dev
 	$(BIN)/python -m pytest -m flare
 
+# Which lines no test runs; the total stands in the last line. Longer than make test: one process.
+coverage: $(VENV)/.dev
+	$(BIN)/python -m coverage run -m pytest
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
+
+# A wheel, built and tried away from the source tree, on every Python from 3.10 to 3.13 that is found; names the absent.
+matrix:
+	$(PYTHON) tools/matrix.py
+
 clean:
-	rm -rf $(VENV) build demo-run .pytest_cache .mypy_cache .ruff_cache src/fedsift/crypto/*.so
+	rm -rf $(VENV) build demo-run .pytest_cache .mypy_cache .ruff_cache .coverage* src/fedsift/crypto/*.so

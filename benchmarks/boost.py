@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import xgboost
+from provenance import commit
 from sklearn.metrics import r2_score, roc_auc_score
 
 import fedsift as fs
@@ -236,7 +237,7 @@ def main() -> None:
         options = f" --sets {' '.join(given.sets)}" if given.sets and part != "growth" else ""
         options += " --quick" if given.quick else ""
         options += f" --seeds {' '.join(map(str, given.seeds))}" if part == "accuracy" else ""
-        command = (f"Last command: `python benchmarks/boost.py --parts {part}{options}`. "
+        command = (f"Last command: `python benchmarks/boost.py --parts {part}{options}` (commit {commit()}). "
                    f"Cores: {os.cpu_count()}. Load average before {load_before:.1f}, after {os.getloadavg()[0]:.1f} "
                    "(above the number of cores the wall seconds say little).")  # fmt: skip
         write_section(Path(given.out), lines, rows, command, 1 if part == "growth" else 2)

@@ -1,7 +1,8 @@
 """Long benchmarks in small pieces: a measured cell is a line of a JSON file, and a rerun makes only what is missing.
 
-A cell is known by its key (data, split, seed, method, ...). What was measured is kept with the seconds it took and the
-machine's load; tables are rendered from the file at any time, so that an interrupted run loses one cell at most.
+A cell is known by its key (data, split, seed, method, ...). What was measured is kept with the seconds it took, the
+machine's load and the commit that made it; tables are rendered from the file at any time, so that an interrupted run
+loses one cell at most.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from provenance import commit
 
 
 class Cells:
@@ -35,6 +37,7 @@ class Cells:
             "wall_s": round(time.perf_counter() - start, 2),
             "cpu_s": round(time.process_time() - processor, 2),
             "load": round(os.getloadavg()[0], 1),
+            "commit": commit(),
         }
         self.rows.append(row)
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,8 +71,8 @@ class Sections:
     def write(self, part: str, body: str, command: str, started: float, load: float) -> None:
         """Replace one part; ``command`` is what made it, ``started`` its ``time.perf_counter()``."""
         stamp = (
-            f"`{command}`: {time.perf_counter() - started:.0f} s, {os.cpu_count()} cores, load {load:.1f} before and "
-            f"{os.getloadavg()[0]:.1f} after (above the number of cores wall seconds say little)."
+            f"`{command}` (commit {commit()}): {time.perf_counter() - started:.0f} s, {os.cpu_count()} cores, load "
+            f"{load:.1f} before and {os.getloadavg()[0]:.1f} after (above the number of cores wall seconds say little)."
         )
         self.parts[part] = f"{body.strip()}\n\n{stamp}"
         known = [name for name in self.order if name in self.parts]

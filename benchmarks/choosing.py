@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from choosing_words import WORDS
+from provenance import BINS, commit, count_old
 from sklearn.datasets import load_breast_cancer
 
 import fedsift as fs
@@ -155,6 +156,7 @@ def table(figures: dict[str, Any]) -> str:
         "parties of the first kind in the second column. Defaults, except: " + "; ".join(smaller) + ".",
         "Bytes count both directions through the coordinator; keys were made beforehand. Command:",
         "`python benchmarks/choosing.py`.",
+        *old_bins(known),
         "",
         "### When it is good, when not, and who learns what",
         "| method | good when | not when | who learns what |",
@@ -162,6 +164,12 @@ def table(figures: dict[str, Any]) -> str:
         *(f"| `{name}` | {WORDS[name]['good']} | {WORDS[name]['not']} | {METHODS[name].leaks} |" for name in known),
         END,
     ])  # fmt: skip
+
+
+def old_bins(figures: dict[str, Any]) -> list[str]:
+    """The methods whose line was measured before bins saw every column."""
+    names = [f"`{name}`" for name, facts in figures.items() if count_old([facts])[0]]
+    return [f"**Old bins** (measured before commit {BINS}, not yet again): {', '.join(names)}."] if names else []
 
 
 def render(page: str, figures: dict[str, Any]) -> str:
@@ -182,7 +190,7 @@ def main() -> None:
     names = [] if given.render else [name for name in given.only.split(",") if name] or list(METHODS)
     measured = {}
     for name in names:
-        measured[name] = measure(name)
+        measured[name] = {**measure(name), "commit": commit()}
         print(name, measured[name], flush=True)
     figures = {**read(), **measured}  # read late: another run may have written meanwhile
     figures = {name: figures[name] for name in METHODS if name in figures}

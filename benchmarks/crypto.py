@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from provenance import commit
 
 import fedsift as fs
 from fedsift.crypto import kernel
@@ -196,7 +197,7 @@ def main() -> None:
     options = parser.parse_args()
     say("# Cost of the secure layer")
     command = f"python benchmarks/crypto.py{' --quick' if options.quick else ''}"
-    say(f"\n`{command}`, {os.cpu_count()} cores, load at start {os.getloadavg()[0]:.1f}")
+    say(f"\n`{command}` (commit {commit()}), {os.cpu_count()} cores, load at start {os.getloadavg()[0]:.1f}")
     histograms(options.quick)
     information_value(options.data, options.quick)
     intersection(options.quick)

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+from provenance import commit
 
 from fedsift.deploy.flare_job import PARTY_FILE, public_job, write_job
 from fedsift.deploy.local_system import LocalSystem
@@ -124,7 +125,8 @@ def cpu_of(system: LocalSystem) -> float:
 def table(lines: list[dict], rows: int) -> str:
     head = [
         "# FLARE beside one process", "",
-        f"Written by `python benchmarks/deploy.py`. default_credit, {rows:,} rows, two parties, 2 cores; the system "
+        f"Written by `python benchmarks/deploy.py` (commit {commit()}). "
+        f"default_credit, {rows:,} rows, two parties, 2 cores; the system "
         f"was up {lines[0]['up']:.0f} s after `provision` began. Load averages are those after each job: other work "
         "ran beside, so seconds are rough and ratios are within a run. Aims: 1.5 in seconds after start-up, 1.1 in "
         "bytes.", "",

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from provenance import commit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -273,7 +274,10 @@ def main() -> None:
         else:
             lines = beside_the_paper(given.data, 30 if given.quick else 100)
         quick = "; --quick" if given.quick else ""
-        lines += ["", f"Load {load:.1f} at the start; {time.process_time() - begin:.0f} CPU seconds{quick}."]
+        lines += [
+            "",
+            f"Load {load:.1f} at the start; {time.process_time() - begin:.0f} CPU seconds{quick}; commit {commit()}.",
+        ]
         sections[lines[0].removeprefix("## ")] = "\n".join(lines)
     about = "alpha = 1, tol = 1e-3, one seed; seconds are CPU seconds of all parties"
     head = f"# HyFDCA\n\n`python benchmarks/hyfdca.py`: {about}"

@@ -13,6 +13,8 @@ import re
 import sys
 from pathlib import Path
 
+from provenance import note_of
+
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "results.md"
 #: Methods first; then others, by name.
@@ -30,7 +32,8 @@ HEAD = """\
 Every table that our benchmarks have written, with the command that made it. Nulls (all columns, random columns,
 shuffled labels) stand in the tables themselves. Test rows steered nothing, except where a table names the paper's
 protocol. The machine has 2 cores and was shared: seconds say little where the load is high, and seeds are few where a
-line says so.
+line says so. Every row in benchmarks/results carries the commit that made it (`<=`: the commit that brought it here,
+which may be younger).
 
 `--data DIR` is a folder of Parquet files, or the environment variable FEDSIFT_DATA (see
 `fedsift.evaluate.datasets`). To choose a method by what it needs and what it gives away:
@@ -49,7 +52,7 @@ def intro(name: str) -> str:
 
 
 def section(name: str, path: Path) -> str:
-    """The intro, the command, and the table with its headings one level down."""
+    """The intro, the command, a note on old bins, and the table with its headings one level down."""
     text, fenced, lines = path.read_text(encoding="utf-8").strip(), False, []
     for line in text.splitlines():
         fenced ^= line.startswith("```")
@@ -58,7 +61,7 @@ def section(name: str, path: Path) -> str:
     parts = [title, intro(name)]
     if "benchmarks/" not in text and name in COMMANDS:
         parts.append(f"Command: `{COMMANDS[name]}`.")
-    return "\n\n".join(part for part in [*parts, "\n".join(lines).strip()] if part)
+    return "\n\n".join(part for part in [*parts, note_of(path), "\n".join(lines).strip()] if part)
 
 
 def anchor(title: str) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from provenance import BINS, commit, count_old
 from scale_formulas import GENERAL, LARGEST, ROUND_EFFORT, SPECS, Size, Terms
 from scipy.optimize import nnls
 
@@ -218,7 +219,7 @@ def table(runs: dict[str, list[dict[str, Any]]], load: str) -> tuple[str, str]:
             quantity: value(method, quantity, fitted[method][quantity], Size(**test["size"])) / test[quantity] - 1
             for quantity in QUANTITIES
         }
-    summary = [load, "", *_glance(fitted), "", "## Where a method bends first", "",
+    summary = [load, "", *_old_bins(runs), *_glance(fitted), "", "## Where a method bends first", "",
                "| method | most of the time at 10 parties, 10^6 rows, 1,000 columns "
                "| first beyond a day (30 ms) or 1 GB a message |", "|---|---|---|",
                *(f"| {method} | {bend(method, constants)} |" for method, constants in fitted.items()), "",
@@ -227,6 +228,11 @@ def table(runs: dict[str, list[dict[str, Any]]], load: str) -> tuple[str, str]:
     for method, constants in fitted.items():
         lines += _extrapolated(method, constants)
     return "\n".join(lines) + "\n", "\n".join(summary)
+
+
+def _old_bins(runs: dict[str, list[dict[str, Any]]]) -> list[str]:
+    names = [method for method, measured in runs.items() if count_old(measured)[0]]
+    return [f"**Old bins** (measured before commit {BINS}, not yet again): {', '.join(names)}.", ""] if names else []
 
 
 def _glance(fitted: dict[str, Any]) -> list[str]:
@@ -298,7 +304,7 @@ def main() -> None:
             except fs.FedsiftError as error:
                 print(f"{method} {numbers}: {error}", flush=True)
                 continue
-            measured.append({**found, "size": asdict(size), "held_out": place == len(FITTED)})
+            measured.append({**found, "size": asdict(size), "held_out": place == len(FITTED), "commit": commit()})
         if measured and measured[-1]["held_out"]:
             runs[method] = measured
         print(f"{method}: {time.process_time() - start:.1f} CPU-s, {len(measured)} runs", flush=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from provenance import commit
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -27,7 +28,9 @@ def cell_of(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def append_row(path: Path, row: dict[str, Any]) -> None:
+    """Write one cell down, with the commit that made it."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    row = {**row, "commit": commit()}
     plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(plain) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 import types
@@ -153,3 +154,39 @@ def test_the_readme_is_short_and_has_its_picture():
     data = (ROOT / picture).read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     assert len(data) < 400_000
+
+
+# --- where a figure comes from --------------------------------------------------------------------------------------
+
+
+def test_every_row_of_a_result_names_the_commit_that_made_it():
+    for path in (ROOT / "benchmarks" / "results").glob("*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        assert all(re.fullmatch(r"(<=)?[0-9a-f]{7,}\+?", row["commit"]) for row in rows), path.name
+    for path in (ROOT / "benchmarks" / "results").glob("*.json"):
+        for name, measured in json.loads(path.read_text()).items():
+            rows = measured if isinstance(measured, list) else [measured]
+            assert all(re.fullmatch(r"(<=)?[0-9a-f]{7,}\+?", row["commit"]) for row in rows), (path.name, name)
+
+
+def test_a_new_cell_is_written_with_its_commit(tmp_path):
+    row = script("cells").Cells(tmp_path / "x.jsonl").run(lambda: {"score": 1.0}, data="x")
+    assert row["commit"] == script("provenance").commit() == json.loads((tmp_path / "x.jsonl").read_text())["commit"]
+    script("split_cells").append_row(tmp_path / "y.jsonl", {"data": "y", "score": 1.0})
+    assert json.loads((tmp_path / "y.jsonl").read_text())["commit"] == row["commit"]
+
+
+def test_a_table_measured_with_the_old_bins_says_so_until_it_is_measured_again(tmp_path):
+    note_of = script("provenance").note_of
+    (tmp_path / "pso.md").write_text("# Swarm")
+    (tmp_path / "pso.jsonl").write_text('{"commit": "<=1234567", "bins": "old"}\n{"commit": "7654321"}\n')
+    assert note_of(tmp_path / "pso.md").startswith("**Old bins.** 1 of the 2 rows")
+    (tmp_path / "pso.jsonl").write_text('{"commit": "7654321"}\n')
+    assert note_of(tmp_path / "pso.md") == ""
+    (tmp_path / "boost.md").write_text("# SecureBoost\n\n`python benchmarks/boost.py`")
+    assert "This table was measured" in note_of(tmp_path / "boost.md")
+    (tmp_path / "boost.md").write_text("# SecureBoost\n\n`python benchmarks/boost.py` (commit 1234567+)")
+    assert note_of(tmp_path / "boost.md") == ""
+    figures = script("choosing").read()
+    old = any(facts.get("bins") == "old" for facts in figures.values())
+    assert ("**Old bins**" in (ROOT / "docs" / "choosing.md").read_text()) == old

@@ -110,7 +110,7 @@ def test_coordinator_cannot_decrypt(monkeypatch):
     for public in seen["keys"].values():
         assert isinstance(public, CkksPublicKey)
         assert not hasattr(public, "decrypt")
-    guess = CkksSecretKey.generate(1, 30, magnitude_bits=11, products=False)
+    guess = CkksSecretKey.generate(1, 30, magnitude_bits=11)
     for box in sent:
         public = next(p for p in seen["keys"].values() if p.fingerprint in box.to_bytes())
         (vector,) = box.vectors(public)
@@ -125,7 +125,7 @@ def test_coordinator_cannot_decrypt(monkeypatch):
 def test_what_comes_back_cannot_be_linked_to_what_was_sent(monkeypatch):
     """Without blinding, the coordinator would divide a product's ciphertext by its operand's and have the column."""
     column = np.linspace(-2, 2, 50)
-    key = CkksSecretKey.generate(1, 30, magnitude_bits=11, products=False)
+    key = CkksSecretKey.generate(1, 30, magnitude_bits=11)
     operand = key.public.encrypt(np.ones(50), bound=1)
     bare, covered = operand.multiply(column, bound=2), ec._cover(operand.multiply(column, bound=2), [])
     again = ec._cover(operand.multiply(column, bound=2), [])
@@ -204,7 +204,7 @@ def test_noise_on_decrypted_columns_has_the_stated_distribution():
 def test_flooding_is_not_wider_than_the_noise_it_goes_with(scale):
     """It is no part of the promised distribution: a wide one would be noise that nobody asked for."""
     precision, magnitude = ec.key_size({"ab": scale, "a2b2": 25 * scale})
-    key = CkksSecretKey.generate(1, precision, magnitude_bits=magnitude, products=False)
+    key = CkksSecretKey.generate(1, precision, magnitude_bits=magnitude)
     product = key.encrypt(np.ones(50), bound=BOUND**2).multiply(np.ones(50), bound=BOUND**2)
     flooded = product.blind(flood_bits=ec._FLOOD_BITS)
     spread = np.std(key.decrypt(flooded) - key.decrypt(product))

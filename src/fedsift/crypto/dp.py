@@ -16,9 +16,10 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,63 +35,35 @@ _THREADED_FROM = 4096  # draws; below this a second thread costs more than it br
 _ROUNDING_SLACK = 1e-9  # lets ten releases of a tenth of the budget fit, whatever floating point makes of a tenth
 
 
-def clip(values: ArrayLike, bound: float) -> FloatArray:
-    """Values cut to [-bound, bound], so that no row can move a sum by more. Missing values are refused."""
-    _positive("bound", bound)
-    array = np.asarray(values, dtype=np.float64)
-    if np.isnan(array).any():
-        raise ParameterError("values to clip hold missing ones (NaN), which no bound holds: fill or drop them first")
-    return np.clip(array, -bound, bound)
-
-
 def laplace_noise(shape: int | tuple[int, ...], scale: float) -> FloatArray:
     """Laplace noise (standard deviation sqrt(2) * scale) on a grid of 2**(floor(log2(scale)) - 40).
 
-    For noise that is added elsewhere, under encryption or to a masked share. To release values held in the clear use
-    `release_laplace`: adding these numbers to a float afterwards rounds, and rounding is what leaks.
+    For noise that is added elsewhere, under encryption or to a masked share: adding these numbers to a float held in
+    the clear rounds, and rounding is what leaks.
     """
-    return _noise("laplace", shape, scale)
-
-
-def gaussian_noise(shape: int | tuple[int, ...], scale: float) -> FloatArray:
-    """Gaussian noise of standard deviation ``scale``, on the same kind of grid and for the same use."""
-    return _noise("gaussian", shape, scale)
-
-
-def release_laplace(values: ArrayLike, sensitivity: float, epsilon: float) -> FloatArray:
-    """The values with Laplace noise: epsilon-DP, if one individual changes them by ``sensitivity`` in all (L1)."""
-    _positive("sensitivity", sensitivity)
-    _positive("epsilon", epsilon)
-    return _release("laplace", values, sensitivity, epsilon)
+    _positive("scale", scale)
+    zeros = np.zeros(shape)
+    return _add_noise("laplace", zeros.ravel(), scale, _grid_exponent(scale, 1)).reshape(zeros.shape)
 
 
 def release_gaussian(values: ArrayLike, sensitivity: float, rho: float) -> FloatArray:
-    """The values with Gaussian noise: rho-zCDP, if one individual moves them by ``sensitivity`` (L2)."""
+    """The values with Gaussian noise: rho-zCDP, if one individual moves them by ``sensitivity`` (L2).
+
+    The noise is just wide enough that OpenDP itself certifies the loss.
+    """
     _positive("sensitivity", sensitivity)
     _positive("rho", rho)
-    return _release("gaussian", values, sensitivity, rho)
-
-
-def _noise(kind: str, shape: int | tuple[int, ...], scale: float) -> FloatArray:
-    _positive("scale", scale)
-    zeros = np.zeros(shape)
-    exponent = _grid_exponent(scale, 1)
-    return _add_noise(kind, zeros.ravel(), scale, exponent).reshape(zeros.shape)
-
-
-def _release(kind: str, values: ArrayLike, sensitivity: float, loss: float) -> FloatArray:
-    """Add noise just wide enough that OpenDP itself certifies the loss (epsilon or rho)."""
     array = np.asarray(values, dtype=np.float64)
     if not np.isfinite(array).all():
         raise ParameterError("values to release hold missing or infinite ones: fill, drop or clip them first")
     if array.size == 0:
         return array.copy()
     exponent = _grid_exponent(sensitivity, array.size)
-    scale = sensitivity / (loss if kind == "laplace" else math.sqrt(2 * loss))
+    scale = sensitivity / math.sqrt(2 * rho)
     scale *= 1 + 2.0 ** (1 - GRID_BITS)  # room for rounding to the grid
-    while _measurement(kind, array.size, scale, exponent).map(float(sensitivity)) > loss:
+    while _measurement("gaussian", array.size, scale, exponent).map(float(sensitivity)) > rho:
         scale *= 1 + 2.0**-GRID_BITS
-    return _add_noise(kind, array.ravel(), scale, exponent).reshape(array.shape)
+    return _add_noise("gaussian", array.ravel(), scale, exponent).reshape(array.shape)
 
 
 def _grid_exponent(size: float, count: int) -> int:
@@ -150,12 +123,6 @@ def rho_to_epsilon(rho: float, delta: float) -> float:
     return max(0.0, best)
 
 
-def epsilon_to_rho(epsilon: float, delta: float) -> float:
-    """The largest rho whose releases stay within (epsilon, delta)-DP."""
-    _positive("epsilon", epsilon)
-    return _largest(lambda rho: rho_to_epsilon(rho, delta) <= epsilon)
-
-
 def _largest(fits: Callable[[float], bool]) -> float:
     """The largest number that fits, by bisection, from below."""
     low, high = 0.0, 1.0
@@ -172,6 +139,29 @@ class Privacy(NamedTuple):
 
     epsilon: float
     delta: float
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release: what it is about, how its noise was drawn, and what it cost: an epsilon (and delta), or a rho."""
+
+    about: str
+    mechanism: str
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+
+
+class ReleaseRow(TypedDict):
+    """A release as a row of a table (reports, JSON), with the epsilon of the run up to it."""
+
+    release: int
+    about: str
+    mechanism: str
+    epsilon: float | None
+    delta: float | None
+    rho: float | None
+    total_epsilon: float
 
 
 class Budget:
@@ -191,7 +181,7 @@ class Budget:
             raise ParameterError(f"delta must lie in [0, 1), not {delta!r}")
         self.epsilon = float(epsilon)
         self.delta = float(delta)
-        self._entries: list[dict[str, Any]] = []
+        self._entries: list[Release] = []
         self._lock = threading.RLock()
 
     def spend(self, *, epsilon: float, delta: float = 0.0, about: str, mechanism: str = "laplace") -> None:
@@ -200,13 +190,12 @@ class Budget:
         if not 0 <= delta < 1:
             raise ParameterError(f"delta must lie in [0, 1), not {delta!r}")
         asked = f"epsilon {epsilon:g}" + (f" with delta {delta:g}" if delta else "")
-        entry = {"about": about, "mechanism": mechanism, "epsilon": float(epsilon), "delta": float(delta)}
-        self._record(entry, asked)
+        self._record(Release(about, mechanism, epsilon=float(epsilon), delta=float(delta)), asked)
 
     def spend_rho(self, rho: float, about: str, mechanism: str = "gaussian") -> None:
         """Record a release that is rho-zCDP, or raise BudgetExceeded and record nothing."""
         _positive("rho", rho)
-        self._record({"about": about, "mechanism": mechanism, "rho": float(rho)}, f"rho {rho:g} (zCDP)")
+        self._record(Release(about, mechanism, rho=float(rho)), f"rho {rho:g} (zCDP)")
 
     @property
     def spent(self) -> Privacy:
@@ -217,35 +206,29 @@ class Budget:
     def left(self) -> Privacy:
         """Epsilon for one more pure release, and the delta that no release has claimed for itself."""
         with self._lock:
-            claimed = math.fsum(entry.get("delta", 0.0) for entry in self._entries)
+            claimed = math.fsum(entry.delta or 0.0 for entry in self._entries)
             return Privacy(max(0.0, self.epsilon - self.spent.epsilon), max(0.0, self.delta - claimed))
 
     @property
     def left_rho(self) -> float:
         """The largest rho that one more zCDP release may take (0 where delta is 0)."""
         with self._lock:
-            return _largest(lambda rho: rho <= 0 or self._fits([*self._entries, {"rho": rho}]))
+            return _largest(lambda rho: rho <= 0 or self._fits([*self._entries, Release("", "", rho=rho)]))
 
     @property
-    def entries(self) -> list[dict[str, Any]]:
-        """One dict a release, in order: about, mechanism, and epsilon with delta, or rho."""
+    def entries(self) -> tuple[Release, ...]:
+        """The releases, in order."""
         with self._lock:
-            return [dict(entry) for entry in self._entries]
+            return tuple(self._entries)
 
-    def split(self, n: int) -> float:
-        """The epsilon of each of ``n`` equal pure releases that use up what is left."""
-        return self.left.epsilon / _count(n)
-
-    def split_rho(self, n: int) -> float:
-        """The rho of each of ``n`` equal zCDP releases that use up what is left."""
-        return self.left_rho / _count(n)
-
-    def as_rows(self) -> list[dict[str, Any]]:
-        """The entries as rows of one table, each with the epsilon of the run up to it."""
+    def as_rows(self) -> list[ReleaseRow]:
+        """The releases as rows of one table, each with the epsilon of the run up to it."""
         entries = self.entries
-        empty = {"about": "", "mechanism": "", "epsilon": None, "delta": None, "rho": None}
-        totals = [self._total(entries[: i + 1]).epsilon for i in range(len(entries))]
-        return [{"release": i + 1} | empty | e | {"total_epsilon": totals[i]} for i, e in enumerate(entries)]
+        return [
+            {"release": i + 1, "about": entry.about, "mechanism": entry.mechanism, "epsilon": entry.epsilon,
+             "delta": entry.delta, "rho": entry.rho, "total_epsilon": self._total(entries[: i + 1]).epsilon}
+            for i, entry in enumerate(entries)
+        ]  # fmt: skip
 
     def __repr__(self) -> str:
         with self._lock:
@@ -258,33 +241,33 @@ class Budget:
     def __copy__(self) -> Budget:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Budget:
+    def __deepcopy__(self, memo: dict[int, object]) -> Budget:
         return self
 
-    def _record(self, entry: dict[str, Any], asked: str) -> None:
+    def _record(self, entry: Release, asked: str) -> None:
         with self._lock:
             if not self._fits([*self._entries, entry]):
                 left = f"{self.left.epsilon:.4g} of epsilon {self.epsilon:g}"
                 left += f" and {self.left.delta:.4g} of delta {self.delta:g}" if self.delta else ", and no delta,"
-                left += f" (rho {self.left_rho:.4g})" if "rho" in entry else ""
+                left += f" (rho {self.left_rho:.4g})" if entry.rho is not None else ""
                 raise BudgetExceeded(
-                    f"the privacy budget does not cover {entry['about']!r}: it asks for {asked}, and {left} is left "
+                    f"the privacy budget does not cover {entry.about!r}: it asks for {asked}, and {left} is left "
                     f"after {len(self._entries)} releases; ask for less, or set a larger budget"
                 )
             self._entries.append(entry)
 
-    def _fits(self, entries: list[dict[str, Any]]) -> bool:
+    def _fits(self, entries: Sequence[Release]) -> bool:
         total = self._total(entries)
         slack = 1 + _ROUNDING_SLACK
         return total.epsilon <= self.epsilon * slack and total.delta <= self.delta * slack
 
-    def _total(self, entries: list[dict[str, Any]]) -> Privacy:
+    def _total(self, entries: Sequence[Release]) -> Privacy:
         """The least (epsilon, delta) that composition proves for these releases together."""
-        claimed = [entry for entry in entries if entry.get("delta")]  # approximate: basic composition only
-        pure = [entry["epsilon"] for entry in entries if "epsilon" in entry and not entry["delta"]]
-        rho = math.fsum(entry["rho"] for entry in entries if "rho" in entry)
-        base = math.fsum(entry["epsilon"] for entry in claimed)
-        delta = math.fsum(entry["delta"] for entry in claimed)
+        claimed = [entry for entry in entries if entry.delta]  # approximate: basic composition only
+        pure = [entry.epsilon for entry in entries if entry.epsilon is not None and not entry.delta]
+        rho = math.fsum(entry.rho for entry in entries if entry.rho is not None)
+        base = math.fsum(entry.epsilon or 0.0 for entry in claimed)
+        delta = math.fsum(entry.delta or 0.0 for entry in claimed)
         options = [] if rho else [Privacy(base + math.fsum(pure), delta)]
         if self.delta > delta:
             room = self.delta - delta
@@ -297,9 +280,3 @@ class Budget:
 def _positive(name: str, value: float) -> None:
     if not (isinstance(value, (int, float, np.number)) and math.isfinite(value) and value > 0):
         raise ParameterError(f"{name} must be a positive number, not {value!r}")
-
-
-def _count(n: int) -> int:
-    if not isinstance(n, int) or n < 1:
-        raise ParameterError(f"the number of releases must be 1 or more, not {n!r}")
-    return n

@@ -1,11 +1,9 @@
-"""Additive masks: hide a number behind a uniform one, and add up vectors of which nobody sees a single one.
+"""Pairwise masks: add up vectors of which nobody sees a single one.
 
-1. ``ring_mask`` / ``big_mask``: uniform elements of Z_2^bits from the operating system. x + mask mod 2^bits is
-   uniform whatever x is, so it hides x perfectly, as long as the mask is used once.
-2. ``encode`` / ``decode``: real numbers as fixed-point elements of Z_2^64, with one public exponent.
-3. Secure aggregation (Bonawitz et al. 2017, without their double masks): every two parties i < j share a key by
-   Diffie-Hellman (``sealed.pair_key``) and expand it with ChaCha20 to the same mask vector; i adds it, j subtracts it.
-   The masks cancel in the sum over all parties and nowhere else.
+1. ``encode`` / ``decode``: real numbers as fixed-point elements of Z_2^64, with one public exponent.
+2. Secure aggregation (Bonawitz et al. 2017, without their double masks): every two parties i < j share a key by
+   Diffie-Hellman (``sealed_box.pair_key``) and expand it with ChaCha20 to the same mask vector; i adds it, j subtracts
+   it. The masks cancel in the sum over all parties and nowhere else.
 
 Why the aggregation is secure (semi-honest parties): the coordinator has no pair key, so a masked vector is
 indistinguishable from a uniform one; it learns the sum, exactly, and no more. Even if all parties but two work
@@ -19,19 +17,13 @@ What the caller must keep to:
 - A party that masked with the wrong round, peers or purpose cannot be detected here: the masks do not cancel and the
   sum is uniform garbage (about 2^(62 - exponent) in size: check the sum against what is plausible).
 - The sum itself may tell something: of two parties, each knows the other's vector from the sum and its own.
-
-Dropout: if a party's vector does not arrive, each survivor hands over its pair masks with that party for this round
-(``dropout_correction``), and ``unmask_sum`` completes the sum of the survivors. The same masks would uncover the
-missing party's vector if it arrived after all: start the recovery only when that party can no longer send, and never
-use it for a party whose vector has arrived. (Double masks would close this gap; they are not implemented.)
+- If a party's vector does not arrive, the round is repeated with the parties that are left.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -47,35 +39,6 @@ Floats = NDArray[np.float64]
 _LITTLE_ENDIAN = np.dtype("<u8")  # both sides must read a keystream alike, whatever their machines
 _NONCE = bytes(16)  # constant: every pair, round, purpose and shape has a ChaCha20 key of its own
 _MAX_EXPONENT = 62
-
-
-class RandomBytes(Protocol):
-    def urandom(self, size: int, /) -> bytes: ...
-
-
-# --- uniform masks --------------------------------------------------------------------------------------------------
-
-
-def ring_mask(shape: int | tuple[int, ...], bits: int = 64, rng: RandomBytes = os) -> Ring:
-    """Uniform elements of Z_2^bits, bits <= 64.
-
-    NumPy wraps at 2^64 by itself; in a smaller ring reduce after adding: ``(x + mask) & (2**bits - 1)``.
-    ``rng`` is the operating system in every protocol; it is an argument only so that a test can fix the bytes.
-    """
-    if not 1 <= bits <= 64:
-        raise ParameterError(f"bits must be from 1 to 64, got {bits}; use big_mask for a wider ring")
-    words = np.frombuffer(rng.urandom(8 * math.prod(_as_shape(shape))), _LITTLE_ENDIAN).astype(np.uint64)
-    return (words >> np.uint64(64 - bits)).reshape(shape)
-
-
-def big_mask(n: int, bits: int) -> list[int]:
-    """``n`` uniform elements of Z_2^bits as Python integers, for rings of any width."""
-    if bits < 1 or n < 0:
-        raise ParameterError(f"big_mask needs bits >= 1 and n >= 0, got bits={bits}, n={n}")
-    size = -(-bits // 8)
-    spare = 8 * size - bits
-    pool = os.urandom(n * size)
-    return [int.from_bytes(pool[at : at + size], "little") >> spare for at in range(0, n * size, size)]
 
 
 # --- fixed point ----------------------------------------------------------------------------------------------------
@@ -140,98 +103,41 @@ def masked(
     return total
 
 
-def dropout_correction(
-    *,
-    me: str,
-    key: SealKey,
-    peers: Mapping[str, bytes],
-    missing: Collection[str],
-    round: int,
-    shape: int | tuple[int, ...],
-    about: str = "",
-) -> dict[str, Ring]:
-    """What survivor ``me`` hands over if vectors are missing: its mask with each missing party, for this round only.
-
-    ``peers`` is what ``masked`` got, and it is checked that another survivor is left: if not, these masks are all
-    that hide the vector of ``me``. See the module docstring for when this may be used at all.
-    """
-    _check_peers(me, key, peers)
-    unknown = sorted(set(missing) - set(peers))
-    if unknown or not missing:
-        raise ParameterError(f"missing must name peers of {me!r} ({', '.join(sorted(peers))}), got {sorted(missing)}")
-    if set(missing) == set(peers):
-        raise SecurityError(
-            f"party {me!r} would be the only survivor: its masks with all peers would uncover its own vector; "
-            "repeat the round with the parties that are left"
-        )
-    dims = _as_shape(shape)
-    return {name: _signed_mask(me, key, name, peers[name], round, about, dims) for name in sorted(missing)}
-
-
 def unmask_sum(
-    vectors: Mapping[str, Ring] | Sequence[Ring],
-    count: int,
-    exponent: int = 24,
-    *,
+    vectors: Mapping[str, Ring] | Sequence[Ring], count: int, exponent: int = 24, *,
     expected: Collection[str] | None = None,
-    corrections: Mapping[str, Mapping[str, Ring]] | None = None,
-) -> Floats:
+) -> Floats:  # fmt: skip
     """The coordinator's step: the sum of the vectors of all ``count`` parties that masked.
 
-    ``expected`` names those parties, so that an error can name who is missing. ``corrections`` holds, by survivor,
-    what ``dropout_correction`` gave; then the result is the sum of the survivors' vectors.
+    ``expected`` names those parties, so that an error can name who is missing.
     """
     named = dict(vectors) if isinstance(vectors, Mapping) else {f"#{i}": each for i, each in enumerate(vectors)}
-    if expected is None:
-        if corrections:
-            raise ParameterError("corrections need expected= (the names of all parties) and vectors by name")
-        if len(named) != count or not named:
-            raise SecurityError(
-                f"{len(named)} masked vectors arrived but {count} parties masked, so the masks do not cancel; "
-                "pass vectors by name and expected= to see who is missing"
-            )
-    else:
-        _check_attendance(named, count, expected, corrections or {})
+    if expected is not None:
+        _check_attendance(named, count, expected)
+    elif len(named) != count or not named:
+        raise SecurityError(
+            f"{len(named)} masked vectors arrived but {count} parties masked, so the masks do not cancel; "
+            "pass vectors by name and expected= to see who is missing"
+        )
     shape = np.shape(next(iter(named.values())))
     total = np.zeros(shape, dtype=np.uint64)
     for name, vector in named.items():
         _add(total, _checked(vector, shape, f"the masked vector of {name!r}"))
-    for survivor, masks in (corrections or {}).items():
-        for missing, mask in masks.items():
-            _add(total, np.negative(_checked(mask, shape, f"the correction of {survivor!r} for {missing!r}")))
     return decode(total, exponent)
 
 
-def _check_attendance(
-    vectors: Mapping[str, Any], count: int, expected: Collection[str], corrections: Mapping[str, Mapping[str, Any]]
-) -> None:
-    """Who sent, who is missing and who was corrected for must fit together exactly."""
+def _check_attendance(vectors: Mapping[str, Ring], count: int, expected: Collection[str]) -> None:
     everyone, arrived = set(expected), set(vectors)
     if len(everyone) != count:
         raise ParameterError(f"expected names {len(everyone)} parties, but count is {count}")
     if arrived - everyone:
         raise ParameterError(f"masked vectors came from {sorted(arrived - everyone)}, which expected does not name")
-    corrected = {name for masks in corrections.values() for name in masks}
-    if corrected & arrived:
-        raise SecurityError(
-            f"refused: corrections for {sorted(corrected & arrived)} would uncover their vectors, which did arrive; "
-            "drop those corrections (or repeat the round)"
-        )
     missing = everyone - arrived
-    if missing and not corrections:
+    if missing:
         raise SecurityError(
-            f"no masked vector from {', '.join(map(repr, sorted(missing)))}: the masks do not cancel; make sure that "
-            "they cannot send any more, then ask each survivor for its dropout_correction"
+            f"no masked vector from {', '.join(map(repr, sorted(missing)))}: the masks do not cancel; repeat the round "
+            "with the parties that are left"
         )
-    if len(arrived) < 2:
-        raise SecurityError("fewer than two masked vectors are left: their sum would be one party's own vector")
-    for survivor in sorted(arrived if missing else set()):
-        lacking = missing - set(corrections.get(survivor, {}))
-        if lacking:
-            raise SecurityError(f"party {survivor!r} gave no dropout correction for {sorted(lacking)}; ask it for one")
-    strangers = (set(corrections) - arrived) | (corrected - missing)
-    if strangers:
-        raise ParameterError(f"corrections name {sorted(strangers)}, which are no survivors or missing parties here")
 
 
 def _signed_mask(
@@ -272,10 +178,6 @@ def _checked(array: Ring, shape: tuple[int, ...], what: str) -> Ring:
         found = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
         raise CiphertextError(f"{what} must be a uint64 array of shape {shape}, got {found}")
     return array
-
-
-def _as_shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
-    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(each) for each in shape)
 
 
 def _first(flags: NDArray[np.bool_]) -> str:

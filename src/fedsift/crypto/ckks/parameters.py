@@ -56,12 +56,6 @@ class CkksParameters:
         """Rounding both halves of a ciphertext to integers: uniform errors (1/12) times the ternary secret (2/3)."""
         return _PRODUCT_TAIL * math.sqrt(1 / 18) * self.poly_modulus_degree / self.scale + self.encoding_error(0.0)
 
-    @property
-    def rounding_deviation(self) -> float:
-        """Standard deviation of the same, of the real or the imaginary part in an average slot."""
-        n = self.poly_modulus_degree
-        return math.sqrt(n * (1 + 2 * n / 3) / 24) / self.scale
-
     def primes_at(self, depth_left: int) -> int:
         """How many primes a ciphertext with that much depth left is taken modulo."""
         return len(self.coeff_mod_bit_sizes) - 1 - (self.depth - depth_left)
@@ -75,17 +69,11 @@ class CkksParameters:
         shrunk = noise / 2.0 ** (min(self.coeff_mod_bit_sizes) - 1)
         return self.rounding_error + shrunk / self.scale + self.encoding_error(bound)
 
-    def key_switch_error(self) -> float:
-        """Relinearising or rotating: one uncentred digit a prime, each times a fresh noise polynomial."""
-        n = self.poly_modulus_degree
-        one_digit = _TAIL * _NOISE * math.sqrt(n) * (n / math.pi + _TAIL * math.sqrt(n / 12))
-        return len(self.coeff_mod_bit_sizes) * one_digit / self.scale + self.rounding_error
-
     def product_error(self, bound_a: float, error_a: float, bound_b: float, error_b: float) -> float:
-        """After multiply, relinearise, rescale. The key switch happens before the rescaling, which shrinks it."""
+        """After multiplying by a plain operand and rescaling."""
         cross = error_a * bound_b + error_b * bound_a + error_a * error_b
         largest = bound_a * bound_b + cross
-        return cross + 2 * self.key_switch_error() / self.scale + self.rounding_error + self.drift * largest
+        return cross + self.rounding_error + self.drift * largest
 
 
 @functools.lru_cache(maxsize=256)
@@ -115,7 +103,7 @@ def choose_parameters(depth: int, precision_bits: int, magnitude_bits: int | Non
 
 
 def _assemble(degree: int, scale_bits: int, depth: int, precision: int, magnitude: int) -> CkksParameters | None:
-    """Primes: those that stay to the end and hold the magnitude, one a multiplication, one for key switching."""
+    """Primes: those that stay to the end and hold the magnitude, one a multiplication, one of SEAL's own."""
     stay_bits = scale_bits + magnitude + 1  # one for the sign
     count = math.ceil(stay_bits / _MAX_PRIME_BITS)
     stay = [math.ceil(stay_bits / count)] * count
@@ -134,8 +122,8 @@ def _assemble(degree: int, scale_bits: int, depth: int, precision: int, magnitud
 
 
 def _worst_error(parameters: CkksParameters) -> float:
-    """Error of squaring ``depth`` times from magnitude 1; relative to the bound no product does worse."""
+    """Error of multiplying ``depth`` times by a number of magnitude 1; relative to the bound no product does worse."""
     error = parameters.fresh_error(1.0)
     for _ in range(parameters.depth):
-        error = parameters.product_error(1.0, error, 1.0, error)
+        error = parameters.product_error(1.0, error, 1.0, parameters.encoding_error(1.0))
     return error

@@ -1,4 +1,4 @@
-"""An encrypted vector under CKKS: its arithmetic, its bookkeeping of bounds, its bytes. Keys are in `ckks`.
+"""An encrypted vector under CKKS: its arithmetic with plain numbers, its bookkeeping of bounds, its bytes.
 
 Every operation follows two public numbers: how large a value can be (so that nothing wraps around unseen) and how
 large its error can be (so that the key owner knows how much noise covers it). A vector travels with both, with its
@@ -37,13 +37,11 @@ class CkksVector:
     """An encrypted vector. Operations return new vectors and leave their operands as they were.
 
     ``length``, ``depth_left`` (multiplications still possible), ``bound`` (largest possible magnitude), ``error``
-    (worst-case error of a value) and ``paired`` (the values are complex) are public. With plain arrays the operand's
-    magnitude is published through ``bound``, so name a public one: ``a.multiply(x, bound=5)``; the operators take
-    DEFAULT_BOUND. Scalars count as public.
+    (worst-case error of a value) and ``paired`` (the values are complex) are public. The magnitude of the plain operand
+    is published through ``bound``, so name a public one: ``a.multiply(x, bound=5)``.
     """
 
     __slots__ = ("_chunks", "bound", "depth_left", "error", "length", "paired", "public")
-    __array_ufunc__ = None  # lets numpy_array * vector come to __rmul__
 
     def __init__(
         self, public: CkksPublicKey, chunks: list[Any], length: int, depth_left: int, bound: float, error: float,
@@ -61,80 +59,27 @@ class CkksVector:
     def __len__(self) -> int:
         return self.length
 
-    def __add__(self, other: Any) -> CkksVector:
-        return self.add(other)
+    def add(self, plain: ArrayLike, bound: float = DEFAULT_BOUND) -> CkksVector:
+        """With plain numbers, value by value."""
+        pairs, error, paired = self._pairs(plain, bound)
+        self._guard(self.bound + bound + self.error + error)
+        chunks = [self._made("add_plain", left, right) for left, right in pairs]
+        bound, error = self.bound + bound, self.error + error
+        return CkksVector(self.public, chunks, self.length, self.depth_left, bound, error, paired)
 
-    def __sub__(self, other: Any) -> CkksVector:
-        return self.subtract(other)
-
-    def __mul__(self, other: Any) -> CkksVector:
-        return self.multiply(other)
-
-    def __rsub__(self, other: Any) -> CkksVector:
-        return (-self).add(other)
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def __neg__(self) -> CkksVector:
-        return self._like([self._made("negate", chunk) for chunk in self._chunks])
-
-    negate = __neg__
-
-    def square(self) -> CkksVector:
-        return self.multiply(self)
-
-    def add(self, other: Any, bound: float = DEFAULT_BOUND) -> CkksVector:
-        return self._linear("add", other, bound)
-
-    def subtract(self, other: Any, bound: float = DEFAULT_BOUND) -> CkksVector:
-        return self._linear("sub", other, bound)
-
-    def multiply(self, other: Any, bound: float = DEFAULT_BOUND) -> CkksVector:
-        """Value by value; costs one unit of depth, with a plain operand too."""
-        pairs, depth, bound, error, paired = self._pairs(other, bound)
+    def multiply(self, plain: ArrayLike, bound: float = DEFAULT_BOUND) -> CkksVector:
+        """By plain numbers, value by value; costs one unit of depth."""
+        pairs, error, paired = self._pairs(plain, bound)
         parameters = self.public.parameters
-        if depth == 0:
+        if self.depth_left == 0:
             raise CiphertextError(
                 f"no multiplication is left: the key allows {parameters.depth} in a row; generate it with more depth"
             )
-        if isinstance(other, CkksVector) and self.public.products is None:
-            raise ParameterError("two encrypted vectors are to be multiplied: generate the key with products=True")
         # a plain factor of nothing but zeros gives a fresh encryption of zero
         error = max(parameters.product_error(self.bound, self.error, bound, error), parameters.fresh_error(0.0))
         self._guard(self.bound * bound + error)
-        chunks = [self._product(left, right, depth) for left, right in pairs]
-        return CkksVector(self.public, chunks, self.length, depth - 1, self.bound * bound, error, paired)
-
-    def sum_chunks(self) -> CkksVector:
-        """Add the chunks of a long vector up: slot by slot partial sums, as short as one ciphertext.
-
-        The key owner sees the partial sums, not just the total: see `total`.
-        """
-        count = len(self._chunks)
-        self._guard(count * (self.bound + self.error))
-        chunk = self._chunks[0]
-        for more in self._chunks[1:]:
-            chunk = self._made("add", chunk, more)
-        length = min(self.length, self.public.parameters.slots)
-        bound, error = count * self.bound, count * self.error
-        return CkksVector(self.public, [chunk], length, self.depth_left, bound, error, self.paired)
-
-    def total(self) -> CkksVector:
-        """The sum of all values as a vector of length 1. Needs a key generated with ``rotations=True``."""
-        if self.public.rotations is None:
-            raise ParameterError("total() rotates ciphertexts: generate the key with rotations=True")
-        if self.length == 1:
-            return self
-        parameters = self.public.parameters
-        folded = self.sum_chunks()
-        error = parameters.slots * (folded.error + parameters.key_switch_error())
-        self._guard(self.length * self.bound + error)
-        chunk, step = folded._chunks[0], 1
-        while step < parameters.slots:
-            chunk = self._made("add", chunk, self._made("rotate_vector", chunk, step, self.public.rotations))
-            step *= 2
-        return CkksVector(self.public, [chunk], 1, self.depth_left, self.length * self.bound, error, self.paired)
+        chunks = [self._product(left, right) for left, right in pairs]
+        return CkksVector(self.public, chunks, self.length, self.depth_left - 1, self.bound * bound, error, paired)
 
     def blind(self, flood_bits: int = 0) -> CkksVector:
         """The same values in a ciphertext that cannot be linked to those it was computed from.
@@ -174,59 +119,22 @@ class CkksVector:
         getattr(self._evaluator, function)(*operands, out)
         return out
 
-    def _linear(self, function: str, other: Any, bound: float) -> CkksVector:
-        pairs, depth, bound, error, paired = self._pairs(other, bound)
-        self._guard(self.bound + bound + self.error + error)
-        name = function if isinstance(other, CkksVector) else f"{function}_plain"
-        try:
-            chunks = [self._made(name, left, right) for left, right in pairs]
-        except (RuntimeError, ValueError) as problem:
-            if "transparent" not in str(problem):
-                raise CiphertextError(f"the vectors cannot be combined ({problem})") from None
-            # A ciphertext minus itself would be a plain zero for all to see; SEAL refuses it.
-            return self.blind()._linear(function, other, bound)
-        return CkksVector(self.public, chunks, self.length, depth, self.bound + bound, self.error + error, paired)
-
-    def _pairs(self, other: Any, bound: float) -> tuple[list[tuple[Any, Any]], int, float, float, bool]:
-        """Operands chunk by chunk at one level, their depth, the other one's bound and error, whether complex."""
+    def _pairs(self, plain: ArrayLike, bound: float) -> tuple[list[tuple[Any, Any]], float, bool]:
+        """The chunks, each with its part of the plain numbers; the error of those; whether the result is complex."""
         parameters = self.public.parameters
-        if not isinstance(other, CkksVector):
-            if np.ndim(other) == 0:
-                other = np.repeat(as_vector([other]), self.length)
-                bound = abs(other[0])
-            array = as_vector(other)
-            self._check_length(len(array))
-            check_bound(array, bound, parameters)
-            plain = [self.public.ring.encode(part, self.depth_left) for part in split(array, parameters.slots)]
-            paired = self.paired or np.iscomplexobj(array)
-            error = parameters.encoding_error(bound)
-            return list(zip(self._chunks, plain)), self.depth_left, float(bound), error, paired
-        if other.public.fingerprint != self.public.fingerprint:
-            raise CiphertextError("the two vectors were encrypted under different public keys")
-        self._check_length(other.length)
-        depth = min(self.depth_left, other.depth_left)
-        pairs = list(zip(self._lowered(depth), other._lowered(depth)))
-        return pairs, depth, other.bound, other.error, self.paired or other.paired
+        array = as_vector(plain)
+        self._check_length(len(array))
+        check_bound(array, bound, parameters)
+        parts = [self.public.ring.encode(part, self.depth_left) for part in split(array, parameters.slots)]
+        return list(zip(self._chunks, parts)), parameters.encoding_error(bound), self.paired or np.iscomplexobj(array)
 
-    def _lowered(self, depth: int) -> list[Any]:
-        if depth == self.depth_left:
-            return self._chunks
-        return [self._made("mod_switch_to", chunk, self.public.ring.levels[depth]) for chunk in self._chunks]
-
-    def _product(self, left: Any, right: Any, depth: int) -> Any:
-        if isinstance(right, self.public.ring.api.Plaintext):
-            if right.is_zero():  # the product would be a plain zero for all to see
-                return self.public.encrypt_zero(depth - 1)
-            product = self._made("multiply_plain", left, right)
-        else:
-            product = self._made("multiply", left, right)
-            self._evaluator.relinearize_inplace(product, self.public.products)
+    def _product(self, chunk: Any, plain: Any) -> Any:
+        if plain.is_zero():  # the product would be a plain zero for all to see
+            return self.public.encrypt_zero(self.depth_left - 1)
+        product = self._made("multiply_plain", chunk, plain)
         self._evaluator.rescale_to_next_inplace(product)
         product.scale = self.public.parameters.scale
         return product
-
-    def _like(self, chunks: list[Any]) -> CkksVector:
-        return CkksVector(self.public, chunks, self.length, self.depth_left, self.bound, self.error, self.paired)
 
     def _check_length(self, length: int) -> None:
         if length != self.length:
@@ -316,12 +224,11 @@ def check_bound(array: NDArray[Any], bound: float, parameters: CkksParameters) -
 
 
 def split(array: NDArray[Any], slots: int) -> list[list[Any]]:
-    """Chunks of exactly ``slots`` values, padded with zeros; a single value stands in all slots (as a total does)."""
-    if array.size == 1:
-        return [np.repeat(array, slots).tolist()]
+    """Chunks of exactly ``slots`` values, padded with zeros."""
     padded = np.zeros(math.ceil(array.size / slots) * slots, dtype=array.dtype)
     padded[: array.size] = array
-    return padded.reshape(-1, slots).tolist()
+    chunks: list[list[Any]] = padded.reshape(-1, slots).tolist()
+    return chunks
 
 
 def os_gaussian(count: int) -> NDArray[np.float64]:

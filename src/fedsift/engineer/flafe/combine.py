@@ -73,7 +73,7 @@ class Pair:
 )
 def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: int, columns: int) -> bytes:
     """``columns`` is how many combined columns will come."""
-    key = CkksSecretKey.generate(1, precision_bits, magnitude_bits=magnitude_bits, products=False)
+    key = CkksSecretKey.generate(1, precision_bits, magnitude_bits=magnitude_bits)
     party.state[_KEY], party.state[CROSSED] = key, [None] * columns
     return key.public.to_bytes()
 
