@@ -171,13 +171,13 @@ def run(methods: list[str], sets: list[str], data: Path) -> None:
         for name in CASES[method].sets:
             if name not in sets:
                 continue
-            if any((r["version"], r["method"], r["set"]) == (commit, method, name) for r in known):
+            if any((r["commit"], r["method"], r["set"]) == (commit, method, name) for r in known):
                 continue
             for found in measure(method, name, data):
                 never = not any((r["method"], r["set"], r["attack"]) == (method, name, found["attack"]) for r in known)
                 if never and found["note"].startswith("nothing to read"):
                     continue  # the attack does not apply to this method; where it once did, "nothing" is the news
-                line = json.dumps({"version": commit, "method": method, "set": name, **_rounded(found)})
+                line = json.dumps({"commit": commit, "method": method, "set": name, **_rounded(found)})
                 with FIGURES.open("a", encoding="utf-8") as file:
                     file.write(line + "\n")
                 print(line, flush=True)
@@ -227,7 +227,7 @@ def render() -> str:
     lines += ["", "## What each attacker is after, and what it knows beside its view", "",
               "| attack | target | measure | knows |", "|--|--|--|--|"]  # fmt: skip
     lines += [f"| {a} | {r['target']} | {r['metric']} | {r['knows']} |" for a, r in sorted(used.items())]
-    versions = list(dict.fromkeys(row["version"] for row in rows_of()))
+    versions = list(dict.fromkeys(row["commit"] for row in rows_of()))
     lines += ["", f"Commits measured: {', '.join(versions)}. `python benchmarks/exposure.py --data DIR`", ""]
     return "\n".join(lines)
 

@@ -90,7 +90,11 @@ def test_the_ledger_calls_masked_what_is_not():
     with fed.session() as run:
         SecureSum(run).sum(column_sums, (3,))
         SecureSum(run, secure=False).sum(column_sums, (3,))
-    forms = [e.form for e in fed.ledger.entries if e.operation.startswith("test_aggregate.column_sums") and e.receiver == "coordinator"]
+    forms = [
+        e.form
+        for e in fed.ledger.entries
+        if e.operation.startswith("test_aggregate.column_sums") and e.receiver == "coordinator"
+    ]
     assert forms == ["masked"] * 4 + ["aggregate"] * 4
     assert any("secure=False" in note for note in fed.ledger.notes)
 

@@ -56,10 +56,11 @@ def _job(run):
 
 def with_and_without(rows):
     def conversation(fed):
+        everybody = np.arange(fed.n_rows)
         with fed.session("sffs", {}) as run:
-            everybody = np.arange(run.n_rows)
             _job(run)
-            for row in rows:
+        for row in rows:
+            with fed.session("sffs", {}) as run:
                 view = f"without {row}"
                 run.ask(define_view, to=run.parties, view=view, rows=np.delete(everybody, row))
                 _job(run.named_view(view))

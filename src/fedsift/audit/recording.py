@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from fedsift.audit.naming import matches
-from fedsift.audit.views import Fresh, Job, Message, State, Truth, View, numbers
+from fedsift.audit.views import Fresh, Message, State, Truth, View, numbers
 from fedsift.core.federation import Federation
+from fedsift.core.job import Job
 from fedsift.core.ledger import COORDINATOR
 from fedsift.core.message import decode, encode
 from fedsift.core.party import Site, read_labels
@@ -274,10 +275,10 @@ def _deliveries(messages: list[Message], sites: Mapping[str, Site], result: Any)
 
 def _job(messages: list[Message], sites: Mapping[str, Site], active: str, result: Any) -> Job:
     """What was announced last; a model on its own announces nothing, but its job file would name its parameters."""
-    announced = [m.content for m in messages if m.is_request and matches("begin_job", m.operation)]
-    method, parameters = "", {}
+    announced = [m for m in messages if m.is_request and matches("begin_job", m.operation)]
     if announced:
-        method, parameters = announced[-1]["method"], announced[-1]["parameters"]
-    elif hasattr(result, "get_params"):
+        return Job.read(announced[-1].content["job"], announced[-1].party)
+    method, parameters = "", {}
+    if hasattr(result, "get_params"):
         method, parameters = type(result).__name__, result.get_params(deep=False)
-    return Job(str(method), dict(parameters), tuple(sites), active)
+    return Job(method, dict(parameters), tuple(sites), active)

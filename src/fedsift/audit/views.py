@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.audit.naming import matches
+from fedsift.core.job import Job
 from fedsift.core.table import Table
 from fedsift.errors import FedsiftError
 
@@ -36,16 +37,6 @@ class Message:
     session: str
     content: Any
     bytes: int
-
-
-@dataclass(frozen=True)
-class Job:
-    """What the announcement of the job tells every role."""
-
-    method: str
-    parameters: Mapping[str, Any]
-    parties: tuple[str, ...]
-    active: str
 
 
 @dataclass(frozen=True)
@@ -89,8 +80,7 @@ class View:
         for message in reversed(self.messages):
             inside = session == message.session or session.startswith(f"{message.session}.")
             if message.is_request and message.session and inside and matches("begin_job", message.operation):
-                told = message.content
-                return Job(str(told["method"]), dict(told["parameters"]), self.job.parties, self.job.active)
+                return Job.read(message.content["job"], message.party)
         return self.job
 
     @property
