@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 from sklearn.tree import DecisionTreeRegressor
 
-from fedsift.operation import ANY, operation
+from fedsift.operation import ANY, operation, register_plugin
 from fedsift.party import quantile_edges
 
+register_plugin(__name__)
 BITS = 20
 RATE = 0.3
 
