@@ -3,8 +3,8 @@
 The label holder knows the gradient of every row and which rows lie in a node. A sum over a bin is then a linear
 equation in the membership of the rows, with known coefficients; every tree brings new coefficients for the same
 unknowns. A bin holds few of the rows, so that its membership is sparse and not negative: far fewer equations than rows
-determine it (Donoho and Tanner 2005), and non-negative least squares finds it. The sums are exact whole numbers: a
-rounded answer that meets all of them is certain, and its rows are no unknowns of the other bins any more.
+determine it (Donoho and Tanner 2005), and non-negative least squares finds it. The sums are exact whole numbers: where
+a rounded answer meets all of them, its rows are no unknowns of the other bins any more.
 
 The limit: rows of equal gradients in every tree (same label, same leaves) cannot be told apart by any sum. On an easy
 label and few shallow trees most rows have such a double, and the attack finds little; it is no protection to rely on.
@@ -38,7 +38,7 @@ class ColumnFound:
     column: int
     ordered: bool
     codes: np.ndarray
-    certain: np.ndarray  # rows whose bin meets every equation exactly
+    certain: np.ndarray  # rows whose bin meets every equation exactly, and that no other row could stand in for
 
 
 def bins_of_rows(sums: Iterable[NodeSums], n_rows: int) -> list[ColumnFound]:
@@ -76,6 +76,7 @@ class _Column:
     def solve(self) -> tuple[np.ndarray, np.ndarray]:
         n_rows = self.equations.shape[2]
         free, codes = np.ones(n_rows, dtype=bool), np.zeros(n_rows, dtype=np.int64)
+        certain = np.zeros(n_rows, dtype=bool)
         shares = np.zeros((self.n_bins, n_rows))
         left = list(range(self.n_bins))
         for _ in range(_PASSES):
@@ -85,6 +86,7 @@ class _Column:
                 inside = shares[number] > 0.5
                 if self._meets(number, inside):
                     codes[inside], free[inside] = number, False
+                    certain |= inside & self._without_double(number)
                 else:
                     unsure.append(number)
             if len(unsure) in (0, len(left)):
@@ -92,7 +94,7 @@ class _Column:
             left = unsure
         if free.any():
             codes[free] = np.array(left)[shares[left][:, free].argmax(axis=0)]
-        return codes, ~free
+        return codes, certain
 
     def _membership(self, number: int, free: np.ndarray) -> np.ndarray:
         """How much of each free row lies in the bin, by least squares."""
@@ -105,6 +107,12 @@ class _Column:
             except RuntimeError:  # it did not settle: no opinion
                 pass
         return share
+
+    def _without_double(self, number: int) -> np.ndarray:
+        """Rows that no other row has the same coefficients as: exchanging doubles would meet the equations too."""
+        columns = self.equations[self.of_bin[number][0]].reshape(-1, self.equations.shape[2]).T
+        _, kind, sizes = np.unique(columns, axis=0, return_inverse=True, return_counts=True)
+        return sizes[kind.ravel()] == 1
 
     def _meets(self, number: int, inside: np.ndarray) -> bool:
         nodes, wanted = self.of_bin[number]
