@@ -3,8 +3,11 @@
 Where a release is epsilon-private, no event is more than e^epsilon times as likely on a table as on a neighbour of it.
 So an event that is gives a lower bound on epsilon (Jagielski et al. 2020; Ding et al. 2018): draw the release often on
 both, choose on one half of the draws the event that tells them apart best, count it on the other half, and bound the two
-probabilities by Clopper and Pearson. The bound holds with the given confidence, whatever the release is. So many draws
-cannot show more than about log(draws) - 2; ``movement`` says how far the release moves without its noise.
+probabilities by Clopper and Pearson. The bound holds with the given confidence, whatever the release is.
+
+What it does not say: so many draws cannot show more than about log(draws) - 2, and a loss that needs a rare event stays
+unseen. ``movement`` is the other side: how far the release moves without its noise, which over the noise's scale is the
+epsilon of the worst event. A release of many values can have a large movement and a small loss in nearly every draw.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from fedsift.protocols.encrypted_combination import BOUND
 from fedsift.table import Table
 
 Release = Callable[[Any], np.ndarray]
+Statistic = Callable[[np.ndarray], float]
 
 _DRAWS = 2_000
 _FAR = 1e6  # the neighbour's row lies so many times as far out as the farthest value
@@ -48,20 +52,35 @@ class Loss:
 
 
 def epsilon_from_below(
-    release: Release, table: Any, neighbour: Any, draws: int, *, delta: float = 0.0, confidence: float = 0.95
-) -> Loss:
+    release: Release, table: Any, neighbour: Any, draws: int, *, statistic: Statistic | None = None,
+    delta: float = 0.0, confidence: float = 0.95,
+) -> Loss:  # fmt: skip
     """A lower bound on the epsilon of ``release`` (at ``delta``), from ``draws`` draws on each of two tables.
 
-    ``release`` makes a vector of numbers from a table, with fresh noise at each call.
+    Parameters
+    ----------
+    release : makes a vector of numbers from a table, with fresh noise at each call.
+    statistic : one number from a release, by which the tables are told apart; where the law of the noise is known the
+        likelihood ratio (``laplace_ratio``) is the best there is. None: a direction that the first half of the draws
+        shows, which is weak where a release has more values than there are draws.
     """
-    first = np.array([np.ravel(release(table)) for _ in range(draws)], dtype=np.float64)
-    second = np.array([np.ravel(release(neighbour)) for _ in range(draws)], dtype=np.float64)
     half = draws // 2
-    scores = _told_apart(first[:half], second[:half])
-    event = _best_event(scores(first[:half]), scores(second[:half]), delta)
-    likely, rare = (second, first) if event.on_second else (first, second)
-    hits = event.count(scores(likely[half:])), event.count(scores(rare[half:]))
+    if statistic is not None:
+        first, second = ([statistic(np.ravel(release(data))) for _ in range(draws)] for data in (table, neighbour))
+    else:
+        drawn = [np.array([np.ravel(release(data)) for _ in range(draws)]) for data in (table, neighbour)]
+        scores = _told_apart(drawn[0][:half], drawn[1][:half])
+        first, second = (scores(each).tolist() for each in drawn)
+    one, other = np.array(first, dtype=np.float64), np.array(second, dtype=np.float64)
+    event = _best_event(one[:half], other[:half], delta)
+    likely, rare = (other, one) if event.on_second else (one, other)
+    hits = event.count(likely[half:]), event.count(rare[half:])
     return Loss(_bound(*hits, draws - half, delta, confidence), draws, hits, confidence)
+
+
+def laplace_ratio(first: np.ndarray, second: np.ndarray, scale: float) -> Statistic:
+    """The log of how much likelier a release is on the second table, where both are known and the noise is Laplace."""
+    return lambda seen: float((np.abs(seen - first) - np.abs(seen - second)).sum() / scale)
 
 
 def _told_apart(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
@@ -145,7 +164,10 @@ def combinations_lose_more(view: View, truth: Truth) -> Measure:
     other = np.clip(np.random.default_rng(0).standard_normal(view.own_table.n_rows), -BOUND, BOUND)
     tables = [operand(view, far, column) * other for far in (False, True)]
     generator = np.random.default_rng()
-    loss = epsilon_from_below(lambda exact: exact + generator.laplace(0, scale, len(exact)), *tables, _DRAWS)
+    loss = epsilon_from_below(
+        lambda exact: exact + generator.laplace(0, scale, len(exact)), *tables, _DRAWS,
+        statistic=laplace_ratio(*tables, scale),
+    )  # fmt: skip
     moved = movement(lambda exact: exact, *tables)
     note = f"the release moves {moved / used:.1f} times as far as its noise was made for; {loss.hits} hits"
     return Measure("epsilon", loss.epsilon, 0.0, used / scale, note=note)
