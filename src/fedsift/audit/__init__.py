@@ -7,11 +7,15 @@ attack's ``run`` an ``Exposure``: its success beside guess and baseline. Attacks
 from __future__ import annotations
 
 from fedsift.audit.exposure import Exposure, Measure
-from fedsift.audit.registry import ATTACKS, Attack, attack, attacks_on, load_attacks
-from fedsift.audit.views import Recording, Truth, View, record, record_sites, record_tables
+from fedsift.audit.recording import Recording, record, record_sites, record_tables
+from fedsift.audit.registry import ATTACKS, Attack, attack, attacks_on, load_attacks, uncovered
+from fedsift.audit.views import Truth, View
+from fedsift.audit.waivers import PENDING, WAIVERS
 
 __all__ = [
     "ATTACKS",
+    "PENDING",
+    "WAIVERS",
     "Attack",
     "Exposure",
     "Measure",
@@ -24,4 +28,5 @@ __all__ = [
     "record",
     "record_sites",
     "record_tables",
+    "uncovered",
 ]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from fedsift.audit.exposure import Exposure, Measure
 from fedsift.audit.naming import matches
 from fedsift.audit.views import Truth, View
+from fedsift.audit.waivers import PENDING, WAIVERS
 from fedsift.errors import ParameterError
 
 ROLES = ("passive", "active", "coordinator")
@@ -109,3 +110,14 @@ def attacks_on(operations: Iterable[str], role: str | None = None) -> list[Attac
     """The attacks that read any of these operations (names as they travel), of one role or of all."""
     names = list(operations)
     return [each for each in load_attacks().values() if (role is None or each.role == role) and each.reads_from(names)]
+
+
+def uncovered(operations: Iterable[str]) -> list[str]:
+    """Those of the operations (names as they travel) without attack, waiver or a place among the pending ones."""
+    table = load_attacks().values()
+    return [
+        name
+        for name in operations
+        if not any(each.reads_from([name]) for each in table)
+        and not any(matches(spec, name) for spec in (*WAIVERS, *PENDING))
+    ]
