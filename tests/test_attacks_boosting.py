@@ -8,10 +8,10 @@ import pytest
 from leaky.boosting import boosting
 from sklearn.datasets import load_breast_cancer
 
+from fedsift.audit import record
 from fedsift.audit.attacks.bin_membership import bins_of_rows, sums_give_bins, true_bins
 from fedsift.audit.attacks.node_labels import nodes_give_labels, spread_labels
 from fedsift.audit.boost_messages import NodeSums, leaves_seen, sums_opened
-from fedsift.audit.views import record
 from fedsift.protocols.boost import SecureBoostClassifier
 
 
@@ -87,7 +87,9 @@ def test_masked_sums_give_no_more_than_the_guess(wide_table):
 
     def masked(nodes, replies):
         if replies is not None:
-            replies = {n: {**r, "sums": generator.integers(-(2**40), 2**40, r["sums"].shape)} for n, r in replies.items()}
+            replies = {
+                n: {**r, "sums": generator.integers(-(2**40), 2**40, r["sums"].shape)} for n, r in replies.items()
+            }
         return nodes, replies
 
     hidden = record(*wide_table, boosting(trees=6, hide=masked), parties=["holder", "other"])

@@ -75,6 +75,8 @@ def test_a_mask_longer_than_any_sum_hides_the_size(chosen_key):
     public = secret.public
     ciphertext, value = blinded_sum(public, 5)
     long = secrets.randbelow(2 ** (RANDOM_BITS + 32))
-    exponent = exponent_of(ciphertext * pow(public.h, long, public.n) % public.n, value, (public.g, public.h), q, factors)
+    exponent = exponent_of(
+        ciphertext * pow(public.h, long, public.n) % public.n, value, (public.g, public.h), q, factors
+    )
     assert exponent is not None
     assert rows_added(exponent, RANDOM_BITS) > 10_000  # the mask, and nothing of the five rows

@@ -10,6 +10,7 @@ pytest.importorskip("torch")
 
 from leaky.networks import split_training
 
+from fedsift.audit import record
 from fedsift.audit.attacks.embedding_decoder import embedding_decoder
 from fedsift.audit.attacks.first_weights import first_weights_at_coordinator, first_weights_at_holder
 from fedsift.audit.attacks.gradient_labels import (
@@ -21,7 +22,6 @@ from fedsift.audit.attacks.gradient_labels import (
     model_completion,
 )
 from fedsift.audit.network_messages import batches_at_holder, gradients_of_own
-from fedsift.audit.views import record
 from fedsift.protocols.splitnn import SplitNN
 
 
@@ -46,7 +46,9 @@ def runs(table):
     return run
 
 
-@pytest.mark.parametrize(("attack", "least"), [(gradient_spectral, 0.99), (gradient_norm, 0.9), (gradient_cosine, 0.99)])
+@pytest.mark.parametrize(
+    ("attack", "least"), [(gradient_spectral, 0.99), (gradient_norm, 0.9), (gradient_cosine, 0.99)]
+)
 def test_gradients_of_rows_give_the_labels(runs, attack, least):
     found = attack.run(runs()["other"], runs().truth)
     assert found.value > least
@@ -113,5 +115,6 @@ def test_the_readers_take_the_shipped_messages_as_they_are(table):
     assert np.allclose(first.gradient, second.gradient, atol=1e-4)
     assert np.allclose(first.embedding, second.embedding, atol=1e-3)
     seen = next(iter(batches_at_holder(shared["holder"])))
-    assert seen.party == "other" and seen.activations is not None
+    assert seen.party == "other"
+    assert seen.activations is not None
     assert gradient_spectral.run(shared["other"], shared.truth).value > 0.99

@@ -18,7 +18,7 @@ from fedsift.errors import ParameterError
 from fedsift.operation import find_operation, operation_names
 
 #: The line may only get shorter: an attack or a waiver takes an operation off it, and this number with it.
-MOST_PENDING = 50
+MOST_PENDING = 41
 SKIPPED = {"fedsift.__main__", "fedsift.secure._kernel"}
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 from sklearn.tree import DecisionTreeRegressor
 
-from fedsift.operation import ANY, operation, register_plugin
+from fedsift.operation import ANY, operation
 from fedsift.party import quantile_edges
 
-register_plugin(__name__)
 BITS = 20
 RATE = 0.3
 
@@ -37,7 +36,9 @@ def next_trees(party, *, depth):
 
 
 def message(entries, bits):
-    parent, small, big = (np.array(part, dtype=np.int32) for part in zip(*entries)) if entries else [np.zeros(0, int)] * 3
+    parent, small, big = (
+        (np.array(part, dtype=np.int32) for part in zip(*entries)) if entries else [np.zeros(0, int)] * 3
+    )
     packed = np.packbits(np.concatenate(bits)) if bits else np.zeros(0, np.uint8)
     return {"job": np.zeros(len(entries), np.int32), "parent": parent, "small": small, "big": big, "bits": packed}
 

@@ -10,10 +10,8 @@ import secrets
 
 import numpy as np
 
-from fedsift.operation import ANY, operation, register_plugin
+from fedsift.operation import ANY, operation
 from fedsift.protocols.networks import build_model, derived_seed, torch_module
-
-register_plugin(__name__)
 
 
 def standardised(party):
@@ -69,7 +67,9 @@ def top_round(party, *, model, embeddings, epoch, start, hide):
     torch, state = torch_module(), party.state
     rows = torch.from_numpy(rows_of(party, state["settings"], epoch, start))
     parts = {name: torch.tensor(embeddings[name], requires_grad=True) for name in state["widths"]}
-    loss = torch.nn.functional.cross_entropy(state["top"](torch.cat(list(parts.values()), dim=1)), state["labels"][rows])
+    loss = torch.nn.functional.cross_entropy(
+        state["top"](torch.cat(list(parts.values()), dim=1)), state["labels"][rows]
+    )
     state["top_optimiser"].zero_grad()
     loss.backward()
     state["top_optimiser"].step()

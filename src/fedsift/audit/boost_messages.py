@@ -139,7 +139,8 @@ class _Trees:
     def _open(self, sums: Any, count: int, party: str) -> np.ndarray:
         if isinstance(sums, np.ndarray):
             return sums
-        assert self.key is not None and self.layout is not None
+        assert self.key is not None
+        assert self.layout is not None
         return read_sums(self.key, sums, self.layout, count, party)
 
 
@@ -161,7 +162,8 @@ def _own_gradients(
     """The whole-number gradients of each set, rows x values, from the label holder's own ciphertexts."""
     if isinstance(rows, np.ndarray):  # sent in the clear
         return np.split(rows, np.cumsum(sizes)[:-1])
-    assert key is not None and layout is not None
+    assert key is not None
+    assert layout is not None
     shape = layout.row_layout
     numbers = key.decrypt(rows, bits=layout.per * shape.pitch)
     lane_mask, row_mask = (1 << shape.value_bits) - 1, (1 << shape.pitch) - 1

@@ -58,7 +58,7 @@ class Networks:
     def settings(self, model: str) -> dict[str, Any] | None:
         """Seed and size of batches, the same for all halves."""
         if model in self.tops:
-            return self.tops[model]["settings"]
+            return dict(self.tops[model]["settings"])
         return next((s for (name, _), s in self.bottoms.items() if name == model), None)
 
     def rows(self, message: Message, n_rows: int) -> np.ndarray:

@@ -13,6 +13,7 @@ label and few shallow trees most rows have such a double, and the attack finds l
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,17 +103,15 @@ class _Column:
         share = np.zeros(len(free))
         if len(nodes) and free.any():
             scaled = (self.equations[nodes][:, :, free] / self.sizes[nodes][:, :, None]).reshape(-1, int(free.sum()))
-            try:
+            with suppress(RuntimeError):  # it did not settle: no opinion
                 share[free] = nnls(scaled, (wanted / self.sizes[nodes]).ravel())[0]
-            except RuntimeError:  # it did not settle: no opinion
-                pass
         return share
 
     def _without_double(self, number: int) -> np.ndarray:
         """Rows that no other row has the same coefficients as: exchanging doubles would meet the equations too."""
         columns = self.equations[self.of_bin[number][0]].reshape(-1, self.equations.shape[2]).T
         _, kind, sizes = np.unique(columns, axis=0, return_inverse=True, return_counts=True)
-        return sizes[kind.ravel()] == 1
+        return np.asarray(sizes[kind.ravel()] == 1)
 
     def _meets(self, number: int, inside: np.ndarray) -> bool:
         nodes, wanted = self.of_bin[number]
@@ -152,6 +151,6 @@ def sums_give_bins(view: View, truth: Truth) -> Measure:
             mode.append(np.bincount(true).max() / len(true))
             right.append(mode[-1] if guess is None else float(np.mean(guess.codes == true)))
             certain.append(0.0 if guess is None else float(guess.certain.mean()))
-    note = f"{np.mean(certain):.3f} of the cells certain" if found else "no sums were opened"
+    note = f"{np.mean(certain):.3f} of the cells certain" if found else "nothing to read: no sums were opened"
     guess_rate = float(np.mean(mode))
     return Measure("cells in their true bin", float(np.mean(right)), guess_rate, guess_rate, note=note)

@@ -69,6 +69,7 @@ def last_seen(view: View, n_rows: int) -> dict[str, np.ndarray]:
     line=10,
 )
 def embedding_decoder(view: View, truth: Truth) -> Measure:
+    """Mean R2 of the other parties' columns over the rows that were not known."""
     n_rows = len(truth.labels)
     known = np.sort(np.random.default_rng(0).choice(n_rows, max(20, round(SHARE * n_rows)), replace=False))
     own = np.nan_to_num(view.columns)
@@ -83,5 +84,5 @@ def embedding_decoder(view: View, truth: Truth) -> Measure:
             values.append(explained(wanted, decode(seen[party], wanted, known), known))
             widths.append(seen[party].shape[1])
     if not values:
-        return Measure("r2", 0.0, 0.0, float(np.mean(baselines)), note="no embedding was read")
+        return Measure("r2", 0.0, 0.0, float(np.mean(baselines)), note="nothing to read: no embedding")
     return Measure("r2", float(np.mean(values)), 0.0, float(np.mean(baselines)), note=f"embeddings of {widths}")

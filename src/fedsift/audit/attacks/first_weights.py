@@ -1,6 +1,6 @@
 """A party's columns from its first embeddings, where its first weights follow from the announced seed.
 
-Whoever sees the embedding of batch 1 (or, on secret shares, the label holder: the embedding times weights that it knows)
+Whoever sees the embedding of batch 1 (on secret shares the label holder: the embedding times weights that it knows)
 builds the party's half from the seed, and solves for the rows by damped least squares: dense layers with ReLU are
 linear between bends, and rows are independent of each other. With the rows found and the gradient that went back, the
 half's first step is replayed, and batch 2 is opened the same way, and so on. The half sees standardised columns: they
@@ -99,7 +99,7 @@ def invert(forward: Callable[[Any], Any], observed: np.ndarray, inputs: int, ste
         x = torch.where(better[:, None], tried, x)
         error = torch.where(better, found, error)
         damping = torch.where(better[:, None, None], damping * 0.3, damping * 4).clamp(1e-7, 1e4)
-    return x.numpy()
+    return np.asarray(x.numpy())
 
 
 def _linear(forward: Callable[[Any], Any], x: Any, goal: Any) -> tuple[Any, Any]:
@@ -171,7 +171,7 @@ def top_block(networks: Networks, model: str, party: str, classes: int) -> np.nd
     module = build_model(settings["model"], sum(widths.values()), classes, settings["options"], seed)
     first = next(iter(module.parameters())).detach().numpy()
     begin = sum(list(widths.values())[: list(widths).index(party)])
-    return first[:, begin : begin + widths[party]].T
+    return np.asarray(first[:, begin : begin + widths[party]].T)
 
 
 def _first_batches(view: View) -> dict[tuple[str, str], list[Batch]]:
@@ -204,7 +204,7 @@ def _attack(view: View, truth: Truth) -> Measure:
             mine = [Opened(each.rows, np.nan_to_num(own[each.rows])) for each in opened]
             baselines.append(float(column_correlations(mine, columns, by_place=False).mean()))
     if not values:
-        return Measure("correlation", 0.0, 0.0, 0.0, note="no first embedding was read")
+        return Measure("correlation", 0.0, 0.0, 0.0, note="nothing to read: no first embedding")
     return Measure(
         "correlation", float(np.mean(values)), float(np.mean(guesses)), float(np.mean(baselines)), note="; ".join(notes)
     )
@@ -299,9 +299,13 @@ def _settings_of(networks: Networks, model: str, party: str) -> dict[str, Any] |
     line=9,
 )
 def first_weights_at_holder(view: View, truth: Truth) -> Measure:
+    """Mean correlation of the other parties' columns with what the label holder solves the first batches for."""
     return _attack(view, truth)
 
 
-@attack(reads=["top_round"], role="coordinator", target="columns", knows="the announced seed", declared="denied", line=9)
+@attack(
+    reads=["top_round"], role="coordinator", target="columns", knows="the announced seed", declared="denied", line=9
+)
 def first_weights_at_coordinator(view: View, truth: Truth) -> Measure:
+    """The same by the coordinator, which relays embeddings in plain training."""
     return _attack(view, truth)

@@ -12,7 +12,7 @@ embedding has as many independent columns as the batch has rows, the sum is solv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -25,6 +25,7 @@ from fedsift.audit.registry import attack
 from fedsift.audit.views import Truth, View
 
 READS = ["bottom_round", "hide_embedding"]
+Pairs = list[tuple[np.ndarray, np.ndarray]]  # of each batch: its rows, and their gradients
 
 
 def networks_apart(array: np.ndarray) -> list[np.ndarray]:
@@ -32,7 +33,7 @@ def networks_apart(array: np.ndarray) -> list[np.ndarray]:
     return [array] if array.ndim == 2 else list(array)
 
 
-def spectral_scores(batches: Iterable[tuple[np.ndarray, np.ndarray]], n_rows: int) -> np.ndarray:
+def spectral_scores(batches: Pairs, n_rows: int) -> np.ndarray:
     """Mean sign of each row along its batch's first singular vector. ``batches``: rows, and their gradients."""
     total, seen, before = np.zeros(n_rows), np.zeros(n_rows), None
     for rows, gradient in batches:
@@ -48,7 +49,7 @@ def spectral_scores(batches: Iterable[tuple[np.ndarray, np.ndarray]], n_rows: in
     return total / np.maximum(seen, 1)
 
 
-def norm_scores(batches: Iterable[tuple[np.ndarray, np.ndarray]], n_rows: int) -> np.ndarray:
+def norm_scores(batches: Pairs, n_rows: int) -> np.ndarray:
     """Mean length of each row's gradient, relative to its batch: the rarer class is further from what is expected."""
     total, seen = np.zeros(n_rows), np.zeros(n_rows)
     for rows, gradient in batches:
@@ -58,9 +59,7 @@ def norm_scores(batches: Iterable[tuple[np.ndarray, np.ndarray]], n_rows: int) -
     return total / np.maximum(seen, 1)
 
 
-def cosine_scores(
-    batches: Iterable[tuple[np.ndarray, np.ndarray]], n_rows: int, known: np.ndarray, hit: np.ndarray
-) -> np.ndarray:
+def cosine_scores(batches: Pairs, n_rows: int, known: np.ndarray, hit: np.ndarray) -> np.ndarray:
     """Mean cosine to the gradients of known rows of class 1, less that to known rows of the others."""
     total, seen = np.zeros(n_rows), np.zeros(n_rows)
     sign = np.zeros(n_rows)
@@ -77,7 +76,7 @@ def labels_from_summed(embedding: np.ndarray, summed: np.ndarray) -> np.ndarray:
     """The rows' own part d in ``summed = embedding.T @ d`` (least squares), along its main direction."""
     d = np.linalg.lstsq(embedding.T, summed, rcond=None)[0]
     d = d.reshape(len(embedding), -1)
-    return d @ np.linalg.svd(d, full_matrices=False)[2][0]
+    return np.asarray(d @ np.linalg.svd(d, full_matrices=False)[2][0])
 
 
 def either_way(labels: np.ndarray, score: np.ndarray) -> float:
@@ -86,7 +85,7 @@ def either_way(labels: np.ndarray, score: np.ndarray) -> float:
     return max(value, 1 - value)
 
 
-def _pairs(batches: Sequence[Batch]) -> list[tuple[np.ndarray, np.ndarray]]:
+def _pairs(batches: Sequence[Batch]) -> Pairs:
     """Rows and gradients of the longest-trained network (and of its first copy)."""
     with_gradient = [b for b in batches if b.gradient is not None]
     if not with_gradient:
@@ -100,37 +99,42 @@ def _pairs(batches: Sequence[Batch]) -> list[tuple[np.ndarray, np.ndarray]]:
     ]
 
 
-def _measure(view: View, truth: Truth, scored: object, note: str) -> Measure:
+def _measure(view: View, truth: Truth, value: float, note: str) -> Measure:
+    """Beside what the attacker's own columns give with 40 known labels."""
     known = draw_known(truth.labels)
     baseline = auc_of(truth.labels, known, lambda hit: labels_from_columns(view.columns, known, hit))
-    return Measure("auc", float(scored), 0.5, baseline, note=note)  # type: ignore[arg-type]
+    return Measure("auc", value, 0.5, baseline, note=note)
 
 
-def _unlabelled(view: View, truth: Truth, scores: object) -> Measure:
+def _unlabelled(view: View, truth: Truth, scores: Callable[[Pairs, int], np.ndarray]) -> Measure:
     pairs = _pairs(gradients_of_own(view))
-    if not pairs or len(np.unique(truth.labels)) != 2:
-        return _measure(view, truth, 0.5, "no gradient was read" if not pairs else "for two classes only")
-    score = scores(pairs, len(truth.labels))  # type: ignore[operator]
+    if not pairs:
+        return _measure(view, truth, 0.5, "nothing to read: no gradient")
+    if len(np.unique(truth.labels)) != 2:
+        return _measure(view, truth, 0.5, "not run: for two classes only")
+    score = scores(pairs, len(truth.labels))
     seen = np.unique(np.concatenate([rows for rows, _ in pairs]))
-    value = either_way(truth.labels[seen], score[seen])
-    return _measure(view, truth, value, f"{len(pairs)} batches; baseline with 40 known labels")
+    return _measure(view, truth, either_way(truth.labels[seen], score[seen]), f"{len(pairs)} batches")
 
 
 @attack(reads=READS, role="passive", target="labels", knows="nothing beside its messages", declared="in words", line=8)
 def gradient_spectral(view: View, truth: Truth) -> Measure:
+    """AUC of the side on which a row's gradients lie, along the first singular vector of its batches."""
     return _unlabelled(view, truth, spectral_scores)
 
 
 @attack(reads=READS, role="passive", target="labels", knows="nothing beside its messages", declared="in words", line=8)
 def gradient_norm(view: View, truth: Truth) -> Measure:
+    """AUC of the length of a row's gradients."""
     return _unlabelled(view, truth, norm_scores)
 
 
 @attack(reads=READS, role="passive", target="labels", knows="40 labels", declared="in words", line=8)
 def gradient_cosine(view: View, truth: Truth) -> Measure:
+    """AUC of the angle between a row's gradients and those of known rows; classes one against the rest."""
     pairs = _pairs(gradients_of_own(view))
     if not pairs:
-        return _measure(view, truth, 0.5, "no gradient was read")
+        return _measure(view, truth, 0.5, "nothing to read: no gradient")
     known = draw_known(truth.labels)
     value = auc_of(truth.labels, known, lambda hit: cosine_scores(pairs, len(truth.labels), known, hit))
     return _measure(view, truth, value, f"{len(pairs)} batches")
@@ -141,7 +145,7 @@ def model_completion(view: View, truth: Truth) -> Measure:
     """A top model of its own on the embedding that it has trained with the label holder (Fu et al. 2022)."""
     batches = [b for b in gradients_of_own(view) if b.embedding is not None]
     if not batches:
-        return _measure(view, truth, 0.5, "no embedding was trained")
+        return _measure(view, truth, 0.5, "nothing to read: no embedding")
     longest = max({b.model for b in batches}, key=[b.model for b in batches].count)
     mine = [b for b in batches if b.model == longest]
     width = networks_apart(np.asarray(mine[0].embedding))[0].shape[1]

@@ -38,4 +38,4 @@ def labels_from_columns(columns: np.ndarray, known: np.ndarray, labels: np.ndarr
     """A score of every row for class 1 by a forest that was taught the known rows."""
     filled = np.nan_to_num(columns, nan=-1e6)
     forest = ExtraTreesClassifier(300, class_weight="balanced", random_state=0)
-    return forest.fit(filled[known], labels).predict_proba(filled)[:, -1]
+    return np.asarray(forest.fit(filled[known], labels).predict_proba(filled)[:, -1])

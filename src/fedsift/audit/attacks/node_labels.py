@@ -60,6 +60,6 @@ def nodes_give_labels(view: View, truth: Truth) -> Measure:
     known = draw_known(truth.labels)
     baseline = auc_of(truth.labels, known, lambda hit: labels_from_columns(view.columns, known, hit))
     if not trees:
-        return Measure("auc", 0.5, 0.5, baseline, note="no node was spoken of")
+        return Measure("auc", 0.5, 0.5, baseline, note="nothing to read: no node was spoken of")
     value = auc_of(truth.labels, known, lambda hit: spread_labels(trees, known, hit))
     return Measure("auc", value, 0.5, baseline, note=f"{len(trees)} trees")

@@ -2,7 +2,7 @@
 
 Where a release is epsilon-private, no event is more than e^epsilon times as likely on a table as on a neighbour of it.
 So an event that is gives a lower bound on epsilon (Jagielski et al. 2020; Ding et al. 2018): draw the release often on
-both, choose on one half of the draws the event that tells them apart best, count it on the other half, and bound the two
+both, choose on one half of the draws the event that tells them apart best, count it on the other half, bound the two
 probabilities by Clopper and Pearson. The bound holds with the given confidence, whatever the release is.
 
 What it does not say: so many draws cannot show more than about log(draws) - 2, and a loss that needs a rare event stays
@@ -157,18 +157,20 @@ def combinations_lose_more(view: View, truth: Truth) -> Measure:
     scales = [scale for message in view.requests("multiply_columns") for step in message.content["steps"]
               for scale in step["scales"]]  # fmt: skip
     if not scales or not max(scales):
-        return Measure("epsilon", math.inf if scales else 0.0, 0.0, 0.0, note="no noise" if scales else "nothing sent")
+        return Measure(
+            "epsilon", math.inf if scales else 0.0, 0.0, 0.0, note="no noise" if scales else "nothing to read"
+        )
     place = int(np.ravel(view.requests("multiply_columns")[0].content["products"][0]["columns"])[0])
     column = int(view.replies("choose_operands")[-1].content["chosen"][place])
     scale, used = min(scales), sensitivity("ab")
     other = np.clip(np.random.default_rng(0).standard_normal(view.own_table.n_rows), -BOUND, BOUND)
-    tables = [operand(view, far, column) * other for far in (False, True)]
+    here, there = (operand(view, far, column) * other for far in (False, True))
     generator = np.random.default_rng()
     loss = epsilon_from_below(
-        lambda exact: exact + generator.laplace(0, scale, len(exact)), *tables, _DRAWS,
-        statistic=laplace_ratio(*tables, scale),
+        lambda exact: exact + generator.laplace(0, scale, len(exact)), here, there, _DRAWS,
+        statistic=laplace_ratio(here, there, scale),
     )  # fmt: skip
-    moved = movement(lambda exact: exact, *tables)
+    moved = movement(lambda exact: exact, here, there)
     note = f"the release moves {moved / used:.1f} times as far as its noise was made for; {loss.hits} hits"
     return Measure("epsilon", loss.epsilon, 0.0, used / scale, note=note)
 

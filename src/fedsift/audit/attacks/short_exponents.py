@@ -38,7 +38,8 @@ def discrete_log(value: int, base: int, prime: int, factors: Sequence[int]) -> t
 
 def _by_giant_steps(goal: mpz, step: mpz, prime: int, order: int) -> int:
     width = math.isqrt(order) + 1
-    table, power = {}, mpz(1)
+    table: dict[mpz, int] = {}
+    power = mpz(1)
     for small in range(width):
         table.setdefault(power, small)
         power = power * step % prime
@@ -46,7 +47,7 @@ def _by_giant_steps(goal: mpz, step: mpz, prime: int, order: int) -> int:
     here = goal
     for large in range(width + 1):
         if here in table:
-            return (large * width + table[here]) % order
+            return int((large * width + table[here]) % order)
         here = here * giant % prime
     raise ValueError("the value is no power of the base")
 
@@ -61,7 +62,7 @@ def exponent_of(ciphertext: int, plaintext: int, public: tuple[int, int], q: int
 
 def rows_added(exponent: int, bits: int) -> float:
     """How many ciphertexts were added, blinded once: each exponent is about half of 2^bits."""
-    return exponent / 2 ** (bits - 1) - 1
+    return float(exponent / 2 ** (bits - 1)) - 1
 
 
 _LONGEST_SUM = 360  # bits of a sum of exponents of 320 bits over any table
