@@ -28,6 +28,7 @@ from fedsift.protocols.boost_bins import ColumnBins, safe_groups
 from fedsift.table import Table
 
 _PASSES = 4
+_HAIR = 1e-6
 _CELLS_TRIED = 16_000
 _MOST_EQUATIONS = 400  # of one bin: more only cost time
 
@@ -44,7 +45,7 @@ class ColumnFound:
 
 
 def bins_of_rows(sums: Iterable[NodeSums], n_rows: int) -> list[ColumnFound]:
-    """Columns about which sums were read: all of a short table, the first ones of a long one (it is a matter of time)."""
+    """Columns about which sums were read: all of a short table, the first of a long one, for time."""
     by_party: dict[str, list[NodeSums]] = {}
     for node in sums:
         by_party.setdefault(node.party, []).append(node)
@@ -104,14 +105,27 @@ class _Column:
         return codes, certain
 
     def _membership(self, number: int, free: np.ndarray) -> np.ndarray:
-        """How much of each free row lies in the bin, by least squares."""
+        """How much of each free row lies in the bin, by least squares.
+
+        A bin of more rows than it has equations is not determined by them: it gets every row by a hair, the more the
+        larger it is, so that rows that no other bin claims fall to the likeliest one.
+        """
         nodes, wanted = self.of_bin[number]
-        share = np.zeros(len(free))
-        if len(nodes) and free.any():
+        size = self._about_how_many(number)
+        share = np.full(len(free), _HAIR * size / len(free))
+        if len(nodes) and free.any() and size <= wanted.size:
             scaled = (self.equations[nodes][:, :, free] / self.sizes[nodes][:, :, None]).reshape(-1, int(free.sum()))
             with suppress(RuntimeError):  # it did not settle: no opinion
                 share[free] = nnls(scaled, (wanted / self.sizes[nodes]).ravel())[0]
         return share
+
+    def _about_how_many(self, number: int) -> float:
+        """Rows of a bin, by its share of the last value (the second derivative, never negative) at a root."""
+        nodes, wanted = self.of_bin[number]
+        if not len(nodes):
+            return 0.0
+        whole = float(self.equations[nodes[0], -1].sum())
+        return float(wanted[0, -1] / whole * self.equations.shape[2]) if whole > 0 else 0.0
 
     def _without_double(self, number: int) -> np.ndarray:
         """Rows that no other row has the same coefficients as: exchanging doubles would meet the equations too."""
