@@ -30,7 +30,7 @@ from fedsift.table import Table
 _PASSES = 4
 _HAIR = 1e-6
 _CELLS_TRIED = 16_000
-_MOST_EQUATIONS = 400  # of one bin: more only cost time
+_MOST_NODES = 120  # of one bin, those of most rows: more cost time and add little
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ class _Column:
         group_of = np.array([nodes[n].group_of[column] for n in fitting])
         starts = [int(nodes[n].groups[:column].sum()) for n in fitting]
         for number in range(self.n_bins):
-            alone = np.flatnonzero((group_of == group_of[:, [number]]).sum(axis=1) == 1)[:_MOST_EQUATIONS]
+            alone = np.flatnonzero((group_of == group_of[:, [number]]).sum(axis=1) == 1)
+            alone = np.array(sorted(alone, key=lambda a: -len(nodes[fitting[a]].rows))[:_MOST_NODES], dtype=np.int64)
             wanted = [nodes[fitting[a]].sums[starts[a] + group_of[a, number]] for a in alone]
             self.of_bin.append((np.array(fitting)[alone], np.array(wanted)))
 
@@ -107,13 +108,14 @@ class _Column:
     def _membership(self, number: int, free: np.ndarray) -> np.ndarray:
         """How much of each free row lies in the bin, by least squares.
 
-        A bin of more rows than it has equations is not determined by them: it gets every row by a hair, the more the
-        larger it is, so that rows that no other bin claims fall to the likeliest one.
+        k of n rows need about k log(n / k) equations. A bin with fewer is not determined: it gets every row by a hair,
+        the more the larger it is, so that rows that no other bin claims fall to the likeliest one.
         """
         nodes, wanted = self.of_bin[number]
         size = self._about_how_many(number)
         share = np.full(len(free), _HAIR * size / len(free))
-        if len(nodes) and free.any() and size <= wanted.size:
+        needed = size * np.log(len(free) / size) if size > 0 else 0.0
+        if len(nodes) and free.any() and needed <= wanted.size:
             scaled = (self.equations[nodes][:, :, free] / self.sizes[nodes][:, :, None]).reshape(-1, int(free.sum()))
             with suppress(RuntimeError):  # it did not settle: no opinion
                 share[free] = nnls(scaled, (wanted / self.sizes[nodes]).ravel())[0]
