@@ -11,8 +11,9 @@ import pytest
 from leaky import draws, gini, jobs, scores, sizes, sums
 from sklearn.datasets import load_breast_cancer
 
-from fedsift.audit import attacks_on, load_attacks, record
+from fedsift.audit import Truth, attacks_on, load_attacks, record
 from fedsift.audit.attacks.folds import ask_for_draws, ask_for_many_folds
+from fedsift.audit.views import Fresh
 
 ATTACKS = load_attacks()
 
@@ -33,8 +34,20 @@ def wide_table(rows: int = 60, columns: int = 160, seed: int = 0):
 
 
 def attacked(name: str, view, truth):
+    """The exposure; and the attack must have found it in the view: against another truth of the same sizes it fails."""
     assert ATTACKS[name] in attacks_on(view.operations, view.role)
-    return ATTACKS[name].run(view, truth)
+    found = ATTACKS[name].run(view, truth)
+    elsewhere = ATTACKS[name].run(view, another(truth))
+    assert elsewhere.value < max(found.value - 0.15, found.guess + 0.1), "it read the truth"
+    return found
+
+
+def another(truth: Truth) -> Truth:
+    """Labels shuffled over the rows, each column too, and the columns of the public sample in another order."""
+    rng = np.random.default_rng(5)
+    columns = {name: rng.permuted(values, axis=0) for name, values in truth.columns.items()}
+    fresh = truth.fresh and Fresh({n: v[:, ::-1] for n, v in truth.fresh.columns.items()}, truth.fresh.labels)
+    return Truth(rng.permutation(truth.labels), columns, fresh)
 
 
 def test_line_1_fold_masks_tell_most_labels_after_one_run(wdbc):
@@ -143,9 +156,29 @@ def test_line_14_bin_sizes_name_the_columns():
     assert attacked("sizes_name_columns", seen["coordinator"], seen.truth).value > 0.75
 
 
+def test_line_14_needs_a_public_sample_and_never_the_rows_themselves():
+    X, y = np.random.default_rng(0).poisson(3.0, size=(300, 8)), np.arange(300) % 2
+    seen = record(X, y, sizes.sizes_told, parties=["bank", "shop"])
+    found = attacked("sizes_name_columns", seen["coordinator"], seen.truth)
+    assert found.value == 0.0
+    assert found.note.startswith("nothing to read")
+
+
 def test_line_15_two_jobs_tell_the_row_between_them(wdbc):
     X, y = wdbc
     rows = np.random.default_rng(1).permutation(len(y))[:120]
-    seen = record(X[rows][:, ::2], y[rows], jobs.with_and_without([0, 7, 30, 31]), parties=["bank", "shop"])
+    seen = record(X[rows][:, ::2], y[rows], jobs.with_and_without(range(0, 48, 4)), parties=["bank", "shop"])
     assert attacked("label_of_row_left_out", seen["shop"], seen.truth).value == 1.0
     assert attacked("values_of_row_left_out", seen["bank"], seen.truth).value > 0.8
+
+
+def test_the_control_is_given_the_class_names_too():
+    """A labeling found the wrong way round is turned before fresh rows are predicted from it."""
+    rng = np.random.default_rng(2)
+    y, fresh_y = (rng.permutation(np.arange(n) % 2) for n in (60, 300))
+    X, fresh = (v[:, None] * 1.5 + rng.normal(size=(len(v), 160)) for v in (y, fresh_y))
+    for labels, others in ((y, fresh_y), (1 - y, 1 - fresh_y)):
+        seen = record(X, labels, scores.told("sffs"), parties=["bank", "shop"], fresh=(fresh, others))
+        found = attacked("scores_of_result", seen["shop"], seen.truth)
+        assert found.value == 1.0
+        assert found.control > 0.9

@@ -45,12 +45,14 @@ def match_columns(seen: list[np.ndarray], sample: list[np.ndarray]) -> np.ndarra
     reads=["label_sums"],
     role="coordinator",
     target="columns",
-    knows="a public sample of 1,000 rows of the same kind of table (here: rows that did not take part)",
+    knows="a public sample of the same kind of table (here: rows that did not take part)",
     declared="sizes yes, the names no",
     line=14,
 )
 def sizes_name_columns(view: View, truth: Truth) -> Measure:
     """Share of a passive party's columns that are named rightly from the sizes of their bins."""
+    if truth.fresh is None:
+        return Measure("columns named", 0.0, 0.0, 0.0, note="nothing to read: there is no public sample to match with")
     settings = view.job.parameters
     bins, min_cell = int(settings.get("bins", 10)), int(settings.get("min_cell", 5))
     right, total = 0, 0
@@ -58,7 +60,7 @@ def sizes_name_columns(view: View, truth: Truth) -> Measure:
         counts, sizes = message.content["bins"], message.content["sizes"]
         rows = sizes[: counts[0]].sum()
         seen = [np.sort(part / rows)[::-1] for part in np.split(sizes, np.cumsum(counts)[:-1])]
-        public = truth.fresh.columns[message.party] if truth.fresh else truth.columns[message.party]
+        public = truth.fresh.columns[message.party]
         cell = max(1, round(min_cell * len(public) / rows))
         named = match_columns(seen, [sorted_sizes(column, bins, cell) for column in public.T])
         right += int((named == np.arange(len(seen))).sum())

@@ -75,7 +75,7 @@ def _true_table(column: np.ndarray, labels: np.ndarray) -> tuple[int, int]:
     knows="its own labels",
 )  # fmt: skip
 def integers_give_tables(view: View, truth: Truth) -> Measure:
-    """Share of the other parties' columns of two bins whose whole 2 x 2 table is found, and no other."""
+    """Share of the other parties' columns of two values whose whole 2 x 2 table is found, and no other."""
     settings: Any = view.job.parameters
     right, total = 0, 0
     if truth.n_classes == 2 and view.requests("open_impurities"):
@@ -89,5 +89,9 @@ def integers_give_tables(view: View, truth: Truth) -> Measure:
                 twin = (size, truth.class_sizes[1] - ones) if 2 * size == len(truth.labels) else (size, ones)
                 total += 1
                 right += bool(found) and set(found) <= {(size, ones), twin}
-    share = right / total if total else 0.0
-    return Measure("tables found", share, 0.0, 0.0, note=f"{right} of {total} columns of two bins")
+    if not total:
+        return Measure(
+            "tables found", 0.0, 0.0, 0.0, note="nothing to read: no column of two values, or not two classes"
+        )
+    share = right / total
+    return Measure("tables found", share, 0.0, 0.0, note=f"{right} of {total} columns of two values")

@@ -4,6 +4,9 @@ At the end of a job a party is told the score of each of its columns; MUSE tells
 label before that, and FedSDG the Gini impurities. A score is one number, but there is one a column, and from about one
 column a row on they fix the labels of all rows (``inversion.py``). The weaker forms (two digits, ranks) are measured
 beside it. The baseline is what the kept flags alone tell, the answer that the party is entitled to.
+
+Scores hardly change when the two classes swap their names, so which class is which is given to the attack for nothing,
+as it is to every baseline: one bit, which one known row would settle.
 """
 
 from __future__ import annotations
@@ -53,13 +56,13 @@ def score_of(view: View, method: str, sizes: tuple[int, int], columns: np.ndarra
 
 
 def told_scores(view: View) -> tuple[str, np.ndarray] | None:
-    """The method, and the scores that came with the result in the order of the party's columns; NaN where none did."""
+    """The method, and the scores that came with the first result, by the party's columns; NaN where none did."""
     told = results_told(view)
-    if not told or np.isnan(told[-1]).all():
+    if not told or np.isnan(told[0]).all():
         return None
     if view.job.method == "muse":  # below the chosen columns, which have their place in the order, relevance less 2
-        return "muse", np.where(told[-1] <= 0, told[-1] + 2.0, np.nan)
-    return view.job.method, told[-1]
+        return "muse", np.where(told[0] <= 0, told[0] + 2.0, np.nan)
+    return view.job.method, told[0]
 
 
 def results_told(view: View) -> list[np.ndarray]:
@@ -98,16 +101,16 @@ def _measure(view: View, truth: Truth, told: tuple[str, np.ndarray] | None, form
     if score is None:
         return nothing_to_read(truth, f"no attack on the scores of {method!r}")
     ones = truth.class_sizes[1]
-    judge = up_to_names if len(set(truth.class_sizes)) == 1 else accuracy
     found = form(score, scores[columns], ones)
     baseline = own_rows_accuracy(view, truth)
     if view.kept is not None:
         everything = score_of(view, method, truth.class_sizes, np.arange(len(scores)))
         hinted = None if everything is None else from_kept(everything, view.kept, ones)
-        baseline = baseline if hinted is None else max(baseline, judge(hinted, truth.labels))
+        baseline = baseline if hinted is None else max(baseline, up_to_names(hinted, truth.labels))
     note = f"{len(scores)} columns, {len(truth.labels)} rows, distance {distance(score, scores[columns], found):.1e}"
-    control = control_accuracy(view, truth, found)
-    return Measure("accuracy", judge(found, truth.labels), truth.guess, baseline, control, note)
+    named = found if accuracy(found, truth.labels) >= 0.5 else 1 - found
+    control = control_accuracy(view, truth, named)
+    return Measure("accuracy", accuracy(named, truth.labels), truth.guess, baseline, control, note)
 
 
 def _looked_at(scores: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:
@@ -137,7 +140,7 @@ def only_ranks(score: Score, told: np.ndarray, ones: int) -> np.ndarray:
 
 @attack(
     reads=["keep_result"], role="passive", target="labels", declared="no", line=6,
-    knows="how its own columns are scored, the class sizes",
+    knows="how its own columns are scored, the class sizes and names",
 )  # fmt: skip
 def scores_of_result(view: View, truth: Truth) -> Measure:
     """Labels from the scores of the party's own columns that come with the result."""
@@ -146,7 +149,7 @@ def scores_of_result(view: View, truth: Truth) -> Measure:
 
 @attack(
     reads=["preselect"], role="passive", target="labels", declared="no", line=6,
-    knows="how its own columns are binned, the class sizes",
+    knows="how its own columns are binned, the class sizes and names",
 )  # fmt: skip
 def relevance_of_columns(view: View, truth: Truth) -> Measure:
     """Labels from the mutual information of the party's own columns with the label (MUSE)."""
@@ -155,7 +158,7 @@ def relevance_of_columns(view: View, truth: Truth) -> Measure:
 
 @attack(
     reads=["take_importance"], role="passive", target="labels", declared="no", line=6,
-    knows="how its own columns are binned, the class sizes",
+    knows="how its own columns are binned, the class sizes and names",
 )  # fmt: skip
 def impurity_of_columns(view: View, truth: Truth) -> Measure:
     """Labels from the Gini impurities of the party's own columns (FedSDG's first gates)."""
@@ -164,7 +167,7 @@ def impurity_of_columns(view: View, truth: Truth) -> Measure:
 
 @attack(
     reads=["keep_result"], role="passive", target="labels", declared="no", line=6,
-    knows="two significant digits of the scores of its own columns, the class sizes",
+    knows="two significant digits of the scores of its own columns, the class sizes and names",
 )  # fmt: skip
 def rounded_scores_of_result(view: View, truth: Truth) -> Measure:
     """The same if the scores were rounded to two digits before they are told."""
@@ -173,7 +176,7 @@ def rounded_scores_of_result(view: View, truth: Truth) -> Measure:
 
 @attack(
     reads=["keep_result"], role="passive", target="labels", declared="no", line=6,
-    knows="the order of the scores of its own columns, the class sizes",
+    knows="the order of the scores of its own columns, the class sizes and names",
 )  # fmt: skip
 def ranks_of_result(view: View, truth: Truth) -> Measure:
     """The same if only the order of the columns were told."""
