@@ -55,6 +55,11 @@ WAIVERS: dict[str, str] = {
     "scale_columns": "Columns less random numbers that the receiver does not know, and masked products.",
     "hide_columns": "Columns under one-time masks of the label holder and the party.",
     "lasso_begin": "The largest eigenvalue of the party's correlation matrix: one number a job.",
+    # Boosting and split networks: what is relayed, measured where it is read
+    "advance": "Rows of nodes, relayed as they are to the parties that sum them; measured there: level_sums.",
+    "upload_embeddings": "Embeddings, relayed as they are to the label holder; measured there: select_components.",
+    "hide_weights": "Weights under a mask that the coordinator does not know; what follows from them is measured at "
+    "shared_step.",
     # Secret shares and sums of the engineers
     "meet_groups": "Sealed for the members of each group.",
     "local_scores": f"{_MASKED_SUM} read by the label holder as one score a row over all other parties.",
@@ -75,7 +80,6 @@ WAIVERS: dict[str, str] = {
     "name_choice": "Which column was chosen (the answer), a random sign and a mean square over all rows.",
     "take_operands": "Formulas over column names: the answer itself.",
     "encrypt_columns": f"{_CIPHER} open_combinations.",
-    "multiply_columns": f"{_CIPHER} open_combinations.",
     "encrypt_target": f"{_CIPHER} explained_shares.",
     "binned_targets": f"{_CIPHER} explained_shares.",
     "show_columns": "secure=False: whole columns in the clear, as the option and the ledger say; nothing to measure.",
@@ -108,26 +112,17 @@ _ALONE = "no line: sums of one horizontal party in the clear (an option); linear
 _TOTALS = "no line: the label holder reads the rows' scores in every step; with one other party they span its columns"
 
 PENDING: dict[str, str] = {
-    "advance": "4",
     "walk_down": "4",
     "route_rows": "4",
     "column_uses": "4",
-    "level_sums": "5, 13",
-    "choose_splits": "5",
     "divide": "5",
-    "top_round": "8",
     "encrypt_embedding": "8",
     "encrypt_lattice": "8",
-    "hide_embedding": "8",
     "update_weights": "8",
     "learn_lattice": "8, 10",
     "learn_top": "8, 10",
     "share_weights": "9",
-    "hide_weights": "9",
-    "shared_step": "9, 10",
-    "bottom_round": "9, 10",
     "embed_rows": "10",
-    "upload_embeddings": "10",
     "select_columns": "10",
     "read_gates": "no line: gates of columns at the coordinator, as scores (6) for whoever holds rows",
     "read_norms": "no line: norms of columns at the coordinator, as scores (6) for whoever holds rows",

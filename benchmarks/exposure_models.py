@@ -1,0 +1,128 @@
+"""What the audit's attacks reach on the shipped models: boosted trees, split networks, FLAFE's noise.
+
+    python benchmarks/exposure_models.py --data DIR [--sets bank,sonar] [--methods "secureboost;splitnn"]
+
+Lines 4, 5, 8, 9, 10 and 12 of the first table in security.md, on the sets named there. Two parties (``bank`` holds the
+label and the first half of the columns), at most 4,000 rows, few trees and epochs: what an attack reads is there from
+the first ones. Figures are appended to benchmarks/results/exposure.jsonl with the commit; ``exposure.py --render``
+makes the page from them. Line 13 is a demonstration in the tests: nothing of it can be run on an honest key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exposure import FIGURES, FILES, load, rows_of, version
+
+from fedsift import select
+from fedsift.audit import attacks_on, record
+from fedsift.errors import FedsiftError
+
+LINES = (4, 5, 8, 9, 10, 12)
+TALL = ("bank", "default", "phishing", "adult")
+NETWORK = ("bank", "default", "phishing")
+SHORT = ("bank", "phishing")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model to record, and the sets on which it says most."""
+
+    make: Callable[[], Any]
+    sets: tuple[str, ...]
+    rows: int = 2000
+
+
+def boost(trees: int) -> Callable[[], Any]:
+    def make() -> Any:
+        from fedsift.models.boost.model import SecureBoostClassifier
+
+        return SecureBoostClassifier(n_estimators=trees)
+
+    return make
+
+
+def network(**settings: Any) -> Callable[[], Any]:
+    def make() -> Any:
+        from fedsift.models.splitnn.model import SplitNN
+
+        return SplitNN(epochs=3, **settings)
+
+    return make
+
+
+def flafe() -> Any:
+    from fedsift.engineer.flafe.api import VerticalFLAFE
+
+    return VerticalFLAFE(n_operands=2, n_features=2, functions=["ab"], epsilon=1.0)
+
+
+CASES = {
+    "secureboost": Case(boost(20), (*TALL, "sonar"), rows=4000),
+    "secureboost, 60 trees": Case(boost(60), ("wdbc",)),
+    "splitnn": Case(network(), NETWORK),
+    "splitnn, secure": Case(network(secure=True), NETWORK),
+    "splitnn, embedding of 4": Case(network(embedding=4), NETWORK),
+    "fedsdg, one lambda": Case(lambda: select.FedSDG(lambda_=0.005, epochs=3, refit_epochs=3), SHORT),
+    "stochastic_gate": Case(lambda: select.StochasticGate(lambda_=0.005, epochs=3, refit_epochs=3), SHORT),
+    "vflfs": Case(lambda: select.VFLFS(epochs=3, pretrain_epochs=1), SHORT),
+    "less_vfl": Case(lambda: select.LessVFL(epochs=3, stage_epochs=5), SHORT),
+    "group_lasso": Case(lambda: select.GroupLasso(epochs=3), SHORT),
+    "local_lasso": Case(lambda: select.LocalLasso(epochs=3, pretrain_epochs=3, stage_epochs=5), SHORT),
+    "vertical_flafe, epsilon 1": Case(flafe, ("default",), rows=4000),
+}
+
+
+def measure(case: Case, name: str, data: Path) -> list[dict[str, Any]]:
+    X, y, _ = load(name, data, case.rows)
+    start = time.process_time()
+    try:
+        seen = record(X, y, case.make(), parties=["bank", "shop"])
+    except FedsiftError as error:
+        return [{"attack": "", "note": f"refused: {error}"}]
+    spent = time.process_time() - start
+    found = []
+    for view in seen.views.values():
+        for attack in attacks_on(view.operations, view.role):
+            if attack.line in LINES:
+                exposure = attack.run(view, seen.truth).as_dict()
+                sizes = {"rows": len(y), "columns": X.shape[1], "run_cpu_s": spent}
+                found.append({**exposure, "line": attack.line, **sizes})
+    return found
+
+
+def run(methods: list[str], sets: list[str], data: Path) -> None:
+    commit, known = version(), rows_of()
+    for method in methods:
+        for name in CASES[method].sets:
+            done = any((r["commit"], r["method"], r["set"]) == (commit, method, name) for r in known)
+            if name not in sets or done:
+                continue
+            for found in measure(CASES[method], name, data):
+                rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in found.items()}
+                line = json.dumps({"commit": commit, "method": method, "set": name, **rounded})
+                with FIGURES.open("a", encoding="utf-8") as file:
+                    file.write(line + "\n")
+                print(line, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=os.environ.get("FEDSIFT_DATA"), required=True)
+    parser.add_argument("--sets", default=",".join(FILES))
+    parser.add_argument("--methods", default=";".join(CASES), help="separated by semicolons")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    run([m.strip() for m in given.methods.split(";")], given.sets.split(","), given.data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Attacks on split networks: they read labels and columns from the old messages, and nothing from hidden ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("torch")
+
+from leaky.networks import split_training
+
+from fedsift.audit import record
+from fedsift.audit.attacks.embedding_decoder import embedding_decoder
+from fedsift.audit.attacks.first_weights import first_weights_at_coordinator, first_weights_at_holder
+from fedsift.audit.attacks.gradient_labels import (
+    either_way,
+    gradient_cosine,
+    gradient_norm,
+    gradient_spectral,
+    labels_from_summed,
+    model_completion,
+)
+from fedsift.audit.network_messages import batches_at_holder, gradients_of_own
+from fedsift.models.splitnn.model import SplitNN
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Two parties of six columns; the label is rare, noisy, and hangs on both."""
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(500, 12))
+    y = (X[:, 0] + X[:, 1] + X[:, 6] + X[:, 7] + generator.normal(0, 1.5, 500) > 2.2).astype(int)
+    return pd.DataFrame(X, columns=[f"c{number:02d}" for number in range(12)]), y
+
+
+@pytest.fixture(scope="module")
+def runs(table):
+    made = {}
+
+    def run(hide=""):
+        if hide not in made:
+            made[hide] = record(*table, split_training(hide=hide), parties=["holder", "other"])
+        return made[hide]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("attack", "least"), [(gradient_spectral, 0.99), (gradient_norm, 0.9), (gradient_cosine, 0.99)]
+)
+def test_gradients_of_rows_give_the_labels(runs, attack, least):
+    found = attack.run(runs()["other"], runs().truth)
+    assert found.value > least
+    assert found.value > found.baseline + 0.1
+
+
+@pytest.mark.parametrize("attack", [gradient_spectral, gradient_norm, gradient_cosine])
+def test_gradients_of_exchanged_rows_give_no_label(runs, attack):
+    found = attack.run(runs("gradients")["other"], runs().truth)
+    assert found.value < 0.62
+
+
+def test_a_trained_half_gives_more_labels_than_its_columns(runs):
+    found = model_completion.run(runs()["other"], runs().truth)
+    assert found.value > found.baseline
+
+
+def test_a_summed_gradient_is_solved_for_its_rows_where_the_embedding_is_wide():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 2, 40)
+    d = np.outer(0.3 - labels, generator.normal(size=3))
+    wide, narrow = generator.normal(size=(40, 64)), generator.normal(size=(40, 4))
+    assert either_way(labels, labels_from_summed(wide, wide.T @ d)) == 1.0
+    assert either_way(labels, labels_from_summed(narrow, narrow.T @ d)) < 0.95
+
+
+@pytest.mark.parametrize(("attack", "name"), [(first_weights_at_holder, "holder"),
+                                             (first_weights_at_coordinator, "coordinator")])  # fmt: skip
+def test_first_weights_from_the_seed_give_the_columns(runs, attack, name):
+    found = attack.run(runs()[name], runs().truth)
+    assert found.value > 0.99
+    assert "6 inputs" in found.note  # the label holder was not told, and found out
+    assert found.guess < 0.5
+    assert "128 rows" in found.note  # two batches: the first step was replayed
+    assert found.baseline < 0.2
+
+
+@pytest.mark.parametrize(("attack", "name"), [(first_weights_at_holder, "holder"),
+                                             (first_weights_at_coordinator, "coordinator")])  # fmt: skip
+def test_secret_first_weights_hide_the_columns(runs, attack, name):
+    """The value falls to what weights of any other seed give; that is not 0, as mixtures of columns are found."""
+    found = attack.run(runs("weights")[name], runs().truth)
+    assert found.value < found.guess + 0.15
+    assert found.value < 0.7
+
+
+def test_a_decoder_finds_the_columns_in_embeddings(runs):
+    found = embedding_decoder.run(runs()["holder"], runs().truth)
+    assert found.value > 0.7
+    assert found.baseline < 0.1
+
+
+def test_a_decoder_finds_nothing_in_noise(runs):
+    found = embedding_decoder.run(runs("embeddings")["holder"], runs().truth)
+    assert found.value < 0.05
+
+
+def test_the_readers_take_the_shipped_messages_as_they_are(table):
+    """On secret shares a party opens the same gradients that plain training sends, in the first batch."""
+    plain, shared = (record(*table, SplitNN(epochs=1, batch_size=125, secure=secure), parties=["holder", "other"])
+                     for secure in (False, True))  # fmt: skip
+    first, second = (gradients_of_own(run["other"])[0] for run in (plain, shared))
+    assert np.array_equal(first.rows, second.rows)
+    assert np.allclose(first.gradient, second.gradient, atol=1e-4)
+    assert np.allclose(first.embedding, second.embedding, atol=1e-3)
+    seen = next(iter(batches_at_holder(shared["holder"])))
+    assert seen.party == "other"
+    assert seen.activations is not None
+    assert gradient_spectral.run(shared["other"], shared.truth).value > 0.99
