@@ -162,7 +162,9 @@ def test_a_secure_search_shows_rows_or_chooses_another_lambda(secure):
     assert [e["columns"] for e in hidden.details_["path"]] == [e["columns"] for e in plain.details_["path"]]
     readable = hidden.ledger_.frame().query("form == 'plain'")
     assert set(readable.operation) <= {"core.share_names"}
-    assert not {"network.embed_rows", "network.bottom_round", "network.top_round"} & set(hidden.ledger_.frame().operation)
+    assert not {"network.embed_rows", "network.bottom_round", "network.top_round"} & set(
+        hidden.ledger_.frame().operation
+    )
 
 
 def test_few_rows_get_too_few_steps_for_gates_to_close():

@@ -14,11 +14,12 @@ protected (Algorithms 2 and 3): gates, search and refit all go through it.
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedsift.core.federation import Federation
+from fedsift.core.operation import Operation
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import ParameterError
 from fedsift.models.splitnn.layers import choice
@@ -64,8 +65,15 @@ class FedSDG(Selector):
         "(which tell about labels); coordinator: the gates, validation scores; with secure=False embeddings (which "
         "tell about rows) travel in the clear"
     )
-    operations = (*choice.TRAINING, *gini.OPERATIONS, keep_model, forget_model, read_gates, take_importance)
-    cell_parameters = ("min_cell",)
+    operations: ClassVar[tuple[Operation, ...]] = (
+        *choice.TRAINING,
+        *gini.OPERATIONS,
+        keep_model,
+        forget_model,
+        read_gates,
+        take_importance,
+    )
+    cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)
 
     def __init__(
         self,

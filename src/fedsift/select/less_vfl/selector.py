@@ -17,11 +17,12 @@ columns that are noise for certain. A party has at least 80 copies, or the quant
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedsift.core.federation import Federation
+from fedsift.core.operation import Operation
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.model import SplitNN, seed_of
@@ -65,7 +66,12 @@ class LessVFL(Selector):
         "label holder: embeddings of the training rows, in the clear; others: gradients of their embeddings (which "
         "tell about labels), which components matter; coordinator: weight norms of columns"
     )
-    operations = (*training.TRAINING, *component_selection.OPERATIONS, *f_statistic.OPERATIONS, keep_model)
+    operations: ClassVar[tuple[Operation, ...]] = (
+        *training.TRAINING,
+        *component_selection.OPERATIONS,
+        *f_statistic.OPERATIONS,
+        keep_model,
+    )
 
     def __init__(
         self,
