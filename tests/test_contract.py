@@ -199,6 +199,31 @@ def test_operations_declare_what_they_disclose(method, run):
         assert row.about
 
 
+#: What a method lists and its run above does not ask: other settings do. May only get less.
+OTHER_SETTINGS: dict[str, tuple[str, ...]] = {
+    "muse": ("muse.correlate_ranks", "muse.preselect"),
+    "fedsdg": ("network.", "network_ciphertext.", "network_lattice.", "network_shares."),
+    "stochastic_gate": ("network.", "network_ciphertext.", "network_lattice.", "network_shares."),
+    "less_vfl": ("f_test.", "labels.", "less_vfl.restrict_", "network.keep_model"),
+    "top_gain": ("boost.held_out_scores",),
+    "pso_evffs": ("boost.divide",),
+    "fed_iife": ("iife.", "linear.", "study.", "engineered."),
+    "fed_halving": ("study.", "linear.", "engineered.", "halving."),
+    "feature_election": ("study.", "election.cast_votes.open"),
+    "vertical_flafe": ("flafe.", "engineered."),
+    "hybrid_flafe": ("flafe.", "engineered."),
+}
+
+
+def test_a_method_lists_what_it_asks_and_hardly_more(method, run):
+    _, _, log = run
+    asked = {decode(data)["operation"] for sender, _, data in log.log if sender == "coordinator"}
+    listed = {marked.id for marked in METHODS[method].operations}
+    assert {id for id in asked if not id.startswith("core.")} <= listed
+    unasked = {id for id in listed - asked if not id.startswith(OTHER_SETTINGS.get(method, ()))}
+    assert unasked == set()
+
+
 def test_encryption_line_is_in_every_result(method, run):
     _, fitted, _ = run
     assert fitted.selection_.security["line"].startswith("encryption: ")

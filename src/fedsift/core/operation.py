@@ -25,7 +25,7 @@ ROLES = ("any", "passive", "active")
 CONCERNS = ("nothing", "own columns", "labels", "own columns and labels")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Operation:
     """A marked function with its declarations. Calling it calls the function (tests do)."""
 

@@ -11,11 +11,13 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift import errors
+from fedsift.core.arguments import AtMost, Between
 from fedsift.core.binning import ColumnBins, codes_of
 from fedsift.core.draws import private_generator, simulated_secret
 from fedsift.core.job import Job
@@ -31,6 +33,9 @@ T = TypeVar("T")
 
 #: Cross-validation makes many views; what is derived from one is kept for so many.
 MAX_CACHED_VIEWS = 8
+#: Names of subsets that a site keeps.
+MAX_VIEWS = 100_000
+Task = Literal["auto", "classification", "regression"]
 
 
 @dataclass(frozen=True)
@@ -311,8 +316,10 @@ def count_table(party: Party) -> dict[str, int]:
     discloses="control",
     about="the kind of task and the number of classes",
     reply={"task": str, "classes": int},
+    role="active",
+    concerns="labels",
 )
-def describe_label(party: Party, *, task: str) -> dict[str, Any]:
+def describe_label(party: Party, *, task: Task) -> dict[str, Any]:
     labels = party.labels(task=task)
     return {"task": labels.task, "classes": labels.n_classes}
 
@@ -329,15 +336,25 @@ def share_names(party: Party) -> list[str]:
 
 
 @operation("core.define_view", discloses="control", about="acknowledgement")
-def define_view(party: Party, *, view: str, rows: Any = None, columns: Any = None) -> None:
+def define_view(
+    party: Party,
+    *,
+    view: Annotated[str, AtMost(100)],
+    rows: NDArray[np.int64] | None = None,
+    columns: list[int] | None = None,
+) -> None:
     """Name a subset of this view's rows and columns (by position), for later requests."""
     base_rows = np.arange(party.site.table.n_rows) if party._rows is None else party._rows
     if rows is not None and (rows.ndim != 1 or (len(rows) and (rows.min() < 0 or rows.max() >= len(base_rows)))):
         raise OperationRefused(party.name, "define_view", "row positions out of range")
     names = party.columns
+    if columns is not None and any(not 0 <= position < len(names) for position in columns):
+        raise OperationRefused(party.name, "define_view", "column positions out of range")
+    if view == "" or (view not in party.site.views and len(party.site.views) >= MAX_VIEWS):
+        raise OperationRefused(party.name, "define_view", f"a view has a name, and a site keeps at most {MAX_VIEWS}")
     chosen = None if columns is None and party._columns is None else names
     if columns is not None:
-        chosen = [names[int(position)] for position in columns]
+        chosen = [names[position] for position in columns]
     picked = party._rows if rows is None else base_rows[rows]
     party.site.views[view] = (picked, chosen)
 
@@ -365,8 +382,13 @@ def end_session(party: Party, *, session: str) -> None:
     discloses="pseudonymous",
     about="which row positions are for training (drawn within each class when stratified)",
     reply={"train": np.ndarray, "test": np.ndarray},
+    role="active",
+    concerns="labels",
+    times=1,
 )
-def draw_rows(party: Party, *, train: float, stratify: bool, seed: Any, task: str) -> dict[str, np.ndarray]:
+def draw_rows(
+    party: Party, *, train: Annotated[float, Between(0, 1)], stratify: bool, seed: int | None, task: Task
+) -> dict[str, np.ndarray]:
     # Drawn in the order of this party's ids: alignment orders rows anew each time, the same seed must not.
     order = np.argsort(party.table.ids, kind="stable")
     strata = party.labels(task=task).codes[order] if stratify else None

@@ -242,11 +242,11 @@ def standardise(total: SecureSum, width: int) -> tuple[np.ndarray, np.ndarray]:
     return centre, deviation
 
 
-SCALING = (*both(feature_sums, feature_spread), scale_features)
+SCALING = (feature_sums.masked, feature_spread.masked, scale_features)
 OPERATIONS = (
     *secure_sum.OPERATIONS,
-    *SCALING,
-    *both(target_sums, target_spread),
+    *both(feature_sums, feature_spread, target_sums, target_spread),
+    scale_features,
     describe_rows,
     keep_rows,
     load_columns,

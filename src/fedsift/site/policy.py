@@ -171,7 +171,7 @@ def _check_listed(party: str, marked: Operation, job: Job | None) -> None:
             "no method was announced for this run. Fit a selector of fedsift (it announces itself), or call "
             "Federation.session(method, parameters)",
         )  # fmt: skip
-    if not (is_core(marked) and job.method != psi.JOB) and marked not in listed(job.method):
+    if not (is_core(marked) and job.method != psi.JOB) and marked.id not in {other.id for other in listed(job.method)}:
         raise PolicyRefused.by(
             "methods", party, marked.short_name,
             f"it is no part of the announced method {job.method!r}. Announce the method that is really run",

@@ -263,6 +263,7 @@ class HybridFLAFE(Flafe):
         *OPERATIONS,
         *candidates.HYBRID,
         *importance.HYBRID,
+        *compare.HYBRID,
         *secure_sum.OPERATIONS,
         *horizontal_study.SCALING,
     )

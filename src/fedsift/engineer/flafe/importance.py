@@ -21,7 +21,7 @@ from fedsift.engineer.flafe.candidates import LABELS, LOCAL, POOL, own_target
 from fedsift.errors import DataError, ReplyError
 from fedsift.mpc.encrypted_histogram import RowLayout, binned_sums, encrypt_rows, join, own_key, read_sums, unpack
 from fedsift.mpc.horizontal_study import TRAIN
-from fedsift.mpc.secure_sum import both, summed
+from fedsift.mpc.secure_sum import summed
 
 TARGET = "flafe target"  # where a party keeps the encrypted target during a run
 _TARGET_BITS = 12
@@ -237,4 +237,4 @@ VERTICAL = (
     share_labels,
     take_labels,
 )
-HYBRID = both(forest_sums)
+HYBRID = (forest_sums.masked,)

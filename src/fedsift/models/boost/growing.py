@@ -183,7 +183,6 @@ OPERATIONS = (
     public_key,
     label_holder.begin_boosting,
     label_holder.next_trees,
-    label_holder.next_sampled_trees,
     label_holder.grow_own_trees,
     label_holder.choose_splits,
     label_holder.advance,

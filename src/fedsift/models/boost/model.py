@@ -30,6 +30,7 @@ from fedsift.core.party import share_names
 from fedsift.errors import DataError, MissingExtra, ParameterError
 from fedsift.models.boost import growing, predicting
 from fedsift.models.boost.growing import Booster, grow
+from fedsift.models.boost.label_holder import next_sampled_trees
 from fedsift.models.boost.passive import keep_records
 from fedsift.models.boost.predicting import predict_jointly
 from fedsift.models.boost.results import class_names, column_uses, keep_model
@@ -60,6 +61,7 @@ class _SecureBoost(BaseEstimator):
 
     operations = (
         *growing.OPERATIONS,
+        next_sampled_trees,
         *predicting.OPERATIONS,
         keep_records,
         class_names,

@@ -59,7 +59,7 @@ class SplitNN(BaseEstimator):
     random_state : the same gives the same network (label protection draws from the operating system).
     """
 
-    operations = (*choice.TRAINING, *choice.PREDICTION, keep_model, forget_model)
+    operations = tuple(dict.fromkeys((*choice.TRAINING, *choice.PREDICTION, keep_model, forget_model)))
 
     def __init__(
         self,

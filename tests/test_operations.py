@@ -1,0 +1,168 @@
+"""Operations as contracts: what each declares, what may come as an argument, what a method lists."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import fedsift as fs
+from fedsift.core.arguments import AtMost, Between, MayMiss, schema_of, unchecked
+from fedsift.core.operation import _registry, is_own, operation, operations
+from fedsift.crypto.additive.keys import PublicKey
+from fedsift.deploy import delivery
+from fedsift.errors import OperationRefused, ParameterError
+from fedsift.evaluate.evaluation import draw_folds
+from fedsift.methods import METHODS
+from fedsift.models.boost.model import _SecureBoost
+from fedsift.mpc import pairs, psi
+from fedsift.site.policy import CORE
+
+MODELS = (_SecureBoost, fs.SplitNN, fs.FedLinear, fs.HyFDCA, fs.VerticalLogisticRegression)
+#: Operations with an argument that is ``Any`` somewhere: this number may only go down.
+UNCHECKED = 83
+#: Operations that do not say how often they may be asked in a job: this number may only go down.
+UNCOUNTED = 214
+
+
+def own_operations():
+    assert delivery.keep_result.id in _registry
+    return [marked for marked in operations() if is_own(marked.module)]
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_operation_belongs_to_a_method_or_a_model():
+    listed = {marked.id for owner in (*METHODS.values(), *MODELS) for marked in owner.operations}
+    listed |= {marked.id for marked in (*psi.OPERATIONS, *pairs.OPERATIONS, draw_folds)}
+    others = [marked.id for marked in own_operations() if marked.family not in CORE and marked.id not in listed]
+    assert [id for id in others if not id.endswith(".open")] == []  # a sum that is never asked for in the clear
+
+
+@pytest.mark.parametrize("owner", [*METHODS.values(), *MODELS], ids=lambda owner: owner.__name__)
+def test_a_list_names_registered_operations_once(owner):
+    ids = [marked.id for marked in owner.operations]
+    assert all(_registry[marked.id] is marked for marked in owner.operations)
+    assert len(set(ids)) == len(ids)
+    assert not {marked.family for marked in owner.operations} & set(CORE)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_parameters_that_a_policy_judges_are_declared(method):
+    """Found by their spelling here, where a forgotten one fails; the policy itself reads the declarations."""
+    chosen = METHODS[method]
+    names = list(chosen().get_params(deep=False))
+    assert list(chosen.cell_parameters) == [name for name in names if name in ("min_cell", "min_leaf")]
+    assert sorted(chosen.epsilon_parameters) == sorted(name for name in names if name.endswith("epsilon"))
+
+
+def test_arguments_that_a_policy_judges_are_declared():
+    for marked in own_operations():
+        arguments = schema_of(marked.function).hints
+        spelled = {name for name in arguments if name in ("min_cell", "least")}
+        assert spelled <= {marked.min_cell}, marked.id
+        assert {name for name in arguments if name.endswith("epsilon")} <= {marked.epsilon}, marked.id
+        assert set(marked.settings) <= set(arguments), marked.id
+
+
+def test_steps_come_after_steps_that_exist():
+    for marked in own_operations():
+        assert set(marked.after) <= set(_registry), marked.id
+
+
+def test_what_is_not_checked_or_counted_only_gets_less():
+    loose = [marked.id for marked in own_operations() if unchecked(marked.function)]
+    assert len(loose) <= UNCHECKED, sorted(loose)
+    uncounted = [marked.id for marked in own_operations() if marked.times is None]
+    assert len(uncounted) <= UNCOUNTED, sorted(uncounted)
+
+
+def test_a_contract_that_makes_no_sense_is_no_operation():
+    with pytest.raises(ParameterError, match="role is one of"):
+        operation("test_operations.x", discloses="control", about="x", role="guest")
+    with pytest.raises(ParameterError, match="must be one of"):
+        operation("test_operations.x", discloses="masked", about="x", opened="everything: x")
+
+
+def test_what_a_receiver_opens_is_what_travels_unless_said_otherwise():
+    def nothing(party) -> None: ...
+
+    try:
+        same = operation("test_operations.same", discloses="masked", about="a sum")(nothing)
+        assert (same.opened, same.opened_form, same.concerns) == ("masked: a sum", "masked", "own columns")
+    finally:
+        _registry.pop("test_operations.same", None)
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def step(
+    party,
+    *,
+    count: int = 0,
+    few: Annotated[int, Between(1, 8)] = 1,
+    share: float = 0.5,
+    flag: bool = False,
+    word: str = "",
+    long: Annotated[str, AtMost(20_000)] = "",
+    kind: Literal["a", "b"] = "a",
+    names: list[str] = (),
+    groups: dict[str, list[int]] = (),
+    maybe: int | None = None,
+    column: np.ndarray = None,
+    holes: Annotated[np.ndarray, MayMiss()] = None,
+    words: NDArray[np.uint64] = None,
+    key: PublicKey = None,
+    free: Any = None,
+) -> None: ...
+
+
+FLOATS = np.array([1.0, np.nan])
+GOOD = {
+    "count": [0, -5, 2**53], "few": [1, 8], "share": [0.1, 3], "flag": [True], "word": ["x" * 10_000],
+    "long": ["x" * 20_000], "kind": ["b"], "names": [[], ["a"]], "groups": [{"a": [1, 2]}, {}], "maybe": [None, 3],
+    "column": [np.ones(3), np.arange(3)], "holes": [FLOATS], "words": [np.ones(2, dtype=np.uint64)],
+    "free": [object(), {"a": [None]}],
+}  # fmt: skip
+BAD = {
+    "count": [True, 1.0, "1", None, 2**53 + 1, -(2**60), 10**5000], "few": [0, 9], "share": [np.nan, np.inf, "1", True],
+    "flag": [1, None], "word": [3, "x" * 10_001, b"x"], "long": ["x" * 20_001], "kind": ["c", 1, None],
+    "names": ["a", [1], {"a": 1}, [None], ["x" * 10_001]], "groups": [[], {"a": 1}, {"a": ["1"]}, {"a": [2**60]}],
+    "maybe": ["x", 2**60, 1.5], "column": [[1.0], FLOATS, None, 1.0], "holes": [[1.0]],
+    "words": [np.ones(2), np.ones(2, dtype=np.int64)], "key": [b"x", None, 3], "unknown": [1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_an_argument_within_its_schema_passes(name):
+    for value in GOOD[name]:
+        schema_of(step).check({name: value}, "bank", "step")
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_an_argument_beyond_its_schema_is_refused_without_its_value(name):
+    for value in BAD[name]:
+        with pytest.raises(OperationRefused) as caught:
+            schema_of(step).check({name: value}, "bank", "step")
+        assert len(str(caught.value)) < 200
+
+
+def test_a_missing_argument_is_refused():
+    def needs(party, *, count: int) -> None: ...
+
+    with pytest.raises(OperationRefused, match="unknown or missing"):
+        schema_of(needs).check({}, "bank", "needs")
+
+
+def test_containers_have_a_limit():
+    with pytest.raises(OperationRefused, match="more than 1,000,000 items"):
+        schema_of(step).check({"names": ["a"] * 1_000_001}, "bank", "step")
+
+
+def test_every_schema_can_be_read():
+    for marked in own_operations():
+        schema_of(marked.function)
