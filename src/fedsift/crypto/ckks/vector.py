@@ -301,4 +301,4 @@ def os_gaussian(count: int) -> NDArray[np.float64]:
     """Standard Gaussian numbers (Box-Muller) from the operating system's generator."""
     uniform = (np.frombuffer(os.urandom(16 * count), dtype=np.uint64) >> np.uint64(11)) + 0.5
     radius, angle = (uniform * 2.0**-53).reshape(2, count)
-    return np.sqrt(-2 * np.log(radius)) * np.cos(2 * np.pi * angle)
+    return np.asarray(np.sqrt(-2 * np.log(radius)) * np.cos(2 * np.pi * angle))

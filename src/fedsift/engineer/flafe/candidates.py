@@ -278,7 +278,7 @@ def pool_features(party: Party) -> int:
     """Own chosen features first, then the combinations that this party holds."""
     own = party.held(Operands).columns
     pool = party.keep(Pool(np.hstack([own, party.held(Combined).matrix(len(own))])))
-    return pool.values.shape[1]
+    return int(pool.values.shape[1])
 
 
 @operation(

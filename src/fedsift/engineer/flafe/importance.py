@@ -57,7 +57,7 @@ class BinnedTarget:
 def _matrix(party: Party, what: str) -> np.ndarray:
     """Training rows of the candidates (``local``) or of what the party chooses from in the end (``pool``)."""
     own = party.held(OwnFeatures)
-    return (own.values if what == "local" else party.held(Pool).values)[own.train]
+    return np.asarray((own.values if what == "local" else party.held(Pool).values)[own.train])
 
 
 def _target(party: Party, task: str) -> tuple[np.ndarray, bool]:

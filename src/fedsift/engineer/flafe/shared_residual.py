@@ -118,7 +118,7 @@ def read_total(party: Party, sent: dict[str, Ring], number: int) -> Ring:
     """What the reader makes of all that the others sent (at least one did)."""
     pairs = party.held(Pairs)
     opened = [vector - pairs.mask(name, "reader mask", number, vector.shape) for name, vector in sent.items()]
-    return np.sum(opened, axis=0, dtype=np.uint64)
+    return np.asarray(np.sum(opened, axis=0, dtype=np.uint64))
 
 
 # --- shares ----------------------------------------------------------------------------------------------------------

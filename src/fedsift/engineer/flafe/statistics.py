@@ -320,7 +320,7 @@ class StatisticsRun:
             return 0.0
         shrink = max(0.0, 1.0 - term.variance / term.moment**2)
         weight = np.clip(step * shrink * term.moment / (self.n_train * term.square), -max_weight, max_weight)
-        return float(np.rint(weight * 2**self.weight_bits)) / 2**self.weight_bits
+        return float(float(np.rint(weight * 2**self.weight_bits)) / 2**self.weight_bits)
 
     def _take_off(self, term: Term, pairs: list[tuple[str, str]]) -> None:
         """residual <- residual - weight x product, on everybody's shares."""
