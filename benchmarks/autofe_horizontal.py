@@ -152,7 +152,7 @@ def halved(trial: Trial, how: str, formulas: list[str]) -> float:
     if not formulas:
         return trial.score([])
     fed = trial.federation(how)
-    chosen = FedHalving(expressions=formulas, random_state=trial.seed, rounds=20).fit(fed)
+    chosen = FedHalving(expressions=formulas, random_state=trial.seed, max_iter=20).fit(fed)
     return trial.score(chosen.selection_.engineered, chosen.selected_[fed.parties[0]])
 
 
@@ -267,7 +267,7 @@ def fedavg(folder: str | None, seeds: int, quick: bool) -> str:
     trial = Trial("airfoil_self_noise", 0, folder)
     rows = []
     for scoring in ("gram", "fedavg"):
-        run = trial.engineer(**{**PUBLISHED, "max_features": 5, "scoring": scoring, "rounds": 40})
+        run = trial.engineer(**{**PUBLISHED, "max_features": 5, "scoring": scoring, "max_iter": 40})
         rows.append([scoring, f"{trial.score(run.expressions_):.3f}", str(len(run.expressions_)), cost(run)])
     first = "Airfoil, IID, seed 0, the paper's loop with 5 features at most; FedAvg of 40 rounds for each batch."
     return "\n".join([first, "", *table(["scoring", "test score", "features", "cost, share waiting"], rows)])

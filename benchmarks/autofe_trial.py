@@ -58,7 +58,7 @@ class Trial:
         )
 
     def engineer(self, how: str = "equal", parties: int = PARTIES, **settings) -> FedIIFE:
-        engineer = FedIIFE(random_state=self.seed, secure=parties > 1, **settings)
+        engineer = FedIIFE(random_state=self.seed, protection="sums" if parties > 1 else "open", **settings)
         return engineer.fit(self.federation(how, parties))
 
     def score(self, formulas: list[str], columns: list[str] | None = None) -> float:
@@ -95,7 +95,7 @@ class Trial:
             frame = site.table.to_pandas()
             label = frame.pop(site.table.label_name)
             alone = fs.Federation.split(frame, label, parties=1, partition="horizontal", task=task)
-            engineer = FedIIFE(random_state=self.seed, secure=False, max_features=budget, n_pairs=3)
+            engineer = FedIIFE(random_state=self.seed, protection="open", max_features=budget, n_pairs=3)
             try:
                 found += engineer.fit(alone).expressions_
             except FedsiftError:

@@ -7,7 +7,7 @@
 (penalty by generalised cross-validation) or a logistic regression on all training rows. A quarter of the training rows
 are validation rows inside the method. Combined columns of test rows are made as those of training rows, with the same
 noise. Rows "base", "local only" (each party's ten best own features, no cross-party column) and "pure noise" (the whole
-method with noise a million times wider than the values) are the nulls. Scores come from secure=False runs, which
+method with noise a million times wider than the values) are the nulls. Scores come from protection="open" runs, which
 give the same features (tests/test_flafe.py checks it); costs from encrypted ones.
 """
 
@@ -86,7 +86,7 @@ class Study:
 
     def engineer(self, fed: Any = None, **settings: Any) -> tuple[fs.VerticalFLAFE, fs.Federation]:
         fed = self.federation() if fed is None else fed
-        settings = {"secure": False, "random_state": self.seed, "max_columns": 8, **settings}
+        settings = {"protection": "open", "random_state": self.seed, "max_columns": 8, **settings}
         return fs.VerticalFLAFE(**settings).fit(fed.view(rows=self.train)), fed
 
     def score(self, design: np.ndarray) -> float:
@@ -129,7 +129,7 @@ def measure_row(study: Study, row: str) -> dict[str, Any]:
             task="regression" if study.regression else "classification",
         )  # fmt: skip
         engineer = fs.FedIIFE(
-            synergy="interaction", functions="paper", patience=2, max_rows=200, max_features=20, secure=False,
+            synergy="interaction", functions="paper", patience=2, max_rows=200, max_features=20, protection="open",
             random_state=study.seed,
         ).fit(fed)  # fmt: skip
         return {
@@ -206,7 +206,7 @@ def measure_statistics(study: Study, epsilon: float | None, permute: bool, setti
         _registry.update(permuted(study.seed))
     try:
         start = time.process_time()
-        engineer, fed = study.engineer(release="statistics", epsilon=epsilon, **settings)
+        engineer, fed = study.engineer(protection="statistics", epsilon=epsilon, **settings)
         spent = time.process_time() - start
         full = engineer.predict(fed.view(rows=study.test))
         terms, engineer._terms = engineer._terms, []
@@ -225,7 +225,7 @@ def measure_statistics(study: Study, epsilon: float | None, permute: bool, setti
 STATISTICS: dict[str, tuple[float | None, dict[str, Any]]] = {
     "1": (1.0, {}),
     "3": (3.0, {}),
-    "none": (None, {"rounds": 30}),
+    "none": (None, {"max_iter": 30}),
 }
 
 
@@ -257,8 +257,9 @@ def statistics_text(cells: Cells) -> str:
         ])  # fmt: skip
     head = ["data", "epsilon", "seeds", "R2 local only", "R2 with sums", "gain", "gain, factors permuted", "fit CPU s"]
     return "\n".join([
-        "`release='statistics'` (ours), delta 1e-6, R2 on test rows. Rounds and clips were chosen on validation rows "
-        "of other splits (seeds 100 and 101) of California housing; Airfoil uses the same.", "", *table(head, rows),
+        "`protection='statistics'` (ours), delta 1e-6, R2 on test rows. Rounds and clips were chosen on validation "
+        "rows of other splits (seeds 100 and 101) of California housing; Airfoil uses the same.", "",
+        *table(head, rows),
     ])  # fmt: skip
 
 
@@ -273,7 +274,7 @@ def measure_cost(study: Study, settings: dict[str, Any]) -> dict[str, Any]:
 
 def one_cost(study: Study, settings: dict[str, Any]) -> dict[str, Any]:
     fed, start = study.federation(), time.process_time()
-    if settings.get("secure") and settings.get("importance") != "forest":
+    if settings.get("protection") == "columns" and settings.get("importance") != "forest":
         fed.ask(public_key, to=fed.active, scheme="auto")
     key_cpu, first = time.process_time() - start, time.perf_counter()
     engineer, _ = study.engineer(fed, **settings)
@@ -289,9 +290,9 @@ def one_cost(study: Study, settings: dict[str, Any]) -> dict[str, Any]:
 COSTS = {
     "plain, bins": {},
     "plain, forest": {"importance": "forest"},
-    "encrypted, forest": {"importance": "forest", "secure": True},
-    "encrypted, bins": {"secure": True},
-    "encrypted, forest, eps 1": {"importance": "forest", "secure": True, "epsilon": 1.0},
+    "encrypted, forest": {"importance": "forest", "protection": "columns"},
+    "encrypted, bins": {"protection": "columns"},
+    "encrypted, forest, eps 1": {"importance": "forest", "protection": "columns", "epsilon": 1.0},
 }
 
 
@@ -346,7 +347,7 @@ def measure_hybrid(study: Study, row: str) -> dict[str, Any]:
     settings = {} if row in ("FLAFE", "local only") else SETTINGS[row]
     settings = {name: value for name, value in settings.items() if name != "importance"}
     start = time.process_time()
-    engineer = fs.HybridFLAFE(secure=False, random_state=study.seed, max_columns=8, **settings).fit(fed)
+    engineer = fs.HybridFLAFE(protection="open", random_state=study.seed, max_columns=8, **settings).fit(fed)
     spent = time.process_time() - start
     if row == "local only":
         return {"score": study.score(study.with_formulas(study.local_only(engineer))), "fit_cpu": round(spent, 1)}

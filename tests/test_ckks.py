@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedsift.crypto import seal_io
 from fedsift.crypto.ckks import vector as ckks_vector
 from fedsift.crypto.ckks.keys import CkksPublicKey, CkksSecretKey, CkksVector, choose_parameters
-from fedsift.crypto.ckks.ring import ring_of
+from fedsift.crypto.ckks.parameters import ring_of
 from fedsift.errors import CiphertextError, OverflowGuard, ParameterError, SecurityError
 
 # HomomorphicEncryption.org security standard (2018), table 1: 128-bit classical security, ternary secret.

@@ -11,7 +11,7 @@ from fedsift.engineer.fed_iife.selector import FedIIFE
 from fedsift.errors import ParameterError
 from fedsift.select.halving import FedHalving
 
-QUICK = {"candidates": 16, "refinements": 2, "halvings": 1, "levels": 2, "rounds": 5, "price": 0.02}
+QUICK = {"candidates": 16, "refinements": 2, "halvings": 1, "levels": 2, "max_iter": 5, "size_penalty": 0.02}
 
 
 def table(n=200, noise=6, seed=0):
@@ -70,7 +70,7 @@ def test_another_model_and_other_partitions():
             return masks[:, 1] - 0.1 * masks[:, 0]
 
     fed = fs.Federation.split(X, y, parties=2)
-    halving = FedHalving(**{**QUICK, "price": 0.0}, model=lambda fed: Fixed()).fit(fed)
+    halving = FedHalving(**{**QUICK, "size_penalty": 0.0}, model=lambda fed: Fixed()).fit(fed)
     assert halving.selected_ == {"party1": [], "party2": ["x5"]}
     assert asked[1][1] == 2 * asked[0][1]  # survivors get more rounds
     with pytest.raises(ParameterError, match="pass model="):

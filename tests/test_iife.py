@@ -209,7 +209,7 @@ def test_a_gain_that_is_not_what_refitting_gives():
 
 
 @pytest.mark.parametrize("settings", [{}, {"functions": "paper"}, {"functions": "paper", "synergy": "interaction"},
-                                      {"functions": "paper", "scoring": "fedavg", "rounds": 30}])  # fmt: skip
+                                      {"functions": "paper", "scoring": "fedavg", "max_iter": 30}])  # fmt: skip
 def test_a_product_that_is_not_built(settings):
     X, y, (a, b) = planted(PLANTED["a*b"], n=240, width=4)
     engineer = FedIIFE(**{**QUICK, **settings}).fit(split(X, y))
@@ -301,7 +301,7 @@ def test_one_pooled_party_is_for_research_only():
     X, y, _ = planted(PLANTED["a*b"], n=200, width=3)
     with pytest.raises(ParameterError, match="two parties"):
         FedIIFE(**QUICK).fit(split(X, y, parties=1))
-    engineer = FedIIFE(**QUICK, secure=False).fit(split(X, y, parties=1))
+    engineer = FedIIFE(**QUICK, protection="open").fit(split(X, y, parties=1))
     assert engineer.expressions_
     assert any("secure=False" in note for note in engineer.ledger_.notes)
 

@@ -164,7 +164,7 @@ def _check_union(choices: tuple[Any, ...], value: Any, limits: _Limits) -> None:
 def _check_items(value: Any, kind: type[dict[str, Any]] | type[list[Any]], limits: _Limits) -> None:
     if not isinstance(value, kind):
         raise _Wrong(f"must be a {kind.__name__}, got {type(value).__name__}")
-    count = len(value)  # type: ignore[arg-type]  # a list or a dictionary
+    count = len(value)
     if count > (limits.size or MAX_ITEMS):
         raise _Wrong(f"has more than {limits.size or MAX_ITEMS:,} items")
 

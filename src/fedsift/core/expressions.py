@@ -265,7 +265,7 @@ def parties_of(expression: Expression) -> list[str]:
 
 
 def compute(
-    expression: Expression, values: Callable[[Column], Floats], memo: dict[Any, Floats] | None = None
+    expression: Expression, values: Callable[[Column], Floats], memo: dict[Expression, Floats] | None = None
 ) -> Floats:
     """The feature, given the values of each column. ``memo`` keeps parts that several formulas share."""
     memo = {} if memo is None else memo

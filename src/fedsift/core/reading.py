@@ -202,7 +202,8 @@ def _frame_of_text(data: bytes, separator: str, where: str, width: int, options:
         for guess in ({"infer_schema_length": _GUESS_ROWS}, {"infer_schema": False}):
             with contextlib.suppress(pl.exceptions.PolarsError):
                 return pl.read_csv(data, **guess, **options)
-    return _read_strictly(data, separator, where, width)[:, options["columns"]]
+    frame: pl.DataFrame = _read_strictly(data, separator, where, width)[:, options["columns"]]
+    return frame
 
 
 def _records(data: bytes, separator: str, where: str, strict: bool = False) -> Any:
@@ -219,7 +220,7 @@ def _line_of(data: bytes, separator: str, where: str, row: int) -> int:
     reader = _records(data, separator, where)
     for _ in range(row + 1):  # the header and the rows before
         next(reader)
-    return reader.line_num + 1  # a quoted value may span lines, so this is not simply row + 2
+    return int(reader.line_num + 1)  # a quoted value may span lines, so this is not simply row + 2
 
 
 def _read_strictly(data: bytes, separator: str, where: str, width: int) -> pl.DataFrame:

@@ -176,7 +176,7 @@ def _halving_parts(n_rows: int, parties: int, rng: np.random.Generator) -> list[
 def _intervals(values: np.ndarray, parties: int) -> np.ndarray:
     """The number of the interval that each value falls into."""
     low, high = values.min(), values.max()
-    return np.minimum((parties * (values - low) / (high - low)).astype(np.int64), parties - 1)
+    return np.asarray(np.minimum((parties * (values - low) / (high - low)).astype(np.int64), parties - 1))
 
 
 def _interval_parts(values: np.ndarray, parties: int) -> list[np.ndarray]:
@@ -295,4 +295,4 @@ def _apportion(
     while counts.sum() > total:
         spare = counts > low if (counts > low).any() else counts > 0
         counts[np.argmax(np.where(spare, counts - quotas, -np.inf))] -= 1
-    return counts
+    return np.asarray(counts)

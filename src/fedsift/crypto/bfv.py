@@ -237,7 +237,7 @@ def _noise(seal: _Seal, count: int, hide: bool) -> tuple[np.ndarray, np.ndarray]
 
 def _at_least(high: np.ndarray, low: np.ndarray, bound: int) -> np.ndarray:
     top, rest = np.uint64(bound >> 60), np.uint64(bound & ((1 << 60) - 1))
-    return (high > top) | ((high == top) & (low >= rest))
+    return np.asarray((high > top) | ((high == top) & (low >= rest)))
 
 
 def _random_below(bound: int, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -58,7 +58,7 @@ def _scratch() -> int:
         else:
             _threads.keep = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as its thread)
             _threads.file = _threads.keep.fileno()
-    return _threads.file
+    return int(_threads.file)
 
 
 def read(thing: Any) -> bytes:
@@ -75,7 +75,7 @@ def read(thing: Any) -> bytes:
         raise CiphertextError("this build of SEAL compresses in a way that fedsift does not read")
     import pyarrow
 
-    return pyarrow.CompressedInputStream(pyarrow.BufferReader(body), "zstd").read()
+    return bytes(pyarrow.CompressedInputStream(pyarrow.BufferReader(body), "zstd").read())
 
 
 def write(thing: Any, context: Any, version: bytes, body: bytes) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from fedsift.core.expressions import Expression, call
+from fedsift.core.expressions import Call, Expression, call
 
 
-def scaled(feature: Expression, centre: float, deviation: float) -> Expression:
+def scaled(feature: Expression, centre: float, deviation: float) -> Call:
     """Standardised, with constants of 4 digits: they need not be exact, and a formula should be readable."""
-    return call("scale", feature, numbers=(float(f"{centre:.4g}"), max(float(f"{deviation:.4g}"), 1e-300)))
+    made = call("scale", feature, numbers=(float(f"{centre:.4g}"), max(float(f"{deviation:.4g}"), 1e-300)))
+    assert isinstance(made, Call)  # only a column stands for itself
+    return made
 
 
 def bivariate(a: Expression, b: Expression) -> list[Expression]:

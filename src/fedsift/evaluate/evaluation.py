@@ -216,7 +216,7 @@ def _facts(selector: Selector) -> dict[str, Any]:
 
 
 def _seeded(selector: Selector, repeat: int) -> Selector:
-    fresh = clone(selector)
+    fresh: Selector = clone(selector)
     seed = fresh.get_params(deep=False).get("random_state")
     if repeat and isinstance(seed, (int, np.integer)):
         fresh.set_params(random_state=int(seed) + repeat)

@@ -148,8 +148,8 @@ def score(
 def _confidence(fitted: Any, X: np.ndarray) -> np.ndarray | None:
     """A column of scores a class, or one column for two classes; None if the model has none."""
     if hasattr(fitted, "predict_proba"):
-        return fitted.predict_proba(X)
-    return fitted.decision_function(X) if hasattr(fitted, "decision_function") else None
+        return np.asarray(fitted.predict_proba(X))
+    return np.asarray(fitted.decision_function(X)) if hasattr(fitted, "decision_function") else None
 
 
 def measure(metric: str, y: np.ndarray, predicted: np.ndarray) -> float:

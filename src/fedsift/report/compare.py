@@ -94,10 +94,11 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return plain(
+        made: dict[str, Any] = plain(
             {"settings": self.evaluation.settings, "metrics": self.evaluation.metrics, "advice": self.advice(),
              "methods": self.evaluation.methods, "lines": self.frame().to_dict("records")}
         )  # fmt: skip
+        return made
 
     def __str__(self) -> str:
         s, metric = self.evaluation.settings, self.metric

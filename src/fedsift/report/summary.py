@@ -75,7 +75,8 @@ def summarize(
         "ledger": _ledger(whole),
         "versions": versions(),
     }
-    return plain(record)
+    made: dict[str, Any] = plain(record)
+    return made
 
 
 def versions() -> dict[str, str]:

@@ -10,7 +10,7 @@ a level costs as many messages as one model. For other partitions (or other mode
 selected too: give their ``expressions``, or fit on ``engineer.transform(fed)``.
 
 Departures: the mask of all features takes part in the first halving, so that the result is not worse on the validation
-rows than no selection; a mask has at least one feature; the score pays ``price`` for the share of features kept.
+rows than no selection; a mask has at least one feature; the score pays ``size_penalty`` for the share of features kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedsift.models.fed_linear import fed_average, validation_scores
 from fedsift.mpc import horizontal_study
 from fedsift.mpc.horizontal_study import RAW, agree_columns, check_validation, describe_rows, open_study, standardise
 from fedsift.mpc.secure_sum import SecureSum
-from fedsift.select.base import Outcome, Selector, check_number
+from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.engineered import add_engineered, engineered_view
 
 
@@ -60,7 +60,7 @@ class RowModel:
         formulas = list(owner.expressions or [])
         if len(numeric) + len(formulas) < 2:
             raise DataError("there are fewer than two numeric columns to select from")
-        self.total = SecureSum(fed, secure=owner.secure)
+        self.total = SecureSum(fed, secure=owner.protection != "open")
         self.study = open_study(self.total, described, owner.validation, owner.random_state)
         if self.study.n_validation < 1:
             raise DataError("no validation rows: the parties have too few rows for this share; raise validation")
@@ -95,13 +95,15 @@ class FedHalving(Selector):
     refinements : how often the range of sparsities is narrowed.
     halvings : halving runs in each; run h starts with ``candidates / 2**h`` masks.
     candidates, ratio, levels : masks at the start, share that goes on, number of levels.
-    rounds : communication rounds of the first level; each next level has ``1 / ratio`` times as many.
+    max_iter : communication rounds of the first level; each next level has ``1 / ratio`` times as many.
     sparsities : how many of the best masks say where to look next.
-    price : what keeping all features costs in units of the score; 0 as in the paper.
+    size_penalty : what keeping all features costs in units of the score; 0 as in the paper.
     penalty : L2 penalty of the linear model.
     expressions : formulas of new features to select from beside the columns.
     validation : share of each party's rows, or the name of the party whose rows are for validation.
     model : ``model(fed) -> MaskModel`` for another model or partition.
+    protection : what leaves a party: ``"sums"`` (under masks: only totals over all parties can be read) or ``"open"``
+        (research: each party's own sums).
     """
 
     name = "fed_halving"
@@ -118,37 +120,38 @@ class FedHalving(Selector):
         candidates: int = 32,
         ratio: float = 0.5,
         levels: int = 3,
-        rounds: int = 10,
+        max_iter: int = 10,
         sparsities: int = 4,
-        price: float = 0.0,
+        size_penalty: float = 0.0,
         penalty: float = 1e-3,
         expressions: Sequence[str] | None = None,
         validation: float | str = 0.25,
         model: Callable[[Federation], MaskModel] | None = None,
         random_state: Any = 0,
-        secure: bool = True,
+        protection: str = "sums",
     ):
         self.refinements = refinements
         self.halvings = halvings
         self.candidates = candidates
         self.ratio = ratio
         self.levels = levels
-        self.rounds = rounds
+        self.max_iter = max_iter
         self.sparsities = sparsities
-        self.price = price
+        self.size_penalty = size_penalty
         self.penalty = penalty
         self.expressions = expressions
         self.validation = validation
         self.model = model
         self.random_state = random_state
-        self.secure = secure
+        self.protection = protection
 
     def _check(self, fed: Federation) -> None:
-        for name in ("refinements", "halvings", "levels", "rounds", "sparsities"):
+        for name in ("refinements", "halvings", "levels", "max_iter", "sparsities"):
             check_number(name, getattr(self, name), 1, whole=True)
         check_number("candidates", self.candidates, 2, 4096, whole=True)
         check_number("ratio", self.ratio, 0.01, 0.99)
-        check_number("price", self.price, 0)
+        check_number("size_penalty", self.size_penalty, 0)
+        check_choice("protection", self.protection, ("sums", "open"))
         check_number("penalty", self.penalty, 0)
         check_validation(self.validation)
         if self.validation == 0:
@@ -176,7 +179,7 @@ class FedHalving(Selector):
             found: list[Scored] = []
             for halving in fed.track(range(self.halvings), "halving"):
                 masks = self._draw(generator, len(model.features), halving, low, high, refinement == 0)
-                found += self._halve(model, masks, self.rounds * 2**halving)
+                found += self._halve(model, masks, self.max_iter * 2**halving)
             finalists += found
             top = np.array([each.sparsity for each in _best(found, self.sparsities)])
             low, high = max(0.0, top.mean() - top.std()), min(1.0, top.mean() + top.std())
@@ -199,7 +202,8 @@ class FedHalving(Selector):
         """One successive halving; the masks that are left and their scores."""
         scores = np.zeros(len(masks))
         for level in range(self.levels):
-            scores = model.score(masks, int(np.ceil(rounds / self.ratio**level))) - self.price * masks.mean(axis=1)
+            scores = model.score(masks, int(np.ceil(rounds / self.ratio**level)))
+            scores = scores - self.size_penalty * masks.mean(axis=1)
             if level < self.levels - 1:
                 kept = np.argsort(-scores, kind="stable")[: max(1, int(np.ceil(self.ratio * len(masks))))]
                 masks, scores = masks[kept], scores[kept]

@@ -28,8 +28,8 @@ from fedsift.audit.views import Truth, View
 from fedsift.core.message import decode, encode
 from fedsift.core.party import Site
 from fedsift.core.table import Table
-from fedsift.engineer.flafe.candidates import LOCAL
-from fedsift.engineer.flafe.combine import BOUND
+from fedsift.engineer.flafe.candidates import OwnFeatures
+from fedsift.engineer.flafe.features import BOUND
 from fedsift.engineer.flafe.privacy import sensitivity
 from fedsift.errors import FedsiftError
 
@@ -38,7 +38,7 @@ Statistic = Callable[[np.ndarray], float]
 
 _DRAWS = 2_000
 _FAR = 1e6  # the neighbour's row lies so many times as far out as the farthest value
-_STEPS = ("load_numbers", "form_candidates", "scale_candidates")
+_STEPS = ("begin_job", "load_numbers", "form_candidates", "scale_candidates")
 
 
 @dataclass(frozen=True)
@@ -188,9 +188,10 @@ def operand(view: View, far: bool, column: int) -> np.ndarray:
     for message in view.messages:
         if message.is_request and any(matches(name, message.operation) for name in _STEPS):
             session = message.session
-            request = {"operation": message.operation, "view": "", "session": session, "round": message.number,
-                       "arguments": message.content}  # fmt: skip
+            named = b"" if matches("begin_job", message.operation) else view.job_of(session).hash
+            request = {"operation": message.operation, "view": "", "session": session, "job": named,
+                       "round": message.number, "arguments": message.content}  # fmt: skip
             answer = decode(site.handle(encode(request)))
             if "error" in answer:
                 raise FedsiftError(f"the step {message.operation} could not be run again: {answer['what']}")
-    return np.asarray(site.sessions[session][LOCAL]["values"][:, column], dtype=np.float64)
+    return np.asarray(site.sessions[session][OwnFeatures].values[:, column], dtype=np.float64)

@@ -72,7 +72,7 @@ class Ciphertexts:
         if self._payload is None:
             self._check_range()
             self._payload = self._key.modulus.load(self._raw, self._width)
-        return self._payload
+        return np.asarray(self._payload)
 
     def _check_range(self) -> None:
         """Above zero and below the modulus: compared where a number first differs from it, from the highest byte on."""
@@ -84,7 +84,7 @@ class Ciphertexts:
 
     @property
     def _width(self) -> int:
-        return _BACKENDS[self.scheme].width(self.bits)
+        return int(_BACKENDS[self.scheme].width(self.bits))
 
     @property
     def scheme_name(self) -> str:
@@ -173,7 +173,7 @@ class PublicKey:
     @property
     def plaintext_bits(self) -> int:
         """Every integer of magnitude below ``2 ** plaintext_bits`` can be encrypted."""
-        return self._key.plaintext_bits
+        return int(self._key.plaintext_bits)
 
     def encrypt(self, values: Iterable[int]) -> Ciphertexts:
         numbers = [int(value) for value in values]
@@ -298,7 +298,7 @@ class SecretKey:
 
     def decrypt(self, a: Ciphertexts, *, bits: int, signed: bool = False) -> list[int]:
         """The plaintexts, which the protocol promises to be below ``2 ** bits`` (in magnitude when ``signed``)."""
-        numbers = self._secret.decrypt(self.public._own(a).payload)
+        numbers: list[int] = self._secret.decrypt(self.public._own(a).payload)
         low, high = (-(1 << bits) if signed else -1), 1 << bits
         if numbers and not (low < min(numbers) and max(numbers) < high):
             raise CiphertextError(

@@ -31,8 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedsift.crypto import seal_io
-from fedsift.crypto.ckks.parameters import CkksParameters, choose_parameters
-from fedsift.crypto.ckks.ring import Ring, ring_of
+from fedsift.crypto.ckks.parameters import CkksParameters, Ring, choose_parameters, ring_of
 from fedsift.crypto.ckks.vector import (
     DEFAULT_BOUND,
     CkksVector,

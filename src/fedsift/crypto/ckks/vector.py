@@ -12,11 +12,13 @@ import hashlib
 import math
 import os
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedsift.core.message import wire_type
 from fedsift.crypto import seal_io
 from fedsift.crypto.ckks.parameters import CkksParameters
 from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
@@ -31,6 +33,9 @@ DEFAULT_BOUND = 32.0
 _FLOOD_REACH = 9.0  # a complex Gaussian of deviation 1 in both parts is beyond 9 with probability 2**-58
 _HEADER = struct.Struct("<4sBBIQdd32s")  # magic, depth left, paired, chunks, length, bound, error, fingerprint
 _DIGEST_BYTES = 32
+_BOX_HEADER = struct.Struct("<4sII")  # magic, ring degree, number of vectors
+_BOX_LENGTH = struct.Struct("<QI")  # bytes, chunks
+_BOX_MAGIC = b"FSB2"
 
 
 class CkksVector:
@@ -176,6 +181,67 @@ class CkksVector:
         return cls(public, chunks, length, depth, bound, max(error, parameters.rounding_error), bool(paired))
 
 
+@wire_type(40)
+class CkksCiphertexts:
+    """Encrypted vectors of one key in a message: bytes until ``vectors(public)`` reads them, checked.
+
+    Lengths depend on public numbers only.
+    """
+
+    __slots__ = ("_parts", "chunks", "degree")
+
+    def __init__(self, parts: list[tuple[bytes, int]], degree: int):
+        self._parts = parts  # bytes, chunks
+        self.degree = degree
+        self.chunks = sum(count for _, count in parts)
+
+    @classmethod
+    def pack(cls, vectors: Sequence[CkksVector]) -> CkksCiphertexts:
+        degree = vectors[0].public.parameters.poly_modulus_degree if vectors else 0
+        return cls([(vector.to_bytes(), len(vector._chunks)) for vector in vectors], degree)
+
+    @property
+    def scheme_name(self) -> str:
+        """For the ledger."""
+        return f"CKKS, degree {self.degree}"
+
+    def __len__(self) -> int:
+        """Ciphertexts in all: a long vector has several."""
+        return self.chunks
+
+    def __repr__(self) -> str:
+        return f"CkksCiphertexts({len(self._parts)} vectors, {self.chunks} ciphertexts)"
+
+    def vectors(self, public: CkksPublicKey) -> list[CkksVector]:
+        """The vectors under that key; ``CiphertextError`` for anything else."""
+        return [CkksVector.from_bytes(data, public) for data, _ in self._parts]
+
+    def to_bytes(self) -> bytes:
+        out = [_BOX_HEADER.pack(_BOX_MAGIC, self.degree, len(self._parts))]
+        for data, chunks in self._parts:
+            out += [_BOX_LENGTH.pack(len(data), chunks), data]
+        return b"".join(out)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> CkksCiphertexts:
+        if len(data) < _BOX_HEADER.size or data[:4] != _BOX_MAGIC:
+            raise CiphertextError("these bytes are no CKKS vectors, or cut short")
+        _, degree, count = _BOX_HEADER.unpack_from(data)
+        parts, position = [], _BOX_HEADER.size
+        for _ in range(count):
+            if position + _BOX_LENGTH.size > len(data):
+                raise CiphertextError("CKKS vectors: cut short")
+            length, chunks = _BOX_LENGTH.unpack_from(data, position)
+            position += _BOX_LENGTH.size
+            if position + length > len(data):
+                raise CiphertextError("CKKS vectors: a declared length does not fit the data")
+            parts.append((data[position : position + length], chunks))
+            position += length
+        if position != len(data):
+            raise CiphertextError(f"CKKS vectors: {len(data) - position} bytes too many")
+        return cls(parts, degree)
+
+
 def _read_chunk(body: bytes, public: CkksPublicKey, depth: int) -> Any:
     ring = public.ring
     chunk = ring.api.Ciphertext(ring.context)
@@ -235,4 +301,4 @@ def os_gaussian(count: int) -> NDArray[np.float64]:
     """Standard Gaussian numbers (Box-Muller) from the operating system's generator."""
     uniform = (np.frombuffer(os.urandom(16 * count), dtype=np.uint64) >> np.uint64(11)) + 0.5
     radius, angle = (uniform * 2.0**-53).reshape(2, count)
-    return np.sqrt(-2 * np.log(radius)) * np.cos(2 * np.pi * angle)
+    return np.asarray(np.sqrt(-2 * np.log(radius)) * np.cos(2 * np.pi * angle))

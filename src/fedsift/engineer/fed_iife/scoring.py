@@ -85,7 +85,7 @@ def candidate_moments(party: Party, *, start: int, chosen: np.ndarray) -> np.nda
 @summed("iife.feature_moments", about="sums of products of one chosen feature with all others", receives="control")
 def feature_moments(party: Party, *, position: int) -> np.ndarray:
     pool = party.state[POOL][party.state[TRAIN]]
-    return pool.T @ pool[:, position]
+    return np.asarray(pool.T @ pool[:, position])
 
 
 @summed(
@@ -185,7 +185,7 @@ class GramScorer(Scorer):
         gains = (slope**2).sum(axis=1) / np.maximum(left, 1e-12)
         gains[(left < _ALIKE * self.study.n_train) | ~np.isfinite(gains)] = -np.inf
         gains[self.chosen] = -np.inf
-        return gains
+        return np.asarray(gains)
 
     def validate(self, candidates: Sequence[int]) -> np.ndarray:
         """Scores (1 - relative error) with each candidate added; the penalty for the next step is chosen as well."""
@@ -214,7 +214,7 @@ class GramScorer(Scorer):
             extra=np.array([position for position, _ in models]), weights=weights,
             squared=self.study.task != "regression",
         )  # fmt: skip
-        return 1.0 - errors[:-1] / max(errors[-1], 1e-12)
+        return np.asarray(1.0 - errors[:-1] / max(errors[-1], 1e-12))
 
     def _fit(self, position: int, penalty: float) -> np.ndarray:
         """Exact weights of the chosen features and one more, (chosen + 1) x outputs; the last is 0 without one."""

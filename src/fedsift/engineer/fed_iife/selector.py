@@ -72,8 +72,9 @@ class FedIIFE(Selector):
         server-held set).
     max_columns : pairs are formed among at most so many columns, those most correlated with the target.
     neighbours, max_rows : of the interaction information: nearest neighbours, rows a party looks at.
-    rounds : FedAvg rounds for a batch of candidates.
-    secure : ``False`` sends each party's sums unmasked (research: allows a single pooled party).
+    max_iter : FedAvg rounds for a batch of candidates.
+    protection : what leaves a party: ``"sums"`` (under masks: only totals over all parties can be read) or ``"open"``
+        (research: each party's own sums in the clear; allows a single pooled party).
     progress : called with a dictionary after each new feature.
     """
 
@@ -105,9 +106,9 @@ class FedIIFE(Selector):
         max_columns: int = 100,
         neighbours: int = 3,
         max_rows: int = 500,
-        rounds: int = 100,
+        max_iter: int = 100,
         random_state: Any = 0,
-        secure: bool = True,
+        protection: str = "sums",
         progress: Callable[[dict[str, Any]], None] | None = None,
     ):
         self.synergy = synergy
@@ -122,9 +123,9 @@ class FedIIFE(Selector):
         self.max_columns = max_columns
         self.neighbours = neighbours
         self.max_rows = max_rows
-        self.rounds = rounds
+        self.max_iter = max_iter
         self.random_state = random_state
-        self.secure = secure
+        self.protection = protection
         self.progress = progress
 
     @classmethod
@@ -136,9 +137,10 @@ class FedIIFE(Selector):
         check_choice("synergy", self.synergy, ("anova", "interaction", "random"))
         check_choice("scoring", self.scoring, ("gram", "fedavg"))
         check_choice("functions", self.functions, ("rich", "paper"))
+        check_choice("protection", self.protection, ("sums", "open"))
         if self.scoring == "fedavg" and self.functions == "rich":
             raise ParameterError("functions='rich' makes thousands of candidates; use it with scoring='gram'")
-        for name in ("n_pairs", "shortlist", "patience", "neighbours", "rounds"):
+        for name in ("n_pairs", "shortlist", "patience", "neighbours", "max_iter"):
             check_number(name, getattr(self, name), 1, whole=True)
         check_number("max_features", self.max_features, 1, 500, whole=True)
         check_number("max_columns", self.max_columns, 2, 400, whole=True)
@@ -162,7 +164,7 @@ class FedIIFE(Selector):
         left: dict[str, str] = {}
         while True:
             described = fed.ask(describe_rows, to=present, task=fed._task)
-            total = SecureSum(fed, secure=self.secure, parties=present)
+            total = SecureSum(fed, secure=self.protection != "open", parties=present)
             try:
                 search = self._search(total, described)
                 break
@@ -194,7 +196,7 @@ class FedIIFE(Selector):
         if self.scoring == "gram":
             scorer = GramScorer(total, study, columns)
         else:
-            scorer = FedAvgScorer(total, study, columns, self.rounds)
+            scorer = FedAvgScorer(total, study, columns, self.max_iter)
         search = _Search(self, total, study, scorer, list(zip(numeric, centre, deviation)))
         search.run()
         search.check_crowd()

@@ -22,7 +22,7 @@ def minimum_cosine_distances(important: Sequence[str], found: Sequence[str], col
     if not important or not found:
         raise ParameterError("both lists of features must have at least one formula")
     first, second = (_unit(evaluate_columns([parse(text) for text in each], columns)) for each in (important, found))
-    return 1.0 - np.abs(first.T @ second).max(axis=1)
+    return np.asarray(1.0 - np.abs(first.T @ second).max(axis=1))
 
 
 def _unit(values: np.ndarray) -> np.ndarray:

@@ -49,7 +49,7 @@ def additive_moments(party: Party, *, edges: np.ndarray) -> np.ndarray:
     basis = additive_basis(_held(party), edges)
     joint = np.hstack([with_intercept(basis), party.state[TARGET][party.state[TRAIN]]])
     product = joint.T @ joint
-    return product[np.triu_indices(len(product))]
+    return np.asarray(product[np.triu_indices(len(product))])
 
 
 @summed(
@@ -70,7 +70,7 @@ def pair_tables(party: Party, *, edges: np.ndarray, coefficients: np.ndarray) ->
 
 
 def _held(party: Party) -> np.ndarray:
-    return np.clip(party.state[DESIGN][party.state[TRAIN]], -CLIP, CLIP)
+    return np.asarray(np.clip(party.state[DESIGN][party.state[TRAIN]], -CLIP, CLIP))
 
 
 def _pair_blocks(matrix: np.ndarray) -> np.ndarray:
@@ -183,7 +183,7 @@ def interaction_information(design: np.ndarray, y: np.ndarray, pairs: np.ndarray
 def _distances(values: np.ndarray) -> np.ndarray:
     apart = np.abs(values[:, None] - values)
     np.fill_diagonal(apart, np.inf)  # a row is no neighbour of itself
-    return apart
+    return np.asarray(apart)
 
 
 def _nearest(a: np.ndarray, b: np.ndarray, pair: np.ndarray, y: np.ndarray | None, k: int) -> np.ndarray:
@@ -198,7 +198,7 @@ def _nearest(a: np.ndarray, b: np.ndarray, pair: np.ndarray, y: np.ndarray | Non
         near_a, near_b = near_a & near_y, near_b & near_y
         everywhere = digamma(near_y.sum(axis=2))
     counts = [digamma(each.sum(axis=2)) for each in (within, near_a, near_b)]
-    return np.mean(counts[0] - counts[1] - counts[2] + everywhere, axis=1)
+    return np.asarray(np.mean(counts[0] - counts[1] - counts[2] + everywhere, axis=1))
 
 
 def _plug_in(a: np.ndarray, b: np.ndarray, y: np.ndarray) -> float:
@@ -218,7 +218,7 @@ def interaction_scores(total: SecureSum, pairs: np.ndarray, *, neighbours: int, 
     sums = total.sum(
         local_interaction, (len(pairs) + 1,), pairs=pairs, neighbours=neighbours, max_rows=max_rows, seed=seed
     )
-    return sums[:-1] / max(sums[-1], 1.0)
+    return np.asarray(sums[:-1] / max(sums[-1], 1.0))
 
 
 def all_pairs(width: int) -> np.ndarray:

@@ -5,12 +5,12 @@ columns and takes the ``n_operands`` most important; every two of different part
 of the two owners, drawn by lot, gets the product (with noise, if ``epsilon`` is set) and keeps it if it is among the
 ``n_features`` most important of what it has then.
 
-``release="statistics"`` is ours: no product column ever leaves encryption, only sums over all rows do, and the noise is
-on the sums (`flafe_statistics.py`).
+``protection="statistics"`` is ours: no product column ever leaves encryption, only sums over all rows do, and the noise
+is on the sums (`statistics.py`).
 
-Departures. Importance without sharing labels (`flafe_local.py`; ``importance="forest"`` is the paper's way and shares
+Departures. Importance without sharing labels (`importance.py`; ``importance="forest"`` is the paper's way and shares
 them). A key for every holder instead of one secret key at all parties, and the other owner multiplies instead of the
-coordinator (`encrypted_combination.py` says why). Noise by the function's own range, the epsilons
+coordinator (`combine.py` says why). Noise by the function's own range, the epsilons
 of all columns added up (``calibration="paper"``: 2c^4/epsilon, the epsilon of a single value). Where the paper
 misleads, and the figures: docs/flafe.md.
 """
@@ -18,6 +18,7 @@ misleads, and the figures: docs/flafe.md.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,15 +39,15 @@ from fedsift.engineer.flafe import (
     statistics,
 )
 from fedsift.engineer.flafe.base import OUTSIDE, Flafe
-from fedsift.engineer.flafe.combine import FUNCTIONS
-from fedsift.engineer.flafe.features import cross_formula
+from fedsift.engineer.flafe.features import FUNCTIONS, cross_formula
 from fedsift.engineer.flafe.grid import Layout
+from fedsift.engineer.flafe.joint_moments import JointProducts
 from fedsift.engineer.flafe.prediction import predict_jointly
 from fedsift.engineer.flafe.privacy import Noise, StatisticsBudget
 from fedsift.engineer.flafe.statistics import StatisticsRun, held_out_error
 from fedsift.errors import ParameterError
 from fedsift.mpc import horizontal_study, secure_sum
-from fedsift.select.base import check_choice, check_number
+from fedsift.select.base import check_number
 from fedsift.select.engineered import add_engineered
 
 #: What both forms ask.
@@ -72,18 +73,21 @@ class VerticalFLAFE(Flafe):
     clip : columns are held within so many deviations.
     importance : ``"bins"`` (labels stay encrypted) or ``"forest"`` (the paper; labels are sent to all parties).
     epsilon : total privacy loss of a row over all releases of the run; None for no noise.
-    delta : of ``release="statistics"`` (zCDP).
+    delta : of ``protection="statistics"`` (zCDP).
     calibration : ``"function"`` (noise by each function's range, epsilons added up) or ``"paper"``.
     column_epsilon : epsilon of each released column; by default the total in equal parts.
-    release : ``"columns"`` (the paper) or ``"statistics"`` (only noisy sums leave; see ``predict``).
-    rounds, statistics_clip, residual_clip, step, max_weight : of ``release="statistics"``.
+    protection : what may leave encryption: ``"columns"`` (the paper: a combined column, to its holder),
+        ``"statistics"`` (sums over all rows, with noise under ``epsilon``; see ``predict``), ``"open"``
+        (research: the coordinator multiplies in the clear).
+    max_iter, statistics_clip, residual_clip, step, max_weight : of ``protection="statistics"``; the first is how many
+        cross-party features are looked for.
     max_columns : of a wide party only so many columns (the most important) are grown from.
     validation : share of rows that nothing is fitted on; the comparison is made there (0: no comparison).
-    secure : ``False`` multiplies in the clear at the coordinator (research).
     scheme : additive encryption of the labels (``importance="bins"``).
     """
 
     name = "vertical_flafe"
+    _protections = ("columns", "statistics", "open")
     partitions = ("vertical",)
     leaks = (
         "coordinator: formulas with means and deviations, importances, joint second moments; label holder: bin sums of "
@@ -105,15 +109,15 @@ class VerticalFLAFE(Flafe):
         n_operands: int = 10,
         n_features: int = 10,
         keep_own: bool = True,
-        functions: Any = ("ab", "a2b", "ab2", "a2b2"),
+        functions: Sequence[str] = ("ab", "a2b", "ab2", "a2b2"),
         clip: float = 5.0,
         importance: str = "bins",
         epsilon: float | None = None,
         delta: float = 1e-6,
         calibration: str = "function",
         column_epsilon: float | None = None,
-        release: str = "columns",
-        rounds: int = 8,
+        protection: str = "columns",
+        max_iter: int = 8,
         statistics_clip: float = 1.0,
         residual_clip: float = 0.7,
         step: float = 0.8,
@@ -121,7 +125,6 @@ class VerticalFLAFE(Flafe):
         max_columns: int = 12,
         validation: float = 0.25,
         random_state: Any = 0,
-        secure: bool = True,
         scheme: str = "auto",
     ):
         self.n_operands = n_operands
@@ -134,8 +137,8 @@ class VerticalFLAFE(Flafe):
         self.delta = delta
         self.calibration = calibration
         self.column_epsilon = column_epsilon
-        self.release = release
-        self.rounds = rounds
+        self.protection = protection
+        self.max_iter = max_iter
         self.statistics_clip = statistics_clip
         self.residual_clip = residual_clip
         self.step = step
@@ -143,7 +146,6 @@ class VerticalFLAFE(Flafe):
         self.max_columns = max_columns
         self.validation = validation
         self.random_state = random_state
-        self.secure = secure
         self.scheme = scheme
 
     @classmethod
@@ -153,21 +155,20 @@ class VerticalFLAFE(Flafe):
 
     def _check(self, fed: Federation) -> None:
         super()._check(fed)
-        check_choice("release", self.release, ("columns", "statistics"))
-        check_number("rounds", self.rounds, 1, 200, whole=True)
+        check_number("max_iter", self.max_iter, 1, 200, whole=True)
         check_number("delta", self.delta, 1e-15, 0.1)
         for name, most in (("statistics_clip", 5), ("residual_clip", 5), ("step", 1), ("max_weight", 2)):
             check_number(name, getattr(self, name), 1e-3, most)
-        if self.release == "statistics":
+        if self.protection == "statistics":
             if set(self.functions) not in ({"ab"}, set(FUNCTIONS)):
-                raise ParameterError("release='statistics' takes functions=['ab'] or all four")
+                raise ParameterError("protection='statistics' takes functions=['ab'] or all four")
             if not self.validation > 0:
                 raise ParameterError(
-                    "release='statistics' chooses its penalty on validation rows: validation must be above 0"
+                    "protection='statistics' chooses its penalty on validation rows: validation must be above 0"
                 )
             if fed.task == "classification" and fed.n_classes > 2:
                 raise ParameterError(
-                    f"release='statistics' is for amounts and two classes; this label has {fed.n_classes} classes"
+                    f"protection='statistics' is for amounts and two classes; this label has {fed.n_classes} classes"
                 )
 
     def _layout(self, fed: Federation) -> Layout:
@@ -176,13 +177,13 @@ class VerticalFLAFE(Flafe):
     def _release(
         self, fed: Federation, layout: Layout, operands: dict[str, list[str]], rows: dict[str, int]
     ) -> dict[str, Any]:
-        if self.release == "columns":
+        if self.protection != "statistics":
             return super()._release(fed, layout, operands, rows)
         self.cross_, self._noise, self._model = [], Noise({}, None), secrets.token_hex(8)
         held_out = self._held_out[fed.active]
         n_train = rows[fed.active] - len(held_out)
         budget = None if self.epsilon is None else Budget(self.epsilon, self.delta)
-        privacy = StatisticsBudget(budget, self.rounds)
+        privacy = StatisticsBudget(budget, self.max_iter)
         run = StatisticsRun(fed, operands, rows[fed.active], n_train, len(set(self.functions)) // 2 or 1)
         local_only = run.local_only(self.residual_clip)
         run.boost(
@@ -196,48 +197,51 @@ class VerticalFLAFE(Flafe):
             fed.ledger.note(
                 f"differential privacy: epsilon {self.epsilon:g}, delta {self.delta:g} for a row over all released sums"
             )
-        return self._statistics_details(fed, operands, run.terms, budget, local_only)
+        return self._statistics_details(run, budget, local_only)
 
-    def _statistics_details(
-        self, fed: Federation, operands: dict[str, list[str]], terms: list[dict[str, Any]], budget: Budget | None,
-        local_only: float,
-    ) -> dict[str, Any]:  # fmt: skip
-        features = [{"party": name, "formula": text} for name, chosen in operands.items() for text in chosen]
-        for term in terms:
-            if term["weight"]:
-                formula = cross_formula(term["left_formula"], term["right_formula"], term["function"])
+    def _statistics_details(self, run: StatisticsRun, budget: Budget | None, local_only: float) -> dict[str, Any]:
+        fed = run.fed
+        features: list[dict[str, Any]] = [
+            {"party": name, "formula": text} for name, chosen in run.operands.items() for text in chosen
+        ]
+        for term in run.terms:
+            if term.weight:
+                formula = cross_formula(term.left_formula, term.right_formula, term.function)
                 features.append(
-                    {"party": "", "formula": str(formula), "weight": term["weight"], "function": term["function"],
-                     "first": term["first"], "second": term["second"], "round": term["round"]}
+                    {"party": "", "formula": str(formula), "weight": term.weight, "function": term.function,
+                     "first": term.first, "second": term.second, "round": term.round}
                 )  # fmt: skip
         held_out = self._held_out[fed.active]
-        found = predict_jointly(fed.view(rows=held_out), terms, self._model, *self._bits)
+        view = fed.view(rows=held_out)
+        found = predict_jointly(view, run.products, run.terms, self._model, *self._bits)
         told = fed.ask(held_out_error, to=fed.active, rows=held_out, predictions=found, task=fed.asked_task)
+        r2 = 1 - told["error"] / max(told["variance"], 1e-300)
         return {
-            "features": features, "operands": operands, "holders": {}, "budget": budget.as_rows() if budget else [],
+            "features": features, "operands": run.operands, "holders": {}, "budget": budget.as_rows() if budget else [],
             "epsilon_spent": budget.spent.epsilon if budget else None, "outside_budget": list(OUTSIDE),
             "comparison": [
                 {"features": "local only", "r2": local_only},
-                {"features": "with cross-party sums", "r2": 1 - told["error"] / max(told["variance"], 1e-300)},
+                {"features": "with cross-party sums", "r2": r2},
             ],
         }  # fmt: skip
 
     def combine(self, fed: Federation) -> Federation:
-        """See `Flafe.combine`; with ``release="statistics"`` there are no combined columns."""
-        if self.release == "statistics":
-            raise ParameterError("release='statistics' releases no combined columns: use predict(fed)")
+        """See `Flafe.combine`; with ``protection="statistics"`` there are no combined columns."""
+        if self.protection == "statistics":
+            raise ParameterError("protection='statistics' releases no combined columns: use predict(fed)")
         return super().combine(fed)
 
     def predict(self, fed: Federation) -> np.ndarray:
-        """Joint predictions of the rows of ``fed`` (``release="statistics"``); amounts, or scores of two classes.
+        """Joint predictions of the rows of ``fed`` (``protection="statistics"``); amounts, or scores of two classes.
 
         The label holder reads the total of the parties' scores of each row; no party sees another's columns.
         """
         check_is_fitted(self, "selection_")
-        if self.release != "statistics":
-            raise ParameterError("predict is for release='statistics'; with columns train a model on combine(fed)")
+        if self.protection != "statistics":
+            raise ParameterError("predict is for protection='statistics'; with columns train a model on combine(fed)")
         with fed.session() as run:
-            return predict_jointly(run, self._terms, self._model, *self._bits)
+            products = JointProducts(run, run.parties)
+            return predict_jointly(run, products, self._terms, self._model, *self._bits)
 
 
 class HybridFLAFE(Flafe):
@@ -249,8 +253,9 @@ class HybridFLAFE(Flafe):
 
     Parameters
     ----------
-    n_operands, n_features, keep_own, functions, clip, epsilon, calibration, column_epsilon, max_columns, validation,
-    secure : as in ``VerticalFLAFE``. Importance is always that of random forests.
+    n_operands, n_features, keep_own, functions, clip, epsilon, calibration, column_epsilon, max_columns, validation :
+        as in ``VerticalFLAFE``. Importance is always that of random forests.
+    protection : ``"columns"`` or ``"open"``.
     """
 
     name = "hybrid_flafe"
@@ -278,15 +283,15 @@ class HybridFLAFE(Flafe):
         n_operands: int = 10,
         n_features: int = 10,
         keep_own: bool = True,
-        functions: Any = ("ab", "a2b", "ab2", "a2b2"),
+        functions: Sequence[str] = ("ab", "a2b", "ab2", "a2b2"),
         clip: float = 5.0,
         epsilon: float | None = None,
         calibration: str = "function",
         column_epsilon: float | None = None,
+        protection: str = "columns",
         max_columns: int = 12,
         validation: float = 0.25,
         random_state: Any = 0,
-        secure: bool = True,
     ):
         self.n_operands = n_operands
         self.n_features = n_features
@@ -296,10 +301,10 @@ class HybridFLAFE(Flafe):
         self.epsilon = epsilon
         self.calibration = calibration
         self.column_epsilon = column_epsilon
+        self.protection = protection
         self.max_columns = max_columns
         self.validation = validation
         self.random_state = random_state
-        self.secure = secure
 
     def _layout(self, fed: Federation) -> Layout:
         return Layout.hybrid(fed)

@@ -1,4 +1,4 @@
-"""The conversation that Vertical- and Hybrid-FLAFE share; `flafe.py` has the two classes and says what they are.
+"""The conversation that Vertical- and Hybrid-FLAFE share; `api.py` has the two classes and says what they are.
 
 Every party makes candidates from its own columns and takes the most important; every two of different parties are
 multiplied while one of them is encrypted; one of the two owners, drawn by lot, gets the product and keeps it if it is
@@ -8,6 +8,8 @@ among the most important of what it has then. Vertical parties are a grid of one
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import combinations
 from typing import Any
 
@@ -28,10 +30,21 @@ from fedsift.engineer.flafe.candidates import (
     scale_candidates_by,
     take_operands,
 )
-from fedsift.engineer.flafe.combine import FUNCTIONS, Pair, combine_columns
-from fedsift.engineer.flafe.compare import compare_features
-from fedsift.engineer.flafe.features import column_unit, count_candidates, feature_record, is_column, top
-from fedsift.engineer.flafe.grid import Layout
+from fedsift.engineer.flafe.combine import combine_columns
+from fedsift.engineer.flafe.compare import Compared, compare_features
+from fedsift.engineer.flafe.features import (
+    FUNCTIONS,
+    CrossFeature,
+    Feature,
+    Pair,
+    all_pairs,
+    column_unit,
+    count_candidates,
+    feature_at,
+    is_column,
+    top,
+)
+from fedsift.engineer.flafe.grid import Described, Layout
 from fedsift.engineer.flafe.importance import (
     binned_targets,
     encrypt_target,
@@ -43,7 +56,7 @@ from fedsift.engineer.flafe.importance import (
     share_labels,
     take_labels,
 )
-from fedsift.engineer.flafe.joint import keep_parts, widen
+from fedsift.engineer.flafe.joint import keep_parts, parts_of, widen
 from fedsift.engineer.flafe.privacy import Noise, plan_noise
 from fedsift.errors import DataError, ParameterError, ReplyError
 from fedsift.mpc.horizontal_study import standardise
@@ -51,6 +64,8 @@ from fedsift.mpc.secure_sum import SecureSum
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.engineered import engineered_view
 
+#: Positions of rows, by party.
+Rows = Mapping[str, np.ndarray]
 OUTSIDE = (
     "means and deviations in the formulas",
     "importances by which features are chosen",
@@ -63,21 +78,37 @@ class Flafe(Selector):
 
     paper = "Overman and Klabjan, Federated Automated Feature Engineering (Vertical-/Hybrid-FLAFE)"
 
+    #: Parameters of both; the classes set them.
+    n_operands: int
+    n_features: int
+    keep_own: bool
+    functions: Sequence[str]
+    clip: float
+    importance: str
+    epsilon: float | None
+    calibration: str
+    column_epsilon: float | None
+    protection: str
+    max_columns: int
+    validation: float
+    random_state: Any
+    scheme: str
+
     def _check(self, fed: Federation) -> None:
-        p: Any = self
-        check_choice("importance", p.importance, self._importances)
-        check_choice("calibration", p.calibration, ("function", "paper"))
-        check_choice("scheme", p.scheme, SCHEMES)
+        check_choice("importance", self.importance, self._importances)
+        check_choice("protection", self.protection, self._protections)
+        check_choice("calibration", self.calibration, ("function", "paper"))
+        check_choice("scheme", self.scheme, SCHEMES)
         for name in ("n_operands", "n_features"):
-            check_number(name, getattr(p, name), 1, 200, whole=True)
-        check_number("max_columns", p.max_columns, 2, 60, whole=True)
-        check_number("clip", p.clip, 0.1, 5)
-        check_number("validation", p.validation, 0, 0.9)
-        check_number("epsilon", p.epsilon, 1e-9, none=True)
-        check_number("column_epsilon", p.column_epsilon, 1e-12, none=True)
-        unknown = [name for name in p.functions if name not in FUNCTIONS]
-        if unknown or not p.functions or isinstance(p.functions, str):
-            raise ParameterError(f"functions must be a list from {', '.join(FUNCTIONS)}; got {p.functions!r}")
+            check_number(name, getattr(self, name), 1, 200, whole=True)
+        check_number("max_columns", self.max_columns, 2, 60, whole=True)
+        check_number("clip", self.clip, 0.1, 5)
+        check_number("validation", self.validation, 0, 0.9)
+        check_number("epsilon", self.epsilon, 1e-9, none=True)
+        check_number("column_epsilon", self.column_epsilon, 1e-12, none=True)
+        unknown = [name for name in self.functions if name not in FUNCTIONS]
+        if unknown or not self.functions or isinstance(self.functions, str):
+            raise ParameterError(f"functions must be a list from {', '.join(FUNCTIONS)}; got {self.functions!r}")
         if fed.names == "private":
             raise ParameterError(f"formulas name columns: {type(self).__name__} needs a federation with names='shared'")
         if len(self._layout(fed).groups) < 2:
@@ -86,6 +117,7 @@ class Flafe(Selector):
             )
 
     _importances: tuple[str, ...] = ("bins", "forest")
+    _protections: tuple[str, ...] = ("columns", "open")
 
     def _layout(self, fed: Federation) -> Layout:
         raise NotImplementedError
@@ -102,32 +134,33 @@ class Flafe(Selector):
         as in ``fit``, with the same noise scales; each new person spends the run's epsilon once.
         """
         check_is_fitted(self, "selection_")
-        return widen(fed, self._layout(fed), self.selection_, self.cross_, self._noise, self._model, self._p("secure"))
+        return widen(fed, self._layout(fed), self.selection_, self.cross_, self._noise, self._model, self._open)
 
-    def _p(self, name: str) -> Any:
-        return getattr(self, name)
+    @property
+    def _open(self) -> bool:
+        return self.protection == "open"
 
     # -- the conversation ----------------------------------------------------------------------------------------------
 
     def _select(self, fed: Federation) -> Outcome:
         layout = self._layout(fed)
-        described = fed.ask(numeric_columns, to=layout.parties)
+        described = {n: Described(**reply) for n, reply in fed.ask(numeric_columns, to=layout.parties).items()}
         numeric = layout.same_numbers(described)
         if sum(bool(columns) for columns in numeric.values()) < 2:
             raise DataError("at least two parties need columns of numbers: there is nothing to combine across parties")
-        self._seed = int(np.random.default_rng(self._p("random_state")).integers(2**31))
+        self._seed = int(np.random.default_rng(self.random_state).integers(2**31))
         self._sums: dict[str, SecureSum] = {}
-        self._target_layouts: list[Any] | None = None
-        held_out = layout.held_out(described, self._p("validation"), self._seed)
-        if min(described[name]["rows"] - len(rows) for name, rows in held_out.items()) < 10:
+        self._target_layouts: list[dict[str, int]] | None = None
+        held_out = layout.held_out(described, self.validation, self._seed)
+        if min(described[name].rows - len(rows) for name, rows in held_out.items()) < 10:
             raise DataError("fewer than 10 training rows are left in a row block; lower validation or bring more rows")
-        if self._p("importance") == "forest" or not self._p("secure"):
+        if self.importance == "forest" or self._open:
             self._share_labels(fed, layout)
         by_column, numeric = self._screened(fed, layout, numeric, held_out)
         operands, scores = self._operands(fed, layout, numeric, held_out)
         for group, columns in numeric.items():
             by_column[group].update(zip(columns, scores[group].tolist()))
-        rows = {name: described[name]["rows"] for name in layout.parties}
+        rows = {name: described[name].rows for name in layout.parties}
         self._held_out = held_out
         details = self._release(fed, layout, operands, rows)
         return self._outcome(fed, layout, by_column, details)
@@ -136,39 +169,38 @@ class Flafe(Selector):
         self, fed: Federation, layout: Layout, operands: dict[str, list[str]], rows: dict[str, int]
     ) -> dict[str, Any]:
         """Combine, choose, compare: the paper's way, in which combined columns are released to their holders."""
-        pairs = self._pairs(operands)
-        noise = self._plan(fed, len(pairs) * len(self._p("functions")))
+        pairs = all_pairs(operands, self._seed)
+        noise = self._plan(fed, len(pairs) * len(self.functions))
         for a, b in combinations(layout.groups, 2):
             count = sum({pair.first, pair.second} == {a, b} for pair in pairs)
-            for function in self._p("functions") if count else ():
+            for function in self.functions if count else ():
                 noise.spend(function, count, f"{a} and {b}")
         held = self._combine(fed, layout, pairs, noise, rows)
         kept = self._final(fed, layout, operands, held)
         self._noise, self._model = noise, secrets.token_hex(8)
-        self.cross_ = [record for group in layout.groups for record in kept[group] if "holder" in record]
-        fed.ask(
-            keep_parts, to=layout.parties, model=self._model,
-            each=layout.each({g: {"records": self._share_of(g, held)} for g in layout.groups}),
-        )  # fmt: skip
+        features = [feature for group in layout.groups for feature in kept[group]]
+        self.cross_: list[CrossFeature] = [feature for feature in features if isinstance(feature, CrossFeature)]
+        records = {g: {"records": [asdict(part) for part in parts_of(self.cross_, g)]} for g in layout.groups}
+        fed.ask(keep_parts, to=layout.parties, each=layout.each(records), model=self._model)
         details: dict[str, Any] = {
-            "features": [record for group in layout.groups for record in kept[group]],
-            "holders": {record["formula"]: record["holder"] for record in self.cross_},
+            "features": [asdict(feature) for feature in features],
+            "holders": {feature.formula: feature.holder for feature in self.cross_},
             "operands": operands, "noise": dict(noise.scales),
-            "released_columns": len(pairs) * len(self._p("functions")),
+            "released_columns": len(pairs) * len(self.functions),
             "budget": noise.budget.as_rows() if noise.budget else [], "outside_budget": list(OUTSIDE),
             "epsilon_spent": noise.budget.spent.epsilon if noise.budget else None,
         }  # fmt: skip
-        if self._p("validation") > 0:
-            details["comparison"] = self._compare(fed, layout, kept, noise, rows)
+        if self.validation > 0:
+            details["comparison"] = [asdict(row) for row in self._compare(fed, layout, kept, noise, rows)]
         return details
 
     def _compare(
-        self, fed: Federation, layout: Layout, kept: dict[str, list[dict[str, Any]]], noise: Noise, rows: dict[str, int]
-    ) -> list[dict[str, Any]]:
+        self, fed: Federation, layout: Layout, kept: dict[str, list[Feature]], noise: Noise, rows: dict[str, int]
+    ) -> list[Compared]:
         """Scores of a joint ridge on the validation rows, with and without the new features and with pure noise."""
-        positions = {group: [record["position"] for record in kept[group]] for group in layout.groups}
+        positions = {group: [feature.position for feature in kept[group]] for group in layout.groups}
         units = {
-            group: [column_unit(r["function"], noise.scales) for r in kept[group] if "holder" in r]
+            group: [column_unit(f.function, noise.scales) for f in kept[group] if isinstance(f, CrossFeature)]
             for group in layout.groups
         }
         count = sum(rows[next(iter(block.values()))] for block in layout.blocks)
@@ -181,7 +213,7 @@ class Flafe(Selector):
         """The paper's parties all have the labels. Where they do not, they are told: a choice that the ledger notes."""
         for holder, others in self._unlabelled(fed, layout).items():
             if others:
-                why = "importance='forest'" if self._p("importance") == "forest" else "secure=False"
+                why = "importance='forest'" if self.importance == "forest" else "protection='open'"
                 fed.ledger.note(f"{why}: the label of every row was sent to the parties without it")
                 told = fed.ask(share_labels, to=holder, task=fed.asked_task)
                 fed.ask(take_labels, to=others, values=told["values"], classes=told["classes"])
@@ -190,7 +222,7 @@ class Flafe(Selector):
         return {fed.active: fed.passive}
 
     def _candidates(
-        self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Any, grow: bool
+        self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Rows, grow: bool
     ) -> dict[str, int]:
         """Let all parties make their candidates; how many there are by group."""
         each = {
@@ -206,7 +238,7 @@ class Flafe(Selector):
         grown = {group: count_candidates(len(columns)) if grow else len(columns) for group, columns in numeric.items()}
         told = self._statistics(fed, layout, grown)
         scale = scale_candidates_by if grid else scale_candidates
-        counts = fed.ask(scale, to=layout.parties, each=layout.each(told), clip=float(self._p("clip")))
+        counts = fed.ask(scale, to=layout.parties, each=layout.each(told), clip=float(self.clip))
         found = {group: counts[layout.members(group)[0]] for group in layout.groups}
         for name, count in counts.items():
             if count != found[layout.group_of(name)]:
@@ -232,15 +264,17 @@ class Flafe(Selector):
             told = {"what": what, "task": task, "seed": self._seed, "blocks": len(layout.blocks)}
             sums = {group: self._sums[group].sum(forest_sums, (size,), **told) for group, size in sizes.items()}
             return {group: values / len(layout.blocks) for group, values in sums.items()}
-        if self._p("importance") == "forest":
-            scores = fed.ask(forest_scores, to=layout.parties, what=what, task=task, seed=self._seed)
-        elif not self._p("secure"):
+        if self.importance == "forest":
+            scores: dict[str, np.ndarray] = fed.ask(
+                forest_scores, to=layout.parties, what=what, task=task, seed=self._seed
+            )
+        elif self._open:
             scores = fed.ask(open_shares, to=layout.parties, what=what, task=task)
         else:
             if self._target_layouts is None:
                 self._target_layouts = self._send_target(fed, max(sizes.values()))
             scores = fed.ask(
-                explained_shares, to=fed.active, what=what, scheme=self._p("scheme"), task=task,
+                explained_shares, to=fed.active, what=what, scheme=self.scheme, task=task,
                 layouts=self._target_layouts, replies=fed.ask(binned_targets, to=fed.passive, what=what),
             )  # fmt: skip
         for name, size in sizes.items():
@@ -249,22 +283,22 @@ class Flafe(Selector):
                 raise ReplyError(name, "importance", f"expected {size} finite scores")
         return scores
 
-    def _send_target(self, fed: Federation, columns: int) -> list[Any]:
+    def _send_target(self, fed: Federation, columns: int) -> list[dict[str, int]]:
         """Encrypted, to all parties without it; once, so its layout is chosen for all sums that will be asked for."""
-        own, crossed = self._p("n_operands"), self._p("n_operands") ** 2 * len(self._p("functions")) // 2
-        sums = 16 * (count_candidates(min(columns, self._p("max_columns"))) + own + crossed * len(fed.passive))
+        own, crossed = self.n_operands, self.n_operands**2 * len(self.functions) // 2
+        sums = 16 * (count_candidates(min(columns, self.max_columns)) + own + crossed * len(fed.passive))
         sent = fed.ask(
-            encrypt_target, to=fed.active, scheme=self._p("scheme"), task=fed.asked_task, answers=sums
+            encrypt_target, to=fed.active, scheme=self.scheme, task=fed.asked_task, answers=sums
         )  # fmt: skip
         fed.ask(keep_target, to=fed.passive, key=sent["key"], layers=sent["layers"])
         return [layer["layout"] for layer in sent["layers"]]
 
     def _screened(
-        self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Any
+        self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Rows
     ) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
         """Columns that candidates are grown from: all, or the ``max_columns`` most important of a wide table."""
         limit, by_column = (
-            self._p("max_columns"),
+            self.max_columns,
             {group: dict.fromkeys(names, 0.0) for group, names in numeric.items()},
         )
         if max(map(len, numeric.values())) <= limit:
@@ -279,12 +313,12 @@ class Flafe(Selector):
         return by_column, kept
 
     def _operands(
-        self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Any
+        self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Rows
     ) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
         """The features that every group brings into the combination, as formulas; and all importances."""
         sizes = self._candidates(fed, layout, numeric, held_out, grow=True)
         scores = self._importance(fed, layout, "local", sizes)
-        count = self._p("n_operands")
+        count = self.n_operands
         if len(layout.blocks) > 1:
             chosen = {group: top(scores[group], count) for group in layout.groups}
             formulas = fed.ask(
@@ -292,35 +326,15 @@ class Flafe(Selector):
             )
             return {group: list(formulas[layout.members(group)[0]]) for group in layout.groups}, scores
         each = {name: {"scores": scores[name]} for name in layout.groups}
-        chosen = fed.ask(
-            choose_operands, to=layout.groups, each=each, count=count, apart=self._p("importance") == "bins"
-        )
+        chosen = fed.ask(choose_operands, to=layout.groups, each=each, count=count, apart=self.importance == "bins")
         return {name: list(reply["formulas"]) for name, reply in chosen.items()}, scores
-
-    def _pairs(self, operands: dict[str, list[str]]) -> list[Pair]:
-        """Every two features of different groups, and who will hold what they make (drawn by lot, once)."""
-        generator = np.random.default_rng(self._seed)
-        pairs = []
-        for a, b in combinations(operands, 2):
-            for i in range(len(operands[a])):
-                for j in range(len(operands[b])):
-                    pairs.append(Pair(a, i, b, j, (a, b)[int(generator.integers(2))]))
-        return pairs
 
     def _plan(self, fed: Federation, columns: int) -> Noise:
         noise = plan_noise(
-            self._p("epsilon"), self._p("functions"), columns, clip=self._p("clip"),
-            calibration=self._p("calibration"), column_epsilon=self._p("column_epsilon"),
+            self.epsilon, self.functions, columns, clip=self.clip,
+            calibration=self.calibration, column_epsilon=self.column_epsilon,
         )  # fmt: skip
-        if noise.budget is None:
-            fed.ledger.note("epsilon=None: a holder can work out the other party's column from a combined one")
-        elif self._p("calibration") == "paper":
-            fed.ledger.note(
-                f"calibration='paper': epsilon {self._p('epsilon'):g} is that of a single released value; over the "
-                f"{columns} released columns it adds up to {noise.budget.epsilon:g} for a row"
-            )
-        else:
-            fed.ledger.note(f"differential privacy: epsilon {self._p('epsilon'):g} for a row over all released columns")
+        fed.ledger.note(noise.told(self.epsilon, self.calibration, columns))
         return noise
 
     def _combine(
@@ -332,8 +346,8 @@ class Flafe(Selector):
             named = [Pair(block[p.first], p.i, block[p.second], p.j, block[p.holder]) for p in pairs]
             back = dict(zip(named, pairs))
             found = combine_columns(
-                fed, named, self._p("functions"), noise.scales, rows=rows[next(iter(block.values()))],
-                secure=self._p("secure"),
+                fed, named, self.functions, noise.scales, rows=rows[next(iter(block.values()))],
+                open=self._open,
             )  # fmt: skip
             for group, name in block.items():
                 order = [(back[pair], function) for pair, function in found.get(name, [])]
@@ -344,7 +358,7 @@ class Flafe(Selector):
 
     def _final(
         self, fed: Federation, layout: Layout, operands: dict[str, list[str]], held: dict[str, list[tuple[Pair, str]]]
-    ) -> dict[str, list[dict[str, Any]]]:
+    ) -> dict[str, list[Feature]]:
         """What every group keeps: its own features first, then combined ones, with formulas."""
         sizes = fed.ask(pool_features, to=layout.parties)
         expected = {group: len(operands[group]) + len(held[group]) for group in layout.groups}
@@ -355,30 +369,20 @@ class Flafe(Selector):
         own = {group: [i for i, text in enumerate(texts) if not is_column(text)] for group, texts in operands.items()}
         found = {group: values.copy() for group, values in scores.items()}
         for group, texts in operands.items():  # a column itself is an operand, but no new feature
-            found[group][[i for i in range(len(texts)) if self._p("keep_own") or i not in own[group]]] = 0.0
-        count = self._p("n_features")
+            found[group][[i for i in range(len(texts)) if self.keep_own or i not in own[group]]] = 0.0
+        count = self.n_features
         if len(layout.blocks) > 1:
             kept = {group: top(found[group], count) for group in layout.groups}
         else:
             each = {name: {"scores": found[name]} for name in layout.groups}
-            apart = self._p("importance") == "bins"
+            apart = self.importance == "bins"
             kept = fed.ask(choose_final, to=layout.groups, each=each, count=count, apart=apart)
-        if self._p("keep_own"):
+        if self.keep_own:
             kept = {group: [*own[group], *kept[group]] for group in layout.groups}
         return {
-            group: [feature_record(group, position, operands, held[group], scores[group]) for position in kept[group]]
+            group: [feature_at(group, position, operands, held[group], scores[group]) for position in kept[group]]
             for group in layout.groups
         }
-
-    def _share_of(self, group: str, held: dict[str, list[tuple[Pair, str]]]) -> list[dict[str, Any]]:
-        """What a party must remember of the features that were kept: its operands, and which columns it holds."""
-        records = []
-        for record in self.cross_:
-            if group in (record["first"], record["second"]):
-                own = record["left"] if group == record["first"] else record["right"]
-                position = record["position"] if group == record["holder"] else -1
-                records.append({"formula": record["formula"], "operand": own, "position": position})
-        return records
 
     def _outcome(
         self, fed: Federation, layout: Layout, by_column: dict[str, dict[str, float]], details: dict[str, Any]

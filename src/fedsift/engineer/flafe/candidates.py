@@ -2,34 +2,68 @@
 
 Candidates are formulas over the party's own numbers (`expressions.py`): the columns, their squares and cubes, and for
 each two columns the paper's five functions and the three that the encrypted step knows. Each is standardised; missing
-values stand at the mean. Text columns and columns that never vary take no part. `flafe_importance.py` ranks them.
+values stand at the mean. Text columns and columns that never vary take no part. `importance.py` ranks them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from fedsift.core.expressions import Column, Expression, call, compute, parse
+from fedsift.core.expressions import Call, Column, Expression, call, compute, parse
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
-from fedsift.engineer.flafe.combine import BOUND, CROSSED, OPERANDS
+from fedsift.engineer.flafe.combine import Combined, Operands
+from fedsift.engineer.flafe.features import BOUND
 from fedsift.engineer.forms import bivariate, scaled
 from fedsift.errors import DataError
 from fedsift.mpc.horizontal_study import RAW, TRAIN
 
-LOCAL, LABELS, POOL = "flafe local", "flafe labels", "flafe pool"
 _ALIKE = 0.98  # a candidate that follows a chosen one so closely adds nothing
+
+
+@dataclass
+class OwnFeatures:
+    """What a party has made of its own columns so far in this run."""
+
+    names: list[str]  # the columns that candidates are grown from
+    train: np.ndarray  # rows that may be fitted on
+    raw: np.ndarray  # the columns as they are; empty once candidates are scaled
+    formulas: list[str] = field(default_factory=list)  # of the candidates: the columns themselves come first
+    values: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+    chosen: list[str] = field(default_factory=list)  # formulas of the operands
+
+    @property
+    def base(self) -> np.ndarray:
+        """The columns themselves, standardised."""
+        return self.values[:, : len(self.names)]
+
+
+@dataclass(frozen=True)
+class ToldLabels:
+    """The labels, at a party that does not have them and was told."""
+
+    values: np.ndarray
+    classes: bool
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What a party chooses from in the end: its operands, then the combined columns that it holds."""
+
+    values: np.ndarray
 
 
 # --- candidates ------------------------------------------------------------------------------------------------------
 
 
-def local_candidates(base: list[Expression]) -> list[Expression]:
+def local_candidates(base: Sequence[Expression]) -> list[Expression]:
     """The columns themselves, then what one or two of them make."""
-    made = list(base)
+    made: list[Expression] = list(base)
     for column in base:
         made += [call("square", column), call("cube", column)]
     for a, b in combinations(base, 2):
@@ -53,12 +87,12 @@ def numeric_columns(party: Party) -> dict[str, Any]:
 
 
 @operation("flafe.load_numbers", discloses="control", about="acknowledgement")
-def load_numbers(party: Party, *, columns: list[str], held_out: Any) -> None:
+def load_numbers(party: Party, *, columns: list[str], held_out: np.ndarray) -> None:
     """Take named columns; ``held_out`` are the positions of validation rows, which nothing is fitted on."""
     train = np.ones(party.n_rows, dtype=bool)
     train[held_out] = False
-    party.state[RAW], party.state[TRAIN] = party.table.matrix(columns), train
-    party.state[LOCAL] = {"names": list(columns)}
+    own = party.keep(OwnFeatures(list(columns), train, party.table.matrix(columns)))
+    party.state[RAW], party.state[TRAIN] = own.raw, train  # where a grid's common statistics are taken from
 
 
 @operation("flafe.form_candidates", discloses="control", about="acknowledgement")
@@ -67,7 +101,8 @@ def form_candidates(party: Party, *, owner: str, grow: bool) -> None:
 
     Without ``grow`` the columns themselves are the candidates: to find out which are worth growing from.
     """
-    _form(party, owner, grow, *_statistics(party.state[RAW][party.state[TRAIN]]))
+    own = party.held(OwnFeatures)
+    _form(party, owner, grow, *_statistics(own.raw[own.train]))
 
 
 @operation(
@@ -83,18 +118,19 @@ def form_candidates_by(party: Party, *, owner: str, grow: bool, centre: np.ndarr
 
 
 def _form(party: Party, owner: str, grow: bool, centre: np.ndarray, deviation: np.ndarray) -> None:
-    local, raw = party.state[LOCAL], party.state[RAW]
-    base = [scaled(Column(name, owner), c, d) for name, c, d in zip(local["names"], centre, deviation)]
-    place = {name: i for i, name in enumerate(local["names"])}
-    local["formulas"] = [str(each) for each in (local_candidates(base) if grow else base)]
-    local["values"] = _evaluate(local["formulas"], lambda column: raw[:, place[column.name]], len(raw))
-    local["raw"], party.state[RAW] = raw, local["values"]
+    own = party.held(OwnFeatures)
+    base = [scaled(Column(name, owner), c, d) for name, c, d in zip(own.names, centre, deviation)]
+    place = {name: i for i, name in enumerate(own.names)}
+    own.formulas = [str(each) for each in (local_candidates(base) if grow else base)]
+    own.values = _evaluate(own.formulas, lambda column: own.raw[:, place[column.name]], len(own.raw))
+    party.state[RAW] = own.values
 
 
 @operation("flafe.scale_candidates", discloses="control", about="number of candidate features", reply=int)
 def scale_candidates(party: Party, *, clip: float) -> int:
     """Standardise the candidates and hold them within ``clip`` deviations; in formulas the limit is always BOUND."""
-    return _rescale(party, clip, *_statistics(party.state[LOCAL]["values"][party.state[TRAIN]]))
+    own = party.held(OwnFeatures)
+    return _rescale(party, clip, *_statistics(own.values[own.train]))
 
 
 @operation(
@@ -111,28 +147,29 @@ def scale_candidates_by(party: Party, *, clip: float, centre: np.ndarray, deviat
 
 
 def _rescale(party: Party, clip: float, centre: np.ndarray, deviation: np.ndarray) -> int:
-    local = party.state[LOCAL]
+    own = party.held(OwnFeatures)
     unit, made, values = clip / BOUND, [], []
-    for i, (text, c, d) in enumerate(zip(local["formulas"], centre, deviation)):
-        formula, source = parse(text), local["values"][:, i]
-        if i < len(local["names"]):  # a column: one scale() instead of two
-            (own_centre, own_deviation), formula = formula.numbers, formula.arguments[0]  # type: ignore[union-attr]
-            c, d, source = own_centre + own_deviation * c, own_deviation * d, local["raw"][:, i]
+    for i, (text, c, d) in enumerate(zip(own.formulas, centre, deviation)):
+        formula, source = parse(text), own.values[:, i]
+        if i < len(own.names) and isinstance(formula, Call):  # a column: one scale() instead of two
+            (own_centre, own_deviation), formula = formula.numbers, formula.arguments[0]
+            c, d, source = own_centre + own_deviation * c, own_deviation * d, own.raw[:, i]
         made.append(scaled(formula, c, d * unit))
         values.append(_scale(source, made[-1]))
-    local["formulas"] = [str(formula) for formula in made]
-    local["values"] = np.column_stack(values) if values else np.empty((party.n_rows, 0))
-    party.state[RAW] = local["raw"] = None
+    own.formulas = [str(formula) for formula in made]
+    own.values = np.column_stack(values) if values else np.empty((party.n_rows, 0))
+    own.raw = np.empty((0, 0))
+    party.state.pop(RAW, None)
     return len(made)
 
 
-def _scale(values: np.ndarray, formula: Any) -> np.ndarray:
+def _scale(values: np.ndarray, formula: Call) -> np.ndarray:
     centre, deviation = formula.numbers
     return np.nan_to_num(np.clip((values - centre) / deviation, -BOUND, BOUND), nan=0.0)
 
 
-def _evaluate(formulas: list[str], values: Any, rows: int) -> np.ndarray:
-    memo: dict[Any, Any] = {}
+def _evaluate(formulas: list[str], values: Callable[[Column], np.ndarray], rows: int) -> np.ndarray:
+    memo: dict[Expression, np.ndarray] = {}
     if not formulas:
         return np.empty((rows, 0))
     return np.column_stack([compute(parse(text), values, memo) for text in formulas])
@@ -151,15 +188,16 @@ def _statistics(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def evaluate_at(party: Party, formulas: list[str]) -> np.ndarray:
     """Chosen features on the rows of the current view, missing values at the mean."""
-    memo: dict[Any, Any] = {}
+    memo: dict[Expression, np.ndarray] = {}
     values = [compute(parse(text), lambda column: party.table.values(column.name), memo) for text in formulas]
     return np.nan_to_num(np.column_stack(values), nan=0.0) if values else np.empty((party.n_rows, 0))
 
 
 def own_target(party: Party, task: str) -> tuple[np.ndarray, bool]:
     """The labels that this party has or was told: values, and whether they are classes."""
-    if LABELS in party.state:
-        return party.state[LABELS]
+    if ToldLabels in party.state:
+        told = party.held(ToldLabels)
+        return told.values, told.classes
     labels = party.labels(task=task)
     classes = labels.task == "classification"
     return (labels.codes.astype(np.float64) if classes else labels.values), classes
@@ -204,13 +242,11 @@ def _unit(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 )
 def choose_operands(party: Party, *, scores: np.ndarray, count: int, apart: bool) -> dict[str, Any]:
     """Take the best candidates as those that will be combined with other parties' columns."""
-    local = party.state[LOCAL]
-    if scores.shape != (len(local["formulas"]),):
-        raise DataError(
-            f"party {party.name!r} has {len(local['formulas'])} candidates and was told {scores.size} scores"
-        )
-    chosen = choose(local["values"][party.state[TRAIN]], scores, count, apart=apart)
-    return _take(party, chosen)
+    own = party.held(OwnFeatures)
+    if scores.shape != (len(own.formulas),):
+        raise DataError(f"party {party.name!r} has {len(own.formulas)} candidates and was told {scores.size} scores")
+    chosen = choose(own.values[own.train], scores, count, apart=apart)
+    return {"chosen": chosen, "formulas": _take(party, chosen)}
 
 
 @operation(
@@ -221,15 +257,15 @@ def choose_operands(party: Party, *, scores: np.ndarray, count: int, apart: bool
 )
 def take_operands(party: Party, *, chosen: list[int]) -> list[str]:
     """In a grid: the same features at every party of a column group."""
-    return _take(party, chosen)["formulas"]
+    return _take(party, chosen)
 
 
-def _take(party: Party, chosen: list[int]) -> dict[str, Any]:
-    local = party.state[LOCAL]
-    local["chosen"] = [local["formulas"][i] for i in chosen]
-    party.state[OPERANDS] = local["values"][:, chosen]
-    party.state[CROSSED] = []
-    return {"chosen": list(chosen), "formulas": local["chosen"]}
+def _take(party: Party, chosen: list[int]) -> list[str]:
+    own = party.held(OwnFeatures)
+    own.chosen = [own.formulas[i] for i in chosen]
+    party.keep(Operands(own.values[:, chosen]))
+    party.keep(Combined([]))
+    return own.chosen
 
 
 @operation(
@@ -240,10 +276,9 @@ def _take(party: Party, chosen: list[int]) -> dict[str, Any]:
 )
 def pool_features(party: Party) -> int:
     """Own chosen features first, then the combinations that this party holds."""
-    crossed = party.state[CROSSED]
-    parts = [party.state[OPERANDS], *([np.column_stack(crossed)] if crossed else [])]
-    party.state[POOL] = np.hstack(parts)
-    return party.state[POOL].shape[1]
+    own = party.held(Operands).columns
+    pool = party.keep(Pool(np.hstack([own, party.held(Combined).matrix(len(own))])))
+    return int(pool.values.shape[1])
 
 
 @operation(
@@ -255,14 +290,13 @@ def pool_features(party: Party) -> int:
     reply=[int],
 )
 def choose_final(party: Party, *, scores: np.ndarray, count: int, apart: bool) -> list[int]:
-    pool = party.state[POOL]
+    pool = party.held(Pool).values
     if scores.shape != (pool.shape[1],):
         raise DataError(f"party {party.name!r} has {pool.shape[1]} features and was told {scores.size} scores")
-    local, train = party.state[LOCAL], party.state[TRAIN]
-    known = np.hstack([local["values"][:, : len(local["names"])], party.state[OPERANDS]])[train]
-    if scores[: party.state[OPERANDS].shape[1]].any():  # own features are candidates here, not given
-        known = local["values"][:, : len(local["names"])][train]
-    return choose(pool[train], scores, count, apart=apart, known=known)
+    own, operands = party.held(OwnFeatures), party.held(Operands).columns
+    candidates = scores[: operands.shape[1]].any()  # then its own features are not given
+    known = own.base if candidates else np.hstack([own.base, operands])
+    return choose(pool[own.train], scores, count, apart=apart, known=known[own.train])
 
 
 VERTICAL = (form_candidates, scale_candidates, choose_operands, choose_final)

@@ -24,9 +24,8 @@ Why it is secure (semi-honest):
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -35,31 +34,52 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.ckks.keys import CkksPublicKey, CkksSecretKey
-from fedsift.crypto.ckks.wire import CkksCiphertexts
+from fedsift.crypto.ckks.vector import CkksCiphertexts, CkksVector
 from fedsift.crypto.dp import laplace_noise
+from fedsift.engineer.flafe.features import (
+    BOUND,
+    FUNCTIONS,
+    Pair,
+    Product,
+    Step,
+    column_blocks,
+    other_column,
+    own_column,
+    plan_products,
+    plan_steps,
+)
 from fedsift.errors import ParameterError, ReplyError
 
-BOUND = 5.0  # columns come within this
-#: Powers of the first and of the second column.
-FUNCTIONS: dict[str, tuple[int, int]] = {"ab": (1, 1), "a2b": (2, 1), "ab2": (1, 2), "a2b2": (2, 2)}
-
-OPERANDS, CROSSED = "combination operands", "combination results"  # where a party keeps its columns during a run
-_KEY = "combination key"
 _FLOOD_BITS = 20
 _NOISE_REACH = 50.0  # Laplace noise is beyond 50 scales with probability 2e-22
 _DECIMALS = 6  # of a product without noise: far above the scheme's error, so that equal products stay equal
 _BATCH = 96  # ciphertexts in a message, about
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Column ``i`` of party ``first`` with column ``j`` of ``second``; ``holder`` is one of the two."""
+@dataclass
+class Operands:
+    """A party's columns (rows x columns, within BOUND, none missing) for combinations with other parties' columns."""
 
-    first: str
-    i: int
-    second: str
-    j: int
-    holder: str
+    columns: np.ndarray
+
+
+@dataclass
+class Combined:
+    """The combined columns that a party holds, in the order of the plan; None until they have come."""
+
+    columns: list[np.ndarray | None]
+
+    def matrix(self, rows: int) -> np.ndarray:
+        """Side by side."""
+        there = [column for column in self.columns if column is not None]
+        return np.column_stack(there) if there else np.empty((rows, 0))
+
+
+@dataclass(frozen=True)
+class CombinationKey:
+    """A party's own key of this run."""
+
+    secret: CkksSecretKey
 
 
 # --- a party's side --------------------------------------------------------------------------------------------------
@@ -74,7 +94,8 @@ class Pair:
 def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: int, columns: int) -> bytes:
     """``columns`` is how many combined columns will come."""
     key = CkksSecretKey.generate(1, precision_bits, magnitude_bits=magnitude_bits)
-    party.state[_KEY], party.state[CROSSED] = key, [None] * columns
+    party.keep(CombinationKey(key))
+    party.keep(Combined([None] * columns))
     return key.public.to_bytes()
 
 
@@ -84,9 +105,9 @@ def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: 
     about="standardised, clipped columns and their squares, encrypted under the party's own key",
     reply=[CkksCiphertexts],
 )
-def encrypt_columns(party: Party, *, blocks: list[list[int]], powers: list[int]) -> list[Any]:
+def encrypt_columns(party: Party, *, blocks: list[list[int]], powers: list[int]) -> list[CkksCiphertexts]:
     """For each block (columns one after the other) a vector for each power."""
-    columns, key = party.state[OPERANDS], party.state[_KEY]
+    columns, key = party.held(Operands).columns, party.held(CombinationKey).secret
     return [
         CkksCiphertexts.pack([key.encrypt((columns[:, b] ** k).T.ravel(), bound=BOUND**k) for k in powers])
         for b in blocks
@@ -102,22 +123,28 @@ def encrypt_columns(party: Party, *, blocks: list[list[int]], powers: list[int])
     reply=[CkksCiphertexts],
 )
 def multiply_columns(
-    party: Party, *, key: bytes, operands: list[Any], products: list[dict[str, Any]], steps: list[dict[str, Any]]
-) -> list[Any]:
+    party: Party,
+    *,
+    key: bytes,
+    operands: list[CkksCiphertexts],
+    products: list[dict[str, Any]],
+    steps: list[dict[str, Any]],
+) -> list[CkksCiphertexts]:
     """For each step (one power of the holder's columns, one or two of this party's) all products, as one message."""
-    public, columns = CkksPublicKey.from_bytes(key), party.state[OPERANDS]
+    public, columns = CkksPublicKey.from_bytes(key), party.held(Operands).columns
+    wanted = [Product(**product) for product in products]
     rows, replies = len(columns), []
     vectors = [sent.vectors(public) for sent in operands]
-    for step in steps:
-        factors = _pair_up([columns**power for power in step["powers"]])
-        bound = math.hypot(*[BOUND**power for power in step["powers"]])
+    for step in [Step(**step) for step in steps]:
+        factors = _pair_up([columns**power for power in step.powers])
+        bound = math.hypot(*[BOUND**power for power in step.powers])
         made = []
-        for product in products:
-            vector = vectors[product["block"]][step["operand"]]
+        for product in wanted:
+            vector = vectors[product.block][step.operand]
             plain = np.zeros(len(vector), dtype=factors.dtype)
-            for slot, column in zip(product["slots"], product["columns"]):
+            for slot, column in zip(product.slots, product.columns):
                 plain[slot * rows : (slot + 1) * rows] = factors[:, column]
-            made.append(_cover(vector.multiply(plain, bound=bound), step["scales"]))
+            made.append(_cover(vector.multiply(plain, bound=bound), step.scales))
         replies.append(CkksCiphertexts.pack(made))
     return replies
 
@@ -126,7 +153,7 @@ def _pair_up(parts: list[np.ndarray]) -> np.ndarray:
     return parts[0] if len(parts) == 1 else parts[0] + 1j * parts[1]
 
 
-def _cover(product: Any, scales: list[float]) -> Any:
+def _cover(product: CkksVector, scales: list[float]) -> CkksVector:
     """Add noise under encryption and hide what the ciphertext would tell of what it was made from."""
     if not scales:
         return product.blind()
@@ -143,12 +170,12 @@ def _cover(product: Any, scales: list[float]) -> Any:
     learns="combined columns that it will hold, decrypted (with the stated noise, if any)",
 )
 def open_combinations(
-    party: Party, *, combined: list[Any], slots: list[list[int]], places: list[list[list[int]]], noisy: bool
+    party: Party, *, combined: list[CkksCiphertexts], slots: list[list[int]], places: list[list[list[int]]], noisy: bool
 ) -> None:
     """Decrypt; ``slots`` says which of a vector's columns count, ``places`` which of the held columns they are, for
     each function that a step gives (the real parts, then the imaginary ones)."""
-    key: CkksSecretKey = party.state[_KEY]
-    rows, held = party.state[OPERANDS].shape[0], party.state[CROSSED]
+    key, held = party.held(CombinationKey).secret, party.held(Combined).columns
+    rows = len(party.held(Operands).columns)
     for sent, functions in zip(combined, places):
         vectors = sent.vectors(key.public)
         if len(vectors) != len(slots) or any(len(vector) % rows for vector in vectors):
@@ -163,12 +190,12 @@ def open_combinations(
 @operation(
     "flafe.show_columns",
     discloses="plain",
-    about="standardised, clipped columns in the clear (secure=False)",
+    about="standardised, clipped columns in the clear (protection='open')",
     reply=Array("f", 2),
 )
 def show_columns(party: Party) -> np.ndarray:
-    party.state[CROSSED] = []
-    return party.state[OPERANDS]
+    party.keep(Combined([]))
+    return party.held(Operands).columns
 
 
 @operation(
@@ -176,10 +203,10 @@ def show_columns(party: Party) -> np.ndarray:
     discloses="control",
     receives="plain",
     about="acknowledgement",
-    learns="combined columns that it will hold, in the clear (secure=False)",
+    learns="combined columns that it will hold, in the clear (protection='open')",
 )
 def take_combinations(party: Party, *, columns: np.ndarray) -> None:
-    party.state[CROSSED].extend(np.round(columns.T, _DECIMALS))
+    party.held(Combined).columns.extend(np.round(columns.T, _DECIMALS))
 
 
 # --- the coordinator's side ------------------------------------------------------------------------------------------
@@ -187,11 +214,11 @@ def take_combinations(party: Party, *, columns: np.ndarray) -> None:
 
 def combine_columns(
     fed: Federation, pairs: Sequence[Pair], functions: Sequence[str], scales: dict[str, float], *, rows: int,
-    secure: bool = True,
+    open: bool = False,
 ) -> dict[str, list[tuple[Pair, str]]]:  # fmt: skip
     """Let every holder get the combinations of its pairs; returns which they are, in the order it has them.
 
-    Parties must have put their columns (rows x columns, within BOUND, no missing value) under ``OPERANDS``.
+    Parties must have kept their ``Operands``. ``open`` is for research: the coordinator multiplies in the clear.
     """
     unknown = [name for name in functions if name not in FUNCTIONS]
     if unknown or not functions:
@@ -202,7 +229,7 @@ def combine_columns(
     held: dict[str, list[tuple[Pair, str]]] = {}
     for (_, _, holder), members in groups.items():
         held.setdefault(holder, []).extend((pair, name) for name in functions for pair in members)
-    if not secure:
+    if open:
         _combine_openly(fed, groups, functions, scales)
         return held
     publics = _exchange_keys(fed, {name for group in groups for name in group}, held, scales)
@@ -220,8 +247,8 @@ def _combine_for(
     """All that one party will hold. Its columns are encrypted once and go to each party that it has pairs with."""
     slots = public.parameters.slots
     chunks, together = math.ceil(rows / slots), max(1, slots // rows)
-    blocks = _blocks(sorted({_own(pair) for members in groups.values() for pair in members}), together)
-    plans = {group: _plan(members, blocks) for group, members in groups.items()}
+    blocks = column_blocks(sorted({own_column(pair) for members in groups.values() for pair in members}), together)
+    plans = {group: plan_products(members, blocks) for group, members in groups.items()}
     powers = sorted({FUNCTIONS[name][group[1] == holder] for name in functions for group in groups})
     size = max(1, _BATCH // (chunks * len(powers)))  # vectors, for all powers, in a message
     used = sorted({block for plan in plans.values() for block, _ in plan})
@@ -239,75 +266,24 @@ def _combine_for(
 
 def _combine_batch(
     fed: Federation, public: CkksPublicKey, group: tuple[str, str, str], batch: list[tuple[int, dict[int, Pair]]],
-    operands: dict[int, Any], powers: list[int], functions: Sequence[str], scales: dict[str, float],
+    operands: dict[int, CkksCiphertexts], powers: list[int], functions: Sequence[str], scales: dict[str, float],
     place: dict[tuple[Pair, str], int],
 ) -> None:  # fmt: skip
     first, second, holder = group
-    steps, names = _steps(functions, scales, powers, second == holder)
+    steps, names = plan_steps(functions, scales, powers, second == holder)
     sent = sorted({block for block, _ in batch})
     products = [
-        {"block": sent.index(block), "slots": list(filled), "columns": [_other(pair) for pair in filled.values()]}
+        Product(sent.index(block), list(filled), [other_column(pair) for pair in filled.values()])
         for block, filled in batch
     ]
     combined = fed.ask(
         multiply_columns, to=first if second == holder else second, key=public.to_bytes(),
-        operands=[operands[block] for block in sent], products=products, steps=steps,
+        operands=[operands[block] for block in sent], products=[asdict(product) for product in products],
+        steps=[asdict(step) for step in steps],
     )  # fmt: skip
     places = [[[place[pair, name] for _, filled in batch for pair in filled.values()] for name in two] for two in names]
     slots = [list(filled) for _, filled in batch]
     fed.ask(open_combinations, to=holder, combined=combined, slots=slots, places=places, noisy=bool(scales))
-
-
-def _own(pair: Pair) -> int:
-    """The holder's column."""
-    return pair.i if pair.holder == pair.first else pair.j
-
-
-def _other(pair: Pair) -> int:
-    return pair.j if pair.holder == pair.first else pair.i
-
-
-def _blocks(columns: list[int], together: int) -> list[list[int]]:
-    """Columns that share a vector: round and round through all, so that no slot stays empty."""
-    count = len(columns)
-    return [
-        [columns[(number * together + slot) % count] for slot in range(together)]
-        for number in range(count // math.gcd(count, together))
-    ]
-
-
-def _plan(members: Sequence[Pair], blocks: list[list[int]]) -> list[tuple[int, dict[int, Pair]]]:
-    """Products that cover all pairs, by block: each uses one block and says what stands in its slots."""
-    waiting: dict[int, list[Pair]] = {}
-    for pair in reversed(members):
-        waiting.setdefault(_own(pair), []).append(pair)
-    left = {column: len(pairs) for column, pairs in waiting.items()}
-    uses = [Counter(block) for block in blocks]
-    plan = []
-    while any(left.values()):
-        filling = [sum(min(n, left.get(column, 0)) for column, n in use.items()) for use in uses]
-        best = int(np.argmax(filling))
-        filled = {slot: waiting[c].pop() for slot, c in enumerate(blocks[best]) if waiting.get(c)}
-        left = {column: len(pairs) for column, pairs in waiting.items()}
-        plan.append((best, filled))
-    return sorted(plan, key=lambda item: item[0])
-
-
-def _steps(
-    functions: Sequence[str], scales: dict[str, float], powers: list[int], holder_second: bool
-) -> tuple[list[dict[str, Any]], list[list[str]]]:
-    """Two functions with the same power of the holder's column are one step: real part and imaginary part."""
-    steps, names = [], []
-    for number, power in enumerate(powers):
-        alike = [name for name in functions if FUNCTIONS[name][holder_second] == power]
-        for start in range(0, len(alike), 2):
-            two = alike[start : start + 2]
-            steps.append({
-                "operand": number, "powers": [FUNCTIONS[name][not holder_second] for name in two],
-                "scales": [scales[name] for name in two] if scales else [],
-            })  # fmt: skip
-            names.append(two)
-    return steps, names
 
 
 def key_size(scales: dict[str, float]) -> tuple[int, int]:
@@ -321,7 +297,7 @@ def key_size(scales: dict[str, float]) -> tuple[int, int]:
 
 
 def _exchange_keys(
-    fed: Federation, names: set[str], held: dict[str, list[Any]], scales: dict[str, float]
+    fed: Federation, names: set[str], held: dict[str, list[tuple[Pair, str]]], scales: dict[str, float]
 ) -> dict[str, CkksPublicKey]:
     members = [name for name in fed.parties if name in names]
     if not members:
@@ -339,7 +315,7 @@ def _combine_openly(
     scales: dict[str, float],
 ) -> None:  # fmt: skip
     """For research: columns in the clear, and noise by a sampler that is fast rather than safe in its last bits."""
-    fed.ledger.note("secure=False: the coordinator saw the parties' columns in the clear")
+    fed.ledger.note("protection='open': the coordinator saw the parties' columns in the clear")
     generator = np.random.default_rng()
     names = {name for group in groups for name in group}
     shown = fed.ask(show_columns, to=[name for name in fed.parties if name in names])

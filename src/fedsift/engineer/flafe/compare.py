@@ -7,30 +7,61 @@ the combined features carry nothing: with the paper's noise that is so. Only num
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
-from fedsift.engineer.flafe.candidates import LOCAL, POOL, own_target
-from fedsift.engineer.flafe.combine import OPERANDS
+from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, own_target
+from fedsift.engineer.flafe.combine import Operands
 from fedsift.engineer.flafe.grid import Layout
-from fedsift.engineer.flafe.joint_moments import MATRICES, JointProducts, best_ridge, fraction_bits, from_ring, to_ring
+from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, best_ridge, fraction_bits
 from fedsift.errors import DataError
-from fedsift.mpc.horizontal_study import TRAIN
+from fedsift.mpc.ring import from_ring, to_ring
 from fedsift.mpc.secure_sum import SecureSum, summed
 
 _LIMIT = 16.0
 ROWS = ("base", "local only", "with cross-party features", "pure noise in their place")
 
 
+@dataclass(frozen=True)
+class Widths:
+    """How many columns of each kind a party brings into the comparison."""
+
+    base: int
+    local: int
+    kept_local: int
+    cross: int
+    target: int
+
+    @property
+    def intercept(self) -> int:
+        """The label holder brings a one as well."""
+        return int(self.target > 0)
+
+    @property
+    def total(self) -> int:
+        """Noise is as wide as the combined columns."""
+        return self.base + self.local + self.kept_local + 2 * self.cross + self.intercept + self.target
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One model of the comparison: what it had, and its R2 on the validation rows."""
+
+    features: str
+    columns: int
+    r2: float
+    penalty: float
+
+
 @summed(
     "flafe.target_moments", about="number of training rows, sum and sum of squares of the target", receives="control"
 )
 def target_moments(party: Party, *, task: str) -> np.ndarray:
-    values = own_target(party, task)[0][party.state[TRAIN]]
+    values = own_target(party, task)[0][party.held(OwnFeatures).train]
     return np.array([len(values), values.sum(), (values**2).sum()])
 
 
@@ -43,47 +74,52 @@ def target_moments(party: Party, *, task: str) -> np.ndarray:
     reply={"base": int, "local": int, "kept_local": int, "cross": int, "target": int},
 )
 def compare_matrix(
-    party: Party, *, kept: list[int], holder: bool, task: str, rows: int, seed: int, units: list[float], scale: Any
+    party: Party,
+    *,
+    kept: list[int],
+    holder: bool,
+    task: str,
+    rows: int,
+    seed: int,
+    units: list[float],
+    scale: list[float] | None,
 ) -> dict[str, int]:
     """Columns side by side: base, local, kept local, kept combined, noise as wide as those, then 1 and the target."""
-    train, own = party.state[TRAIN], party.state[OPERANDS].shape[1]
-    local = party.state[LOCAL]
-    base = local["values"][:, : len(local["names"])]
-    mine = [position for position in kept if position < own]
-    cross = party.state[POOL][:, [position for position in kept if position >= own]] / np.array(units)
+    own, operands, pool = party.held(OwnFeatures), party.held(Operands).columns, party.held(Pool).values
+    train, count = own.train, operands.shape[1]
+    mine = [position for position in kept if position < count]
+    cross = pool[:, [position for position in kept if position >= count]] / np.array(units)
     spread = cross[train].std(axis=0) if len(cross) else np.ones(0)
     noise = np.random.default_rng(seed).laplace(size=cross.shape) / np.sqrt(2) * spread
-    parts = [base, party.state[OPERANDS], party.state[POOL][:, mine], cross, noise]
+    parts = [own.base, operands, pool[:, mine], cross, noise]
     targets = 0
     if holder:
         target = _target(party, task, scale)
         targets = target.shape[1]
         parts += [np.ones((len(train), 1)), target]
     bits = fraction_bits(rows, _LIMIT)
-    ring = to_ring(np.clip(np.hstack(parts), -_LIMIT, _LIMIT), bits)
-    party.state[MATRICES] = {"train": ring[train], "check": ring[~train]}
-    return {
-        "base": base.shape[1], "local": own, "kept_local": len(mine), "cross": cross.shape[1], "target": targets,
-    }  # fmt: skip
+    ring = to_ring(np.clip(np.hstack(parts), -_LIMIT, _LIMIT), bits, 2 * _LIMIT)
+    party.keep(JointMatrices({"train": ring[train], "check": ring[~train]}))
+    return vars(Widths(own.base.shape[1], count, len(mine), cross.shape[1], targets))
 
 
-def _target(party: Party, task: str, scale: Any) -> np.ndarray:
+def _target(party: Party, task: str, scale: list[float] | None) -> np.ndarray:
     values, classes = own_target(party, task)
-    train = party.state[TRAIN]
+    train = party.held(OwnFeatures).train
     if classes:
-        values = (values[:, None] == np.unique(values)).astype(float)
-        return values - values[train].mean(axis=0)
+        indicators = (values[:, None] == np.unique(values)).astype(float)
+        return np.asarray(indicators - indicators[train].mean(axis=0))
     if scale is None:
         scale = [values[train].mean(), values[train].std()]
     if not scale[1] > 0:
         raise DataError(f"party {party.name!r}: the target is the same in all training rows")
-    return ((values - scale[0]) / scale[1])[:, None]
+    return np.asarray((values - scale[0]) / scale[1])[:, None]
 
 
 def compare_features(
     fed: Federation, layout: Layout, kept: dict[str, list[int]], units: dict[str, list[float]],
     holders: list[str], rows: int, *, seed: int,
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[Compared]:  # fmt: skip
     """R2 on the validation rows of the four models; empty for classes in a grid, whose names may differ by block."""
     if len(layout.blocks) > 1 and fed.task == "classification":
         return []
@@ -96,48 +132,40 @@ def compare_features(
         for block in layout.blocks
         for group, name in block.items()
     }
-    widths = fed.ask(
-        compare_matrix, to=layout.parties, each=each, task=fed.asked_task, rows=rows, seed=seed, scale=scale
-    )
-    size = {name: w["base"] + w["local"] + w["kept_local"] + 2 * w["cross"] for name, w in widths.items()}
-    size = {name: n + (widths[name]["target"] + 1 if widths[name]["target"] else 0) for name, n in size.items()}
+    told = fed.ask(compare_matrix, to=layout.parties, each=each, task=fed.asked_task, rows=rows, seed=seed, scale=scale)
+    widths = {name: Widths(**width) for name, width in told.items()}
     bits = 2 * fraction_bits(rows, _LIMIT)
-    grams = []
-    for matrix in ("train", "check"):
-        total_gram: Any = 0.0
-        for block in layout.blocks:
-            products = JointProducts(fed, list(block.values()))
-            gram = from_ring(products.gram({name: size[name] for name in block.values()}, matrix), bits)
-            total_gram = total_gram + gram
-        grams.append(np.asarray(total_gram))
-    return _rows(layout, widths, grams, rows)
+    products = [JointProducts(fed, list(block.values())) for block in layout.blocks]
+    grams = [
+        sum(
+            from_ring(each.gram({name: widths[name].total for name in each.parties}, matrix), bits) for each in products
+        )
+        for matrix in ("train", "check")
+    ]
+    return _rows(layout, widths, np.asarray(grams[0]), np.asarray(grams[1]), rows)
 
 
-def _rows(
-    layout: Layout, widths: dict[str, dict[str, int]], grams: list[np.ndarray], rows: int
-) -> list[dict[str, Any]]:
-    groups: dict[str, list[int]] = {name: [] for name in ("base", "local", "kept_local", "cross", "noise", "target")}
+def _rows(layout: Layout, widths: dict[str, Widths], train: np.ndarray, check: np.ndarray, rows: int) -> list[Compared]:
+    base: list[int] = []
+    local: list[int] = []
+    kept_local: list[int] = []
+    cross: list[int] = []
+    noise: list[int] = []
+    target: list[int] = []
     position = 0
     for name in layout.blocks[0].values():
-        counts = widths[name]
-        for part in ("base", "local", "kept_local", "cross", "noise"):
-            count = counts["cross"] if part == "noise" else counts[part]
-            groups[part] += range(position, position + count)
+        width = widths[name]
+        for part, count in (
+            (base, width.base), (local, width.local), (kept_local, width.kept_local), (cross, width.cross),
+            (noise, width.cross), (base, width.intercept), (target, width.target),
+        ):  # fmt: skip
+            part += range(position, position + count)
             position += count
-        if counts["target"]:
-            groups["base"].append(position)  # the intercept
-            groups["target"] += range(position + 1, position + 1 + counts["target"])
-            position += 1 + counts["target"]
-    sets = {
-        ROWS[0]: groups["base"],
-        ROWS[1]: groups["base"] + groups["local"],
-        ROWS[2]: groups["base"] + groups["kept_local"] + groups["cross"],
-        ROWS[3]: groups["base"] + groups["kept_local"] + groups["noise"],
-    }
+    sets = (base, base + local, base + kept_local + cross, base + kept_local + noise)
     made = []
-    for name, features in sets.items():
-        score, penalty, _ = best_ridge(grams[0], grams[1], np.array(features), np.array(groups["target"]), rows)
-        made.append({"features": name, "columns": len(features) - 1, "r2": score, "penalty": penalty})
+    for row, features in zip(ROWS, sets):
+        score, penalty, _ = best_ridge(train, check, np.array(features), np.array(target), rows)
+        made.append(Compared(row, len(features) - 1, score, penalty))
     return made
 
 

@@ -1,13 +1,117 @@
-"""Small pure functions about FLAFE's features: formulas of combined ones, records for the result, counts and units."""
+"""FLAFE's features on paper: which columns are multiplied, how products are packed into ciphertexts, their formulas.
+
+Pure functions and records; nothing is asked here.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
 from fedsift.core.expressions import Call, Column, Expression, call, parse
-from fedsift.engineer.flafe.combine import BOUND, FUNCTIONS, Pair
+
+BOUND = 5.0  # columns come within this
+#: Powers of the first and of the second column.
+FUNCTIONS: dict[str, tuple[int, int]] = {"ab": (1, 1), "a2b": (2, 1), "ab2": (1, 2), "a2b2": (2, 2)}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Column ``i`` of party ``first`` with column ``j`` of ``second``; ``holder`` is one of the two."""
+
+    first: str
+    i: int
+    second: str
+    j: int
+    holder: str
+
+
+@dataclass(frozen=True)
+class Product:
+    """One multiplication in a request: a block of the holder's columns, and which column of the receiver meets each
+    slot that counts."""
+
+    block: int
+    slots: list[int]
+    columns: list[int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Which power of the holder's columns, which powers of the receiver's, and the noise of each result."""
+
+    operand: int
+    powers: list[int]
+    scales: list[float]
+
+
+def own_column(pair: Pair) -> int:
+    """The holder's column."""
+    return pair.i if pair.holder == pair.first else pair.j
+
+
+def other_column(pair: Pair) -> int:
+    return pair.j if pair.holder == pair.first else pair.i
+
+
+def column_blocks(columns: list[int], together: int) -> list[list[int]]:
+    """Columns that share a vector: round and round through all, so that no slot stays empty."""
+    count = len(columns)
+    return [
+        [columns[(number * together + slot) % count] for slot in range(together)]
+        for number in range(count // math.gcd(count, together))
+    ]
+
+
+def plan_products(members: Sequence[Pair], blocks: list[list[int]]) -> list[tuple[int, dict[int, Pair]]]:
+    """Products that cover all pairs, by block: each uses one block and says what stands in its slots."""
+    waiting: dict[int, list[Pair]] = {}
+    for pair in reversed(members):
+        waiting.setdefault(own_column(pair), []).append(pair)
+    left = {column: len(pairs) for column, pairs in waiting.items()}
+    uses = [Counter(block) for block in blocks]
+    plan = []
+    while any(left.values()):
+        filling = [sum(min(n, left.get(column, 0)) for column, n in use.items()) for use in uses]
+        best = int(np.argmax(filling))
+        filled = {slot: waiting[c].pop() for slot, c in enumerate(blocks[best]) if waiting.get(c)}
+        left = {column: len(pairs) for column, pairs in waiting.items()}
+        plan.append((best, filled))
+    return sorted(plan, key=lambda item: item[0])
+
+
+def plan_steps(
+    functions: Sequence[str], scales: dict[str, float], powers: list[int], holder_second: bool
+) -> tuple[list[Step], list[list[str]]]:
+    """Two functions with the same power of the holder's column are one step: real part and imaginary part."""
+    steps, names = [], []
+    for number, power in enumerate(powers):
+        alike = [name for name in functions if FUNCTIONS[name][holder_second] == power]
+        for start in range(0, len(alike), 2):
+            two = alike[start : start + 2]
+            other = [FUNCTIONS[name][not holder_second] for name in two]
+            steps.append(Step(number, other, [scales[name] for name in two] if scales else []))
+            names.append(two)
+    return steps, names
+
+
+# --- features --------------------------------------------------------------------------------------------------------
+
+
+def all_pairs(operands: Mapping[str, Sequence[str]], seed: int) -> list[Pair]:
+    """Every two features of different groups, and who will hold what they make (drawn by lot, once)."""
+    generator = np.random.default_rng(seed)
+    return [
+        Pair(a, i, b, j, (a, b)[int(generator.integers(2))])
+        for a, b in combinations(operands, 2)
+        for i in range(len(operands[a]))
+        for j in range(len(operands[b]))
+    ]
 
 
 def column_unit(function: str, scales: dict[str, float]) -> float:
@@ -39,16 +143,38 @@ def cross_formula(first: str, second: str, function: str) -> Expression:
     return call("mul", *parts)
 
 
-def feature_record(
+@dataclass(frozen=True)
+class Feature:
+    """A kept feature: where it stands in its group's pool, how important it is, whose it is."""
+
+    position: int
+    importance: float
+    party: str
+    formula: str
+
+
+@dataclass(frozen=True)
+class CrossFeature(Feature):
+    """A kept combination: who holds it, which function of which two operands it is."""
+
+    holder: str
+    function: str
+    first: str
+    second: str
+    left: str
+    right: str
+
+
+def feature_at(
     group: str, position: int, operands: dict[str, list[str]], held: list[tuple[Pair, str]], scores: np.ndarray
-) -> dict[str, Any]:
-    own = operands[group]
-    record: dict[str, Any] = {"position": int(position), "importance": float(scores[position]), "party": group}
+) -> Feature:
+    """The feature at a position of a group's pool: its operands, then the combinations that it holds."""
+    own, importance = operands[group], float(scores[position])
     if position < len(own):
-        return record | {"formula": own[position]}
+        return Feature(int(position), importance, group, own[position])
     pair, function = held[position - len(own)]
     left, right = operands[pair.first][pair.i], operands[pair.second][pair.j]
-    return record | {
-        "formula": str(cross_formula(left, right, function)), "holder": group, "function": function,
-        "first": pair.first, "second": pair.second, "left": left, "right": right,
-    }  # fmt: skip
+    formula = str(cross_formula(left, right, function))
+    return CrossFeature(
+        int(position), importance, group, formula, group, function, pair.first, pair.second, left, right
+    )  # fmt: skip

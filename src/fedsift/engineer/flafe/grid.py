@@ -13,6 +13,15 @@ from fedsift.errors import DataError, ParameterError
 
 
 @dataclass(frozen=True)
+class Described:
+    """A party's columns of numbers, those among them that never vary, and its number of rows."""
+
+    numeric: list[str]
+    flat: list[str]
+    rows: int
+
+
+@dataclass(frozen=True)
 class Layout:
     """``blocks[b][group]`` is the party with the columns of ``group`` for the rows of block ``b``.
 
@@ -58,31 +67,31 @@ class Layout:
         """Arguments by party from arguments by group."""
         return {name: by_group[group] for block in self.blocks for group, name in block.items()}
 
-    def same_numbers(self, described: dict[str, Any]) -> dict[str, list[str]]:
+    def same_numbers(self, described: dict[str, Described]) -> dict[str, list[str]]:
         """The numeric columns of each group that vary somewhere; an error names the party whose columns differ."""
         numeric = {}
         for group in self.groups:
             first, *others = members = self.members(group)
-            flat = set.intersection(*(set(described[name]["flat"]) for name in members))
-            numeric[group] = [column for column in described[first]["numeric"] if column not in flat]
+            flat = set.intersection(*(set(described[name].flat) for name in members))
+            numeric[group] = [column for column in described[first].numeric if column not in flat]
             for name in others:
-                odd = sorted(set(described[name]["numeric"]) ^ set(described[first]["numeric"]))
+                odd = sorted(set(described[name].numeric) ^ set(described[first].numeric))
                 if odd:
                     raise DataError(
                         f"parties of a column group must have the same columns of numbers: {odd[0]!r} differs between "
                         f"{first!r} and {name!r}"
                     )
         for block in self.blocks:
-            rows = {described[name]["rows"] for name in block.values()}
+            rows = {described[name].rows for name in block.values()}
             if len(rows) > 1:
                 raise DataError(f"the parties {', '.join(block.values())} share a row block but not a number of rows")
         return numeric
 
-    def held_out(self, described: dict[str, Any], share: float, seed: int) -> dict[str, np.ndarray]:
+    def held_out(self, described: dict[str, Described], share: float, seed: int) -> dict[str, np.ndarray]:
         """Positions of validation rows, the same for all parties of a row block."""
         held: dict[str, np.ndarray] = {}
         for number, block in enumerate(self.blocks):
-            rows = described[next(iter(block.values()))]["rows"]
+            rows = described[next(iter(block.values()))].rows
             generator = np.random.default_rng([seed, number])
             positions = np.sort(generator.permutation(rows)[: round(share * rows)])
             held.update(dict.fromkeys(block.values(), positions))

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,22 +18,52 @@ from fedsift.core.binning import codes_of
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
-from fedsift.engineer.flafe.candidates import LABELS, LOCAL, POOL, own_target
+from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, ToldLabels, own_target
 from fedsift.errors import DataError, ReplyError
 from fedsift.mpc.encrypted_histogram import RowLayout, binned_sums, encrypt_rows, join, own_key, read_sums, unpack
-from fedsift.mpc.horizontal_study import TRAIN
 from fedsift.mpc.secure_sum import summed
 
-TARGET = "flafe target"  # where a party keeps the encrypted target during a run
 _TARGET_BITS = 12
 _BINS = 16
 _TREES, _FOREST_ROWS = 100, 1000  # rows of one tree: 4,000 were four times as slow on large tables
 _FEWEST_TREES = 20  # of a party whose importances are averaged with those of other row blocks
 
 
+@dataclass(frozen=True)
+class Layer:
+    """Some columns of the encrypted target: a ciphertext for several rows, and how the rows lie in it."""
+
+    rows: Ciphertexts
+    layout: dict[str, int]
+
+
+@dataclass(frozen=True)
+class EncryptedTarget:
+    """The target of the training rows as a party without labels has it during a run."""
+
+    key: PublicKey
+    layers: list[Layer]
+
+
+@dataclass(frozen=True)
+class BinnedTarget:
+    """What a party answers: sums of the target by the bins of its features, and the bin sizes, encrypted."""
+
+    sums: list[Ciphertexts]
+    sizes: Ciphertexts
+    bins: list[int]
+
+
 def _matrix(party: Party, what: str) -> np.ndarray:
-    """Candidates (``local``) or, after the combination, what the party chooses from in the end (``pool``)."""
-    return party.state[LOCAL]["values"] if what == "local" else party.state[POOL]
+    """Training rows of the candidates (``local``) or of what the party chooses from in the end (``pool``)."""
+    own = party.held(OwnFeatures)
+    return np.asarray((own.values if what == "local" else party.held(Pool).values)[own.train])
+
+
+def _target(party: Party, task: str) -> tuple[np.ndarray, bool]:
+    """The target of the training rows, and whether it is classes."""
+    values, classes = own_target(party, task)
+    return values[party.held(OwnFeatures).train], classes
 
 
 @operation("flafe.share_labels", discloses="plain", about="the label of every row", reply=dict)
@@ -47,7 +78,7 @@ def share_labels(party: Party, *, task: str) -> dict[str, Any]:
 def take_labels(party: Party, *, values: np.ndarray, classes: bool) -> None:
     if len(values) != party.n_rows:
         raise DataError(f"party {party.name!r} was told {len(values)} labels for {party.n_rows} rows")
-    party.state[LABELS] = (values, classes)
+    party.keep(ToldLabels(values, classes))
 
 
 def forest_importances(
@@ -62,7 +93,7 @@ def forest_importances(
         trees, max_features=1 / 3, min_samples_leaf=3, random_state=seed,
         max_samples=min(len(values), _FOREST_ROWS),
     )  # fmt: skip
-    return forest.fit(values.astype(np.float32), target).feature_importances_
+    return np.asarray(forest.fit(values.astype(np.float32), target).feature_importances_)
 
 
 @operation(
@@ -72,17 +103,14 @@ def forest_importances(
     reply=Array("f"),
 )
 def forest_scores(party: Party, *, what: str, task: str, seed: int) -> np.ndarray:
-    target, classes = own_target(party, task)
-    train = party.state[TRAIN]
-    return forest_importances(_matrix(party, what)[train], target[train], classes, seed)
+    return forest_importances(_matrix(party, what), *_target(party, task), seed)
 
 
 @summed("flafe.forest_sums", about="importances of candidate features from a local forest", receives="control")
 def forest_sums(party: Party, *, what: str, task: str, seed: int, blocks: int) -> np.ndarray:
     """A party's part: the forests of all row blocks are averaged, so together they have the trees of one."""
-    target, classes = own_target(party, task)
-    train, trees = party.state[TRAIN], max(_FEWEST_TREES, _TREES // max(1, blocks))
-    return forest_importances(_matrix(party, what)[train], target[train], classes, seed, trees)
+    trees = max(_FEWEST_TREES, _TREES // max(1, blocks))
+    return forest_importances(_matrix(party, what), *_target(party, task), seed, trees)
 
 
 @operation(
@@ -103,14 +131,13 @@ def encrypt_target(party: Party, *, scheme: str, task: str, answers: int) -> dic
         layout = RowLayout.fit(
             len(part), part.shape[1], row_bits, key.plaintext_bits, answers=answers, scheme=key.scheme
         )
-        layers.append({"rows": encrypt_rows(key, part, layout, row_bits), "layout": layout.as_dict()})
-    return {"key": key, "layers": layers}
+        layers.append(Layer(encrypt_rows(key, part, layout, row_bits), layout.as_dict()))
+    return {"key": key, "layers": [vars(layer) for layer in layers]}
 
 
 def _target_columns(party: Party, task: str) -> np.ndarray:
     """Non-negative whole numbers, rows x (1 + outputs): a one, to count the rows of a bin, and the target."""
-    target, classes = own_target(party, task)
-    target = target[party.state[TRAIN]]
+    target, classes = _target(party, task)
     if classes:
         outputs = target[:, None] == np.unique(target)[:-1]
     else:
@@ -133,8 +160,8 @@ def _codes(values: np.ndarray) -> tuple[np.ndarray, list[int]]:
     about="acknowledgement",
     learns="target of each training row, encrypted",
 )
-def keep_target(party: Party, *, key: PublicKey, layers: list[Any]) -> None:
-    party.state[TARGET] = (key, layers)
+def keep_target(party: Party, *, key: PublicKey, layers: list[dict[str, Any]]) -> None:
+    party.keep(EncryptedTarget(key, [Layer(**layer) for layer in layers]))
 
 
 @operation(
@@ -144,18 +171,18 @@ def keep_target(party: Party, *, key: PublicKey, layers: list[Any]) -> None:
     reply={"sums": [Ciphertexts], "sizes": Ciphertexts, "bins": [int]},
 )
 def binned_targets(party: Party, *, what: str) -> dict[str, Any]:
-    key, layers = party.state[TARGET]
-    values = _matrix(party, what)[party.state[TRAIN]]
+    target, values = party.held(EncryptedTarget), _matrix(party, what)
+    key = target.key
     if not values.shape[1]:
-        return {"sums": [], "sizes": key.encrypt([]), "bins": []}
+        return vars(BinnedTarget([], key.encrypt([]), []))
     codes, counts = _codes(values)
-    sums = []
-    for layer in layers:
-        layout = RowLayout.read(layer["layout"], len(values))
-        sums.append(binned_sums(key, layer["rows"], layout, codes, counts))
+    sums = [
+        binned_sums(key, layer.rows, RowLayout.read(layer.layout, len(values)), codes, counts)
+        for layer in target.layers
+    ]
     sizes = np.concatenate([np.bincount(codes[:, i], minlength=count) for i, count in enumerate(counts)]).tolist()
     packed = join(sizes, *_size_places(len(values), key))
-    return {"sums": sums, "sizes": key.encrypt(packed), "bins": counts}
+    return vars(BinnedTarget(sums, key.encrypt(packed), counts))
 
 
 def _size_places(rows: int, key: PublicKey) -> tuple[int, int]:
@@ -173,18 +200,26 @@ def _size_places(rows: int, key: PublicKey) -> tuple[int, int]:
     reply=dict,
 )
 def explained_shares(
-    party: Party, *, what: str, replies: dict[str, Any], layouts: list[Any], scheme: str, task: str
+    party: Party,
+    *,
+    what: str,
+    replies: dict[str, dict[str, Any]],
+    layouts: list[dict[str, int]],
+    scheme: str,
+    task: str,
 ) -> dict[str, np.ndarray]:
     columns, key = _target_columns(party, task), own_key(party, scheme)
     shares = {}
-    for name, reply in replies.items():
-        bins, rows = reply["bins"], len(columns)
-        width, per = _size_places(rows, key.public)
-        sizes = unpack(key.decrypt(reply["sizes"], bits=width * per), width, per, sum(bins))
+    for name, sent in replies.items():
+        reply = BinnedTarget(**sent)
+        bins, rows = reply.bins, len(columns)
+        width, sizes_per_ciphertext = _size_places(rows, key.public)
+        packed = key.decrypt(reply.sizes, bits=width * sizes_per_ciphertext)
+        sizes = unpack(packed, width, sizes_per_ciphertext, sum(bins))
         parts = [np.array(sizes, dtype=float)[:, None]]
         parts += [
             np.array(read_sums(key, sums, RowLayout.read(layout, rows), sum(bins)), dtype=float)
-            for sums, layout in zip(reply["sums"], layouts)
+            for sums, layout in zip(reply.sums, layouts)
         ]
         if bins and (len(parts) != 1 + len(layouts) or any(len(part) != sum(bins) for part in parts)):
             raise ReplyError(name, "binned_targets", "another number of sums than bins")
@@ -195,7 +230,7 @@ def explained_shares(
 
 def _own_shares(party: Party, what: str, columns: np.ndarray) -> np.ndarray:
     """The same for a party that has the target."""
-    own, counts = _codes(_matrix(party, what)[party.state[TRAIN]])
+    own, counts = _codes(_matrix(party, what))
     tables = [
         np.stack([np.bincount(own[:, i], weights=column, minlength=count) for column in columns.T], axis=1)
         for i, count in enumerate(counts)
@@ -210,7 +245,7 @@ def _own_shares(party: Party, what: str, columns: np.ndarray) -> np.ndarray:
     reply=Array("f"),
 )
 def open_shares(party: Party, *, what: str, task: str) -> np.ndarray:
-    """With ``secure=False``: the party was told the labels."""
+    """With ``protection="open"``: the party was told the labels."""
     return _own_shares(party, what, _target_columns(party, task))
 
 

@@ -6,6 +6,8 @@ uses those: a second draw of the noise would halve it.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,9 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.engineer.flafe.candidates import POOL, evaluate_at
-from fedsift.engineer.flafe.combine import CROSSED, OPERANDS, Pair, combine_columns
+from fedsift.engineer.flafe.candidates import Pool, evaluate_at
+from fedsift.engineer.flafe.combine import Combined, Operands, combine_columns
+from fedsift.engineer.flafe.features import CrossFeature, Pair
 from fedsift.engineer.flafe.grid import Layout
 from fedsift.engineer.flafe.privacy import Noise
 from fedsift.errors import DataError
@@ -22,23 +25,50 @@ from fedsift.select.engineered import add_engineered, own_features
 from fedsift.select.selection import Selection
 
 
-def _store(party: Party, model: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class OwnPart:
+    """What a party must remember of a kept feature: its operand, and where in its pool the column is (-1: not here)."""
+
+    formula: str
+    operand: str
+    position: int
+
+
+@dataclass(frozen=True)
+class CombinedStore:
+    """At a site, after a fit: its operands of kept features, and the released values of those it holds, by row id."""
+
+    operands: list[str]
+    values: dict[str, dict[Hashable, float]]
+
+
+def parts_of(cross: Sequence[CrossFeature], group: str) -> list[OwnPart]:
+    """What the parties of a group must remember of the features that were kept."""
+    return [
+        OwnPart(
+            feature.formula,
+            feature.left if group == feature.first else feature.right,
+            feature.position if group == feature.holder else -1,
+        )
+        for feature in cross
+        if group in (feature.first, feature.second)
+    ]
+
+
+def _store(party: Party, model: str) -> CombinedStore:
     kept = party.keys.get(f"flafe:{model}")
-    if kept is None:
+    if not isinstance(kept, CombinedStore):
         raise DataError(f"party {party.name!r} has no part of this engineer: fit it in this federation first")
     return kept
 
 
 @operation("flafe.keep_parts", discloses="control", about="acknowledgement")
-def keep_parts(party: Party, *, model: str, records: list[Any]) -> None:
+def keep_parts(party: Party, *, model: str, records: list[dict[str, Any]]) -> None:
     """Remember, at this site, the operands of kept features and the released values of those it holds."""
-    ids = party.table.ids.tolist()
-    values = {
-        record["formula"]: dict(zip(ids, party.state[POOL][:, record["position"]].tolist()))
-        for record in records
-        if record["position"] >= 0
-    }
-    party.keys[f"flafe:{model}"] = {"operands": [record["operand"] for record in records], "values": values}
+    ids, pool = party.table.ids.tolist(), party.held(Pool).values
+    parts = [OwnPart(**record) for record in records]
+    values = {part.formula: dict(zip(ids, pool[:, part.position].tolist())) for part in parts if part.position >= 0}
+    party.keys[f"flafe:{model}"] = CombinedStore([part.operand for part in parts], values)
 
 
 @operation(
@@ -48,23 +78,23 @@ def keep_parts(party: Party, *, model: str, records: list[Any]) -> None:
     reply=Array("i"),
 )
 def missing_rows(party: Party, *, model: str) -> np.ndarray:
-    store = _store(party, model)["values"]
+    store = _store(party, model).values
     missing = {i for known in store.values() for i, each in enumerate(party.table.ids.tolist()) if each not in known}
     return np.array(sorted(missing), dtype=np.int64)
 
 
 @operation("flafe.load_operands", discloses="control", about="acknowledgement")
 def load_operands(party: Party, *, model: str, rows: np.ndarray) -> None:
-    party.state[OPERANDS] = evaluate_at(party, _store(party, model)["operands"])[rows]
-    party.state[CROSSED] = []
+    party.keep(Operands(evaluate_at(party, _store(party, model).operands)[rows]))
+    party.keep(Combined([]))
 
 
 @operation("flafe.keep_rows_of", discloses="control", about="acknowledgement")
 def keep_rows_of(party: Party, *, model: str, rows: np.ndarray, formulas: list[str]) -> None:
     """Put newly released values beside those known already."""
-    store = _store(party, model)["values"]
+    store = _store(party, model).values
     ids = party.table.ids[rows].tolist()
-    for text, values in zip(formulas, party.state[CROSSED]):
+    for text, values in zip(formulas, party.held(Combined).matrix(len(rows)).T):
         for each, value in zip(ids, values.tolist()):
             store[text].setdefault(each, value)
 
@@ -72,7 +102,7 @@ def keep_rows_of(party: Party, *, model: str, rows: np.ndarray, formulas: list[s
 @operation("flafe.add_combined", discloses="control", about="acknowledgement")
 def add_combined(party: Party, *, model: str, formulas: list[str], view: str) -> None:
     """Show the combined features that this party holds as columns of the view; other rows have no value there."""
-    store, site = _store(party, model)["values"], party.site
+    store, site = _store(party, model).values, party.site
     all_ids = site.table.ids.tolist()
     made = {text: np.array([store[text].get(each, np.nan) for each in all_ids]) for text in formulas}
     if not made:
@@ -87,11 +117,11 @@ def add_combined(party: Party, *, model: str, formulas: list[str], view: str) ->
 
 
 def widen(
-    fed: Federation, layout: Layout, selection: Selection, cross: list[dict[str, Any]], noise: Noise, model: str,
-    secure: bool,
+    fed: Federation, layout: Layout, selection: Selection, cross: list[CrossFeature], noise: Noise, model: str,
+    open: bool,
 ) -> Federation:  # fmt: skip
     """The view of ``fed`` with all engineered features. Rows not released before are combined first."""
-    holders = [name for name in layout.parties if any(r["holder"] == layout.group_of(name) for r in cross)]
+    holders = [name for name in layout.parties if any(feature.holder == layout.group_of(name) for feature in cross)]
     with fed.session() as run:
         missing = run.ask(missing_rows, to=holders, model=model) if holders else {}
         for block in layout.blocks:
@@ -99,11 +129,11 @@ def widen(
                 sorted({int(i) for n in block.values() if n in missing for i in missing[n]}), dtype=np.int64
             )
             if len(rows):
-                _combine_new(run, block, cross, rows, noise, model, secure)
+                _combine_new(run, block, cross, rows, noise, model, open)
         view = fed.new_view("combined")
         run.ask(add_engineered, to=fed.parties, each=own_features(fed, selection), view=view)
         held = {
-            name: {"formulas": [r["formula"] for r in cross if r["holder"] == layout.group_of(name)]}
+            name: {"formulas": [each.formula for each in cross if each.holder == layout.group_of(name)]}
             for name in fed.parties
         }
         run.ask(add_combined, to=fed.parties, each=held, model=model, view=view)
@@ -111,25 +141,21 @@ def widen(
 
 
 def _combine_new(
-    run: Federation, block: dict[str, str], cross: list[dict[str, Any]], rows: np.ndarray, noise: Noise, model: str,
-    secure: bool,
+    run: Federation, block: dict[str, str], cross: list[CrossFeature], rows: np.ndarray, noise: Noise, model: str,
+    open: bool,
 ) -> None:  # fmt: skip
     run.ask(load_operands, to=list(block.values()), model=model, rows=rows)
     position = dict.fromkeys(block, 0)
     by_function: dict[str, list[tuple[Pair, str]]] = {}
-    for record in cross:
+    for feature in cross:
         places = []
-        for group in (record["first"], record["second"]):
+        for group in (feature.first, feature.second):
             places.append(position[group])
             position[group] += 1
-        pair = Pair(
-            block[record["first"]], places[0], block[record["second"]], places[1], block[record["holder"]]
-        )  # fmt: skip
-        by_function.setdefault(record["function"], []).append((pair, record["formula"]))
+        pair = Pair(block[feature.first], places[0], block[feature.second], places[1], block[feature.holder])
+        by_function.setdefault(feature.function, []).append((pair, feature.formula))
     for function, members in by_function.items():
-        found = combine_columns(
-            run, [pair for pair, _ in members], [function], noise.scales, rows=len(rows), secure=secure
-        )
+        found = combine_columns(run, [pair for pair, _ in members], [function], noise.scales, rows=len(rows), open=open)
         text = dict(members)
         for holder, items in found.items():
             each = {holder: {"formulas": [text[pair] for pair, _ in items]}}

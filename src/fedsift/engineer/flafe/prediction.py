@@ -1,8 +1,8 @@
-"""Predictions of a linear model with cross-party terms (``release="statistics"``): only the label holder reads them."""
+"""Predictions of a model with cross-party terms (``protection="statistics"``): only the label holder reads them."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,24 +10,34 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.candidates import evaluate_at
-from fedsift.engineer.flafe.combine import BOUND
-from fedsift.engineer.flafe.joint_moments import JointProducts, from_ring, to_ring
+from fedsift.engineer.flafe.features import BOUND
+from fedsift.engineer.flafe.joint_moments import JointProducts
 from fedsift.engineer.flafe.shared_residual import (
-    SIDES,
+    Sides,
     deal_triple,
     hidden_total,
     hide_factor,
     multiply_shares,
     read_total,
 )
+from fedsift.engineer.flafe.statistics import SCORE_ROOM, ModelPart, Term
 from fedsift.errors import DataError
+from fedsift.mpc.ring import Ring, from_ring, to_ring
 
 _SCORE_BITS = 24
 
 
-def _part(party: Party, model: str) -> dict[str, Any]:
+@dataclass
+class Scores:
+    """A party's own score of each row of the view, and its shares of the weighted products, in the ring."""
+
+    own: Ring
+    products: Ring
+
+
+def _part(party: Party, model: str) -> ModelPart:
     part = party.keys.get(f"flafe statistics:{model}")
-    if part is None:
+    if not isinstance(part, ModelPart):
         raise DataError(f"party {party.name!r} has no part of this model: fit it in this federation first")
     return part
 
@@ -36,23 +46,26 @@ def _part(party: Party, model: str) -> dict[str, Any]:
 def start_prediction(party: Party, *, model: str) -> None:
     """Own score of each row of this view, and own factors of the cross-party terms."""
     part = _part(party, model)
-    design = evaluate_at(party, part["formulas"])
-    if "centre" in part:
+    design = evaluate_at(party, part.formulas)
+    if part.centre is not None:
         design = np.hstack([design, np.ones((party.n_rows, 1))])
-    party.state["score"] = to_ring(design @ part["weights"], _SCORE_BITS)
+    own = to_ring(design @ part.weights, _SCORE_BITS, SCORE_ROOM)
+    party.keep(Scores(own, np.zeros(party.n_rows, dtype=np.uint64)))
     factors = [
-        np.clip(evaluate_at(party, [term["formula"]])[:, 0] / BOUND, -1.0, 1.0) ** term["power"]
-        for term in part["terms"]
+        np.clip(evaluate_at(party, [factor.formula])[:, 0] / BOUND, -1.0, 1.0) ** factor.power
+        for factor in part.factors
     ]
-    party.state[SIDES] = to_ring(np.column_stack(factors), part["bits"]) if factors else np.empty((party.n_rows, 0))
+    columns = np.column_stack(factors) if factors else np.empty((party.n_rows, 0))
+    party.keep(Sides(to_ring(columns, part.bits, 2.0)))
 
 
 @operation("flafe.add_terms", discloses="control", receives="masked", about="acknowledgement")
-def add_terms(party: Party, *, peer: str, sent: np.ndarray, number: int, weights: list[int]) -> None:
+def add_terms(party: Party, *, peer: str, sent: Ring, number: int, weights: list[int]) -> None:
     """Add up the shares of the weighted products with one peer."""
     share = multiply_shares(party, peer, sent, number).reshape(len(weights), -1)
     total = (share * np.array(weights, dtype=np.int64).view(np.uint64)[:, None]).sum(axis=0, dtype=np.uint64)
-    party.state["products"] = party.state.get("products", np.zeros(party.n_rows, dtype=np.uint64)) + total
+    scores = party.held(Scores)
+    scores.products = scores.products + total
 
 
 @operation(
@@ -61,9 +74,9 @@ def add_terms(party: Party, *, peer: str, sent: np.ndarray, number: int, weights
     about="its part of the prediction of each row, masked: the label holder reads the total over all parties",
     reply=list,
 )
-def prediction_share(party: Party, *, reader: str, others: list[str], number: int) -> list[np.ndarray]:
-    products = party.state.get("products", np.zeros(party.n_rows, dtype=np.uint64))
-    both = np.concatenate([party.state["score"], products])
+def prediction_share(party: Party, *, reader: str, others: list[str], number: int) -> list[Ring]:
+    scores = party.held(Scores)
+    both = np.concatenate([scores.own, scores.products])
     return [hidden_total(party, both, reader=reader, others=others, number=number)]
 
 
@@ -75,32 +88,30 @@ def prediction_share(party: Party, *, reader: str, others: list[str], number: in
     learns="the sum of the other parties' scores of each row, and the cross-party part",
     reply=Array("f"),
 )
-def read_prediction(party: Party, *, model: str, sent: dict[str, Any], number: int, bits: int) -> np.ndarray:
-    part = _part(party, model)
-    products = party.state.get("products", np.zeros(party.n_rows, dtype=np.uint64))
-    both = np.concatenate([party.state["score"], products])
+def read_prediction(party: Party, *, model: str, sent: dict[str, list[Ring]], number: int, bits: int) -> np.ndarray:
+    part, scores = _part(party, model), party.held(Scores)
+    both = np.concatenate([scores.own, scores.products])
     if sent:
         both = both + read_total(party, {name: vectors[0] for name, vectors in sent.items()}, number)
     score, product = np.split(both, 2)
     z = from_ring(score, _SCORE_BITS) + from_ring(product, bits)
-    return z * part["deviation"] + part["centre"]
+    return z * part.deviation + (part.centre or 0.0)
 
 
 def predict_jointly(
-    run: Federation, terms: list[dict[str, Any]], model: str, column_bits: int, weight_bits: int
+    run: Federation, products: JointProducts, terms: list[Term], model: str, column_bits: int, weight_bits: int
 ) -> np.ndarray:
-    """Predictions of the rows of a view; the label holder reads them."""
-    products = JointProducts(run, run.parties)
+    """Predictions of the rows of a view; the label holder reads them. ``products`` are of the same session."""
     run.ask(start_prediction, to=run.parties, model=model)
     position = dict.fromkeys(run.parties, 0)
     grouped: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
     for term in terms:
         places = []
-        for name in (term["first"], term["second"]):
+        for name in (term.first, term.second):
             places.append(position[name])
             position[name] += 1
-        weight = round(term["weight"] * 2**weight_bits)
-        grouped.setdefault((term["first"], term["second"]), []).append((*places, weight))
+        weight = round(term.weight * 2**weight_bits)
+        grouped.setdefault((term.first, term.second), []).append((places[0], places[1], weight))
     bits = 2 * column_bits + weight_bits
     for (first, second), members in grouped.items():
         number = products.number()
@@ -119,7 +130,8 @@ def predict_jointly(
     sent = {}
     if run.passive:
         sent = run.ask(prediction_share, to=run.passive, reader=run.active, others=run.passive, number=number)
-    return run.ask(read_prediction, to=run.active, model=model, sent=sent, number=number, bits=bits)
+    found: np.ndarray = run.ask(read_prediction, to=run.active, model=model, sent=sent, number=number, bits=bits)
+    return found
 
 
 OPERATIONS = (start_prediction, add_terms, prediction_share, read_prediction)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsift.crypto.dp import Budget, release_gaussian
-from fedsift.engineer.flafe.combine import BOUND, FUNCTIONS
+from fedsift.engineer.flafe.features import BOUND, FUNCTIONS
 from fedsift.errors import ParameterError
 
 
@@ -48,6 +48,17 @@ class Noise:
         """Account for the release of some columns, or raise ``BudgetExceeded`` before anything is released."""
         if self.budget is not None:
             self.budget.spend(epsilon=columns * self.column_epsilon, about=f"{columns} columns {function} of {about}")
+
+    def told(self, epsilon: float | None, calibration: str, columns: int) -> str:
+        """What the ledger says about it."""
+        if self.budget is None:
+            return "epsilon=None: a holder can work out the other party's column from a combined one"
+        if calibration == "paper":
+            return (
+                f"calibration='paper': epsilon {epsilon:g} is that of a single released value; over the "
+                f"{columns} released columns it adds up to {self.budget.epsilon:g} for a row"
+            )
+        return f"differential privacy: epsilon {epsilon:g} for a row over all released columns"
 
 
 def plan_noise(

@@ -1,4 +1,4 @@
-"""``release="statistics"``: a linear model with cross-party features of which only noisy sums over all rows ever leave.
+"""``protection="statistics"``: a linear model with cross-party features of which only noisy sums over rows ever leave.
 
 1. A ridge over the parties' own columns and features is fitted from masked sums (`joint_moments.py`): the *local-only*
    model. The label holder gets the total of the parties' scores of each row, hence the residual, and cuts it at
@@ -20,28 +20,26 @@ Outside: the local-only model, means and deviations, mean squares of chosen colu
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from fedsift.core.expressions import parse
+from fedsift.core.expressions import Call, parse
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.engineer.flafe.candidates import LOCAL, own_target
-from fedsift.engineer.flafe.combine import BOUND, FUNCTIONS, OPERANDS
-from fedsift.engineer.flafe.joint_moments import (
-    MATRICES,
-    JointProducts,
-    best_ridge,
-    fraction_bits,
-    from_ring,
-    to_ring,
-)
+from fedsift.engineer.flafe.candidates import OwnFeatures, own_target
+from fedsift.engineer.flafe.combine import Operands
+from fedsift.engineer.flafe.features import BOUND, FUNCTIONS
+from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, best_ridge, fraction_bits
 from fedsift.engineer.flafe.privacy import StatisticsBudget
 from fedsift.engineer.flafe.shared_residual import (
-    SIDES,
+    NamedColumn,
+    NumberedPair,
+    Residual,
+    Sides,
     arrange_sides,
     column_ring,
     deal_triple,
@@ -57,12 +55,67 @@ from fedsift.engineer.flafe.shared_residual import (
 )
 from fedsift.engineer.forms import scaled
 from fedsift.errors import DataError, ParameterError, ReplyError
-from fedsift.mpc.horizontal_study import TRAIN
+from fedsift.mpc.ring import Ring, from_ring, to_ring
 
 _LIMIT = 16.0
 _SCORE_BITS = 24
+SCORE_ROOM = 2.0**37  # far beyond any score, and their sums fit the ring
 _MOST = 7.0  # of the residual
-MODEL = "statistics model"
+
+
+@dataclass
+class LocalModel:
+    """A party's part of the local-only model during a fit; centre, deviation and target at the label holder alone."""
+
+    formulas: list[str]
+    design: np.ndarray
+    centre: float | None = None
+    deviation: float = 1.0
+    target: np.ndarray = field(default_factory=lambda: np.empty(0))  # standardised
+    weights: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A party's own factor of a cross-party term."""
+
+    formula: str
+    power: int
+
+
+@dataclass(frozen=True)
+class ModelPart:
+    """What a site remembers of a fitted model; centre and deviation of the target at the label holder alone."""
+
+    formulas: list[str]
+    weights: np.ndarray
+    centre: float | None
+    deviation: float
+    factors: list[Factor]
+    bits: int
+
+
+@dataclass
+class Term:
+    """A cross-party term of the model, as the coordinator knows it. Left and right are positions of operands."""
+
+    first: str
+    second: str
+    left: int
+    right: int
+    left_power: int
+    right_power: int
+    square: float
+    moment: float
+    variance: float
+    weight: float = 0.0
+    round: int = 0
+    left_formula: str = ""
+    right_formula: str = ""
+
+    @property
+    def function(self) -> str:
+        return next(name for name, powers in FUNCTIONS.items() if powers == (self.left_power, self.right_power))
 
 
 # --- a party's side --------------------------------------------------------------------------------------------------
@@ -76,23 +129,23 @@ MODEL = "statistics model"
 )
 def local_matrix(party: Party, *, holder: bool, task: str, rows: int) -> dict[str, int]:
     """Columns and own features; the label holder adds a one and its standardised target."""
-    local, train = party.state[LOCAL], party.state[TRAIN]
-    formulas = list(dict.fromkeys([*local["formulas"][: len(local["names"])], *local["chosen"]]))
-    party.state[MODEL] = {"formulas": formulas}
-    columns = [local["formulas"].index(text) for text in formulas]
-    parts = [local["values"][:, columns]]
+    own = party.held(OwnFeatures)
+    train = own.train
+    formulas = list(dict.fromkeys([*own.formulas[: len(own.names)], *own.chosen]))
+    columns = own.values[:, [own.formulas.index(text) for text in formulas]]
+    model = party.keep(LocalModel(formulas, columns))
+    parts = [columns]
     if holder:
         values = own_target(party, task)[0]
-        centre, deviation = float(values[train].mean()), float(values[train].std())
-        if not deviation > 0:
+        model.centre, model.deviation = float(values[train].mean()), float(values[train].std())
+        if not model.deviation > 0:
             raise DataError(f"party {party.name!r}: the target is the same in all training rows")
-        party.state[MODEL] |= {"centre": centre, "deviation": deviation}
-        party.state["z"] = (values - centre) / deviation
-        parts += [np.ones((len(train), 1)), np.clip(party.state["z"], -_LIMIT, _LIMIT)[:, None]]
-    party.state["design"] = np.hstack(parts[:2] if holder else parts)
-    ring = to_ring(np.hstack(parts), fraction_bits(rows, _LIMIT))
-    party.state[MATRICES] = {"train": ring[train], "check": ring[~train]}
-    return {"features": party.state["design"].shape[1], "target": int(holder)}
+        model.target = (values - model.centre) / model.deviation
+        model.design = np.hstack([columns, np.ones((len(train), 1))])
+        parts = [model.design, np.clip(model.target, -_LIMIT, _LIMIT)[:, None]]
+    ring = to_ring(np.hstack(parts), fraction_bits(rows, _LIMIT), 2 * _LIMIT)
+    party.keep(JointMatrices({"train": ring[train], "check": ring[~train]}))
+    return {"features": model.design.shape[1], "target": int(holder)}
 
 
 @operation(
@@ -103,9 +156,10 @@ def local_matrix(party: Party, *, holder: bool, task: str, rows: int) -> dict[st
     learns="the weights of its own columns in the local-only model",
     reply=Array("i"),
 )
-def local_scores(party: Party, *, weights: np.ndarray, reader: str, others: list[str], number: int) -> np.ndarray:
-    party.state[MODEL]["weights"] = weights
-    scores = to_ring(party.state["design"] @ weights, _SCORE_BITS)
+def local_scores(party: Party, *, weights: np.ndarray, reader: str, others: list[str], number: int) -> Ring:
+    model = party.held(LocalModel)
+    model.weights = weights
+    scores = to_ring(model.design @ weights, _SCORE_BITS, SCORE_ROOM)
     return hidden_total(party, scores, reader=reader, others=others, number=number)
 
 
@@ -117,28 +171,30 @@ def local_scores(party: Party, *, weights: np.ndarray, reader: str, others: list
     learns="the sum of the other parties' local-only scores of each row",
 )
 def form_residual(
-    party: Party, *, weights: np.ndarray, sent: dict[str, Any], number: int, clip: float, bits: int
+    party: Party, *, weights: np.ndarray, sent: dict[str, Ring], number: int, clip: float, bits: int
 ) -> None:
-    party.state[MODEL]["weights"] = weights
-    total = party.state["design"] @ weights
+    model = party.held(LocalModel)
+    model.weights = weights
+    total = model.design @ weights
     if sent:
         total = total + from_ring(read_total(party, sent, number), _SCORE_BITS)
-    residual = (party.state["z"] - total)[party.state[TRAIN]]
-    party.state["residual"] = to_ring(np.clip(residual, -clip, clip), bits)
+    residual = (model.target - total)[party.held(OwnFeatures).train]
+    party.keep(Residual(to_ring(np.clip(residual, -clip, clip), bits, _MOST)))
 
 
 @operation("flafe.load_sides", discloses="control", about="acknowledgement")
 def load_sides(party: Party, *, clip: float, operand_clip: float, bits: int, powers: int) -> None:
     """Own features, cut at ``clip`` deviations and divided by it, with their squares: within +-1, in the ring."""
-    values = party.state[OPERANDS][party.state[TRAIN]] * (operand_clip / BOUND)
-    party.state[SIDES] = column_ring(np.clip(values / clip, -1.0, 1.0), bits, powers)
+    values = party.held(Operands).columns[party.held(OwnFeatures).train] * (operand_clip / BOUND)
+    party.keep(Sides(column_ring(np.clip(values / clip, -1.0, 1.0), bits, powers)))
 
 
 @operation("flafe.keep_model", discloses="control", about="acknowledgement")
-def keep_model(party: Party, *, model: str, terms: list[Any], bits: int) -> None:
+def keep_model(party: Party, *, model: str, terms: list[dict[str, Any]], bits: int) -> None:
     """Remember, at this site, own weights and the own factors of cross-party terms."""
-    own = party.state[MODEL]
-    party.keys[f"flafe statistics:{model}"] = {**own, "terms": terms, "bits": bits}
+    own, factors = party.held(LocalModel), [Factor(**term) for term in terms]
+    part = ModelPart(own.formulas, own.weights, own.centre, own.deviation, factors, bits)
+    party.keys[f"flafe statistics:{model}"] = part
 
 
 @operation(
@@ -163,7 +219,7 @@ class StatisticsRun:
         self.products = JointProducts(fed, fed.parties)
         self.column_bits, self.weight_bits = ring_bits(n_train)
         self.residual_bits = 2 * self.column_bits + self.weight_bits
-        self.terms: list[dict[str, Any]] = []
+        self.terms: list[Term] = []
         self.rows = rows
 
     def local_only(self, clip: float) -> float:
@@ -171,14 +227,15 @@ class StatisticsRun:
         fed = self.fed
         each = {name: {"holder": name == fed.active} for name in fed.parties}
         widths = fed.ask(local_matrix, to=fed.parties, each=each, task=fed.asked_task, rows=self.rows)
-        size = {name: w["features"] + w["target"] for name, w in widths.items()}
+        size = {name: sum(each.values()) for name, each in widths.items()}
+        features_of = {name: size[name] - (name == fed.active) for name in fed.parties}
         bits = 2 * fraction_bits(self.rows, _LIMIT)
         train, check = (from_ring(self.products.gram(size, matrix), bits) for matrix in ("train", "check"))
         features: list[int] = []
         offset, target, at = 0, 0, {}
         for name in (name for name in fed.parties if size[name]):
-            at[name] = slice(len(features), len(features) + widths[name]["features"])
-            features += range(offset, offset + widths[name]["features"])
+            at[name] = slice(len(features), len(features) + features_of[name])
+            features += range(offset, offset + features_of[name])
             target = offset + size[name] - 1 if name == fed.active else target
             offset += size[name]
         score, _, weights = best_ridge(train, check, np.array(features), np.array([target]), self.n_train)
@@ -217,16 +274,16 @@ class StatisticsRun:
         for number in fed.track(range(privacy.rounds), "cross-party feature"):
             bound = residual_clip + reach
             term = self._choose(privacy, pairs, bound)
-            term["weight"] = self._weight(term, step, max_weight)
-            reach += abs(term["weight"])
-            self.terms.append(term | {"round": number + 1})
-            if term["weight"] and number + 1 < privacy.rounds:
+            term.weight, term.round = self._weight(term, step, max_weight), number + 1
+            reach += abs(term.weight)
+            self.terms.append(term)
+            if term.weight and number + 1 < privacy.rounds:
                 self._take_off(term, [(a, b) for a, b, _ in pairs])
 
-    def _numbered(self, pairs: list[tuple[str, str]]) -> list[list[Any]]:
-        return [[a, b, self.products.number()] for a, b in pairs]
+    def _numbered(self, pairs: list[tuple[str, str]]) -> list[NumberedPair]:
+        return [(a, b, self.products.number()) for a, b in pairs]
 
-    def _choose(self, privacy: StatisticsBudget, pairs: list[Any], bound: float) -> dict[str, Any]:
+    def _choose(self, privacy: StatisticsBudget, pairs: list[NumberedPair], bound: float) -> Term:
         fed = self.fed
         fed.ask(arrange_sides, to=fed.parties, pairs=pairs)
         width = {name: self.powers * len(self.operands[name]) for name in fed.parties}
@@ -245,49 +302,50 @@ class StatisticsRun:
             each={first: {"position": int(row)}, second: {"position": int(column)}},
         )  # fmt: skip
         released, variance = privacy.release(float(table[row, column]), bound)
-        term: dict[str, Any] = {"first": first, "second": second}
-        for side, name in (("left", first), ("right", second)):
-            count, found = len(self.operands[name]), named[name]["column"]
-            if not 0 <= found < self.powers * count:
+        chosen = [NamedColumn(**named[name]) for name in (first, second)]
+        places = []
+        for name, each in zip((first, second), chosen):
+            count = len(self.operands[name])
+            if not 0 <= each.column < self.powers * count:
                 raise ReplyError(name, "name_choice", "it named a column that it does not have")
-            term[side], term[f"{side}_power"] = found % count, 1 + found // count
-        term["function"] = next(n for n, p in FUNCTIONS.items() if p == (term["left_power"], term["right_power"]))
-        term["square"] = max(named[first]["square"] * named[second]["square"], 1e-6)
-        term["moment"] = released * named[first]["sign"] * named[second]["sign"]
-        term["variance"] = variance
-        return term
+            places.append((each.column % count, 1 + each.column // count))
+        (left, left_power), (right, right_power) = places
+        square = max(chosen[0].square * chosen[1].square, 1e-6)
+        moment = released * chosen[0].sign * chosen[1].sign
+        return Term(first, second, left, right, left_power, right_power, square, moment, variance)
 
-    def _weight(self, term: dict[str, Any], step: float, max_weight: float) -> float:
+    def _weight(self, term: Term, step: float, max_weight: float) -> float:
         """Least squares for one term, shrunk by the noise (James and Stein), a step of the way, on a grid."""
-        moment = term["moment"]
-        if moment == 0:
+        if term.moment == 0:
             return 0.0
-        shrink = max(0.0, 1.0 - term["variance"] / moment**2)
-        weight = np.clip(step * shrink * moment / (self.n_train * term["square"]), -max_weight, max_weight)
-        return float(np.rint(weight * 2**self.weight_bits)) / 2**self.weight_bits
+        shrink = max(0.0, 1.0 - term.variance / term.moment**2)
+        weight = np.clip(step * shrink * term.moment / (self.n_train * term.square), -max_weight, max_weight)
+        return float(float(np.rint(weight * 2**self.weight_bits)) / 2**self.weight_bits)
 
-    def _take_off(self, term: dict[str, Any], pairs: list[tuple[str, str]]) -> None:
+    def _take_off(self, term: Term, pairs: list[tuple[str, str]]) -> None:
         """residual <- residual - weight x product, on everybody's shares."""
-        fed, first, second = self.fed, term["first"], term["second"]
+        fed, first, second = self.fed, term.first, term.second
         numbered, number = self._numbered(pairs), self.products.number()
         dealt = dict(zip((first, second), deal_triple(self.n_train)))
         columns = {
-            first: term["left"] + (term["left_power"] - 1) * len(self.operands[first]),
-            second: term["right"] + (term["right_power"] - 1) * len(self.operands[second]),
+            first: term.left + (term.left_power - 1) * len(self.operands[first]),
+            second: term.right + (term.right_power - 1) * len(self.operands[second]),
         }
         peer = {first: second, second: first}
         hidden = fed.ask(
             hide_factor, to=[first, second], number=number,
             each={n: {"peer": peer[n], "columns": [columns[n]], **dealt[n]} for n in (first, second)},
         )  # fmt: skip
-        weight = -round(term["weight"] * 2**self.weight_bits)
+        weight = -round(term.weight * 2**self.weight_bits)
         sent = fed.ask(
             share_product, to=[first, second], number=number, pairs=numbered, weight=weight,
             each={n: {"peer": peer[n], "sent": hidden[peer[n]]} for n in (first, second)},
         )  # fmt: skip
         self._deliver(numbered, sent, [first, second], weight)
 
-    def _deliver(self, pairs: list[Any], sent: dict[str, Any], senders: list[str], weight: int) -> None:
+    def _deliver(
+        self, pairs: list[NumberedPair], sent: dict[str, dict[str, dict[str, Ring]]], senders: list[str], weight: int
+    ) -> None:  # fmt: skip
         each = {
             name: {"sent": {sender: parts[name] for sender, parts in sent.items() if name in parts}}
             for name in self.fed.parties
@@ -296,17 +354,21 @@ class StatisticsRun:
 
     def keep(self, model: str, clip: float, operand_clip: float) -> None:
         """Let every site remember its part; adds the formulas of the factors to the terms."""
+        factors: dict[str, list[Factor]] = {name: [] for name in self.fed.parties}
         for term in self.terms:
-            for side, name in (("left", term["first"]), ("right", term["second"])):
-                formula: Any = parse(self.operands[name][term[side]])
-                centre, deviation = formula.numbers
-                unit = clip / operand_clip
-                term[f"{side}_formula"] = str(scaled(formula.arguments[0], centre, deviation * unit))
-        each: dict[str, dict[str, Any]] = {name: {"terms": []} for name in self.fed.parties}
-        for term in self.terms:
-            for side, name in (("left", term["first"]), ("right", term["second"])):
-                each[name]["terms"].append({"formula": term[f"{side}_formula"], "power": term[f"{side}_power"]})
+            term.left_formula = self._factor(term.first, term.left, clip / operand_clip)
+            term.right_formula = self._factor(term.second, term.right, clip / operand_clip)
+            factors[term.first].append(Factor(term.left_formula, term.left_power))
+            factors[term.second].append(Factor(term.right_formula, term.right_power))
+        each = {name: {"terms": [asdict(factor) for factor in mine]} for name, mine in factors.items()}
         self.fed.ask(keep_model, to=self.fed.parties, each=each, model=model, bits=self.column_bits)
+
+    def _factor(self, party: str, position: int, unit: float) -> str:
+        """An operand as the model uses it: cut at another number of deviations."""
+        formula = parse(self.operands[party][position])
+        assert isinstance(formula, Call)  # operands are scaled
+        centre, deviation = formula.numbers
+        return str(scaled(formula.arguments[0], centre, deviation * unit))
 
 
 OPERATIONS = (local_matrix, local_scores, form_residual, load_sides, keep_model, held_out_error)
