@@ -89,6 +89,7 @@ class Federation:
         names: str = "shared",
         min_overlap: int = 10,
         grid: Mapping[str, tuple[int, int]] | None = None,
+        random_state: Any = 0,
     ) -> Federation:
         """A federation of real tables, aligned by private set intersection of their ids (vertical, hybrid).
 
@@ -103,6 +104,7 @@ class Federation:
         min_overlap : the smallest number of shared ids that is worth going on with.
         grid : for hybrid parties: party -> (row block, column block). Parties of a row block know the same ids, parties
             of a column block have the same columns. Rows are aligned within each row block.
+        random_state : shared rows are ordered at random; the same parties and number give the same order again.
         """
 
         if not tables:
@@ -128,7 +130,7 @@ class Federation:
             InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout, names=names,
             grid=grid, label_parties=list(holders),
         )  # fmt: skip
-        return cls._alignment(fed, by_id=id is not None, min_overlap=min_overlap)
+        return cls._alignment(fed, by_id=id is not None, min_overlap=min_overlap, random_state=random_state)
 
     @classmethod
     def split(
@@ -288,7 +290,7 @@ class Federation:
 
     # -- views and runs --------------------------------------------------------------------------------------------
 
-    def view(self, *, rows: Any = None, columns: Mapping[str, Any] | None = None, private: bool = False) -> Federation:
+    def view(self, *, rows: Any = None, columns: Mapping[str, Any] | None = None) -> Federation:
         """The same federation with fewer rows (positions) or columns (positions by party)."""
         name = self.new_view("view")
         each = {}
@@ -315,20 +317,18 @@ class Federation:
     def rows(
         self, *, train: float = 0.7, stratify: bool = True, random_state: Any = 0
     ) -> tuple[Federation, Federation]:
-        """Views of the training rows and of the test rows. Methods are fitted on the first and never see the second."""
-        if self.partition != "vertical":
-            blocks = {self.grid[name][0]: name for name in reversed(self.label_parties)}  # each draws for its row block
-            drawn = self.ask(
-                party.draw_rows, to=list(blocks.values())[::-1], train=train,
-                stratify=stratify and self.task == "classification", seed=random_state, task=self._task,
-            )  # fmt: skip
-            parts = [{n: drawn[blocks[r]][part] for n, (r, _) in self.grid.items()} for part in ("train", "test")]
-            return self.view(rows=parts[0]), self.view(rows=parts[1])
-        stratify = stratify and self.task == "classification"
-        chosen = self.ask(
-            party.draw_rows, to=self.active, train=train, stratify=stratify, seed=random_state, task=self._task
-        )
-        return self.view(rows=chosen["train"]), self.view(rows=chosen["test"])
+        """Views of the training rows and of the test rows. Methods are fitted on the first and never see the second.
+
+        The label holders draw, from their sites' secrets: the same ``random_state`` gives the same rows again, and
+        nobody else can tell from it which rows are alike in their class.
+        """
+        blocks = {self.grid[name][0]: name for name in reversed(self.label_parties)}  # each draws for its row block
+        drawn = self.ask(
+            party.draw_rows, to=list(blocks.values())[::-1], train=train,
+            stratify=stratify and self.task == "classification", seed=random_state, task=self._task,
+        )  # fmt: skip
+        parts = [{n: drawn[blocks[r]][part] for n, (r, _) in self.grid.items()} for part in ("train", "test")]
+        return self.view(rows=parts[0]), self.view(rows=parts[1])
 
     def batches(self, batch_size: int, epochs: int = 1, random_state: Any = 0) -> Iterator[np.ndarray]:
         """Row positions of mini-batches, drawn anew each epoch; the same positions mean the same rows everywhere."""

@@ -20,7 +20,7 @@ from fedsift.core.binning import ColumnBins, codes_of
 from fedsift.core.draws import private_generator, simulated_secret
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import Operation, find_operation, operation
-from fedsift.core.splits import is_amount, train_test_rows
+from fedsift.core.splits import dealt_parts, is_amount, rows_of_parts, train_test_rows
 from fedsift.core.table import Table
 from fedsift.errors import DataError, FedsiftError, OperationRefused, PartyError
 
@@ -29,6 +29,9 @@ T = TypeVar("T")
 
 #: Cross-validation makes many views; what is derived from one is kept for so many.
 MAX_CACHED_VIEWS = 8
+
+#: Of the one stratified assignment of a set of rows: more parts would tell more about the labels.
+ROW_PARTS = 10
 
 
 @dataclass(frozen=True)
@@ -300,12 +303,20 @@ def end_session(party: Party, *, session: str) -> None:
 @operation(
     "core.draw_rows",
     discloses="pseudonymous",
-    about="which row positions are for training (drawn within each class when stratified)",
+    about="which row positions are for training (classes alike in both parts when stratified)",
     reply={"train": np.ndarray, "test": np.ndarray},
 )
 def draw_rows(party: Party, *, train: float, stratify: bool, seed: Any, task: str) -> dict[str, np.ndarray]:
-    # Drawn in the order of this party's ids: alignment orders rows anew each time, the same seed must not.
+    """Drawn from the site's secret, in the order of its ids; the reply, sorted by position, tells nothing of either.
+
+    Stratified, there is one assignment of these rows to ten parts alike in their classes, whatever the seed: it only
+    says which parts are for training. (Each further stratified draw would tell some bits about the labels.)
+    """
     order = np.argsort(party.table.ids, kind="stable")
-    strata = party.labels(task=task).codes[order] if stratify else None
-    chosen, rest = train_test_rows(party.n_rows, train, stratify_on=strata, random_state=seed)
-    return {"train": order[chosen], "test": order[rest]}
+    which = party.generator("rows: which", seed)
+    if stratify:
+        part = dealt_parts(party.labels(task=task).codes[order], ROW_PARTS, party.generator("rows: parts", None))
+        chosen, rest = rows_of_parts(part, train, party.generator("rows: inside", None), which)
+    else:
+        chosen, rest = train_test_rows(party.n_rows, train, random_state=which)
+    return {"train": np.sort(order[chosen]), "test": np.sort(order[rest])}

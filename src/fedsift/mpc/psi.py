@@ -6,14 +6,23 @@ pseudonym H(x)^(k1 k2 ... kn) at everybody, and the coordinator compares pseudon
 group of parties that leaves one out can compute the pseudonym of an id by itself. What a party could do together with
 the coordinator is compare: it would learn which ids *of its own list* each other party has.
 
+The shared rows are then ordered by a PRF of the id under a key that the parties share and the coordinator does not
+know: every party adds a part, HMAC(its site's secret, parties, random_state), sealed for the others. The same parties
+and the same ``random_state`` give the same order in every run; to the coordinator it is a random one.
+
 Who learns what: a party learns which of its own ids are shared by all, and nothing about any other id. The coordinator
 learns the size of each list and of every intersection, pairwise ones included, under pseudonyms that are made for this
-alignment alone. Rows are then ordered by pseudonym: an order that says nothing.
+alignment alone; nothing tells it the order of ids, or which row of one alignment is which of another under another
+``random_state``.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import secrets
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,9 +32,21 @@ from fedsift.core.grid import Grid
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto import oprf
-from fedsift.errors import AlignmentError, DataError
+from fedsift.crypto.sealed_box import frame
+from fedsift.errors import AlignmentError, DataError, SecurityError
+from fedsift.mpc import pairs
+from fedsift.mpc.pairs import Pairs, meet_all
 
 _SIZE = 16  # bytes of a pseudonym: two different ids of 10^6 meet with probability below 2^-88
+_ORDER = "row order"
+
+
+@dataclass
+class Blinding:
+    """A party's secrets of one alignment: its exponent, and the order in which its ids went out."""
+
+    order: np.ndarray
+    key: oprf.OprfKey = field(default_factory=oprf.OprfKey.generate, repr=False)
 
 
 @operation(
@@ -36,12 +57,11 @@ _SIZE = 16  # bytes of a pseudonym: two different ids of 10^6 meet with probabil
     needs=("alignment",),
 )
 def blind_ids(party: Party) -> bytes:
-    party.state["key"] = oprf.OprfKey.generate()
     order = np.random.default_rng(secrets.randbits(128)).permutation(party.n_rows)
-    party.state["order"] = order
+    blinding = party.keep(Blinding(order))
     ids = party.table.ids
     points = oprf.hash_to_group([str(ids[row]).encode() for row in order])
-    return oprf.multiply(points, party.state["key"])
+    return oprf.multiply(points, blinding.key)
 
 
 @operation(
@@ -53,72 +73,123 @@ def blind_ids(party: Party) -> bytes:
     needs=("alignment",),
 )
 def blind_again(party: Party, *, points: bytes, last: bool) -> bytes:
-    raised = oprf.multiply(points, party.state["key"])
+    raised = oprf.multiply(points, party.held(Blinding).key)
     return oprf.pseudonyms(raised, b"fedsift alignment", _SIZE) if last else raised
 
 
+@dataclass(frozen=True)
+class OrderPart:
+    """What this party adds to the key of the row order."""
+
+    part: bytes = field(repr=False)
+
+
 @operation(
-    "align.keep_shared", discloses="control", about="acknowledgement", learns="which of its own rows all parties share"
+    "align.seal_order",
+    discloses="ciphertext",
+    about="this party's part of the key that orders the shared rows, sealed for each other party",
+    reply=dict,
+    needs=("alignment",),
 )
-def keep_shared(party: Party, *, positions: Any, view: str) -> None:
-    party.site.views[view] = (party.state["order"][positions], None)
+def seal_order(party: Party, *, random_state: Any) -> dict[str, Any]:
+    met = party.held(Pairs)
+    told = json.dumps([_ORDER, sorted(met.publics), random_state], default=int)
+    part = hmac.new(party.site.secret, told.encode(), hashlib.sha256).digest()
+    party.keep(OrderPart(part))
+    return {name: met.seal(part, to=name, about=_ORDER, number=0) for name in met.publics if name != party.name}
 
 
-def align(fed: Federation, *, min_overlap: int = 10) -> Federation:
+@operation(
+    "align.keep_shared",
+    discloses="control",
+    receives="ciphertext",
+    about="acknowledgement",
+    learns="which of its own rows all parties share",
+)
+def keep_shared(party: Party, *, positions: Any, boxes: dict[str, Any], view: str) -> None:
+    """Keep the shared rows, in the order of a PRF of their ids under the parties' common key."""
+    met = party.held(Pairs)
+    if set(boxes) != set(met.publics) - {party.name}:
+        raise SecurityError(f"party {party.name!r}: every other party adds to the key of the row order, once")
+    parts = {name: met.open(box, sender=name, about=_ORDER, number=0) for name, box in boxes.items()}
+    parts[party.name] = party.held(OrderPart).part
+    key = hashlib.sha256(frame(b"fedsift row order", *(parts[name] for name in sorted(parts)))).digest()
+    rows = party.held(Blinding).order[positions]
+    places = [
+        hashlib.blake2b(str(each).encode(), key=key, digest_size=_SIZE).digest() for each in party.table.ids[rows]
+    ]
+    party.site.views[view] = (rows[sorted(range(len(rows)), key=places.__getitem__)], None)
+
+
+OPERATIONS = (*pairs.OPERATIONS, blind_ids, blind_again, seal_order, keep_shared)
+
+
+def align(fed: Federation, *, min_overlap: int = 10, random_state: Any = 0) -> Federation:
     """A view of the federation in which row i is the same id at every party."""
-    names = fed.parties
     with fed.session() as run:
-        run.progress(0, len(names), "pass over the ids")
-        lists = run.ask(blind_ids, to=names)
-        for step in range(1, len(names)):
-            run.progress(step, len(names), "pass over the ids")
-            last = step == len(names) - 1
-            # After `step` hops the list of names[i] is with names[i + step].
-            holder = {names[(i + step) % len(names)]: names[i] for i in range(len(names))}
-            raised = run.ask(
-                blind_again, to=names, each={who: {"points": lists[owner]} for who, owner in holder.items()}, last=last
-            )
-            lists = {owner: raised[who] for who, owner in holder.items()}
-        if len(names) == 1:
-            lists = {names[0]: oprf.pseudonyms(lists[names[0]], b"fedsift alignment", _SIZE)}
-        found = {
-            name: {data[i : i + _SIZE]: i // _SIZE for i in range(0, len(data), _SIZE)} for name, data in lists.items()
-        }
+        found = _pseudonyms(run, fed.parties)
         shared = sorted(set.intersection(*(set(index) for index in found.values())))
         if len(shared) < min_overlap:
             raise AlignmentError(_too_few(found, len(shared), min_overlap))
-        each = {
-            name: {"positions": np.array([found[name][pseudonym] for pseudonym in shared], dtype=np.int64)}
-            for name in names
-        }
-        run.ask(keep_shared, to=names, each=each, view="aligned")
+        _order_shared(run, found, shared, random_state)
     return fed.named_view("aligned")
+
+
+def _pseudonyms(run: Federation, names: list[str]) -> dict[str, dict[bytes, int]]:
+    """The pseudonyms of each party's ids, with their place in the list that it sent."""
+    run.progress(0, len(names), "pass over the ids")
+    lists = run.ask(blind_ids, to=names)
+    for step in range(1, len(names)):
+        run.progress(step, len(names), "pass over the ids")
+        # After `step` hops the list of names[i] is with names[i + step].
+        holder = {names[(i + step) % len(names)]: names[i] for i in range(len(names))}
+        each = {who: {"points": lists[owner]} for who, owner in holder.items()}
+        raised = run.ask(blind_again, to=names, each=each, last=step == len(names) - 1)
+        lists = {owner: raised[who] for who, owner in holder.items()}
+    if len(names) == 1:
+        lists = {names[0]: oprf.pseudonyms(lists[names[0]], b"fedsift alignment", _SIZE)}
+    return {name: {data[i : i + _SIZE]: i // _SIZE for i in range(0, len(data), _SIZE)} for name, data in lists.items()}
+
+
+def _order_shared(run: Federation, found: dict[str, dict[bytes, int]], shared: list[bytes], random_state: Any) -> None:
+    """Tell each party which of its rows are shared; the order they agree on among themselves."""
+    names = list(found)
+    meet_all(run, names)
+    sealed = run.ask(seal_order, to=names, random_state=random_state)
+    each = {
+        name: {
+            "positions": np.array(sorted(found[name][pseudonym] for pseudonym in shared), dtype=np.int64),
+            "boxes": {other: sealed[other].get(name) for other in names if other != name},
+        }
+        for name in names
+    }
+    run.ask(keep_shared, to=names, each=each, view="aligned")
 
 
 def _too_few(found: dict[str, dict[bytes, int]], shared: int, wanted: int) -> str:
     names = list(found)
     sizes = ", ".join(f"{name} {len(index):,}" for name, index in found.items())
-    pairs = ", ".join(
+    crossings = ", ".join(
         f"{a} and {b} {len(found[a].keys() & found[b].keys()):,}" for i, a in enumerate(names) for b in names[i + 1 :]
     )
     return (
         f"only {shared} ids are shared by all parties, fewer than min_overlap={wanted} (rows: {sizes}; shared by two: "
-        f"{pairs}): are the ids written the same way everywhere (spaces, leading zeros, case)?"
+        f"{crossings}): are the ids written the same way everywhere (spaces, leading zeros, case)?"
     )
 
 
-def aligned(fed: Federation, *, by_id: bool, min_overlap: int) -> Federation:
+def aligned(fed: Federation, *, by_id: bool, min_overlap: int, random_state: Any = 0) -> Federation:
     """The federation with its rows in the same order wherever parties share rows, whatever its partition."""
     if fed.partition == "hybrid":
-        return align_blocks(fed, by_id=by_id, min_overlap=min_overlap)
+        return align_blocks(fed, by_id=by_id, min_overlap=min_overlap, random_state=random_state)
     if fed.partition == "vertical":
         if by_id:
-            return align(fed, min_overlap=min_overlap)
+            return align(fed, min_overlap=min_overlap, random_state=random_state)
         fed._check_same_length()
     return fed
 
 
-def align_blocks(fed: Federation, *, by_id: bool, min_overlap: int) -> Federation:
+def align_blocks(fed: Federation, *, by_id: bool, min_overlap: int, random_state: Any = 0) -> Federation:
     """A view in which row i is the same id at all parties of a row block. What is learned: as in ``align``."""
     blocks = Grid.of(fed).rows
     if not by_id:
@@ -130,27 +201,12 @@ def align_blocks(fed: Federation, *, by_id: bool, min_overlap: int) -> Federatio
         return fed
     with fed.session() as run:
         for block in blocks:
-            _align_block(run, block, min_overlap)
+            found = _pseudonyms(run, block)
+            shared = sorted(set.intersection(*(set(index) for index in found.values())))
+            if len(shared) < min_overlap:
+                raise AlignmentError(
+                    f"only {len(shared)} ids are shared by {', '.join(block)}, which are told to share rows (fewer "
+                    f"than min_overlap={min_overlap}): is the grid right, and are ids written the same way?"
+                )
+            _order_shared(run, found, shared, random_state)
     return fed.named_view("aligned")
-
-
-def _align_block(run: Federation, block: list[str], min_overlap: int) -> None:
-    lists = run.ask(blind_ids, to=block)
-    for step in range(1, len(block)):
-        holder = {block[(i + step) % len(block)]: block[i] for i in range(len(block))}
-        each = {who: {"points": lists[owner]} for who, owner in holder.items()}
-        raised = run.ask(blind_again, to=block, each=each, last=step == len(block) - 1)
-        lists = {owner: raised[who] for who, owner in holder.items()}
-    if len(block) == 1:
-        lists = {block[0]: oprf.pseudonyms(lists[block[0]], b"fedsift alignment", _SIZE)}
-    found = {
-        name: {data[i : i + _SIZE]: i // _SIZE for i in range(0, len(data), _SIZE)} for name, data in lists.items()
-    }
-    shared = sorted(set.intersection(*(set(index) for index in found.values())))
-    if len(shared) < min_overlap:
-        raise AlignmentError(
-            f"only {len(shared)} ids are shared by {', '.join(block)}, which are told to share rows (fewer than "
-            f"min_overlap={min_overlap}): is the grid right, and are ids written the same way?"
-        )
-    each = {name: {"positions": np.array([index[p] for p in shared], dtype=np.int64)} for name, index in found.items()}
-    run.ask(keep_shared, to=block, each=each, view="aligned")
