@@ -38,6 +38,8 @@ class Federation:
 
     #: Alignment is a protocol and stands to the right: the package hands it over (``fedsift/__init__.py``).
     _alignment: ClassVar[Callable[..., Federation]]
+    #: The party that runs the coordinator, where one does; None: somebody who holds no rows (simulations assume it).
+    run_by: str | None = None
 
     def __init__(
         self,
@@ -106,7 +108,6 @@ class Federation:
             of a column block have the same columns. Rows are aligned within each row block.
         random_state : shared rows are ordered at random; the same parties and number give the same order again.
         """
-
         if not tables:
             raise ParameterError("tables is empty: give at least two parties, e.g. {'bank': 'bank.csv', 'shop': ...}")
         holders = label_columns(label, tables)
