@@ -57,6 +57,13 @@ def gaussian_noise(shape: int | tuple[int, ...], scale: float) -> FloatArray:
     return _noise("gaussian", shape, scale)
 
 
+def whole_gaussian_noise(shape: int | tuple[int, ...], scale: float) -> NDArray[np.int64]:
+    """Discrete Gaussian noise on the whole numbers: rho = (L2 sensitivity)^2 / (2 scale^2) for whole numbers."""
+    _positive("scale", scale)
+    zeros = np.zeros(shape)
+    return _add_noise("gaussian", zeros.ravel(), scale, 0).reshape(zeros.shape).astype(np.int64)
+
+
 def release_laplace(values: ArrayLike, sensitivity: float, epsilon: float) -> FloatArray:
     """The values with Laplace noise: epsilon-DP, if one individual changes them by ``sensitivity`` in all (L1)."""
     _positive("sensitivity", sensitivity)

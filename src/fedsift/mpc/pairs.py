@@ -51,6 +51,11 @@ class Pairs:
             if name != self.me
         }
 
+    @property
+    def peers(self) -> list[str]:
+        """Everybody else."""
+        return list(self._seeds)
+
     def mask(self, peer: str, purpose: str, number: int, shape: tuple[int, ...]) -> Ring:
         """The mask that this party and ``peer`` share for this purpose and number; drawn once on each side."""
         self._use(peer, f"mask: {purpose}", number)
