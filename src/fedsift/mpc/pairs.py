@@ -119,6 +119,8 @@ def offer_key(party: Party) -> bytes:
     after="pairs.offer_key",
 )
 def meet(party: Party, *, publics: dict[str, bytes]) -> None:
+    if party.run.job is not None and not set(publics) <= set(party.run.job.parties):
+        raise SecurityError(f"party {party.name!r}: the list of public keys names somebody who is not of this job")
     party.held(Pairs).meet(publics)
 
 
