@@ -8,10 +8,14 @@ import pytest
 from doubles import Recording
 
 import fedsift as fs
+from fedsift.core.message import decode
 from fedsift.core.party import Site
 from fedsift.core.table import Table
-from fedsift.errors import AlignmentError
-from fedsift.mpc.psi import align
+from fedsift.core.transports.inprocess import InProcess
+from fedsift.crypto.sealed_box import SealedBox
+from fedsift.errors import AlignmentError, OperationRefused, SecurityError
+from fedsift.mpc.pairs import meet_all
+from fedsift.mpc.psi import align, blind_ids, keep_shared, seal_order
 
 
 def tables(ids: dict[str, list], label_at: str) -> dict[str, pd.DataFrame]:
@@ -57,11 +61,73 @@ def test_id_columns_may_have_different_names():
     assert fed.n_rows == 20
 
 
-def test_the_order_of_rows_says_nothing_and_changes():
+def row_order(data: dict[str, pd.DataFrame], secrets: dict[str, bytes] | None = None, random_state=0) -> list[str]:
+    given = secrets or {}
+    sites = {
+        n: Site(n, Table.read(t, id="id", label="y" if n == "a" else None, name=n), given.get(n))
+        for n, t in data.items()
+    }
+    fed = align(fs.Federation(InProcess(sites), list(sites), active="a"), random_state=random_state)
+    found = shared_ids(fed)
+    assert all(rows == found["a"] for rows in found.values())
+    return found["a"]
+
+
+def test_the_same_parties_and_seed_order_the_rows_alike_in_every_run():
+    data = tables({"a": list(range(60)), "b": list(range(20, 90)), "c": list(range(10, 70))}, "a")
+    first = row_order(data)
+    assert row_order(data) == first
+    assert row_order(data, random_state=1) != first
+    assert first != sorted(first, key=int)
+
+
+def test_the_order_follows_from_all_secrets_and_from_no_other_rows():
+    data = tables({"a": list(range(60)), "b": list(range(20, 90))}, "a")
+    secrets = {"a": b"a" * 32, "b": b"b" * 32}
+    first = row_order(data, secrets)
+    more = tables({"a": list(range(60)), "b": list(range(20, 120))}, "a")
+    turned = {name: table.sample(frac=1.0, random_state=0) for name, table in more.items()}
+    assert row_order(turned, secrets) == first
+    assert row_order(data, {**secrets, "a": b"x" * 32}) != first
+    assert row_order(data, {**secrets, "b": b"x" * 32}) != first
+
+
+def test_the_coordinator_relays_the_key_of_the_order_in_boxes_and_sends_sorted_positions():
     data = tables({"a": list(range(40)), "b": list(range(40))}, "a")
-    orders = [tuple(shared_ids(fs.Federation.from_tables(data, id="id", label=("a", "y")))["a"]) for _ in range(2)]
-    assert orders[0] != orders[1]
-    assert orders[0] != tuple(str(i) for i in range(40))
+    sites = {n: Site(n, Table.read(t, id="id", label="y" if n == "a" else None, name=n)) for n, t in data.items()}
+    transport = Recording(InProcess(sites))
+    align(fs.Federation(transport, ["a", "b"], active="a"))
+    told = [decode(d)["arguments"] for s, _, d in transport.log if s == "coordinator"]
+    kept = [arguments for arguments in told if "positions" in arguments]
+    assert len(kept) == 2
+    for arguments in kept:
+        assert (np.diff(arguments["positions"]) > 0).all()
+        assert all(isinstance(box, SealedBox) for box in arguments["boxes"].values())
+
+
+def test_a_box_of_the_order_opens_once_and_for_its_own_party_only():
+    data = tables({"a": list(range(40)), "b": list(range(40)), "c": list(range(40))}, "a")
+    sites = {n: Site(n, Table.read(t, id="id", label="y" if n == "a" else None, name=n)) for n, t in data.items()}
+    fed = fs.Federation(InProcess(sites), list(sites), active="a")
+
+    def swapped(sealed):
+        return {"b": sealed["c"]["a"], "c": sealed["b"]["a"]}
+
+    def foreign(sealed):
+        return {"b": sealed["b"]["c"], "c": sealed["c"]["a"]}
+
+    def lacking(sealed):
+        return {"b": sealed["b"]["a"]}
+
+    for wrong, error in ((swapped, "does not open"), (foreign, "does not open"), (lacking, "every other party")):
+        with fed.session("alignment", {"random_state": 0}) as run:
+            run.ask(blind_ids, to=run.parties)
+            meet_all(run)
+            boxes = wrong(run.ask(seal_order, to=run.parties))
+            with pytest.raises(SecurityError, match=error):
+                run.ask(keep_shared, to="a", positions=np.arange(40), boxes=boxes, view="aligned")
+            with pytest.raises(OperationRefused, match="as often as it declares"):
+                run.ask(keep_shared, to="a", positions=np.arange(40), boxes=boxes, view="aligned")
 
 
 def test_too_few_shared_ids_is_an_error_with_the_counts():
@@ -78,8 +144,6 @@ def test_no_id_is_on_the_wire_and_pseudonyms_are_new_each_time():
     for _ in range(2):
         data = tables({"a": ids, "b": ids[5:]}, "a")
         sites = {n: Site(n, Table.read(t, id="id", label="y" if n == "a" else None, name=n)) for n, t in data.items()}
-        from fedsift.core.transports.inprocess import InProcess
-
         transport = Recording(InProcess(sites))
         align(fs.Federation(transport, ["a", "b"], active="a"))
         whole = b"".join(payload for *_, payload in transport.log)
@@ -92,7 +156,6 @@ def test_no_id_is_on_the_wire_and_pseudonyms_are_new_each_time():
 
 def test_parties_never_see_each_others_unblinded_pseudonyms():
     """A party gets points under a key it lacks: hashing its own ids gives no match."""
-    from fedsift.core.transports.inprocess import InProcess
     from fedsift.crypto import oprf
 
     ids = [f"c{i}" for i in range(20)]

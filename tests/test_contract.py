@@ -204,7 +204,7 @@ OTHER_SETTINGS: dict[str, tuple[str, ...]] = {
     "muse": ("muse.correlate_ranks", "muse.preselect"),
     "fedsdg": ("network.", "network_ciphertext.", "network_lattice.", "network_shares."),
     "stochastic_gate": ("network.", "network_ciphertext.", "network_lattice.", "network_shares."),
-    "less_vfl": ("f_test.", "labels.", "less_vfl.restrict_", "network.keep_model"),
+    "less_vfl": ("pairs.", "f_test.", "labels.", "less_vfl.restrict_", "network.keep_model"),
     "top_gain": ("boost.held_out_scores",),
     "pso_evffs": ("boost.divide",),
     "fed_iife": ("iife.", "linear.", "study.", "engineered."),

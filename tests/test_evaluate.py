@@ -8,10 +8,11 @@ from sklearn.linear_model import LogisticRegression
 
 import fedsift as fs
 from fedsift.core.operation import Array
+from fedsift.core.party import Party
 from fedsift.core.transports.base import Transport
 from fedsift.errors import ParameterError
 from fedsift.evaluate import scoring
-from fedsift.evaluate.evaluation import ALL, NOTE, evaluate
+from fedsift.evaluate.evaluation import ALL, NOTE, evaluate, folds_of
 from fedsift.evaluate.scoring import Columns, Preparation, auc, jaccard, kuncheva, one_minus_rae
 from fedsift.select.base import Outcome, Selector
 
@@ -233,9 +234,7 @@ def test_cross_validation_equals_scikit_learn_by_hand():
     site = fed._link.transport.sites
     X = np.hstack([site[name].table.matrix() for name in fed.parties])
     y = np.asarray(site["party1"].table.label)
-    from fedsift.evaluate.evaluation import draw_folds
-
-    fold = fed.ask(draw_folds, to="party1", folds=3, stratify=True, seed=0, task="classification")["fold"]
+    fold = folds_of(Party(site["party1"], "", {}), 3, True, 0, "classification")
     for k, row in enumerate(result.rows):
         train, test = fold != k, fold == k
         mean, spread = X[train].mean(axis=0), X[train].std(axis=0)

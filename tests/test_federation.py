@@ -211,15 +211,6 @@ def test_train_and_test_rows_do_not_meet_and_are_stratified():
     assert fed.rows(train=0.7, random_state=1)[0]._view != train._view
 
 
-def test_batches_cover_each_row_once_an_epoch(small_fed):
-    batches = list(small_fed.batches(16, epochs=2, random_state=3))
-    rows = small_fed.n_rows
-    joined = np.concatenate(batches)
-    assert len(joined) == 2 * rows
-    assert (np.bincount(joined, minlength=rows) == 2).all()
-    assert not np.array_equal(joined[:rows], joined[rows:])
-
-
 def test_private_names_do_not_leave_the_parties():
     X, y = mixed_table(30)
     fed = fs.Federation.split(X, y, parties=2)

@@ -13,9 +13,10 @@ from oracles import slow_bins
 from sklearn.feature_selection import f_classif
 
 import fedsift as fs
-from fedsift.core.message import decode
+from fedsift.core.message import decode, encode
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import DataError, ParameterError
+from fedsift.mpc import encrypted_histogram as histogram
 
 BINS, MIN_CELL = 4, 3
 
@@ -226,16 +227,22 @@ def recorded(selector, X, y):
     return fed, [(s, r, decode(data)) for s, r, data in log.log]
 
 
-def test_information_value_shows_no_bin_below_min_cell():
-    """The label holder's view: no bin smaller than min_cell, whatever the data look like."""
+def replies(messages, party: str, entry: str) -> list:
+    return [m["ok"] for s, _, m in messages if s == party and isinstance(m.get("ok"), dict) and entry in m["ok"]]
+
+
+@pytest.mark.parametrize("selector", [fs.InformationValue(bins=10, min_cell=7), fs.GiniFilter(bins=10, min_cell=7)])
+def test_no_bin_below_min_cell_is_counted(selector):
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": rng.normal(size=60), "b": rng.choice([1.0, 2.0, 3.0], 60, p=[0.9, 0.08, 0.02])})
     X["c"] = rng.choice(["x", "y", "rare", "rarer"], 60, p=[0.5, 0.4, 0.05, 0.05])
     X["d"] = np.where(rng.random(60) < 0.03, np.nan, X["a"])
-    _, messages = recorded(fs.InformationValue(n_features=2, bins=10, min_cell=7), X, rng.integers(0, 2, 60))
-    sizes = [m["ok"]["sizes"] for s, _, m in messages if s == "shop" and "sizes" in (m["ok"] or {})]
+    _, messages = recorded(selector, X, rng.integers(0, 2, 60))
+    sizes = [reply["sizes"] for reply in replies(messages, "shop", "sizes")]
     assert len(sizes) == 1
     assert sizes[0].min() >= 7
+    own = [reply["own"] for reply in replies(messages, "bank", "own")]
+    assert own[0].sum(axis=1).min() >= 7
 
 
 def test_bins_are_shuffled_so_that_their_order_says_nothing():
@@ -244,54 +251,58 @@ def test_bins_are_shuffled_so_that_their_order_says_nothing():
     orders = set()
     for _ in range(12):
         _, messages = recorded(fs.InformationValue(n_features=1, bins=4, min_cell=1), X, y)
-        sizes = next(m["ok"]["sizes"] for s, _, m in messages if s == "shop" and "sizes" in (m["ok"] or {}))
-        orders.add(tuple(sizes.tolist()))
+        orders.add(tuple(replies(messages, "shop", "sizes")[0]["sizes"].tolist()))
     assert len(orders) > 1
 
 
-def test_gini_shows_the_label_holder_one_number_a_column():
-    """What the label holder can open: masked counts that are new each time, and one correction a column."""
+@pytest.mark.parametrize("name", ORACLES)
+def test_what_the_label_holder_decrypts_is_masked_anew_in_every_run(name):
+    """Its whole view of another party's columns: numbers 40 bits wider than the sums, new each time."""
     X, y = mixed_table(40)
-    X = X[["noise", "signal"]]
-    key = cached_key()
-    views = []
+    key, views = cached_key(), []
+    selector = ORACLES[name][0]
     for _ in range(2):
-        _, messages = recorded(fs.GiniFilter(n_features=1, bins=4), X, y)
-        reply = next(m["ok"] for s, _, m in messages if s == "shop" and "masked" in (m["ok"] or {}))
-        assert len(reply["corrections"]) == 1
-        assert reply["bins"].tolist() == [4]
-        views.append(key.decrypt(reply["masked"][0], bits=key.public.plaintext_bits))
-    assert all(a != b for a, b in zip(*views))
-    # A count of at most 40 rows, scaled, needs under 40 bits; what is seen is hidden by masks 40 bits wider.
-    assert min(value & ((1 << 150) - 1) for value in views[0]).bit_length() > 60
+        _, messages = recorded(selector.__class__(**selector.get_params()), X[["noise", "signal"]], y)
+        reply = replies(messages, "shop", "seed")[0]
+        views.append(key.decrypt(reply["sums"][0], bits=key.public.plaintext_bits))
+    assert not set(views[0]) & set(views[1])
+    assert all((a - b).bit_length() > 40 for a, b in zip(*views))
 
 
-def test_gini_pads_bins_so_that_their_number_is_not_seen():
-    X = pd.DataFrame({"a": np.arange(40.0), "b": np.repeat([1.0, 2.0, 3.0], [10, 10, 20])})
-    _, messages = recorded(fs.GiniFilter(n_features=1, bins=8), X, np.arange(40) % 2)
-    reply = next(m["ok"] for s, _, m in messages if s == "shop" and "masked" in (m["ok"] or {}))
-    assert reply["bins"].tolist() == [4]
+@pytest.mark.parametrize("name", ORACLES)
+def test_no_party_gets_a_score_or_a_seed_of_masks(name):
+    """Requests to parties hold keys, ciphertexts, notes and settings; the seeds stay at the coordinator."""
+    X, y = mixed_table(40)
+    selector = ORACLES[name][0]
+    _, messages = recorded(selector.__class__(**selector.get_params()), X, y)
+    seed = replies(messages, "shop", "seed")[0]["seed"]
+    requests = [m for s, _, m in messages if s == "coordinator"]
+    assert not [m for m in requests if seed in encode(m)]
+    told = {argument for m in requests for argument in m["arguments"]}
+    assert told <= {
+        "publics", "scheme", "task", "answers", "weight_bits", "key", "layers", "note", "holder", "n_bins", "min_cell",
+        "epsilon", "delta", "sums", "columns", "bits", "clip", "job", "session",
+    }  # fmt: skip
 
 
-def test_passive_parties_hold_nothing_that_decrypts_labels():
+def test_passive_parties_hold_nothing_that_decrypts_labels(monkeypatch):
+    """And the label holder's key is made for the job, and forgotten with it."""
     X, y = mixed_table(30)
+    made = []
+    monkeypatch.setattr(histogram, "generate_key", lambda scheme: made.append(scheme) or cached_key(scheme))
     for name in ORACLES:
         selector = ORACLES[name][0]
         fed, _ = recorded(selector.__class__(**selector.get_params()), X, y)
-        assert fed._link.transport.sites["shop"].keys == {}
-        assert list(fed._link.transport.sites["bank"].keys) == ["additive:auto"]
+        for site in fed._link.transport.sites.values():
+            assert (site.keys, site.runs, site.sessions) == ({}, {}, {})
+    assert made == ["auto"] * len(ORACLES)
 
 
-def test_sffs_sends_the_label_holder_class_sums_and_nothing_else():
-    """One ciphertext a column, opened to the sums over each class; other slots differ from run to run."""
-    X, y = mixed_table(40)
-    X = X[["noise", "signal"]]
-    views = []
-    for _ in range(2):
-        _, messages = recorded(fs.SFFS(n_features=1), X, y)
-        reply = next(m["ok"] for s, _, m in messages if s == "shop" and "sums" in (m["ok"] or {}))
-        assert set(reply) == {"sums", "owner"}
-        assert reply["owner"].tolist() == [0]
-        assert [len(sums) for sums in reply["sums"]] == [1]
-        views.append(cached_key().decrypt(reply["sums"][0], bits=cached_key().public.plaintext_bits)[0])
-    assert views[0] != views[1]  # neighbours of the middle slot are hidden by fresh masks
+@pytest.mark.parametrize("name", ORACLES)
+def test_a_data_holder_that_runs_the_coordinator_gets_noisy_sums_or_nothing(name):
+    selector = ORACLES[name][0]
+    small_fed = fs.Federation.split(*mixed_table(), parties=["bank", "shop", "lab"], coordinator="shop")
+    with pytest.raises(ParameterError, match=r"'shop'.*epsilon"):
+        selector.__class__(**selector.get_params()).fit(small_fed)
+    fitted = selector.__class__(**{**selector.get_params(), "epsilon": 1.0}).fit(small_fed)
+    assert any("epsilon 1" in note for note in fitted.ledger_.notes)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedsift.crypto import dp as privacy
-from fedsift.crypto.dp import Budget, Release, laplace_noise, release_gaussian, rho_to_epsilon
+from fedsift.crypto.dp import Budget, Release, epsilon_to_rho, laplace_noise, release_gaussian, rho_to_epsilon
 from fedsift.errors import BudgetExceeded, ParameterError
 
 
@@ -133,6 +133,14 @@ def test_what_a_budget_has_left_is_the_inverse_of_the_conversion(rho, delta):
     epsilon = rho_to_epsilon(rho, delta)
     left = Budget(epsilon, delta).left_rho
     assert left == pytest.approx(rho, rel=1e-6)
+
+
+@pytest.mark.parametrize(("rho", "delta"), RHOS_AND_DELTAS)
+def test_conversion_and_its_inverse_agree(rho, delta):
+    epsilon = rho_to_epsilon(rho, delta)
+    back = epsilon_to_rho(epsilon, delta)
+    assert back == pytest.approx(rho, rel=1e-6)
+    assert rho_to_epsilon(back, delta) <= epsilon
 
 
 def test_conversion_needs_a_delta():

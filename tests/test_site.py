@@ -22,9 +22,9 @@ from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import DataError, JobError, OperationRefused, ParameterError, PolicyRefused
 from fedsift.jobs.job_file import load_job
 from fedsift.methods import METHODS, GiniFilter, GroupLasso, InformationValue, Muse, RandomFeatures
-from fedsift.mpc.column_scores.gini import encrypt_one_hot, open_impurities
-from fedsift.mpc.encrypted_histogram import encrypt_classes
+from fedsift.mpc.column_scores.label_tables import open_counts
 from fedsift.mpc.psi import align
+from fedsift.mpc.two_halves import encrypt_classes
 from fedsift.site.policy import FREE, Policy, listed
 from fedsift.site.site import PolicySite, load_party, open_site
 
@@ -207,11 +207,11 @@ def test_a_smaller_cell_than_the_sites_is_refused(folder, given, now):
 
 def test_a_cell_that_was_announced_large_and_asked_for_small(folder):
     fed = federation(bank(folder, "min_cell = 5"))
-    asked = {"replies": {}, "bins": 8, "scheme": "auto", "task": "auto"}
+    asked = {"sums": {}, "columns": {}, "n_bins": GiniFilter().bins, "epsilon": None, "delta": GiniFilter().delta}
     with fed.session(*GiniFilter(min_cell=5).announcement()) as run:
-        run.ask(encrypt_one_hot, to="bank", scheme="auto", task="auto", bins=GiniFilter().bins)
+        run.ask(encrypt_classes, to="bank", scheme="auto", task="auto")
         with pytest.raises(OperationRefused, match="'min_cell' is another than that of the accepted job"):
-            run.ask(open_impurities, to="bank", min_cell=1, **asked)
+            run.ask(open_counts, to="bank", min_cell=1, **asked)
 
 
 def test_the_cell_of_a_request_is_judged_where_an_operation_declares_it():
@@ -436,10 +436,9 @@ def test_a_site_opened_for_one_job_runs_no_other_method(folder):
 
 
 def test_a_method_lists_its_operations():
-    gini = {marked.id for marked in listed("gini")}
-    assert gini == {"gini.encrypt_one_hot", "gini.masked_impurities", "gini.open_impurities"}
+    assert {marked.family for marked in listed("gini")} == {"pairs", "labels", "tables"}
     assert listed("random") == ()
-    assert {marked.family for marked in listed("alignment")} == {"align"}
+    assert {marked.family for marked in listed("alignment")} == {"align", "pairs"}
 
 
 def test_a_method_that_lists_nothing_asks_nothing(folder, monkeypatch):

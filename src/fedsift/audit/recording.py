@@ -23,11 +23,13 @@ from fedsift.core.job import Job
 from fedsift.core.ledger import COORDINATOR
 from fedsift.core.message import decode, encode
 from fedsift.core.party import Site, read_labels
+from fedsift.core.script import run_of
 from fedsift.core.simulate import simulated_sites
 from fedsift.core.table import Table
 from fedsift.core.transports.base import Delivery, Transport
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import FedsiftError
+from fedsift.mpc.encrypted_histogram import JobKeys
 from fedsift.mpc.psi import align
 
 END_OF_RUN = "end_session"
@@ -46,6 +48,7 @@ class Recorder(Transport):
         self.name = inner.name
         self.log: list[tuple[int, str, bool, bytes]] = []  # number, party, is it a request, the bytes
         self.states: dict[str, list[State]] = {name: [] for name in sites}
+        self.keys: dict[str, dict[str, Any]] = {name: {} for name in sites}  # of the last job that had any
         self._lock = threading.Lock()
         self._number = 0
 
@@ -54,6 +57,7 @@ class Recorder(Transport):
         ends = {name for name, head in heads.items() if matches(END_OF_RUN, head["operation"])}
         for name in ends:
             self._snapshot(name, heads[name]["arguments"]["session"], heads[name]["operation"])
+            self._note_keys(name, heads[name]["arguments"]["session"])
         deliveries = self.inner.exchange(requests, timeout)
         for name, delivery in deliveries.items():
             if delivery.data is not None:
@@ -70,6 +74,13 @@ class Recorder(Transport):
             self._number += 1
             self.log.append((self._number, party, is_request, data))
         return decode(data) if is_request else {}
+
+    def _note_keys(self, name: str, session: str) -> None:
+        """A site forgets the keys of a job with the job; its owner knew them."""
+        site = self.sites.get(name)
+        run = site.runs.get(run_of(session)) if site is not None else None
+        if run is not None and JobKeys in run.kept:
+            self.keys[name].update({f"additive:{s}": key for s, key in run.kept[JobKeys].secrets.items()})
 
     def _snapshot(self, name: str, session: str, operation: str) -> None:
         site = self.sites.get(name)
@@ -228,7 +239,7 @@ def _views(
             job,
             tuple(m for m in messages if m.party == name),
             tables[name],
-            dict(site.keys),
+            {**site.keys, **recorder.keys[name]},
             tuple(recorder.states[name]),
             _kept(result, name),
         )

@@ -23,6 +23,7 @@ from fedsift.core.operation import Operation
 from fedsift.core.party import Site
 from fedsift.core.places import check_grid, label_columns
 from fedsift.core.progress import Item
+from fedsift.core.simulate import hybrid_grid, open_tables, simulated_sites
 from fedsift.core.transports.base import Transport
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import ParameterError, PartyError, ReplyError
@@ -96,6 +97,7 @@ class Federation:
         min_overlap: int = 10,
         grid: Mapping[str, tuple[int, int]] | None = None,
         coordinator: str = NEUTRAL,
+        random_state: Any = 0,
     ) -> Federation:
         """A federation of real tables, aligned by private set intersection of their ids (vertical, hybrid).
 
@@ -111,8 +113,8 @@ class Federation:
         grid : for hybrid parties: party -> (row block, column block). Parties of a row block know the same ids, parties
             of a column block have the same columns. Rows are aligned within each row block.
         coordinator : who runs it: ``"neutral"`` (nobody who holds rows) or a party's name.
+        random_state : shared rows are ordered at random; the same parties and number give the same order again.
         """
-
         if not tables:
             raise ParameterError("tables is empty: give at least two parties, e.g. {'bank': 'bank.csv', 'shop': ...}")
         holders = label_columns(label, tables)
@@ -123,12 +125,12 @@ class Federation:
             raise ParameterError(f"label names the party {active!r}, but the parties are {', '.join(tables)}")
         if partition == "vertical" and active is None:
             raise ParameterError(f"for vertical parties label is (party, column), e.g. ('bank', {label!r})")
-        sites = party.open_tables(tables, id, holders, columns or {}, categorical or {})
+        sites = open_tables(tables, id, holders, columns or {}, categorical or {})
         fed = cls(
             InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout, names=names,
             grid=grid, label_parties=list(holders), coordinator=coordinator,
         )  # fmt: skip
-        return cls._alignment(fed, by_id=id is not None, min_overlap=min_overlap)
+        return cls._alignment(fed, by_id=id is not None, min_overlap=min_overlap, random_state=random_state)
 
     @classmethod
     def split(
@@ -155,8 +157,6 @@ class Federation:
         ``label_party="columns1"`` those of that column block only.
         The rows of simulated vertical parties are in the same order by construction, so no ids are exchanged.
         """
-        from fedsift.core.simulate import hybrid_grid, simulated_sites
-
         sites, active = simulated_sites(
             X, y, parties=parties, partition=partition, how=how, duplicates=duplicates, random_state=random_state,
             label_party=label_party, grid=grid,
@@ -219,8 +219,7 @@ class Federation:
 
     def _label_facts(self) -> dict[str, Any]:
         if "label" not in self._facts:
-            holder = self._active or self.label_parties[0]
-            self._facts["label"] = self.ask(party.describe_label, to=holder, task=self._task)
+            self._facts["label"] = self.ask(party.describe_label, to=self.label_parties[0], task=self._task)
         return self._facts["label"]
 
     @property
@@ -290,7 +289,7 @@ class Federation:
 
     # -- views and runs --------------------------------------------------------------------------------------------
 
-    def view(self, *, rows: Any = None, columns: Mapping[str, Any] | None = None, private: bool = False) -> Federation:
+    def view(self, *, rows: Any = None, columns: Mapping[str, Any] | None = None) -> Federation:
         """The same federation with fewer rows (positions) or columns (positions by party)."""
         name = self.new_view("view")
         each = {}
@@ -317,7 +316,11 @@ class Federation:
     def rows(
         self, *, train: float = 0.7, stratify: bool = True, random_state: Any = 0
     ) -> tuple[Federation, Federation]:
-        """Views of the training rows and of the test rows. Methods are fitted on the first and never see the second."""
+        """Views of the training rows and of the test rows. Methods are fitted on the first and never see the second.
+
+        The label holders draw, from their sites' secrets: the same ``random_state`` gives the same rows again, and
+        nobody else can tell from it which rows are alike in their class.
+        """
         blocks = {self.grid[name][0]: name for name in reversed(self.label_parties)}  # each draws for its row block
         drawn = self.ask(
             party.draw_rows, to=list(blocks.values())[::-1], train=train,
@@ -325,16 +328,6 @@ class Federation:
         )  # fmt: skip
         parts = [{n: drawn[blocks[r]][part] for n, (r, _) in self.grid.items()} for part in ("train", "test")]
         return self.view(rows=parts[0]), self.view(rows=parts[1])
-
-    def batches(self, batch_size: int, epochs: int = 1, random_state: Any = 0) -> Iterator[np.ndarray]:
-        """Row positions of mini-batches, drawn anew each epoch; the same positions mean the same rows everywhere."""
-        if batch_size < 1:
-            raise ParameterError(f"batch_size must be at least 1; got {batch_size}")
-        generator = np.random.default_rng(random_state)
-        for _ in range(epochs):
-            order = generator.permutation(self.n_rows)
-            for start in range(0, len(order), batch_size):
-                yield order[start : start + batch_size]
 
     def job(self, method: str, parameters: Mapping[str, Any]) -> Job:
         """The contract of one method on this federation; ``parameters`` are plain values, defaults included."""
@@ -347,6 +340,11 @@ class Federation:
     def neutral(self) -> bool:
         """Whether nobody who holds rows runs the coordinator, deals the randomness or gets the results."""
         return self.job("", {}).neutral
+
+    @property
+    def run_by(self) -> str | None:
+        """A party that runs the coordinator, deals the randomness or gets the results; ``None`` where none does."""
+        return next((name for name in self._runners if name != NEUTRAL), None)
 
     def announce(self, method: str, parameters: Mapping[str, Any]) -> None:
         """Put the job to every party: one whose policy forbids it refuses before anything is computed.

@@ -111,7 +111,8 @@ def operation(
     concerns : whose data the reply is about: ``"own columns"``, ``"labels"``, both, or ``"nothing"``.
     min_cell, epsilon : the name of the argument that carries the smallest cell, or the privacy loss; a site's policy
         judges it.
-    settings : arguments that a parameter of the job carries under the same name: a site refuses another value.
+    settings : arguments that a parameter of the job carries, under the same name or as ``"argument=parameter"``: a
+        site refuses another value.
     after : ids of steps of which at least one must have been run in this job before.
     times : how often it may be run in one job: a number, or a product such as ``"2 x parties x n_estimators"`` of
         numbers, ``parties`` and parameters of the job; with `` a session`` at its end it is counted in each session

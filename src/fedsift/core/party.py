@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -24,7 +24,7 @@ from fedsift.core.job import Job
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import Operation, find_operation, operation
 from fedsift.core.script import Run, run_of
-from fedsift.core.splits import is_amount, train_test_rows
+from fedsift.core.splits import dealt_parts, is_amount, rows_of_parts, train_test_rows
 from fedsift.core.table import Table
 from fedsift.errors import DataError, FedsiftError, OperationRefused, PartyError
 
@@ -36,6 +36,9 @@ MAX_CACHED_VIEWS = 8
 #: Names of subsets that a site keeps.
 MAX_VIEWS = 100_000
 Task = Literal["auto", "classification", "regression"]
+
+#: Of the one stratified assignment of a set of rows: more parts would tell more about the labels.
+ROW_PARTS = 10
 
 
 @dataclass(frozen=True)
@@ -281,26 +284,6 @@ def read_labels(raw: np.ndarray, party: str, classes: int = 5, task: str = "auto
     return Labels(task, codes.astype(np.int32), count, tuple(names), values)
 
 
-def open_tables(
-    tables: Mapping[str, Any],
-    id: str | Mapping[str, str] | None,
-    labels: Mapping[str, str],
-    columns: Mapping[str, Sequence[str]],
-    categorical: Mapping[str, Sequence[str]],
-) -> dict[str, Site]:
-    """A site without a policy for each table, as ``Federation.from_tables`` takes them."""
-    return {
-        name: Site(
-            name,
-            Table.read(
-                source, id=id.get(name) if isinstance(id, Mapping) else id, label=labels.get(name), name=name,
-                columns=columns.get(name), categorical=categorical.get(name, ()),
-            ),
-        )
-        for name, source in tables.items()
-    }  # fmt: skip
-
-
 # The operations every method needs.
 
 
@@ -380,17 +363,25 @@ def end_session(party: Party, *, session: str) -> None:
 @operation(
     "core.draw_rows",
     discloses="pseudonymous",
-    about="which row positions are for training (drawn within each class when stratified)",
+    about="which row positions are for training (classes alike in both parts when stratified)",
     reply={"train": np.ndarray, "test": np.ndarray},
     role="active",
     concerns="labels",
     times=1,
 )
 def draw_rows(
-    party: Party, *, train: Annotated[float, Between(0, 1)], stratify: bool, seed: int | None, task: Task
+    party: Party, *, train: Annotated[float, Between(0, 2**31)], stratify: bool, seed: int | None, task: Task
 ) -> dict[str, np.ndarray]:
-    # Drawn in the order of this party's ids: alignment orders rows anew each time, the same seed must not.
+    """Drawn from the site's secret, in the order of its ids; the reply, sorted by position, tells nothing of either.
+
+    Stratified, there is one assignment of these rows to ten parts alike in their classes, whatever the seed: it only
+    says which parts are for training. (Each further stratified draw would tell some bits about the labels.)
+    """
     order = np.argsort(party.table.ids, kind="stable")
-    strata = party.labels(task=task).codes[order] if stratify else None
-    chosen, rest = train_test_rows(party.n_rows, train, stratify_on=strata, random_state=seed)
-    return {"train": order[chosen], "test": order[rest]}
+    which = party.generator("rows: which", seed)
+    if stratify:
+        part = dealt_parts(party.labels(task=task).codes[order], ROW_PARTS, party.generator("rows: parts", None))
+        chosen, rest = rows_of_parts(part, train, party.generator("rows: inside", None), which)
+    else:
+        chosen, rest = train_test_rows(party.n_rows, train, random_state=which)
+    return {"train": np.sort(order[chosen]), "test": np.sort(order[rest])}

@@ -22,6 +22,7 @@ from fedsift.errors import OperationRefused
 #: A session inside a session carries the outer one's name first; so many may be open in one run at the same time.
 MAX_SESSIONS = 1000
 _EACH = " a session"
+_UNSAID = object()
 
 
 def run_of(session: str) -> str:
@@ -48,6 +49,7 @@ class Run:
     job: Job | None = None
     asked: Counter[str] = field(default_factory=Counter)
     answered: dict[str, _Answered] = field(default_factory=dict)  # session -> its last request
+    kept: dict[type, Any] = field(default_factory=dict, repr=False)  # for all sessions of the run: keys, say
 
     def check_job(self, named: bytes, party: str, operation: str) -> None:
         """The request must name the job that was accepted for this run, and no other."""
@@ -95,8 +97,10 @@ class Run:
             return
         if marked.role not in ("any", self.job.role_of(party)):
             raise refused(f"it is for {marked.role} parties, and this one is {self.job.role_of(party)}")
-        for name in marked.settings:
-            if name in self.job.parameters and name in arguments and arguments[name] != self.job.parameters[name]:
+        for setting in marked.settings:
+            name, _, parameter = setting.partition("=")
+            told = self.job.parameters.get(parameter or name, _UNSAID)
+            if told is not _UNSAID and name in arguments and arguments[name] != told:
                 raise refused(f"its {name!r} is another than that of the accepted job")
 
     def most(self, marked: Operation) -> int | None:

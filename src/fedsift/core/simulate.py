@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,3 +111,23 @@ def _frame(X: Any) -> pd.DataFrame:
     if array.ndim != 2:
         raise DataError(f"X must be a table (two dimensions), got {array.ndim}")
     return pd.DataFrame(array, columns=[f"f{i}" for i in range(array.shape[1])])
+
+
+def open_tables(
+    tables: Mapping[str, Any],
+    id: str | Mapping[str, str] | None,
+    labels: Mapping[str, str],
+    columns: Mapping[str, Sequence[str]],
+    categorical: Mapping[str, Sequence[str]],
+) -> dict[str, Site]:
+    """A site without a policy for each table, as ``Federation.from_tables`` takes them."""
+    return {
+        name: Site(
+            name,
+            Table.read(
+                source, id=id.get(name) if isinstance(id, Mapping) else id, label=labels.get(name), name=name,
+                columns=columns.get(name), categorical=categorical.get(name, ()),
+            ),
+        )
+        for name, source in tables.items()
+    }  # fmt: skip

@@ -151,6 +151,31 @@ def train_test_rows(
     return training, np.setdiff1d(np.arange(n), training)
 
 
+def dealt_parts(strata: np.ndarray, parts: int, generator: np.random.Generator) -> np.ndarray:
+    """The part of each row: the rows of a stratum in random order, dealt in turn, so that parts are alike in strata.
+
+    Fewer parts where a stratum has fewer rows, but two at least.
+    """
+    counts = np.bincount(strata)
+    parts = max(2, min(parts, int(counts[counts > 1].min(initial=parts))))
+    order = generator.permutation(len(strata))
+    order = order[np.argsort(strata[order], kind="stable")]
+    part = np.empty(len(strata), dtype=np.int64)
+    part[order] = np.arange(len(strata)) % parts
+    return part
+
+
+def rows_of_parts(
+    part: np.ndarray, train: float | int, inside: np.random.Generator, which: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Training and test rows, each sorted: whole parts in the order that ``which`` draws, and what is left of the
+    training rows from the next part, by lot (``inside``: the same rows of a part whatever ``which`` is)."""
+    size = _training_size(len(part), train)
+    turn = which.permutation(int(part.max()) + 1)
+    order = np.lexsort([inside.permutation(len(part)), turn[part]])
+    return np.sort(order[:size]), np.sort(order[size:])
+
+
 # --- the row splits --------------------------------------------------------------------------------------------------
 
 

@@ -46,6 +46,13 @@ def laplace_noise(shape: int | tuple[int, ...], scale: float) -> FloatArray:
     return _add_noise("laplace", zeros.ravel(), scale, _grid_exponent(scale, 1)).reshape(zeros.shape)
 
 
+def whole_gaussian_noise(shape: int | tuple[int, ...], scale: float) -> NDArray[np.int64]:
+    """Discrete Gaussian noise on the whole numbers: rho = (L2 sensitivity)^2 / (2 scale^2) for whole numbers."""
+    _positive("scale", scale)
+    zeros = np.zeros(shape)
+    return _add_noise("gaussian", zeros.ravel(), scale, 0).reshape(zeros.shape).astype(np.int64)
+
+
 def release_gaussian(values: ArrayLike, sensitivity: float, rho: float) -> FloatArray:
     """The values with Gaussian noise: rho-zCDP, if one individual moves them by ``sensitivity`` (L2).
 
@@ -121,6 +128,12 @@ def rho_to_epsilon(rho: float, delta: float) -> float:
         middle, width = float(exponents[epsilons.argmin()]), width / 50
         best = min(best, float(epsilons.min()))
     return max(0.0, best)
+
+
+def epsilon_to_rho(epsilon: float, delta: float) -> float:
+    """The largest rho whose releases stay within (epsilon, delta)-DP."""
+    _positive("epsilon", epsilon)
+    return _largest(lambda rho: rho_to_epsilon(rho, delta) <= epsilon)
 
 
 def _largest(fits: Callable[[float], bool]) -> float:

@@ -1,6 +1,6 @@
 """Score selectors with a downstream model, honestly: selection, preparation and model see training rows only.
 
-The folds are drawn by the label holder (within each class), every selector is fitted anew inside each fold on a view
+The folds are drawn within each class, every selector is fitted anew inside each fold on a view
 of the training rows, and two nulls stand beside it: all columns, and random ones, as many as the selector kept.
 
 **Scoring pools the columns.** A downstream model over the columns of several parties needs them in one place. So this
@@ -24,8 +24,8 @@ from sklearn.base import clone
 from fedsift.core import party as parties
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import FORMS
-from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party, read_labels
+from fedsift.core.splits import train_test_rows
 from fedsift.errors import ParameterError
 from fedsift.evaluate.scoring import Columns, check_metrics, jaccard, kuncheva, make_model, score
 from fedsift.select.base import Selector, check_number
@@ -34,22 +34,18 @@ NOTE = "evaluate pooled all columns and the label in this process to score a dow
 ALL = "all features"
 
 
-@operation(
-    "evaluate.draw_folds",
-    discloses="pseudonymous",
-    about="which row positions are in which fold (dealt within each class when stratified)",
-    reply={"fold": Array("i")},
-)
-def draw_folds(party: Party, *, folds: int, stratify: bool, seed: int, task: str) -> dict[str, np.ndarray]:
-    """Deal the rows of each class in random order to the folds, so that folds differ by one row at most."""
+def folds_of(party: Party, folds: int, stratify: bool, seed: int, task: str) -> np.ndarray:
+    """The fold of each row: rows of a class in random order, dealt in turn, so that folds differ by one row at most.
+
+    No operation: who scores holds all tables, so nothing is hidden from it, and between machines nobody can ask.
+    """
     strata = party.labels(task=task).codes if stratify else np.zeros(party.n_rows, dtype=np.int64)
-    generator = np.random.default_rng(seed)
-    # In the order of the holder's ids: alignment orders rows anew each time, the same seed must give the same folds.
-    order = np.argsort(party.table.ids, kind="stable")[generator.permutation(party.n_rows)]
+    order = np.argsort(party.table.ids, kind="stable")
+    order = order[np.random.default_rng(seed).permutation(party.n_rows)]
     order = order[np.argsort(strata[order], kind="stable")]
     fold = np.empty(party.n_rows, dtype=np.int64)
     fold[order] = np.arange(party.n_rows) % folds
-    return {"fold": fold}
+    return fold
 
 
 @dataclass
@@ -155,7 +151,7 @@ def evaluate(
     }  # fmt: skip
     result = Evaluation([], chosen, methods, settings, len(pool.names(fed)))
     for repeat in fed.track(range(repeats), "repeat"):
-        splits = _splits(fed, cv, random_state + repeat)
+        splits = _splits(pool, fed, cv, random_state + repeat)
         for fold, (train, test) in fed.track(enumerate(splits), "fold", len(splits)):
             run = _Fold(pool, train, test, repeat, fold, model, task, chosen, random_state)
             for name, selector in fed.track(named.items(), "method", alike=False):
@@ -223,21 +219,33 @@ def _seeded(selector: Selector, repeat: int) -> Selector:
     return fresh
 
 
-def _splits(fed: Federation, cv: int | float, seed: int) -> list[tuple[Federation, Federation]]:
+def _splits(pool: _Pool, fed: Federation, cv: int | float, seed: int) -> list[tuple[Federation, Federation]]:
     """Views of the training and of the test rows, a pair a fold."""
-    if isinstance(cv, float):
-        return [fed.rows(train=cv, stratify=True, random_state=seed)]
-    vertical = fed.partition == "vertical"
-    holders = [fed.active] if vertical else fed.parties
     stratify = fed.task == "classification"
-    drawn = fed.ask(draw_folds, to=holders, folds=int(cv), stratify=stratify, seed=seed, task=fed._task)
-    folds = {name: drawn[fed.active if vertical else name]["fold"] for name in fed.parties}
-    pairs = []
-    for k in range(int(cv)):
-        train = fed.view(rows={name: np.flatnonzero(fold != k) for name, fold in folds.items()})
-        test = fed.view(rows={name: np.flatnonzero(fold == k) for name, fold in folds.items()})
-        pairs.append((train, test))
-    return pairs
+    holders = dict.fromkeys(fed.parties, fed.active) if fed.partition == "vertical" else {n: n for n in fed.parties}
+    parties = {holder: pool.party(fed, holder) for holder in holders.values()}
+    if isinstance(cv, float):
+        drawn = {name: _tested(party, cv, stratify, seed, fed._task) for name, party in parties.items()}
+        tests = [drawn]
+    else:
+        folds = {name: folds_of(party, int(cv), stratify, seed, fed._task) for name, party in parties.items()}
+        tests = [{name: fold == k for name, fold in folds.items()} for k in range(int(cv))]
+    return [
+        (
+            fed.view(rows={name: np.flatnonzero(~test[holder]) for name, holder in holders.items()}),
+            fed.view(rows={name: np.flatnonzero(test[holder]) for name, holder in holders.items()}),
+        )
+        for test in tests
+    ]
+
+
+def _tested(party: Party, share: float, stratify: bool, seed: int, task: str) -> np.ndarray:
+    """Which rows one split leaves for the test."""
+    order = np.argsort(party.table.ids, kind="stable")
+    strata = party.labels(task=task).codes[order] if stratify else None
+    tested = np.zeros(party.n_rows, dtype=bool)
+    tested[order[train_test_rows(party.n_rows, share, stratify_on=strata, random_state=seed)[1]]] = True
+    return tested
 
 
 class _Pool:
@@ -247,16 +255,16 @@ class _Pool:
         self.sites = fed.simulated
         # Where names stay private, a column is shown by its number here too.
         self.shown = {
-            name: dict(zip(self._party(fed, name).columns, columns)) for name, columns in fed.column_names().items()
+            name: dict(zip(self.party(fed, name).columns, columns)) for name, columns in fed.column_names().items()
         }
 
-    def _party(self, fed: Federation, name: str) -> Party:
+    def party(self, fed: Federation, name: str) -> Party:
         return parties.Party(self.sites[name], fed._view, {})
 
     def labels(self, fed: Federation) -> np.ndarray:
         if fed.partition == "vertical":
-            return np.asarray(self._party(fed, fed.active).table.label)
-        return np.concatenate([np.asarray(self._party(fed, name).table.label) for name in fed.parties])
+            return np.asarray(self.party(fed, fed.active).table.label)
+        return np.concatenate([np.asarray(self.party(fed, name).table.label) for name in fed.parties])
 
     def names(self, fed: Federation) -> tuple[str, ...]:
         return self.columns(fed).names
@@ -278,7 +286,7 @@ class _Pool:
         return Columns(np.vstack(numbers), first.number_names, np.vstack(texts), first.text_names)
 
     def _block(self, fed: Federation, name: str) -> Columns:
-        table = self._party(fed, name).table
+        table = self.party(fed, name).table
         shown = self.shown[name]
         prefix = f"{name}." if fed.partition == "vertical" else ""
         numeric = table.numeric_columns

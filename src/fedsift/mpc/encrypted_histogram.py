@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,11 @@ class RowLayout:
     def total_bits(self) -> int:
         return (2 * self.per_ciphertext - 1) * self.pitch
 
+    @property
+    def answer_bits(self) -> int:
+        """Of what one ciphertext of an answer holds."""
+        return self.total_bits if self.per_ciphertext > 1 else self.payload_bits * self.answers_per
+
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
 
@@ -94,46 +99,27 @@ class RowLayout:
         return layout
 
 
+@dataclass
+class JobKeys:
+    """A party's secret keys of one job, by scheme."""
+
+    secrets: dict[str, SecretKey] = field(default_factory=dict, repr=False)
+
+
 def own_key(party: Party, scheme: str = "auto") -> SecretKey:
-    """The party's additive key; made at first use, kept at the site, never sent."""
-    name = f"additive:{scheme}"
-    if name not in party.keys:
-        party.keys[name] = generate_key(scheme)
-    return party.keys[name]
+    """The party's additive key of this job; made at first use, never sent, forgotten with the job.
+
+    A key of its own for each job: what was learned about one, or encrypted under it, is of no use in the next.
+    """
+    keys: dict[str, SecretKey] = party.run.kept.setdefault(JobKeys, JobKeys()).secrets
+    if scheme not in keys:
+        keys[scheme] = generate_key(scheme)
+    return keys[scheme]
 
 
 @operation("labels.public_key", discloses="control", about="public key", reply=PublicKey)
 def public_key(party: Party, *, scheme: str) -> PublicKey:
     return own_key(party, scheme).public
-
-
-@operation(
-    "labels.encrypt_classes",
-    discloses="ciphertext",
-    about="class of each row, encrypted",
-    reply={"key": PublicKey, "layers": [{"rows": Ciphertexts, "layout": dict}]},
-    role="active",
-    concerns="labels",
-    settings=("scheme",),
-    times=1,
-)
-def encrypt_classes(party: Party, *, scheme: str, task: str, answers: int = 0, weight_bits: int = 0) -> dict[str, Any]:
-    """Indicators of all classes but the last (which is the rest), so many classes a ciphertext as fit.
-
-    ``answers`` is how many sums will be asked for; ``weight_bits`` leaves room for weights of that size.
-    """
-    key = own_key(party, scheme).public
-    labels = party.labels(task=task)
-    one_hot = (labels.codes[:, None] == np.arange(labels.n_classes - 1)).astype(np.int64)
-    room = key.plaintext_bits // (1 + weight_bits + labels.codes.size.bit_length())
-    layers = []
-    for start in range(0, one_hot.shape[1], room):
-        part = one_hot[:, start : start + room]
-        layout = RowLayout.fit(
-            len(part), part.shape[1], 1 + weight_bits, key.plaintext_bits, answers=answers, scheme=key.scheme
-        )
-        layers.append({"rows": encrypt_rows(key, part, layout, 1), "layout": layout.as_dict()})
-    return {"key": key, "layers": layers}
 
 
 def encrypt_rows(key: PublicKey, values: np.ndarray, layout: RowLayout, row_bits: int) -> Ciphertexts:
@@ -163,7 +149,12 @@ def binned_sums(
 
 def finish(key: PublicKey, sums: Ciphertexts, layout: RowLayout) -> Ciphertexts:
     """What leaves the party: masked where rows shared a ciphertext, packed where they did not, and blinded."""
-    return key.blind(pack(key, hide_neighbours(key, sums, layout), layout.payload_bits, layout.answers_per))
+    return key.blind(packed(key, sums, layout))
+
+
+def packed(key: PublicKey, sums: Ciphertexts, layout: RowLayout) -> Ciphertexts:
+    """Sums as they lie in answers, not yet blinded."""
+    return pack(key, hide_neighbours(key, sums, layout), layout.payload_bits, layout.answers_per)
 
 
 def aligned_sums(
@@ -210,13 +201,27 @@ def random_slots(layout: RowLayout, slots: int, filled: dict[int, int]) -> int:
 
 def read_sums(key: SecretKey, sums: Ciphertexts, layout: RowLayout, count: int) -> list[list[int]]:
     """The key holder's view: ``values`` integers for each of the ``count`` bins."""
-    bits = layout.total_bits if layout.answers_per == 1 else layout.payload_bits * layout.answers_per
-    numbers = unpack(key.decrypt(sums, bits=bits), layout.payload_bits, layout.answers_per, count)
+    return split_sums(key.decrypt(sums, bits=layout.answer_bits), layout, count)
+
+
+def split_sums(numbers: list[int], layout: RowLayout, count: int) -> list[list[int]]:
+    """Answers taken apart: ``values`` integers for each of the ``count`` bins."""
+    numbers = unpack(numbers, layout.payload_bits, layout.answers_per, count)
     low = (layout.per_ciphertext - 1) * layout.pitch
     mask = (1 << layout.value_bits) - 1
     return [
         [(number >> (low + place * layout.value_bits)) & mask for place in range(layout.values)] for number in numbers
     ]
+
+
+def spread(values: np.ndarray, layout: RowLayout) -> list[int]:
+    """Integers (bins x values, of either sign) as they are added to the answers that hold those bins."""
+    payloads = [
+        sum(int(value) << (place * layout.value_bits) for place, value in enumerate(row)) for row in values.tolist()
+    ]
+    if layout.per_ciphertext > 1:
+        return [payload << ((layout.per_ciphertext - 1) * layout.pitch) for payload in payloads]
+    return join(payloads, layout.payload_bits, layout.answers_per) if len(payloads) > 1 else payloads
 
 
 def pack(key: PublicKey, numbers: Ciphertexts, width: int, per: int) -> Ciphertexts:
@@ -281,7 +286,3 @@ def _digit_weighted(key: PublicKey, tables: Ciphertexts, columns: int, base: int
         running = key.add(running, tables.take([column * base + digit for column in range(columns)]))
         total = key.add(total, running)
     return total
-
-
-#: What a method lists that sums encrypted classes.
-OPERATIONS = (encrypt_classes,)

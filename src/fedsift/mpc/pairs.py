@@ -51,6 +51,11 @@ class Pairs:
             if name != self.me
         }
 
+    @property
+    def peers(self) -> list[str]:
+        """Everybody else."""
+        return list(self._seeds)
+
     def mask(self, peer: str, purpose: str, number: int, shape: tuple[int, ...]) -> Ring:
         """The mask that this party and ``peer`` share for this purpose and number; drawn once on each side."""
         self._use(peer, f"mask: {purpose}", number)
@@ -114,6 +119,8 @@ def offer_key(party: Party) -> bytes:
     after="pairs.offer_key",
 )
 def meet(party: Party, *, publics: dict[str, bytes]) -> None:
+    if party.run.job is not None and not set(publics) <= set(party.run.job.parties):
+        raise SecurityError(f"party {party.name!r}: the list of public keys names somebody who is not of this job")
     party.held(Pairs).meet(publics)
 
 

@@ -6,17 +6,25 @@ pseudonym H(x)^(k1 k2 ... kn) at everybody, and the coordinator compares pseudon
 group of parties that leaves one out can compute the pseudonym of an id by itself. What a party could do together with
 the coordinator is compare: it would learn which ids *of its own list* each other party has.
 
+The shared rows are then ordered by a PRF of the id under a key that the parties share and the coordinator does not
+know: every party adds a part, HMAC(its site's secret, parties, random_state), sealed for the others. The same parties
+and the same ``random_state`` give the same order in every run; to the coordinator it is a random one.
+
 Who learns what: a party learns which of its own ids are shared by all, and nothing about any other id. The coordinator
 learns the size of each list and of every intersection, pairwise ones included, under pseudonyms that are made for this
-alignment alone. Rows are then ordered by pseudonym: an order that says nothing.
+alignment alone; nothing tells it the order of ids, or which row of one alignment is which of another under another
+``random_state``.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import secrets
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,19 +35,23 @@ from fedsift.core.grid import Grid
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto import oprf
-from fedsift.errors import AlignmentError, DataError, OperationRefused
+from fedsift.crypto.sealed_box import SealedBox, frame
+from fedsift.errors import AlignmentError, DataError, OperationRefused, SecurityError
+from fedsift.mpc import pairs
+from fedsift.mpc.pairs import Pairs, meet_all
 
 JOB = "alignment"  # what this is called when it is put to the parties
 _SIZE = 16  # bytes of a pseudonym: two different ids of 10^6 meet with probability below 2^-88
+_ORDER = "row order"
 
 
 @dataclass
 class Blinding:
-    """A party's secrets of one alignment, and how many lists of the others it has raised."""
+    """A party's secrets of one alignment: its exponent, and the order in which its ids went out."""
 
-    key: oprf.OprfKey = field(repr=False)
     order: np.ndarray = field(repr=False)
-    raised: int = 0
+    raised: int = 0  # lists of the others
+    key: oprf.OprfKey = field(default_factory=oprf.OprfKey.generate, repr=False)
 
 
 @operation(
@@ -52,10 +64,10 @@ class Blinding:
 )
 def blind_ids(party: Party) -> bytes:
     order = np.random.default_rng(secrets.randbits(128)).permutation(party.n_rows)
-    made = party.keep(Blinding(oprf.OprfKey.generate(), order))
+    blinding = party.keep(Blinding(order))
     ids = party.table.ids
     points = oprf.hash_to_group([str(ids[row]).encode() for row in order])
-    return oprf.multiply(points, made.key)
+    return oprf.multiply(points, blinding.key)
 
 
 @operation(
@@ -70,16 +82,16 @@ def blind_ids(party: Party) -> bytes:
 )
 def blind_again(party: Party, *, points: bytes) -> bytes:
     """Raise the list of the party whose turn it is: once a peer, and as many ids as the job says it has."""
-    made = party.held(Blinding)
+    blinding = party.held(Blinding)
     block, sizes = _agreed(party)
-    if made.raised + 1 >= len(block):
+    if blinding.raised + 1 >= len(block):
         raise OperationRefused(party.name, "blind_again", "every other party's list was raised already")
-    made.raised += 1
-    owner = block[(block.index(party.name) - made.raised) % len(block)]
+    blinding.raised += 1
+    owner = block[(block.index(party.name) - blinding.raised) % len(block)]
     if len(points) != oprf.POINT_BYTES * sizes[owner]:
         raise OperationRefused(party.name, "blind_again", f"this is not the list of {owner!r} in the size that it told")
-    raised = oprf.multiply(points, made.key)
-    last = made.raised == len(block) - 1
+    raised = oprf.multiply(points, blinding.key)
+    last = blinding.raised == len(block) - 1
     return oprf.pseudonyms(raised, b"fedsift alignment", _SIZE) if last else raised
 
 
@@ -94,58 +106,131 @@ def _agreed(party: Party) -> tuple[list[str], dict[str, int]]:
     raise OperationRefused(party.name, "blind_again", "the job does not say with whom this party shares which rows")
 
 
+@dataclass(frozen=True)
+class OrderPart:
+    """What this party adds to the key of the row order."""
+
+    part: bytes = field(repr=False)
+
+
+@operation(
+    "align.seal_order",
+    discloses="ciphertext",
+    about="this party's part of the key that orders the shared rows, sealed for each other party",
+    reply=dict,
+    needs=("alignment",),
+    after="pairs.meet",
+    times=1,
+)
+def seal_order(party: Party) -> dict[str, SealedBox]:
+    met = party.held(Pairs)
+    told = json.dumps([_ORDER, sorted(met.publics), party.job.random_state])
+    part = hmac.new(party.site.secret, told.encode(), hashlib.sha256).digest()
+    party.keep(OrderPart(part))
+    return {name: met.seal(part, to=name, about=_ORDER, number=0) for name in met.publics if name != party.name}
+
+
 @operation(
     "align.keep_shared",
     discloses="control",
+    receives="ciphertext",
     about="acknowledgement",
     learns="which of its own rows all parties share",
-    after="align.blind_ids",
+    after="align.seal_order",
     times=1,
 )
-def keep_shared(party: Party, *, positions: NDArray[np.int64], view: Annotated[str, AtMost(100)]) -> None:
-    order = party.held(Blinding).order
-    if len(positions) and (positions.ndim != 1 or positions.min() < 0 or positions.max() >= len(order)):
-        raise OperationRefused(party.name, "keep_shared", "row positions out of range")
-    if len(np.unique(positions)) != len(positions):
+def keep_shared(
+    party: Party, *, positions: NDArray[np.int64], boxes: dict[str, SealedBox], view: Annotated[str, AtMost(100)]
+) -> None:
+    """Keep the shared rows, in the order of a PRF of their ids under the parties' common key."""
+    rows = party.held(Blinding).order
+    if positions.ndim != 1 or len(np.unique(positions)) != len(positions):
         raise OperationRefused(party.name, "keep_shared", "a row is named twice")
-    party.site.views[view] = (order[positions], None)
+    if len(positions) and not 0 <= positions.min() <= positions.max() < len(rows):
+        raise OperationRefused(party.name, "keep_shared", "row positions out of range")
+    met = party.held(Pairs)
+    if set(boxes) != set(met.publics) - {party.name}:
+        raise SecurityError(f"party {party.name!r}: every other party adds to the key of the row order, once")
+    parts = {name: met.open(box, sender=name, about=_ORDER, number=0) for name, box in boxes.items()}
+    parts[party.name] = party.held(OrderPart).part
+    key = hashlib.sha256(frame(b"fedsift row order", *(parts[name] for name in sorted(parts)))).digest()
+    rows = rows[positions]
+    places = [
+        hashlib.blake2b(str(each).encode(), key=key, digest_size=_SIZE).digest() for each in party.table.ids[rows]
+    ]
+    party.site.views[view] = (rows[sorted(range(len(rows)), key=places.__getitem__)], None)
 
 
-OPERATIONS = (blind_ids, blind_again, keep_shared)
+OPERATIONS = (*pairs.OPERATIONS, blind_ids, blind_again, seal_order, keep_shared)
 
 
-def align(fed: Federation, *, min_overlap: int = 10) -> Federation:
+def align(fed: Federation, *, min_overlap: int = 10, random_state: Any = 0) -> Federation:
     """A view of the federation in which row i is the same id at every party."""
-    with _session(fed, [fed.parties]) as run:
-        _align_block(run, fed.parties, min_overlap)
+    with _session(fed, [fed.parties], random_state) as run:
+        found = _pseudonyms(run, fed.parties)
+        shared = sorted(set.intersection(*(set(index) for index in found.values())))
+        if len(shared) < min_overlap:
+            raise AlignmentError(_too_few(found, len(shared), min_overlap))
+        _order_shared(run, found, shared)
     return fed.named_view("aligned")
 
 
-def _session(fed: Federation, blocks: list[list[str]]) -> AbstractContextManager[Federation]:
+def _session(fed: Federation, blocks: list[list[str]], random_state: Any) -> AbstractContextManager[Federation]:
     """Alignment is a job like any other: who takes part and how long each list is, is agreed before it starts."""
     rows = {name: size["rows"] for name, size in fed.sizes().items()}
-    return fed.session(JOB, {"blocks": blocks, "rows": rows})
+    return fed.session(JOB, {"blocks": blocks, "rows": rows, "random_state": random_state})
+
+
+def _pseudonyms(run: Federation, names: list[str]) -> dict[str, dict[bytes, int]]:
+    """The pseudonyms of each party's ids, with their place in the list that it sent."""
+    run.progress(0, len(names), "pass over the ids")
+    lists = run.ask(blind_ids, to=names)
+    for step in range(1, len(names)):
+        run.progress(step, len(names), "pass over the ids")
+        # After `step` hops the list of names[i] is with names[i + step].
+        holder = {names[(i + step) % len(names)]: names[i] for i in range(len(names))}
+        each = {who: {"points": lists[owner]} for who, owner in holder.items()}
+        raised = run.ask(blind_again, to=names, each=each)
+        lists = {owner: raised[who] for who, owner in holder.items()}
+    if len(names) == 1:
+        lists = {names[0]: oprf.pseudonyms(lists[names[0]], b"fedsift alignment", _SIZE)}
+    return {name: {data[i : i + _SIZE]: i // _SIZE for i in range(0, len(data), _SIZE)} for name, data in lists.items()}
+
+
+def _order_shared(run: Federation, found: dict[str, dict[bytes, int]], shared: list[bytes]) -> None:
+    """Tell each party which of its rows are shared; the order they agree on among themselves."""
+    names = list(found)
+    meet_all(run, names)
+    sealed = run.ask(seal_order, to=names)
+    each = {
+        name: {
+            "positions": np.array(sorted(found[name][pseudonym] for pseudonym in shared), dtype=np.int64),
+            "boxes": {other: sealed[other].get(name) for other in names if other != name},
+        }
+        for name in names
+    }
+    run.ask(keep_shared, to=names, each=each, view="aligned")
 
 
 def _too_few(found: dict[str, dict[bytes, int]], shared: int, wanted: int) -> str:
     names = list(found)
     sizes = ", ".join(f"{name} {len(index):,}" for name, index in found.items())
-    pairs = ", ".join(
+    crossings = ", ".join(
         f"{a} and {b} {len(found[a].keys() & found[b].keys()):,}" for i, a in enumerate(names) for b in names[i + 1 :]
     )
     return (
         f"only {shared} ids are shared by all parties, fewer than min_overlap={wanted} (rows: {sizes}; shared by two: "
-        f"{pairs}): are the ids written the same way everywhere (spaces, leading zeros, case)?"
+        f"{crossings}): are the ids written the same way everywhere (spaces, leading zeros, case)?"
     )
 
 
-def aligned(fed: Federation, *, by_id: bool, min_overlap: int) -> Federation:
+def aligned(fed: Federation, *, by_id: bool, min_overlap: int, random_state: Any = 0) -> Federation:
     """The federation with its rows in the same order wherever parties share rows, whatever its partition."""
     if fed.partition == "hybrid":
-        return align_blocks(fed, by_id=by_id, min_overlap=min_overlap)
+        return align_blocks(fed, by_id=by_id, min_overlap=min_overlap, random_state=random_state)
     if fed.partition == "vertical":
         if by_id:
-            return align(fed, min_overlap=min_overlap)
+            return align(fed, min_overlap=min_overlap, random_state=random_state)
         _check_same_length(fed)
     return fed
 
@@ -158,7 +243,7 @@ def _check_same_length(fed: Federation) -> None:
         )
 
 
-def align_blocks(fed: Federation, *, by_id: bool, min_overlap: int) -> Federation:
+def align_blocks(fed: Federation, *, by_id: bool, min_overlap: int, random_state: Any = 0) -> Federation:
     """A view in which row i is the same id at all parties of a row block. What is learned: as in ``align``."""
     blocks = Grid.of(fed).rows
     if not by_id:
@@ -168,28 +253,14 @@ def align_blocks(fed: Federation, *, by_id: bool, min_overlap: int) -> Federatio
             if len(set(counts.values())) > 1:
                 raise DataError(f"without an id the tables of a row block must have the same rows; got {counts}")
         return fed
-    with _session(fed, blocks) as run:
+    with _session(fed, blocks, random_state) as run:
         for block in blocks:
-            _align_block(run, block, min_overlap)
+            found = _pseudonyms(run, block)
+            shared = sorted(set.intersection(*(set(index) for index in found.values())))
+            if len(shared) < min_overlap:
+                raise AlignmentError(
+                    f"only {len(shared)} ids are shared by {', '.join(block)}, which are told to share rows (fewer "
+                    f"than min_overlap={min_overlap}): is the grid right, and are ids written the same way?"
+                )
+            _order_shared(run, found, shared)
     return fed.named_view("aligned")
-
-
-def _align_block(run: Federation, block: list[str], min_overlap: int) -> None:
-    run.progress(0, len(block), "pass over the ids")
-    lists = run.ask(blind_ids, to=block)
-    for step in range(1, len(block)):
-        run.progress(step, len(block), "pass over the ids")
-        # After `step` hops the list of block[i] is with block[i + step].
-        holder = {block[(i + step) % len(block)]: block[i] for i in range(len(block))}
-        raised = run.ask(blind_again, to=block, each={who: {"points": lists[owner]} for who, owner in holder.items()})
-        lists = {owner: raised[who] for who, owner in holder.items()}
-    if len(block) == 1:
-        lists = {block[0]: oprf.pseudonyms(lists[block[0]], b"fedsift alignment", _SIZE)}
-    found = {
-        name: {data[i : i + _SIZE]: i // _SIZE for i in range(0, len(data), _SIZE)} for name, data in lists.items()
-    }
-    shared = sorted(set.intersection(*(set(index) for index in found.values())))
-    if len(shared) < min_overlap:
-        raise AlignmentError(_too_few(found, len(shared), min_overlap))
-    each = {name: {"positions": np.array([index[p] for p in shared], dtype=np.int64)} for name, index in found.items()}
-    run.ask(keep_shared, to=block, each=each, view="aligned")

@@ -159,6 +159,9 @@ class _Witness(PolicySite):
     def _judge_rows(self, marked: Operation, view: str) -> None:
         """Made-up rows say nothing about the real ones."""
 
+    def _judge_atom(self, marked: Operation, rows: int) -> None:
+        """Neither does what they have in common."""
+
     def _line(self, marked: Operation) -> Disclosure:
         if marked.id not in self.seen:
             self.seen[marked.id] = Disclosure(marked.short_name, marked.discloses, marked.about, marked.learns)

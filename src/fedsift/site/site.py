@@ -122,6 +122,7 @@ class PolicySite(Site):
         self.job_folder: Path | None = None  # where a deployed site keeps its part of the result
         self._accepted = dict(self.views)  # views as they were when they were last judged
         self._distinct: dict[str, tuple[Any, int]] = {}  # view -> its rows, and how many different ones they are
+        self._atoms = np.zeros(table.n_rows, dtype=np.int64)  # rows that all answers so far had in common; 0: in none
 
     def _before(self, marked: Operation, request: dict[str, Any]) -> None:
         run, arguments = self.runs.get(run_of(request["session"])), request["arguments"]
@@ -131,12 +132,30 @@ class PolicySite(Site):
         self._judge(marked, arguments, run.job if run is not None else None)
         if not is_core(marked) and marked not in psi.OPERATIONS and request["view"] in self.views:
             self._judge_rows(marked, request["view"])
+            if marked.discloses != "control":
+                self._atoms = self._cut(marked, request["view"])
 
     def _judge(self, marked: Operation, arguments: dict[str, Any], job: Contract | None) -> None:
         self.policy.check_operation(self.name, marked, arguments, job)
 
     def _judge_rows(self, marked: Operation, view: str) -> None:
         self.policy.check_rows(self.name, marked.short_name, self.distinct_rows(view))
+
+    def _cut(self, marked: Operation, view: str) -> np.ndarray:
+        """The atoms into which all row sets that were answered about cut the table, this one among them.
+
+        Each has as many rows as the policy wants: the difference of two answers is then about many rows too, and so is
+        any sum and difference of several.
+        """
+        inside = np.zeros(self.table.n_rows, dtype=np.int64)
+        inside[slice(None) if self.views[view][0] is None else self.views[view][0]] = 1
+        codes = 2 * self._atoms + inside
+        kinds, atoms, counts = np.unique(codes, return_inverse=True, return_counts=True)
+        self._judge_atom(marked, int(counts[kinds > 0].min(initial=self.table.n_rows)))
+        return atoms + int(kinds[0] > 0)
+
+    def _judge_atom(self, marked: Operation, rows: int) -> None:
+        self.policy.check_rows(self.name, marked.short_name, rows)
 
     def _judge_job(self, job: Contract, in_session: bool) -> None:
         self.policy.check_job(self.name, job.method, job.parameters)

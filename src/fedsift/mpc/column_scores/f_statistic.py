@@ -2,11 +2,13 @@
 
 One-way analysis of variance: does the mean of a column differ between the classes? A party standardises its column to
 mean 0 and variance 1 (missing values take the mean), so the F statistic follows from the sum of the column over each
-class. Those sums are taken under encryption: the label holder sends encrypted class indicators, the party returns the
-encrypted sums of value x indicator; numbers need no bins. A category is scored by its best indicator column.
+class. Those sums are taken under encryption: the label holder sends encrypted class indicators, the party the encrypted
+sums of value x indicator; numbers need no bins. A category is scored by its best indicator column. With ``epsilon`` a
+column's ranks take the place of its values (``noise.py``), a category's by its name.
 
-The label holder learns the per-class sums of unnamed, standardised columns. Rounds: 3. Regression targets are cut into
-quantile classes.
+The sums are opened by the coordinator from two halves (``mpc/two_halves.py``): it learns per-class sums of unnamed,
+standardised columns and the sizes of the classes. The label holder and the other parties learn nothing here. Rounds: 5.
+Regression targets are cut into quantile classes.
 """
 
 from __future__ import annotations
@@ -15,20 +17,28 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.checks import check_scores
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.core.scaling import clipped
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
+from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import ReplyError
-from fedsift.mpc.encrypted_histogram import (
-    RowLayout,
+from fedsift.mpc.column_scores.noise import Noise, drawn, make_noise, ranks
+from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums, weighted_sums
+from fedsift.mpc.pairs import meet_all
+from fedsift.mpc.two_halves import (
+    MASKED,
+    EncryptedLabels,
+    LabelLayers,
     encrypt_classes,
-    finish,
-    own_key,
-    read_sums,
-    weighted_sums,
+    join_halves,
+    masked,
+    open_halves,
+    take_labels,
+)
+from fedsift.mpc.two_halves import (
+    OPERATIONS as OPENING,
 )
 
 _WEIGHT_BITS = 36
@@ -39,93 +49,162 @@ def _fraction_bits(bits: int, rows: int, clip: float) -> int:
     return bits - 5 if clip else bits - 2 - (rows.bit_length() + 1) // 2
 
 
+def _rank_values(party: Party) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks as whole numbers of either sign, below the number of rows in size, that add up to 0."""
+    return 2 * ranks(party) - (party.n_rows - 1), np.arange(len(party.columns))
+
+
+def _class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[Ciphertexts]:
+    """Encrypted sums of value x indicator; values are whole numbers of either sign of ``bits`` bits.
+
+    They are summed shifted to be non-negative, and the shift is taken off again by the encrypted size of the class.
+    """
+    weights, shift = values + (1 << (bits - 1)), 1 << (bits - 1)
+    sums = []
+    for rows, layout in zip(labels.rows, labels.layouts):
+        raw = weighted_sums(labels.key, rows, layout, weights, bits)
+        sizes = aligned_sums(labels.key, rows, layout, np.zeros((len(values), 1), dtype=np.int32), [1])
+        sums.append(labels.key.subtract(raw, labels.key.scale(sizes, shift).take([0] * len(raw))))
+    return sums
+
+
 @operation(
-    "f_test.class_sums",
-    discloses="ciphertext",
+    "f_test.masked_class_sums",
+    discloses="masked",
     receives="ciphertext",
-    about="encrypted per-class sums of unnamed, standardised columns",
-    reply={"sums": [Ciphertexts], "owner": Array("i")},
+    about="encrypted per-class sums of unnamed, standardised columns under masks; to the coordinator the masks, with "
+    "which it opens what the label holder decrypts",
+    reply={**MASKED, "owner": Array("i")},
     role="passive",
-    opened="aggregate: per-class sums of unnamed standardised columns, to the label holder",
+    opened="aggregate: per-class sums of unnamed standardised columns, to the coordinator",
+    concerns="own columns and labels",
+    epsilon="epsilon",
+    settings=("epsilon", "delta", "clip"),
     times=1,
 )
-def class_sums(party: Party, *, key: PublicKey, layers: list[Any], bits: int, clip: float) -> dict[str, Any]:
-    values, owner = clipped(party, clip)
-    # Shifted to be non-negative; the label holder takes the shift off again, for it knows the sizes of the classes.
-    weights = np.rint(values * 2.0 ** _fraction_bits(bits, party.n_rows, clip)).astype(np.int64) + (1 << (bits - 1))
-    sums = []
-    for layer in layers if values.shape[1] else []:
-        layout = RowLayout.read(layer["layout"], party.n_rows)
-        raw = weighted_sums(key, layer["rows"], layout, weights, bits)
-        sums.append(finish(key, raw, layout))
-    return {"sums": sums, "owner": owner}
+def masked_class_sums(
+    party: Party, *, key: PublicKey, layers: list[Any], note: SealedBox, holder: str, bits: int, clip: float,
+    epsilon: float | None, delta: float,
+) -> dict[str, Any]:  # fmt: skip
+    labels = take_labels(party, key, layers, note, holder)
+    noise = make_noise(epsilon, delta, party.n_rows, labels.values + 1, 0)
+    if noise is None:
+        values, owner = clipped(party, clip)
+        whole = np.rint(values * 2.0 ** _fraction_bits(bits, party.n_rows, clip)).astype(np.int64)
+    else:
+        whole, owner = _rank_values(party)
+    sums = _class_sums(labels, whole, bits) if len(owner) else []
+    added = None if noise is None else drawn((len(owner), labels.values), noise.party_scale(len(owner)))
+    return {**masked(party, labels, sums, offset=True, noise=added), "owner": owner}
 
 
 @operation(
-    "f_test.f_statistics",
+    "f_test.open_class_sums",
     discloses="aggregate",
-    receives="ciphertext",
-    about="one F statistic a column",
-    learns="per-class sums of unnamed, standardised columns of the other parties",
-    reply=dict,
+    receives="masked",
+    about="per-class sums of the other parties' columns, under masks that only the coordinator can take off; those of "
+    "the label holder's own columns; the sizes of the classes",
+    reply={"halves": dict, "own": Array("f", 2), "owner": Array("i"), "sizes": Array("i")},
     role="active",
     concerns="own columns and labels",
+    epsilon="epsilon",
+    settings=("epsilon", "delta", "clip"),
     after="labels.encrypt_classes",
     times=1,
 )
-def f_statistics(
-    party: Party, *, replies: dict[str, Any], layouts: list[Any], sizes: dict[str, Any], bits: int, clip: float,
-    scheme: str, task: str,
-) -> dict[str, np.ndarray]:  # fmt: skip
-    labels = party.labels(task=task)
-    counts = np.bincount(labels.codes, minlength=labels.n_classes)
-    scores = {}
-    for name, reply in replies.items():
-        owner, n_columns = reply["owner"], int(sizes[name])
-        parts = []
-        for sums, layout in zip(reply["sums"], layouts):
-            opened = read_sums(own_key(party, scheme), sums, RowLayout.read(layout, party.n_rows), len(owner))
-            parts.append(np.array(opened, dtype=object))
-        if not parts:
-            scores[name] = np.zeros(n_columns)
-            continue
-        shifted = np.hstack(parts) - (1 << (bits - 1)) * counts[:-1].astype(object)
-        first = shifted.astype(np.float64) / 2.0 ** _fraction_bits(bits, party.n_rows, clip)
-        if len(first) != len(owner) or set(owner.tolist()) != set(range(n_columns)):
-            raise ReplyError(name, "class_sums", "another number of columns than it has")
-        scores[name] = _best(f_statistic(np.column_stack([first, -first.sum(axis=1)]), counts), owner, n_columns)
-    values, owner = clipped(party, clip)
+def open_class_sums(
+    party: Party, *, sums: dict[str, Any], columns: dict[str, int], clip: float, epsilon: float | None, delta: float
+) -> dict[str, Any]:
+    labels = party.held(LabelLayers).labels
+    noise = make_noise(epsilon, delta, party.n_rows, labels.n_classes, 0)
+    values, owner = clipped(party, clip) if noise is None else _rank_values(party)
     one_hot = labels.codes[:, None] == np.arange(labels.n_classes)
-    scores[party.name] = _best(f_statistic(values.T @ one_hot, counts), owner, len(party.columns))
-    return scores
+    own, sizes, added = values.T @ one_hot[:, :-1], np.bincount(labels.codes, minlength=labels.n_classes), None
+    if noise is not None:
+        scale = noise.holder_scale(len(owner), sum(columns.values()))
+        own = own + drawn(own.shape, scale)
+        added = {name: drawn((columns[name], labels.n_classes - 1), scale) for name in sums}
+        counted = sizes[:-1] + drawn((1, labels.n_classes - 1), noise.sizes_scale())[0]
+        sizes = np.append(counted, party.n_rows - counted.sum())
+    halves = open_halves(party, sums, added)
+    return {"halves": halves, "own": own.astype(np.float64), "owner": owner, "sizes": sizes}
 
 
-def f_statistic(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """F from the per-class sums (columns x classes) of columns with mean 0 and variance 1."""
+OPERATIONS = (*OPENING, masked_class_sums, open_class_sums)
+
+
+def f_statistic(sums: np.ndarray, counts: np.ndarray, variance: float = 0.0) -> np.ndarray:
+    """F from the sums over all classes but the last (columns x classes - 1) of columns with mean 0 and variance 1.
+
+    ``variance`` is that of noise in each sum: what it adds to the squares is taken off.
+    """
     rows, classes = counts.sum(), len(counts)
-    between = (sums**2 / counts).sum(axis=1)
+    counts = np.maximum(counts, 1)
+    rest = -sums.sum(axis=1)
+    between = (sums**2 / counts[:-1]).sum(axis=1) + rest**2 / counts[-1]
+    between = between - variance * ((1 / counts[:-1]).sum() + (classes - 1) / counts[-1])
     within = np.maximum(rows - between, np.finfo(float).eps * rows)
-    return (between / (classes - 1)) / (within / (rows - classes))
+    return np.asarray((between / (classes - 1)) / (within / (rows - classes)))
 
 
 def _best(values: np.ndarray, owner: np.ndarray, n_columns: int) -> np.ndarray:
-    best = np.zeros(n_columns)
+    best = np.full(n_columns, -np.inf)
     np.maximum.at(best, owner, values)
     return best
 
 
-def encrypted_f(fed: Federation, *, scheme: str, bits: int = _WEIGHT_BITS, clip: float = 0.0) -> dict[str, np.ndarray]:
-    """The conversation: F of every column of every party. Fewer ``bits`` and ``clip`` make it coarser and cheaper."""
-    labels = fed.ask(
-        encrypt_classes, to=fed.active, scheme=scheme, task=fed.asked_task, weight_bits=bits,
-        answers=max((fed.n_columns[name] for name in fed.passive), default=0),
-    )  # fmt: skip
-    replies = fed.ask(class_sums, to=fed.passive, key=labels["key"], layers=labels["layers"], bits=bits, clip=clip)
-    scores = fed.ask(
-        f_statistics, to=fed.active, replies=replies, layouts=[layer["layout"] for layer in labels["layers"]],
-        sizes=fed.n_columns, bits=bits, clip=clip, scheme=scheme, task=fed.asked_task,
-    )  # fmt: skip
-    return check_scores(scores, fed.n_columns, fed.active)
+def encrypted_f(
+    fed: Federation, *, scheme: str, bits: int = _WEIGHT_BITS, clip: float = 0.0, epsilon: float | None = None,
+    delta: float = 1e-6,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """The conversation: F of every column of every party, at the coordinator.
+
+    Fewer ``bits`` and ``clip`` make it coarser and cheaper.
+    """
+    noise = make_noise(epsilon, delta, fed.n_rows, fed.n_classes, 0)
+    passive = {name: fed.n_columns[name] for name in fed.passive}
+    settings: dict[str, Any] = {"clip": clip, "epsilon": epsilon, "delta": delta}
+    room = 1
+    if noise is not None:
+        bits = (2 * fed.n_rows).bit_length()
+        room = max(1, noise.room_bits(2.0**bits * fed.n_rows, fed.n_columns[fed.active], passive) - bits)
+    with fed.session() as run:
+        meet_all(run)
+        labels = run.ask(
+            encrypt_classes, to=run.active, scheme=scheme, task=run.asked_task, weight_bits=bits + room,
+            answers=max(passive.values(), default=0),
+        )  # fmt: skip
+        each = {name: {"note": labels["notes"].get(name)} for name in passive}
+        replies = run.ask(
+            masked_class_sums, to=run.passive, each=each, key=labels["key"], layers=labels["layers"],
+            holder=run.active, bits=bits, **settings,
+        )  # fmt: skip
+        sums = {name: {"sums": reply["sums"], "note": reply["note"]} for name, reply in replies.items()}
+        opened = run.ask(open_class_sums, to=run.active, sums=sums, columns=passive, **settings)
+    layouts = [RowLayout.read(layer["layout"], fed.n_rows) for layer in labels["layers"]]
+    unit = 2.0 ** _fraction_bits(bits, fed.n_rows, clip) if noise is None else _rank_unit(fed.n_rows)
+    scores = {}
+    for name in fed.parties:
+        if name == fed.active:
+            owner, first = opened["owner"], opened["own"] / (1.0 if noise is None else unit)
+        else:
+            owner = replies[name]["owner"]
+            halves = opened["halves"].get(name, [])
+            joined = join_halves(name, replies[name]["seed"], halves, layouts, len(owner), offset=True)
+            first = joined.astype(np.float64) / unit
+        if len(first) != len(owner) or set(owner.tolist()) != set(range(fed.n_columns[name])):
+            raise ReplyError(name, "masked_class_sums", "another number of columns than it has")
+        variance = 0.0 if noise is None else _variance(fed, name, noise) / unit**2
+        scores[name] = _best(f_statistic(first, opened["sizes"], variance), owner, fed.n_columns[name])
+    return scores
 
 
-OPERATIONS = (encrypt_classes, class_sums, f_statistics)
+def _rank_unit(rows: int) -> float:
+    """The standard deviation of ``_rank_values``, the same for every column."""
+    return float(np.sqrt((rows**2 - 1) / 3))
+
+
+def _variance(fed: Federation, name: str, noise: Noise) -> float:
+    others = sum(fed.n_columns[each] for each in fed.passive)
+    holder = noise.holder_scale(fed.n_columns[fed.active], others) ** 2
+    return holder if name == fed.active else holder + noise.party_scale(fed.n_columns[name]) ** 2

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from fedsift.core.federation import Federation
 from fedsift.crypto.additive.keys import SCHEMES
-from fedsift.mpc.column_scores import f_statistic
-from fedsift.mpc.column_scores.f_statistic import encrypted_f
+from fedsift.mpc.column_scores.f_statistic import OPERATIONS, encrypted_f
+from fedsift.mpc.column_scores.noise import check_privacy
 from fedsift.select.base import Outcome, Selector, check_choice, check_size
+from fedsift.select.filters.opened import check_opener, note_privacy
 
 
 class SFFS(Selector):
@@ -19,21 +20,38 @@ class SFFS(Selector):
     ----------
     n_features, threshold : how many to keep, or the least F to keep; one of the two.
     scheme : additive encryption: ``auto``, ``ou`` or ``paillier``.
+    epsilon, delta : differential privacy of each party's rows (``mpc/column_scores/noise.py``); None: exact sums. With
+        noise ranks take the place of values, and a category's rank is by its name: information value is better there.
     """
 
     name = "sffs"
     paper = "Pan et al. (secure federated feature selection); baseline of FedSDG-FS and MUSE"
-    leaks = "label holder: per-class sums of unnamed, standardised columns; others: which of their columns were kept"
-    operations = f_statistic.OPERATIONS
+    leaks = "coordinator: per-class sums of unnamed, standardised columns; parties: which of their columns were kept"
+    operations = OPERATIONS
+    epsilon_parameters = ("epsilon",)
 
-    def __init__(self, *, n_features: int | None = 10, threshold: float | None = None, scheme: str = "auto"):
+    def __init__(
+        self,
+        *,
+        n_features: int | None = 10,
+        threshold: float | None = None,
+        scheme: str = "auto",
+        epsilon: float | None = None,
+        delta: float = 1e-6,
+    ):
         self.n_features = n_features
         self.threshold = threshold
         self.scheme = scheme
+        self.epsilon = epsilon
+        self.delta = delta
 
     def _check(self, fed: Federation) -> None:
         check_size(self.n_features, self.threshold)
         check_choice("scheme", self.scheme, SCHEMES)
+        check_privacy(self.epsilon, self.delta)
+        check_opener(fed, self.epsilon)
 
     def _select(self, fed: Federation) -> Outcome:
-        return Outcome.best(encrypted_f(fed, scheme=self.scheme), self.n_features, self.threshold)
+        scores = encrypted_f(fed, scheme=self.scheme, epsilon=self.epsilon, delta=self.delta)
+        note_privacy(fed, self.epsilon, self.delta)
+        return Outcome.best(scores, self.n_features, self.threshold)

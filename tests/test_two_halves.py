@@ -1,0 +1,142 @@
+"""Sums that the coordinator opens from two halves: exact, masked on the way, and bound to who made them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import cached_key
+from scipy.stats import kstest
+
+import fedsift as fs
+from fedsift.core.message import decode, encode
+from fedsift.crypto.additive.keys import generate_key
+from fedsift.errors import FedsiftError, OperationRefused, ReplyError, SecurityError
+from fedsift.mpc.column_scores.label_tables import masked_counts, open_counts
+from fedsift.mpc.encrypted_histogram import HIDING_BITS, RowLayout, encrypt_rows
+from fedsift.mpc.pairs import meet_all
+from fedsift.mpc.two_halves import encrypt_classes, join_halves
+
+SETTINGS = {"n_bins": 4, "min_cell": 1, "epsilon": None, "delta": 1e-6}
+
+
+def federation(rows: int = 40, classes: int = 2) -> tuple[fs.Federation, pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(rows)
+    X = pd.DataFrame(rng.integers(0, 4, (rows, 4)).astype(float), columns=list("abcd"))
+    y = rng.permutation(np.arange(rows) % classes)
+    return fs.Federation.split(X, y, parties=["bank", "shop"]), X, y
+
+
+class Conversation:
+    """The steps one by one, so that a test can change what the coordinator passes on."""
+
+    def __init__(self, run: fs.Federation, answers: int = 8):
+        self.run = run
+        meet_all(run)
+        self.labels = run.ask(encrypt_classes, to="bank", scheme="auto", task="auto", answers=answers)
+
+    def counts(self, **changed):
+        arguments = {
+            "key": self.labels["key"], "layers": self.labels["layers"], "note": self.labels["notes"]["shop"],
+            "holder": "bank", **SETTINGS, **changed,
+        }  # fmt: skip
+        return self.run.ask(masked_counts, to="shop", **arguments)
+
+    def opened(self, reply, **changed):
+        sums = {"shop": {"sums": reply["sums"], "note": reply["note"], **changed}}
+        return self.run.ask(open_counts, to="bank", sums=sums, columns={"shop": 2}, **SETTINGS)
+
+
+@pytest.mark.parametrize("answers", [1, 8, 100_000])
+@pytest.mark.parametrize("classes", [2, 5])
+def test_joined_halves_are_the_sums(answers, classes):
+    fed, X, y = federation(classes=classes)
+    with fed.session() as run:
+        talk = Conversation(run, answers)
+        reply = talk.counts()
+        halves = talk.opened(reply)["halves"]["shop"]
+    layouts = [RowLayout.read(layer["layout"], 40) for layer in talk.labels["layers"]]
+    count = len(reply["sizes"])
+    table = join_halves("shop", reply["seed"], halves, layouts, count).astype(int)
+    expected = [
+        [((X[column] == value) & (y == k)).sum() for k in range(classes - 1)]
+        for column in "cd"
+        for value in sorted(X[column].unique())
+    ]
+    assert sorted(map(tuple, table.tolist())) == sorted(map(tuple, expected))
+    with pytest.raises(ReplyError, match="belong together"):
+        join_halves("shop", bytes(32), halves, layouts, count)
+
+
+def test_a_half_is_uniform_whatever_the_sums_are():
+    """What the label holder decrypts, over many runs: the top bits of its numbers are uniform."""
+    seen = []
+    for _ in range(12):
+        fed, *_ = federation()
+        with fed.session() as run:
+            talk = Conversation(run, 100_000)
+            reply = talk.counts()
+        layout = RowLayout.read(talk.labels["layers"][0]["layout"], 40)
+        numbers = cached_key().decrypt(reply["sums"][0], bits=layout.answer_bits + HIDING_BITS + 1)
+        seen += [number / 2.0 ** (layout.answer_bits + HIDING_BITS) for number in numbers]
+    assert kstest(seen, "uniform").pvalue > 1e-4
+
+
+def test_labels_of_the_coordinators_own_are_refused():
+    """security.md, deviating 4: a key and "labels" of its own would open every value of every column."""
+    fed, *_ = federation()
+    with fed.session() as run:
+        talk = Conversation(run)
+        own = generate_key("ou")
+        layout = RowLayout.read(talk.labels["layers"][0]["layout"], 40)
+        forged = [
+            {"rows": encrypt_rows(own.public, np.eye(40, 1, dtype=np.int64), layout, 1), "layout": layout.as_dict()}
+        ]
+        for changed in ({"key": own.public, "layers": forged}, {"layers": forged}, {"holder": "shop"}, {"note": None}):
+            with pytest.raises(FedsiftError):
+                talk.counts(**changed)
+
+
+def test_another_layout_than_the_label_holders_is_refused():
+    fed, *_ = federation()
+    with fed.session() as run:
+        talk = Conversation(run)
+        layers = decode(encode(talk.labels["layers"]))
+        layers[0]["layout"]["answers_per"] = 1 + layers[0]["layout"]["answers_per"]
+        with pytest.raises(SecurityError, match="not the labels"):
+            talk.counts(layers=layers)
+
+
+def test_ciphertexts_of_the_coordinators_choice_are_not_decrypted():
+    """security.md, deviating 1: the label holder opens what a party vouches for, once, under its own layout."""
+    fed, *_ = federation()
+    with fed.session() as run:
+        talk = Conversation(run)
+        reply = talk.counts()
+        rows = talk.labels["layers"][0]["rows"]
+        with pytest.raises(SecurityError, match="not the sums"):
+            talk.opened(reply, sums=[rows])
+    fed, *_ = federation()
+    with fed.session() as run:
+        talk = Conversation(run)
+        reply = talk.counts()
+        talk.opened(reply)
+        with pytest.raises(OperationRefused, match="as often as it declares"):
+            talk.opened(reply)
+
+
+def test_without_a_handshake_nothing_is_counted():
+    fed, *_ = federation()
+    with fed.session() as run:
+        labels = run.ask(encrypt_classes, to="bank", scheme="auto", task="auto")
+        assert labels["notes"] == {}
+        with pytest.raises(OperationRefused, match="'note' must be of type SealedBox"):
+            run.ask(
+                masked_counts,
+                to="shop",
+                key=labels["key"],
+                layers=labels["layers"],
+                note=None,
+                holder="bank",
+                **SETTINGS,
+            )
