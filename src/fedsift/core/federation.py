@@ -30,7 +30,7 @@ PARTITIONS = ("vertical", "horizontal", "hybrid")
 
 
 class Federation:
-    """Parties of one table, seen by a coordinator that has none of it: ``from_tables`` (theirs) or ``split`` (simulated).
+    """Parties of one table, seen by a coordinator without any: ``from_tables`` (theirs) or ``split`` (simulated).
 
     >>> from fedsift import Federation
     >>> Federation.split([[1.0, 8.0], [2.0, 7.0], [4.0, 6.0]], [0, 1, 0], parties=["bank", "shop"]).n_columns
