@@ -38,7 +38,7 @@ def federation(parties=4, rows=40):
     return X, fs.Federation.split(X, X[:, 0], parties=parties, partition="horizontal", how="unequal")
 
 
-def test_a_total_that_is_not_the_sum():
+def test_a_total_is_the_sum():
     X, fed = federation()
     with fed.session() as run:
         total = SecureSum(run)
@@ -49,7 +49,7 @@ def test_a_total_that_is_not_the_sum():
         np.testing.assert_allclose(tiny, 1e-9 * X.sum(axis=0), atol=1e-15)
 
 
-def test_a_message_that_shows_one_partys_numbers():
+def test_no_message_shows_one_partys_numbers():
     """Each masked vector is different from what the party computed, changes from round to round, and looks uniform."""
     _, fed = federation(rows=80)
     log = fed._link.transport = Recording(fed._link.transport)
@@ -85,7 +85,7 @@ def test_masked_vectors_of_a_part_of_the_parties_do_not_add_up():
     assert (np.abs(part) > 1e9).all()
 
 
-def test_the_ledger_calls_masked_what_is_not():
+def test_the_ledger_calls_masked_what_is_masked_and_nothing_else():
     _, fed = federation()
     with fed.session() as run:
         SecureSum(run).sum(column_sums, (3,))
@@ -108,7 +108,7 @@ def leave_after(count: int):
 
 
 @pytest.mark.parametrize("answers", [2, 3])
-def test_a_party_that_leaves_ends_the_run(answers):
+def test_a_party_that_leaves_does_not_end_the_run(answers):
     """After keys were exchanged, or in the middle of a sum: the survivors' total comes out, and later ones too."""
     _, fed = federation()
     sites = fed._link.transport.sites
@@ -125,7 +125,7 @@ def test_a_party_that_leaves_ends_the_run(answers):
     assert any("party2" in note for note in fed.ledger.notes)
 
 
-def test_the_last_two_parties_uncover_each_other():
+def test_the_last_party_does_not_go_on_alone():
     _, fed = federation(parties=2)
     fed._link.transport = Faulty(fed._link.transport, "party2", leave_after(2))
     with fed.session() as run:
@@ -134,7 +134,7 @@ def test_the_last_two_parties_uncover_each_other():
             total.sum(column_sums, (3,))
 
 
-def test_one_party_that_would_send_its_own_vector():
+def test_one_party_alone_is_refused_under_protection():
     _, fed = federation(parties=1)
     with fed.session() as run:
         with pytest.raises(ParameterError, match="at least two"):
@@ -142,13 +142,13 @@ def test_one_party_that_would_send_its_own_vector():
         np.testing.assert_allclose(SecureSum(run, secure=False).sum(column_sums).shape, (3,))
 
 
-def test_a_party_that_masks_without_having_met_anybody():
+def test_a_party_that_has_met_nobody_refuses_to_mask():
     _, fed = federation()
     with fed.session() as run, pytest.raises(SecurityError, match="met no peers"):
         run.ask(column_sums.masked, to="party1")
 
 
-def test_a_coordinator_that_slips_in_a_peer_or_leaves_all_out():
+def test_a_coordinator_can_neither_slip_in_a_peer_nor_leave_all_out():
     _, fed = federation()
     with fed.session() as run:
         publics = run.ask(offer_key, to=run.parties)
@@ -161,7 +161,7 @@ def test_a_coordinator_that_slips_in_a_peer_or_leaves_all_out():
             run.ask(meet, to="party4", publics={"party4": publics["party1"], "party2": publics["party2"]})
 
 
-def test_numbers_that_cannot_be_summed():
+def test_numbers_that_cannot_be_summed_are_refused():
     _, fed = federation()
     with fed.session() as run:
         total = SecureSum(run)

@@ -148,7 +148,7 @@ def test_multiplying_beyond_the_depth_is_refused(keys):
         product.multiply([1.0, 1.0])
 
 
-def test_values_that_could_wrap_around_are_refused_before_they_do(key):
+def test_values_that_might_wrap_around_are_refused_before_they_do(key):
     vector = key.public.encrypt(draw(10), bound=1000)
     with pytest.raises(OverflowGuard, match="magnitude_bits"):
         vector.multiply(draw(10), bound=1000)

@@ -50,7 +50,7 @@ def test_engineered_features_finds_the_planted_pair_and_it_helps_on_new_rows(run
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_an_example_that_grows_too_long_or_tells_no_reason(script):
+def test_examples_are_short_and_tell_their_reason(script):
     lines = script.read_text().splitlines()
     assert len(lines) < 60
     assert sum(line.strip().startswith("#") for line in lines) >= 4

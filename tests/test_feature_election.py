@@ -23,7 +23,7 @@ def split(X, y, **kw):
     return fs.Federation.split(X, y, parties=3, partition="horizontal", **kw)
 
 
-def test_a_vote_that_is_counted_wrong():
+def test_votes_are_counted_right():
     votes, scores = np.array([3, 2, 1, 0, 3, 1]), np.array([0.5, 0.1, 0.9, 0.0, 0.2, 0.3])
     assert elect(votes, scores, 3, 0.0).tolist() == [True, False, False, False, True, False]
     assert elect(votes, scores, 3, 1.0).tolist() == [True, True, True, False, True, True]
@@ -32,7 +32,7 @@ def test_a_vote_that_is_counted_wrong():
 
 
 @pytest.mark.parametrize("method", ["lasso", "elastic_net", "forest", "mutual_information"])
-def test_votes_that_are_not_the_parties_own(method):
+def test_votes_are_the_parties_own(method):
     X, y = table()
     fed = split(X, y)
     sites = fed._link.transport.sites
@@ -49,7 +49,7 @@ def test_votes_that_are_not_the_parties_own(method):
         assert list(election.details_["votes"].values()) == expected.tolist()
 
 
-def test_a_ballot_in_the_clear():
+def test_no_ballot_travels_in_the_clear():
     X, y = table()
     fed = split(X, y)
     log = fed._link.transport = Recording(fed._link.transport)
@@ -75,7 +75,7 @@ def test_a_party_with_one_class_votes():
     assert "word" not in election.selected_["r"]
 
 
-def test_settings_that_make_no_sense():
+def test_settings_that_make_no_sense_are_refused():
     X, y = table(60)
     for bad in ({"method": "coin"}, {"freedom_degree": 2}, {"n_local": 0}, {"alpha": 0}):
         with pytest.raises(ParameterError):

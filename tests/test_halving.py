@@ -24,7 +24,7 @@ def split(X, y, **kw):
     return fs.Federation.split(X, y, parties=3, partition="horizontal", **kw)
 
 
-def test_columns_that_matter_get_lost():
+def test_columns_that_matter_are_kept():
     X, y = table()
     halving = FedHalving(**QUICK).fit(split(X, y))
     kept = set(halving.selected_["party1"])
@@ -34,7 +34,7 @@ def test_columns_that_matter_get_lost():
     assert halving.details_["score"] > 0.6
 
 
-def test_classes_and_categories():
+def test_classes_and_categories_are_handled():
     X, y = table()
     X["word"] = "w"
     halving = FedHalving(**QUICK).fit(split(X, np.where(y > 0, "yes", "no"), how="target"))
@@ -43,7 +43,7 @@ def test_classes_and_categories():
     assert "word" not in halving.selected_["party1"]
 
 
-def test_new_features_that_cannot_be_selected():
+def test_new_features_can_be_selected():
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(200, 3)), columns=["a", "b", "c"])
     y = X["a"] * X["b"] + rng.normal(0, 0.1, 200)
@@ -58,7 +58,7 @@ def test_new_features_that_cannot_be_selected():
     assert set(after.selected_["party1"]) & set(engineer.expressions_)
 
 
-def test_another_model_and_other_partitions():
+def test_another_model_serves_other_partitions():
     X, y = table(n=60)
     asked = []
 
@@ -77,14 +77,14 @@ def test_another_model_and_other_partitions():
         FedHalving().fit(fed)
 
 
-def test_same_seed_other_masks():
+def test_the_same_seed_gives_the_same_masks():
     X, y = table()
     runs = [FedHalving(**QUICK, random_state=1).fit(split(X, y)) for _ in range(2)]
     assert runs[0].selected_ == runs[1].selected_
     assert runs[0].details_["history"] == runs[1].details_["history"]
 
 
-def test_settings_that_make_no_sense():
+def test_settings_that_make_no_sense_are_refused():
     X, y = table(n=60)
     fed = split(X, y)
     for bad in ({"ratio": 1.0}, {"candidates": 1}, {"levels": 0}, {"validation": 0}, {"expressions": ["nope(x0)"]}):

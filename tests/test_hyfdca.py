@@ -107,7 +107,7 @@ def flaky(fed, away, failure="gone"):
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("data", [diabetes, cancer, wine])
-def test_training_could_end_elsewhere_than_the_pooled_fit(split, data):
+def test_training_ends_at_the_pooled_fit(split, data):
     X, y = data()
     classes = 0 if data is diabetes else y.nunique()
     task = "classification" if classes else "regression"
@@ -118,7 +118,7 @@ def test_training_could_end_elsewhere_than_the_pooled_fit(split, data):
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_the_hinge_could_stop_above_its_optimum(split):
+def test_the_hinge_reaches_its_optimum(split):
     X, y = cancer(160, 8)
     Z, scale = standard(X)
     sign = np.where(y == 1, 1.0, -1.0)
@@ -134,7 +134,7 @@ def test_the_hinge_could_stop_above_its_optimum(split):
     assert best * 0.999 < objective(w, b) < best * 1.002
 
 
-def test_the_bound_could_promise_more_than_is_true():
+def test_the_bound_promises_no_more_than_is_true():
     X, y = cancer()
     for tol in (0.3, 0.03):
         model = HyFDCA(tol=tol, alpha=3.0).fit(fs.Federation.split(X, y, parties=3))
@@ -145,14 +145,14 @@ def test_the_bound_could_promise_more_than_is_true():
         assert model.history_["bound"].iloc[-1] <= tol
 
 
-def test_few_rounds_could_pass_for_converged():
+def test_too_few_rounds_are_told_as_not_converged():
     X, y = cancer()
     with pytest.warns(ConvergenceWarning, match="2 rounds"):
         model = HyFDCA(rounds=2).fit(fs.Federation.split(X, y, parties=3))
     assert not model.converged_
 
 
-def test_duals_could_differ_from_a_search_over_each_coordinate():
+def test_duals_equal_a_search_over_each_coordinate():
     """The closed forms maximise the dual at fixed scores: compared with a fine grid."""
     scores, y = np.array([[0.3], [-1.2], [2.0]]), np.array([[1.0], [1.0], [-1.0]])
     grid = np.linspace(1e-6, 1 - 1e-6, 200001)
@@ -169,7 +169,7 @@ def test_duals_could_differ_from_a_search_over_each_coordinate():
             assert abs(grid[value.argmax()] - found[row]) < 1e-4
 
 
-def test_repeated_runs_could_differ():
+def test_repeated_runs_are_equal():
     X, y = cancer(120, 6)
     runs = [
         HyFDCA(participation=0.6, random_state=5).fit(fs.Federation.split(X, y, parties=3, partition="horizontal"))
@@ -200,7 +200,7 @@ def oracle_design(X):
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_categories_and_missing_values_could_be_read_differently_by_the_parties(split):
+def test_categories_and_missing_values_are_read_alike_by_the_parties(split):
     X, y = mixed_table(90)
     X.loc[80:, "colour"] = "violet"  # only some row blocks have it
     X.loc[:30, "holes"] = np.nan
@@ -219,7 +219,7 @@ def _sites_with(fed, column):
     return [site for site in fed._link.transport.sites.values() if column in site.table.columns]
 
 
-def test_new_rows_could_be_scored_by_other_rules_than_training():
+def test_new_rows_are_scored_by_the_rules_of_training():
     X, y = mixed_table(90)
     model = HyFDCA().fit(fs.Federation.split(X, y, parties=["bank", "shop", "lab"]))
     strange = X.head(12).assign(colour="purple", holes=np.nan)
@@ -230,7 +230,7 @@ def test_new_rows_could_be_scored_by_other_rules_than_training():
         model.predict(fs.Federation.split(strange, y.head(12), parties=["shop", "lab"]))
 
 
-def test_amounts_and_intercept_could_come_back_in_other_units():
+def test_amounts_and_intercept_come_back_in_their_units():
     X, y = diabetes()
     fed = fs.Federation.split(X * 1000 + 5, y * 10 - 3, parties=2, task="regression")
     model = HyFDCA().fit(fed)
@@ -242,7 +242,7 @@ def test_amounts_and_intercept_could_come_back_in_other_units():
     np.testing.assert_allclose(total, reference.predict(Z), rtol=1e-3)
 
 
-def test_hybrid_tables_of_different_order_could_be_joined_row_by_wrong_row():
+def test_hybrid_tables_of_different_order_are_joined_by_id():
     X, y = cancer(200, 8)
     frame = X.assign(id=[f"p{i}" for i in range(len(X))], y=y)
     left, right = ["id", *X.columns[:4], "y"], ["id", *X.columns[4:]]
@@ -263,7 +263,7 @@ def test_hybrid_tables_of_different_order_could_be_joined_row_by_wrong_row():
         fs.Federation.from_tables(tables, id="id", label="y", partition="hybrid")
 
 
-def test_a_party_with_the_label_alone_could_be_left_out():
+def test_a_party_with_the_label_alone_takes_part():
     X, y = cancer(120, 6)
     ids = np.arange(len(X)).astype(str)
     tables = {
@@ -277,7 +277,7 @@ def test_a_party_with_the_label_alone_could_be_left_out():
     assert np.sort(model.decision_function(fed)) == pytest.approx(np.sort(reference.decision_function(Z)), abs=2e-2)
 
 
-def test_training_rows_of_a_hybrid_federation_could_differ_between_the_parties_of_a_block():
+def test_training_rows_of_a_hybrid_federation_are_the_same_within_a_block():
     X, y = cancer(160, 8)
     fed = fs.Federation.split(X, y, partition="hybrid", grid=(2, 2), label_party="columns2")
     assert (fed.n_rows, fed.grid["rows2-columns1"]) == (160, (1, 0))
@@ -292,7 +292,7 @@ def test_training_rows_of_a_hybrid_federation_could_differ_between_the_parties_o
     assert len(model.predict(test)) == 40
 
 
-def test_one_class_or_a_wrong_loss_could_be_noticed_late():
+def test_one_class_or_a_wrong_loss_is_told_before_training():
     X, y = cancer(60, 6)
     fed = fs.Federation.split(X, y, parties=2)
     before = len(fed.ledger)
@@ -310,13 +310,13 @@ def test_one_class_or_a_wrong_loss_could_be_noticed_late():
         HyFDCA(loss="logistic").fit(fs.Federation.split(X, y * 1.5, parties=2, task="regression"))
 
 
-def test_one_class_at_one_party_could_stop_a_horizontal_run():
+def test_one_class_at_one_party_does_not_stop_a_horizontal_run():
     X, y = wine()
     fed = fs.Federation.split(X, y, parties=3, partition="horizontal", how="target")
     assert distance(HyFDCA().fit(fed), X, pooled(X, y, 3)) < 1e-3
 
 
-def test_a_party_with_as_many_columns_as_rows_could_solve_for_the_labels():
+def test_a_party_with_as_many_columns_as_rows_is_refused_unless_allowed():
     X, y = cancer(20, 24)
     fed = fs.Federation.split(X.iloc[:10], y.iloc[:10].where(X.index[:10] > 3, 1), parties=2)
     with pytest.raises(DataError, match="party2"):
@@ -325,7 +325,7 @@ def test_a_party_with_as_many_columns_as_rows_could_solve_for_the_labels():
     assert any("allow_wide" in note for note in model.ledger_.notes)
 
 
-def test_blocks_that_do_not_fit_together_could_be_trained_on():
+def test_blocks_that_do_not_fit_together_are_refused():
     X, y = cancer(60, 6)
     sites = {
         "a": Site("a", fs.Table.read(X.iloc[:30, :3].assign(y=y[:30]), id=None, label="y", name="a")),
@@ -341,7 +341,7 @@ def test_blocks_that_do_not_fit_together_could_be_trained_on():
 
 
 @pytest.mark.parametrize("split", [*SPLITS, "3 x 3"])
-def test_a_party_that_misses_rounds_could_break_the_run(split):
+def test_a_party_may_miss_rounds(split):
     X, y = cancer(180, 9)
     settings = {"partition": "hybrid", "grid": (3, 3)} if split == "3 x 3" else SPLITS[split]
     generator = np.random.default_rng(1)
@@ -366,7 +366,7 @@ def test_a_party_that_misses_rounds_could_break_the_run(split):
 
 
 @pytest.mark.parametrize("operation", ["step_and_score", "raise_duals", "weigh_rows", "finish_round", "keep_part"])
-def test_a_party_lost_in_the_middle_of_a_round_could_leave_half_a_round_behind(operation):
+def test_a_round_in_which_a_party_is_lost_leaves_nothing_behind(operation):
     """The party did its work but its answer was lost: the round must not count for anybody."""
     X, y = cancer(150, 8)
     seen = {"count": 0}
@@ -383,7 +383,7 @@ def test_a_party_lost_in_the_middle_of_a_round_could_leave_half_a_round_behind(o
     assert distance(model, X, pooled(X, y, 2)) < 1e-3
 
 
-def test_a_repeated_round_could_show_the_lost_party_by_subtraction():
+def test_a_repeated_round_hides_the_lost_party_from_subtraction():
     """The label holder has read a total with the lost party in it: it must not get the same total without it."""
     X, y = cancer(100, 8)
     asked = []
@@ -408,14 +408,14 @@ def test_a_repeated_round_could_show_the_lost_party_by_subtraction():
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_asking_a_share_of_the_parties_could_end_elsewhere(split):
+def test_asking_a_share_of_the_parties_ends_at_the_same_fit(split):
     X, y = cancer(150, 8)
     model = HyFDCA(participation=0.5, rounds=2000).fit(fs.Federation.split(X, y, **SPLITS[split]))
     assert len(model.history_) < model.n_rounds_
     assert distance(model, X, pooled(X, y, 2)) < 1e-3
 
 
-def test_a_slow_party_could_break_the_run():
+def test_a_slow_party_does_not_break_the_run():
     X, y = cancer(100, 6)
     fed = fs.Federation.split(X, y, parties=3, timeout=60.0)
     flaky(fed, lambda name, turn, _: 20 < turn < 40 and turn % 4 == 0 and name == "party2", failure="timeout")
@@ -424,7 +424,7 @@ def test_a_slow_party_could_break_the_run():
     assert distance(model, X, pooled(X, y, 2)) < 1e-3
 
 
-def test_a_party_that_never_comes_back_could_be_waited_for_without_end():
+def test_a_party_that_never_comes_back_is_not_waited_for_without_end():
     X, y = cancer(100, 6)
     for lost in ("party1", "party3"):  # the label holder, and another
         fed = flaky(fs.Federation.split(X, y, parties=3), lambda name, turn, _, lost=lost: turn > 14 and name == lost)
@@ -451,7 +451,7 @@ def secrets_of(fed, run_session):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("split", SPLITS)
-def test_scores_duals_columns_or_weights_could_leave_in_the_clear(split):
+def test_scores_duals_columns_and_weights_never_leave_in_the_clear(split):
     X, y = cancer(60, 9)
     X = X.assign(c0=np.where(np.arange(60) % 5 == 0, 918273645.4378125, X["c0"]))
     fed = fs.Federation.split(X, pd.Series(np.where(y == 1, "CANARY-YES", "CANARY-NO")), **SPLITS[split])
@@ -479,7 +479,7 @@ def test_scores_duals_columns_or_weights_could_leave_in_the_clear(split):
     assert len(labels) <= 2 * len(fed.label_parties)  # the class names, to and from each label holder
 
 
-def test_the_coordinator_could_read_the_total_of_the_scores():
+def test_the_coordinator_cannot_read_the_total_of_the_scores():
     """The sum of the masked vectors is not the total: a cover lies on it that only the label holder takes off."""
     X, y = cancer(60, 9)
     fed = fs.Federation.split(X, y, parties=3)
@@ -506,7 +506,7 @@ def test_the_coordinator_could_read_the_total_of_the_scores():
     assert np.abs(sent[1].view(np.int64).astype(float)).mean() > 2.0**60  # uniform in the ring
 
 
-def test_masks_could_be_used_twice_or_hide_nothing():
+def test_masks_are_used_once_and_hide_what_they_cover():
     sites = {name: Site(name, fs.Table.read(pd.DataFrame({"x": [1.0, 2.0]}), id=None, name=name)) for name in "abc"}
     from fedsift.core.transports.inprocess import InProcess
 
@@ -533,7 +533,7 @@ def test_masks_could_be_used_twice_or_hide_nothing():
             cover_for(parties["a"], total, "other", 8, "stranger")
 
 
-def test_state_could_stay_behind_at_the_parties():
+def test_no_state_stays_behind_at_the_parties():
     X, y = cancer(60, 6)
     fed = fs.Federation.split(X, y, parties=2)
     HyFDCA(tol=0.5).fit(fed)
@@ -548,7 +548,7 @@ def test_state_could_stay_behind_at_the_parties():
         ("meet_groups", "party1"),
     ],
 )  # fmt: skip
-def test_garbage_from_a_party_could_be_added_up(operation, party):
+def test_garbage_from_a_party_is_refused(operation, party):
     X, y = cancer(60, 9)
     for nonsense in (None, 3.5, {"scores": np.ones(3)}, _wrong_shapes):
         fed = fs.Federation.split(X, y, parties=3)

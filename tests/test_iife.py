@@ -68,7 +68,7 @@ def pair_scores(fed, width):
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_pair_that_is_not_found_or_a_score_that_depends_on_the_split(name):
+def test_a_planted_pair_is_found_and_its_score_does_not_depend_on_the_split(name):
     X, y, pair = planted(PLANTED[name])
     scores = {how: pair_scores(split(X, y, how), 25) for how in SPLITS}
     where = all_pairs(25).tolist().index(list(pair))
@@ -77,7 +77,7 @@ def test_a_planted_pair_that_is_not_found_or_a_score_that_depends_on_the_split(n
         np.testing.assert_allclose(scores[how], scores["equal"], rtol=1e-9, atol=1e-9)
 
 
-def test_an_f_statistic_that_is_not_the_textbooks():
+def test_the_f_statistic_is_the_textbooks():
     rng = np.random.default_rng(0)
     rows, columns, r = rng.integers(0, 4, 300), rng.integers(0, 3, 300), rng.normal(size=300)
     cell = rows * 4 + columns
@@ -92,7 +92,7 @@ def test_an_f_statistic_that_is_not_the_textbooks():
     np.testing.assert_allclose(ours, (left[0] - left[1]) / freedom[0] / (left[1] / freedom[1]), rtol=1e-9)
 
 
-def test_an_additive_effect_that_counts_as_synergy():
+def test_an_additive_effect_is_no_synergy():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(600, 4))
     y = 3 * X[:, 0] ** 2 + np.abs(X[:, 1]) + 0.5 * X[:, 2] * X[:, 3] + rng.normal(0, 0.1, 600)
@@ -125,7 +125,7 @@ def one_pair(a, b, y):
 
 
 @pytest.mark.parametrize("kind", ["continuous", "mixed", "repeated"])
-def test_interaction_information_that_is_not_the_estimators(kind):
+def test_interaction_information_is_the_estimators(kind):
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 80))
     if kind == "mixed":
@@ -136,7 +136,7 @@ def test_interaction_information_that_is_not_the_estimators(kind):
     np.testing.assert_allclose(one_pair(a, b, y), slow_interaction(a, b, y, 3), rtol=1e-10)
 
 
-def test_xor_that_is_no_synergy():
+def test_xor_is_synergy():
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 2, (2, 4000)).astype(float)
     y = np.logical_xor(a, b).astype(float)
@@ -144,7 +144,7 @@ def test_xor_that_is_no_synergy():
     assert abs(one_pair(a[:500], b[:500], rng.integers(0, 2, 500).astype(float))) < 0.02
 
 
-def test_fed_ii_that_is_not_the_weighted_average():
+def test_fed_ii_is_the_weighted_average():
     X, y, _ = planted(PLANTED["a*b"], n=150, width=4)
     fed = split(X, y, "unequal", parties=3)
     sites = fed._link.transport.sites
@@ -176,7 +176,7 @@ def test_interaction_ranks_a_product_first():
 # --- candidates ------------------------------------------------------------------------------------------------------
 
 
-def test_a_gain_that_is_not_what_refitting_gives():
+def test_a_gain_is_what_refitting_gives():
     X, y, _ = planted(PLANTED["a*b"], n=200, width=3)
     formulas = ["mul(f0, f1)", "square(f2)", "max(f0, f2)"]
     with split(X, y).session() as run:
@@ -210,7 +210,7 @@ def test_a_gain_that_is_not_what_refitting_gives():
 
 @pytest.mark.parametrize("settings", [{}, {"functions": "paper"}, {"functions": "paper", "synergy": "interaction"},
                                       {"functions": "paper", "scoring": "fedavg", "max_iter": 30}])  # fmt: skip
-def test_a_product_that_is_not_built(settings):
+def test_a_product_is_built(settings):
     X, y, (a, b) = planted(PLANTED["a*b"], n=240, width=4)
     engineer = FedIIFE(**{**QUICK, **settings}).fit(split(X, y))
     assert engineer.details_["score"] > 0.8
@@ -223,7 +223,7 @@ def test_a_product_that_is_not_built(settings):
     assert LinearRegression().fit(np.hstack([X, X_new]), y).score(np.hstack([X, X_new]), y) > 0.9
 
 
-def test_noise_that_becomes_features():
+def test_noise_becomes_no_features():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4))
     engineer = FedIIFE(**{**QUICK, "max_features": 10, "patience": 1, "min_gain": 0.01})
@@ -231,7 +231,7 @@ def test_noise_that_becomes_features():
     assert len(engineer.expressions_) <= 1
 
 
-def test_classes_missing_values_categories_and_constants():
+def test_classes_missing_values_categories_and_constants_are_handled():
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(240, 3)), columns=["a", "b c", "d"])
     y = np.where(X["a"] * X["b c"] > 0, "yes", "no")
@@ -245,7 +245,7 @@ def test_classes_missing_values_categories_and_constants():
     assert saved.apply(X, "party1").columns == [*X.columns, *engineer.expressions_]
 
 
-def test_a_transformed_federation_without_its_new_columns():
+def test_a_transformed_federation_has_its_new_columns():
     X, y, _ = planted(PLANTED["a*b"], n=200, width=3)
     fed = split(X, y)
     engineer = FedIIFE(**QUICK).fit(fed)
@@ -257,13 +257,13 @@ def test_a_transformed_federation_without_its_new_columns():
     assert train.column_names()["party1"] == test.column_names()["party1"] == expected
 
 
-def test_same_seed_other_result():
+def test_the_same_seed_gives_the_same_result():
     X, y, _ = planted(PLANTED["sin(2ab)"], n=200, width=4)
     runs = [FedIIFE(**QUICK, random_state=3).fit(split(X, y)) for _ in range(2)]
     assert runs[0].expressions_ == runs[1].expressions_
 
 
-def test_a_party_that_leaves_in_the_middle():
+def test_a_party_may_leave_in_the_middle():
     X, y, _ = planted(PLANTED["a*b"], n=240, width=4)
     fed = split(X, y)
     answered = [0]
@@ -278,7 +278,7 @@ def test_a_party_that_leaves_in_the_middle():
     assert engineer.details_["score"] > 0.8
 
 
-def test_a_message_that_carries_a_value():
+def test_no_message_carries_a_value():
     canary = 918273.4378125
     rng = np.random.default_rng(0)
     X, y, _ = planted(PLANTED["a*b"], n=120, width=3)
@@ -291,7 +291,7 @@ def test_a_message_that_carries_a_value():
     assert not any(form in data for form in forms for _, _, data in log.log)
 
 
-def test_validation_rows_of_a_named_party():
+def test_a_named_party_holds_the_validation_rows():
     X, y, _ = planted(PLANTED["a*b"], n=240, width=3)
     engineer = FedIIFE(**QUICK, validation="party2").fit(split(X, y))
     assert engineer.details_["score"] > 0.8
@@ -306,7 +306,7 @@ def test_one_pooled_party_is_for_research_only():
     assert any("secure=False" in note for note in engineer.ledger_.notes)
 
 
-def test_settings_that_make_no_sense():
+def test_settings_that_make_no_sense_are_refused():
     X, y, _ = planted(PLANTED["a*b"], n=60, width=3)
     fed = split(X, y)
     bad_ones = [{"synergy": "guess"}, {"scoring": "magic"}, {"functions": "all"}, {"n_pairs": 0}, {"validation": 0},
@@ -322,7 +322,7 @@ def test_settings_that_make_no_sense():
     assert {"formula", "gain", "score", "features"} <= set(told[0])
 
 
-def test_the_same_feature_that_counts_as_different():
+def test_the_same_feature_has_distance_nought():
     rng = np.random.default_rng(0)
     data = {"a": rng.normal(size=200), "b": rng.normal(size=200)}
     distances = minimum_cosine_distances(["mul(a, b)", "cube(a)"], ["mul(b, a)", "abs(b)"], data)

@@ -18,14 +18,14 @@ def federation(partition, **options):
     return fs.Federation.split(X, y, parties=3, partition=partition, **options)
 
 
-def test_parties_that_share_columns_keep_different_ones():
+def test_parties_that_share_columns_keep_the_same_ones():
     for seed in range(5):
         fitted = fs.RandomFeatures(n_features=3, random_state=seed).fit(federation("horizontal"))
         assert [len(columns) for columns in fitted.selected_.values()] == [3, 3, 3]
         assert len({tuple(columns) for columns in fitted.selected_.values()}) == 1
 
 
-def test_columns_in_another_order_or_missing_at_one_party():
+def test_columns_are_matched_by_name_and_those_missing_at_a_party_left_out():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(20, 4)), columns=list("abcd")).assign(y=np.arange(20) % 2)
     tables = {"north": frame, "south": frame[["d", "y", "c", "a"]]}
@@ -46,7 +46,7 @@ def test_a_grid_of_parties_keeps_so_many_columns_in_all():
 
 
 @pytest.mark.parametrize("partition", ["vertical", "horizontal"])
-def test_a_draw_that_favours_a_column(partition):
+def test_no_draw_favours_a_column(partition):
     fed = federation(partition)
     counts: dict[str, int] = {}
     for seed in range(200):
@@ -58,7 +58,7 @@ def test_a_draw_that_favours_a_column(partition):
     assert np.abs(shares - 2 / len(counts)).max() < 0.13
 
 
-def test_a_draw_that_looks_at_the_data():
+def test_no_draw_looks_at_the_data():
     one, other = federation("horizontal"), federation("horizontal", random_state=7)
     assert fs.RandomFeatures(n_features=3).fit(one).selected_ == fs.RandomFeatures(n_features=3).fit(other).selected_
 

@@ -53,13 +53,13 @@ def make_ids(count: int, start: int = 0) -> list[bytes]:
 # --- RFC 9497 ---------------------------------------------------------------------------------------------------
 
 
-def test_derived_key_differs_from_the_published_one():
+def test_the_derived_key_is_the_published_one():
     assert OprfKey.derive(SEED, KEY_INFO)._scalar == SECRET_KEY
     assert OprfKey.derive(SEED, b"test kez")._scalar != SECRET_KEY
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=["one byte", "seventeen bytes"])
-def test_a_step_departs_from_the_published_vectors(vector):
+def test_every_step_gives_the_published_vectors(vector):
     ids = [bytes.fromhex(vector["input"])]
     key = OprfKey.derive(SEED, KEY_INFO)
     secret, blinded = oprf._blind_with(ids, Blind(BLIND))
@@ -69,7 +69,7 @@ def test_a_step_departs_from_the_published_vectors(vector):
     assert oprf.finalize(ids, secret, evaluated).hex() == vector["output"]
 
 
-def test_a_batch_mixes_up_its_elements():
+def test_a_batch_keeps_the_order_of_its_elements():
     ids = [bytes.fromhex(vector["input"]) for vector in VECTORS]
     secret, blinded = oprf._blind_with(ids, Blind(BLIND + BLIND))
     evaluated = oprf.evaluate(OprfKey(SECRET_KEY), blinded)
@@ -79,7 +79,7 @@ def test_a_batch_mixes_up_its_elements():
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=6))
-def test_random_blinds_change_the_output(ids):
+def test_random_blinds_leave_the_output_as_it_is(ids):
     key = OprfKey.generate()
     secret, blinded = oprf.blind(ids)
     outputs = oprf.finalize(ids, secret, oprf.evaluate(key, blinded))
@@ -91,7 +91,7 @@ def test_random_blinds_change_the_output(ids):
     assert split(outputs, 64) == expected
 
 
-def test_threads_reorder_or_lose_elements():
+def test_threads_keep_every_element_in_its_place():
     ids, key = make_ids(1001), OprfKey.generate()
     points = oprf.hash_to_group(ids)
     assert points == b"".join(oprf.hash_to_group([each]) for each in ids)
@@ -100,7 +100,7 @@ def test_threads_reorder_or_lose_elements():
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
-def test_dividing_by_all_blinds_at_once_differs_from_one_by_one(count):
+def test_dividing_by_all_blinds_at_once_equals_one_by_one(count):
     secret, _ = oprf.blind(make_ids(count))
     key = OprfKey.generate()._scalar
     invert, times = rbcl.crypto_core_ristretto255_scalar_invert, rbcl.crypto_core_ristretto255_scalar_mul
@@ -114,7 +114,7 @@ HIGH_BIT = bytes(a | b for a, b in zip(oprf.hash_to_group([b"a person"]), bytes(
 # --- what a peer can see or send ----------------------------------------------------------------------------------
 
 
-def test_equal_ids_look_equal_on_the_wire():
+def test_equal_ids_look_different_on_the_wire():
     ids = [b"same"] * 4
     (_, first), (_, second) = oprf.blind(ids), oprf.blind(ids)
     sent = split(first + second, 32)
@@ -124,7 +124,7 @@ def test_equal_ids_look_equal_on_the_wire():
 
 @pytest.mark.parametrize("bad", [IDENTITY, NON_CANONICAL, HIGH_BIT, b"\xff" * 32, b"\x01" + bytes(31)])
 @pytest.mark.parametrize(("count", "index"), [(3, 1), (600, 431)])
-def test_an_invalid_point_is_multiplied_by_the_key(bad, count, index):
+def test_an_invalid_point_is_never_multiplied_by_the_key(bad, count, index):
     points = split(oprf.hash_to_group(make_ids(count)), 32)
     points[index] = bad
     with pytest.raises(CiphertextError, match=f"element {index} of {count} "):
@@ -132,7 +132,7 @@ def test_an_invalid_point_is_multiplied_by_the_key(bad, count, index):
 
 
 @pytest.mark.parametrize("cut", [1, 31])
-def test_a_truncated_message_is_accepted(cut):
+def test_a_truncated_message_is_refused(cut):
     points = oprf.hash_to_group(make_ids(2))[:-cut]
     for call in (
         lambda: oprf.multiply(points, OprfKey.generate()),
@@ -142,7 +142,7 @@ def test_a_truncated_message_is_accepted(cut):
             call()
 
 
-def test_a_reply_with_points_missing_or_added_is_matched_to_the_wrong_ids():
+def test_a_reply_with_points_missing_or_added_is_refused():
     ids, key = make_ids(3), OprfKey.generate()
     secret, blinded = oprf.blind(ids)
     evaluated = oprf.evaluate(key, blinded)
@@ -155,12 +155,12 @@ def test_a_reply_with_points_missing_or_added_is_matched_to_the_wrong_ids():
         oprf.finalize(ids[:2], secret, evaluated)
 
 
-def test_points_of_another_type_reach_libsodium():
+def test_points_of_another_type_are_refused_before_libsodium():
     with pytest.raises(CiphertextError, match="must be bytes, got bytearray"):
         oprf.multiply(bytearray(32), OprfKey.generate())
 
 
-def test_nothing_to_evaluate_fails():
+def test_nothing_to_evaluate_gives_nothing():
     secret, blinded = oprf.blind([])
     assert (len(secret), blinded) == (0, b"")
     assert oprf.joint_pseudonyms(OprfKey.generate(), secret, b"", b"run") == b""
@@ -177,7 +177,7 @@ def two_key_pseudonyms(ids, own: OprfKey, other: OprfKey, context=b"run 1", size
 
 @settings(max_examples=15, deadline=None)
 @given(st.sets(st.binary(max_size=12), max_size=8), st.sets(st.binary(max_size=12), max_size=8))
-def test_the_parties_pseudonyms_disagree_about_who_is_shared(mine, yours):
+def test_the_parties_pseudonyms_agree_about_who_is_shared(mine, yours):
     key_1, key_2 = OprfKey.generate(), OprfKey.generate()
     mine, yours = sorted(mine), sorted(yours)
     at_1 = dict(zip(two_key_pseudonyms(mine, key_1, key_2), mine))
@@ -186,7 +186,7 @@ def test_the_parties_pseudonyms_disagree_about_who_is_shared(mine, yours):
     assert all(at_1[name] == at_2[name] for name in at_1.keys() & at_2.keys())
 
 
-def test_one_key_alone_evaluates_the_joint_function():
+def test_no_key_alone_evaluates_the_joint_function():
     ids = make_ids(5)
     key_1, key_2 = OprfKey.generate(), OprfKey.generate()
     joint = set(two_key_pseudonyms(ids, key_1, key_2))
@@ -200,14 +200,14 @@ def test_one_key_alone_evaluates_the_joint_function():
     assert joint == set(split(oprf.pseudonyms(both, b"run 1"), 16))
 
 
-def test_pseudonyms_link_two_runs():
+def test_pseudonyms_of_two_runs_cannot_be_linked():
     ids, key_1, key_2 = make_ids(4), OprfKey.generate(), OprfKey.generate()
     first = set(two_key_pseudonyms(ids, key_1, key_2, b"run 1"))
     assert first == set(two_key_pseudonyms(ids, key_1, key_2, b"run 1"))
     assert first.isdisjoint(two_key_pseudonyms(ids, key_1, key_2, b"run 2"))
 
 
-def test_context_and_point_run_into_each_other():
+def test_context_and_point_are_kept_apart():
     point = oprf.hash_to_group([b"x"])
     assert oprf.pseudonyms(point, b"") != oprf.pseudonyms(point, bytes(1))
     plain = hashlib.sha512(b"fedsift pseudonym v1" + (3).to_bytes(8, "big") + b"run" + point).digest()
@@ -216,7 +216,7 @@ def test_context_and_point_run_into_each_other():
 
 
 @pytest.mark.parametrize("size", [0, 7, 65])
-def test_pseudonyms_too_short_to_be_unique(size):
+def test_pseudonyms_too_short_to_be_unique_are_refused(size):
     with pytest.raises(ParameterError, match="size must be from 8 to 64"):
         oprf.pseudonyms(b"", b"run", size)
 
@@ -224,7 +224,7 @@ def test_pseudonyms_too_short_to_be_unique(size):
 # --- secrets and arguments ------------------------------------------------------------------------------------------
 
 
-def test_a_secret_shows_in_text():
+def test_a_secret_never_shows_in_text():
     key = OprfKey(SECRET_KEY)
     secret = Blind(BLIND + BLIND)
     assert repr(key) == str(key) == "OprfKey(<secret>)"
@@ -232,16 +232,16 @@ def test_a_secret_shows_in_text():
 
 
 @pytest.mark.parametrize("scalar", [bytes(32), oprf._ORDER.to_bytes(32, "little"), b"\xff" * 32, b"\x01" * 31])
-def test_a_degenerate_key_is_used(scalar):
+def test_a_degenerate_key_is_refused(scalar):
     with pytest.raises(ParameterError, match="OPRF key"):
         OprfKey(scalar)
 
 
-def test_generated_keys_repeat():
+def test_generated_keys_never_repeat():
     assert len({OprfKey.generate()._scalar for _ in range(20)}) == 20
 
 
-def test_an_error_repeats_the_id_of_a_person():
+def test_an_error_never_repeats_the_id_of_a_person():
     with pytest.raises(ParameterError, match=r"ids\[1\] must be bytes, got str") as caught:
         oprf.blind([b"a", "jane.doe@example.org"])
     assert "jane" not in str(caught.value)
@@ -250,7 +250,7 @@ def test_an_error_repeats_the_id_of_a_person():
 
 
 @pytest.mark.parametrize(("seed", "info"), [(b"short", b""), (bytes(32), bytes(65536))])
-def test_a_key_is_derived_from_too_little_or_too_much(seed, info):
+def test_a_key_from_too_little_or_too_much_is_refused(seed, info):
     with pytest.raises(ParameterError):
         OprfKey.derive(seed, info)
 
@@ -270,7 +270,7 @@ def openmined_intersection(client_ids: list[str], server_ids: list[str]) -> set[
         return {client_ids[index] for index in client.GetIntersection(setup, response)}
 
 
-def test_intersection_differs_from_openmined_psi():
+def test_the_intersection_equals_that_of_openmined_psi():
     mine = [f"id{number * 7 % 1000}" for number in range(300)]
     yours = [f"id{number * 11 % 1000}" for number in range(280)]
     key_1, key_2 = OprfKey.generate(), OprfKey.generate()
@@ -305,7 +305,7 @@ BAD_ENCODINGS = [
 
 @needs_kernel
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 700])
-def test_the_kernel_gives_other_points_than_libsodium(monkeypatch, count):
+def test_the_kernel_gives_the_points_of_libsodium(monkeypatch, count):
     ids = make_ids(count)
     secret, key = oprf.blind(ids)[0], OprfKey.generate()
     fast = oprf._blind_with(ids, secret)[1], oprf.hash_to_group(ids)
@@ -321,7 +321,7 @@ def test_the_kernel_gives_other_points_than_libsodium(monkeypatch, count):
 @example(uniform=b"\xff" * 64, scalar=oprf._ORDER - 1)
 @example(uniform=(2**255 - 19).to_bytes(32, "little") + (2**255 - 20).to_bytes(32, "little"), scalar=8)
 @settings(max_examples=150, deadline=None)
-def test_the_kernel_fails_on_special_numbers(uniform, scalar):
+def test_the_kernel_is_right_on_special_numbers(uniform, scalar):
     """Values at the edges of the field and of the digits; the other tests see what hashing gives."""
     point = ctypes.create_string_buffer(32)
     library().fedsift_ristretto_map(uniform, 1, point)
@@ -334,7 +334,7 @@ def test_the_kernel_fails_on_special_numbers(uniform, scalar):
 @needs_kernel
 @given(data=st.binary(min_size=32, max_size=32) | st.sampled_from([bytes.fromhex(each) for each in BAD_ENCODINGS]))
 @settings(max_examples=300, deadline=None)
-def test_the_kernel_accepts_what_libsodium_refuses(data):
+def test_the_kernel_refuses_what_libsodium_refuses(data):
     key = OprfKey.generate()
     try:
         expected = rbcl.crypto_scalarmult_ristretto255(key._scalar, data)
@@ -347,7 +347,7 @@ def test_the_kernel_accepts_what_libsodium_refuses(data):
         assert oprf.multiply(data, key) == expected
 
 
-def test_published_bad_encodings_pass():
+def test_published_bad_encodings_are_refused():
     good = oprf.hash_to_group(make_ids(9))
     for each in BAD_ENCODINGS:
         with pytest.raises(CiphertextError, match="element 5 of 10"):

@@ -1,7 +1,5 @@
 """fedsift: find the features that matter when a table's columns or rows may not be pooled."""
 
-from __future__ import annotations
-
 from fedsift.core.federation import Federation
 from fedsift.core.job import VERSION
 from fedsift.core.ledger import Ledger
@@ -42,16 +40,17 @@ from fedsift.models.fed_linear import FedLinear
 from fedsift.models.hyfdca.model import HyFDCA
 from fedsift.models.splitnn.model import SplitNN, register_model
 from fedsift.models.vertical_logistic import VerticalLogisticRegression
-from fedsift.mpc.psi import aligned
-from fedsift.report import Comparison, compare, notebook_html, write_report
+from fedsift.mpc.psi import aligned as _aligned
+from fedsift.report import Comparison, compare, write_report
+from fedsift.report import notebook_html as _notebook_html
 from fedsift.select.selection import Selection
 
 __version__ = VERSION
 
 # What stands to the right, handed to what stands to the left and offers it to users.
-Federation._alignment = staticmethod(aligned)
+Federation._alignment = staticmethod(_aligned)
 Selector._write_report = staticmethod(write_report)
-Selector._notebook_html = staticmethod(notebook_html)
+Selector._notebook_html = staticmethod(_notebook_html)
 
 __all__ = [
     "SFFS",
@@ -99,4 +98,5 @@ __all__ = [
     "register_method",
     "register_model",
     "register_plugin",
+    "write_report",
 ]

@@ -25,7 +25,17 @@ from __future__ import annotations
 
 
 class FedsiftError(Exception):
-    """Base of all errors raised on purpose. ``exit_code`` is what the command line returns."""
+    """Base of all errors raised on purpose. ``exit_code`` is what the command line returns.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> try:
+    ...     fs.GiniFilter(n_features=3).fit("a table")
+    ... except fs.FedsiftError as error:
+    ...     print(type(error).__name__, error.exit_code)
+    ParameterError 2
+    """
 
     exit_code = 1
 

@@ -32,10 +32,11 @@ PARTITIONS = ("vertical", "horizontal", "hybrid")
 
 
 class Federation:
-    """Parties that hold columns (or rows) of one table, seen by a coordinator that holds nothing.
+    """Parties of one table, seen by a coordinator without any: ``from_tables`` (theirs) or ``split`` (simulated).
 
-    Make one with ``Federation.from_tables`` (files or data frames of real parties) or ``Federation.split`` (simulate
-    parties from one table).
+    >>> from fedsift import Federation
+    >>> Federation.split([[1.0, 8.0], [2.0, 7.0], [4.0, 6.0]], [0, 1, 0], parties=["bank", "shop"]).n_columns
+    {'bank': 1, 'shop': 1}
     """
 
     #: Alignment is a protocol and stands to the right: the package hands it over (``fedsift/__init__.py``).

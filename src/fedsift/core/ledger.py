@@ -53,7 +53,22 @@ def check_form(form: str) -> str:
 
 
 class Ledger:
-    """An append-only list of entries. Safe to write from several threads."""
+    """An append-only list of entries: who sent how many bytes of what to whom. Safe to write from several threads.
+
+    Parameters
+    ----------
+    entries, notes : what is in it from the start.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from fedsift.core.ledger import Entry
+    >>> ledger = fs.Ledger()
+    >>> ledger.add(Entry(1, "coordinator", "bank", "count_table", 90, "control", "request: count_table"))
+    >>> ledger.add(Entry(1, "bank", "coordinator", "count_table", 40, "control", "number of rows and columns"))
+    >>> ledger.bytes(), ledger.rounds(), ledger.encryption_line()
+    (130, 1, 'encryption: OFF (no ciphertext was sent)')
+    """
 
     def __init__(self, entries: Iterable[Entry] = (), notes: Iterable[str] = ()):
         self._entries = list(entries)

@@ -229,6 +229,13 @@ def follow(quiet: bool = False, verbose: bool = False, log_json: bool = False, e
 
 @contextmanager
 def progress(*, every: float = _EVERY) -> Iterator[None]:
-    """Show how far the work of this block is: a bar on a terminal, elsewhere a line every ``every`` seconds at most."""
+    """Show how far the work of this block is: a bar on a terminal, elsewhere a line every ``every`` seconds at most.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> with fs.progress(every=60):
+    ...     pass  # selector.fit(fed)
+    """
     with follow(every=every):
         yield

@@ -37,7 +37,19 @@ from fedsift.errors import DataError, ParameterError
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Table:
-    """Ids and typed columns; make one with :meth:`read`."""
+    """Ids and typed columns; make one with :meth:`read`, which has the parameters.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import fedsift as fs
+    >>> frame = pd.DataFrame({"customer": [7, 8, 9], "age": [34.0, None, 51.0], "town": ["Ulm", "Bonn", "Ulm"]})
+    >>> table = fs.Table.read(frame, id="customer")
+    >>> table.columns, table.numeric_columns, table.n_rows
+    (['age', 'town'], ['age'], 3)
+    >>> table.take([0, 2]).values("age").tolist()
+    [34.0, 51.0]
+    """
 
     name: str
     id_name: str | None

@@ -1,7 +1,5 @@
 """What people look at: a plain record of a run, and its renderings as HTML and text."""
 
-from __future__ import annotations
-
 from fedsift.report.compare import Comparison, compare
 from fedsift.report.html import render_html
 from fedsift.report.notebook import notebook_html

@@ -28,7 +28,24 @@ from fedsift.report.words import is_warning, sentence
 
 @dataclass
 class Comparison:
-    """What ``compare`` gives: ``frame()``, ``report("compare.html")``, and text when printed."""
+    """What ``compare`` gives: ``frame()``, ``report("compare.html")``, and text when printed.
+
+    Parameters
+    ----------
+    evaluation : what ``fs.evaluate`` gave.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> X = pd.DataFrame(np.random.default_rng(0).normal(size=(120, 4)), columns=["age", "income", "visits", "basket"])
+    >>> y = (X["income"] + X["basket"] > 0).astype(int)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> comparison = fs.Comparison(fs.evaluate(fed, fs.GiniFilter(n_features=2), model="linear", cv=2))
+    >>> comparison.metric
+    'accuracy'
+    """
 
     evaluation: Evaluation
 
@@ -119,6 +136,18 @@ def compare(fed: Federation, selectors: Any, **options: Any) -> Comparison:
 
     ``selectors`` is a list of selectors or of method names (``fedsift methods``), or a dictionary name -> either.
     ``options`` are those of ``evaluate``: model, cv, metrics, random_state, repeats.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> X = pd.DataFrame(np.random.default_rng(0).normal(size=(120, 4)), columns=["age", "income", "visits", "basket"])
+    >>> y = (X["income"] + X["basket"] > 0).astype(int)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> comparison = fs.compare(fed, ["gini", "sffs"], model="linear", cv=2)
+    >>> sorted(comparison.frame()["method"])
+    ['4 random columns', 'all features', 'gini', 'sffs']
     """
     if isinstance(selectors, (str, Selector)):
         selectors = [selectors]

@@ -31,6 +31,17 @@ def write_report(
     party : only what this party may keep: its own columns, scores and messages.
     evaluation : what ``fs.evaluate`` gave, to show how good the choice is beside its nulls.
     ledger : a longer ledger than the selector's own, e.g. with the alignment in it.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> X = pd.DataFrame(np.random.default_rng(0).normal(size=(120, 4)), columns=["age", "income", "visits", "basket"])
+    >>> y = (X["income"] + X["basket"] > 0).astype(int)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> print(fs.write_report(fs.GiniFilter(n_features=1).fit(fed)).splitlines()[0])
+    Keep 1 of 4 columns of 2 parties
     """
     if isinstance(selector, Mapping):
         record = checked(selector)

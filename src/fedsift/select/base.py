@@ -53,6 +53,17 @@ class Selector(BaseEstimator):
     """Base of all methods. A subclass checks its parameters in ``_check`` and has the conversation in ``_select``.
 
     After ``fit``: ``selected_``, ``scores_``, ``selection_``, ``traffic_``, ``ledger_``, ``details_``, ``seconds_``.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> X = pd.DataFrame(np.random.default_rng(0).normal(size=(120, 4)), columns=["age", "income", "visits", "basket"])
+    >>> y = (X["income"] + X["basket"] > 0).astype(int)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> fs.GiniFilter(n_features=2).fit(fed).selected_
+    {'bank': ['income'], 'shop': ['basket']}
     """
 
     #: What job files call it.

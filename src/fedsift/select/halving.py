@@ -104,6 +104,16 @@ class FedHalving(Selector):
     model : ``model(fed) -> MaskModel`` for another model or partition.
     protection : what leaves a party: ``"sums"`` (under masks: only totals over all parties can be read) or ``"open"``
         (research: each party's own sums).
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> X = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)), columns=["dose", "age", "weight"])
+    >>> fed = fs.Federation.split(X, 3 * X["dose"] + X["age"], parties=["north", "south"], partition="horizontal")
+    >>> "dose" in fs.FedHalving(candidates=8, halvings=1, size_penalty=0.2).fit(fed).selected_["north"]
+    True
     """
 
     name = "fed_halving"

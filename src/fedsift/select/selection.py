@@ -24,7 +24,15 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Selection:
-    """What a selector found. ``for_party`` gives the part that one party may keep: its own columns only."""
+    """What a selector found. ``for_party`` gives the part that one party may keep: its own columns only.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> found = fs.Selection("by hand", {"bank": ["income"], "shop": ["basket"]})
+    >>> found.for_party("shop").selected
+    {'shop': ['basket']}
+    """
 
     method: str
     selected: dict[str, list[str]]

@@ -76,6 +76,17 @@ class FedIIFE(Selector):
     protection : what leaves a party: ``"sums"`` (under masks: only totals over all parties can be read) or ``"open"``
         (research: each party's own sums in the clear; allows a single pooled party).
     progress : called with a dictionary after each new feature.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> X = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)), columns=["dose", "age", "weight"])
+    >>> fed = fs.Federation.split(X, X["dose"] * X["age"], parties=["north", "south"], partition="horizontal")
+    >>> formula = fs.FedIIFE(max_features=1).fit(fed).selection_.engineered[0]
+    >>> "dose" in formula, "age" in formula
+    (True, True)
     """
 
     name = "fed_iife"

@@ -84,6 +84,18 @@ class VerticalFLAFE(Flafe):
     max_columns : of a wide party only so many columns (the most important) are grown from.
     validation : share of rows that nothing is fitted on; the comparison is made there (0: no comparison).
     scheme : additive encryption of the labels (``importance="bins"``).
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> X = pd.DataFrame(np.random.default_rng(0).normal(size=(120, 4)), columns=["age", "income", "visits", "basket"])
+    >>> y = X["income"] * X["basket"]
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> engineer = fs.VerticalFLAFE(n_operands=2, n_features=1, functions=["ab"], importance="forest").fit(fed)
+    >>> [feature.function for feature in engineer.cross_]
+    ['ab', 'ab']
     """
 
     name = "vertical_flafe"
@@ -256,6 +268,18 @@ class HybridFLAFE(Flafe):
     n_operands, n_features, keep_own, functions, clip, epsilon, calibration, column_epsilon, max_columns, validation :
         as in ``VerticalFLAFE``. Importance is always that of random forests.
     protection : ``"columns"`` or ``"open"``.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> X = pd.DataFrame(np.random.default_rng(0).normal(size=(120, 4)), columns=["age", "income", "visits", "basket"])
+    >>> y = X["income"] * X["basket"]
+    >>> fed = fs.Federation.split(X, y, parties=["a", "b", "c", "d"], partition="hybrid", grid=(2, 2))
+    >>> engineer = fs.HybridFLAFE(n_operands=2, n_features=1, functions=["ab"]).fit(fed)
+    >>> sorted({feature.holder for feature in engineer.cross_})
+    ['columns1', 'columns2']
     """
 
     name = "hybrid_flafe"
