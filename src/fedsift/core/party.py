@@ -19,6 +19,7 @@ from fedsift import errors
 from fedsift.core.binning import ColumnBins, codes_of
 from fedsift.core.draws import private_generator, simulated_secret
 from fedsift.core.message import decode, encode
+from fedsift.core.model_store import ModelStore
 from fedsift.core.operation import Operation, find_operation, operation
 from fedsift.core.splits import is_amount, train_test_rows
 from fedsift.core.table import Table
@@ -52,6 +53,7 @@ class Site:
         self.views: dict[str, tuple[np.ndarray | None, list[str] | None]] = {"": (None, None)}
         self.sessions: dict[str, dict[Any, Any]] = {}
         self.keys: dict[str, Any] = {}
+        self.models = ModelStore(name)
         self._caches: dict[str, dict[Any, Any]] = {}
         self._lock = threading.Lock()
 
@@ -139,6 +141,7 @@ class Party:
         self.name = site.name
         self.state = state
         self.keys = site.keys
+        self.models = site.models
         self.round = round
         self._view = view
         self._rows, self._columns = site.views[view]
