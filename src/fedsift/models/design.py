@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedsift.core.binning import MAX_CATEGORY_BINS
 from fedsift.core.table import Table
 from fedsift.errors import DataError
+from fedsift.models.parts import model_part
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Design:
         if missing:
             raise DataError(f"table {table.name!r} lacks the column {missing[0]!r} that the model was trained with")
         raw = _raw(table, self.columns)
-        return np.where(np.isnan(raw), 0.0, raw - self.means) / self.scales
+        return np.asarray(np.where(np.isnan(raw), 0.0, raw - self.means) / self.scales)
 
 
 def _raw(table: Table, columns: list[tuple[str, tuple[str, ...] | None]]) -> np.ndarray:
@@ -57,3 +59,37 @@ def _raw(table: Table, columns: list[tuple[str, tuple[str, ...] | None]]) -> np.
         wanted = np.array([place.get(category, -2) for category in categories])
         blocks.append((codes[:, None] == wanted).astype(np.float64))
     return np.hstack(blocks) if blocks else np.zeros((table.n_rows, 0))
+
+
+@model_part
+@dataclass(frozen=True)
+class LinearPart:
+    """A party's part of a linear model: its design and weights; a label holder's also intercept, scale and classes."""
+
+    design: Design
+    weights: np.ndarray
+    intercept: np.ndarray | None = None
+    centre: float = 0.0  # of a number as label: score = centre + scale * (sum of all parties' parts)
+    scale: float = 1.0
+    classes: tuple[str, ...] = ()
+
+    def scores(self, table: Table) -> np.ndarray:
+        """This party's part of the rows' scores, without centre and scale."""
+        own = self.design.matrix(table) @ self.weights
+        return np.asarray(own if self.intercept is None else own + self.intercept)
+
+    def to_plain(self) -> dict[str, Any]:
+        columns = [[name, None if kinds is None else list(kinds)] for name, kinds in self.design.columns]
+        return {
+            "columns": columns, "means": self.design.means, "scales": self.design.scales, "weights": self.weights,
+            "intercept": self.intercept, "centre": self.centre, "scale": self.scale, "classes": list(self.classes),
+        }  # fmt: skip
+
+    @classmethod
+    def from_plain(cls, content: dict[str, Any]) -> LinearPart:
+        columns = [(str(name), None if kinds is None else tuple(map(str, kinds))) for name, kinds in content["columns"]]
+        design = Design(columns, content["means"], content["scales"])
+        return cls(
+            design, content["weights"], content["intercept"], float(content["centre"]), float(content["scale"]),
+            tuple(map(str, content["classes"])),
+        )  # fmt: skip

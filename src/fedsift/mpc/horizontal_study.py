@@ -19,6 +19,7 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.core.splits import is_amount
 from fedsift.errors import DataError, ParameterError, ReplyError
+from fedsift.mpc import secure_sum
 from fedsift.mpc.secure_sum import SecureSum, summed
 
 #: Where a party keeps its side of the study during one run.
@@ -150,6 +151,13 @@ def feature_spread(party: Party, *, centre: np.ndarray, unit: np.ndarray) -> np.
 )
 def scale_features(party: Party, *, centre: np.ndarray, deviation: np.ndarray) -> None:
     party.state[DESIGN] = np.nan_to_num((party.state[RAW] - centre) / deviation, nan=0.0)
+
+
+#: What a method lists that uses this layer.
+OPERATIONS = (
+    *secure_sum.OPERATIONS, describe_rows, keep_rows, scale_target, load_columns, scale_features,
+    *(each for pair in (target_sums, target_spread, feature_sums, feature_spread) for each in (pair.masked, pair.open)),
+)  # fmt: skip
 
 
 # --- the coordinator's side ------------------------------------------------------------------------------------------

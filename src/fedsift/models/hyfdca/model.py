@@ -24,35 +24,37 @@ learns what is on the method's page.
 
 from __future__ import annotations
 
-import secrets
-import time
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.grid import Grid
 from fedsift.errors import DataError, ParameterError
+from fedsift.models import parts
+from fedsift.models.base import FederatedModel
+from fedsift.models.design import LinearPart
+from fedsift.models.hyfdca import party, setup
 from fedsift.models.hyfdca.loss import LOSSES, probabilities
 from fedsift.models.hyfdca.party import keep_part, read_scores, score_rows
 from fedsift.models.hyfdca.rounds import FULL_EVERY, Dealer, Rounds, check_ring, prepare
 from fedsift.models.hyfdca.search import Search
 from fedsift.models.hyfdca.setup import describe_part, open_part
+from fedsift.mpc import group_sum
 from fedsift.mpc.group_sum import Groups, add_up
-from fedsift.mpc.horizontal_study import _class_name as class_name
 from fedsift.mpc.horizontal_study import _class_order as class_order
 
 _MAX_CLASSES = 100
+OPERATIONS = (*parts.OPERATIONS, *group_sum.OPERATIONS, *setup.OPERATIONS, *party.OPERATIONS)
 
 
-class HyFDCA(BaseEstimator):
+class HyFDCA(FederatedModel):
     """Ridge, logistic regression or linear support vector machine over vertical, horizontal and hybrid parties.
 
     Columns are standardised over all rows; categories become indicators; a missing value stands at the mean. On these
@@ -72,6 +74,10 @@ class HyFDCA(BaseEstimator):
     random_state : draws who takes part. Masks and keys come from the operating system.
     callback : called as ``callback(run, round)`` after each round (research).
     """
+
+    partitions = ("vertical", "horizontal", "hybrid")
+    operations = OPERATIONS
+    _saved = ("loss_", "n_rows_", "n_rounds_", "converged_", "history_")
 
     def __init__(
         self,
@@ -98,37 +104,28 @@ class HyFDCA(BaseEstimator):
 
     # -- training -----------------------------------------------------------------------------------------------------
 
-    def fit(self, fed: Federation, y: Any = None) -> HyFDCA:
-        """Train over the federation's rows. ``y`` is ignored: labels stay with their parties."""
-        self._check(fed)
-        mark, start = len(fed.ledger), time.perf_counter()
-        grid = Grid.of(fed)
-        with fed.session() as run:
-            described = run.ask(
-                describe_part, to=run.parties, each={n: {"holder": n in grid.holders} for n in run.parties},
-                task=run.asked_task,
-            )  # fmt: skip
-            loss, classes = self._task(grid, described)
-            outputs = len(classes) if len(classes) > 2 else 1
-            rows = {name: facts["rows"] for name, facts in described.items()}
-            dealer = Dealer(rows, outputs)
-            groups = Groups(run, _groups(grid))
-            categories = self._open(run, grid, groups, dealer, loss, classes)
-            widths = prepare(run, grid, groups, dealer, categories)
-            self._check_width(run, grid, rows, widths)
-            rounds = Rounds(run, grid, groups, dealer, widths, int(self.memory))
-            back = self._train(run, rounds, loss)
-            self.model_id_ = secrets.token_hex(8)
-            rounds.surely(keep_part, model=self.model_id_, back=back)
-        self.loss_, self.classes_, self.task_ = loss, classes, "classification" if classes else "regression"
-        self.holders_, self.n_rows_, self._fed = list(grid.holders), sum(rows[h] for h in grid.holders), fed
-        self.seconds_ = time.perf_counter() - start
-        self.ledger_ = fed.ledger.since(mark)
-        return self
+    def _fit(self, run: Federation) -> Sequence[str]:
+        grid = Grid.of(run)
+        described = run.ask(
+            describe_part, to=run.parties, each={n: {"holder": n in grid.holders} for n in run.parties},
+            task=run.asked_task,
+        )  # fmt: skip
+        loss, classes = self._task(grid, described)
+        outputs = len(classes) if len(classes) > 2 else 1
+        rows = {name: facts["rows"] for name, facts in described.items()}
+        dealer = Dealer(rows, outputs)
+        groups = Groups(run, _groups(grid))
+        categories = self._open(run, grid, groups, dealer, loss, classes)
+        widths = prepare(run, grid, groups, dealer, categories)
+        self._check_width(run, grid, rows, widths)
+        rounds = Rounds(run, grid, groups, dealer, widths, int(self.memory))
+        back = self._train(run, rounds, loss)
+        rounds.surely(keep_part, model=self.model_id_, back=back)
+        self.loss_, self.holders_ = loss, list(grid.holders)
+        self.n_rows_ = sum(rows[holder] for holder in grid.holders)
+        return classes
 
     def _check(self, fed: Federation) -> None:
-        if not isinstance(fed, Federation):
-            raise ParameterError("fit takes a Federation: make one with Federation.from_tables or Federation.split")
         if len(fed.parties) < 2:
             raise ParameterError("HyFDCA needs at least two parties; a single table is fitted with scikit-learn")
         check_choice("loss", self.loss, ("auto", *LOSSES))
@@ -236,78 +233,51 @@ class HyFDCA(BaseEstimator):
 
     # -- use ----------------------------------------------------------------------------------------------------------
 
-    def decision_function(self, fed: Federation) -> np.ndarray:
-        """Scores of the rows, row block after row block: one a row, or rows x classes if there are more than two."""
-        scores = self._scores(fed)
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+    def _decision(self, run: Federation) -> np.ndarray:
+        """Scores row block after row block (horizontal: party after party)."""
+        outputs = len(self.classes_) if self.task_ == "classification" and len(self.classes_) > 2 else 1
+        rows, groups = run.sizes(), Groups(run, {})
+        number = groups.number()
+        parts = []
+        for block in _row_blocks(run):
+            holder = next((name for name in block if name in self.holders_), None)
+            if holder is None:
+                raise ParameterError(f"none of {', '.join(block)} held labels when the model was trained")
+            senders = [name for name in block if name != holder]
+            total = None
+            if senders:
+                told = run.ask(
+                    score_rows, to=senders, model=self.model_id_, number=number, among=senders, reader=holder
+                )
+                shape = (rows[holder]["rows"], outputs)
+                vectors = {n: check_ring(n, "score_rows", reply["scores"], shape) for n, reply in told.items()}
+                total = add_up(vectors, "score_rows")
+            parts.append(
+                run.ask(read_scores, to=holder, model=self.model_id_, number=number, scores=total, senders=senders)
+            )
+        return np.concatenate(parts)
 
-    def predict(self, fed: Federation) -> np.ndarray:
-        """Amounts, or the names of the classes; row block after row block (horizontal: party after party)."""
-        scores = self._scores(fed)
-        if self.task_ == "regression":
-            return scores[:, 0]
-        chosen = (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_, dtype=object)[chosen]
-
-    def predict_proba(self, fed: Federation) -> np.ndarray:
-        """Rows x classes, in the order of ``classes_``; for the logistic loss."""
-        check_is_fitted(self, "model_id_")
+    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
         if self.loss_ != "logistic":
             raise ParameterError(f"predict_proba needs loss='logistic'; this model has loss={self.loss_!r}")
-        return probabilities(self._scores(fed))
+        return probabilities(scores)
 
-    def score(self, fed: Federation, y: Any) -> float:
-        """Accuracy, or R2, given the true labels in the order of ``predict``."""
-        if self.task_ == "regression":
-            return float(r2_score(np.asarray(y, dtype=float), self.predict(fed)))
-        truth = np.asarray([class_name(each) for each in np.asarray(y)])
-        return float(accuracy_score(truth, self.predict(fed).astype(str)))
-
-    def _scores(self, fed: Federation) -> np.ndarray:
-        check_is_fitted(self, "model_id_")
-        here = fed.simulated
-        for name, site in self._fed.simulated.items():  # simulated only: the same organisation with new rows
-            key = f"hyfdca:{self.model_id_}"
-            if name in here and key in site.keys:
-                here[name].keys.setdefault(key, site.keys[key])
-        blocks = _row_blocks(fed)
+    def _check_parties(self, fed: Federation) -> None:
         missing = [name for name in self.holders_ if name not in fed.parties]
         if missing:
             raise ParameterError(f"the model was trained with the party {missing[0]!r}, which this federation lacks")
-        rows, outputs = fed.sizes(), len(self.classes_) if len(self.classes_) > 2 else 1
-        with fed.session() as run:
-            groups = Groups(run, {})
-            number = groups.number()
-            parts = []
-            for block in blocks:
-                holder = next((name for name in block if name in self.holders_), None)
-                if holder is None:
-                    raise ParameterError(f"none of {', '.join(block)} held labels when the model was trained")
-                senders = [name for name in block if name != holder]
-                total = None
-                if senders:
-                    told = run.ask(
-                        score_rows, to=senders, model=self.model_id_, number=number, among=senders, reader=holder
-                    )
-                    shape = (rows[holder]["rows"], outputs)
-                    vectors = {n: check_ring(n, "score_rows", reply["scores"], shape) for n, reply in told.items()}
-                    total = add_up(vectors, "score_rows")
-                parts.append(
-                    run.ask(read_scores, to=holder, model=self.model_id_, number=number, scores=total, senders=senders)
-                )
-        return np.concatenate(parts)
 
     @property
     def coef_(self) -> dict[str, pd.DataFrame]:
         """Weights by party and column, in the units of the table. Only a simulation has them: they stay at sites."""
         parts = self._parts()
-        scale = next(part["scale"][1] for part in parts.values() if "intercept" in part)
+        scale = next(part.scale for part in parts.values() if part.intercept is not None)
         result = {}
         for name, part in parts.items():
-            names = [n if c is None else f"{n}={value}" for n, c in part["design"].columns for value in (c or (None,))]
-            weights = scale * part["weights"] / part["design"].scales[:, None]
-            outputs = self.classes_ if len(self.classes_) > 2 else ["weight"]
-            result[name] = pd.DataFrame(weights, index=names, columns=outputs)
+            names = [n if c is None else f"{n}={value}" for n, c in part.design.columns for value in (c or (None,))]
+            weights = scale * part.weights / part.design.scales[:, None]
+            several = self.task_ == "classification" and len(self.classes_) > 2
+            result[name] = pd.DataFrame(weights, index=names, columns=self.classes_ if several else ["weight"])
         return result
 
     @property
@@ -315,19 +285,19 @@ class HyFDCA(BaseEstimator):
         """In the units of the table. Simulated parties only."""
         parts, coef = self._parts(), self.coef_
         holder = parts[self.holders_[0]]
-        seen, shift = set(), np.zeros(len(holder["intercept"]))
+        seen, shift = set(), np.zeros(len(holder.intercept))
         for name, (_, column) in self._fed.grid.items():
             if column not in seen:
                 seen.add(column)
-                shift += parts[name]["design"].means @ coef[name].to_numpy()
-        return holder["scale"][0] + holder["scale"][1] * holder["intercept"] - shift
+                shift += parts[name].design.means @ coef[name].to_numpy()
+        return holder.centre + holder.scale * holder.intercept - shift
 
-    def _parts(self) -> dict[str, Any]:
+    def _parts(self) -> dict[str, LinearPart]:
         check_is_fitted(self, "model_id_")
-        sites = self._fed.simulated
+        sites = {} if self._fed is None else self._fed.simulated
         if not sites:
             raise ParameterError("the weights lie with the parties; only a simulation can show them together")
-        return {name: sites[name].keys[f"hyfdca:{self.model_id_}"] for name in self._fed.parties}
+        return {name: sites[name].models.part(self.model_id_, LinearPart) for name in self._fed.parties}
 
 
 def _groups(grid: Grid) -> dict[str, list[str]]:
