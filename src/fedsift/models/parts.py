@@ -135,14 +135,14 @@ def read_part(party: Party, *, model: str) -> None:
     file = part_file(party, model)
     try:
         content = decode(file.read_bytes())
-        kind = _kinds[content["kind"]]
-        if content["party"] != party.name or content["model"] != model:
-            raise DataError(f"party {party.name!r}: {file.name!r} is the file of another party or model")
-        party.models.keep(model, kind.from_plain(content["part"]))
+        kind, owner, part = _kinds[content["kind"]], (content["party"], content["model"]), content["part"]
     except FileNotFoundError:
         raise DataError(f"party {party.name!r} has no file {file.name!r} in its model folder") from None
-    except (MessageError, KeyError, TypeError, ValueError):
+    except (MessageError, KeyError, TypeError):
         raise DataError(f"party {party.name!r}: {file.name!r} is not a model file of this version") from None
+    if owner != (party.name, model):
+        raise DataError(f"party {party.name!r}: {file.name!r} is the file of another party or model")
+    party.models.keep(model, kind.from_plain(part))
 
 
 def part_file(party: Party, model: str) -> Path:
