@@ -29,6 +29,9 @@ SPLITS = {
     "horizontal": {"parties": 3, "partition": "horizontal"},
     "hybrid": {"partition": "hybrid", "grid": (2, 3), "label_party": "columns2"},
 }
+#: Parties without labels in a grid read sums over their columns: only where it is said that they may.
+SHOWN = {"allow_sums": True}
+GRIDS = [split for split in SPLITS if split != "vertical"]
 
 
 def cancer(rows=240, columns=12):
@@ -112,7 +115,7 @@ def test_training_could_end_elsewhere_than_the_pooled_fit(split, data):
     classes = 0 if data is diabetes else y.nunique()
     task = "classification" if classes else "regression"
     fed = fs.Federation.split(X, y, task=task, **SPLITS[split])
-    model = HyFDCA().fit(fed)
+    model = HyFDCA(**SHOWN).fit(fed)
     assert model.converged_
     assert distance(model, X, pooled(X, y, classes)) < 1e-3
 
@@ -127,7 +130,7 @@ def test_the_hinge_could_stop_above_its_optimum(split):
         return np.maximum(0, 1 - sign * (Z @ w + b)).sum() + 0.5 * w @ w
 
     reference = SVC(kernel="linear", C=1.0, tol=1e-6).fit(Z, sign)
-    model = HyFDCA(loss="hinge").fit(fs.Federation.split(X, y, **SPLITS[split]))
+    model = HyFDCA(loss="hinge", **SHOWN).fit(fs.Federation.split(X, y, **SPLITS[split]))
     w = weights(model, X.columns)[:, 0] * scale
     b = model.intercept_[0] + (w / scale) @ X.to_numpy().mean(axis=0)
     best = objective(reference.coef_[0], reference.intercept_[0])

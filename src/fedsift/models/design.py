@@ -35,7 +35,11 @@ class Design:
         raw = _raw(table, columns)
         present = ~np.isnan(raw)
         means = np.where(present, raw, 0).sum(axis=0) / np.maximum(present.sum(axis=0), 1)
-        spread = np.sqrt((np.where(present, raw - means, 0) ** 2).mean(axis=0))
+        away = np.where(present, raw - means, 0)
+        unit = np.exp2(
+            np.ceil(np.log2(np.maximum(np.abs(away).max(axis=0, initial=0.0), 1e-300)))
+        )  # exact to divide by
+        spread = unit * np.sqrt(((away / unit) ** 2).mean(axis=0))
         flat = spread <= 1e-12 * np.maximum(1.0, np.abs(means))
         return cls(columns, means, np.where(flat, np.inf, spread))
 

@@ -50,7 +50,7 @@ from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.ring import Ring, from_ring, new_seed, product, stream, to_ring
 
 Floats = NDArray[np.float64]
-Loss = Callable[[Floats], tuple[float, Floats]]
+Loss = Callable[[Floats], tuple[Floats, Floats]]  # scores -> numbers for the coordinator (losses), residuals
 
 _SCORE_ROOM = 2.0**14  # of a score that the label holder reads
 _RESIDUAL_ROOM = 64.0  # root mean square of residuals
@@ -82,7 +82,7 @@ class Columns:
     values: Floats
     outputs: int
     target: Floats | None = None  # the label holder's, where residuals are linear: scores - target
-    loss: Loss | None = None  # the label holder's, where they are not: mean loss and residuals from scores
+    loss: Loss | None = None  # the label holder's, where they are not
     helper: str = ""
     ring: Ring = field(default_factory=lambda: np.zeros((0, 0), np.uint64), repr=False)
     own_mask: Ring = field(default_factory=lambda: np.zeros((0, 0), np.uint64), repr=False)
@@ -113,6 +113,7 @@ def hide_columns(party: Party, *, helper: str, widths: dict[str, int], reads_sco
     columns.helper, columns.precision = helper, Precision.of(party.n_rows, reads_scores)
     exact = columns.precision.columns
     columns.ring = to_ring(columns.values, exact, 2.0 ** (62 - exact))
+    columns.values = from_ring(columns.ring, exact)  # the same numbers for what is computed in the open
     columns.own_mask = met.mask(helper, f"columns of {party.name}", 0, columns.ring.shape)
     columns.helped = {
         name: met.mask(name, f"columns of {name}", 0, (party.n_rows, int(width))) for name, width in widths.items()
@@ -211,7 +212,7 @@ def gradient_shares(party: Party, *, share: Ring | None, step: int, label_holder
     receives="masked",
     about="loss, sums of its own columns times residuals, and residuals under one-time masks",
     learns="the total score of each row in this step",
-    reply={"loss": float, "own": Array("f", 2), "sides": ANY},
+    reply={"loss": Array("f"), "own": Array("f", 2), "sides": ANY},
 )
 def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: int, seed: bytes) -> dict[str, object]:
     """The label holder, where residuals need the scores themselves."""
@@ -231,7 +232,7 @@ def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: int, seed
     "descent.own_gradient",
     discloses="aggregate",
     about="loss, and sums of its own columns times residuals",
-    reply={"loss": float, "own": Array("f", 2)},
+    reply={"loss": Array("f"), "own": Array("f", 2)},
 )
 def own_gradient(party: Party, *, weights: Floats) -> dict[str, object]:
     """A label holder that is alone."""
@@ -240,7 +241,7 @@ def own_gradient(party: Party, *, weights: Floats) -> dict[str, object]:
     if columns.loss is not None:
         loss, residuals = columns.loss(scores)
     elif columns.target is not None:
-        loss, residuals = 0.0, scores - columns.target
+        loss, residuals = np.zeros(0), scores - columns.target
     else:
         raise OperationRefused(party.name, "own_gradient", "it has no labels in this run")
     return {"loss": loss, "own": columns.values.T @ residuals}
@@ -293,8 +294,8 @@ class SharedDescent:
         """How finely weights are told; a gradient is that of the weights told."""
         return 0.0 if not self.run.passive else 2.0**-self.bits.weights
 
-    def at(self, weights: Mapping[str, Floats]) -> tuple[float, dict[str, Floats]]:
-        """The label holder's mean loss (0 where residuals are linear) and X'r of each party, divided by the rows."""
+    def at(self, weights: Mapping[str, Floats]) -> tuple[Floats, dict[str, Floats]]:
+        """What the label holder's ``Loss`` tells (nothing where residuals are linear), and X'r / rows of each party."""
         self.step += 1
         run = self.run
         if not run.passive:
@@ -313,13 +314,13 @@ class SharedDescent:
         given: dict[str, Any] = {"weights": told[run.active], "step": self.step, "seed": seeds[run.active]}
         if self.reads_scores:
             return self._after_opening(run.ask(open_residuals, to=run.active, scores=scores, **given))
-        return 0.0, self._unopened(run.ask(residual_shares, to=run.active, **given), scores, seeds[run.active])
+        return np.zeros(0), self._unopened(run.ask(residual_shares, to=run.active, **given), scores, seeds[run.active])
 
     def _mask(self, seeds: Mapping[str, bytes], name: str) -> Ring:
         seed = seeds[self.helper if name == self.run.active else self.run.active]
         return _weight_mask(seed, name, self.step, (self.widths[name], self.outputs))
 
-    def _after_opening(self, reply: dict[str, Any]) -> tuple[float, dict[str, Floats]]:
+    def _after_opening(self, reply: dict[str, Any]) -> tuple[Floats, dict[str, Floats]]:
         run = self.run
         shares = run.ask(gradient_shares, to=run.passive, share=None, step=self.step, label_holder=run.active)
         found = {run.active: reply["own"] / self.rows}

@@ -40,7 +40,7 @@ from fedsift.errors import DataError, ParameterError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.design import LinearPart
-from fedsift.models.hyfdca import party, setup
+from fedsift.models.hyfdca import party, setup, vertical
 from fedsift.models.hyfdca.loss import LOSSES, probabilities
 from fedsift.models.hyfdca.party import keep_part, read_scores, score_rows
 from fedsift.models.hyfdca.rounds import FULL_EVERY, Dealer, Rounds, check_ring, prepare
@@ -51,7 +51,9 @@ from fedsift.mpc.group_sum import Groups, add_up
 from fedsift.mpc.horizontal_study import _class_order as class_order
 
 _MAX_CLASSES = 100
-OPERATIONS = (*parts.OPERATIONS, *group_sum.OPERATIONS, *setup.OPERATIONS, *party.OPERATIONS)
+OPERATIONS = (
+    *parts.OPERATIONS, *group_sum.OPERATIONS, *setup.OPERATIONS, *party.OPERATIONS, *vertical.OPERATIONS,
+)  # fmt: skip
 
 
 class HyFDCA(FederatedModel):
@@ -68,9 +70,10 @@ class HyFDCA(FederatedModel):
     rounds : at most so many.
     tol : stop when the weights are surely within this relative distance of the optimum (squared, logistic), or when the
         duality gap is below this share of the objective (hinge).
-    participation : share of the parties that is asked in a round; every fourth round asks all.
+    participation : share of the parties of a grid that is asked in a round; every fourth round asks all.
     memory : steps that the quasi-Newton method remembers.
-    allow_wide : let parties without labels take part that have as many columns as rows (they could solve for labels).
+    allow_sums : let parties without labels take part in a grid of several row blocks, where they read sums over their
+        columns from which labels can be solved. Vertical parties never read any.
     random_state : draws who takes part. Masks and keys come from the operating system.
     callback : called as ``callback(run, round)`` after each round (research).
     """
@@ -88,7 +91,7 @@ class HyFDCA(FederatedModel):
         tol: float = 1e-3,
         participation: float = 1.0,
         memory: int = 10,
-        allow_wide: bool = False,
+        allow_sums: bool = False,
         random_state: Any = 0,
         callback: Any = None,
     ):
@@ -98,7 +101,7 @@ class HyFDCA(FederatedModel):
         self.tol = tol
         self.participation = participation
         self.memory = memory
-        self.allow_wide = allow_wide
+        self.allow_sums = allow_sums
         self.random_state = random_state
         self.callback = callback
 
@@ -111,19 +114,35 @@ class HyFDCA(FederatedModel):
             task=run.asked_task,
         )  # fmt: skip
         loss, classes = self._task(grid, described)
-        outputs = len(classes) if len(classes) > 2 else 1
         rows = {name: facts["rows"] for name, facts in described.items()}
-        dealer = Dealer(rows, outputs)
+        self.loss_, self.holders_ = loss, list(grid.holders)
+        self.n_rows_ = sum(rows[holder] for holder in grid.holders)
+        if len(grid.rows) == 1:
+            self._fit_one_block(run, loss, classes)
+        else:
+            self._fit_grid(run, grid, rows, loss, classes)
+        return classes
+
+    def _fit_one_block(self, run: Federation, loss: str, classes: list[str]) -> None:
+        """Vertical parties: nobody but the coordinator sees a gradient or a weight before the end."""
+        block = vertical.OneBlock(run, loss, float(self.alpha), classes)
+        search = Search(loss, float(self.tol), block.outputs)
+        history, turns = vertical.train(
+            block, search, int(self.rounds), int(self.memory), self.model_id_, self.callback
+        )
+        run.ledger.note("columns, weights, scores and residuals travelled under one-time masks (X25519, ChaCha20)")
+        self._settle(search, history, turns)
+
+    def _fit_grid(self, run: Federation, grid: Grid, rows: dict[str, int], loss: str, classes: list[str]) -> None:
+        """Several row blocks: weights lie with the parties, and every party reads sums over its own columns."""
+        self._check_labels(run, grid)
+        dealer = Dealer(rows, len(classes) if len(classes) > 2 else 1)
         groups = Groups(run, _groups(grid))
         categories = self._open(run, grid, groups, dealer, loss, classes)
         widths = prepare(run, grid, groups, dealer, categories)
-        self._check_width(run, grid, rows, widths)
         rounds = Rounds(run, grid, groups, dealer, widths, int(self.memory))
         back = self._train(run, rounds, loss)
         rounds.surely(keep_part, model=self.model_id_, back=back)
-        self.loss_, self.holders_ = loss, list(grid.holders)
-        self.n_rows_ = sum(rows[holder] for holder in grid.holders)
-        return classes
 
     def _check(self, fed: Federation) -> None:
         if len(fed.parties) < 2:
@@ -133,6 +152,10 @@ class HyFDCA(FederatedModel):
         check_number("rounds", self.rounds, 1, whole=True)
         check_number("tol", self.tol, 0.0)
         check_number("participation", self.participation, 0.0, 1.0)
+        if fed.partition == "vertical" and self.participation < 1:
+            raise ParameterError(
+                f"participation is for row blocks; vertical parties all take part, got {self.participation!r}"
+            )
         check_number("memory", self.memory, 1, whole=True)
 
     def _task(self, grid: Grid, described: dict[str, Any]) -> tuple[str, list[str]]:
@@ -164,16 +187,16 @@ class HyFDCA(FederatedModel):
             raise DataError(f"the label has {len(classes)} class(es) over all rows; 2 to {_MAX_CLASSES} are possible")
         return ("logistic" if self.loss == "auto" else self.loss), classes
 
-    def _check_width(self, run: Federation, grid: Grid, rows: dict[str, int], widths: dict[str, int]) -> None:
-        """As many sums of column times dual as rows are a system of equations: its solution is every row's dual."""
-        wide = [n for n in run.parties if n not in grid.holders and widths[n] >= rows[n]]
-        if wide and not self.allow_wide:
+    def _check_labels(self, run: Federation, grid: Grid) -> None:
+        """A party without labels that reads sums of its columns times duals can solve for the labels of its rows."""
+        reads = [name for name in run.parties if name not in run.label_parties]
+        if reads and not self.allow_sums:
             raise DataError(
-                f"party {wide[0]!r} has {widths[wide[0]]} columns and {rows[wide[0]]} rows: it could compute labels "
-                "from what it is told; select columns first, or allow_wide=True if it may know them"
+                f"party {reads[0]!r} has no labels, and in a grid of several row blocks it reads sums over its columns "
+                "from which labels can be solved; allow_sums=True if it may know them"
             )
-        if wide:
-            run.ledger.note(f"allow_wide: {', '.join(wide)} could compute labels: as many columns as rows")
+        if reads:
+            run.ledger.note(f"allow_sums: {', '.join(reads)} could compute labels from sums over their columns")
 
     def _open(
         self, run: Federation, grid: Grid, groups: Groups, dealer: Dealer, loss: str, classes: list[str]
@@ -213,6 +236,10 @@ class HyFDCA(FederatedModel):
             if search.enough():
                 break
             rounds.decide(*search.decision(measures))
+        self._settle(search, history, turn)
+        return search.back
+
+    def _settle(self, search: Search, history: list[dict[str, float]], turn: int) -> None:
         self.history_ = pd.DataFrame(history, columns=["round", "objective", "gap", "bound"])
         self.n_rounds_, self.converged_ = turn, search.converged()
         if not self.converged_:
@@ -220,9 +247,8 @@ class HyFDCA(FederatedModel):
             warnings.warn(
                 f"HyFDCA stopped after {turn} rounds at a bound of {left}, not tol={self.tol:g}: raise rounds or alpha",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=5,
             )
-        return search.back
 
     def _drawn(self, run: Federation, available: list[str], turn: int, generator: np.random.Generator) -> list[str]:
         count = max(2, round(float(self.participation) * len(run.parties)))

@@ -56,17 +56,17 @@ def standard_target(labels: Labels) -> Floats:
     return np.asarray((labels.values - labels.values.mean()) / (labels.values.std() or 1.0), dtype=np.float64)
 
 
-def loss_and_residuals(scores: Floats, labels: Labels) -> tuple[float, Floats]:
+def loss_and_residuals(scores: Floats, labels: Labels) -> tuple[Floats, Floats]:
     """Mean loss of classes and its derivative by the scores (times the number of rows)."""
     if labels.n_classes == 2:
         positive = labels.codes == 1
         probability = 1 / (1 + np.exp(-np.clip(scores[:, 0], -500, 500)))
         loss = np.logaddexp(0, np.where(positive, -scores[:, 0], scores[:, 0])).mean()
-        return float(loss), (probability - positive)[:, None]
+        return np.array([loss]), (probability - positive)[:, None]
     shifted = scores - scores.max(axis=1, keepdims=True)
     logs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     one_hot = labels.codes[:, None] == np.arange(labels.n_classes)
-    return float(-logs[one_hot].mean()), np.exp(logs) - one_hot
+    return np.array([-logs[one_hot].mean()]), np.exp(logs) - one_hot
 
 
 OPERATIONS: tuple[Operation, ...] = (*shared_descent.OPERATIONS, open_columns)
@@ -115,13 +115,14 @@ class _Gradients:
             check_room(np.linalg.norm(np.vstack([point.weights, point.intercept]), axis=0), self.spread, 1.0)
         told = {name: point.weights[part] for name, part in self.slices.items()}
         told[active] = np.vstack([told[active], point.intercept])
-        loss, found = self.descent.at(told)
+        losses, found = self.descent.at(told)
         parts = [found[name][:-1] if name == active else found[name] for name in self.slices]
         slope = _Point(np.vstack(parts), found[active][-1])
         self._first = slope if self._first is None else self._first
-        if self.linear:  # the loss follows from this gradient and the one at zero, for the target has variance 1
-            loss = 0.5 + 0.5 * float((point.weights * (slope.weights + self._first.weights)).sum())
-        return loss, slope
+        if not self.linear:
+            return float(losses[0]), slope
+        # The loss follows from this gradient and the one at zero, for the target has variance 1.
+        return 0.5 + 0.5 * float((point.weights * (slope.weights + self._first.weights)).sum()), slope
 
 
 class FederatedLasso(Selector):
