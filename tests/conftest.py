@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
 import pytest
 
 import fedsift as fs
 from fedsift.crypto.additive import keys as additive
 from fedsift.mpc import encrypted_histogram as histogram
+from fedsift.testing.tables import mixed_table
 
 _keys: dict[str, additive.SecretKey] = {}
 
@@ -28,27 +27,6 @@ def _one_key_a_process(monkeypatch):
 @pytest.fixture
 def key():
     return cached_key()
-
-
-def mixed_table(n: int = 60, seed: int = 0, classes: int = 2) -> tuple[pd.DataFrame, pd.Series]:
-    """Numbers, categories, booleans, missing values, a constant and a duplicate; the label depends on some of them."""
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, classes, n)
-    y[:classes] = np.arange(classes)
-    frame = pd.DataFrame(
-        {
-            "signal": y + rng.normal(0, 0.5, n),
-            "weak": y * 0.5 + rng.normal(0, 1, n),
-            "noise": rng.normal(0, 1, n),
-            "colour": rng.choice(["red", "green", "blue"], n),
-            "holes": np.where(rng.random(n) < 0.3, np.nan, rng.normal(0, 1, n) + y),
-            "flag": rng.random(n) < 0.4 + 0.2 * (y == 0),
-            "constant": 3.0,
-            "counts": rng.poisson(2 + y, n),
-        }
-    )
-    frame["copy"] = frame["signal"]
-    return frame, pd.Series(y, name="outcome")
 
 
 @pytest.fixture

@@ -1,26 +1,17 @@
-"""Every registered method, over every transport, under the same rules."""
+"""Every registered method and every model, in every secure form, under the rules of ``fedsift.testing``."""
 
 from __future__ import annotations
 
-import json
-import struct
+from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
-from conftest import mixed_table
-from doubles import Recording, Serial
-from sklearn.base import clone
 
 import fedsift as fs
-from fedsift.core.ledger import FORMS
-from fedsift.core.message import decode
-from fedsift.core.transports.inprocess import InProcess
 from fedsift.methods import METHODS
-from fedsift.select.selection import Selection
+from fedsift.testing import MODEL_CHECKS, SELECTOR_CHECKS, ModelCase, SelectorCase, check_model, check_selector
 
 #: Parameters that make a method quick on small data; what is not named here runs with its defaults.
-QUICK: dict[str, dict] = {
+QUICK: dict[str, dict[str, Any]] = {
     "muse": {"n_features": 4, "n_bins": 4},
     "fedsdg": {"lambda_": 0.01, "epochs": 2, "refit_epochs": 2},
     "less_vfl": {"pretrain_epochs": 1, "epochs": 1, "stage_epochs": 2, "batch_size": 24},
@@ -37,212 +28,99 @@ QUICK: dict[str, dict] = {
     "fed_iife": {"n_pairs": 2, "max_features": 2},
     "vertical_flafe": {"n_operands": 2, "n_features": 2, "functions": ["ab"]},
     "hybrid_flafe": {"n_operands": 2, "n_features": 2, "functions": ["ab"]},
-    "fed_halving": {"candidates": 4, "levels": 2, "rounds": 2, "refinements": 1, "halvings": 1},
+    "fed_halving": {"candidates": 4, "levels": 2, "max_iter": 2, "refinements": 1, "halvings": 1},
     "random": {"n_features": 4},
 }
-NEEDS_TORCH = {"fedsdg", "less_vfl", "group_lasso", "local_lasso", "stochastic_gate", "vflfs"}
-COLUMN_CANARY = 918273645.4378125  # exact in float64; its float32 and integer forms are looked for too
-LABEL_CANARIES = ("CANARY-LABEL-YES", "CANARY-LABEL-NO")
+#: How else a method can be protected.
+FORMS: dict[str, list[dict[str, Any]]] = {
+    "fedsdg": [{"secure": False}, {"secure": "lattice"}],
+    "stochastic_gate": [{"secure": False}],
+    "vertical_flafe": [{"protection": "open"}, {"protection": "statistics"}],
+    "hybrid_flafe": [{"protection": "open"}],
+    "fed_iife": [{"protection": "open"}],
+    "fed_halving": [{"protection": "open"}],
+    "feature_election": [{"secure": False}],
+}
+NEEDS_TORCH = {"fedsdg", "less_vfl", "group_lasso", "local_lasso", "stochastic_gate", "vflfs", "SplitNN"}
+TRAINED = {"epochs": 2, "embedding": 4, "batch_size": 30}
+#: Every model in every form, on every partition that it serves.
+MODELS: dict[str, ModelCase] = {
+    "SecureBoost": ModelCase(fs.SecureBoostClassifier(n_estimators=2, max_depth=2)),
+    "SecureBoost leafwise": ModelCase(
+        fs.SecureBoostClassifier(n_estimators=2, max_depth=0, max_leaves=3, grow_policy="lossguide")
+    ),
+    "SplitNN": ModelCase(fs.SplitNN(**TRAINED), repeats=1e-5),
+    "SplitNN shares": ModelCase(fs.SplitNN(secure="shares", **TRAINED), repeats=1e-3),
+    "SplitNN lattice": ModelCase(fs.SplitNN(secure="lattice", **TRAINED), repeats=1e-3),
+    "VerticalLogisticRegression": ModelCase(fs.VerticalLogisticRegression(max_iter=3)),
+    "HyFDCA vertical": ModelCase(fs.HyFDCA(tol=0.2)),
+    "HyFDCA hinge": ModelCase(fs.HyFDCA(loss="hinge", tol=0.2)),
+    "HyFDCA horizontal": ModelCase(fs.HyFDCA(tol=0.2), partition="horizontal"),
+    "HyFDCA hybrid": ModelCase(fs.HyFDCA(tol=0.2), partition="hybrid"),
+    "FedLinear": ModelCase(fs.FedLinear(rounds=30, penalty=0.1)),
+    "FedLinear open": ModelCase(fs.FedLinear(rounds=30, penalty=0.1, secure=False)),
+}
 
 
-def federation(method: str, transport=InProcess, *, canaries: bool = False) -> fs.Federation:
-    X, y = mixed_table(48)
-    if canaries:
-        X = X.assign(signal=np.where(np.arange(len(X)) % 5 == 0, COLUMN_CANARY, X["signal"]))
-        X["noise"] = np.where(np.arange(len(X)) % 7 == 0, COLUMN_CANARY, X["noise"])
-        X["colour"] = np.where(np.arange(len(X)) % 3 == 0, "CANARY-COLOUR", X["colour"])
-        y = pd.Series(np.where(y == 1, *LABEL_CANARIES), name="outcome")
-    partition = METHODS[method].partitions[0]
-    if partition == "horizontal":
-        X = X.select_dtypes("number").fillna(0.0)
-    grid = (2, 2) if partition == "hybrid" else None
-    fed = fs.Federation.split(X, y, parties=3, partition=partition, grid=grid)
-    fed._link.transport = transport(fed._link.transport.sites)
-    return fed
+def spelled(method: str, form: dict[str, Any]) -> str:
+    return " ".join([method, *(f"{key}={value}" for key, value in form.items())])
 
 
-def selector(method: str):
-    chosen = METHODS[method](**QUICK.get(method, {}))
-    if "random_state" in chosen.get_params():
-        chosen.set_params(random_state=0)
-    return chosen
+CASES = {
+    spelled(method, form): SelectorCase(METHODS[method](**QUICK.get(method, {}), **form))
+    for method in sorted(METHODS)
+    for form in ({}, *FORMS.get(method, ()))
+}
 
 
-def record(fed: fs.Federation) -> Recording:
-    fed._link.transport = Recording(fed._link.transport)
-    return fed._link.transport
-
-
-@pytest.fixture(params=sorted(METHODS))
-def method(request):
-    if request.param in NEEDS_TORCH:
+def skip_without_torch(name: str) -> None:
+    if name.split()[0] in NEEDS_TORCH:
         pytest.importorskip("torch", reason="the extra nn is not installed")
-    return request.param
 
 
-@pytest.fixture(scope="module")
-def first_runs():
-    """One recorded run a method, shared by the tests that only look at it."""
-    return {}
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("check", SELECTOR_CHECKS, ids=lambda check: check.__name__)
+def test_selector(name, check):
+    skip_without_torch(name)
+    check(CASES[name])
 
 
-@pytest.fixture
-def run(method, first_runs):
-    if method not in first_runs:
-        fed = federation(method)
-        log = record(fed)
-        first_runs[method] = (fed, selector(method).fit(fed), log)
-    return first_runs[method]
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("check", MODEL_CHECKS, ids=lambda check: check.__name__)
+def test_model(name, check):
+    skip_without_torch(name)
+    check(MODELS[name])
 
 
-def test_parameters_are_stored_untouched_and_cloneable(method):
-    original = METHODS[method](**QUICK.get(method, {}))
-    assert clone(original).get_params() == original.get_params()
-    assert METHODS[method].__doc__
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_a_registered_method_says_where_it_comes_from_and_what_it_gives_away(method):
     assert METHODS[method].paper
     assert METHODS[method].leaks
 
 
-def test_result_is_valid(method, run):
-    fed, fitted, _ = run
-    names = fed.column_names()
-    assert set(fitted.selected_) == set(fed.parties)
-    for party, columns in fitted.selected_.items():
-        assert set(columns) <= set(names[party])
-        assert len(columns) == len(set(columns))
-    frame = fitted.scores_
-    assert list(frame.columns) == ["party", "feature", "score", "rank", "selected"]
-    assert len(frame) == sum(map(len, names.values()))
-    assert sorted(frame["rank"]) == list(range(1, len(frame) + 1))
-    assert np.isfinite(frame["score"]).all()
-    assert frame["selected"].sum() == fitted.selection_.n_selected
-    assert Selection.from_dict(json.loads(fitted.selection_.to_json())).selected == fitted.selected_
-    made = {party: len(fitted.selection_.engineered_for(party)) for party in fed.parties}
-    assert fitted.transform(fed).n_columns == {p: len(c) + made[p] for p, c in fitted.selected_.items()}
+class Forgetful(fs.Selector):
+    """Breaks a rule: another answer every time."""
+
+    calls = 0
+
+    def _select(self, fed):
+        type(self).calls += 1
+        scores = {name: [float(self.calls * i % 7) for i in range(count)] for name, count in fed.n_columns.items()}
+        return fs.Outcome.best(scores, 2, None)
 
 
-def test_same_seed_gives_the_same_answer(method, run):
-    _, fitted, _ = run
-    again = selector(method).fit(federation(method))
-    assert again.selected_ == fitted.selected_
-    np.testing.assert_allclose(again.scores_["score"], fitted.scores_["score"], rtol=1e-9)
+def test_a_selector_that_breaks_a_rule_is_found():
+    with pytest.raises(AssertionError, match="same seed"):
+        check_selector(Forgetful())
 
 
-def test_another_transport_gives_the_same_answer_and_the_same_bytes(method, run):
-    _, fitted, _ = run
-    other = selector(method).fit(federation(method, Serial))
-    assert other.selected_ == fitted.selected_
-    keys = ["party", "direction", "operation"]
-    totals = [t.groupby(keys)[["messages", "bytes"]].sum() for t in (fitted.traffic_, other.traffic_)]
-    pd.testing.assert_frame_equal(*totals)
+class Wrong(fs.VerticalLogisticRegression):
+    """Breaks a rule: a score from outside."""
+
+    def score(self, fed, y=None):
+        return 0.5
 
 
-def test_every_byte_on_the_transport_is_in_the_ledger(method):
-    fed = federation(method)
-    log = record(fed)
-    selector(method).fit(fed)
-    assert sum(len(data) for *_, data in log.log) == fed.ledger.bytes()
-    assert len(log.log) == len(fed.ledger)
-    assert set(fed.ledger.frame()["form"]) <= set(FORMS)
-    assert (fed.ledger.frame()["about"].str.len() > 0).all()
-
-
-def test_no_canary_leaves_a_party_in_a_message_that_is_not_plain(method):
-    """Values of columns and labels, in any plain encoding, must not be on the wire unless the ledger says so."""
-    fed = federation(method, canaries=True)
-    log = record(fed)
-    selector(method).fit(fed)
-    number = COLUMN_CANARY
-    whole = int(number)
-    needles = [
-        struct.pack("<d", number), struct.pack(">d", number), struct.pack("<f", number), struct.pack(">f", number),
-        struct.pack("<q", whole), struct.pack("<i", whole), struct.pack(">q", whole)[3:], str(whole).encode(),
-        b"CANARY-COLOUR", *(label.encode() for label in LABEL_CANARIES),
-    ]  # fmt: skip
-    frame = fed.ledger.frame()
-    for (sender, receiver, data), form in zip(log.log, ordered_forms(fed, log)):
-        if form != "plain":
-            for needle in needles:
-                assert needle not in data, f"{sender} -> {receiver} carries {needle!r}"
-    assert len(frame) == len(log.log)
-
-
-def ordered_forms(fed: fs.Federation, log: Recording) -> list[str]:
-    """The ledger's form of each recorded message, matched by round, sender and receiver (both logs are complete)."""
-    frame = fed.ledger.frame()
-    forms: dict[tuple[str, str], list[str]] = {}
-    for row in frame.itertuples():
-        forms.setdefault((row.sender, row.receiver), []).append(row.form)
-    return [forms[sender, receiver].pop(0) for sender, receiver, _ in log.log]
-
-
-def test_labels_do_not_leave_row_by_row(method):
-    """No message holds the label column as an array, in any integer or float type, unless declared plain."""
-    fed = federation(method)
-    log = record(fed)
-    site = fed._link.transport.sites.get(fed._active or fed.parties[0])
-    label = np.asarray(site.table.label)
-    selector(method).fit(fed)
-    forms = ordered_forms(fed, log)
-    for (_, _, data), form in zip(log.log, forms):
-        if form == "plain":
-            continue
-        for dtype in ("i1", "i2", "i4", "i8", "f4", "f8"):
-            assert label.astype(dtype).tobytes() not in data
-        decode(data)
-
-
-def test_operations_declare_what_they_disclose(method, run):
-    fed, _, _ = run
-    for row in fed.ledger.disclosures().itertuples():
-        assert row.form in FORMS
-        assert row.about
-
-
-#: What a method lists and its run above does not ask: other settings do. May only get less.
-OTHER_SETTINGS: dict[str, tuple[str, ...]] = {
-    "muse": ("muse.correlate_ranks", "muse.preselect"),
-    "fedsdg": ("network.", "network_ciphertext.", "network_lattice.", "network_shares."),
-    "stochastic_gate": ("network.", "network_ciphertext.", "network_lattice.", "network_shares."),
-    "less_vfl": ("pairs.", "f_test.", "labels.", "less_vfl.restrict_", "network.keep_model"),
-    "top_gain": ("boost.held_out_scores",),
-    "pso_evffs": ("boost.divide",),
-    "fed_iife": ("iife.", "linear.", "study.", "engineered."),
-    "fed_halving": ("study.", "linear.", "engineered.", "halving."),
-    "feature_election": ("study.", "election.cast_votes.open"),
-    "vertical_flafe": ("flafe.", "engineered."),
-    "hybrid_flafe": ("flafe.", "engineered."),
-}
-
-
-def test_a_method_lists_what_it_asks_and_hardly_more(method, run):
-    _, _, log = run
-    asked = {decode(data)["operation"] for sender, _, data in log.log if sender == "coordinator"}
-    listed = {marked.id for marked in METHODS[method].operations}
-    assert {id for id in asked if not id.startswith("core.")} <= listed
-    unasked = {id for id in listed - asked if not id.startswith(OTHER_SETTINGS.get(method, ()))}
-    assert unasked == set()
-
-
-def test_encryption_line_is_in_every_result(method, run):
-    _, fitted, _ = run
-    assert fitted.selection_.security["line"].startswith("encryption: ")
-    on = fitted.selection_.security["line"].startswith("encryption: on")
-    assert on == (fitted.selection_.security["ciphertexts"] > 0)
-
-
-def test_state_is_forgotten_after_the_run(method, run):
-    fed, _, _ = run
-    for site in fed._link.transport.sites.values():
-        assert site.sessions == {}
-
-
-def test_wrong_partition_is_refused(method):
-    supported = METHODS[method].partitions
-    wrong = next((p for p in ("vertical", "horizontal") if p not in supported), None)
-    if wrong is None:
-        return
-    X, y = mixed_table(40)
-    fed = fs.Federation.split(X.select_dtypes("number"), y, parties=2, partition=wrong)
-    with pytest.raises(fs.FedsiftError, match="parties"):
-        METHODS[method](**QUICK.get(method, {})).fit(fed)
+def test_a_model_that_breaks_a_rule_is_found():
+    with pytest.raises(AssertionError, match="score"):
+        check_model(Wrong(max_iter=1))

@@ -99,7 +99,8 @@ def test_no_residual_score_or_value_is_on_the_wire():
     to_passive = [decode(data) for _, receiver, data in log.log if receiver == "party2"]
     received = {key for request in to_passive for key in request["arguments"]}
     announced = {"method", "parameters"}
-    assert received - announced <= {"weights", "step", "active", "seals", "session", "view", "rows", "columns"}
+    told = {"helper", "widths", "reads_scores", "weights", "seed", "step", "label_holder", "share", "outputs", "task"}
+    assert received - announced <= told | {"publics", "session", "view", "rows", "columns", "job"}
     masked = [leaf for _, _, data in log.log for leaf in walk(decode(data)) if isinstance(leaf, np.ndarray)]
     words = np.concatenate([leaf.ravel() for leaf in masked if leaf.dtype == np.uint64 and leaf.size > 20])
     # Fixed-point numbers without a mask start with the byte 0 or 255, uniform ones hardly ever do (1 in 128).
@@ -107,7 +108,7 @@ def test_no_residual_score_or_value_is_on_the_wire():
     assert np.isin(words >> np.uint64(56), [0, 255]).mean() < 0.06
 
 
-def test_a_mask_is_never_used_twice():
+def test_a_step_is_computed_once():
     X, y = mixed_table(40)
     fed = fs.Federation.split(X, y, parties=2)
     from fedsift.select.baselines import federated_lasso as module
@@ -116,8 +117,8 @@ def test_a_mask_is_never_used_twice():
         gradients = module._Gradients(run, 1)
         point = module._Point(np.zeros((gradients.features, 1)), np.zeros(1))
         gradients.at(point)
-        gradients.step = 0
-        with pytest.raises(errors.OperationRefused, match="used once"):
+        gradients.descent.step = 0
+        with pytest.raises(errors.SecurityError, match="used before"):
             gradients.at(point)
 
 
@@ -127,13 +128,31 @@ def test_a_party_that_sends_the_wrong_shape_is_named():
 
     def lie(delivery):
         value = decode(delivery.data).get("ok")
-        if isinstance(value, dict) and "share" in value:
-            return Delivery(encode({"ok": {**value, "scores": value["scores"][:5]}}), delivery.seconds)
+        if isinstance(value, np.ndarray) and value.dtype == np.uint64:
+            return Delivery(encode({"ok": value[:5]}), delivery.seconds)
         return delivery
 
     fed._link.transport = Faulty(fed._link.transport, "party2", lie)
     with pytest.raises(errors.ReplyError, match="party2"):
         FederatedLasso(n_features=2).fit(fed)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_party_without_labels_is_told_nothing_that_depends_on_them(task):
+    """Its requests, label holder and data apart, look alike: only uniform numbers differ from run to run."""
+    X, rng = pooled(n=40, columns=6)
+    y = (X["f0"] + rng.normal(scale=0.3, size=40) > 0).astype(int)
+    fed = fs.Federation.split(X, y, parties=2, task=task)
+    log = fed._link.transport = Recording(fed._link.transport)
+    FederatedLasso(n_features=2, max_iter=20, tol=0).fit(fed)
+    requests = [decode(data)["arguments"] for _, receiver, data in log.log if receiver == "party2"]
+    numbers = [leaf for each in requests for leaf in walk(each) if isinstance(leaf, np.ndarray)]
+    assert all(leaf.dtype == np.uint64 for leaf in numbers)
+    words = np.concatenate([leaf.ravel() for leaf in numbers])
+    assert len(words) >= 60
+    bits = np.unpackbits(words.view(np.uint8))
+    assert abs(bits.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(bits))
+    assert len(np.unique(words)) == len(words)
 
 
 def test_bad_parameters_are_quoted():

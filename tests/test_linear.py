@@ -35,6 +35,13 @@ def split(X, y, how="equal", parties=4):
     return fs.Federation.split(X, y, parties=parties, partition="horizontal", how=how)
 
 
+def over(X):
+    """The rows in their order, at two parties; a model only predicts here."""
+    X = X.assign(y=np.arange(len(X)) % 2)
+    parts = {"p": X.iloc[: len(X) // 2], "q": X.iloc[len(X) // 2 :]}
+    return fs.Federation.from_tables(parts, id=None, label="y", partition="horizontal")
+
+
 @pytest.mark.parametrize("how", SPLITS)
 @pytest.mark.parametrize("solver", ["fedavg", "exact"])
 def test_a_ridge_that_differs_from_the_pooled_one(how, solver):
@@ -44,7 +51,7 @@ def test_a_ridge_that_differs_from_the_pooled_one(how, solver):
     scaler = StandardScaler().fit(X)
     oracle = Ridge(alpha=penalty * len(X)).fit(scaler.transform(X), y)
     np.testing.assert_allclose(model.coef_[:, 0] * scaler.scale_, oracle.coef_, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(model.predict(X), oracle.predict(scaler.transform(X)), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(model.predict(over(X)), oracle.predict(scaler.transform(X)), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("how", SPLITS)
@@ -54,8 +61,8 @@ def test_a_logistic_regression_that_differs_from_the_pooled_one(how):
     model = FedLinear(penalty=penalty, rounds=400).fit(split(X, y, how, parties=3))
     scaler = StandardScaler().fit(X)
     oracle = LogisticRegression(C=1 / (penalty * len(X)), tol=1e-8, max_iter=1000).fit(scaler.transform(X), y)
-    np.testing.assert_allclose(model.predict_proba(X), oracle.predict_proba(scaler.transform(X)), atol=1e-3)
-    assert (model.predict(X) == oracle.predict(scaler.transform(X)).astype(str)).all()
+    np.testing.assert_allclose(model.predict_proba(over(X)), oracle.predict_proba(scaler.transform(X)), atol=1e-3)
+    assert (model.predict(over(X)) == oracle.predict(scaler.transform(X))).all()
 
 
 def test_more_local_steps_that_do_not_save_rounds():
@@ -63,7 +70,7 @@ def test_more_local_steps_that_do_not_save_rounds():
     one = FedLinear(penalty=0.1, rounds=1).fit(split(X, y))
     five = FedLinear(penalty=0.1, rounds=1, local_steps=5).fit(split(X, y))
     exact = FedLinear(penalty=0.1, solver="exact").fit(split(X, y))
-    gap = [np.abs(model.predict(X) - exact.predict(X)).mean() for model in (one, five)]
+    gap = [np.abs(model.predict(over(X)) - exact.predict(over(X))).mean() for model in (one, five)]
     assert gap[1] < gap[0]
 
 
@@ -87,7 +94,7 @@ def test_missing_values_constants_and_categories():
     design = scaler.transform(filled.drop(columns="still"))
     design[:, 0] = (filled["a"] - X["a"].mean()) / deviation
     oracle = Ridge(alpha=0.01 * len(X)).fit(design, y).predict(design)
-    np.testing.assert_allclose(model.predict(X), oracle, rtol=1e-6)
+    np.testing.assert_allclose(model.predict(over(X)), oracle, rtol=1e-6)
 
 
 def test_parties_whose_columns_differ():
@@ -118,8 +125,8 @@ def test_a_class_that_only_one_party_has():
     parts = {"p": X[y != "blue"].assign(y=y[y != "blue"]), "q": X[y == "blue"].assign(y="blue")}
     fed = fs.Federation.from_tables(parts, id=None, label="y", partition="horizontal")
     model = FedLinear(penalty=0.05, rounds=200).fit(fed)
-    assert model.classes_ == ["blue", "green", "red"]
-    assert (model.predict(X) == y).mean() > 0.5
+    assert model.classes_.tolist() == ["blue", "green", "red"]
+    assert (model.predict(over(X)) == y).mean() > 0.5
 
 
 def test_an_average_that_still_counts_a_party_that_left():
@@ -137,4 +144,4 @@ def test_an_average_that_still_counts_a_party_that_left():
     rest = ~X["a"].isin(gone["a"])
     oracle = Ridge(alpha=1e-4 * rest.sum()).fit(StandardScaler().fit_transform(X[rest]), y[rest])
     expected = oracle.predict(StandardScaler().fit(X[rest]).transform(X))
-    np.testing.assert_allclose(model.predict(X), expected, rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(model.predict(over(X)), expected, rtol=1e-2, atol=1e-2)

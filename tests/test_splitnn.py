@@ -15,7 +15,7 @@ from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError, ReplyError
 from fedsift.models.splitnn.gates import Gates, importance_to_mu, shrink_columns
 from fedsift.models.splitnn.inputs import InputEncoder
-from fedsift.models.splitnn.model import SplitNN, load_part, register_model, save_part
+from fedsift.models.splitnn.model import SplitNN, load_part, register_model
 from fedsift.models.splitnn.networks import build_model, derived_seed, weights_of
 from fedsift.models.splitnn.training import PROTECTIONS, protected, top_round
 
@@ -164,20 +164,18 @@ def test_a_saved_network_predicts_differently_or_holds_pickle(tmp_path):
     fed = fs.Federation.split(X, y, parties=["bank", "shop"])
     network = small().fit(fed)
     before = network.predict_proba(fed)
-    network.save(tmp_path / "network.json")
-    for name, site in sites(fed).items():
-        save_part(site, network.model_, tmp_path / f"{name}.npz")
+    network.save(tmp_path)
     network.forget(fed)
     with pytest.raises(fs.FedsiftError):
         network.predict(fed)
-    for name, site in sites(fed).items():
-        assert load_part(site, tmp_path / f"{name}.npz") == network.model_
-        with np.load(tmp_path / f"{name}.npz", allow_pickle=False) as archive:
+    files = {name: tmp_path / f"{name}.{network.model_}.part" for name in fed.parties}
+    for file in files.values():
+        with np.load(file, allow_pickle=False) as archive:
             assert all(archive[key].dtype != object for key in archive.files)
-    again = SplitNN.load(tmp_path / "network.json")
+    again = SplitNN.load(tmp_path, fed)
     np.testing.assert_allclose(again.predict_proba(fed), before, atol=1e-6)
     with pytest.raises(DataError, match="'bank'"):
-        load_part(sites(fed)["shop"], tmp_path / "bank.npz")
+        load_part(sites(fed)["shop"], files["bank"])
     (tmp_path / "bad.npz").write_bytes(b"no archive")
     with pytest.raises(DataError, match="damaged"):
         load_part(sites(fed)["shop"], tmp_path / "bad.npz")

@@ -22,6 +22,7 @@ from fedsift.core.binning import ColumnBins, codes_of
 from fedsift.core.draws import private_generator, simulated_secret
 from fedsift.core.job import Job
 from fedsift.core.message import decode, encode
+from fedsift.core.model_store import ModelStore
 from fedsift.core.operation import Operation, find_operation, operation
 from fedsift.core.script import Run, run_of
 from fedsift.core.splits import dealt_parts, is_amount, rows_of_parts, train_test_rows
@@ -77,6 +78,7 @@ class Site:
         self.sessions: dict[str, State] = {}
         self.runs: dict[str, Run] = {}
         self.keys: dict[str, Any] = {}
+        self.models = ModelStore(name)
         self._caches: dict[str, dict[Any, Any]] = {}
         self._lock = threading.Lock()
 
@@ -178,6 +180,7 @@ class Party:
         self.name = site.name
         self.state = state
         self.keys = site.keys
+        self.models = site.models
         self.round = round
         self._view = view
         self._rows, self._columns = site.views[view]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fedsift.core.expressions import Call, Expression, call
+import numpy as np
+
+from fedsift.core.expressions import Call, Column, Expression, call
 
 
 def scaled(feature: Expression, centre: float, deviation: float) -> Call:
@@ -15,3 +17,17 @@ def scaled(feature: Expression, centre: float, deviation: float) -> Call:
 def bivariate(a: Expression, b: Expression) -> list[Expression]:
     """The paper's five."""
     return [call("mul", a, b), call("min", a, b), call("max", a, b), call("div1", a, b), call("div1", b, a)]
+
+
+def unary_forms(column: Column, centre: float, deviation: float) -> list[Expression]:
+    """The eight forms of a column; roots, logarithms and inverses keep the column's own zero."""
+    z = scaled(column, centre, deviation)
+    t = scaled(column, 0.0, float(np.hypot(centre, deviation)))
+    return [
+        z, call("square", z), call("cube", z), call("sqrtabs", t), call("logabs", t), call("inverse", t),
+        call("exp", z), call("sigmoid", z),
+    ]  # fmt: skip
+
+
+def nesting(expression: Expression) -> int:
+    return 1 + max(map(nesting, expression.arguments)) if isinstance(expression, Call) else 0

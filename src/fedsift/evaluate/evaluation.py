@@ -21,12 +21,12 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from fedsift.core import party as parties
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import FORMS
 from fedsift.core.party import Party, read_labels
 from fedsift.core.splits import train_test_rows
 from fedsift.errors import ParameterError
+from fedsift.evaluate.pool import Pool
 from fedsift.evaluate.scoring import Columns, check_metrics, jaccard, kuncheva, make_model, score
 from fedsift.select.base import Selector, check_number
 
@@ -167,7 +167,7 @@ def evaluate(
     fed._task = task  # what the whole label says; the few values of a fold might look like another task
     chosen = check_metrics(metrics, task)
     make_model(model, task, random_state)  # an impossible model is an error before the long work
-    pool = _Pool(fed)
+    pool = Pool(fed)
     fed.ledger.note(NOTE)
     methods = {name: _facts(selector) for name, selector in named.items()}
     settings = {
@@ -245,7 +245,7 @@ def _seeded(selector: Selector, repeat: int) -> Selector:
     return fresh
 
 
-def _splits(pool: _Pool, fed: Federation, cv: int | float, seed: int) -> list[tuple[Federation, Federation]]:
+def _splits(pool: Pool, fed: Federation, cv: int | float, seed: int) -> list[tuple[Federation, Federation]]:
     """Views of the training and of the test rows, a pair a fold."""
     stratify = fed.task == "classification"
     holders = dict.fromkeys(fed.parties, fed.active) if fed.partition == "vertical" else {n: n for n in fed.parties}
@@ -274,64 +274,11 @@ def _tested(party: Party, share: float, stratify: bool, seed: int, task: str) ->
     return tested
 
 
-class _Pool:
-    """Reads the tables of an in-process federation's sites, side by side (vertical) or stacked (horizontal)."""
-
-    def __init__(self, fed: Federation):
-        self.sites = fed.simulated
-        # Where names stay private, a column is shown by its number here too.
-        self.shown = {
-            name: dict(zip(self.party(fed, name).columns, columns)) for name, columns in fed.column_names().items()
-        }
-
-    def party(self, fed: Federation, name: str) -> Party:
-        return parties.Party(self.sites[name], fed._view, {})
-
-    def labels(self, fed: Federation) -> np.ndarray:
-        if fed.partition == "vertical":
-            return np.asarray(self.party(fed, fed.active).table.label)
-        return np.concatenate([np.asarray(self.party(fed, name).table.label) for name in fed.parties])
-
-    def names(self, fed: Federation) -> tuple[str, ...]:
-        return self.columns(fed).names
-
-    def columns(self, fed: Federation) -> Columns:
-        blocks = [self._block(fed, name) for name in fed.parties]
-        if fed.partition == "vertical":
-            return Columns(
-                np.hstack([b.numbers for b in blocks]), sum((b.number_names for b in blocks), ()),
-                np.hstack([b.texts for b in blocks]), sum((b.text_names for b in blocks), ()),
-            )  # fmt: skip
-        common = [name for name in blocks[0].names if all(name in b.names for b in blocks)]
-        blocks = [b.keep(common) for b in blocks]
-        first = blocks[0]
-        if any(set(b.text_names) != set(first.text_names) for b in blocks):
-            raise ParameterError("a column is text at one horizontal party and numbers at another; give it one type")
-        numbers = [b.numbers[:, [b.number_names.index(n) for n in first.number_names]] for b in blocks]
-        texts = [b.texts[:, [b.text_names.index(n) for n in first.text_names]] for b in blocks]
-        return Columns(np.vstack(numbers), first.number_names, np.vstack(texts), first.text_names)
-
-    def _block(self, fed: Federation, name: str) -> Columns:
-        table = self.party(fed, name).table
-        shown = self.shown[name]
-        prefix = f"{name}." if fed.partition == "vertical" else ""
-        numeric = table.numeric_columns
-        text = [column for column in table.columns if column not in set(numeric)]
-        texts = np.full((table.n_rows, len(text)), None, dtype=object)
-        for i, column in enumerate(text):
-            codes, categories = table.codes(column)
-            texts[:, i] = np.array([*categories, None], dtype=object)[codes]
-        return Columns(
-            table.matrix(numeric), tuple(prefix + shown.get(c, c) for c in numeric),
-            texts, tuple(prefix + shown.get(c, c) for c in text),
-        )  # fmt: skip
-
-
 class _Fold:
     """One training part and one test part: fits and scores every method and its nulls on them."""
 
     def __init__(
-        self, pool: _Pool, train: Federation, test: Federation, repeat: int, fold: int, model: Any, task: str,
+        self, pool: Pool, train: Federation, test: Federation, repeat: int, fold: int, model: Any, task: str,
         metrics: tuple[str, ...], random_state: int,
     ):  # fmt: skip
         self.pool, self.train, self.test = pool, train, test

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedsift.core.binning import MAX_CATEGORY_BINS
 from fedsift.core.table import Table
 from fedsift.errors import DataError
+from fedsift.models.parts import model_part
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,11 @@ class Design:
         raw = _raw(table, columns)
         present = ~np.isnan(raw)
         means = np.where(present, raw, 0).sum(axis=0) / np.maximum(present.sum(axis=0), 1)
-        spread = np.sqrt((np.where(present, raw - means, 0) ** 2).mean(axis=0))
+        away = np.where(present, raw - means, 0)
+        unit = np.exp2(
+            np.ceil(np.log2(np.maximum(np.abs(away).max(axis=0, initial=0.0), 1e-300)))
+        )  # exact to divide by
+        spread = unit * np.sqrt(((away / unit) ** 2).mean(axis=0))
         flat = spread <= 1e-12 * np.maximum(1.0, np.abs(means))
         return cls(columns, means, np.where(flat, np.inf, spread))
 
@@ -43,7 +49,7 @@ class Design:
         if missing:
             raise DataError(f"table {table.name!r} lacks the column {missing[0]!r} that the model was trained with")
         raw = _raw(table, self.columns)
-        return np.where(np.isnan(raw), 0.0, raw - self.means) / self.scales
+        return np.asarray(np.where(np.isnan(raw), 0.0, raw - self.means) / self.scales)
 
 
 def _raw(table: Table, columns: list[tuple[str, tuple[str, ...] | None]]) -> np.ndarray:
@@ -57,3 +63,37 @@ def _raw(table: Table, columns: list[tuple[str, tuple[str, ...] | None]]) -> np.
         wanted = np.array([place.get(category, -2) for category in categories])
         blocks.append((codes[:, None] == wanted).astype(np.float64))
     return np.hstack(blocks) if blocks else np.zeros((table.n_rows, 0))
+
+
+@model_part
+@dataclass(frozen=True)
+class LinearPart:
+    """A party's part of a linear model: its design and weights; a label holder's also intercept, scale and classes."""
+
+    design: Design
+    weights: np.ndarray
+    intercept: np.ndarray | None = None
+    centre: float = 0.0  # of a number as label: score = centre + scale * (sum of all parties' parts)
+    scale: float = 1.0
+    classes: tuple[str, ...] = ()
+
+    def scores(self, table: Table) -> np.ndarray:
+        """This party's part of the rows' scores, without centre and scale."""
+        own = self.design.matrix(table) @ self.weights
+        return np.asarray(own if self.intercept is None else own + self.intercept)
+
+    def to_plain(self) -> dict[str, Any]:
+        columns = [[name, None if kinds is None else list(kinds)] for name, kinds in self.design.columns]
+        return {
+            "columns": columns, "means": self.design.means, "scales": self.design.scales, "weights": self.weights,
+            "intercept": self.intercept, "centre": self.centre, "scale": self.scale, "classes": list(self.classes),
+        }  # fmt: skip
+
+    @classmethod
+    def from_plain(cls, content: dict[str, Any]) -> LinearPart:
+        columns = [(str(name), None if kinds is None else tuple(map(str, kinds))) for name, kinds in content["columns"]]
+        design = Design(columns, content["means"], content["scales"])
+        return cls(
+            design, content["weights"], content["intercept"], float(content["centre"]), float(content["scale"]),
+            tuple(map(str, content["classes"])),
+        )  # fmt: skip

@@ -21,12 +21,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from fedsift.core.federation import Federation
+from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ParameterError
-from fedsift.mpc import horizontal_study
+from fedsift.models import parts
+from fedsift.models.base import FederatedModel
+from fedsift.models.parts import Predicted
+from fedsift.mpc import horizontal_study as study_room
 from fedsift.mpc.horizontal_study import (
     DESIGN,
     TARGET,
@@ -39,7 +42,7 @@ from fedsift.mpc.horizontal_study import (
     open_study,
     standardise,
 )
-from fedsift.mpc.secure_sum import SecureSum, both, summed
+from fedsift.mpc.secure_sum import SecureSum, summed
 
 #: Penalties that "auto" chooses from, by the loss on validation rows.
 PENALTIES = tuple(10.0**e for e in range(-6, 2))
@@ -192,11 +195,34 @@ def fed_average(
     return current, rounds
 
 
-#: Of ``fed_average`` and the scores that go with it.
-OPERATIONS = both(curvature, local_steps, validation_scores)
+@operation(
+    "linear.score_rows",
+    discloses="plain",
+    receives="aggregate",
+    about="predicted scores of its own rows",
+    learns="the weights of the model",
+    reply=Array("f", 2),
+)
+def score_rows(
+    party: Party, *, columns: list[str], centre: np.ndarray, weights: np.ndarray, intercept: np.ndarray,
+    classes: list[str],
+) -> np.ndarray:  # fmt: skip
+    """Own rows under the common weights."""
+    missing = [name for name in columns if name not in party.columns]
+    if missing:
+        raise DataError(f"party {party.name!r} lacks the column {missing[0]!r} that the model was trained with")
+    values = np.column_stack([party.table.values(name) for name in columns])
+    scores = np.where(np.isnan(values), centre, values) @ weights + intercept
+    return party.keep(Predicted(scores, tuple(classes))).scores
 
 
-class FedLinear(BaseEstimator):
+OPERATIONS = (
+    *parts.OPERATIONS, *study_room.OPERATIONS, curvature.masked, curvature.open, local_steps.masked, local_steps.open,
+    validation_scores.masked, validation_scores.open, moments.masked, moments.open, score_rows,
+)  # fmt: skip
+
+
+class FedLinear(FederatedModel):
     """Ridge or multinomial logistic regression over row-partitioned parties, equal to the pooled fit.
 
     Parameters
@@ -209,7 +235,9 @@ class FedLinear(BaseEstimator):
     secure : ``False`` sends each party's sums unmasked (research).
     """
 
-    operations = (*horizontal_study.OPERATIONS, *both(moments), *OPERATIONS)
+    partitions = ("horizontal",)
+    operations = OPERATIONS
+    _saved = ("columns_", "coef_", "intercept_", "centre_", "class_names_", "penalty_", "n_rounds_")
 
     def __init__(
         self,
@@ -232,30 +260,26 @@ class FedLinear(BaseEstimator):
         self.random_state = random_state
         self.secure = secure
 
-    def fit(self, fed: Federation, y: Any = None) -> FedLinear:
-        self._check(fed)
-        with fed.session() as run:
-            described = run.ask(describe_rows, to=run.parties, task=run._task)
-            numeric, _ = agree_columns(described)
-            if not numeric:
-                raise DataError("no column is a number at every party; a linear model needs at least one")
-            total = SecureSum(run, secure=self.secure)
-            tune = self.penalty == "auto"
-            study = open_study(total, described, self.validation if tune else 0.0, self.random_state)
-            total.ask_all(load_columns, columns=numeric)
-            centre, deviation = standardise(total, len(numeric))
-            weights = self._train(total, study, len(numeric))
-        self.columns_, self.task_, self.classes_ = numeric, study.task, study.classes
-        scale = study.deviation / deviation
-        self.coef_ = weights[:-1] * scale[:, None]
+    def _fit(self, run: Federation) -> Sequence[str]:
+        described = run.ask(describe_rows, to=run.parties, task=run.asked_task)
+        numeric, _ = agree_columns(described)
+        if not numeric:
+            raise DataError("no column is a number at every party; a linear model needs at least one")
+        total = SecureSum(run, secure=self.secure)
+        tune = self.penalty == "auto"
+        study = open_study(total, described, self.validation if tune else 0.0, self.random_state)
+        total.ask_all(load_columns, columns=numeric)
+        centre, deviation = standardise(total, len(numeric))
+        weights = self._train(total, study, len(numeric))
+        self.columns_ = numeric
+        self.coef_ = weights[:-1] * (study.deviation / deviation)[:, None]
         offset = study.centre if study.task == "regression" else 0.0
         self.intercept_ = weights[-1] * study.deviation + offset - centre @ self.coef_
-        self._centre = centre  # where missing values stand
-        return self
+        self.centre_ = centre  # where missing values stand
+        self.class_names_ = list(study.classes)
+        return self.class_names_
 
     def _check(self, fed: Federation) -> None:
-        if fed.partition != "horizontal":
-            raise ParameterError(f"FedLinear is for horizontal parties; these are {fed.partition}")
         if self.solver not in ("fedavg", "exact"):
             raise ParameterError(f"solver must be 'fedavg' or 'exact'; got {self.solver!r}")
         number = isinstance(self.penalty, (int, float)) and not isinstance(self.penalty, bool) and self.penalty >= 0
@@ -288,21 +312,22 @@ class FedLinear(BaseEstimator):
         self.penalty_ = choices[best]
         return weights[best]
 
-    def decision(self, X: Any) -> np.ndarray:
-        """Scores of a DataFrame's rows: rows x outputs."""
-        missing = [name for name in self.columns_ if name not in X.columns]
-        if missing:
-            raise DataError(f"the data lack the column {missing[0]!r} that the model was trained with")
-        values = X[self.columns_].to_numpy(dtype=np.float64)
-        return np.where(np.isnan(values), self._centre, values) @ self.coef_ + self.intercept_
+    def _decision(self, run: Federation) -> np.ndarray:
+        """Every party scores its own rows; party after party."""
+        told = run.ask(
+            score_rows, to=run.parties, columns=self.columns_, centre=self.centre_, weights=self.coef_,
+            intercept=self.intercept_, classes=self.class_names_,
+        )  # fmt: skip
+        return np.concatenate([told[name] for name in run.parties])
 
-    def predict(self, X: Any) -> np.ndarray:
-        scores = self.decision(X)
-        if self.task_ == "regression":
-            return scores[:, 0]
-        return np.asarray(self.classes_, dtype=object)[scores.argmax(axis=1)]
+    def _check_parties(self, fed: Federation) -> None:
+        """Any party may be scored that has the columns: the weights are common."""
+        if fed.partition not in self.partitions:
+            raise ParameterError(f"FedLinear is for horizontal parties; these are {fed.partition}")
+        self.holders_ = list(fed.parties)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        if self.task_ == "regression":
-            raise ParameterError("predict_proba is for classes; this model predicts an amount")
-        return np.exp(log_softmax(self.decision(X)))
+    def _write_parts(self, run: Federation) -> None:
+        """Nothing lies with the parties."""
+
+    def _read_parts(self, run: Federation) -> None:
+        """Nothing lies with the parties."""

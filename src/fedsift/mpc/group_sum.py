@@ -173,6 +173,10 @@ def fixed(values: np.ndarray, exponent: int, what: str) -> Ring:
         raise OverflowGuard(f"{what} grew too large for exact sums; a larger alpha keeps them small") from None
 
 
+#: What a method lists that uses this layer.
+OPERATIONS = (offer_group_key, meet_groups, take_group_secrets)
+
+
 # --- the coordinator's side ------------------------------------------------------------------------------------------
 
 

@@ -153,6 +153,13 @@ def scale_features(party: Party, *, centre: np.ndarray, deviation: np.ndarray) -
     party.state[DESIGN] = np.nan_to_num((party.state[RAW] - centre) / deviation, nan=0.0)
 
 
+#: What a method lists that uses this layer.
+OPERATIONS = (
+    *secure_sum.OPERATIONS, describe_rows, keep_rows, scale_target, load_columns, scale_features,
+    *(each for pair in (target_sums, target_spread, feature_sums, feature_spread) for each in (pair.masked, pair.open)),
+)  # fmt: skip
+
+
 # --- the coordinator's side ------------------------------------------------------------------------------------------
 
 

@@ -131,6 +131,10 @@ def meet(party: Party, *, publics: dict[str, bytes]) -> None:
     party.state[_PEERS] = peers
 
 
+#: What a method lists that uses this layer, beside its own sums.
+OPERATIONS = (offer_key, meet)
+
+
 class SecureSum:
     """The coordinator's side. ``parties`` are those still there; ``left`` those that went, with the reason.
 

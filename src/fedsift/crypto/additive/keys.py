@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.message import wire_type
-from fedsift.crypto.additive import okamoto_uchiyama, paillier
+from fedsift.crypto.additive import loaded, okamoto_uchiyama, paillier
 from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
 
 MIN_BITS = 2048
@@ -32,9 +32,7 @@ _BACKENDS: dict[str, Any] = {"ou": okamoto_uchiyama, "paillier": paillier}
 SCHEMES = ("auto", *_BACKENDS)  # the fastest first
 _SCHEME_CODES = {"ou": 1, "paillier": 3}
 _SCHEME_NAMES = {"ou": "Okamoto-Uchiyama", "paillier": "Paillier"}
-_MAX_LOADED_KEYS = 16
 _KEY_BLOCK = 64  # bytes; a public key takes a whole number of blocks on the wire
-_loaded_keys: dict[bytes, Any] = {}
 _MOST_CELLS = 127  # of columns that are counted jointly
 
 
@@ -158,17 +156,13 @@ class PublicKey:
         self.fingerprint = hashlib.sha256(scheme.encode() + body).digest()[:16]
         self._body = body
         if backend_key is not None:
-            _loaded_keys[self.fingerprint] = backend_key
+            loaded.remember(self.fingerprint, backend_key)
 
     @property
     def _key(self) -> Any:
-        """The scheme's key, built when first needed and kept for the process with its tables; who only relays a key
-        (the coordinator) never needs them."""
-        if self.fingerprint not in _loaded_keys:
-            while len(_loaded_keys) >= _MAX_LOADED_KEYS:
-                _loaded_keys.pop(next(iter(_loaded_keys)), None)
-            _loaded_keys[self.fingerprint] = _BACKENDS[self.scheme].load_public(self.bits, self._body)
-        return _loaded_keys[self.fingerprint]
+        """The scheme's key, built when first needed; who only relays a key (the coordinator) never needs its tables."""
+        found = loaded.find(self.fingerprint)
+        return found or loaded.remember(self.fingerprint, _BACKENDS[self.scheme].load_public(self.bits, self._body))
 
     @property
     def plaintext_bits(self) -> int:

@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fedsift.core.expressions import Call, Column, Expression, call, parse
+from fedsift.core.expressions import Column, Expression, call, parse
 from fedsift.core.federation import Federation
 from fedsift.engineer.fed_iife import scoring, synergy
 from fedsift.engineer.fed_iife.scoring import FedAvgScorer, GramScorer, Scorer, use_columns
 from fedsift.engineer.fed_iife.synergy import all_pairs, anova_scores, interaction_scores
-from fedsift.engineer.forms import bivariate, scaled
+from fedsift.engineer.forms import bivariate, nesting, scaled, unary_forms
 from fedsift.errors import DataError, ParameterError
 from fedsift.models import fed_linear
 from fedsift.mpc import horizontal_study
@@ -390,17 +390,3 @@ class _Search:
 
 
 # --- formulas --------------------------------------------------------------------------------------------------------
-
-
-def unary_forms(column: Column, centre: float, deviation: float) -> list[Expression]:
-    """The eight forms of a column; roots, logarithms and inverses keep the column's own zero."""
-    z = scaled(column, centre, deviation)
-    t = scaled(column, 0.0, float(np.hypot(centre, deviation)))
-    return [
-        z, call("square", z), call("cube", z), call("sqrtabs", t), call("logabs", t), call("inverse", t),
-        call("exp", z), call("sigmoid", z),
-    ]  # fmt: skip
-
-
-def nesting(expression: Expression) -> int:
-    return 1 + max(map(nesting, expression.arguments)) if isinstance(expression, Call) else 0

@@ -11,16 +11,12 @@ Modules: ``boost_tree`` (mathematics), ``boost_bins``, ``boost_sums`` (encryptio
 
 from __future__ import annotations
 
-import json
-import secrets
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator
-from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.checks import check_choice, check_number
@@ -28,19 +24,24 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
 from fedsift.core.party import share_names
 from fedsift.errors import DataError, MissingExtra, ParameterError
-from fedsift.models.boost import growing, predicting
+from fedsift.models import parts
+from fedsift.models.base import FederatedModel
+from fedsift.models.boost import predicting, store
 from fedsift.models.boost.growing import Booster, grow
-from fedsift.models.boost.label_holder import next_sampled_trees
 from fedsift.models.boost.passive import keep_records
 from fedsift.models.boost.predicting import predict_jointly
 from fedsift.models.boost.results import class_names, column_uses, keep_model
-from fedsift.models.boost.store import choose_folder, hand_over, read_part, write_part
+from fedsift.models.boost.store import read_part, write_part
 from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
 
-_FORMAT, _VERSION = "fedsift-boost", 1
+#: Beside those that growing asks (``growing.py``).
+OPERATIONS = (
+    *parts.OPERATIONS, *store.OPERATIONS, *predicting.OPERATIONS, column_uses, keep_model, keep_records, class_names,
+    share_names,
+)  # fmt: skip
 
 
-class _SecureBoost(BaseEstimator):
+class _SecureBoost(FederatedModel):
     """What classifier and regressor share.
 
     Parameters (names as in xgboost)
@@ -59,18 +60,8 @@ class _SecureBoost(BaseEstimator):
     rows_per_ciphertext : ``None`` lets a cost model decide.
     """
 
-    operations = (
-        *growing.OPERATIONS,
-        next_sampled_trees,
-        *predicting.OPERATIONS,
-        keep_records,
-        class_names,
-        column_uses,
-        keep_model,
-        read_part,
-        write_part,
-    )
-
+    operations = OPERATIONS
+    _saved = ("n_trees_", "best_iteration_", "validation_curve_", "n_columns_", "feature_importances_")
     _task = ""
 
     def __init__(
@@ -130,32 +121,21 @@ class _SecureBoost(BaseEstimator):
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
-    def fit(self, fed: Federation, y: Any = None) -> _SecureBoost:
-        """Train over the federation's rows. ``y`` is ignored: labels stay with their party."""
-        self._check(fed)
-        mark, start = len(fed.ledger), time.perf_counter()
-        self.model_id_ = secrets.token_hex(8)
-        self.n_columns_ = dict(fed.n_columns)
-        with fed.session() as run:
-            grow(
-                run, [self._booster(fed)], scheme=self.scheme, least=max(self.min_cell, self.min_leaf),
-                bits=self.precision, first_tree_local=self.first_tree_local, per=self.rows_per_ciphertext,
-            )  # fmt: skip
-            uses = run.ask(column_uses, to=run.active)[0]
-            kept = run.ask(keep_model, to=run.active, model=self.model_id_)
-            classes = run.ask(class_names, to=run.active)
-            if fed.passive:
-                run.ask(keep_records, to=fed.passive, model=self.model_id_)
-        self.seconds_ = time.perf_counter() - start
-        self.ledger_ = fed.ledger.since(mark)
+    def _fit(self, run: Federation) -> Sequence[str]:
+        self.n_columns_ = dict(run.n_columns)
+        grow(
+            run, [self._booster(run)], scheme=self.scheme, least=max(self.min_cell, self.min_leaf),
+            bits=self.precision, first_tree_local=self.first_tree_local, per=self.rows_per_ciphertext,
+        )  # fmt: skip
+        uses = run.ask(column_uses, to=run.active)[0]
+        kept = run.ask(keep_model, to=run.active, model=self.model_id_)
+        if run.passive:
+            run.ask(keep_records, to=run.passive, model=self.model_id_)
         self.n_trees_, self.best_iteration_ = kept["trees"], kept["rounds"] - 1
         self.validation_curve_ = kept["curve"]
-        self.active_, self.parties_ = fed.active, list(fed.parties)
-        own = fed.ask(share_names, to=fed.active) if fed.names == "shared" else None
-        self.feature_importances_ = self._importances(uses, own)
-        self._read_classes(classes)
-        self._fed: Federation | None = fed
-        return self
+        own = run.ask(share_names, to=run.active) if run.names == "shared" else None
+        self.feature_importances_ = self._importances(uses, own, run.active)
+        return run.ask(class_names, to=run.active) if self._task == "classification" else []
 
     def _booster(self, fed: Federation) -> Booster:
         rows: dict[str, Any] = {"kind": "all"}
@@ -179,10 +159,6 @@ class _SecureBoost(BaseEstimator):
         )  # fmt: skip
 
     def _check(self, fed: Federation) -> None:
-        if not isinstance(fed, Federation):
-            raise ParameterError(f"fit takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
-        if fed.partition != "vertical":
-            raise ParameterError(f"{type(self).__name__} is for vertical parties; these are {fed.partition}")
         check_number("n_estimators", self.n_estimators, 1, whole=True)
         check_number("max_depth", self.max_depth, 0 if self.max_leaves else 1, 30, whole=True)
         check_number("max_leaves", self.max_leaves, 0, whole=True)
@@ -212,30 +188,29 @@ class _SecureBoost(BaseEstimator):
     def _check_target(self, fed: Federation) -> None:
         check_number("base_score", self.base_score, -1e12, 1e12, none=True)
 
-    def _importances(self, uses: dict[str, Any], own: list[str] | None) -> pd.DataFrame:
+    def _importances(self, uses: dict[str, Any], own: list[str] | None, active: str) -> pd.DataFrame:
         rows = []
         for name, count in self.n_columns_.items():
             splits, gain = np.zeros(count, dtype=np.int64), np.zeros(count)
             if name in uses:
                 splits[uses[name]["columns"]], gain[uses[name]["columns"]] = uses[name]["splits"], uses[name]["gain"]
-            labels = own if own is not None and name == self.active_ else [f"column {i}" for i in range(count)]
+            labels = own if own is not None and name == active else [f"column {i}" for i in range(count)]
             rows += [
                 {"party": name, "column": i, "feature": labels[i], "splits": int(splits[i]), "gain": float(gain[i])}
                 for i in range(count)
             ]
         return pd.DataFrame(rows, columns=["party", "column", "feature", "splits", "gain"])
 
-    def _read_classes(self, classes: list[str]) -> None:
-        pass
-
     # -- using -------------------------------------------------------------------------------------------------------
 
-    def _predict(self, fed: Federation, margins: bool = False) -> np.ndarray:
-        check_is_fitted(self, "model_id_")
-        if fed.active != self.active_:
-            raise DataError(f"the model was trained with {self.active_!r} as label holder, here it is {fed.active!r}")
-        hand_over(self._fed, fed, self.model_id_)
-        return predict_jointly(fed, self.model_id_, margins=margins)
+    def _decision(self, run: Federation) -> np.ndarray:
+        return predict_jointly(run, self.model_id_)
+
+    def _write_parts(self, run: Federation) -> None:
+        run.ask(write_part, to=self.parties_, model=self.model_id_)
+
+    def _read_parts(self, run: Federation) -> None:
+        run.ask(read_part, to=self.parties_, model=self.model_id_)
 
     def plot_importance(self, path: str | Path | None = None, *, by: str = "gain", top: int = 20) -> Any:
         """A bar chart of the most used columns (plotly figure); written as HTML when ``path`` is given."""
@@ -253,54 +228,6 @@ class _SecureBoost(BaseEstimator):
             write_atomic(path, figure.to_html(include_plotlyjs=True, full_html=True))
         return figure
 
-    def save(self, folder: str | Path, fed: Federation | None = None) -> Path:
-        """One file a party (written at its site), and ``model.json`` with what the coordinator knows.
-
-        Simulated sites write into ``folder``; deployed ones into the model folder that each has chosen.
-        """
-        check_is_fitted(self, "model_id_")
-        fed = fed or self._fed
-        if fed is None:
-            raise ParameterError("save needs the federation whose parties hold the model: save(folder, fed)")
-        hand_over(self._fed, fed, self.model_id_)
-        choose_folder(fed, folder)
-        fed.ask(write_part, to=self.parties_, model=self.model_id_)
-        known = {name: getattr(self, name) for name in self._saved()}
-        importances = self.feature_importances_.to_dict(orient="records")
-        content = {"format": _FORMAT, "version": _VERSION, "class": type(self).__name__,
-                   "parameters": self.get_params(deep=False), **known, "importances": importances}  # fmt: skip
-        return write_atomic(Path(folder) / "model.json", json.dumps(content, indent=1) + "\n")
-
-    @classmethod
-    def load(cls, folder: str | Path, fed: Federation) -> Any:
-        """The model again; every party of ``fed`` reads its own file."""
-        file = Path(folder) / "model.json"
-        try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise DataError(f"there is no model file {str(file)!r}") from None
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise DataError(f"{str(file)!r} is not a model file: {error}") from None
-        good = isinstance(content, dict) and content.get("format") == _FORMAT and content.get("version") == _VERSION
-        if not good or content.get("class") != cls.__name__:
-            raise DataError(f"{str(file)!r} is not a saved {cls.__name__} of version {_VERSION}")
-        model = cls(**content["parameters"])
-        for name in model._saved():
-            setattr(model, name, content[name])
-        columns = ["party", "column", "feature", "splits", "gain"]
-        model.feature_importances_ = pd.DataFrame(content["importances"], columns=columns)
-        model._fed = None
-        missing = [name for name in model.parties_ if name not in fed.parties]
-        if missing:
-            raise DataError(f"the model needs the party {missing[0]!r}, which is not in this federation")
-        if fed.simulated:
-            choose_folder(fed, folder)
-        fed.ask(read_part, to=model.parties_, model=model.model_id_)
-        return model
-
-    def _saved(self) -> list[str]:
-        return ["model_id_", "n_trees_", "best_iteration_", "validation_curve_", "active_", "parties_", "n_columns_"]
-
 
 class SecureBoostClassifier(_SecureBoost):
     """Boosted trees for two or more classes (a tree a class, or ``multi_output=True``: one tree for all)."""
@@ -312,39 +239,9 @@ class SecureBoostClassifier(_SecureBoost):
         if self.base_score is not None and fed.n_classes == 2:
             check_number("base_score", self.base_score, 1e-7, 1 - 1e-7)
 
-    def _read_classes(self, classes: list[str]) -> None:
-        whole = all(name.removeprefix("-").isdigit() for name in classes)
-        self.classes_: list[Any] = [int(name) for name in classes] if whole else list(classes)
-
-    def _saved(self) -> list[str]:
-        return [*super()._saved(), "classes_"]
-
-    def predict_proba(self, fed: Federation) -> np.ndarray:
-        """Rows x classes, in the order of ``classes_``."""
-        return self._predict(fed)
-
-    def predict(self, fed: Federation) -> np.ndarray:
-        """The likeliest class of each row."""
-        return np.asarray(self.classes_)[self._predict(fed).argmax(axis=1)]
-
-    def decision_function(self, fed: Federation) -> np.ndarray:
-        """Raw scores before they become probabilities."""
-        return self._predict(fed, margins=True)
-
-    def score(self, fed: Federation, y: Any) -> float:
-        """Accuracy, given the true classes of the rows."""
-        return float(accuracy_score(np.asarray(y), self.predict(fed)))
-
 
 class SecureBoostRegressor(_SecureBoost):
     """Boosted trees for a number (squared error)."""
 
     __doc__ += _SecureBoost.__doc__ or ""
     _task = "regression"
-
-    def predict(self, fed: Federation) -> np.ndarray:
-        return self._predict(fed)[:, 0]
-
-    def score(self, fed: Federation, y: Any) -> float:
-        """R2, given the true values of the rows."""
-        return float(r2_score(np.asarray(y), self.predict(fed)))

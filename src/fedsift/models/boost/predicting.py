@@ -16,7 +16,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ReplyError
-from fedsift.models.boost.tree import probabilities
+from fedsift.models.parts import Predicted
 
 
 def stored_part(party: Party, model: str) -> dict[str, Any]:
@@ -113,8 +113,8 @@ def _through_own(party: Party, model: str, part: dict[str, Any], tree: int, rout
 
 
 @operation("boost.predicted", discloses="plain", about="predictions for the rows", reply=Array("f", 2))
-def predicted(party: Party, *, model: str, margins: bool) -> np.ndarray:
-    """The scores (or class probabilities) of the rows that have walked down: what the user asked for."""
+def predicted(party: Party, *, model: str) -> np.ndarray:
+    """The raw scores of the rows that have walked down: what the user asked for."""
     part = stored_part(party, model)
     at = party.state["routes"]["at"]
     total = np.tile(np.array(part["base"], dtype=np.float64), (party.n_rows, 1))
@@ -123,20 +123,19 @@ def predicted(party: Party, *, model: str, margins: bool) -> np.ndarray:
         values = np.array([node.get("value", [0.0] * width) for node in fields["nodes"]])
         part_of = slice(None) if fields["output"] < 0 else slice(fields["output"], fields["output"] + 1)
         total[:, part_of] += values[at[tree]]
-    return total if margins or part["task"] == "regression" else probabilities(total)
+    return party.keep(Predicted(total, tuple(part["classes"]))).scores
 
 
-def predict_jointly(fed: Federation, model: str, *, margins: bool = False) -> np.ndarray:
-    """Rows x outputs (or classes). Runs at the coordinator."""
-    with fed.session() as run:
-        questions = run.ask(walk_down, to=run.active, model=model, sides={})
-        while questions:
-            unknown = [name for name in questions if name not in run.passive]
-            if unknown:
-                raise DataError(f"the model needs the party {unknown[0]!r}, which is not in this federation")
-            sides = run.ask(route_rows, to=list(questions), each=questions, model=model)
-            questions = run.ask(walk_down, to=run.active, model=model, sides=sides)
-        return run.ask(predicted, to=run.active, model=model, margins=margins)
+OPERATIONS = (walk_down, route_rows, predicted)
 
 
-OPERATIONS = (route_rows, walk_down, predicted)
+def predict_jointly(run: Federation, model: str) -> np.ndarray:
+    """Raw scores, rows x outputs. Runs at the coordinator, in a session of its own."""
+    questions = run.ask(walk_down, to=run.active, model=model, sides={})
+    while questions:
+        unknown = [name for name in questions if name not in run.passive]
+        if unknown:
+            raise DataError(f"the model needs the party {unknown[0]!r}, which is not in this federation")
+        sides = run.ask(route_rows, to=list(questions), each=questions, model=model)
+        questions = run.ask(walk_down, to=run.active, model=model, sides=sides)
+    return run.ask(predicted, to=run.active, model=model)

@@ -24,23 +24,23 @@ learns what is on the method's page.
 
 from __future__ import annotations
 
-import secrets
-import time
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.grid import Grid
 from fedsift.errors import DataError, ParameterError
-from fedsift.models.hyfdca import party, setup
+from fedsift.models import parts
+from fedsift.models.base import FederatedModel
+from fedsift.models.design import LinearPart
+from fedsift.models.hyfdca import party, setup, vertical
 from fedsift.models.hyfdca.loss import LOSSES, probabilities
 from fedsift.models.hyfdca.party import keep_part, read_scores, score_rows
 from fedsift.models.hyfdca.rounds import FULL_EVERY, Dealer, Rounds, check_ring, prepare
@@ -48,13 +48,15 @@ from fedsift.models.hyfdca.search import Search
 from fedsift.models.hyfdca.setup import describe_part, open_part
 from fedsift.mpc import group_sum
 from fedsift.mpc.group_sum import Groups, add_up
-from fedsift.mpc.horizontal_study import _class_name as class_name
 from fedsift.mpc.horizontal_study import _class_order as class_order
 
 _MAX_CLASSES = 100
+OPERATIONS = (
+    *parts.OPERATIONS, *group_sum.OPERATIONS, *setup.OPERATIONS, *party.OPERATIONS, *vertical.OPERATIONS,
+)  # fmt: skip
 
 
-class HyFDCA(BaseEstimator):
+class HyFDCA(FederatedModel):
     """Ridge, logistic regression or linear support vector machine over vertical, horizontal and hybrid parties.
 
     Columns are standardised over all rows; categories become indicators; a missing value stands at the mean. On these
@@ -68,14 +70,17 @@ class HyFDCA(BaseEstimator):
     rounds : at most so many.
     tol : stop when the weights are surely within this relative distance of the optimum (squared, logistic), or when the
         duality gap is below this share of the objective (hinge).
-    participation : share of the parties that is asked in a round; every fourth round asks all.
+    participation : share of the parties of a grid that is asked in a round; every fourth round asks all.
     memory : steps that the quasi-Newton method remembers.
-    allow_wide : let parties without labels take part that have as many columns as rows (they could solve for labels).
+    allow_sums : let parties without labels take part in a grid of several row blocks, where they read sums over their
+        columns from which labels can be solved. Vertical parties never read any.
     random_state : draws who takes part. Masks and keys come from the operating system.
     callback : called as ``callback(run, round)`` after each round (research).
     """
 
-    operations = (*group_sum.OPERATIONS, *setup.OPERATIONS, *party.OPERATIONS)
+    partitions = ("vertical", "horizontal", "hybrid")
+    operations = OPERATIONS
+    _saved = ("loss_", "n_rows_", "n_rounds_", "converged_", "history_")
 
     def __init__(
         self,
@@ -86,7 +91,7 @@ class HyFDCA(BaseEstimator):
         tol: float = 1e-3,
         participation: float = 1.0,
         memory: int = 10,
-        allow_wide: bool = False,
+        allow_sums: bool = False,
         random_state: Any = 0,
         callback: Any = None,
     ):
@@ -96,43 +101,50 @@ class HyFDCA(BaseEstimator):
         self.tol = tol
         self.participation = participation
         self.memory = memory
-        self.allow_wide = allow_wide
+        self.allow_sums = allow_sums
         self.random_state = random_state
         self.callback = callback
 
     # -- training -----------------------------------------------------------------------------------------------------
 
-    def fit(self, fed: Federation, y: Any = None) -> HyFDCA:
-        """Train over the federation's rows. ``y`` is ignored: labels stay with their parties."""
-        self._check(fed)
-        mark, start = len(fed.ledger), time.perf_counter()
-        grid = Grid.of(fed)
-        with fed.session() as run:
-            described = run.ask(
-                describe_part, to=run.parties, each={n: {"holder": n in grid.holders} for n in run.parties},
-                task=run.asked_task,
-            )  # fmt: skip
-            loss, classes = self._task(grid, described)
-            outputs = len(classes) if len(classes) > 2 else 1
-            rows = {name: facts["rows"] for name, facts in described.items()}
-            dealer = Dealer(rows, outputs)
-            groups = Groups(run, _groups(grid))
-            categories = self._open(run, grid, groups, dealer, loss, classes)
-            widths = prepare(run, grid, groups, dealer, categories)
-            self._check_width(run, grid, rows, widths)
-            rounds = Rounds(run, grid, groups, dealer, widths, int(self.memory))
-            back = self._train(run, rounds, loss)
-            self.model_id_ = secrets.token_hex(8)
-            rounds.surely(keep_part, model=self.model_id_, back=back)
-        self.loss_, self.classes_, self.task_ = loss, classes, "classification" if classes else "regression"
-        self.holders_, self.n_rows_, self._fed = list(grid.holders), sum(rows[h] for h in grid.holders), fed
-        self.seconds_ = time.perf_counter() - start
-        self.ledger_ = fed.ledger.since(mark)
-        return self
+    def _fit(self, run: Federation) -> Sequence[str]:
+        grid = Grid.of(run)
+        described = run.ask(
+            describe_part, to=run.parties, each={n: {"holder": n in grid.holders} for n in run.parties},
+            task=run.asked_task,
+        )  # fmt: skip
+        loss, classes = self._task(grid, described)
+        rows = {name: facts["rows"] for name, facts in described.items()}
+        self.loss_, self.holders_ = loss, list(grid.holders)
+        self.n_rows_ = sum(rows[holder] for holder in grid.holders)
+        if len(grid.rows) == 1:
+            self._fit_one_block(run, loss, classes)
+        else:
+            self._fit_grid(run, grid, rows, loss, classes)
+        return classes
+
+    def _fit_one_block(self, run: Federation, loss: str, classes: list[str]) -> None:
+        """Vertical parties: nobody but the coordinator sees a gradient or a weight before the end."""
+        block = vertical.OneBlock(run, loss, float(self.alpha), classes)
+        search = Search(loss, float(self.tol), block.outputs)
+        history, turns = vertical.train(
+            block, search, int(self.rounds), int(self.memory), self.model_id_, self.callback
+        )
+        run.ledger.note("columns, weights, scores and residuals travelled under one-time masks (X25519, ChaCha20)")
+        self._settle(search, history, turns)
+
+    def _fit_grid(self, run: Federation, grid: Grid, rows: dict[str, int], loss: str, classes: list[str]) -> None:
+        """Several row blocks: weights lie with the parties, and every party reads sums over its own columns."""
+        self._check_labels(run, grid)
+        dealer = Dealer(rows, len(classes) if len(classes) > 2 else 1)
+        groups = Groups(run, _groups(grid))
+        categories = self._open(run, grid, groups, dealer, loss, classes)
+        widths = prepare(run, grid, groups, dealer, categories)
+        rounds = Rounds(run, grid, groups, dealer, widths, int(self.memory))
+        back = self._train(run, rounds, loss)
+        rounds.surely(keep_part, model=self.model_id_, back=back)
 
     def _check(self, fed: Federation) -> None:
-        if not isinstance(fed, Federation):
-            raise ParameterError("fit takes a Federation: make one with Federation.from_tables or Federation.split")
         if len(fed.parties) < 2:
             raise ParameterError("HyFDCA needs at least two parties; a single table is fitted with scikit-learn")
         check_choice("loss", self.loss, ("auto", *LOSSES))
@@ -140,6 +152,10 @@ class HyFDCA(BaseEstimator):
         check_number("rounds", self.rounds, 1, whole=True)
         check_number("tol", self.tol, 0.0)
         check_number("participation", self.participation, 0.0, 1.0)
+        if fed.partition == "vertical" and self.participation < 1:
+            raise ParameterError(
+                f"participation is for row blocks; vertical parties all take part, got {self.participation!r}"
+            )
         check_number("memory", self.memory, 1, whole=True)
 
     def _task(self, grid: Grid, described: dict[str, Any]) -> tuple[str, list[str]]:
@@ -171,16 +187,16 @@ class HyFDCA(BaseEstimator):
             raise DataError(f"the label has {len(classes)} class(es) over all rows; 2 to {_MAX_CLASSES} are possible")
         return ("logistic" if self.loss == "auto" else self.loss), classes
 
-    def _check_width(self, run: Federation, grid: Grid, rows: dict[str, int], widths: dict[str, int]) -> None:
-        """As many sums of column times dual as rows are a system of equations: its solution is every row's dual."""
-        wide = [n for n in run.parties if n not in grid.holders and widths[n] >= rows[n]]
-        if wide and not self.allow_wide:
+    def _check_labels(self, run: Federation, grid: Grid) -> None:
+        """A party without labels that reads sums of its columns times duals can solve for the labels of its rows."""
+        reads = [name for name in run.parties if name not in run.label_parties]
+        if reads and not self.allow_sums:
             raise DataError(
-                f"party {wide[0]!r} has {widths[wide[0]]} columns and {rows[wide[0]]} rows: it could compute labels "
-                "from what it is told; select columns first, or allow_wide=True if it may know them"
+                f"party {reads[0]!r} has no labels, and in a grid of several row blocks it reads sums over its columns "
+                "from which labels can be solved; allow_sums=True if it may know them"
             )
-        if wide:
-            run.ledger.note(f"allow_wide: {', '.join(wide)} could compute labels: as many columns as rows")
+        if reads:
+            run.ledger.note(f"allow_sums: {', '.join(reads)} could compute labels from sums over their columns")
 
     def _open(
         self, run: Federation, grid: Grid, groups: Groups, dealer: Dealer, loss: str, classes: list[str]
@@ -220,6 +236,10 @@ class HyFDCA(BaseEstimator):
             if search.enough():
                 break
             rounds.decide(*search.decision(measures))
+        self._settle(search, history, turn)
+        return search.back
+
+    def _settle(self, search: Search, history: list[dict[str, float]], turn: int) -> None:
         self.history_ = pd.DataFrame(history, columns=["round", "objective", "gap", "bound"])
         self.n_rounds_, self.converged_ = turn, search.converged()
         if not self.converged_:
@@ -227,9 +247,8 @@ class HyFDCA(BaseEstimator):
             warnings.warn(
                 f"HyFDCA stopped after {turn} rounds at a bound of {left}, not tol={self.tol:g}: raise rounds or alpha",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=5,
             )
-        return search.back
 
     def _drawn(self, run: Federation, available: list[str], turn: int, generator: np.random.Generator) -> list[str]:
         count = max(2, round(float(self.participation) * len(run.parties)))
@@ -240,78 +259,51 @@ class HyFDCA(BaseEstimator):
 
     # -- use ----------------------------------------------------------------------------------------------------------
 
-    def decision_function(self, fed: Federation) -> np.ndarray:
-        """Scores of the rows, row block after row block: one a row, or rows x classes if there are more than two."""
-        scores = self._scores(fed)
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+    def _decision(self, run: Federation) -> np.ndarray:
+        """Scores row block after row block (horizontal: party after party)."""
+        outputs = len(self.classes_) if self.task_ == "classification" and len(self.classes_) > 2 else 1
+        rows, groups = run.sizes(), Groups(run, {})
+        number = groups.number()
+        parts = []
+        for block in _row_blocks(run):
+            holder = next((name for name in block if name in self.holders_), None)
+            if holder is None:
+                raise ParameterError(f"none of {', '.join(block)} held labels when the model was trained")
+            senders = [name for name in block if name != holder]
+            total = None
+            if senders:
+                told = run.ask(
+                    score_rows, to=senders, model=self.model_id_, number=number, among=senders, reader=holder
+                )
+                shape = (rows[holder]["rows"], outputs)
+                vectors = {n: check_ring(n, "score_rows", reply["scores"], shape) for n, reply in told.items()}
+                total = add_up(vectors, "score_rows")
+            parts.append(
+                run.ask(read_scores, to=holder, model=self.model_id_, number=number, scores=total, senders=senders)
+            )
+        return np.concatenate(parts)
 
-    def predict(self, fed: Federation) -> np.ndarray:
-        """Amounts, or the names of the classes; row block after row block (horizontal: party after party)."""
-        scores = self._scores(fed)
-        if self.task_ == "regression":
-            return scores[:, 0]
-        chosen = (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_, dtype=object)[chosen]
-
-    def predict_proba(self, fed: Federation) -> np.ndarray:
-        """Rows x classes, in the order of ``classes_``; for the logistic loss."""
-        check_is_fitted(self, "model_id_")
+    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
         if self.loss_ != "logistic":
             raise ParameterError(f"predict_proba needs loss='logistic'; this model has loss={self.loss_!r}")
-        return probabilities(self._scores(fed))
+        return probabilities(scores)
 
-    def score(self, fed: Federation, y: Any) -> float:
-        """Accuracy, or R2, given the true labels in the order of ``predict``."""
-        if self.task_ == "regression":
-            return float(r2_score(np.asarray(y, dtype=float), self.predict(fed)))
-        truth = np.asarray([class_name(each) for each in np.asarray(y)])
-        return float(accuracy_score(truth, self.predict(fed).astype(str)))
-
-    def _scores(self, fed: Federation) -> np.ndarray:
-        check_is_fitted(self, "model_id_")
-        here = fed.simulated
-        for name, site in self._fed.simulated.items():  # simulated only: the same organisation with new rows
-            key = f"hyfdca:{self.model_id_}"
-            if name in here and key in site.keys:
-                here[name].keys.setdefault(key, site.keys[key])
-        blocks = _row_blocks(fed)
+    def _check_parties(self, fed: Federation) -> None:
         missing = [name for name in self.holders_ if name not in fed.parties]
         if missing:
             raise ParameterError(f"the model was trained with the party {missing[0]!r}, which this federation lacks")
-        rows, outputs = fed.sizes(), len(self.classes_) if len(self.classes_) > 2 else 1
-        with fed.session() as run:
-            groups = Groups(run, {})
-            number = groups.number()
-            parts = []
-            for block in blocks:
-                holder = next((name for name in block if name in self.holders_), None)
-                if holder is None:
-                    raise ParameterError(f"none of {', '.join(block)} held labels when the model was trained")
-                senders = [name for name in block if name != holder]
-                total = None
-                if senders:
-                    told = run.ask(
-                        score_rows, to=senders, model=self.model_id_, number=number, among=senders, reader=holder
-                    )
-                    shape = (rows[holder]["rows"], outputs)
-                    vectors = {n: check_ring(n, "score_rows", reply["scores"], shape) for n, reply in told.items()}
-                    total = add_up(vectors, "score_rows")
-                parts.append(
-                    run.ask(read_scores, to=holder, model=self.model_id_, number=number, scores=total, senders=senders)
-                )
-        return np.concatenate(parts)
 
     @property
     def coef_(self) -> dict[str, pd.DataFrame]:
         """Weights by party and column, in the units of the table. Only a simulation has them: they stay at sites."""
         parts = self._parts()
-        scale = next(part["scale"][1] for part in parts.values() if "intercept" in part)
+        scale = next(part.scale for part in parts.values() if part.intercept is not None)
         result = {}
         for name, part in parts.items():
-            names = [n if c is None else f"{n}={value}" for n, c in part["design"].columns for value in (c or (None,))]
-            weights = scale * part["weights"] / part["design"].scales[:, None]
-            outputs = self.classes_ if len(self.classes_) > 2 else ["weight"]
-            result[name] = pd.DataFrame(weights, index=names, columns=outputs)
+            names = [n if c is None else f"{n}={value}" for n, c in part.design.columns for value in (c or (None,))]
+            weights = scale * part.weights / part.design.scales[:, None]
+            several = self.task_ == "classification" and len(self.classes_) > 2
+            result[name] = pd.DataFrame(weights, index=names, columns=self.classes_ if several else ["weight"])
         return result
 
     @property
@@ -319,19 +311,20 @@ class HyFDCA(BaseEstimator):
         """In the units of the table. Simulated parties only."""
         parts, coef = self._parts(), self.coef_
         holder = parts[self.holders_[0]]
-        seen, shift = set(), np.zeros(len(holder["intercept"]))
-        for name, (_, column) in self._fed.grid.items():
+        own = np.zeros(1) if holder.intercept is None else holder.intercept
+        seen, shift = set(), np.zeros(len(own))
+        for name, (_, column) in ({} if self._fed is None else self._fed.grid).items():
             if column not in seen:
                 seen.add(column)
-                shift += parts[name]["design"].means @ coef[name].to_numpy()
-        return holder["scale"][0] + holder["scale"][1] * holder["intercept"] - shift
+                shift += parts[name].design.means @ coef[name].to_numpy()
+        return np.asarray(holder.centre + holder.scale * own - shift)
 
-    def _parts(self) -> dict[str, Any]:
+    def _parts(self) -> dict[str, LinearPart]:
         check_is_fitted(self, "model_id_")
-        sites = self._fed.simulated
-        if not sites:
+        if self._fed is None or not self._fed.simulated:
             raise ParameterError("the weights lie with the parties; only a simulation can show them together")
-        return {name: sites[name].keys[f"hyfdca:{self.model_id_}"] for name in self._fed.parties}
+        sites = self._fed.simulated
+        return {name: sites[name].models.part(self.model_id_, LinearPart) for name in self._fed.parties}
 
 
 def _groups(grid: Grid) -> dict[str, list[str]]:

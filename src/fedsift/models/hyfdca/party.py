@@ -14,9 +14,11 @@ import numpy as np
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError
+from fedsift.models.design import LinearPart
 from fedsift.models.hyfdca.loss import best_duals
 from fedsift.models.hyfdca.setup import PART, STATE, Part
 from fedsift.models.hyfdca.track import Track, from_bits, to_bits
+from fedsift.models.parts import Predicted
 from fedsift.mpc.group_sum import cover_for, fixed, hide, to_words, uncover
 from fedsift.mpc.shared_product import Ring, ring_stream
 
@@ -241,20 +243,13 @@ def keep_part(party: Party, *, model: str, back: Any) -> None:
         here = track.u if track.anchor is None else track.anchor[0]
         return here if track.best is None else np.where(back, track.best[0], here)
 
-    kept = {"design": part.design, "weights": part.metric @ final(state["track"]), "scale": part.target_scale}
-    if "intercept" in state:
-        kept["intercept"] = part.intercept_metric * final(state["intercept"])[0]
-    party.keys[f"hyfdca:{model}"] = kept
+    intercept = part.intercept_metric * final(state["intercept"])[0] if "intercept" in state else None
+    weights = part.metric @ final(state["track"])
+    centre, scale = part.target_scale
+    party.models.keep(model, LinearPart(part.design, weights, intercept, centre, scale, part.classes))
 
 
 # --- prediction ------------------------------------------------------------------------------------------------------
-
-
-def own_part(party: Party, model: str) -> dict[str, Any]:
-    part = party.keys.get(f"hyfdca:{model}")
-    if part is None:
-        raise DataError(f"party {party.name!r} has no part of the model {model!r}: fit it first")
-    return part
 
 
 @operation(
@@ -264,8 +259,8 @@ def own_part(party: Party, model: str) -> dict[str, Any]:
     reply={"scores": object},
 )
 def score_rows(party: Party, *, model: str, number: int, among: list[str], reader: str) -> dict[str, Any]:
-    part = own_part(party, model)
-    scores = fixed(part["design"].matrix(party.table) @ part["weights"], SCORE_BITS, f"party {party.name!r}: a score")
+    own = party.models.part(model, LinearPart).scores(party.table)
+    scores = fixed(own, SCORE_BITS, f"party {party.name!r}: a score")
     return {"scores": hide(party, scores, "scores", number, among, reader)}
 
 
@@ -278,21 +273,13 @@ def score_rows(party: Party, *, model: str, number: int, among: list[str], reade
     reply=Array("f", 2),
 )
 def read_scores(party: Party, *, model: str, number: int, scores: Any, senders: list[str]) -> np.ndarray:
-    part = own_part(party, model)
-    total = part["design"].matrix(party.table) @ part["weights"] + part["intercept"]
+    part = party.models.part(model, LinearPart)
+    total = part.scores(party.table)
     if scores is not None:
         total = total + _number(uncover(party, scores, "scores", number, senders[0], total.shape), SCORE_BITS)
-    centre, scale = part["scale"]
-    return centre + scale * total
+    return party.keep(Predicted(part.centre + part.scale * total, part.classes)).scores
 
 
 OPERATIONS = (
-    step_and_score,
-    hand_over,
-    raise_duals,
-    weigh_rows,
-    finish_round,
-    keep_part,
-    score_rows,
-    read_scores,
-)
+    step_and_score, hand_over, raise_duals, weigh_rows, finish_round, keep_part, score_rows, read_scores,
+)  # fmt: skip

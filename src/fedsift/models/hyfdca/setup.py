@@ -60,6 +60,7 @@ class Part:
     raw: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     target: np.ndarray | None = None
     target_scale: tuple[float, float] = (0.0, 1.0)
+    classes: tuple[str, ...] = ()
     x: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     x_ring: Ring = field(default_factory=lambda: np.zeros((0, 0), dtype=np.uint64))
     metric: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
@@ -118,6 +119,7 @@ def open_part(party: Party, *, place: dict[str, Any], classes: list[str], regres
         if label is None:
             raise DataError(f"party {party.name!r} is to hold the labels of its rows, but it has no label column")
         part.target = label.astype(np.float64)[:, None] if regression else _signs(label, classes)
+        part.classes = tuple(classes)
     party.state[PART] = part
     if part.column_group is None:
         return {"categories": None}
@@ -331,6 +333,9 @@ def start_rounds(party: Party, *, gram: Any, hidden: dict[str, Any], widths: dic
         shape = (party.n_rows, widths[name])
         part.hidden[name] = uncover(party, covered, "hidden columns", before, name, shape)
     party.state[STATE] = _first_state(party, part)
+
+
+OPERATIONS = (describe_part, open_part, sum_columns, sum_spreads, scale_columns, start_rounds)
 
 
 def _first_state(party: Party, part: Part) -> dict[str, Any]:

@@ -7,22 +7,20 @@ gradients travel in the clear (``split_training`` says what they leak); ``secure
 
 from __future__ import annotations
 
-import json
-import secrets
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.federation import Federation
-from fedsift.core.files import write_atomic
-from fedsift.core.party import Site
+from fedsift.core.operation import operation
+from fedsift.core.party import Party, Site
 from fedsift.errors import DataError, ParameterError
+from fedsift.models import parts
+from fedsift.models.base import FederatedModel, as_they_went_in
+from fedsift.models.parts import label_kind, part_file
 from fedsift.models.splitnn.inputs import InputEncoder
-from fedsift.models.splitnn.layers import choice
 from fedsift.models.splitnn.layers.choice import run_class
 from fedsift.models.splitnn.networks import (
     read_arrays,
@@ -33,7 +31,7 @@ from fedsift.models.splitnn.networks import (
     write_arrays,
 )
 from fedsift.models.splitnn.party_networks import Bottom, Top
-from fedsift.models.splitnn.training import PROTECTIONS, SplitRun, forget_model, keep_model
+from fedsift.models.splitnn.training import PROTECTIONS, SplitRun, keep_model, top_of
 
 __all__ = ["SplitNN", "load_part", "register_model", "save_part"]
 
@@ -41,7 +39,31 @@ FORMAT = "fedsift-splitnn"
 VERSION = 1
 
 
-class SplitNN(BaseEstimator):
+@operation("network.class_names", discloses="plain", about="names of the classes", reply=[str], needs=("class names",))
+def network_classes(party: Party, *, model: str) -> list[str]:
+    """Of the labels that the network was trained with; none for a number."""
+    return [str(name) for name in top_of(party, model).classes]
+
+
+@operation("network.write_part", discloses="control", about="acknowledgement")
+def write_network(party: Party, *, model: str) -> None:
+    save_part(party.site, model, part_file(party, model))
+
+
+@operation("network.read_part", discloses="control", about="acknowledgement")
+def read_network(party: Party, *, model: str) -> None:
+    file = part_file(party, model)
+    if not file.exists():
+        raise DataError(f"party {party.name!r} has no file {file.name!r} in its model folder")
+    if load_part(party.site, file) != model:
+        raise DataError(f"party {party.name!r}: {file.name!r} is the file of another network")
+
+
+#: Beside those that training and prediction ask (``training.py``, ``layers``).
+OPERATIONS = (*parts.OPERATIONS, keep_model, network_classes, write_network, read_network)
+
+
+class SplitNN(FederatedModel):
     """A network split between parties.
 
     Parameters
@@ -59,7 +81,8 @@ class SplitNN(BaseEstimator):
     random_state : the same gives the same network (label protection draws from the operating system).
     """
 
-    operations = tuple(dict.fromkeys((*choice.TRAINING, *choice.PREDICTION, keep_model, forget_model)))
+    operations = OPERATIONS
+    _saved = ("widths_", "loss_curve_")
 
     def __init__(
         self,
@@ -96,22 +119,22 @@ class SplitNN(BaseEstimator):
         self.scheme = scheme
         self.random_state = random_state
 
-    def fit(self, fed: Federation, y: Any = None) -> SplitNN:
-        """Train over the federation's rows. ``y`` is ignored: labels stay with their party."""
-        self._check(fed)
+    def _fit(self, run: Federation) -> Sequence[str]:
         torch_module()
-        mark, start = len(fed.ledger), time.perf_counter()
-        self.model_ = f"splitnn-{secrets.token_hex(6)}"
-        with fed.session() as run:
-            split = self._start(run)
-            split.train(self.epochs, patience=self.patience)
-            run.ask(keep_model, to=run.parties, model=self.model_)
-        self.task_, self.widths_ = fed.task, split.widths
-        self.loss_curve_, self.training_ = split.loss_curve, split.story()
-        self.seconds_ = time.perf_counter() - start
-        self.ledger_ = fed.ledger.since(mark)
-        self.traffic_ = self.ledger_.traffic()
-        return self
+        split = self._start(run)
+        split.train(self.epochs, patience=self.patience)
+        run.ask(keep_model, to=run.parties, model=self.model_)
+        self.widths_, self.loss_curve_, self.training_ = split.widths, split.loss_curve, split.story()
+        return run.ask(network_classes, to=run.active, model=self.model_)
+
+    @property
+    def model_id_(self) -> str:
+        """The name of the network at the parties; selectors that train one set ``model_`` themselves."""
+        return self.model_
+
+    @model_id_.setter
+    def model_id_(self, name: str) -> None:
+        self.model_ = name
 
     def _start(self, run: Federation) -> SplitRun:
         seed = seed_of(self.random_state)
@@ -125,63 +148,36 @@ class SplitNN(BaseEstimator):
         }  # fmt: skip
         return run_class(self.secure).start(run, self.model_, self.embedding, {**bottom, "scheme": self.scheme}, top)
 
-    def predict_proba(self, fed: Federation) -> np.ndarray:
-        """Class probabilities, rows x classes, in the order of the sorted classes."""
-        if self.task_ != "classification":
-            raise ParameterError("predict_proba is for classification; this network predicts numbers: use predict")
-        return self._outputs(fed)
-
-    def predict(self, fed: Federation) -> np.ndarray:
-        """Class numbers (positions in the sorted classes) or target values."""
-        out = self._outputs(fed)
-        return out.argmax(axis=1) if self.task_ == "classification" else out[:, 0]
-
     def score(self, fed: Federation, y: Any = None) -> float:
-        """Accuracy or R2, computed by the label holder."""
-        return self._run(fed).score(fed)
+        """Accuracy or R2, computed by the label holder; ``y`` is ignored."""
+        with self._run(fed) as run:
+            return self._network(run).score(run)
 
-    def _outputs(self, fed: Federation) -> np.ndarray:
-        return self._run(fed).predict(fed)
+    def _decision(self, run: Federation) -> np.ndarray:
+        """Values, or logarithms of the class probabilities."""
+        out = self._network(run).predict(run)
+        if self.task_ == "regression":
+            return out
+        if not hasattr(self, "classes_"):  # a network that a selector trained
+            names = run.ask(network_classes, to=run.active, model=self.model_)
+            self.classes_ = as_they_went_in(names, {run.ask(label_kind, to=run.active)})
+        return np.log(np.maximum(out.astype(np.float64), 1e-300))
 
-    def _run(self, fed: Federation) -> SplitRun:
-        check_is_fitted(self, "model_")
+    def _network(self, run: Federation) -> SplitRun:
+        return run_class(self.secure)(run, self.model_, self.widths_, self.batch_size)
+
+    def _check_parties(self, fed: Federation) -> None:
         missing = [name for name in self.widths_ if name not in fed.parties]
         if missing:
             raise ParameterError(f"the network needs party {missing[0]!r}, which this federation does not have")
-        return run_class(self.secure)(fed, self.model_, self.widths_, self.batch_size)
 
-    def save(self, path: str | Path) -> Path:
-        """The coordinator's part: which model, which parties. Weights are at the parties: ``save_part`` there."""
-        check_is_fitted(self, "model_")
-        facts = {"format": FORMAT, "version": VERSION, "model": self.model_, "task": self.task_,
-                 "widths": self.widths_, "parameters": self.get_params(deep=False)}  # fmt: skip
-        return write_atomic(path, json.dumps(facts, indent=2, default=str) + "\n")
+    def _write_parts(self, run: Federation) -> None:
+        run.ask(write_network, to=run.parties, model=self.model_)
 
-    @classmethod
-    def load(cls, path: str | Path) -> SplitNN:
-        try:
-            facts = json.loads(Path(path).read_text(encoding="utf-8"))
-            if facts["format"] != FORMAT or facts["version"] != VERSION:
-                raise KeyError("format")
-            network = cls(**facts["parameters"])
-            network.model_, network.task_ = str(facts["model"]), str(facts["task"])
-            network.widths_ = {str(k): int(v) for k, v in facts["widths"].items()}
-        except FileNotFoundError:
-            raise DataError(f"there is no network file {str(path)!r}") from None
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise DataError(f"{str(path)!r} is not a network file of this version of fedsift") from None
-        return network
-
-    def forget(self, fed: Federation) -> None:
-        """Let the parties delete their halves."""
-        check_is_fitted(self, "model_")
-        fed.ask(forget_model, to=fed.parties, model=self.model_)
+    def _read_parts(self, run: Federation) -> None:
+        run.ask(read_network, to=run.parties, model=self.model_)
 
     def _check(self, fed: Federation) -> None:
-        if not isinstance(fed, Federation):
-            raise ParameterError(f"fit takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
-        if fed.partition != "vertical":
-            raise ParameterError(f"SplitNN is for vertical parties; these are {fed.partition}")
         for name in ("epochs", "batch_size"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ParameterError(f"{name} must be a whole number of at least 1; got {getattr(self, name)!r}")

@@ -124,9 +124,9 @@ class Bottom:
     def embed(self, party: Party, start: int, stop: int) -> np.ndarray:
         """Embeddings of rows start..stop of the party's current view, without noise."""
         torch = torch_module()
-        if self._cached.get("view") != party._view:
+        if self._cached.get("table") is not party.table:  # another view, or another federation's rows
             plain = torch.from_numpy(self.encoder.encode(party.table))
-            self._cached = {"view": party._view, "matrix": plain}
+            self._cached = {"table": party.table, "matrix": plain}
         x = self._cached["matrix"][start:stop]
         if self.n_copies:
             x = torch.cat([x, torch.zeros((len(x), x.shape[1] * self.n_copies))], dim=1)  # copies are silent here

@@ -1,0 +1,266 @@
+"""What every model shares: scikit-learn's conventions on the outside, one ``_fit`` and one ``_decision`` on the inside.
+
+Parts of a model stay at the sites that trained them (``parts.py``); the coordinator's object has what the coordinator
+knows. ``save`` writes one file a party, at the party, and ``model.json`` with what the coordinator knows. No pickle.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from fedsift.core.federation import Federation
+from fedsift.core.files import write_atomic
+from fedsift.core.ledger import Ledger
+from fedsift.core.operation import Operation
+from fedsift.errors import DataError, ParameterError
+from fedsift.models.parts import (
+    OPERATIONS,
+    Floats,
+    choose_folder,
+    chosen,
+    forget_part,
+    free_all,
+    label_kind,
+    metric,
+    read_part,
+    same_organisations,
+    score_rows,
+    score_sums,
+    write_part,
+)
+from fedsift.mpc.secure_sum import SecureSum
+
+Model = TypeVar("Model", bound="FederatedModel")
+
+FORMAT, VERSION = "fedsift-model", 2
+
+
+class FederatedModel(BaseEstimator):
+    """Base of all models. A subclass checks parameters in ``_check``, trains in ``_fit``, scores in ``_decision``.
+
+    After ``fit``: ``task_``, ``classes_`` (for classes), ``parties_``, ``holders_``, ``ledger_``, ``traffic_``,
+    ``seconds_``.
+    """
+
+    partitions: ClassVar[tuple[str, ...]] = ("vertical",)
+    #: Every operation that fit, predict, score, save and load ask.
+    operations: ClassVar[tuple[Operation, ...]] = OPERATIONS
+    #: Learned values of the coordinator that ``save`` writes beside those of every model.
+    _saved: ClassVar[tuple[str, ...]] = ()
+
+    def fit(self: Model, fed: Federation, y: Any = None) -> Model:
+        """Train over the federation's rows. ``y`` is ignored: labels stay with their party."""
+        if not isinstance(fed, Federation):
+            raise ParameterError(f"fit takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
+        if fed.partition not in self.partitions:
+            kinds = " or ".join(self.partitions)
+            raise ParameterError(f"{type(self).__name__} is for {kinds} parties; these are {fed.partition}")
+        self._check(fed)
+        mark, start = len(fed.ledger), time.perf_counter()
+        self.model_id_ = secrets.token_hex(8)
+        self.parties_ = list(fed.parties)
+        self.holders_ = [fed.active] if fed.partition == "vertical" else list(fed.label_parties)
+        with fed.session() as run:
+            names = self._fit(run)
+            self._read_classes(run, names)
+        self._fed: Federation | None = fed
+        self.seconds_ = time.perf_counter() - start
+        self.ledger_: Ledger = fed.ledger.since(mark)
+        self.traffic_: pd.DataFrame = self.ledger_.traffic()
+        weakref.finalize(self, free_all, [weakref.ref(site) for site in fed.simulated.values()], self.model_id_)
+        return self
+
+    # What a subclass supplies.
+
+    def _check(self, fed: Federation) -> None:
+        """Raise ``ParameterError`` for values that make no sense, before anything is sent."""
+
+    def _fit(self, run: Federation) -> Sequence[str]:
+        """Train, leave the parts at the sites under ``self.model_id_``; the names of the classes (none: a number)."""
+        raise ParameterError(f"{type(self).__name__} defines no _fit")
+
+    def _decision(self, run: Federation) -> Floats:
+        """Raw scores of the rows, rows x outputs; the label holders keep what they ``Predicted``."""
+        raise ParameterError(f"{type(self).__name__} defines no _decision")
+
+    def _probabilities(self, scores: Floats) -> Floats:
+        """Class probabilities from raw scores: logistic for one score, softmax for several."""
+        if scores.shape[1] == 1:
+            second = 1.0 / (1.0 + np.exp(-np.clip(scores, -500.0, 500.0)))
+            return np.hstack([1.0 - second, second])
+        powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+    # What users call.
+
+    def decision_function(self, fed: Federation) -> Floats:
+        """Raw scores: one a row, or rows x classes."""
+        with self._run(fed) as run:
+            scores = self._decision(run)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, fed: Federation) -> NDArray[Any]:
+        """The likeliest class of each row, spelled as in the label column, or the number."""
+        with self._run(fed) as run:
+            scores = self._decision(run)
+        return scores[:, 0] if self.task_ == "regression" else self.classes_[chosen(scores)]
+
+    def predict_proba(self, fed: Federation) -> Floats:
+        """Rows x classes, in the order of ``classes_``."""
+        check_is_fitted(self, "model_id_")
+        if self.task_ == "regression":
+            raise ParameterError("predict_proba is for classes; this model predicts a number: use predict")
+        with self._run(fed) as run:
+            return self._probabilities(self._decision(run))
+
+    def score(self, fed: Federation, y: Any = None) -> float:
+        """Accuracy or R2, computed by the label holder; ``y`` is ignored. Several holders add up under masks."""
+        with self._run(fed) as run:
+            self._decision(run)
+            holders = [name for name in self.holders_ if name in fed.parties]
+            if len(holders) == 1:
+                return float(run.ask(score_rows, to=holders[0]))
+            return metric(SecureSum(run, parties=holders).sum(score_sums, (5,)), self.task_ == "classification")
+
+    def forget(self, fed: Federation | None = None) -> None:
+        """Let the sites free their parts. Afterwards the model predicts no more."""
+        check_is_fitted(self, "model_id_")
+        where = fed or self._fed
+        if where is not None:
+            where.ask(forget_part, to=where.parties, model=self.model_id_)
+
+    def save(self, folder: str | Path, fed: Federation | None = None) -> Path:
+        """One file a party (written at its site), and ``model.json`` with what the coordinator knows.
+
+        Simulated sites write into ``folder``; deployed ones into the model folder that each has chosen.
+        """
+        check_is_fitted(self, "model_id_")
+        where = fed or self._fed
+        if where is None:
+            raise ParameterError("save needs the federation whose parties hold the model: save(folder, fed)")
+        with self._run(where) as run:
+            choose_folder(run, folder)
+            self._write_parts(run)
+        known = {name: _as_json(getattr(self, name)) for name in (*_KNOWN, *self._saved) if hasattr(self, name)}
+        content = {"format": FORMAT, "version": VERSION, "class": type(self).__name__,
+                   "parameters": {k: _as_json(v) for k, v in self.get_params(deep=False).items()},
+                   "known": known}  # fmt: skip
+        return write_atomic(Path(folder) / "model.json", json.dumps(content, indent=1) + "\n")
+
+    @classmethod
+    def load(cls: type[Model], folder: str | Path, fed: Federation) -> Model:
+        """The model again; every party of ``fed`` reads its own file."""
+        content = _read(Path(folder) / "model.json", cls.__name__)
+        model = cls(**{name: _from_json(value) for name, value in content["parameters"].items()})
+        for name, value in content["known"].items():
+            if name not in (*_KNOWN, *cls._saved):
+                raise DataError(f"{str(folder)!r} holds {name!r}, which a {cls.__name__} does not have")
+            setattr(model, name, _from_json(value))
+        model._fed = None
+        model._check_parties(fed)
+        choose_folder(fed, folder)
+        with fed.session() as run:
+            model._read_parts(run)
+        return model
+
+    # What they share.
+
+    def _write_parts(self, run: Federation) -> None:
+        run.ask(write_part, to=self.parties_, model=self.model_id_)
+
+    def _read_parts(self, run: Federation) -> None:
+        run.ask(read_part, to=self.parties_, model=self.model_id_)
+
+    def _read_classes(self, run: Federation, names: Sequence[str]) -> None:
+        self.task_ = "classification" if names else "regression"
+        if names:
+            kinds = set(run.ask(label_kind, to=self.holders_).values())
+            self.classes_ = as_they_went_in(names, kinds)
+
+    @contextmanager
+    def _run(self, fed: Federation) -> Iterator[Federation]:
+        """A session for predictions, with the parts at hand."""
+        check_is_fitted(self, "model_id_")
+        if not isinstance(fed, Federation):
+            raise ParameterError(f"a model predicts over a Federation, got {type(fed).__name__}")
+        self._check_parties(fed)
+        if getattr(self, "_fed", None) is not None:
+            same_organisations(self._fed, fed, self.model_id_)
+        with fed.session() as run:
+            yield run
+
+    def _check_parties(self, fed: Federation) -> None:
+        missing = [name for name in self.parties_ if name not in fed.parties]
+        if missing:
+            raise DataError(f"the model needs the party {missing[0]!r}, which is not in this federation")
+        if fed.partition == "vertical" and [fed.active] != self.holders_:
+            raise DataError(
+                f"the model was trained with {self.holders_[0]!r} as label holder, here it is {fed.active!r}"
+            )
+
+
+_KNOWN = ("model_id_", "task_", "classes_", "parties_", "holders_", "seconds_")
+
+
+def as_they_went_in(names: Sequence[str], kinds: set[str]) -> NDArray[Any]:
+    """Classes as the label column spells them: whole numbers, decimals or booleans where all holders have those."""
+    if kinds <= {"i", "u"}:
+        return np.array([int(name) for name in names])
+    if kinds <= {"i", "u", "f"}:
+        return np.array([float(name) for name in names])
+    if kinds == {"b"}:
+        return np.array([name == "True" for name in names])
+    return np.array(list(names), dtype=object)
+
+
+def _read(file: Path, name: str) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"there is no model file {str(file)!r}") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(f"{str(file)!r} is not a model file: {error}") from None
+    good = isinstance(content, dict) and content.get("format") == FORMAT and content.get("version") == VERSION
+    if not good or content.get("class") != name or not {"parameters", "known"} <= set(content):
+        raise DataError(f"{str(file)!r} is not a saved {name} of version {VERSION}: fit it again and save it")
+    return content
+
+
+def _as_json(value: Any) -> Any:
+    """Arrays and frames so that they come back as they were; functions and the like are not written."""
+    if isinstance(value, np.ndarray):
+        return {"array": value.tolist(), "dtype": value.dtype.str if value.dtype != object else "O"}
+    if isinstance(value, pd.DataFrame):
+        return {"frame": value.to_dict(orient="list")}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {"mapping": {str(key): _as_json(item) for key, item in value.items()}}
+    if isinstance(value, (list, tuple)):
+        return [_as_json(item) for item in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else None
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_json(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        return np.array(value["array"], dtype=object if value["dtype"] == "O" else np.dtype(value["dtype"]))
+    if "frame" in value:
+        return pd.DataFrame(value["frame"])
+    return {key: _from_json(item) for key, item in value["mapping"].items()}

@@ -1,0 +1,206 @@
+"""What a party keeps of a model and does with it: its part, what it has just predicted, a score, a file.
+
+A part stays at its site (``core/model_store.py``). A score is of predictions that the label holder made itself a moment
+ago: no request brings predictions, which would be a way to ask for labels one by one. Several label holders add up what
+they count under masks. A part's file is written and read at its site, in the site's own folder; no pickle.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsift.core.federation import Federation
+from fedsift.core.message import decode, encode
+from fedsift.core.operation import Operation, operation
+from fedsift.core.party import Party, Site
+from fedsift.errors import DataError, MessageError, ParameterError
+from fedsift.mpc import secure_sum
+from fedsift.mpc.secure_sum import summed
+
+Floats = NDArray[np.float64]
+PartClass = TypeVar("PartClass", bound="Part")
+
+
+# --- what a party keeps ----------------------------------------------------------------------------------------------
+
+
+class Part(Protocol):
+    """A party's part of a model that can be written to a file: plain values and arrays, no row."""
+
+    def to_plain(self) -> dict[str, Any]: ...
+
+    @classmethod
+    def from_plain(cls, content: dict[str, Any]) -> Part: ...
+
+
+_kinds: dict[str, type[Part]] = {}
+
+
+def model_part(kind: type[PartClass]) -> type[PartClass]:
+    """Let parts of this class be written and read; its name is written into the file."""
+    _kinds[kind.__name__] = kind
+    return kind
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a label holder has just computed for its rows: raw scores, and the names of the classes (none: a number)."""
+
+    scores: Floats
+    classes: tuple[str, ...] = ()
+
+    def chosen(self) -> NDArray[np.int64]:
+        return chosen(self.scores)
+
+
+def chosen(scores: Floats) -> NDArray[np.int64]:
+    """The position of the likeliest class: one score of the second class, or one a class."""
+    return (scores[:, 0] > 0).astype(np.int64) if scores.shape[1] == 1 else scores.argmax(axis=1)
+
+
+# --- what a party does -----------------------------------------------------------------------------------------------
+
+
+@operation("model.class_names", discloses="plain", about="names of the classes", reply=[str], needs=("class names",))
+def class_names(party: Party, *, task: str) -> list[str]:
+    return list(party.labels(task=task).classes)
+
+
+@operation("model.label_kind", discloses="control", about="whether labels are text or numbers", reply=str)
+def label_kind(party: Party) -> str:
+    if party.table.label is None:
+        raise DataError(f"party {party.name!r} has no label column")
+    return party.table.label.dtype.kind
+
+
+@summed("model.score_sums", about="number of rows, of right predictions, squared errors", receives="control")
+def score_sums(party: Party) -> Floats:
+    """Rows, right ones, then rows, sum, sum of squares and squared errors of an amount."""
+    predicted, label = party.held(Predicted), party.table.label
+    if label is None or len(label) != len(predicted.scores):
+        raise DataError(f"party {party.name!r} has no labels of the rows that were predicted")
+    if predicted.classes:
+        return np.array([len(label), _right(predicted, label), 0.0, 0.0, 0.0])
+    values = label.astype(np.float64)
+    errors = ((values - predicted.scores[:, 0]) ** 2).sum()
+    return np.array([len(label), 0.0, values.sum(), (values**2).sum(), errors])
+
+
+def _right(predicted: Predicted, label: NDArray[Any]) -> int:
+    """Labels are compared by name, whether a file has a class as 1, 1.0 or "1"."""
+    code = {_spelled(name): number for number, name in enumerate(predicted.classes)}
+    truth = np.array([code.get(_spelled(str(value)), -1) for value in label])
+    return int((truth == predicted.chosen()).sum())
+
+
+def _spelled(name: str) -> str:
+    return name.removesuffix(".0")
+
+
+@operation("model.score", discloses="aggregate", about="one score of the model over all rows", reply=float)
+def score_rows(party: Party) -> float:
+    """A single label holder: accuracy or R2 of the predictions that it has just made."""
+    return metric(score_sums.function(party), bool(party.held(Predicted).classes))
+
+
+def metric(sums: Floats, classes: bool) -> float:
+    rows, right, total, squares, errors = (float(each) for each in sums)
+    if classes:
+        return right / rows
+    return 1.0 - errors / max(squares - total**2 / rows, 1e-300)
+
+
+@operation("model.write_part", discloses="control", about="acknowledgement")
+def write_part(party: Party, *, model: str) -> None:
+    part: Any = party.models.part(model, object)
+    if type(part).__name__ not in _kinds:
+        raise DataError(f"party {party.name!r}: a {type(part).__name__} cannot be written to a file")
+    body = encode({"kind": type(part).__name__, "party": party.name, "model": model, "part": part.to_plain()})
+    file = part_file(party, model)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    half = file.with_suffix(".half")
+    half.write_bytes(body)
+    half.replace(file)
+
+
+@operation("model.read_part", discloses="control", about="acknowledgement")
+def read_part(party: Party, *, model: str) -> None:
+    file = part_file(party, model)
+    try:
+        content = decode(file.read_bytes())
+        kind, owner, part = _kinds[content["kind"]], (content["party"], content["model"]), content["part"]
+    except FileNotFoundError:
+        raise DataError(f"party {party.name!r} has no file {file.name!r} in its model folder") from None
+    except (MessageError, KeyError, TypeError):
+        raise DataError(f"party {party.name!r}: {file.name!r} is not a model file of this version") from None
+    if owner != (party.name, model):
+        raise DataError(f"party {party.name!r}: {file.name!r} is the file of another party or model")
+    party.models.keep(model, kind.from_plain(part))
+
+
+def part_file(party: Party, model: str) -> Path:
+    """Where this site has the file of a model: in the folder of its own choice."""
+    if party.models.folder is None:
+        raise ParameterError(f"party {party.name!r} has chosen no folder for models: set site.models.folder there")
+    if not re.fullmatch(r"[A-Za-z0-9_-]{4,64}", model):
+        raise ParameterError(f"{model!r} is not the name of a model")
+    safe = re.sub(r"[^A-Za-z0-9_-]", "_", party.name)
+    return party.models.folder / f"{safe}.{model}.part"
+
+
+@operation("model.forget", discloses="control", about="acknowledgement")
+def forget_part(party: Party, *, model: str) -> None:
+    """Free this site's part of a model."""
+    free(party.site, model)
+
+
+def free(site: Site, model: str) -> None:
+    site.models.forget(model)
+    for name in _in_keys(site, model):
+        del site.keys[name]
+
+
+def _in_keys(site: Site, model: str) -> list[str]:
+    """Parts of boosters and networks that still lie among the keys, under names that hold the model's."""
+    return [name for name in site.keys if re.search(rf":{re.escape(model)}(/|$)", name)]
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    class_names, label_kind, score_rows, score_sums.masked, *secure_sum.OPERATIONS, write_part, read_part, forget_part,
+)  # fmt: skip
+
+
+# --- simulated sites ------------------------------------------------------------------------------------------------
+
+
+def same_organisations(source: Federation | None, target: Federation, model: str) -> None:
+    """Simulated sites only: a site of the same name is the same organisation with new rows, and knows its own part.
+
+    A deployed site keeps its parts from run to run anyway. The one place where anything passes between simulated sites.
+    """
+    before = {} if source is None else source.simulated
+    for name, site in target.simulated.items():
+        if name in before and before[name] is not site:
+            site.models.share(before[name].models, model)
+            for key in _in_keys(before[name], model):
+                site.keys.setdefault(key, before[name].keys[key])
+
+
+def free_all(sites: list[weakref.ref[Site]], model: str) -> None:
+    for reference in sites:
+        site = reference()
+        if site is not None:
+            free(site, model)
+
+
+def choose_folder(fed: Federation, folder: str | Path) -> None:
+    """For simulated sites: set each one's model folder. A deployed site has set its own."""
+    for site in fed.simulated.values():
+        site.models.folder = Path(folder)

@@ -1,0 +1,376 @@
+"""Scores and gradients of a linear model whose weights the coordinator moves and no party that holds rows sees.
+
+A party that reads X'r of its own columns, or its weights step by step, can work out labels: X'y with labels of -1 and 1
+is a linear programme, solved on Sonar (57 columns, 208 rows) without an error. So weights stay with the coordinator,
+which holds no rows, and every party q computes with them blindly. All numbers are fixed point in Z_2^64.
+
+Before the first step. Each party q has a helper: the label holder L for the others, the first other party for L. Both
+draw the same one-time mask A_q (``pairs.py``); q sends the coordinator U_q = X_q + A_q.
+
+A step at weights w. The coordinator draws seeds, one for L and one for L's helper, from which masks m_q of the weights
+follow, and sends q only v_q = w_q + m_q. Every q without labels answers with X_q v_q under a mask shared with L (L's
+helper adds A_L m_L), L keeps X_L v_L + sum of A_q m_q less those masks, and the coordinator subtracts U_q m_q:
+
+    scores = (what the coordinator has) + (what L has),  two shares, each uniform to whoever holds it.
+
+Then X_q'r for every q, opened by the coordinator alone, in one of two ways.
+
+- Residuals linear in the scores (r = scores - target): nobody ever reads a score. The coordinator and L renew their
+  shares by a mask e of the seed they have in common, q gets the coordinator's share + e (uniform to it), and the
+  product with L's share is ``shared_product``'s: L sends V = share + B and A_q'V - C, q sends X_q'B + C - X_q'(its
+  share), B and C from the seed of q and L. For L's own columns the helper knows A_L and computes A_L'(share + e).
+- Any other ``Loss``: the coordinator's share goes to L, which reads the total score of each row in each step (with one
+  other party: that party's), and the product is of X_q and r.
+
+Why it is secure (semi-honest, the coordinator with nobody): v_q is uniform to q, for m_q is known to q's helper and the
+coordinator only; share + e is uniform to q for the same reason. L receives seeds, v_L (masked by what its helper knows)
+and, for a ``Loss``, the total scores. The coordinator receives U_q, scores and products under masks that it does not
+know, each used once, and the sum that it is to open. So with linear residuals parties learn nothing at all before the
+final weights, and with a loss the label holder learns total scores, the others nothing. The coordinator learns weights
+and gradients of all columns. With L on its side it could read columns, with another party labels: where a data holder
+runs the coordinator this form must not be used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsift.core.federation import Federation
+from fedsift.core.operation import ANY, Array, operation
+from fedsift.core.party import Party
+from fedsift.errors import OperationRefused, OverflowGuard, ReplyError
+from fedsift.mpc import pairs
+from fedsift.mpc.pairs import Pairs, meet_all
+from fedsift.mpc.ring import Ring, from_ring, new_seed, product, stream, to_ring
+
+Floats = NDArray[np.float64]
+Loss = Callable[[Floats], tuple[Floats, Floats]]  # scores -> numbers for the coordinator (losses), residuals
+
+_SCORE_ROOM = 2.0**14  # of a score that the label holder reads
+_RESIDUAL_ROOM = 64.0  # root mean square of residuals
+_MOST_FRACTION = 22
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Fractional bits of columns, weights and residuals: sums of products over all rows stay within the ring."""
+
+    columns: int
+    weights: int
+    residuals: int
+
+    @classmethod
+    def of(cls, rows: int, reads_scores: bool) -> Precision:
+        room = 62 - rows.bit_length() - int(math.log2(_RESIDUAL_ROOM))
+        if reads_scores:
+            columns = min(_MOST_FRACTION, room // 2)
+            return cls(columns, 62 - int(math.log2(_SCORE_ROOM)) - columns, room - columns)
+        columns = room // 3
+        return cls(columns, room - 2 * columns, room - columns)
+
+
+@dataclass
+class Columns:
+    """A party's side of one run. ``values`` are its columns as numbers (the label holder's: a last one of ones)."""
+
+    values: Floats
+    outputs: int
+    target: Floats | None = None  # the label holder's, where residuals are linear: scores - target
+    loss: Loss | None = None  # the label holder's, where they are not
+    helper: str = ""
+    ring: Ring = field(default_factory=lambda: np.zeros((0, 0), np.uint64), repr=False)
+    own_mask: Ring = field(default_factory=lambda: np.zeros((0, 0), np.uint64), repr=False)
+    helped: dict[str, Ring] = field(default_factory=dict, repr=False)
+    precision: Precision = field(default_factory=lambda: Precision(0, 0, 0))
+
+
+def spread(values: Floats) -> float:
+    """The largest variance of a combination of the columns with weights of length 1."""
+    side = values if values.shape[0] < values.shape[1] else values.T
+    return float(np.linalg.eigvalsh(side @ side.T)[-1]) / len(values) if values.size else 0.0
+
+
+# --- what the parties do ----------------------------------------------------------------------------------------------
+
+
+@operation(
+    "descent.hide_columns",
+    discloses="masked",
+    about="its columns under one-time masks that it shares with one other party",
+    reply=Array("i", 2),
+)
+def hide_columns(party: Party, *, helper: str, widths: dict[str, int], reads_scores: bool) -> Ring:
+    """Once a run. ``widths`` are those of the parties that this one helps."""
+    columns, met = party.held(Columns), party.held(Pairs)
+    if columns.helper:
+        raise OperationRefused(party.name, "hide_columns", "its columns are hidden already in this run")
+    columns.helper, columns.precision = helper, Precision.of(party.n_rows, reads_scores)
+    exact = columns.precision.columns
+    columns.ring = to_ring(columns.values, exact, 2.0 ** (62 - exact))
+    columns.values = from_ring(columns.ring, exact)  # the same numbers for what is computed in the open
+    columns.own_mask = met.mask(helper, f"columns of {party.name}", 0, columns.ring.shape)
+    columns.helped = {
+        name: met.mask(name, f"columns of {name}", 0, (party.n_rows, int(width))) for name, width in widths.items()
+    }
+    return columns.ring + columns.own_mask
+
+
+def _weight_mask(seed: bytes, name: str, step: int, shape: tuple[int, int]) -> Ring:
+    return stream(seed, f"weights of {name}", step, shape)
+
+
+def _helped(columns: Columns, seed: bytes, step: int) -> Ring:
+    """The sum of A m over the parties that this one helps."""
+    total = np.zeros((len(columns.values), columns.outputs), dtype=np.uint64)
+    for name, mask in columns.helped.items():
+        total += product(mask, _weight_mask(seed, name, step, (mask.shape[1], columns.outputs)))
+    return total
+
+
+@operation(
+    "descent.share_scores",
+    discloses="masked",
+    receives="masked",
+    about="its rows' part of the scores under one-time masks",
+    reply=Array("i", 2),
+)
+def share_scores(party: Party, *, weights: Ring, step: int, label_holder: str, seed: bytes | None) -> Ring:
+    """A party without labels: columns times weights that it cannot read."""
+    columns, met = party.held(Columns), party.held(Pairs)
+    own = product(columns.ring, weights) + met.mask(label_holder, "scores", step, (party.n_rows, columns.outputs))
+    return own if seed is None else own + _helped(columns, seed, step)
+
+
+def _keep_share(party: Party, columns: Columns, weights: Ring, step: int, seed: bytes) -> Ring:
+    met, shape = party.held(Pairs), (party.n_rows, columns.outputs)
+    total = product(columns.ring, weights) + _helped(columns, seed, step)
+    for name in columns.helped:
+        total = total - met.mask(name, "scores", step, shape)
+    return total
+
+
+def _right_sides(party: Party, columns: Columns, residuals: Ring, step: int) -> dict[str, list[Ring]]:
+    """V and the right share of the product of each other party's columns with ``residuals``."""
+    met, sides = party.held(Pairs), {}
+    for name, mask in columns.helped.items():
+        hidden = residuals + met.mask(name, "residuals", step, residuals.shape)
+        share = product(mask.T, hidden) - met.mask(name, "products", step, (mask.shape[1], columns.outputs))
+        sides[name] = [hidden, share]
+    return sides
+
+
+@operation(
+    "descent.residual_shares",
+    discloses="masked",
+    receives="masked",
+    about="its share of the residuals under one-time masks, and of products with its own columns",
+    reply={"sides": ANY, "own": Array("i", 2)},
+)
+def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> dict[str, object]:
+    """The label holder, where residuals are linear in the scores. It reads none of them."""
+    columns, met = party.held(Columns), party.held(Pairs)
+    if columns.target is None:
+        raise OperationRefused(party.name, "residual_shares", "this run's residuals are not linear in the scores")
+    exact = columns.precision.columns + columns.precision.weights
+    share = _keep_share(party, columns, weights, step, seed) - to_ring(columns.target, exact, 2.0 ** (62 - exact))
+    renewed = stream(seed, "renew", step, share.shape)
+    own = product(columns.ring.T, share) + product(columns.own_mask.T, renewed)
+    own = own + met.mask(columns.helper, "own products", step, own.shape)
+    return {"sides": _right_sides(party, columns, share - renewed, step), "own": own}
+
+
+@operation(
+    "descent.gradient_shares",
+    discloses="masked",
+    receives="masked",
+    about="its share of the sums of its columns times residuals, under one-time masks",
+    reply={"own": Array("i", 2), "helped": ANY},
+)
+def gradient_shares(party: Party, *, share: Ring | None, step: int, label_holder: str) -> dict[str, object]:
+    """A party without labels. ``share`` is uniform to it; ``None`` where the label holder knows the residuals."""
+    columns, met = party.held(Columns), party.held(Pairs)
+    own = product(columns.ring.T, met.mask(label_holder, "residuals", step, (party.n_rows, columns.outputs)))
+    own = own + met.mask(label_holder, "products", step, own.shape)
+    helped = {}
+    if share is not None:
+        own = own - product(columns.ring.T, share)
+        for name, mask in columns.helped.items():
+            given = product(mask.T, share)
+            helped[name] = given + met.mask(name, "own products", step, given.shape)
+    return {"own": own, "helped": helped}
+
+
+@operation(
+    "descent.open_residuals",
+    discloses="aggregate",
+    receives="masked",
+    about="loss, sums of its own columns times residuals, and residuals under one-time masks",
+    learns="the total score of each row in this step",
+    reply={"loss": Array("f"), "own": Array("f", 2), "sides": ANY},
+)
+def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: int, seed: bytes) -> dict[str, object]:
+    """The label holder, where residuals need the scores themselves."""
+    columns, bits = party.held(Columns), party.held(Columns).precision
+    if columns.loss is None:
+        raise OperationRefused(party.name, "open_residuals", "nobody reads scores in this run")
+    total = from_ring(scores + _keep_share(party, columns, weights, step, seed), bits.columns + bits.weights)
+    if np.abs(total).max(initial=0.0) >= _SCORE_ROOM:
+        raise OverflowGuard(f"a score grew beyond {_SCORE_ROOM:g}; use a stronger penalty")
+    loss, residuals = columns.loss(total)
+    _check_size(residuals)
+    ring = to_ring(residuals, bits.residuals, 2.0 ** (62 - bits.residuals))
+    return {"loss": loss, "own": columns.values.T @ residuals, "sides": _right_sides(party, columns, ring, step)}
+
+
+@operation(
+    "descent.own_gradient",
+    discloses="aggregate",
+    about="loss, and sums of its own columns times residuals",
+    reply={"loss": Array("f"), "own": Array("f", 2)},
+)
+def own_gradient(party: Party, *, weights: Floats) -> dict[str, object]:
+    """A label holder that is alone."""
+    columns = party.held(Columns)
+    scores = columns.values @ weights
+    if columns.loss is not None:
+        loss, residuals = columns.loss(scores)
+    elif columns.target is not None:
+        loss, residuals = np.zeros(0), scores - columns.target
+    else:
+        raise OperationRefused(party.name, "own_gradient", "it has no labels in this run")
+    return {"loss": loss, "own": columns.values.T @ residuals}
+
+
+def _check_size(residuals: Floats) -> None:
+    if np.sqrt((residuals**2).mean(axis=0).max(initial=0.0)) >= _RESIDUAL_ROOM:
+        raise OverflowGuard("the residuals grew beyond what the masks leave room for; use a stronger penalty")
+
+
+OPERATIONS = (
+    *pairs.OPERATIONS, hide_columns, share_scores, residual_shares, gradient_shares, open_residuals, own_gradient,
+)  # fmt: skip
+
+
+# --- the coordinator's side -------------------------------------------------------------------------------------------
+
+
+class SharedDescent:
+    """Gradients of a linear model, step by step. The parties must have kept their ``Columns``.
+
+    Parameters
+    ----------
+    run : a session. widths : columns of each party as numbers, the label holder's with the intercept.
+    outputs : scores a row. reads_scores : whether the label holder's residuals need the total scores (a ``Loss``).
+    """
+
+    def __init__(self, run: Federation, widths: Mapping[str, int], outputs: int, *, reads_scores: bool):
+        self.run, self.widths, self.outputs, self.reads_scores = run, dict(widths), outputs, reads_scores
+        self.rows, self.step = run.n_rows, 0
+        self.bits = Precision.of(self.rows, reads_scores)
+        if not run.passive:
+            return
+        self.helper = run.passive[0]  # of the label holder
+        meet_all(run)
+        each = {
+            name: {"helper": run.active, "widths": self._widths([run.active] if name == self.helper else [])}
+            for name in run.passive
+        }
+        each[run.active] = {"helper": self.helper, "widths": self._widths(run.passive)}
+        self.hidden = run.ask(hide_columns, to=run.parties, each=each, reads_scores=reads_scores)
+        for name, table in self.hidden.items():
+            _check(name, "hide_columns", table, (self.rows, self.widths[name]))
+
+    def _widths(self, names: list[str]) -> dict[str, int]:
+        return {name: self.widths[name] for name in names}
+
+    @property
+    def resolution(self) -> float:
+        """How finely weights are told; a gradient is that of the weights told."""
+        return 0.0 if not self.run.passive else 2.0**-self.bits.weights
+
+    def at(self, weights: Mapping[str, Floats]) -> tuple[Floats, dict[str, Floats]]:
+        """What the label holder's ``Loss`` tells (nothing where residuals are linear), and X'r / rows of each party."""
+        self.step += 1
+        run = self.run
+        if not run.passive:
+            reply = run.ask(own_gradient, to=run.active, weights=weights[run.active])
+            return reply["loss"], {run.active: reply["own"] / self.rows}
+        seeds = {run.active: new_seed(), self.helper: new_seed()}
+        masks = {name: self._mask(seeds, name) for name in run.parties}
+        told = {n: to_ring(weights[n], self.bits.weights, 2.0 ** (62 - self.bits.weights)) + masks[n] for n in masks}
+        each = {n: {"weights": told[n], "seed": seeds[n] if n == self.helper else None} for n in run.passive}
+        parts = run.ask(share_scores, to=run.passive, each=each, step=self.step, label_holder=run.active)
+        scores = np.zeros((self.rows, self.outputs), dtype=np.uint64)
+        for name in run.parties:
+            if name in parts:
+                scores = scores + _check(name, "share_scores", parts[name], scores.shape)
+            scores = scores - product(self.hidden[name], masks[name])
+        given: dict[str, Any] = {"weights": told[run.active], "step": self.step, "seed": seeds[run.active]}
+        if self.reads_scores:
+            return self._after_opening(run.ask(open_residuals, to=run.active, scores=scores, **given))
+        return np.zeros(0), self._unopened(run.ask(residual_shares, to=run.active, **given), scores, seeds[run.active])
+
+    def _mask(self, seeds: Mapping[str, bytes], name: str) -> Ring:
+        seed = seeds[self.helper if name == self.run.active else self.run.active]
+        return _weight_mask(seed, name, self.step, (self.widths[name], self.outputs))
+
+    def _after_opening(self, reply: dict[str, Any]) -> tuple[Floats, dict[str, Floats]]:
+        run = self.run
+        shares = run.ask(gradient_shares, to=run.passive, share=None, step=self.step, label_holder=run.active)
+        found = {run.active: reply["own"] / self.rows}
+        for name in run.passive:
+            found[name] = self._opened(self._product(name, reply["sides"], shares[name]["own"], "open_residuals"))
+        return reply["loss"], {name: found[name] for name in run.parties}
+
+    def _unopened(self, reply: dict[str, Any], scores: Ring, seed: bytes) -> dict[str, Floats]:
+        run, active = self.run, self.run.active
+        share = scores + stream(seed, "renew", self.step, scores.shape)
+        shares = run.ask(gradient_shares, to=run.passive, share=share, step=self.step, label_holder=active)
+        found = {}
+        for name in run.passive:
+            found[name] = self._opened(self._product(name, reply["sides"], shares[name]["own"], "residual_shares"))
+        shape = (self.widths[active], self.outputs)
+        own = _check(active, "residual_shares", reply["own"], shape)
+        helped = shares[self.helper]["helped"]
+        other = helped.get(active) if isinstance(helped, dict) else None
+        other = _check(self.helper, "gradient_shares", other, shape)
+        found[active] = self._opened(product(self.hidden[active].T, scores) + own - other)
+        return {name: found[name] for name in run.parties}
+
+    def _product(self, name: str, sides: Any, left: Any, operation: str) -> Ring:
+        active = self.run.active
+        pair = sides.get(name) if isinstance(sides, dict) else None
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ReplyError(active, operation, f"expected masked residuals for {name!r}")
+        shape = (self.widths[name], self.outputs)
+        hidden = _check(active, operation, pair[0], (self.rows, self.outputs))
+        right = _check(active, operation, pair[1], shape)
+        return product(self.hidden[name].T, hidden) - _check(name, "gradient_shares", left, shape) - right
+
+    def _opened(self, total: Ring) -> Floats:
+        return from_ring(total, self.bits.columns + self._residual_bits()) / self.rows
+
+    def _residual_bits(self) -> int:
+        return self.bits.residuals if self.reads_scores else self.bits.columns + self.bits.weights
+
+
+def check_room(lengths: Floats, spread: float, target: float) -> None:
+    """For linear residuals, which nobody reads: refuse weights whose scores might not fit the masks' room.
+
+    ``lengths`` are those of the weights (by output), ``spread`` the sum of the parties' spreads, ``target`` the root
+    mean square of the target.
+    """
+    if math.sqrt(spread) * float(np.max(lengths, initial=0.0)) + target >= _RESIDUAL_ROOM:
+        raise OverflowGuard("the weights grew beyond what the masks leave room for; use a stronger penalty")
+
+
+def _check(name: str, operation: str, table: object, shape: tuple[int, ...]) -> Ring:
+    if not isinstance(table, np.ndarray) or table.dtype != np.uint64 or table.shape != shape:
+        raise ReplyError(name, operation, f"expected masked numbers of shape {shape}")
+    return table

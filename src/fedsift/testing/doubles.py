@@ -1,0 +1,60 @@
+"""Small transports for tests: one that writes down every byte, one that serves the parties one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from fedsift.core.party import Site
+from fedsift.core.transports.base import Delivery, Transport
+
+
+class Recording(Transport):
+    """Passes everything on to another transport and keeps (sender, receiver, bytes)."""
+
+    def __init__(self, inner: Transport):
+        self.inner = inner
+        self.name = inner.name
+        self.log: list[tuple[str, str, bytes]] = []
+
+    @property
+    def sites(self) -> dict[str, Site]:
+        found: dict[str, Site] = self.inner.sites  # type: ignore[attr-defined]
+        return found
+
+    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+        self.log += [("coordinator", name, data) for name, data in requests.items()]
+        replies = self.inner.exchange(requests, timeout)
+        self.log += [(name, "coordinator", reply.data) for name, reply in replies.items() if reply.data is not None]
+        return replies
+
+
+class Serial(Transport):
+    """No threads; parties in reverse order. Another transport as far as a method can tell."""
+
+    name = "serial"
+
+    def __init__(self, sites: dict[str, Site]):
+        self.sites = sites
+
+    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+        result = {}
+        for name in reversed(list(requests)):
+            start = time.perf_counter()
+            result[name] = Delivery(self.sites[name].handle(requests[name]), time.perf_counter() - start)
+        return result
+
+
+class Faulty(Transport):
+    """Replaces one party's replies: by a function of the bytes, or by a failure."""
+
+    name = "faulty"
+
+    def __init__(self, inner: Transport, party: str, replace: Callable[[Delivery], Delivery]):
+        self.inner, self.party, self.replace = inner, party, replace
+
+    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+        replies = self.inner.exchange(requests, timeout)
+        if self.party in replies:
+            replies[self.party] = self.replace(replies[self.party])
+        return replies
