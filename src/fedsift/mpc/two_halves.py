@@ -21,12 +21,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from fedsift.core.arguments import Between
 from fedsift.core.operation import operation
-from fedsift.core.party import Labels, Party
+from fedsift.core.party import Labels, Party, Task
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.crypto.sealed_box import SealedBox, frame
 from fedsift.errors import OperationRefused, ReplyError, SecurityError
@@ -81,7 +82,14 @@ class EncryptedLabels:
     settings=("scheme",),
     times=1,
 )
-def encrypt_classes(party: Party, *, scheme: str, task: str, answers: int = 0, weight_bits: int = 0) -> dict[str, Any]:
+def encrypt_classes(
+    party: Party,
+    *,
+    scheme: Literal["auto", "ou", "paillier"],
+    task: Task,
+    answers: Annotated[int, Between(0, 10**9)] = 0,
+    weight_bits: Annotated[int, Between(0, 128)] = 0,
+) -> dict[str, Any]:
     """Indicators of all classes but the last (which is the rest), so many classes a ciphertext as fit.
 
     ``answers`` is how many sums will be asked for; ``weight_bits`` leaves room for weights (or noise) of that size.
