@@ -21,8 +21,8 @@ from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import DataError, JobError, OperationRefused, ParameterError, PolicyRefused
 from fedsift.jobs.job_file import load_job
 from fedsift.methods import METHODS, GiniFilter, GroupLasso, Muse, RandomFeatures, Selector
-from fedsift.mpc.encrypted_histogram import encrypt_classes
 from fedsift.mpc.psi import align
+from fedsift.mpc.two_halves import encrypt_classes
 from fedsift.site.policy import Policy, is_core, modules_of, operations_of
 from fedsift.site.site import PolicySite, load_party, open_site
 
@@ -203,11 +203,11 @@ def test_a_smaller_cell_than_the_sites_is_refused(folder, given, now):
 
 def test_a_cell_that_was_announced_large_and_asked_for_small(folder):
     fed = federation(bank(folder, "min_cell = 5"))
-    from fedsift.mpc.column_scores.gini import open_impurities
+    from fedsift.mpc.column_scores.label_tables import open_counts
 
-    asked = {"replies": {}, "bins": 4, "scheme": "auto", "task": "auto"}
+    asked = {"sums": {}, "columns": {}, "n_bins": 4, "epsilon": None, "delta": 1e-6}
     with fed.session("gini", {"min_cell": 5}) as run:
-        assert refusal(lambda: run.ask(open_impurities, to="bank", min_cell=1, **asked)).rule == "min_cell"
+        assert refusal(lambda: run.ask(open_counts, to="bank", min_cell=1, **asked)).rule == "min_cell"
 
 
 def test_what_a_job_does_not_tell_is_the_methods_default(folder):
@@ -422,7 +422,7 @@ def test_a_site_opened_for_one_job_runs_no_other_method(folder):
 def test_the_operations_of_a_method_are_those_of_the_modules_it_imports_lazy_ones_too():
     assert "fedsift.models.splitnn.layers.ciphertext" in modules_of("fedsift.select.fedsdg.selector")
     gini = operations_of(METHODS["gini"])
-    assert "gini.masked_impurities" in gini
+    assert "tables.masked_counts" in gini
     assert not any(name.startswith(("muse.", "network.")) for name in gini)
     assert operations_of(METHODS["random"]) == frozenset()
 

@@ -86,10 +86,9 @@ class OrderPart:
 
 @operation(
     "align.seal_order",
-    discloses="ciphertext",
+    discloses="control",
     about="this party's part of the key that orders the shared rows, sealed for each other party",
     reply=dict,
-    needs=("alignment",),
 )
 def seal_order(party: Party, *, random_state: Any) -> dict[str, Any]:
     met = party.held(Pairs)
@@ -102,7 +101,6 @@ def seal_order(party: Party, *, random_state: Any) -> dict[str, Any]:
 @operation(
     "align.keep_shared",
     discloses="control",
-    receives="ciphertext",
     about="acknowledgement",
     learns="which of its own rows all parties share",
 )

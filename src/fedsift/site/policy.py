@@ -42,7 +42,7 @@ EXCEPTIONS = {
 DEFAULT_EXCEPTIONS = [COLUMN_NAMES, CLASS_NAMES, ERRORS]
 #: What every job does before and after its method: sizes, names, alignment, views of rows, and giving this party its
 #: own part of the result. Needs no announced method.
-CORE = ("core", "align", "delivery")
+CORE = ("core", "align", "delivery", "pairs")
 #: The smallest group of rows that is counted or summed: as a parameter of methods, and as an argument of operations.
 #: SecureBoost takes the larger of its two.
 _CELL_PARAMETERS = ("min_cell", "min_leaf")

@@ -22,14 +22,12 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.core.scaling import clipped
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
-from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import ReplyError
 from fedsift.mpc.column_scores.noise import Noise, drawn, make_noise, ranks
 from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums, weighted_sums
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
     MASKED,
-    OPERATIONS as OPENING,
     EncryptedLabels,
     LabelLayers,
     encrypt_classes,
@@ -37,6 +35,9 @@ from fedsift.mpc.two_halves import (
     masked,
     open_halves,
     take_labels,
+)
+from fedsift.mpc.two_halves import (
+    OPERATIONS as OPENING,
 )
 
 _WEIGHT_BITS = 36
@@ -68,14 +69,14 @@ def _class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[
 
 @operation(
     "f_test.masked_class_sums",
-    discloses="masked",
+    discloses="aggregate",
     receives="ciphertext",
     about="encrypted per-class sums of unnamed, standardised columns under masks; to the coordinator the masks, with "
     "which it opens what the label holder decrypts",
     reply={**MASKED, "owner": Array("i")},
 )
 def masked_class_sums(
-    party: Party, *, key: PublicKey, layers: list[Any], note: SealedBox, holder: str, bits: int, clip: float,
+    party: Party, *, key: PublicKey, layers: list[Any], note: bytes, holder: str, bits: int, clip: float,
     epsilon: float | None, delta: float,
 ) -> dict[str, Any]:  # fmt: skip
     labels = take_labels(party, key, layers, note, holder)
@@ -149,7 +150,7 @@ def encrypted_f(
     """
     noise = make_noise(epsilon, delta, fed.n_rows, fed.n_classes, 0)
     passive = {name: fed.n_columns[name] for name in fed.passive}
-    settings = {"clip": clip, "epsilon": epsilon, "delta": delta}
+    settings: dict[str, Any] = {"clip": clip, "epsilon": epsilon, "delta": delta}
     room = 1
     if noise is not None:
         bits = (2 * fed.n_rows).bit_length()

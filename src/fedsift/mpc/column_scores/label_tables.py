@@ -22,7 +22,6 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.additive.keys import PublicKey
-from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import ReplyError
 from fedsift.mpc.column_scores.countable_bins import countable_bins
 from fedsift.mpc.column_scores.noise import Noise, bin_sizes, drawn, make_noise, rank_bins
@@ -30,13 +29,15 @@ from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
     MASKED,
-    OPERATIONS as OPENING,
     LabelLayers,
     encrypt_classes,
     join_halves,
     masked,
     open_halves,
     take_labels,
+)
+from fedsift.mpc.two_halves import (
+    OPERATIONS as OPENING,
 )
 
 
@@ -61,14 +62,14 @@ class ColumnTables:
 
 @operation(
     "tables.masked_counts",
-    discloses="masked",
+    discloses="aggregate",
     receives="ciphertext",
     about="encrypted label counts of shuffled bins of unnamed columns under masks; to the coordinator the sizes of the "
     "bins, and the masks, with which it opens what the label holder decrypts",
     reply={**MASKED, "sizes": Array("i"), "bins": Array("i")},
 )
 def masked_counts(
-    party: Party, *, key: PublicKey, layers: list[Any], note: SealedBox, holder: str, n_bins: int, min_cell: int,
+    party: Party, *, key: PublicKey, layers: list[Any], note: bytes, holder: str, n_bins: int, min_cell: int,
     epsilon: float | None, delta: float,
 ) -> dict[str, Any]:  # fmt: skip
     labels = take_labels(party, key, layers, note, holder)
@@ -88,8 +89,8 @@ def masked_counts(
     "tables.open_counts",
     discloses="aggregate",
     receives="masked",
-    about="label counts of the other parties' bins, under masks that only the coordinator can take off; and label counts "
-    "of shuffled bins of the label holder's own columns",
+    about="label counts of the other parties' bins, under masks that only the coordinator can take off; and label "
+    "counts of shuffled bins of the label holder's own columns",
     reply={"halves": dict, "own": Array("i", 2), "bins": Array("i")},
 )
 def open_counts(
@@ -110,7 +111,9 @@ def open_counts(
         scale = noise.holder_scale(len(counts), sum(columns.values()))
         own = own + drawn(own.shape, scale)
         added = {name: drawn((columns[name] * n_bins, labels.n_classes - 1), scale) for name in sums}
-    sizes = np.concatenate([np.bincount(c, minlength=n) for c, n in zip(codes.T, counts)]) if counts else own.sum(axis=1)
+    sizes = (
+        np.concatenate([np.bincount(c, minlength=n) for c, n in zip(codes.T, counts)]) if counts else own.sum(axis=1)
+    )
     table = np.column_stack([own, sizes - own.sum(axis=1)])
     return {"halves": open_halves(party, sums, added), "own": table, "bins": np.asarray(counts, dtype=np.int32)}
 
@@ -124,7 +127,7 @@ def label_tables(
     """The conversation: the label counts of every column of every party, at the coordinator."""
     noise = make_noise(epsilon, delta, fed.n_rows, fed.n_classes, n_bins)
     passive = {name: fed.n_columns[name] for name in fed.passive}
-    settings = {"n_bins": n_bins, "min_cell": min_cell, "epsilon": epsilon, "delta": delta}
+    settings: dict[str, Any] = {"n_bins": n_bins, "min_cell": min_cell, "epsilon": epsilon, "delta": delta}
     with fed.session() as run:
         meet_all(run)
         labels = run.ask(
@@ -158,7 +161,9 @@ def _joined(
     fed: Federation, name: str, reply: dict[str, Any], halves: Any, layouts: list[RowLayout], noise: Noise | None
 ) -> ColumnTables:
     sizes, bins = reply["sizes"], reply["bins"]
-    if noise is not None and (len(sizes) % noise.bins or (sizes.reshape(-1, noise.bins) != bin_sizes(fed.n_rows, noise.bins)).any()):
+    if noise is not None and (
+        len(sizes) % noise.bins or (sizes.reshape(-1, noise.bins) != bin_sizes(fed.n_rows, noise.bins)).any()
+    ):
         raise ReplyError(name, "masked_counts", "bins of ranks are equally full")
     if bins.min(initial=1) < 1 or bins.sum() != len(sizes) or sizes.sum() != len(bins) * fed.n_rows:
         raise ReplyError(name, "masked_counts", "bin sizes do not add up to the number of rows")

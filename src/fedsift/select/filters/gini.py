@@ -27,9 +27,7 @@ class GiniFilter(Selector):
 
     name = "gini"
     paper = "Li et al. 2023, FedSDG-FS, Algorithm 1 (baseline MS-GINI)"
-    leaks = (
-        "coordinator: sizes and label counts of shuffled, unnamed bins; parties: which of their columns were kept"
-    )
+    leaks = "coordinator: sizes and label counts of shuffled, unnamed bins; parties: which of their columns were kept"
     operations = OPERATIONS
 
     def __init__(

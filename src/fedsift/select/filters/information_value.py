@@ -69,9 +69,7 @@ class InformationValue(Selector):
 
     name = "information_value"
     paper = "Weight of evidence as in FATE and SecretFlow (baseline FATE-IV of MUSE)"
-    leaks = (
-        "coordinator: sizes and label counts of shuffled, unnamed bins; parties: which of their columns were kept"
-    )
+    leaks = "coordinator: sizes and label counts of shuffled, unnamed bins; parties: which of their columns were kept"
     operations = OPERATIONS
 
     def __init__(

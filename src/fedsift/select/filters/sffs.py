@@ -26,9 +26,7 @@ class SFFS(Selector):
 
     name = "sffs"
     paper = "Pan et al. (secure federated feature selection); baseline of FedSDG-FS and MUSE"
-    leaks = (
-        "coordinator: per-class sums of unnamed, standardised columns; parties: which of their columns were kept"
-    )
+    leaks = "coordinator: per-class sums of unnamed, standardised columns; parties: which of their columns were kept"
     operations = OPERATIONS
 
     def __init__(
