@@ -302,7 +302,7 @@ def test_passive_parties_hold_nothing_that_decrypts_labels(monkeypatch):
 def test_a_data_holder_that_runs_the_coordinator_gets_noisy_sums_or_nothing(name):
     selector = ORACLES[name][0]
     small_fed = fs.Federation.split(*mixed_table(), parties=["bank", "shop", "lab"], coordinator="shop")
-    with pytest.raises(ParameterError, match="'shop'.*epsilon"):
+    with pytest.raises(ParameterError, match=r"'shop'.*epsilon"):
         selector.__class__(**selector.get_params()).fit(small_fed)
     fitted = selector.__class__(**{**selector.get_params(), "epsilon": 1.0}).fit(small_fed)
     assert any("epsilon 1" in note for note in fitted.ledger_.notes)
