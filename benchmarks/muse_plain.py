@@ -10,38 +10,38 @@ from fedsift.mpc.column_scores.f_statistic import f_statistic
 from fedsift.select.baselines.federated_lasso import FederatedLasso
 from fedsift.select.filters.information_value import information_value
 from fedsift.select.muse.contingency import Entropies, count_tables, number_codes, pair_information
-from fedsift.select.muse.criteria import greedy
+from fedsift.select.muse.criteria import steps, together
 
 FEATURES, BINS = 50, 15
 CRITERIA = ("mrmr", "mifs", "dd")
 
 
-def plain_search(codes, y, n_features, criterion):
+def plain_search(codes, y, n_features, criterion, correct=True):
     """Greedy selection over pooled codes (columns x rows)."""
     counting = Entropies(codes.shape[1])
     entropy = np.array([float(counting.entropy(np.bincount(c))) for c in codes])
-    relevance = pair_information(y[None], codes, counting)[0]
+    relevance = pair_information(y[None], codes, counting, correct=correct)[0]
 
-    def information_with(chosen, others):
-        return pair_information(codes[chosen : chosen + 1], codes[others], counting)[0]
+    def answer(wanted):
+        chosen, others = wanted[""]
+        return {"": pair_information(codes[chosen : chosen + 1], codes[others], counting, correct=correct)[0]}
 
     label_entropy = float(counting.entropy(np.bincount(y)))
-    return greedy(
-        n_features, criterion, relevance, entropy, label_entropy, information_with, beta=0.8, lam=0.5
-    ).order  # fmt: skip
+    search = steps(n_features, criterion, relevance, entropy, label_entropy, beta=0.8, lam=0.5)
+    return together({"": search}, answer)[""].order
 
 
-def plain_muse(codes, y, groups, n_features, criterion, preselect):
+def plain_muse(codes, y, groups, n_features, criterion, preselect, correct=True):
     candidates = np.arange(len(codes))
     if preselect:
         kept = []
         start = 0
         for group in groups:
             own = np.arange(start, start + len(group))
-            kept += sorted(own[plain_search(codes[own], y, n_features, criterion)].tolist())
+            kept += sorted(own[plain_search(codes[own], y, n_features, criterion, correct)].tolist())
             start += len(group)
         candidates = np.array(kept)
-    return candidates[plain_search(codes[candidates], y, n_features, criterion)]
+    return candidates[plain_search(codes[candidates], y, n_features, criterion, correct)]
 
 
 def plain_sffs(X, y, n_features):
@@ -50,7 +50,7 @@ def plain_sffs(X, y, n_features):
     values = np.where(spread > 0, centred / np.where(spread > 0, spread, 1), 0.0)
     one_hot = y[:, None] == np.arange(y.max() + 1)
     one_hot = one_hot[:, one_hot.any(axis=0)]
-    return np.argsort(-f_statistic(values.T @ one_hot, one_hot.sum(axis=0)), kind="stable")[:n_features]
+    return np.argsort(-f_statistic(values.T @ one_hot[:, :-1], one_hot.sum(axis=0)), kind="stable")[:n_features]
 
 
 def plain_iv(codes, y, n_features):

@@ -70,3 +70,9 @@ def _ends(light, rows, bins):
             near = [max(near) if 2 * target > total else min(near)]
         ends |= {light[gap] for gap in near if 0 <= gap < len(light) - 1}
     return ends
+
+
+def gini_impurity(codes: np.ndarray, classes: np.ndarray, n_bins: int, n_classes: int) -> float:
+    """Mean impurity of the bins of one column, weighted by their size."""
+    table = np.bincount(codes * n_classes + classes, minlength=n_bins * n_classes).reshape(n_bins, n_classes)
+    return float(1 - ((table**2).sum(axis=1) / np.maximum(table.sum(axis=1), 1)).sum() / len(codes))

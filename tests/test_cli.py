@@ -25,7 +25,7 @@ from fedsift.core.ledger import Entry, Ledger
 from fedsift.jobs import runs
 from fedsift.methods import METHODS
 from fedsift.mpc import encrypted_histogram as histogram
-from fedsift.select.filters.information_value import label_sums
+from fedsift.mpc.column_scores.label_tables import masked_counts
 from fedsift.select.selection import Selection
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "two_files"
@@ -228,7 +228,7 @@ def test_an_evaluated_job_says_that_columns_were_pooled(job):
 
 KINDS = [
     errors.ParameterError("x"), errors.DataError("x"), errors.AlignmentError("x"), errors.JobError("x"),
-    errors.MessageError("x"), errors.PartyTimeout("shop", "label_sums", "x"), errors.SealError("x"),
+    errors.MessageError("x"), errors.PartyTimeout("shop", "masked_counts", "x"), errors.SealError("x"),
     errors.OverflowGuard("x"), errors.MissingExtra("torch", "nn"),
 ]  # fmt: skip
 
@@ -257,7 +257,7 @@ def test_a_partys_log_is_shown_only_when_asked_for(job, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("row 17 holds 4242")
 
-    monkeypatch.setattr("fedsift.select.filters.information_value.countable_bins", broken)
+    monkeypatch.setattr("fedsift.mpc.column_scores.label_tables.countable_bins", broken)
     result = fedsift("run", job)
     assert result.exit_code == 5
     assert "4242" not in result.output
@@ -282,9 +282,9 @@ def test_progress_shows_round_operation_and_bytes_on_a_terminal_only(monkeypatch
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", Terminal())
     with console.progress(False) as progress:
-        ledger = Ledger([Entry(7, "shop", "coordinator", "label_sums", 1_200_000, "plain", "")])
-        progress.asking(label_sums, 7, ledger)
-    assert "round 7  label_sums  1.2 MB" in sys.stderr.getvalue()
+        ledger = Ledger([Entry(7, "shop", "coordinator", "masked_counts", 1_200_000, "plain", "")])
+        progress.asking(masked_counts, 7, ledger)
+    assert "round 7  masked_counts  1.2 MB" in sys.stderr.getvalue()
     monkeypatch.setattr(sys, "stderr", Terminal())
     with console.progress(True) as progress:
         progress.say("nothing")
@@ -487,7 +487,7 @@ def test_log_json_stays_json_when_it_fails_and_quiet_leaves_asks_only(job, monke
     def broken(*_, **__):
         raise RuntimeError("row 17 holds 4242")
 
-    monkeypatch.setattr("fedsift.select.filters.information_value.countable_bins", broken)
+    monkeypatch.setattr("fedsift.mpc.column_scores.label_tables.countable_bins", broken)
     assert "4242" not in fedsift("run", job, "--log-json").stderr
     result = fedsift("run", job, "--log-json", "--verbose")
     events = [json.loads(line) for line in result.stderr.splitlines()]
@@ -621,3 +621,16 @@ def test_demo_writes_into_no_folder_of_somebody_else(tmp_path):
     assert result.exit_code == 2
     assert (tmp_path / "lab.csv").read_text() == "mine"
     assert os.listdir(tmp_path) == ["lab.csv"]
+
+
+def test_a_job_that_fails_leaves_its_ledger(job, monkeypatch):
+    """It has told things too, and whoever answers for the data must see which."""
+
+    def stop(self, fed):
+        raise DataError("stopped here")
+
+    monkeypatch.setattr(fs.SFFS, "_select", stop)
+    assert fedsift("run", job, "--set", "method.name=sffs").exit_code == DataError.exit_code
+    ledger = pd.read_csv(job.parent / "result-failed-ledger.csv")
+    assert {"align.blind_ids", "core.begin_job", "core.share_names"} <= set(ledger["operation"])
+    assert not (job.parent / "result").exists()

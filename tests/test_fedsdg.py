@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import mixed_table
-from oracles import slow_bins
+from oracles import gini_impurity, slow_bins
 
 import fedsift as fs
 from fedsift.errors import ParameterError
-from fedsift.mpc.column_scores.gini import gini_impurity
 from fedsift.mpc.fixed_point import STEP_BITS
 from fedsift.select.fedsdg.selector import FedSDG
 from fedsift.select.fedsdg.stochastic_gate import StochasticGate
@@ -185,7 +184,7 @@ def test_the_original_gate_is_the_single_gate_without_start():
     X, y = noisy()
     fed = fs.Federation.split(X, y, parties=2)
     selector = StochasticGate(lambda_=0.02, epochs=3, refit_epochs=1, batch_size=64).fit(fed)
-    assert "gini.encrypt_one_hot" not in set(selector.ledger_.frame().operation)
+    assert "labels.encrypt_classes" not in set(selector.ledger_.frame().operation)
     assert all(count == 0 for count in selector.details_["components_open"].values())
     assert set(selector.get_params()) >= {"lambda_", "sigma", "random_state"}
 

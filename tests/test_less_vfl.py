@@ -142,7 +142,7 @@ def test_the_screen_keeps_noise_or_reads_columns_in_the_clear():
     assert sum(n.startswith("real") for n in found) == 6
     assert sum(n.startswith("noise") for n in found) <= 1
     forms = fed.ledger.since(mark).frame()
-    assert set(forms[forms.operation == "f_test.class_sums"].form) == {"ciphertext"}
+    assert set(forms[forms.operation == "f_test.masked_class_sums"].form) == {"ciphertext", "aggregate"}
 
 
 def test_screened_columns_join_the_selection():

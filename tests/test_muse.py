@@ -9,10 +9,12 @@ from conftest import mixed_table
 from doubles import Recording, Serial
 from oracles import slow_bins
 from sklearn.metrics import mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
 import fedsift as fs
 from fedsift import errors
 from fedsift.core.message import decode
+from fedsift.select.muse.contingency import Entropies, pair_information
 from fedsift.select.muse.criteria import Information, _criteria, find_criterion, register_criterion
 from fedsift.select.muse.selector import Muse
 
@@ -38,14 +40,20 @@ def quantile_codes(column, bins):
     return codes
 
 
+def information(a, b):
+    """Mutual information less its expectation over random matchings of the rows."""
+    table = contingency_matrix(a, b, sparse=True)
+    return mutual_info_score(a, b) - expected_mutual_information(table, len(a))
+
+
 def entropy(codes):
     share = np.unique(codes, return_counts=True)[1] / len(codes)
     return float(-(share * np.log(share)).sum())
 
 
 def slow_score(criterion, k, chosen, codes, y, beta, lam):
-    relevance = mutual_info_score(codes[k], y)
-    shared = [mutual_info_score(codes[k], codes[j]) for j in chosen]
+    relevance = information(codes[k], y)
+    shared = [information(codes[k], codes[j]) for j in chosen]
     if criterion == "mrmr":
         return relevance - (np.mean(shared) if shared else 0.0)
     if criterion == "mifs":
@@ -53,7 +61,7 @@ def slow_score(criterion, k, chosen, codes, y, beta, lam):
 
     def rel(i):
         scale = np.sqrt(entropy(codes[i]) * entropy(y))
-        return mutual_info_score(codes[i], y) / scale if scale > 0 else 0.0
+        return information(codes[i], y) / scale if scale > 0 else 0.0
 
     if not chosen:
         return rel(k)
@@ -197,10 +205,11 @@ def test_another_transport_gives_the_same_numbers():
     pd.testing.assert_frame_equal(results[0].information_, results[1].information_, check_exact=True)
 
 
-def test_result_tells_what_was_counted():
+@pytest.mark.parametrize(("correct", "plain"), [(True, information), (False, mutual_info_score)])
+def test_result_tells_what_was_counted(correct, plain):
     X, y = many_columns(columns=12)
     fed = fs.Federation.split(X, y, parties=3)
-    fitted = Muse(n_features=2, n_bins=4).fit(fed)
+    fitted = Muse(n_features=2, n_bins=4, bias_correction=correct).fit(fed)
     counted = fitted.details_["federated_computations"]
     assert counted["with_label"] == 8
     assert counted["all_pairs_without_preselection"] == 8 + 3 * 16
@@ -210,9 +219,9 @@ def test_result_tells_what_was_counted():
     matrix = fitted.information_
     first = fitted.order_.iloc[0]
     for (_, feature), row in matrix.iterrows():
-        assert row.iloc[0] == pytest.approx(mutual_info_score(codes[feature], y), abs=1e-9)
+        assert row.iloc[0] == pytest.approx(plain(codes[feature], y), abs=1e-9)
         if not np.isnan(row.iloc[1]):
-            assert row.iloc[1] == pytest.approx(mutual_info_score(codes[feature], codes[first["feature"]]), abs=1e-9)
+            assert row.iloc[1] == pytest.approx(plain(codes[feature], codes[first["feature"]]), abs=1e-9)
     assert matrix.iloc[:, 1].notna().sum() == 5
     second = fitted.order_.iloc[1]
     assert second["score"] == pytest.approx(second["relevance"] - second["redundancy"])
@@ -227,6 +236,51 @@ def test_redundancy_is_the_papers_measure():
     chosen = X[fitted.order_["feature"].tolist()]
     expected = np.sqrt(((spearmanr(chosen)[0] - np.eye(5)) ** 2).sum())
     assert fitted.details_["redundancy"] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "levels"), [(60, 15), (300, 2), (300, 15), (20_000, 15)])
+def test_the_correction_puts_noise_around_zero_whatever_its_cells(rows, levels):
+    rng = np.random.default_rng(0)
+    codes = np.array([rng.permutation(np.arange(rows) * levels // rows) for _ in range(60)], dtype=np.uint8)
+    counting = Entropies(rows)
+    corrected = pair_information(codes[:1], codes[1:], counting, correct=True)[0]
+    plugin = pair_information(codes[:1], codes[1:], counting)[0]
+    assert abs(corrected.mean()) < 4 * corrected.std() / np.sqrt(59)
+    assert plugin.mean() > 0.3 * (levels - 1) ** 2 / (2 * rows)
+    expected = [information(codes[0], other) for other in codes[1:4]]
+    np.testing.assert_allclose(corrected[:3], expected, atol=1e-9)
+
+
+def test_coarse_noise_does_not_come_before_fine_signal():
+    """Plug-in values: what two fine columns have in common is overrated, so a coarse column of noise came second."""
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, 2, 400)
+    X = pd.DataFrame({f"signal{i}": y + rng.normal(scale=1.6, size=400) for i in range(4)})
+    X["coin"] = rng.integers(0, 2, 400).astype(float)
+    fed = fs.Federation.split(X, pd.Series(y), parties=2)
+    assert order_of(Muse(n_features=5).fit(fed))[-1][1] == "coin"
+    assert order_of(Muse(n_features=5, bias_correction=False).fit(fed))[-1][1] != "coin"
+
+
+def test_no_party_gets_a_number_computed_from_labels():
+    """Requests carry keys, column numbers and settings: no relevance, no entropy of the label, no score."""
+    X, y = many_columns(columns=6)
+    fed = fs.Federation.split(X, y, parties=2)
+    log = fed._link.transport = Recording(fed._link.transport)
+    Muse(n_features=3, n_bins=4).fit(fed)
+    for sender, _, data in log.log:
+        arguments = decode(data)["arguments"] if sender == "coordinator" else {}
+        for name, value in arguments.items():
+            assert not isinstance(value, float), name
+            assert not (isinstance(value, np.ndarray) and value.dtype.kind == "f"), name
+
+
+def test_a_data_holder_that_runs_the_coordinator_is_refused():
+    X, y = many_columns(columns=6)
+    fed = fs.Federation.split(X, y, parties=2)
+    fed.run_by = "party2"
+    with pytest.raises(errors.ParameterError, match="'party2'"):
+        Muse(n_features=3).fit(fed)
 
 
 def test_a_party_learns_nothing_about_other_columns():

@@ -113,7 +113,7 @@ def test_many_stratified_draws_are_one_assignment():
 def least_squares_attack(masks: np.ndarray, rows: int) -> np.ndarray:
     """The direction in which the draws vary least: with many independent stratified draws it is the label."""
     centred = masks - masks.mean(axis=1, keepdims=True)
-    vectors = np.linalg.eigh(centred.T @ centred)[1]
+    _values, vectors = np.linalg.eigh(centred.T @ centred)
     return vectors[:, 1 if abs(vectors[:, 0].sum()) > 0.9 * rows**0.5 else 0]
 
 

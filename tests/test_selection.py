@@ -38,6 +38,21 @@ def test_a_partys_copy_has_its_own_columns_only(selection, small_fed):
                 assert not any(f'"{column}"' in text for column in names[other])
 
 
+def test_a_partys_copy_tells_choices_and_no_score(selection, small_fed):
+    for party in small_fed.parties:
+        own = selection.for_party(party)
+        assert own.selected[party] == selection.selected[party]
+        assert [row["score"] for row in own.scores] == [float(row["selected"]) for row in own.scores]
+        frame = own.frame()
+        for _, part in frame.groupby("selected"):  # within kept and left out: the order of the table
+            names = [row["feature"] for row in own.scores]
+            assert sorted(part.feature, key=names.index) == part.feature.tolist()
+    whole = selection.frame()
+    order = whole[whole.selected & (whole.party == "bank")].feature.tolist()
+    assert selection.for_party("bank", order=True).selected["bank"] == order
+    assert {row["score"] for row in selection.for_party("bank", order=True).scores} <= {0.0, 1.0}
+
+
 def test_apply_keeps_ids_label_and_selected_columns(selection):
     frame = pd.DataFrame({c: np.arange(3.0) for c in ["signal", "weak", "noise", "extra"]} | {"who": ["a", "b", "c"]})
     table = fs.Table.read(frame, id="who")

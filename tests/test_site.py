@@ -26,6 +26,7 @@ from fedsift.mpc.column_scores.label_tables import open_counts
 from fedsift.mpc.psi import align
 from fedsift.mpc.two_halves import encrypt_classes
 from fedsift.site.policy import FREE, Policy, listed
+from fedsift.site.record import SiteLedger
 from fedsift.site.site import PolicySite, load_party, open_site
 
 PARTY = """\
@@ -548,3 +549,25 @@ def test_no_party_thread_outlives_the_interpreter():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["['fedsift-party1', 'fedsift-party2']", "[]"]
+
+
+# --- the site's own ledger -------------------------------------------------------------------------------------------
+
+
+def test_a_site_writes_down_what_it_answered_and_refused_however_the_job_ends(folder):
+    site = bank(folder)
+    site.ledger = SiteLedger(folder / "ledger.csv")
+    fed = align(federation(site))
+    with pytest.raises(PolicyRefused):
+        Muse(n_features=2).fit(fed)  # no min_cell
+    GiniFilter(n_features=2).fit(fed)
+    lines = pd.read_csv(folder / "ledger.csv")
+    refused = lines[lines["outcome"] != "answered"]
+    assert refused["operation"].tolist() == ["core.begin_job"]
+    assert refused["outcome"].str.startswith("PolicyRefused").all()
+    opened = lines[lines["operation"] == "tables.open_counts"].iloc[0]
+    assert (opened["form"], opened["outcome"]) == ("aggregate", "answered")
+    assert opened["opened"].startswith("aggregate: ")
+    told = [entry for entry in fed.ledger.entries if entry.sender == "bank" and entry.about != "an error message"]
+    assert lines[lines["outcome"] == "answered"]["sent"].tolist() == [entry.bytes for entry in told]
+    assert not lines.astype(str).apply(lambda column: column.str.contains("c17|CANARY")).any(axis=None)

@@ -130,7 +130,7 @@ def test_without_a_handshake_nothing_is_counted():
     with fed.session() as run:
         labels = run.ask(encrypt_classes, to="bank", scheme="auto", task="auto")
         assert labels["notes"] == {}
-        with pytest.raises(OperationRefused, match="'note' must be of type SealedBox"):
+        with pytest.raises(OperationRefused, match="'note' must be of type bytes"):
             run.ask(
                 masked_counts,
                 to="shop",

@@ -37,6 +37,9 @@ WEAK = {
     "parameters as a list": ({"parameters": []}, "wrong type"),
     "a cell of one row": ({"parameters": {**GINI.announcement()[1], "min_cell": 1}}, "min_cell"),
     "a cell that is no number": ({"parameters": {**GINI.announcement()[1], "min_cell": "none"}}, "min_cell"),
+    "bins without end": ({"parameters": {**GINI.announcement()[1], "bins": 2**40}}, "out of all bounds"),
+    "a text without end": ({"parameters": {**GINI.announcement()[1], "scheme": "x" * 10_001}}, "out of all bounds"),
+    "lists in lists": ({"parameters": {**GINI.announcement()[1], "bins": [[[[1]]]]}}, "out of all bounds"),
     "a further field": ({"secret": 1}, "a job has"),
 }
 
@@ -77,8 +80,7 @@ def test_a_second_job_in_the_same_session(hostile):
     session = hostile.begin(hostile.of(GINI))
     reply = hostile.announced(hostile.of(fs.RandomFeatures()).canonical, session=session)
     refused(reply, "another job")
-    again = {"operation": "core.begin_job", "session": session, "job": hostile.of(GINI).hash}
-    assert again["job"] == hostile.sites["bank"].runs[session].job.hash
+    assert hostile.sites["bank"].runs[session].job == hostile.of(GINI)
 
 
 def test_a_request_that_names_another_job(hostile):

@@ -154,7 +154,7 @@ def run(
     folder = out or loaded.out
     runs.check_folder(folder)
     with console.progress(quiet, verbose, log_json) as progress:
-        done = runs.execute(loaded, progress.say)
+        done = runs.execute(loaded, progress.say, folder)
         facts = runs.write(done, folder)
     if format is Format.json:
         scores = done.selection.frame().to_dict("records")

@@ -126,6 +126,7 @@ class Site:
         value = marked.function(party, **request["arguments"])
         self._after(marked, request)
         reply = encode({"ok": value})
+        self._answered(marked, request, len(data), len(reply))
         if session:
             run.keep_reply(session, round, data, reply)
         return reply
@@ -137,6 +138,9 @@ class Site:
 
     def _after(self, marked: Operation, request: dict[str, Any]) -> None:
         """Called when the operation has run and its reply has not left yet; raises to keep the reply here."""
+
+    def _answered(self, marked: Operation, request: dict[str, Any], received: int, sent: int) -> None:
+        """Called when a reply is about to leave, for a site that keeps a ledger of its own."""
 
     def _told(self, error: FedsiftError, text: str) -> str:
         """What the coordinator gets to read of an error."""

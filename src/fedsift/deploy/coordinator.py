@@ -36,6 +36,7 @@ from fedsift.jobs.text import Source
 from fedsift.mpc.psi import aligned
 from fedsift.select.base import Outcome, Selector
 
+LEDGER = "ledger.csv"  # of a job without a result
 CHECKPOINT = "FEDSIFT_CHECKPOINTS"  # where this server keeps what an interrupted search goes on from
 
 
@@ -86,9 +87,11 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path) -> None:
         runs.write(run, folder / RESULT)
         _outcome(folder, "finished", started=start)
     except Aborted as error:
+        _leave_ledger(fed, folder)
         _outcome(folder, "ended", started=start, why=str(error), waiting=error.waiting)
         raise
     except Exception as error:
+        _leave_ledger(fed, folder)
         known = isinstance(error, FedsiftError)
         what = str(error) if known else f"the coordinator failed with {type(error).__name__}; see the server's log"
         _outcome(folder, "failed", started=start, error=type(error).__name__ if known else "FedsiftError", what=what,
@@ -97,6 +100,12 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path) -> None:
         if fed is not None:
             _tell(fed, what)
         raise
+
+
+def _leave_ledger(fed: Federation | None, folder: Path) -> None:
+    """A job that failed or was cut off has told things too."""
+    if fed is not None:
+        fed.ledger.frame().to_csv(folder / LEDGER, index=False)
 
 
 def _job(content: dict[str, Any]) -> Job:

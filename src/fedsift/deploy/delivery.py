@@ -1,8 +1,8 @@
 """The end of a job at a party: it gets its own part of the result, or the reason why there is none.
 
-The coordinator sends a party its own columns and scores only (``Selection.for_party``) and its own record; the party
-writes them at its own site. Where column names are private the coordinator knows numbers, and the party puts its own
-names back. Nothing comes back but an acknowledgement.
+The coordinator sends a party which of its own columns were kept (``Selection.for_party``) and its own record, without
+a score; the party writes them at its own site. Where column names are private the coordinator knows numbers, and the
+party puts its own names back. Nothing comes back but an acknowledgement.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedsift.select.selection import Selection
     discloses="control",
     about="acknowledgement",
     receives="aggregate",
-    learns="which of its own columns were kept, with their scores, and what this job disclosed of it",
+    learns="which of its own columns were kept, and what this job disclosed of it",
 )
 def keep_result(party: Party, *, selection: str, record: str) -> None:
     """Write selection.json, summary.json and the report into this job's folder at the site."""

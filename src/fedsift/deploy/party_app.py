@@ -18,6 +18,7 @@ from fedsift.core.message import encode
 from fedsift.deploy.flare_job import PARTY_FILE, quiet_calls, read_job
 from fedsift.deploy.status import ENDED, RUNNING, close_abandoned, read_status, write_status
 from fedsift.errors import DataError, FedsiftError, PartyError
+from fedsift.site.record import NAME, SiteLedger
 from fedsift.site.site import PolicySite, open_site
 
 log = logging.getLogger("fedsift.core.party")
@@ -50,7 +51,7 @@ class PartyApp:
                     f"{path}: this file is for the party {site.name!r}, but the site is {collab.site_name!r}: "
                     "give the party the name in its certificate"
                 )
-            site.job_folder = self._folder
+            site.job_folder, site.ledger = self._folder, SiteLedger(self._folder / NAME)
             self._site = site
         except FedsiftError as error:
             log.warning("this site takes no part: %s", error)

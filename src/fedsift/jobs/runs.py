@@ -125,12 +125,18 @@ def prepare(job: Job, say: Callable[[str], None] = lambda text: None) -> Run:
     return run
 
 
-def execute(job: Job, say: Callable[[str], None] = lambda text: None) -> Run:
-    """Run a job; ``say`` is told of each stage."""
+def execute(job: Job, say: Callable[[str], None] = lambda text: None, out: Path | None = None) -> Run:
+    """Run a job; ``say`` is told of each stage. One that fails leaves its ledger beside ``out``."""
     run = prepare(job, say)
     say(f"selecting by {job.method}")
-    with run.phase("select"):
-        run.selector.fit(run.fed)
+    try:
+        with run.phase("select"):
+            run.selector.fit(run.fed)
+    except BaseException:
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            run.frame().to_csv(out.with_name(f"{out.name}-failed-ledger.csv"), index=False)
+        raise
     if job.settings.evaluate is not None:
         say("evaluating")
         with run.phase("evaluate"):

@@ -115,10 +115,9 @@ class OrderPart:
 
 @operation(
     "align.seal_order",
-    discloses="ciphertext",
+    discloses="control",
     about="this party's part of the key that orders the shared rows, sealed for each other party",
     reply=dict,
-    needs=("alignment",),
     after="pairs.meet",
     times=1,
 )
@@ -133,7 +132,6 @@ def seal_order(party: Party) -> dict[str, SealedBox]:
 @operation(
     "align.keep_shared",
     discloses="control",
-    receives="ciphertext",
     about="acknowledgement",
     learns="which of its own rows all parties share",
     after="align.seal_order",

@@ -122,6 +122,8 @@ def meet(party: Party, *, publics: dict[str, bytes]) -> None:
     key = party.state.get(_KEY)
     if key is None or publics.get(party.name) != key.public:
         raise SecurityError(f"party {party.name!r}: the list of public keys does not hold its own key")
+    if party.run.job is not None and not set(publics) <= set(party.run.job.parties):
+        raise SecurityError(f"party {party.name!r}: the list of public keys names somebody who is not of this job")
     peers = {name: public for name, public in publics.items() if name != party.name}
     if not peers:
         raise SecurityError(f"party {party.name!r} is alone: a sum would be its own vector")

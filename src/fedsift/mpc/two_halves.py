@@ -21,12 +21,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from fedsift.core.arguments import Between
 from fedsift.core.operation import operation
-from fedsift.core.party import Labels, Party
+from fedsift.core.party import Labels, Party, Task
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.crypto.sealed_box import SealedBox, frame
 from fedsift.errors import OperationRefused, ReplyError, SecurityError
@@ -81,7 +82,14 @@ class EncryptedLabels:
     settings=("scheme",),
     times=1,
 )
-def encrypt_classes(party: Party, *, scheme: str, task: str, answers: int = 0, weight_bits: int = 0) -> dict[str, Any]:
+def encrypt_classes(
+    party: Party,
+    *,
+    scheme: Literal["auto", "ou", "paillier"],
+    task: Task,
+    answers: Annotated[int, Between(0, 10**9)] = 0,
+    weight_bits: Annotated[int, Between(0, 128)] = 0,
+) -> dict[str, Any]:
     """Indicators of all classes but the last (which is the rest), so many classes a ciphertext as fit.
 
     ``answers`` is how many sums will be asked for; ``weight_bits`` leaves room for weights (or noise) of that size.
@@ -100,13 +108,13 @@ def encrypt_classes(party: Party, *, scheme: str, task: str, answers: int = 0, w
     party.keep(LabelLayers(scheme, labels, layouts))
     met = party.state.get(Pairs)
     told = _digest(key, layers)
-    notes = {} if met is None else {n: met.seal(told, to=n, about=_LABELS, number=0) for n in met.peers}
+    notes = {} if met is None else {name: _note(party, told, name, _LABELS) for name in met.peers}
     return {"key": key, "layers": layers, "notes": notes}
 
 
-def take_labels(party: Party, key: PublicKey, layers: list[Any], note: SealedBox, holder: str) -> EncryptedLabels:
+def take_labels(party: Party, key: PublicKey, layers: list[Any], note: bytes, holder: str) -> EncryptedLabels:
     """The encrypted labels, if they are those that the label holder vouches for."""
-    if party.held(Pairs).open(note, sender=holder, about=_LABELS, number=0) != _digest(key, layers):
+    if _read_note(party, note, holder, _LABELS) != _digest(key, layers):
         raise SecurityError(f"party {party.name!r}: these are not the labels that {holder!r} encrypted")
     layouts = [RowLayout.read(layer["layout"], party.n_rows) for layer in layers]
     if any(layout.answer_bits + HIDING_BITS + 1 > key.plaintext_bits for layout in layouts):
@@ -132,12 +140,11 @@ def masked(
         masks = _masks(seed, number, len(inside), layout)
         plain = [mask + more for mask, more in zip(masks, spread(added, layout))]
         hidden.append(labels.key.blind(labels.key.add_plain(inside, plain)))
-    note = party.held(Pairs).seal(_digest_sums(hidden), to=labels.holder, about=_SUMS, number=0)
-    return {"sums": hidden, "seed": seed, "note": note}
+    return {"sums": hidden, "seed": seed, "note": _note(party, _digest_sums(hidden), labels.holder, _SUMS)}
 
 
 #: The shape of ``masked``'s reply.
-MASKED: dict[str, Any] = {"sums": [Ciphertexts], "seed": bytes, "note": SealedBox}
+MASKED: dict[str, Any] = {"sums": [Ciphertexts], "seed": bytes, "note": bytes}
 
 
 def open_halves(party: Party, masked_by: dict[str, Any], noise: dict[str, Any] | None = None) -> dict[str, list[bytes]]:
@@ -148,8 +155,7 @@ def open_halves(party: Party, masked_by: dict[str, Any], noise: dict[str, Any] |
         if name in kept.opened:
             raise OperationRefused(party.name, "open_halves", f"the sums of {name!r} were opened before")
         kept.opened.add(name)
-        told = party.held(Pairs).open(reply["note"], sender=name, about=_SUMS, number=0)
-        if told != _digest_sums(reply["sums"]):
+        if _read_note(party, reply["note"], name, _SUMS) != _digest_sums(reply["sums"]):
             raise SecurityError(f"party {party.name!r}: these are not the sums that {name!r} sent")
         halves, start = [], 0
         for sums, layout in zip(reply["sums"], kept.layouts):
@@ -186,6 +192,17 @@ def join_halves(
 def half_room(layout: RowLayout) -> int:
     """Added to a slot that may be negative."""
     return 1 << (layout.value_bits - 1)
+
+
+def _note(party: Party, digest: bytes, to: str, about: str) -> bytes:
+    """A sealed digest. As bytes: what it vouches for is not sealed, and the ledger is to say so."""
+    return party.held(Pairs).seal(digest, to=to, about=about, number=0).to_bytes()
+
+
+def _read_note(party: Party, note: Any, sender: str, about: str) -> Any:
+    if not isinstance(note, bytes):
+        raise SecurityError(f"party {party.name!r}: {sender!r} vouches for nothing here")
+    return party.held(Pairs).open(SealedBox.from_bytes(note), sender=sender, about=about, number=0)
 
 
 def _width(layout: RowLayout) -> int:

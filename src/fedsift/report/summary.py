@@ -68,7 +68,7 @@ def summarize(
         "parties": parties,
         "method": _method(selector, hide),
         "federation": dict(getattr(selector, "federation_", {}) or {}),
-        "answer": _counted(_answer(selection), evaluation, type(selector).__name__),
+        "answer": _counted(_answer(selection, told=party is None), evaluation, type(selector).__name__),
         "quality": None if evaluation is None else _quality(evaluation, type(selector).__name__),
         "details": hide.details(selector.details_),
         "cost": _cost(whole, selector.seconds_),
@@ -130,14 +130,15 @@ def _shared(selection: Selection) -> Selection:
     return replace(selection, selected={EVERY: selection.selected[party]}, scores=rows)
 
 
-def _answer(selection: Selection) -> dict[str, Any]:
+def _answer(selection: Selection, told: bool = True) -> dict[str, Any]:
+    """``told``: the scores are scores, not a party's flags."""
     selection = _shared(selection)
     placed = [{**row, "place": place} for place, row in enumerate(selection.scores)]
     rows = sorted(placed, key=lambda row: row["rank"])
     kept = [row["score"] for row in rows if row["selected"]]
     left = [row["score"] for row in rows if not row["selected"]]
     margin = None
-    if kept and left:
+    if told and kept and left:
         margin = {"last_kept": min(kept), "first_left": max(left), "range": max(kept + left) - min(kept + left)}
     return {
         "kept": selection.n_selected,

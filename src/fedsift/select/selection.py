@@ -24,7 +24,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Selection:
-    """What a selector found. ``for_party`` gives the part that one party may keep: its own columns only.
+    """What a selector found. ``for_party`` gives the part that one party may keep: choices.
 
     Examples
     --------
@@ -53,14 +53,23 @@ class Selection:
     def n_selected(self) -> int:
         return sum(len(columns) for columns in self.selected.values())
 
-    def for_party(self, party: str) -> Selection:
-        """The part that concerns one party: no name or score of another's column."""
+    def for_party(self, party: str, *, order: bool = False) -> Selection:
+        """The part that one party may keep: which of its own columns were kept, by a score of 1 or 0.
+
+        No exact score: from one number a column, or from ranks, labels follow (``docs/threat-model.md``). ``order``
+        tells the order of the kept ones beside.
+        """
         if party not in self.selected:
             raise ParameterError(f"no party {party!r} in this selection; it has {', '.join(self.selected)}")
+        own = [dict(row) for row in self.scores if row["party"] == party]
+        ranked = sorted(own, key=lambda row: (not row["selected"], row["rank"] if order and row["selected"] else 0))
+        for rank, row in enumerate(ranked, 1):
+            row.update(score=float(row["selected"]), rank=rank)
+        kept = [row["feature"] for row in ranked if row["selected"]] if order else list(self.selected[party])
         return Selection(
             method=self.method,
-            selected={party: list(self.selected[party])},
-            scores=[row for row in self.scores if row["party"] == party],
+            selected={party: kept},
+            scores=own,
             parameters=self.parameters,
             security=self.security,
             engineered=self.engineered_for(party),

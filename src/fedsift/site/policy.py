@@ -44,6 +44,10 @@ FREE = ("core.count_table", "core.share_names", "core.begin_job", "core.end_sess
         "delivery.keep_result")  # fmt: skip
 
 
+#: Of a job's parameters: the largest whole number, the longest text, the longest list.
+MAX_WHOLE, MAX_TEXT, MAX_ITEMS = 1_000_000, 10_000, 10_000
+
+
 class Policy(Section):
     """The table ``[policy]`` of a party file. What is left out is as strict as it can be and still be of use."""
 
@@ -83,6 +87,9 @@ class Policy(Section):
         unknown = next((name for name in parameters if name not in defaults), None)
         if unknown is not None:
             raise OperationRefused(party, "begin_job", f"the method {method!r} has no parameter {_short(unknown)}")
+        for name, value in parameters.items():
+            if name != "random_state" and not _is_bounded(value):
+                raise OperationRefused(party, "begin_job", f"the parameter {_short(name)} is out of all bounds")
         told = {**defaults, **parameters}
         if known.cell_parameters:
             largest = max(_number(told[name]) for name in known.cell_parameters)
@@ -193,6 +200,16 @@ def _declared(name: str, arguments: Mapping[str, Any], job: Job | None) -> Any:
 def _number(value: Any) -> float:
     """A number as it is; 0 for what is none, so that it counts as not set."""
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value else 0.0
+
+
+def _is_bounded(value: Any, depth: int = 3) -> bool:
+    """Whether a parameter is of a size that a person would choose: nothing is looped over 10^12 times."""
+    if isinstance(value, (list, dict)):
+        items = list(value.values()) if isinstance(value, dict) else value
+        return depth > 0 and len(items) <= MAX_ITEMS and all(_is_bounded(item, depth - 1) for item in items)
+    if isinstance(value, str):
+        return len(value) <= MAX_TEXT
+    return not isinstance(value, int) or abs(value) <= MAX_WHOLE
 
 
 def _short(text: str) -> str:

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from fedsift.core.files import plain
 from fedsift.core.job import Job as Contract
+from fedsift.core.message import decode
 from fedsift.core.operation import Operation, register_plugin
 from fedsift.core.party import Site, begin_job
 from fedsift.core.script import run_of
@@ -30,6 +31,7 @@ from fedsift.jobs.text import Section, Source, nearest, validated
 from fedsift.methods import METHODS
 from fedsift.mpc import psi
 from fedsift.site.policy import ERRORS, EXCEPTIONS, Policy, is_core
+from fedsift.site.record import SiteLedger
 
 MAX_RUNS = 100  # under way at the same time
 
@@ -120,6 +122,7 @@ class PolicySite(Site):
         self.policy = policy
         self.accepted = accepted  # method and parameters of the only job, when the site was opened for one
         self.job_folder: Path | None = None  # where a deployed site keeps its part of the result
+        self.ledger: SiteLedger | None = None  # what it answered and refused, in a file of its own
         self._accepted = dict(self.views)  # views as they were when they were last judged
         self._distinct: dict[str, tuple[Any, int]] = {}  # view -> its rows, and how many different ones they are
         self._atoms = np.zeros(table.n_rows, dtype=np.int64)  # rows that all answers so far had in common; 0: in none
@@ -184,6 +187,28 @@ class PolicySite(Site):
             if self._accepted.get(name) is not view:
                 self._judge_view(marked, name)
                 self._accepted[name] = view
+
+    def handle(self, data: bytes) -> bytes:
+        reply = super().handle(data)
+        if self.ledger is not None:
+            self._note_refusal(data, reply)
+        return reply
+
+    def _answered(self, marked: Operation, request: dict[str, Any], received: int, sent: int) -> None:
+        if self.ledger is not None:
+            self.ledger.answered(marked, request["session"], request["round"], received, sent)
+
+    def _note_refusal(self, data: bytes, reply: bytes) -> None:
+        """A refused request stands in the site's ledger too; one that cannot be read at all without its name."""
+        told = decode(reply)
+        if self.ledger is None or "error" not in told:
+            return
+        try:
+            request = decode(data)
+            name, session, round = str(request["operation"]), str(request["session"]), int(request["round"])
+        except (FedsiftError, KeyError, TypeError, ValueError):
+            name, session, round = "?", "", 0
+        self.ledger.refused(name, session[:100], round, len(data), f"{told['error']}: {told['what']}")
 
     def _judge_view(self, marked: Operation, name: str) -> None:
         try:

@@ -22,7 +22,6 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.core.scaling import clipped
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
-from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import ReplyError
 from fedsift.mpc.column_scores.noise import Noise, drawn, make_noise, ranks
 from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums, weighted_sums
@@ -70,7 +69,7 @@ def _class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[
 
 @operation(
     "f_test.masked_class_sums",
-    discloses="masked",
+    discloses="aggregate",
     receives="ciphertext",
     about="encrypted per-class sums of unnamed, standardised columns under masks; to the coordinator the masks, with "
     "which it opens what the label holder decrypts",
@@ -83,7 +82,7 @@ def _class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[
     times=1,
 )
 def masked_class_sums(
-    party: Party, *, key: PublicKey, layers: list[Any], note: SealedBox, holder: str, bits: int, clip: float,
+    party: Party, *, key: PublicKey, layers: list[Any], note: bytes, holder: str, bits: int, clip: float,
     epsilon: float | None, delta: float,
 ) -> dict[str, Any]:  # fmt: skip
     labels = take_labels(party, key, layers, note, holder)

@@ -22,7 +22,6 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.additive.keys import PublicKey
-from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import ReplyError
 from fedsift.mpc.column_scores.countable_bins import countable_bins
 from fedsift.mpc.column_scores.noise import Noise, bin_sizes, drawn, make_noise, rank_bins
@@ -63,7 +62,7 @@ class ColumnTables:
 
 @operation(
     "tables.masked_counts",
-    discloses="masked",
+    discloses="aggregate",
     receives="ciphertext",
     about="encrypted label counts of shuffled bins of unnamed columns under masks; to the coordinator the sizes of the "
     "bins, and the masks, with which it opens what the label holder decrypts",
@@ -77,7 +76,7 @@ class ColumnTables:
     times=1,
 )
 def masked_counts(
-    party: Party, *, key: PublicKey, layers: list[Any], note: SealedBox, holder: str, n_bins: int, min_cell: int,
+    party: Party, *, key: PublicKey, layers: list[Any], note: bytes, holder: str, n_bins: int, min_cell: int,
     epsilon: float | None, delta: float,
 ) -> dict[str, Any]:  # fmt: skip
     labels = take_labels(party, key, layers, note, holder)
@@ -97,8 +96,8 @@ def masked_counts(
     "tables.open_counts",
     discloses="aggregate",
     receives="masked",
-    about="label counts of the other parties' bins, under masks that only the coordinator takes off; and label counts "
-    "of shuffled bins of the label holder's own columns",
+    about="label counts of the other parties' bins, under masks that only the coordinator can take off; and label "
+    "counts of shuffled bins of the label holder's own columns",
     reply={"halves": dict, "own": Array("i", 2), "bins": Array("i")},
     role="active",
     concerns="own columns and labels",

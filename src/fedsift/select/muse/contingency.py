@@ -35,6 +35,7 @@ class Entropies:
         weights = counts * np.log(np.maximum(counts, 1.0))
         self.bits = 61 - max(1, math.ceil(math.log2(weights[-1] + 2.0)))
         self._table = np.rint(np.ldexp(weights, self.bits)).astype(np.int64)
+        self._expected: dict[int, int] = {}  # by the sizes of two bins
 
     def scaled(self, counts: np.ndarray) -> np.ndarray:
         """Sum over the last axis of n ln n, as integers."""
@@ -43,14 +44,50 @@ class Entropies:
     def entropy(self, counts: np.ndarray) -> np.ndarray:
         return self._nats(self._table[-1] - self.scaled(counts))
 
-    def information(self, tables: np.ndarray) -> np.ndarray:
-        """Mutual information of each table (tables x bins x bins)."""
+    def information(self, tables: np.ndarray, correct: bool = False) -> np.ndarray:
+        """Mutual information of each table (tables x bins x bins).
+
+        Counted from few rows it is too large, by more the more bins there are. ``correct`` takes off its expected value
+        over all matchings of the two columns' rows (Vinh, Epps and Bailey 2010), which follows from the sizes of the
+        bins; what is left of two columns that have nothing in common lies around 0, on either side.
+        """
+        rows, columns = tables.sum(axis=2), tables.sum(axis=1)
         cells = self.scaled(tables.reshape(len(tables), -1))
-        margins = self.scaled(tables.sum(axis=2)) + self.scaled(tables.sum(axis=1))
-        return np.maximum(self._nats(cells - margins + self._table[-1]), 0.0)
+        if correct:
+            return self._nats(cells - self._expected_cells(rows, columns))
+        return np.maximum(self._nats(cells - self.scaled(rows) - self.scaled(columns) + self._table[-1]), 0.0)
+
+    def _expected_cells(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """The expected sum of n ln n over the cells, from the sizes of the bins of either side."""
+        low, high = np.minimum(rows[:, :, None], columns[:, None, :]), np.maximum(rows[:, :, None], columns[:, None, :])
+        kinds, which = np.unique(low * (self.rows + 1) + high, return_inverse=True)
+        for kind in set(kinds.tolist()) - self._expected.keys():
+            value = expected_weight(*divmod(kind, self.rows + 1), self.rows)
+            self._expected[kind] = round(math.ldexp(value, self.bits))
+        values = np.array([self._expected[kind] for kind in kinds.tolist()], dtype=np.int64)
+        return np.asarray(values[which].reshape(len(rows), -1).sum(axis=1))
 
     def _nats(self, scaled: np.ndarray) -> np.ndarray:
         return np.ldexp(np.asarray(scaled, dtype=np.float64), -self.bits) / max(1, self.rows)
+
+
+def expected_weight(first: int, second: int, rows: int) -> float:
+    """E[n ln n] for the number n of rows in two bins of these sizes, the rows of one matched at random (n is
+    hypergeometric). Summed where n is likely: twelve deviations around its mean."""
+    if not first or not second:
+        return 0.0
+    from scipy.special import gammaln  # slow to import, needed here only
+
+    mean = first * second / rows
+    spread = math.sqrt(mean * (1 - first / rows) * (1 - second / rows)) + 1
+    low = max(1, first + second - rows, math.floor(mean - 12 * spread))
+    n = np.arange(low, min(first, second, math.ceil(mean + 12 * spread)) + 1, dtype=np.float64)
+    logs = (
+        gammaln(first + 1) - gammaln(n + 1) - gammaln(first - n + 1)
+        + gammaln(rows - first + 1) - gammaln(second - n + 1) - gammaln(rows - first - second + n + 1)
+        - gammaln(rows + 1) + gammaln(second + 1) + gammaln(rows - second + 1)
+    )  # fmt: skip
+    return float((np.exp(logs) * n * np.log(n)).sum())
 
 
 def count_tables(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -64,7 +101,7 @@ def count_tables(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def pair_information(
-    left: np.ndarray, right: np.ndarray, entropies: Entropies, *, smallest: bool = False
+    left: np.ndarray, right: np.ndarray, entropies: Entropies, *, smallest: bool = False, correct: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mutual information of each pair of columns, and (if asked) the smallest non-empty cell of its table.
 
@@ -77,7 +114,7 @@ def pair_information(
     for start in range(0, pairs, step):
         part = slice(start, min(start + step, pairs))
         tables = count_tables(left if len(left) == 1 else left[part], right[part])
-        values[part] = entropies.information(tables)
+        values[part] = entropies.information(tables, correct)
         if smallest:
             flat = tables.reshape(len(tables), -1)
             least[part] = np.where(flat > 0, flat, rows + 1).min(axis=1, initial=rows + 1)

@@ -10,8 +10,9 @@ JMI and CMIM are not here: they need tables of three columns, which the protocol
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -40,8 +41,7 @@ _criteria: dict[str, Criterion] = {}
 def register_criterion(name: str, criterion: Criterion) -> None:
     """Make ``criterion`` usable as ``Muse(criterion=name)``.
 
-    It takes an ``Information`` and returns one score a candidate, the higher the better. With local preselection the
-    parties run it too, so it has to be registered at every party.
+    It takes an ``Information`` and returns one score a candidate, the higher the better. The coordinator runs it.
     """
     if not isinstance(name, str) or not name or not callable(criterion):
         raise ParameterError(f"a criterion needs a name and a function, got {name!r} and {criterion!r}")
@@ -97,21 +97,20 @@ class Search:
     shared: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
 
 
-def greedy(
+def steps(
     n_features: int,
     criterion: str,
     relevance: np.ndarray,
     entropy: np.ndarray,
     label_entropy: float,
-    information_with: Callable[[int, np.ndarray], np.ndarray],
     *,
     beta: float,
     lam: float,
-) -> Search:
-    """Choose up to ``n_features`` candidates one by one.
+) -> Generator[tuple[int, np.ndarray], np.ndarray, Search]:
+    """Choose up to ``n_features`` candidates one by one; the search is what the generator returns.
 
-    ``information_with(chosen, others)`` gives the mutual information of a newly chosen candidate with others; it is
-    asked only for candidates that are still in the race.
+    After each choice but the last it yields the chosen candidate and those that are still in the race, and wants to be
+    sent their mutual information. So several searches can go on side by side.
     """
     score = find_criterion(criterion)
     wanted = min(n_features, len(relevance))
@@ -119,9 +118,7 @@ def greedy(
     found = Search(shared=shared)
     left = np.ones(len(relevance), dtype=bool)
     for step in range(wanted):
-        known = Information(
-            relevance, entropy, label_entropy, tuple(found.order), shared[:step], beta, lam
-        )  # fmt: skip
+        known = Information(relevance, entropy, label_entropy, tuple(found.order), shared[:step], beta, lam)
         scores = np.asarray(score(known), dtype=np.float64)
         if scores.shape != relevance.shape or not np.isfinite(scores[left]).all():
             raise ParameterError(f"the criterion {criterion!r} must give one finite score for each candidate")
@@ -133,5 +130,27 @@ def greedy(
         left[best] = False
         if step + 1 < wanted:
             others = np.flatnonzero(left)
-            shared[step, others] = information_with(best, others)
+            shared[step, others] = yield best, others
+    return found
+
+
+Searching = Generator[tuple[int, np.ndarray], np.ndarray, Search]
+
+
+def together(
+    searches: Mapping[str, Searching], answer: Callable[[dict[str, tuple[int, np.ndarray]]], Mapping[str, np.ndarray]]
+) -> dict[str, Search]:
+    """Drive several searches side by side: ``answer`` gets what all of them want to know, a step at a time."""
+    found: dict[str, Search] = {}
+    given: Mapping[str, Any] = dict.fromkeys(searches)
+    while len(found) < len(searches):
+        wanted = {}
+        for name, search in searches.items():
+            if name in found:
+                continue
+            try:
+                wanted[name] = search.send(given[name])
+            except StopIteration as end:
+                found[name] = end.value
+        given = answer(wanted) if wanted else {}
     return found

@@ -243,10 +243,10 @@ def sort_by_keys(keys: np.ndarray, codes: np.ndarray, code_bits: int) -> tuple[n
     about="mutual information of pairs of the party's own columns (or with the label, if it is here)",
     reply=Array("f"),
 )
-def own_information(party: Party, *, left: Any, right: Any) -> np.ndarray:
+def own_information(party: Party, *, left: Any, right: Any, correct: bool) -> np.ndarray:
     codes = party.state["codes"]
     one = left[:1] if len(set(left.tolist())) == 1 else left
-    return pair_information(codes[one], codes[right], party.state["entropies"])[0]
+    return pair_information(codes[one], codes[right], party.state["entropies"], correct=correct)[0]
 
 
 # --- the coordinator's side -------------------------------------------------------------------------------------------
@@ -268,11 +268,15 @@ class Pairs:
         return len(self.left_columns)
 
 
+OPERATIONS = (matching_keys, blind_rows, raise_rows, number_rows, prepare_columns, matched_codes, own_information)
+
+
 class BinMatching:
     """The conversation of one run: secrets first, then as many tables as are asked for."""
 
-    def __init__(self, fed: Federation, *, keys: str, min_cell: int | None):
+    def __init__(self, fed: Federation, *, keys: str, min_cell: int | None, correct: bool = False):
         self.fed = fed
+        self.correct = correct
         self.min_cell = min_cell or 1
         self.rows = fed.n_rows
         self.computations = 0
@@ -360,7 +364,9 @@ class BinMatching:
             return list(pool.map(lambda part: self._information_of(*part), lists))
 
     def _information_of(self, pairs: Pairs, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        found, smallest = pair_information(left, right, self._entropies, smallest=self.min_cell > 1)
+        found, smallest = pair_information(
+            left, right, self._entropies, smallest=self.min_cell > 1, correct=self.correct
+        )
         self._refuse_small(pairs, smallest)
         return found
 
@@ -387,14 +393,3 @@ class BinMatching:
         if column in (LABEL, self.fed.n_columns[name]):
             return f"the label of party {name!r}"
         return f"column {self.fed.column_names()[name][column]!r} of party {name!r}"
-
-
-OPERATIONS = (
-    prepare_columns,
-    matching_keys,
-    blind_rows,
-    raise_rows,
-    number_rows,
-    matched_codes,
-    own_information,
-)

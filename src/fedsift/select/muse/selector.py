@@ -1,15 +1,19 @@
 """MUSE: relevant columns without repetition across parties, by federated mutual information.
 
-Ji et al. 2024 (IEEE TCSS), Algorithm 1: mutual information of every column with the label; each party preselects as
-many columns as are wanted in the end; the coordinator then chooses greedily over all candidates by mRMR, MIFS or DD.
+Ji et al. 2024 (IEEE TCSS), Algorithm 1: mutual information of every column with the label; as many columns as are
+wanted in the end are preselected at each party; then the coordinator chooses greedily over all candidates by mRMR, MIFS
+or DD.
 
-Departures: tables are asked for as the search needs them (the newly chosen column against what is left) and not all up
-front, which gives the same result with far fewer tables; scores that tie are broken by party and column order; the
-coordinator's tables come from ``protocols/mutual_information.py``, whose pseudonyms differ for every pair of columns.
+Departures: the coordinator preselects too, with the mutual information inside a party that the party tells it: told the
+relevance of its columns, as in the paper, a party reads the labels off it (``docs/muse.md``). Tables are asked for as
+the search needs them (the newly chosen column against what is left) and not all up front, which gives the same result
+with far fewer tables; scores that tie are broken by party and column order; mutual information is corrected for the few
+rows it is counted from; the coordinator's tables come from ``mutual_information.py``, whose pseudonyms differ for every
+pair of columns.
 
 The coordinator learns unnamed joint tables of the pairs of columns that it asks for, and mutual information inside a
-party. A party learns the mutual information of its own columns with the label (only with preselection) and which were
-kept. Rounds: about ``n_features`` + 7.
+party. A party learns which of its columns were preselected and kept, in which order. Rounds: about 2 ``n_features``
++ 7.
 """
 
 from __future__ import annotations
@@ -20,46 +24,12 @@ import numpy as np
 import pandas as pd
 
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Array, operation
-from fedsift.core.party import Party
-from fedsift.errors import ReplyError
+from fedsift.errors import ParameterError, ReplyError
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
-from fedsift.select.muse import mutual_information
-from fedsift.select.muse.contingency import BINNINGS, MAX_BINS, pair_information
-from fedsift.select.muse.criteria import Search, find_criterion, greedy
-from fedsift.select.muse.mutual_information import LABEL, BinMatching, Pairs, own_information
+from fedsift.select.muse.contingency import BINNINGS, MAX_BINS
+from fedsift.select.muse.criteria import Search, Searching, find_criterion, steps, together
+from fedsift.select.muse.mutual_information import LABEL, OPERATIONS, BinMatching, Pairs, own_information
 from fedsift.select.muse.rank_correlation import correlate_ranks, redundancy, spearman_matrix
-
-
-@operation(
-    "muse.preselect",
-    discloses="aggregate",
-    receives="aggregate",
-    about="the party's best columns by number, and the mutual information among them",
-    learns="mutual information of its own columns with the label",
-    reply={"columns": Array("i"), "information": Array("f", 2)},
-)
-def preselect(
-    party: Party, *, relevance: Any, entropies: Any, label_entropy: float, n_features: int, criterion: str,
-    beta: float, lam: float,
-) -> dict[str, np.ndarray]:  # fmt: skip
-    """Greedy selection among the party's own columns (Algorithm 1, lines 12 to 20)."""
-    codes, counting = party.state["codes"], party.state["entropies"]
-
-    def information_with(chosen: int, others: np.ndarray) -> np.ndarray:
-        return pair_information(codes[chosen : chosen + 1], codes[others], counting)[0]
-
-    found = greedy(n_features, criterion, relevance, entropies, label_entropy, information_with, beta=beta, lam=lam)
-    columns = np.array(sorted(found.order), dtype=np.int64)
-    # What the search has counted need not be counted again: row of the earlier chosen, column of the later one.
-    place = {column: step for step, column in enumerate(found.order)}
-    among = np.zeros((len(columns), len(columns)))
-    for i, a in enumerate(columns):
-        for j, b in enumerate(columns):
-            if a != b:
-                first, second = (a, b) if place[a] < place[b] else (b, a)
-                among[i, j] = found.shared[place[first], second]
-    return {"columns": columns, "information": among}
 
 
 class Muse(Selector):
@@ -70,7 +40,8 @@ class Muse(Selector):
     n_features : how many to keep; also how many each party preselects.
     criterion : ``mrmr``, ``mifs``, ``dd`` or a name given to ``register_criterion``.
     n_bins, binning : bins of a numeric column (and of a regression target), equally full or equally wide.
-    preselect : let each party preselect ``n_features`` of its own columns first (the paper).
+    preselect : preselect ``n_features`` columns at each party first (the paper).
+    bias_correction : take off what mutual information has too much when counted from few rows.
     beta, lam : weight of redundancy in MIFS; weight of distance against relevance in DD.
     min_cell : refuse a table with a non-empty cell of fewer rows.
     keys : ``two`` parties or ``one`` hold the key of the row secrets.
@@ -84,9 +55,9 @@ class Muse(Selector):
     paper = "Ji et al. 2024, MUSE (IEEE Transactions on Computational Social Systems)"
     leaks = (
         "coordinator: joint tables of pairs of columns under shuffled labels, mutual information inside a party, rank "
-        "correlations of the selected columns; parties: mutual information of their own columns with the label"
+        "correlations of the selected columns; parties: which of their columns were preselected and kept, in order"
     )
-    operations = (*mutual_information.OPERATIONS, correlate_ranks, preselect)
+    operations = (*OPERATIONS, correlate_ranks)
     cell_parameters = ("min_cell",)
 
     def __init__(
@@ -97,6 +68,7 @@ class Muse(Selector):
         n_bins: int = 15,
         binning: str = "quantile",
         preselect: bool = True,
+        bias_correction: bool = True,
         beta: float = 0.8,
         lam: float = 0.5,
         min_cell: int | None = None,
@@ -108,6 +80,7 @@ class Muse(Selector):
         self.n_bins = n_bins
         self.binning = binning
         self.preselect = preselect
+        self.bias_correction = bias_correction
         self.beta = beta
         self.lam = lam
         self.min_cell = min_cell
@@ -119,14 +92,20 @@ class Muse(Selector):
         check_number("n_bins", self.n_bins, 2, (MAX_BINS - 1) // 2, whole=True)
         check_choice("binning", self.binning, BINNINGS)
         check_choice("preselect", self.preselect, (True, False))
+        check_choice("bias_correction", self.bias_correction, (True, False))
         check_number("beta", self.beta, 0)
         check_number("lam", self.lam, 0, 1)
         check_number("min_cell", self.min_cell, 1, whole=True, none=True)
         check_choice("keys", self.keys, ("two", "one"))
         find_criterion(self.criterion)
+        if fed.run_by is not None:
+            raise ParameterError(
+                f"the coordinator counts joint tables of rows, and {fed.run_by!r}, which holds them, runs it: let "
+                "somebody run it who holds no rows, or use a filter with epsilon"
+            )
 
     def _select(self, fed: Federation) -> Outcome:
-        matching = BinMatching(fed, keys=self.keys, min_cell=self.min_cell)
+        matching = BinMatching(fed, keys=self.keys, min_cell=self.min_cell, correct=self.bias_correction)
         entropies = matching.prepare(n_bins=self.n_bins, binning=self.binning)
         label_entropy = float(entropies[fed.active][-1])
         entropies[fed.active] = entropies[fed.active][:-1]
@@ -134,10 +113,8 @@ class Muse(Selector):
         candidates, inside = self._candidates(fed, relevance, entropies, label_entropy)
         pool = _Pool(fed, matching, candidates, inside)
         pool.wanted = min(self.n_features, len(pool.column))
-        found = greedy(
-            self.n_features, self.criterion, pool.gather(relevance), pool.gather(entropies), label_entropy,
-            pool.information_with, beta=self.beta, lam=self.lam,
-        )  # fmt: skip
+        search = self._search(pool.gather(relevance), pool.gather(entropies), label_entropy)
+        found = together({"": search}, lambda wanted: {"": pool.information_with(*wanted[""])})[""]
         fed.ledger.note(
             "rows were matched under an oblivious PRF (ristretto255) and random orders (X25519, ChaCha20), fresh for "
             "every pair of columns, not by ciphertexts"
@@ -153,8 +130,13 @@ class Muse(Selector):
         wanted = [Pairs(name, columns[name], active, np.full(len(columns[name]), LABEL)) for name in fed.passive]
         found = dict(zip(fed.passive, matching.information(wanted)))
         own = columns[active]
-        found[active] = fed.ask(own_information, to=active, left=np.full(len(own), LABEL), right=own)
+        found[active] = fed.ask(
+            own_information, to=active, left=np.full(len(own), LABEL), right=own, correct=self.bias_correction
+        )
         return {name: found[name] for name in fed.parties}
+
+    def _search(self, relevance: np.ndarray, entropy: np.ndarray, label_entropy: float) -> Searching:
+        return steps(self.n_features, self.criterion, relevance, entropy, label_entropy, beta=self.beta, lam=self.lam)
 
     def _candidates(
         self, fed: Federation, relevance: dict[str, Any], entropies: dict[str, Any], label_entropy: float
@@ -162,22 +144,21 @@ class Muse(Selector):
         """The columns that go into the global search, and the mutual information inside each party if it is known."""
         if not self.preselect:
             return {name: np.arange(count) for name, count in fed.n_columns.items()}, None
-        each = {name: {"relevance": relevance[name], "entropies": entropies[name]} for name in fed.parties}
-        replies = fed.ask(
-            preselect, to=fed.parties, each=each, label_entropy=label_entropy, n_features=self.n_features,
-            criterion=self.criterion, beta=self.beta, lam=self.lam,
-        )  # fmt: skip
-        for name, reply in replies.items():
-            size = min(self.n_features, fed.n_columns[name])
-            columns = reply["columns"]
-            distinct = len(set(columns.tolist())) == size == len(columns)
-            inside = not size or (columns.min() >= 0 and columns.max() < fed.n_columns[name])
-            if not distinct or not inside or reply["information"].shape != (size, size):
-                raise ReplyError(name, "preselect", f"expected {size} different columns and their mutual information")
-        return (
-            {name: reply["columns"] for name, reply in replies.items()},
-            {name: reply["information"] for name, reply in replies.items()},
-        )
+        searches = {name: self._search(relevance[name], entropies[name], label_entropy) for name in fed.parties}
+        done = iter(range(1, self.n_features + 1))
+
+        def answer(wanted: dict[str, tuple[int, np.ndarray]]) -> dict[str, np.ndarray]:
+            fed.progress(next(done), self.n_features, "column of each party", at_most=True)
+            each = {name: {"left": np.full(len(rest), best), "right": rest} for name, (best, rest) in wanted.items()}
+            replies = fed.ask(own_information, to=list(wanted), each=each, correct=self.bias_correction)
+            for name, (_, rest) in wanted.items():
+                if len(replies[name]) != len(rest):
+                    raise ReplyError(name, "own_information", f"expected {len(rest)} values")
+            return {name: replies[name] for name in wanted}
+
+        found = together(searches, answer)
+        candidates = {name: np.array(sorted(found[name].order), dtype=np.int64) for name in fed.parties}
+        return candidates, {name: _among(found[name], candidates[name]) for name in fed.parties}
 
     def _outcome(self, fed: Federation, pool: _Pool, found: Search, relevance: dict[str, np.ndarray]) -> Outcome:
         places = [pool.where(i) for i in found.order]
@@ -216,6 +197,18 @@ class Muse(Selector):
     @property
     def information_(self) -> pd.DataFrame:
         return self.details_["_information"]
+
+
+def _among(found: Search, columns: np.ndarray) -> np.ndarray:
+    """Mutual information among the chosen columns, as the search has got it: that of the earlier with the later."""
+    place = {column: step for step, column in enumerate(found.order)}
+    among = np.zeros((len(columns), len(columns)))
+    for i, a in enumerate(columns.tolist()):
+        for j, b in enumerate(columns.tolist()):
+            if a != b:
+                first, second = (a, b) if place[a] < place[b] else (b, a)
+                among[i, j] = found.shared[place[first], second]
+    return among
 
 
 class _Pool:
@@ -261,7 +254,9 @@ class _Pool:
             start = self.starts[self.owner[chosen]]
             return self.inside[home][chosen - start, others - start]
         left = np.full(len(others), self.column[chosen])
-        found = self.fed.ask(own_information, to=home, left=left, right=self.column[others])
+        found = self.fed.ask(
+            own_information, to=home, left=left, right=self.column[others], correct=self.matching.correct
+        )
         if len(found) != len(others):
             raise ReplyError(home, "own_information", f"expected {len(others)} values, got {len(found)}")
         return found

@@ -1,0 +1,112 @@
+"""Requests of an honest run, changed at random: another type, another size, a key less, bits flipped."""
+
+from __future__ import annotations
+
+import copy
+import random
+import time
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.message import decode, encode
+from fedsift.core.party import Site
+from fedsift.core.transports.base import Delivery, Transport
+from fedsift.errors import MessageError
+from hostile.coordinator import TYPED
+
+ODD: list[Any] = [
+    None, True, False, 0, 1, -1, 2**31, 2**53, -(2**63), 10**40, 0.0, -0.5, 1e308, float("nan"), float("inf"), "", "x",
+    "none", "x" * 20_000, b"", b"\x00" * 64, [], [[]], [None] * 50, {}, {"a": None}, {"bank": {}, "shop": []},
+    np.zeros(0), np.zeros((3, 3)), np.full(4, np.nan), np.arange(5), -np.arange(5), np.zeros((0, 2**20)),
+    np.array([2**62]), np.ones(3, dtype=bool), np.ones(3, dtype=np.uint64), np.zeros((1,) * 8), np.array(3.0),
+]  # fmt: skip
+LONGEST_S = 2.0
+
+
+class Untyped(AssertionError):
+    """A site answered with something unforeseen, or took too long."""
+
+
+class Mutating(Transport):
+    """Before each honest request it sends changed ones, and looks at what comes back."""
+
+    name = "mutating"
+
+    def __init__(self, sites: dict[str, Site], seed: int, each: int, only_refused: bool = False):
+        self.sites, self.each, self.only_refused = sites, each, only_refused
+        self.random = random.Random(seed)
+        self.sent = self.accepted = 0
+
+    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+        for name, data in requests.items():
+            for _ in range(self.each):
+                self._attack(self.sites[name], data)
+        return {name: Delivery(self.sites[name].handle(data), 0.0) for name, data in requests.items()}
+
+    def _attack(self, site: Site, data: bytes) -> None:
+        mutant = mutated(data, self.random)
+        if self.only_refused:
+            mutant = _without_an_argument(mutant)
+        start = time.perf_counter()
+        reply = decode(site.handle(mutant))
+        self.sent += 1
+        if time.perf_counter() - start > LONGEST_S:
+            raise Untyped(f"{decode(mutant)['operation']} took {time.perf_counter() - start:.1f} s")
+        if "ok" in reply:
+            self.accepted += 1
+        elif reply["error"] not in TYPED:
+            raise Untyped(f"{reply} to {decode(mutant)}"[:900])
+
+
+def mutated(data: bytes, rng: random.Random) -> bytes:
+    """One to three changes."""
+    if rng.random() < 0.1:
+        return _flipped(data, rng)
+    request = decode(data)
+    for _ in range(rng.randint(1, 3)):
+        _change(request, rng)
+    try:
+        return encode(request)
+    except MessageError:  # a key that is no text, say
+        return data[: rng.randrange(len(data))]
+
+
+def _without_an_argument(data: bytes) -> bytes:
+    """Surely refused, and late: everything else about it may be right."""
+    try:
+        request = decode(data)
+    except MessageError:
+        return data
+    if isinstance(request.get("arguments"), dict):
+        request["arguments"]["further"] = 1
+    return encode(request)
+
+
+def _flipped(data: bytes, rng: random.Random) -> bytes:
+    raw = bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        raw[rng.randrange(len(raw))] = rng.randrange(256)
+    return bytes(raw[: rng.randrange(len(raw))]) if rng.random() < 0.3 else bytes(raw)
+
+
+def _change(request: dict[str, Any], rng: random.Random) -> None:
+    """Somewhere inside, mostly in the arguments."""
+    arguments = request.get("arguments")
+    inside = isinstance(arguments, dict) and len(arguments) and rng.random() > 0.15
+    place: Any = arguments if inside else request
+    while isinstance(place, (dict, list)) and place:
+        key = rng.choice(list(place)) if isinstance(place, dict) else rng.randrange(len(place))
+        if isinstance(place[key], (dict, list)) and place[key] and rng.random() < 0.6:
+            place = place[key]
+            continue
+        what = rng.random()
+        if what < 0.1:
+            del place[key]
+        elif what < 0.15 and isinstance(place, dict):
+            place[f"{key}2"] = copy.copy(rng.choice(ODD))
+        elif what < 0.3 and isinstance(place[key], np.ndarray) and place[key].size:
+            place[key] = place[key][: rng.randrange(len(place[key]))] if place[key].ndim else place[key] * 2
+        else:
+            place[key] = copy.copy(rng.choice(ODD))
+        return
