@@ -31,6 +31,7 @@ numbers by the label holder, before anything is opened: rho-zCDP with rho = sens
 
 from __future__ import annotations
 
+import functools
 import math
 import secrets
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ class Noise:
 
     @property
     def rho(self) -> float:
-        return epsilon_to_rho(self.epsilon, self.delta)
+        return _rho(self.epsilon, self.delta)
 
     def party_scale(self, columns: int) -> float:
         """Standard deviation of what a party adds to each of the sums of its own columns."""
@@ -90,6 +91,11 @@ class Noise:
         parties = max((self.party_scale(count) for count in others.values()), default=0.0)
         reach = largest + 32 * (parties + self.holder_scale(own, sum(others.values())))
         return max(1, math.ceil(math.log2(4 * reach / max(1, self.rows))))
+
+
+@functools.lru_cache(maxsize=64)
+def _rho(epsilon: float, delta: float) -> float:
+    return epsilon_to_rho(epsilon, delta)
 
 
 def make_noise(epsilon: float | None, delta: float, rows: int, classes: int, bins: int) -> Noise | None:

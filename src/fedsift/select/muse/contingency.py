@@ -62,8 +62,8 @@ class Entropies:
         low, high = np.minimum(rows[:, :, None], columns[:, None, :]), np.maximum(rows[:, :, None], columns[:, None, :])
         kinds, which = np.unique(low * (self.rows + 1) + high, return_inverse=True)
         for kind in set(kinds.tolist()) - self._expected.keys():
-            value = expected_weight(*divmod(kind, self.rows + 1), self.rows)
-            self._expected[kind] = round(math.ldexp(value, self.bits))
+            first, second = divmod(kind, self.rows + 1)
+            self._expected[kind] = round(math.ldexp(expected_weight(first, second, self.rows), self.bits))
         values = np.array([self._expected[kind] for kind in kinds.tolist()], dtype=np.int64)
         return np.asarray(values[which].reshape(len(rows), -1).sum(axis=1))
 
