@@ -11,7 +11,8 @@ from fedsift.core.operation import Array
 from fedsift.core.transports.base import Transport
 from fedsift.errors import ParameterError
 from fedsift.evaluate import scoring
-from fedsift.evaluate.evaluation import ALL, NOTE, evaluate
+from fedsift.evaluate.evaluation import NOTE, evaluate
+from fedsift.evaluate.result import ALL
 from fedsift.evaluate.scoring import Columns, Preparation, auc, jaccard, kuncheva, one_minus_rae
 from fedsift.select.base import Outcome, Selector
 

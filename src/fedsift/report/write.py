@@ -9,9 +9,10 @@ from typing import Any
 from fedsift.core.files import write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.errors import ParameterError
-from fedsift.evaluate.evaluation import Evaluation
+from fedsift.evaluate.result import Evaluation
 from fedsift.report.html import render_html
-from fedsift.report.summary import FORMAT, VERSION, summarize
+from fedsift.report.record import FORMAT, VERSION
+from fedsift.report.summary import summarize
 from fedsift.report.text import render_text
 
 
