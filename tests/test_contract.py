@@ -37,7 +37,7 @@ QUICK: dict[str, dict] = {
     "fed_iife": {"n_pairs": 2, "max_features": 2},
     "vertical_flafe": {"n_operands": 2, "n_features": 2, "functions": ["ab"]},
     "hybrid_flafe": {"n_operands": 2, "n_features": 2, "functions": ["ab"]},
-    "fed_halving": {"candidates": 4, "levels": 2, "rounds": 2, "refinements": 1, "halvings": 1},
+    "fed_halving": {"candidates": 4, "levels": 2, "max_iter": 2, "refinements": 1, "halvings": 1},
     "random": {"n_features": 4},
 }
 NEEDS_TORCH = {"fedsdg", "less_vfl", "group_lasso", "local_lasso", "stochastic_gate", "vflfs"}

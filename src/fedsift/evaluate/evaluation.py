@@ -116,7 +116,7 @@ def evaluate(
     return result
 
 
-def _check(fed: Any, cv: Any, repeats: Any, random_draws: Any) -> None:
+def _check(fed: object, cv: object, repeats: object, random_draws: object) -> None:
     if not isinstance(fed, Federation):
         raise ParameterError(f"evaluate takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
     if not fed.simulated:

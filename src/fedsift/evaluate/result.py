@@ -111,7 +111,7 @@ class Evaluation:
         return f"<p>{title}</p><table><tr>{head}</tr>{body}</table>"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, float):
         return "" if np.isnan(value) else f"{value:.4g}"
     return str(value)

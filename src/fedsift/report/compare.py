@@ -24,7 +24,7 @@ from fedsift.report import charts
 from fedsift.report.html import quality_table
 from fedsift.report.markup import Html, duration, h, join, short, size, table
 from fedsift.report.page import page, section
-from fedsift.report.record import Quality
+from fedsift.report.record import Json, Quality
 from fedsift.report.summary import verdict, versions
 from fedsift.report.words import is_warning, sentence
 
@@ -111,16 +111,16 @@ class Comparison:
         within = ", within the spread" if line.mean[metric] - best.mean[metric] <= spread else ""
         return f". All {line.n_features:.0f} columns score higher{within}: {line.mean[metric]:.3f}"
 
-    def report(self, path: str | Path | None = None) -> Any:
+    def report(self, path: str | Path | None = None) -> str | Path:
         """HTML when the path ends in .html, text otherwise; without a path, return the text."""
         if path is None:
             return str(self)
         as_html = Path(path).suffix.lower() in (".html", ".htm")
         return write_atomic(path, render_comparison(self) if as_html else f"{self}\n")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Plain data, for JSON."""
-        made: dict[str, Any] = plain(
+        made: dict[str, Json] = plain(
             {"settings": self.evaluation.settings, "metrics": self.evaluation.metrics, "advice": self.advice(),
              "methods": self.evaluation.methods, "lines": self.frame().to_dict("records")}
         )  # fmt: skip
@@ -169,7 +169,7 @@ def compare(fed: Federation, selectors: Any, **options: Any) -> Comparison:
     return Comparison(evaluate(fed, named, **options))
 
 
-def _made(selector: Any) -> Any:
+def _made(selector: str | Selector) -> Selector:
     if not isinstance(selector, str):
         return selector
     if selector not in METHODS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fedsift.report import charts
 from fedsift.report.markup import Html, duration, h, join, name, plural, short, size, table
@@ -270,7 +269,7 @@ def _lines(lines: list[Disclosure]) -> Html:
 
 def _names(parties: list[str]) -> Html:
     shown = parties if len(parties) <= 5 else parties[:4]
-    pieces: list[Any] = []
+    pieces: list[object] = []
     for i, party in enumerate(shown):
         pieces += [", " if i else None, name(party)]
     return h("span", pieces, f" and {len(parties) - 4} more" if len(parties) > 5 else None)

@@ -13,7 +13,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,6 +28,7 @@ from fedsift.report.record import (
     Disclosures,
     Encryption,
     FormCount,
+    Json,
     Margin,
     Method,
     PartyCost,
@@ -59,7 +59,7 @@ _HIDDEN = "(not shown in one party's report)"
 
 def summarize(
     selector: Selector, *, party: str | None = None, evaluation: Evaluation | None = None, ledger: Ledger | None = None
-) -> dict[str, Any]:
+) -> dict[str, Json]:
     """The record of a fitted selector.
 
     ``party`` leaves in only what that party may keep: its own columns and scores, its own messages. ``ledger`` takes
@@ -92,7 +92,7 @@ def summarize(
 _OPEN = re.compile(r"protection='open'|secure=False")
 
 
-def _turned_off(parameters: Mapping[str, Any]) -> str:
+def _turned_off(parameters: Mapping[str, Json]) -> str:
     """The parameter by which a run was told to protect nothing."""
     if parameters.get("protection") == "open":
         return "protection='open'"
@@ -125,7 +125,7 @@ def _method(selector: Selector, hide: _Hider) -> Method:
     )
 
 
-def _call(kind: type, parameters: Mapping[str, Any], hide: _Hider) -> str:
+def _call(kind: type, parameters: Mapping[str, Json], hide: _Hider) -> str:
     """The constructor call with what differs from the defaults."""
     defaults = {key: p.default for key, p in inspect.signature(kind).parameters.items()}
     given = [
@@ -345,10 +345,10 @@ class _Hider:
     def text(self, text: str) -> str:
         return _HIDDEN if self._foreign is not None and self._foreign.search(text) else text
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: object) -> object:
         return _HIDDEN if self._foreign is not None and self._foreign.search(repr(value)) else value
 
-    def details(self, details: Mapping[str, Any]) -> dict[str, Any]:
+    def details(self, details: Mapping[str, Json]) -> dict[str, Json]:
         """A method's details may name or hold anybody's columns, so one party's report shows only single numbers."""
         shown = {key: _bounded(value) for key, value in details.items() if not key.startswith("_")}
         if self.party is None:
@@ -357,7 +357,7 @@ class _Hider:
         return {k: v for k, v in shown.items() if isinstance(v, (bool, int, float, np.integer, np.floating))}
 
 
-def _framed(frame: pd.DataFrame, most: int = 48) -> Any:
+def _framed(frame: pd.DataFrame, most: int = 48) -> Json:
     """Numbers under named rows and columns as labels and a matrix; any other frame as records."""
     named = not isinstance(frame.index, pd.RangeIndex)
     if named and frame.size and all(kind.kind in "fiu" for kind in frame.dtypes):
@@ -371,13 +371,13 @@ def _framed(frame: pd.DataFrame, most: int = 48) -> Any:
     return frame.head(1000).to_dict("records")
 
 
-def _label(label: Any) -> str:
+def _label(label: object) -> str:
     """A row's name; (party, column) pairs as party.column, and the label as such."""
     parts = list(label) if isinstance(label, tuple) else [label]
     return ".".join(str(part) for part in dict.fromkeys(parts))
 
 
-def _bounded(value: Any, most: int = 60_000) -> Any:
+def _bounded(value: object, most: int = 60_000) -> object:
     """Very large arrays are named, not kept: a report is for reading."""
     if isinstance(value, np.ndarray) and value.size > most:
         return f"{' x '.join(map(str, value.shape))} numbers (not kept in the report)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fedsift.report.markup import clean, duration, short, size
 from fedsift.report.record import Json, Report
@@ -23,7 +22,7 @@ def render_text(record: Mapping[str, Json], columns: int = 40) -> str:
     return "\n".join(line for block in blocks if block for line in [*block, ""])
 
 
-def _one_line(value: Any) -> str:
+def _one_line(value: object) -> str:
     """Names may hold line breaks or terminal codes; a report has neither."""
     return clean(value).replace("\n", " ").replace("\t", " ")
 
@@ -32,7 +31,7 @@ def _wrap(text: str, indent: str = "") -> list[str]:
     return textwrap.wrap(_one_line(text), _WIDTH, initial_indent=indent, subsequent_indent=indent) or [""]
 
 
-def _grid(heads: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = ()) -> list[str]:
+def _grid(heads: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[int] = ()) -> list[str]:
     cells = [[_one_line(value) for value in row] for row in [list(heads), *rows]]
     widths = [min(46, max(len(row[i]) for row in cells)) for i in range(len(heads))]
     lines = []
