@@ -55,7 +55,7 @@ TINY: dict[str, dict[str, Any]] = {
     "top_gain": {"n_estimators": 1, "max_depth": 2, "folds": 2},
     "federated_lasso": {"max_iter": 2},
     "fed_iife": {"n_pairs": 2, "max_features": 1},
-    "fed_halving": {"candidates": 2, "levels": 1, "rounds": 1, "refinements": 1, "halvings": 1},
+    "fed_halving": {"candidates": 2, "levels": 1, "max_iter": 1, "refinements": 1, "halvings": 1},
 }
 HOLDS = {"vertical": "columns", "horizontal": "rows", "hybrid": "both (a grid)"}
 BEGIN, END = "<!-- table: python benchmarks/choosing.py -->", "<!-- end of table -->"

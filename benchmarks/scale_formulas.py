@@ -201,7 +201,7 @@ SPECS: dict[str, Spec] = {
     ),
     "fed_iife": _rows(lambda s: {"n_pairs": 5, "max_features": int(s.k)},
                       {"pk": lambda s: s.p * s.k, "pd2": lambda s: s.p * min(s.d, 100) ** 2}),
-    "fed_halving": _rows(lambda s: {"candidates": 8, "levels": 2, "rounds": int(2 * s.e), "refinements": 1,
+    "fed_halving": _rows(lambda s: {"candidates": 8, "levels": 2, "max_iter": int(2 * s.e), "refinements": 1,
                                     "halvings": 1}, {"epd": lambda s: s.e * s.p * s.d}, 60,
                          "2 rounds, 2 levels, 8 masks; defaults are 60 times that (rounds 30 times)"),
     "feature_election": replace(

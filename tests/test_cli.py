@@ -18,10 +18,12 @@ import pytest
 from conftest import cached_key
 from typer.testing import CliRunner
 
+import fedsift as fs
 from fedsift import errors
 from fedsift.cli import console, demo
 from fedsift.cli import main as cli
 from fedsift.core.ledger import Entry, Ledger
+from fedsift.errors import DataError
 from fedsift.jobs import runs
 from fedsift.methods import METHODS
 from fedsift.mpc import encrypted_histogram as histogram

@@ -12,7 +12,8 @@ from fedsift.core.party import Party
 from fedsift.core.transports.base import Transport
 from fedsift.errors import ParameterError
 from fedsift.evaluate import scoring
-from fedsift.evaluate.evaluation import ALL, NOTE, evaluate, folds_of
+from fedsift.evaluate.evaluation import NOTE, evaluate, folds_of
+from fedsift.evaluate.result import ALL
 from fedsift.evaluate.scoring import Columns, Preparation, auc, jaccard, kuncheva, one_minus_rae
 from fedsift.select.base import Outcome, Selector
 

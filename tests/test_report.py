@@ -11,13 +11,15 @@ import pytest
 import fedsift as fs
 from fedsift.core.ledger import COORDINATOR, FORMS, Entry, Ledger
 from fedsift.errors import ParameterError
-from fedsift.evaluate.evaluation import Evaluation, evaluate
+from fedsift.evaluate.evaluation import evaluate
+from fedsift.evaluate.result import Evaluation
 from fedsift.methods import METHODS
 from fedsift.report import PICTURES, compare, picture, render_html, render_text, summarize, write_report
 from fedsift.report.charts import bars, dots, heat, lines, points
 from fedsift.report.markup import Html, duration, h, join, short, size, table
 from fedsift.report.pictures import draw_details
 from fedsift.report.plain import PLAIN
+from fedsift.report.record import Answer, Margin, Method, Report, ScoredColumn
 from fedsift.report.summary import verdict
 from fedsift.report.words import about_share, how_clear, how_sure, in_plain_words, is_warning
 from fedsift.select.base import Outcome, Selector
@@ -157,14 +159,14 @@ def test_a_partys_own_report_holds_nothing_of_another_party():
 
 def test_a_run_with_protection_turned_off_is_never_shown_without_a_warning():
     class Open(Widest):
-        def __init__(self, secure=False):
-            self.n_features, self.remark, self.random_state, self.secure = 3, None, 0, secure
+        def __init__(self, protection="open"):
+            self.n_features, self.remark, self.random_state, self.protection = 3, None, 0, protection
 
         def _select(self, fed):
             return Outcome.best({p: np.arange(n, dtype=float) for p, n in fed.n_columns.items()}, 2, None)
 
-    assert any("secure=False" in note for note in summarize(Open().fit(federation()))["ledger"]["notes"])
-    assert summarize(Open(secure=True).fit(federation()))["ledger"]["notes"] == []
+    assert any("protection='open'" in note for note in summarize(Open().fit(federation()))["ledger"]["notes"])
+    assert summarize(Open(protection="sums").fit(federation()))["ledger"]["notes"] == []
 
 
 def test_the_share_that_was_hidden_counts_ciphertexts_masks_and_sealed_boxes():
@@ -334,7 +336,7 @@ def record_with(**details):
 )
 def test_details_of_any_shape_are_drawn_and_never_break_the_report(value, tag):
     record = record_with(**{"some_thing": value})
-    figures = draw_details(record)
+    figures = draw_details(Report.read(record))
     if tag is None:
         assert figures == []
         return
@@ -349,7 +351,7 @@ def test_values_for_each_column_are_drawn_under_the_right_names():
     names = fed.column_names()
     fitted = Widest().fit(fed)
     fitted.details_ = {"norms": {party: np.arange(len(columns)) + 1.0 for party, columns in names.items()}}
-    text = Tags("".join(draw_details(summarize(fitted)))).text
+    text = Tags("".join(draw_details(Report.read(summarize(fitted))))).text
     last = names["bank"][-1]
     position = text.index(f"bank.{last}".replace("\x1b", "\ufffd").replace("\x07", "\ufffd"))
     assert short(float(len(names["bank"]))) in text[position : position + 3]
@@ -370,7 +372,7 @@ def test_what_the_methods_leave_is_drawn_as_meant():
         "loss_curve": [3.0, 2.0, 1.0, 0.5],
         "order": [{"step": 1, "feature": NASTY, "relevance": 0.1, "redundancy": 0.2}],
     }
-    drawn = "".join(draw_details(summarize(fitted)))
+    drawn = "".join(draw_details(Report.read(summarize(fitted))))
     parsed = Tags(drawn)
     assert [t for t, _ in parsed.tags].count("polyline") == sum(sizes.values()) + 3
     assert "Gates while training" in parsed.text
@@ -380,14 +382,14 @@ def test_what_the_methods_leave_is_drawn_as_meant():
 
 def test_a_method_can_bring_its_own_picture():
     @picture("planets", title="Planets", caption="by size")
-    def planets(value, record):
+    def planets(value, report):
         return h("p", f"{len(value)} planets")
 
     try:
-        drawn = "".join(draw_details(record_with(planets=["a", "b"])))
+        drawn = "".join(draw_details(Report.read(record_with(planets=["a", "b"]))))
         assert "2 planets" in drawn
         assert "by size" in drawn
-        broken = "".join(draw_details(record_with(planets=3)))
+        broken = "".join(draw_details(Report.read(record_with(planets=3))))
         assert "2 planets" not in broken
     finally:
         del PICTURES["planets"]
@@ -431,11 +433,17 @@ def test_numbers_are_for_people():
     assert [duration(s) for s in (0.0123, 3.21, 600)] == ["12 ms", "3.2 s", "10.0 min"]
 
 
+def answer_of(columns, margin=None, fits=0):
+    """An answer with columns of these (score, selected, folds)."""
+    rows = [ScoredColumn("bank", f"c{i}", s, i + 1, kept, i, folds) for i, (s, kept, folds) in enumerate(columns)]
+    kept = sum(row.selected for row in rows)
+    return Answer(kept, len(rows), {"bank": []}, [], {"bank": len(rows)}, rows, margin, fits)
+
+
 def test_a_thin_border_is_called_thin():
     def answer(scores, kept):
-        rows = [{"score": s, "selected": i < kept} for i, s in enumerate(scores)]
-        margin = {"last_kept": min(scores[:kept]), "first_left": max(scores[kept:]), "range": max(scores) - min(scores)}
-        return {"kept": kept, "scores": rows, "margin": margin}
+        margin = Margin(min(scores[:kept]), max(scores[kept:]), max(scores) - min(scores))
+        return answer_of([(s, i < kept, 0) for i, s in enumerate(scores)], margin)
 
     assert "thin" in how_clear(answer([9.0, 5.0, 4.99, 0.0], 2))
     assert "44%" in how_clear(answer([9.0, 5.0, 1.0, 0.0], 2))
@@ -449,6 +457,8 @@ def test_a_thin_border_is_called_thin():
         ("min_cell=1: bins of a single row may have been counted", True),
         ("min_cell is not set: cells of a single row may have been counted", True),
         ("secure=False: the coordinator saw each party's own sums", True),
+        ("protection='open': the coordinator saw the parties' columns in the clear", True),
+        ("protection='open': this run was not protected; for research only", True),
         ("first_tree_local=False: the first tree's sums are label counts of other parties' bins", True),
         ("party 'a' left during the run; the others went on without it", True),
         ("something that nobody foresaw", True),
@@ -528,16 +538,21 @@ def test_how_sure_counts_the_folds_that_chose_a_column(fitted):
     assert {row["party"] for row in own["answer"]["scores"]} == {"bank"}
     plain = summarize(fitted)
     assert "fits" not in plain["answer"]
-    assert how_sure(plain["answer"]) == ""
+    assert how_sure(Report.read(plain).answer) == ""
+
+
+def test_a_record_reads_back_as_it_was_written(fitted):
+    evaluation = fs.evaluate(federation(), Widest(), model="linear", cv=2)
+    for record in (summarize(fitted), summarize(fitted, evaluation=evaluation), summarize(fitted, party="bank")):
+        assert Report.read(json.loads(json.dumps(record))).write() == record
 
 
 def test_how_sure_in_words():
-    rows = [{"selected": True, "folds": 5}, {"selected": True, "folds": 3}, {"selected": False, "folds": 5}]
-    answer = {"kept": 2, "fits": 5, "scores": rows}
-    assert how_sure(answer).endswith("1 of these 2 came out all 5 times.")
-    rows[1]["folds"] = 5
-    assert how_sure(answer).endswith("all 2 columns came out all 5 times.")
-    assert how_sure({**answer, "fits": 2, "scores": [{**row, "folds": 2} for row in rows]}).endswith("both times.")
+    some = answer_of([(3.0, True, 5), (2.0, True, 3), (1.0, False, 5)], fits=5)
+    assert how_sure(some).endswith("1 of these 2 came out all 5 times.")
+    every = answer_of([(3.0, True, 5), (2.0, True, 5), (1.0, False, 5)], fits=5)
+    assert how_sure(every).endswith("all 2 columns came out all 5 times.")
+    assert how_sure(answer_of([(3.0, True, 2), (2.0, True, 2)], fits=2)).endswith("both times.")
 
 
 @pytest.mark.parametrize(
@@ -567,7 +582,8 @@ def test_all_columns_that_are_better_are_called_better():
 def test_every_method_is_told_in_plain_words():
     for name, method in METHODS.items():
         assert method.__name__ in PLAIN, f"say in report/plain.py how {name} chooses"
-    assert in_plain_words({"name": "Widest", "what": "Keep the widest."}) == "Keep the widest."
+    own = Method("Widest", "", "Keep the widest.", "", "", {}, None, "")
+    assert in_plain_words(own) == "Keep the widest."
 
 
 def test_rows_of_parties_that_hold_rows_are_not_called_shared():
@@ -588,8 +604,8 @@ def test_engineering_that_found_nothing_says_so(fitted):
 def test_a_small_change_of_bytes_does_not_fill_the_picture(fitted):
     record = summarize(fitted)
     record["details"]["bytes_by_epoch"] = {"up": [1000.0, 1010.0, 1000.0], "down": [1000.0, 1000.0, 1000.0]}
-    drawing, _ = re.findall(r'points="([^"]+)"', "".join(map(str, draw_details({**record, "details": {
-        "bytes_by_epoch": record["details"]["bytes_by_epoch"]}}))))  # fmt: skip
+    drawing, _ = re.findall(r'points="([^"]+)"', "".join(map(str, draw_details(Report.read({**record, "details": {
+        "bytes_by_epoch": record["details"]["bytes_by_epoch"]}})))))  # fmt: skip
     heights = [float(point.split(",")[1]) for point in drawing.split()]
     assert max(heights) - min(heights) < 5
 

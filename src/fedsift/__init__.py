@@ -8,7 +8,8 @@ from fedsift.core.party import Party
 from fedsift.core.progress_bar import progress
 from fedsift.core.table import Table
 from fedsift.errors import FedsiftError
-from fedsift.evaluate.evaluation import Evaluation, evaluate
+from fedsift.evaluate.evaluation import evaluate
+from fedsift.evaluate.result import Evaluation
 from fedsift.methods import (
     SFFS,
     VFLFS,

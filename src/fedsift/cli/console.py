@@ -16,7 +16,8 @@ from fedsift.core.ledger import COORDINATOR, FORMS, Ledger
 from fedsift.core.progress_bar import follow as progress  # noqa: F401 (the command line shows through this module)
 from fedsift.core.terminal import clean, log_line, open_console, size
 from fedsift.core.terminal import remark as remark
-from fedsift.evaluate.evaluation import NOTE, Evaluation
+from fedsift.evaluate.evaluation import NOTE
+from fedsift.evaluate.result import Evaluation
 from fedsift.jobs.runs import Run, summary
 from fedsift.methods import METHODS
 from fedsift.report import Comparison

@@ -24,7 +24,7 @@ def check_number(
         raise ParameterError(f"{name} must be {kind} {span}{' or None' if none else ''}; got {value!r}")
 
 
-def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
     if value not in choices:
         raise ParameterError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 

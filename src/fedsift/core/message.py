@@ -10,7 +10,7 @@ before anything is allocated, nesting is bounded, and whatever does not parse is
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ _DTYPES = {
 }
 _DTYPE_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
-_wire_types: dict[int, tuple[type, Callable[[bytes], Any]]] = {}
+_wire_types: dict[int, tuple[type, Callable[[bytes], object]]] = {}
 _wire_tags: dict[type, int] = {}
 
 
@@ -55,7 +55,7 @@ def wire_type(tag: int) -> Callable[[type], type]:
     return register
 
 
-def encode(value: Any) -> bytes:
+def encode(value: object) -> bytes:
     """The bytes of one value; ``MessageError`` if its type is not on the list."""
     out: list[bytes] = [MAGIC, bytes([VERSION])]
     _write(value, out, 0)
@@ -225,7 +225,7 @@ class _Reader:
             raise MessageError("an array in the message has an impossible shape")
         return np.frombuffer(body, dtype=dtype).reshape(shape).copy()
 
-    def wire_value(self, tag: int) -> Any:
+    def wire_value(self, tag: int) -> object:
         if tag not in _wire_types:
             raise MessageError(f"unknown type tag {tag} in the message")
         cls, from_bytes = _wire_types[tag]
@@ -235,7 +235,7 @@ class _Reader:
             raise MessageError(f"a {cls.__name__} in the message is not valid: {error}") from None
 
 
-def walk(value: Any) -> Any:
+def walk(value: object) -> Iterator[Any]:
     """Every leaf of a payload, for those who count ciphertexts or look for sealed boxes."""
     if isinstance(value, dict):
         for item in value.values():

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from fedsift.core.ledger import Ledger
+    from fedsift.core.operation import Operation
 
 Item = TypeVar("Item")
 _RECENT = 10  # turns that an estimate is made of: long ago says little about turns that grow or shrink
@@ -59,10 +60,10 @@ class Loop:
 class Watcher:
     """Is told of the work as it goes. A subclass takes what it wants to know."""
 
-    def asking(self, operation: Any, round: int, ledger: Ledger) -> None:
+    def asking(self, operation: Operation, round: int, ledger: Ledger) -> None:
         """Parties are about to be asked."""
 
-    def asked(self, operation: Any, round: int, ledger: Ledger) -> None:
+    def asked(self, operation: Operation, round: int, ledger: Ledger) -> None:
         """All have answered (or failed)."""
 
     def moved(self, loops: Sequence[Loop]) -> None:
@@ -134,10 +135,10 @@ class Work:
         for watcher in _watchers.get():
             watcher.moved(self.loops)
 
-    def asking(self, operation: Any, round: int, ledger: Ledger) -> None:
+    def asking(self, operation: Operation, round: int, ledger: Ledger) -> None:
         for watcher in _watchers.get():
             watcher.asking(operation, round, ledger)
 
-    def asked(self, operation: Any, round: int, ledger: Ledger) -> None:
+    def asked(self, operation: Operation, round: int, ledger: Ledger) -> None:
         for watcher in _watchers.get():
             watcher.asked(operation, round, ledger)

@@ -21,6 +21,7 @@ from rich.table import Column
 from rich.text import Text
 
 from fedsift.core.ledger import COORDINATOR, Entry, Ledger
+from fedsift.core.operation import Operation
 from fedsift.core.progress import Loop, Watcher, watching
 from fedsift.core.terminal import clean, log_line, open_console, remark, rough, size
 
@@ -42,7 +43,7 @@ class Shown(Watcher):
         """A new stage."""
         self.stage = text
 
-    def asking(self, operation: Any, round: int, ledger: Ledger) -> None:
+    def asking(self, operation: Operation, round: int, ledger: Ledger) -> None:
         if ledger is not self._ledger:
             self._ledger, self._counted, self._bytes = ledger, 0, 0
         self.round, self.step = round, operation.short_name
@@ -174,11 +175,11 @@ class Lines(Shown):
             self._told = now
             log_line(self.facts())
 
-    def asking(self, operation: Any, round: int, ledger: Ledger) -> None:
+    def asking(self, operation: Operation, round: int, ledger: Ledger) -> None:
         super().asking(operation, round, ledger)
         self._mark = len(ledger)
 
-    def asked(self, operation: Any, round: int, ledger: Ledger) -> None:
+    def asked(self, operation: Operation, round: int, ledger: Ledger) -> None:
         if not self._asks:
             return
         facts = _ask_facts([entry for entry in ledger.since(self._mark).entries if entry.round == round])

@@ -24,12 +24,13 @@ import functools
 import hashlib
 import secrets
 import struct
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 
 from fedsift.core.message import wire_type
 from fedsift.crypto import seal_io
+from fedsift.crypto.seal_io import Seal
 from fedsift.errors import CiphertextError, OverflowGuard
 
 DEGREE = 8192
@@ -54,18 +55,18 @@ class _Seal:
         self.version = seal_io.version_of(api.Plaintext("1"))
         self.parameters = struct.pack("<4Q", *self.level)
 
-    def plaintext(self, coefficients: np.ndarray) -> Any:
+    def plaintext(self, coefficients: np.ndarray) -> Seal:
         plain = self.api.Plaintext()
         seal_io.write(plain, self.context, self.version, seal_io.plaintext_fields(self.version, coefficients))
         return plain
 
-    def factor(self, coefficients: np.ndarray) -> Any:
+    def factor(self, coefficients: np.ndarray) -> Seal:
         """A plain polynomial ready to multiply with (numbers above half of the modulus count as negative)."""
         plain, ready = self.plaintext(coefficients), self.api.Plaintext()
         self.evaluator.transform_to_ntt(plain, self.level, ready)
         return ready
 
-    def ciphertext(self, words: np.ndarray, seed: bytes = b"") -> Any:
+    def ciphertext(self, words: np.ndarray, seed: bytes = b"") -> Seal:
         ciphertext = self.api.Ciphertext(self.context)
         fields = seal_io.ciphertext_fields(self.version, self.parameters, words, seed)
         seal_io.write(ciphertext, self.context, self.version, fields)
@@ -144,7 +145,7 @@ class LatticePublicKey:
     def __init__(self, bits: int, body: bytes):
         self.bits, self._body = bits, body
         self.fingerprint = hashlib.sha256(bytes([bits]) + body).digest()[:16]
-        self._encryptor: Any = None
+        self._encryptor: Seal = None
 
     def __repr__(self) -> str:
         return f"<public key {self.fingerprint.hex()[:8]}, {_NAME}, {self.bits}-bit numbers>"
@@ -158,7 +159,7 @@ class LatticePublicKey:
             raise CiphertextError("a lattice public key is truncated or has a refused size")
         return cls(data[0], data[1:])
 
-    def load(self, ciphertexts: LatticeCiphertexts) -> list[Any]:
+    def load(self, ciphertexts: LatticeCiphertexts) -> list[Seal]:
         """Fresh ciphertexts, ready to be multiplied."""
         if not isinstance(ciphertexts, LatticeCiphertexts) or ciphertexts.fingerprint != self.fingerprint:
             raise CiphertextError("expected lattice ciphertexts of this public key")
@@ -170,12 +171,12 @@ class LatticePublicKey:
             ready.append(ciphertext)
         return ready
 
-    def factors(self, polynomials: np.ndarray) -> list[Any]:
+    def factors(self, polynomials: np.ndarray) -> list[Seal]:
         """Plain polynomials (count x degree, modulo 2^bits), ready to multiply with; ``None`` for zero."""
         seal = _seal(self.bits)
         return [seal.factor(p) if p.any() else None for p in polynomials]
 
-    def answer(self, pairs: list[tuple[Any, Any]], plain: np.ndarray, places: np.ndarray, hide: bool) -> Any:
+    def answer(self, pairs: list[tuple[Seal, Seal]], plain: np.ndarray, places: np.ndarray, hide: bool) -> Seal:
         """Sum of ciphertext x factor plus ``plain`` (at ``places``), blinded. With ``hide`` ``plain`` is a mask that
         must be uniform, and what the owner's rounding adds to it at each place comes back (0 or 1)."""
         seal, api = _seal(self.bits), _seal(self.bits).api
@@ -202,7 +203,7 @@ class LatticePublicKey:
         primes = np.array(seal.primes, dtype=np.uint64)[:, None]
         return words[1], (words[0][:, places] + noise) % primes, carries
 
-    def _public(self) -> Any:
+    def _public(self) -> Seal:
         if self._encryptor is None:
             seal = _seal(self.bits)
             key = seal.api.PublicKey()
@@ -210,7 +211,7 @@ class LatticePublicKey:
             self._encryptor = seal.api.Encryptor(seal.context, key)
         return self._encryptor
 
-    def pack(self, answers: list[Any]) -> LatticeAnswers:
+    def pack(self, answers: list[Seal]) -> LatticeAnswers:
         words = np.stack([answer[0] for answer in answers])
         return LatticeAnswers(self.bits, self.fingerprint, words, np.stack([a[1] for a in answers]).tobytes())
 
@@ -268,7 +269,7 @@ class LatticeSecretKey:
     def __repr__(self) -> str:
         return f"<secret key of {self.public!r}>"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> NoReturn:
         raise TypeError("a secret key is not serialised")
 
     def encrypt(self, polynomials: np.ndarray) -> LatticeCiphertexts:

@@ -11,7 +11,7 @@ import os
 import struct
 import tempfile
 import threading
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,10 +24,13 @@ _CIPHER = struct.Struct("<32s?QQQdQ")  # parameters, NTT form, polynomials, degr
 _ZSTD = 2
 SEED_BYTES = _HEADER.size + 1 + 64  # SEAL's description of the generator that made the second polynomial
 
+#: An object of SEAL's: the binding has no types.
+Seal: TypeAlias = Any
+
 _threads = threading.local()
 
 
-def api() -> Any:
+def api() -> Seal:
     """TenSEAL's plain binding of SEAL, imported when it is first needed."""
     try:
         import tenseal.sealapi as binding
@@ -36,7 +39,7 @@ def api() -> Any:
     return binding
 
 
-def context(scheme: str, degree: int, prime_bits: tuple[int, ...], plain_modulus: int | None = None) -> Any:
+def context(scheme: str, degree: int, prime_bits: tuple[int, ...], plain_modulus: int | None = None) -> Seal:
     """SEAL is told to enforce 128 bits of security; parameters that it refuses raise."""
     seal = api()
     parameters = seal.EncryptionParameters(getattr(seal.SCHEME_TYPE, scheme))
@@ -61,7 +64,7 @@ def _scratch() -> int:
     return int(_threads.file)
 
 
-def read(thing: Any) -> bytes:
+def read(thing: Seal) -> bytes:
     """An object's fields, uncompressed and without the outer header."""
     file = _scratch()
     os.ftruncate(file, 0)
@@ -78,7 +81,7 @@ def read(thing: Any) -> bytes:
     return bytes(pyarrow.CompressedInputStream(pyarrow.BufferReader(body), "zstd").read())
 
 
-def write(thing: Any, context: Any, version: bytes, body: bytes) -> None:
+def write(thing: Seal, context: Seal, version: bytes, body: bytes) -> None:
     """Fill a SEAL object from its fields; CiphertextError if SEAL does not accept them."""
     file = _scratch()
     os.ftruncate(file, 0)
@@ -89,7 +92,7 @@ def write(thing: Any, context: Any, version: bytes, body: bytes) -> None:
         raise CiphertextError("the bytes are no object of these lattice parameters: damaged or foreign") from None
 
 
-def version_of(thing: Any) -> bytes:
+def version_of(thing: Seal) -> bytes:
     """The four bytes that begin every object of the SEAL that is installed."""
     file = _scratch()
     os.ftruncate(file, 0)

@@ -11,14 +11,11 @@ federation's ledger says that it was done.
 
 from __future__ import annotations
 
-import html
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from sklearn.base import clone
 
 from fedsift.core.federation import Federation
@@ -27,11 +24,11 @@ from fedsift.core.party import Party, read_labels
 from fedsift.core.splits import train_test_rows
 from fedsift.errors import ParameterError
 from fedsift.evaluate.pool import Pool
-from fedsift.evaluate.scoring import Columns, check_metrics, jaccard, kuncheva, make_model, score
+from fedsift.evaluate.result import ALL, Evaluation
+from fedsift.evaluate.scoring import Columns, check_metrics, make_model, score
 from fedsift.select.base import Selector, check_number
 
 NOTE = "evaluate pooled all columns and the label in this process to score a downstream model"
-ALL = "all features"
 
 
 def folds_of(party: Party, folds: int, stratify: bool, seed: int, task: str) -> np.ndarray:
@@ -46,79 +43,6 @@ def folds_of(party: Party, folds: int, stratify: bool, seed: int, task: str) -> 
     fold = np.empty(party.n_rows, dtype=np.int64)
     fold[order] = np.arange(party.n_rows) % folds
     return fold
-
-
-@dataclass
-class Evaluation:
-    """Scores of selectors and their nulls. ``rows`` has a record for each fit; ``frame()`` a line for each method.
-
-    ``methods`` tells about each selector: class, parameters, what it leaks. ``settings`` tells how it was scored.
-
-    Examples
-    --------
-    >>> import fedsift as fs
-    >>> import numpy as np
-    >>> import pandas as pd
-    >>> X = pd.DataFrame(np.random.default_rng(0).normal(size=(120, 4)), columns=["age", "income", "visits", "basket"])
-    >>> y = (X["income"] + X["basket"] > 0).astype(int)
-    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
-    >>> result = fs.evaluate(fed, fs.GiniFilter(n_features=2), model="linear", cv=2)
-    >>> result.frame()["method"].tolist()
-    ['GiniFilter', 'all features', '2 random columns']
-    >>> bool(result.frame()["accuracy"][0] > 0.9)
-    True
-    """
-
-    rows: list[dict[str, Any]]
-    metrics: tuple[str, ...]
-    methods: dict[str, dict[str, Any]]
-    settings: dict[str, Any]
-    n_features: int
-    selected: dict[str, list[frozenset[str]]] = field(default_factory=dict)
-
-    def frame(self) -> pd.DataFrame:
-        """One line a method, then the nulls: mean and standard deviation over the folds of each measure."""
-        lines = []
-        names = dict.fromkeys(row["method"] for row in self.rows)
-        for name in sorted(names, key=lambda n: n not in self.methods):
-            rows = pd.DataFrame([row for row in self.rows if row["method"] == name])
-            line: dict[str, Any] = {"method": name, "null": name not in self.methods}
-            for metric in self.metrics:
-                line[metric] = float(rows[metric].mean())
-                line[f"{metric}_std"] = float(rows[metric].std(ddof=1)) if len(rows) > 1 else float("nan")
-            sets = self.selected.get(name, [])
-            line |= {key: float(rows[key].mean()) for key in ("n_features", "seconds", "bytes", "rounds")}
-            line |= {"jaccard": jaccard(sets), "kuncheva": kuncheva(sets, self.n_features)}
-            lines.append(line)
-        return pd.DataFrame(lines)
-
-    def null_of(self, method: str) -> str | None:
-        """The name of the random columns, as many as ``method`` kept; None without nulls."""
-        return self.methods[method].get("null") if method in self.methods else None
-
-    def __str__(self) -> str:
-        s = self.settings
-        head = f"{s['task']}, model {s['model']}, {s['how']}, {s['rows']} rows, {self.n_features} columns"
-        shown = self.frame().drop(columns="null")
-        return f"{head}\n{shown.to_string(index=False, float_format=lambda v: f'{v:.4g}', na_rep='')}"
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        frame = self.frame().drop(columns="null")
-        head = "".join(f"<th>{html.escape(str(column))}</th>" for column in frame.columns)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(_shown(value))}</td>" for value in row) + "</tr>"
-            for row in frame.itertuples(index=False)
-        )
-        title = html.escape(f"{self.settings['task']}, model {self.settings['model']}, {self.settings['how']}")
-        return f"<p>{title}</p><table><tr>{head}</tr>{body}</table>"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return "" if np.isnan(value) else f"{value:.4g}"
-    return str(value)
 
 
 def evaluate(
@@ -188,7 +112,7 @@ def evaluate(
     return result
 
 
-def _check(fed: Any, cv: Any, repeats: Any, random_draws: Any) -> None:
+def _check(fed: object, cv: object, repeats: object, random_draws: object) -> None:
     if not isinstance(fed, Federation):
         raise ParameterError(f"evaluate takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
     if not fed.simulated:

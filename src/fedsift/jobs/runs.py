@@ -26,7 +26,8 @@ from fedsift.core.files import plain, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.table import Table
 from fedsift.errors import DataError, FedsiftError, ParameterError
-from fedsift.evaluate.evaluation import Evaluation, evaluate
+from fedsift.evaluate.evaluation import evaluate
+from fedsift.evaluate.result import Evaluation
 from fedsift.jobs.job_file import EvaluateSection, Job
 from fedsift.jobs.text import nearest
 from fedsift.methods import METHODS, Selector

@@ -7,12 +7,14 @@ and dark by themselves (colours are CSS variables), print well, and every mark s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from fedsift.report.markup import Html, h, join, name, short, size
+
+#: How a number is written.
+Shown = Callable[[float], str]
 
 COLOURS = 8
 _MAX_POINTS = 240
@@ -20,7 +22,7 @@ _MAX_LINES = 150
 MAX_CELLS = 48
 
 
-def bars(rows: Sequence[tuple[str, float, str]], *, shown: Any = short) -> Html:
+def bars(rows: Sequence[tuple[str, float, str]], *, shown: Shown = short) -> Html:
     """A bar a row: (name, value, class). Values below 0 go to the left of the zero line."""
     values = [value for _, value, _ in rows if math.isfinite(value)]
     low, high = min([0.0, *values]), max([0.0, *values])
@@ -35,7 +37,7 @@ def bars(rows: Sequence[tuple[str, float, str]], *, shown: Any = short) -> Html:
     return h("ul", lines, class_="bars")
 
 
-def stacks(rows: Sequence[tuple[str, Sequence[tuple[str, float, str]]]], *, shown: Any = size) -> Html:
+def stacks(rows: Sequence[tuple[str, Sequence[tuple[str, float, str]]]], *, shown: Shown = size) -> Html:
     """A bar a row, cut into parts: (name, [(class, value, what it is), ...])."""
     most = max([sum(value for _, value, _ in parts) for _, parts in rows], default=0) or 1
     lines = []
@@ -50,7 +52,7 @@ def stacks(rows: Sequence[tuple[str, Sequence[tuple[str, float, str]]]], *, show
     return h("ul", lines, class_="bars")
 
 
-def dots(rows: Sequence[tuple[str, float, float, str]], *, shown: Any = short) -> Html:
+def dots(rows: Sequence[tuple[str, float, float, str]], *, shown: Shown = short) -> Html:
     """A dot a row with its spread: (name, value, spread, class). The scale fits the values; its ends are written."""
     good = [(v, 0.0 if math.isnan(s) else s) for _, v, s, _ in rows if math.isfinite(v)]
     if not good:
@@ -78,7 +80,7 @@ def legend(entries: Sequence[tuple[str, str]]) -> Html:
     return h("p", [h("span", h("i", class_=f"bar {c}"), text, class_="key") for c, text in entries], class_="legend")
 
 
-def _svg(width: int, height: int, children: Any, label: str) -> Html:
+def _svg(width: int, height: int, children: object, label: str) -> Html:
     return h("svg", children, viewBox=f"0 0 {width} {height}", role="img", aria_label=label,
              xmlns="http://www.w3.org/2000/svg")  # fmt: skip
 
@@ -100,7 +102,7 @@ class _Frame:
     width, height, right, top, bottom = 560, 260, 14, 12, 42
 
     def __init__(
-        self, x: tuple[float, float], y: tuple[float, float], *, log_x: bool = False, y_shown: Any = short
+        self, x: tuple[float, float], y: tuple[float, float], *, log_x: bool = False, y_shown: Shown = short
     ):  # fmt: skip
         self.log_x, self.y_shown = log_x, y_shown
         self.steps = all(float(end).is_integer() for end in x)  # epochs, rounds: nothing lies between two of them
@@ -120,9 +122,9 @@ class _Frame:
     def py(self, value: float) -> float:
         return self.top + (self.y1 - value) / (self.y1 - self.y0) * (self.height - self.top - self.bottom)
 
-    def draw(self, marks: Any, x_name: str, y_name: str, x_shown: Any = short) -> Html:
+    def draw(self, marks: object, x_name: str, y_name: str, x_shown: Shown = short) -> Html:
         floor, right = self.height - self.bottom, self.width - self.right
-        parts: list[Any] = []
+        parts: list[object] = []
         for tick in _ticks(self.y0, self.y1):
             y = f"{self.py(tick):.1f}"
             parts.append(h("line", class_="grid", x1=self.left, x2=right, y1=y, y2=y))
@@ -145,7 +147,7 @@ class _Frame:
 
 def lines(
     series: Mapping[str, Sequence[float]], *, x: Sequence[float] | None = None, x_name: str = "step",
-    y_name: str = "value", strong: Sequence[str] = (), y_shown: Any = short, from_zero: bool = False,
+    y_name: str = "value", strong: Sequence[str] = (), y_shown: Shown = short, from_zero: bool = False,
 ) -> Html:  # fmt: skip
     """A line a series over 1, 2, 3, ... or ``x``. With more than ``COLOURS`` series only the strong have a colour."""
     arrays = {key: np.asarray(values, dtype=np.float64) for key, values in series.items()}
@@ -221,7 +223,7 @@ def _free(taken: list[tuple[float, float, float]], start: float, end: float, hei
     return at
 
 
-def heat(matrix: Any, labels: Sequence[str], columns: Sequence[str] | None = None) -> Html:
+def heat(matrix: Sequence[Sequence[float]], labels: Sequence[str], columns: Sequence[str] | None = None) -> Html:
     """A square a cell, the stronger the fuller; below 0 in the second colour. Pointing at a cell names it."""
     values = np.asarray(matrix, dtype=np.float64)[:MAX_CELLS, :MAX_CELLS]
     across = list(columns if columns is not None else labels)[: values.shape[1]]

@@ -5,8 +5,9 @@ Scoring pools the columns, as ``evaluate`` does: for simulations and public data
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,26 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import plain, write_atomic
 from fedsift.core.reading import suggest
 from fedsift.errors import ParameterError
-from fedsift.evaluate.evaluation import ALL, Evaluation, evaluate
+from fedsift.evaluate.evaluation import evaluate
+from fedsift.evaluate.result import ALL, Evaluation, EvaluationLine
 from fedsift.methods import METHODS, Selector
 from fedsift.report import charts
 from fedsift.report.html import quality_table
 from fedsift.report.markup import Html, duration, h, join, short, size, table
 from fedsift.report.page import page, section
+from fedsift.report.record import Json, Quality
 from fedsift.report.summary import verdict, versions
 from fedsift.report.words import is_warning, sentence
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a method's messages were: encryption, forms, who learns what, protections that were turned off."""
+
+    encryption: str
+    forms: str
+    leaks: str
+    notes: str
 
 
 @dataclass
@@ -51,67 +64,63 @@ class Comparison:
 
     def frame(self) -> pd.DataFrame:
         """A line a method with its scores, cost and leaks, the best first; then the nulls."""
-        frame = self.evaluation.frame()
-        facts = [self._facts(name) for name in frame["method"]]
-        frame = pd.concat([frame, pd.DataFrame(facts, index=frame.index)], axis=1)
-        return frame.sort_values(["null", self.metric], ascending=[True, False], kind="stable", ignore_index=True)
+        return pd.DataFrame([{**line.flat(), **asdict(self._facts(line.method))} for line in self.lines()])
+
+    def lines(self) -> list[EvaluationLine]:
+        """The evaluation's lines in that order."""
+        return sorted(self.evaluation.lines(), key=lambda line: (line.null, _descending(line.mean[self.metric])))
 
     @property
     def metric(self) -> str:
         """The measure that decides the order."""
         return self.evaluation.metrics[0]
 
-    def _facts(self, name: str) -> dict[str, Any]:
+    def _facts(self, name: str) -> Facts:
         rows = [row for row in self.evaluation.rows if row["method"] == name and "encryption" in row]
         forms = list(dict.fromkeys(form for row in rows for form in row["forms"] if form != "control"))
         notes = list(dict.fromkeys(note for row in rows for note in row["notes"] if is_warning(note)))
-        return {
-            "encryption": rows[0]["encryption"] if rows else "",
-            "forms": ", ".join(forms),
-            "leaks": self.evaluation.methods.get(name, {}).get("leaks", ""),
-            "notes": "; ".join(notes),
-        }
+        leaks = self.evaluation.methods.get(name, {}).get("leaks", "")
+        return Facts(rows[0]["encryption"] if rows else "", ", ".join(forms), leaks, "; ".join(notes))
 
     def advice(self) -> str:
         """Which method is best, and which are as good within the spread between folds."""
-        frame = self.frame()
-        frame = frame[~frame["null"]].dropna(subset=[self.metric])
-        if frame.empty:
+        metric = self.metric
+        lines = [line for line in self.lines() if not line.null and not math.isnan(line.mean[metric])]
+        if not lines:
             return "No method could be scored."
-        best = frame.iloc[0]
-        spread = best[f"{self.metric}_std"]
-        text = f"{best['method']} has the highest {self.metric}, {best[self.metric]:.3f}"
-        close = frame[frame[self.metric] >= best[self.metric] - (0.0 if pd.isna(spread) else spread)]
-        if not pd.isna(spread):
+        best = lines[0]
+        spread = best.spread[metric]
+        text = f"{best.method} has the highest {metric}, {best.mean[metric]:.3f}"
+        if not math.isnan(spread):
             text += f" ± {spread:.3f}"
+        close = [x for x in lines if x.mean[metric] >= best.mean[metric] - (0.0 if math.isnan(spread) else spread)]
         if len(close) > 1:
-            cheapest = close.sort_values("bytes", kind="stable").iloc[0]
-            others = ", ".join(name for name in close["method"] if name != best["method"])
+            cheapest = min(close, key=lambda line: line.bytes)
+            others = ", ".join(line.method for line in close if line is not best)
             text += f". Within the spread between its folds are {others}"
-            text += f"; the fewest bytes of these are sent by {cheapest['method']} ({size(cheapest['bytes'])})"
+            text += f"; the fewest bytes of these are sent by {cheapest.method} ({size(cheapest.bytes)})"
         return text + self._beside_all(best) + "."
 
-    def _beside_all(self, best: Any) -> str:
+    def _beside_all(self, best: EvaluationLine) -> str:
         """A word on all columns where they score higher than the best selection."""
-        frame = self.frame()
-        everything = frame[frame["method"] == ALL]
-        if everything.empty or not everything.iloc[0][self.metric] > best[self.metric]:
+        metric = self.metric
+        line = next((line for line in self.lines() if line.method == ALL), None)
+        if line is None or not line.mean[metric] > best.mean[metric]:
             return ""
-        line = everything.iloc[0]
-        spread = max(line[f"{self.metric}_std"], best[f"{self.metric}_std"])
-        within = ", within the spread" if line[self.metric] - best[self.metric] <= spread else ""
-        return f". All {line['n_features']:.0f} columns score higher{within}: {line[self.metric]:.3f}"
+        spread = max(line.spread[metric], best.spread[metric])
+        within = ", within the spread" if line.mean[metric] - best.mean[metric] <= spread else ""
+        return f". All {line.n_features:.0f} columns score higher{within}: {line.mean[metric]:.3f}"
 
-    def report(self, path: str | Path | None = None) -> Any:
+    def report(self, path: str | Path | None = None) -> str | Path:
         """HTML when the path ends in .html, text otherwise; without a path, return the text."""
         if path is None:
             return str(self)
         as_html = Path(path).suffix.lower() in (".html", ".htm")
         return write_atomic(path, render_comparison(self) if as_html else f"{self}\n")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Plain data, for JSON."""
-        made: dict[str, Any] = plain(
+        made: dict[str, Json] = plain(
             {"settings": self.evaluation.settings, "metrics": self.evaluation.metrics, "advice": self.advice(),
              "methods": self.evaluation.methods, "lines": self.frame().to_dict("records")}
         )  # fmt: skip
@@ -160,7 +169,7 @@ def compare(fed: Federation, selectors: Any, **options: Any) -> Comparison:
     return Comparison(evaluate(fed, named, **options))
 
 
-def _made(selector: Any) -> Any:
+def _made(selector: str | Selector) -> Selector:
     if not isinstance(selector, str):
         return selector
     if selector not in METHODS:
@@ -171,31 +180,35 @@ def _made(selector: Any) -> Any:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
+def _descending(value: float) -> tuple[bool, float]:
+    """For sorting: the largest first, what is not a number last."""
+    return (True, 0.0) if math.isnan(value) else (False, -value)
+
+
 def _table(comparison: Comparison) -> Html:
     metric = comparison.metric
     rows, classes = [], {}
-    for i, line in enumerate(comparison.frame().to_dict("records")):
-        spread = line[f"{metric}_std"]
-        value = f"{line[metric]:.3f}" + ("" if pd.isna(spread) else f" ± {spread:.3f}")
-        cost = [("–", 0), ("–", 0), ("–", 0)] if line["null"] else [
-            (size(line["bytes"]), line["bytes"]), (duration(line["seconds"]), line["seconds"]),
-            (short(line["rounds"]), line["rounds"]),
+    for i, line in enumerate(comparison.lines()):
+        mean, spread = line.mean[metric], line.spread[metric]
+        value = f"{mean:.3f}" + ("" if math.isnan(spread) else f" ± {spread:.3f}")
+        cost = [("–", 0.0), ("–", 0.0), ("–", 0.0)] if line.null else [
+            (size(line.bytes), line.bytes), (duration(line.seconds), line.seconds), (short(line.rounds), line.rounds),
         ]  # fmt: skip
-        rows.append([line["method"], (value, line[metric]), (short(line["n_features"]), line["n_features"]),
-                     (short(line["jaccard"]), line["jaccard"]), *cost])  # fmt: skip
-        if line["null"]:
+        rows.append([line.method, (value, mean), (short(line.n_features), line.n_features),
+                     (short(line.jaccard), line.jaccard), *cost])  # fmt: skip
+        if line.null:
             classes[i] = "null"
     heads = ["method", metric, "columns", "stability", "bytes", "time", "rounds"]
     return table(heads, rows, numeric=tuple(range(1, len(heads))), classes=classes, stack=True)
 
 
 def _leaks(comparison: Comparison) -> Html:
-    lines = [line for line in comparison.frame().to_dict("records") if not line["null"]]
-    warned = any(line["notes"] for line in lines)
+    facts = {line.method: comparison._facts(line.method) for line in comparison.lines() if not line.null}
+    warned = any(each.notes for each in facts.values())
     rows = [
-        [line["method"], sentence(line["leaks"]) if line["leaks"] else "not stated", line["forms"] or "nothing",
-         line["encryption"].removeprefix("encryption: "), *([h("b", line["notes"], class_="bad")] if warned else [])]
-        for line in lines
+        [method, sentence(each.leaks) if each.leaks else "not stated", each.forms or "nothing",
+         each.encryption.removeprefix("encryption: "), *([h("b", each.notes, class_="bad")] if warned else [])]
+        for method, each in facts.items()
     ]  # fmt: skip
     heads = ["method", "who learns what", "forms of messages", "encryption", "protections turned off"]
     return table(heads if warned else heads[:-1], rows, stack=True)
@@ -204,11 +217,11 @@ def _leaks(comparison: Comparison) -> Html:
 def render_comparison(comparison: Comparison) -> str:
     evaluation, metric = comparison.evaluation, comparison.metric
     settings = evaluation.settings
-    frame = comparison.frame().to_dict("records")
-    marks = [(line["method"], line["bytes"], line[metric]) for line in frame if not line["null"]]
-    levels = [(line["method"], line[metric]) for line in frame if line["null"]]
+    lines = comparison.lines()
+    marks = [(line.method, line.bytes, line.mean[metric]) for line in lines if not line.null]
+    levels = [(line.method, line.mean[metric]) for line in lines if line.null]
     words = [h("li", h("b", name), ": ", verdict(evaluation, name, metric)) for name in evaluation.methods]
-    quality = {"metrics": list(evaluation.metrics), "settings": settings, "lines": plain(frame), "method": None}
+    quality = Quality(settings, list(evaluation.metrics), plain([line.flat() for line in lines]), None, "")
     parameters = [
         [name, f"{facts['class']}({', '.join(f'{k}={v!r}' for k, v in facts['parameters'].items())})"]
         for name, facts in evaluation.methods.items()

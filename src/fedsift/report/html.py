@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fedsift.report import charts
 from fedsift.report.markup import Html, duration, h, join, name, plural, short, size, table
 from fedsift.report.page import page, section
 from fedsift.report.pictures import draw_details
+from fedsift.report.record import Answer, Disclosure, Json, Quality, QualityLine, Report
 from fedsift.report.words import (
     about_forms,
     about_share,
@@ -22,57 +22,56 @@ from fedsift.report.words import (
     title,
 )
 
-Record = Mapping[str, Any]
-
 _BARS = 30
 
 
-def render_html(record: Record) -> str:
-    """The whole page."""
+def render_html(record: Mapping[str, Json]) -> str:
+    """The whole page, from the record that ``summarize`` made."""
+    report = Report.read(record)
     parts = [
-        ("answer", "The answer", _answer(record)),
-        ("how", "How it came about", _how(record)),
-        ("cost", "What it cost", _cost(record)),
-        ("ledger", "Who learned what", _ledger(record)),
-        ("repeat", "Settings", _settings(record)),
+        ("answer", "The answer", _answer(report)),
+        ("how", "How it came about", _how(report)),
+        ("cost", "What it cost", _cost(report)),
+        ("ledger", "Who learned what", _ledger(report)),
+        ("repeat", "Settings", _settings(report)),
     ]
-    foot = f"Made by fedsift {record['versions'].get('fedsift', '')}. This file loads nothing from anywhere."
-    return page(f"fedsift: {title(record)}", _head(record), parts, foot)
+    foot = f"Made by fedsift {report.versions.get('fedsift', '')}. This file loads nothing from anywhere."
+    return page(f"fedsift: {title(report)}", _head(report), parts, foot)
 
 
-def _head(record: Record) -> Html:
-    answer, cost, method = record["answer"], record["cost"], record["method"]
-    encryption = record["ledger"]["encryption"]
-    share = record["ledger"]["hidden_share"]
-    schemes = f" ({', '.join(encryption['schemes'])})" if encryption["on"] else ""
-    whose = f"Report for {record['party']} only: its own columns and messages. " if record["party"] else ""
-    facts = record["federation"]
+def _head(report: Report) -> Html:
+    answer, cost, method = report.answer, report.cost, report.method
+    encryption = report.ledger.encryption
+    share = report.ledger.hidden_share
+    schemes = f" ({', '.join(encryption.schemes)})" if encryption.on else ""
+    whose = f"Report for {report.party} only: its own columns and messages. " if report.party else ""
+    facts = report.federation
     shared = "shared rows" if facts.get("partition") == "vertical" else "rows"
     rows = f" over {facts['rows']:,} {shared}" if facts.get("rows") else ""
     tiles = [
-        (f"{answer['kept']:,} of {answer['of']:,}", "columns kept"),
-        (size(cost["bytes"]), f"sent in {plural(cost['messages'], 'message')}"),
-        (f"{cost['rounds']:,}", "rounds of questions"),
-        (duration(cost["seconds"]), "of computing"),
+        (f"{answer.kept:,} of {answer.of:,}", "columns kept"),
+        (size(cost.bytes), f"sent in {plural(cost.messages, 'message')}"),
+        (f"{cost.rounds:,}", "rounds of questions"),
+        (duration(cost.seconds), "of computing"),
         ("–", "only instructions were sent") if share is None else
         (about_share(share), f"of the bytes encrypted or masked{schemes}"),
     ]  # fmt: skip
     return join(
-        h("h1", title(record)),
-        h("p", f"{whose}{method['name']}{rows}: {method['what']}", class_="lead"),
+        h("h1", title(report)),
+        h("p", f"{whose}{method.name}{rows}: {method.what}", class_="lead"),
         h("div", [h("div", h("b", big), h("span", small), class_="tile") for big, small in tiles], class_="tiles"),
-        [h("p", note, class_="note") for note in record["ledger"]["notes"] if is_warning(note)],
+        [h("p", note, class_="note") for note in report.ledger.notes if is_warning(note)],
     )
 
 
 # -- the answer --------------------------------------------------------------------------------------------------------
 
 
-def _answer(record: Record) -> Html:
-    answer = record["answer"]
+def _answer(report: Report) -> Html:
+    answer = report.answer
     cards = []
-    for party, columns in answer["selected"].items():
-        count = h("span", f"{len(columns):,} of {answer['columns'][party]:,}")
+    for party, columns in answer.selected.items():
+        count = h("span", f"{len(columns):,} of {answer.columns[party]:,}")
         chips = [name(column, "chip") for column in columns[:60]]
         rest = (
             h("p", f"and {len(columns) - 60:,} more, in the table below", class_="quiet") if len(columns) > 60 else None
@@ -83,8 +82,8 @@ def _answer(record: Record) -> Html:
         "answer",
         "Which columns to keep",
         h("div", cards, class_="cards"),
-        _engineered(record),
-        _quality(record),
+        _engineered(report),
+        _quality(report),
         h("h3", "Why these"),
         h("p", how_clear(answer)),
         h("p", how_sure(answer)) if how_sure(answer) else None,
@@ -94,42 +93,42 @@ def _answer(record: Record) -> Html:
     )
 
 
-def _engineered(record: Record) -> Html | None:
-    answer = record["answer"]
-    if not answer["engineered"] and record["details"].get("features") == []:
+def _engineered(report: Report) -> Html | None:
+    answer = report.answer
+    if not answer.engineered and report.details.get("features") == []:
         return h("p", "No new feature was found that helps on rows kept aside; the columns stay as they are.")
-    if not answer["engineered"]:
+    if not answer.engineered:
         return None
-    formulas = [h("li", h("code", formula)) for formula in answer["engineered"][:200]]
+    formulas = [h("li", h("code", formula)) for formula in answer.engineered[:200]]
     return join(h("h3", "New features to make"), h("ol", formulas))
 
 
-def _score_bars(answer: Record) -> Html:
-    rows = answer["scores"][:_BARS]
+def _score_bars(answer: Answer) -> Html:
+    rows = answer.scores[:_BARS]
     drawn = charts.bars(
-        [(f"{r['party']}: {r['feature']}", float("nan") if r["score"] is None else float(r["score"]),
-          "on" if r["selected"] else "off") for r in rows]
+        [(f"{r.party}: {r.feature}", float("nan") if r.score is None else float(r.score),
+          "on" if r.selected else "off") for r in rows]
     )  # fmt: skip
-    more = f" The best {_BARS} of {answer['of']:,} are drawn." if answer["of"] > _BARS else ""
+    more = f" The best {_BARS} of {answer.of:,} are drawn." if answer.of > _BARS else ""
     keys = charts.legend([("on", "kept"), ("off", "left out")])
     return join(drawn, keys, h("p", f"Score of the method, higher is better.{more}", class_="quiet"))
 
 
-def _scores(answer: Record) -> Html:
-    fits = answer.get("fits")
+def _scores(answer: Answer) -> Html:
+    fits = answer.fits
     rows = []
-    for r in answer["scores"]:
-        mark = h("span", "kept", class_="word") if r["selected"] else ""
-        folds = [(f"{r['folds']}/{fits}", r["folds"])] if fits else []
-        rank, score = (short(r["rank"]), r["rank"]), (short(r["score"]), r["score"])
-        rows.append([rank, name(r["feature"]), name(r["party"]), score, mark, *folds])
-    kept = {i: "kept" for i, r in enumerate(answer["scores"]) if r["selected"]}
+    for r in answer.scores:
+        mark = h("span", "kept", class_="word") if r.selected else ""
+        folds = [(f"{r.folds}/{fits}", r.folds)] if fits else []
+        rank, score = (short(r.rank), r.rank), (short(r.score), r.score)
+        rows.append([rank, name(r.feature), name(r.party), score, mark, *folds])
+    kept = {i: "kept" for i, r in enumerate(answer.scores) if r.selected}
     heads = ["rank", "column", "party", "score", "kept", *(["folds"] if fits else [])]
     return table(heads, rows, numeric=(0, 3, 5), classes=kept, filter="Filter by party or column", kind="listed")
 
 
-def _quality(record: Record) -> Html:
-    quality = record["quality"]
+def _quality(report: Report) -> Html:
+    quality = report.quality
     if quality is None:
         return h(
             "p",
@@ -137,27 +136,27 @@ def _quality(record: Record) -> Html:
             "all columns and beside random ones; give the result to the report as evaluation=.",
             class_="note mild",
         )
-    return join(h("h3", "How good"), h("p", sentence(quality["verdict"])), quality_table(quality))
+    return join(h("h3", "How good"), h("p", sentence(quality.verdict)), quality_table(quality))
 
 
-def quality_table(quality: Record) -> Html:
+def quality_table(quality: Quality) -> Html:
     """Methods and nulls, a line each; the first measure as bars."""
-    metrics, settings = quality["metrics"], quality["settings"]
+    metrics, settings = quality.metrics, quality.settings
     if "accuracy" in metrics:  # micro-averaged F1 of one label a row is the accuracy again
         metrics = [metric for metric in metrics if metric != "f1_micro"]
-    first, lines = metrics[0], quality["lines"]
-    kind = ["good" if line["method"] == quality["method"] else ("off" if line["null"] else "on") for line in lines]
+    first, lines = metrics[0], quality.read_lines
+    kind = ["good" if line.method == quality.method else ("off" if line.null else "on") for line in lines]
     drawn = charts.dots(
-        [(line["method"], _nan(line[first]), _nan(line[f"{first}_std"]), k) for line, k in zip(lines, kind)],
+        [(line.method, _nan(line.mean[first]), _nan(line.spread[first]), k) for line, k in zip(lines, kind)],
         shown=_three,
     )
     heads = ["columns chosen by", *metrics, "columns", "stability"]
     rows = []
     for line in lines:
-        scores = [(_with_spread(line, metric), line[metric]) for metric in metrics]
-        rows.append([line["method"], *scores, (short(line["n_features"]), line["n_features"]),
-                     (short(line["jaccard"]), line["jaccard"])])  # fmt: skip
-    classes = {i: "null" if line["null"] else "mine" for i, line in enumerate(lines)}
+        scores = [(_with_spread(line, metric), line.mean[metric]) for metric in metrics]
+        rows.append([line.method, *scores, (short(line.n_features), line.n_features),
+                     (short(line.jaccard), line.jaccard)])  # fmt: skip
+    classes = {i: "null" if line.null else "mine" for i, line in enumerate(lines)}
     caption = (
         f"{settings['how']}, drawn {plural(settings['repeats'], 'time')}; model: {settings['model']}; "
         f"{settings['rows']:,} rows. Selection, preparation and model saw training rows only. ± is the spread between "
@@ -168,9 +167,9 @@ def quality_table(quality: Record) -> Html:
     return join(h("h4", first), drawn, grid, h("p", caption, class_="quiet"))
 
 
-def _with_spread(line: Record, metric: str) -> str:
-    spread = line[f"{metric}_std"]
-    return _three(line[metric]) if spread is None else f"{_three(line[metric])} ± {_three(spread)}"
+def _with_spread(line: QualityLine, metric: str) -> str:
+    mean, spread = line.mean[metric], line.spread[metric]
+    return _three(mean) if spread is None else f"{_three(mean)} ± {_three(spread)}"
 
 
 def _three(value: float | None) -> str:
@@ -185,41 +184,41 @@ def _nan(value: float | None) -> float:
 # -- how, and what it cost -------------------------------------------------------------------------------------------
 
 
-def _how(record: Record) -> Html:
-    method = record["method"]
-    figures = draw_details(record)
+def _how(report: Report) -> Html:
+    method = report.method
+    figures = draw_details(report)
     about = [
         h("p", in_plain_words(method)),
-        h("p", f"Source: {method['paper']}", class_="quiet") if method["paper"] else None,
+        h("p", f"Source: {method.paper}", class_="quiet") if method.paper else None,
     ]
     if not figures:
         text = "This method scores each column once and keeps the best; the scores above are the whole story."
-        if record["party"]:
+        if report.party:
             text = "Pictures of the method hold other parties' columns, so they are not in one party's report."
         figures = [h("p", text, class_="quiet")]
     return section("how", "How the selection came about", about, figures)
 
 
-def _cost(record: Record) -> Html:
-    cost = record["cost"]
+def _cost(report: Report) -> Html:
+    cost = report.cost
     parties = charts.stacks(
-        [(row["party"], [("on", row["sent"], "sent"), ("second", row["received"], "received")])
-         for row in cost["by_party"]]
+        [(row.party, [("on", row.sent, "sent"), ("second", row.received, "received")])
+         for row in cost.by_party]
     )  # fmt: skip
     rounds = charts.bars(
-        [(f"{row['round']} to {row['to']}" if "to" in row else f"{row['round']}  {row['operation']}",
-          row["bytes"], "on") for row in cost["by_round"]], shown=size,
+        [(f"{row.round} to {row.to}" if row.to is not None else f"{row.round}  {row.operation}",
+          row.bytes, "on") for row in cost.by_round], shown=size,
     )  # fmt: skip
     operations = table(
         ["step", "messages", "bytes", "seconds"],
-        [[r["operation"], (short(r["messages"]), r["messages"]), (size(r["bytes"]), r["bytes"]),
-          (short(round(r["seconds"], 3)), r["seconds"])] for r in cost["by_operation"]],
+        [[r.operation, (short(r.messages), r.messages), (size(r.bytes), r.bytes),
+          (short(round(r.seconds, 3)), r.seconds)] for r in cost.by_operation],
         numeric=(1, 2, 3),
     )  # fmt: skip
-    total = f"{cost['bytes']:,} bytes in {cost['messages']:,} messages and {cost['rounds']:,} rounds"
+    total = f"{cost.bytes:,} bytes in {cost.messages:,} messages and {cost.rounds:,} rounds"
     return section(
         "cost", "What it cost",
-        h("p", f"{total}; {duration(cost['seconds'])}. Counted as the bytes were on the wire, both directions."),
+        h("p", f"{total}; {duration(cost.seconds)}. Counted as the bytes were on the wire, both directions."),
         h("h3", "By party"), parties, charts.legend([("on", "sent"), ("second", "received")]),
         h("h3", "By step"), operations,
         h("h3", "By round"), h("div", rounds, class_="rounds"),
@@ -233,33 +232,33 @@ def _form(form: str) -> Html:
     return h("span", form, class_=f"form {form}")
 
 
-def _ledger(record: Record) -> Html:
-    ledger, encryption = record["ledger"], record["ledger"]["encryption"]
-    notes = [h("p", note, class_="note" if is_warning(note) else "note info") for note in ledger["notes"]]
-    line = h("p", encryption["line"], class_="note info" if encryption["on"] else "note mild")
-    leaks = h("p", h("b", "In short: "), sentence(record["method"]["leaks"])) if record["method"]["leaks"] else None
-    told = [row for row in ledger["lines"] if row["form"] != "control" or row["learns"]]
-    rest = [row for row in ledger["lines"] if row["form"] == "control" and not row["learns"]]
+def _ledger(report: Report) -> Html:
+    ledger, encryption = report.ledger, report.ledger.encryption
+    notes = [h("p", note, class_="note" if is_warning(note) else "note info") for note in ledger.notes]
+    line = h("p", encryption.line, class_="note info" if encryption.on else "note mild")
+    leaks = h("p", h("b", "In short: "), sentence(report.method.leaks)) if report.method.leaks else None
+    told = [row for row in ledger.lines if not row.only_instruction]
+    rest = [row for row in ledger.lines if row.only_instruction]
     sent = charts.stacks(
         [(party, [(form, count, form) for form, count in parts.items()])
-         for party, parts in ledger["sent_by_form"].items()]
+         for party, parts in ledger.sent_by_form.items()]
     )  # fmt: skip
-    forms = [(row["form"], row["form"]) for row in ledger["forms"]]
+    forms = [(row.form, row.form) for row in ledger.forms]
     return section(
         "ledger", "Who learned what",
         leaks, line, notes,
         h("h3", "What was said"), _lines(told),
         h("h3", "What left each party, by form"), sent, charts.legend(forms),
-        h("h3", "What the forms mean"), _forms(record),
+        h("h3", "What the forms mean"), _forms(report),
         h("details", h("summary", f"Instructions and acknowledgements ({len(rest)} kinds)"), _lines(rest))
         if rest else None,
     )  # fmt: skip
 
 
-def _lines(lines: list[dict[str, Any]]) -> Html:
+def _lines(lines: list[Disclosure]) -> Html:
     rows = [
-        [_names(r["from"]), _names(r["to"]), r["what"], _form(r["form"]), r["reader"],
-         (short(r["messages"]), r["messages"]), (size(r["bytes"]), r["bytes"])]
+        [_names(r.senders), _names(r.receivers), r.what, _form(r.form), r.reader,
+         (short(r.messages), r.messages), (size(r.bytes), r.bytes)]
         for r in lines
     ]  # fmt: skip
     if not rows:
@@ -270,15 +269,15 @@ def _lines(lines: list[dict[str, Any]]) -> Html:
 
 def _names(parties: list[str]) -> Html:
     shown = parties if len(parties) <= 5 else parties[:4]
-    pieces: list[Any] = []
+    pieces: list[object] = []
     for i, party in enumerate(shown):
         pieces += [", " if i else None, name(party)]
     return h("span", pieces, f" and {len(parties) - 4} more" if len(parties) > 5 else None)
 
 
-def _forms(record: Record) -> Html:
+def _forms(report: Report) -> Html:
     items: list[Html] = []
-    for form, meaning, amount in about_forms(record["ledger"]):
+    for form, meaning, amount in about_forms(report.ledger):
         items += [h("dt", _form(form)), h("dd", meaning), h("dd", amount, class_="amount quiet")]
     return h("dl", items, class_="forms")
 
@@ -286,18 +285,18 @@ def _forms(record: Record) -> Html:
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
-def _settings(record: Record) -> Html:
-    method = record["method"]
+def _settings(report: Report) -> Html:
+    method = report.method
     parameters = [[key, repr(value) if isinstance(value, str) else short(value)]
-                  for key, value in method["parameters"].items()]  # fmt: skip
-    versions = [[key, value] for key, value in record["versions"].items()]
+                  for key, value in method.parameters.items()]  # fmt: skip
+    versions = [[key, value] for key, value in report.versions.items()]
     return section(
         "repeat",
         "Settings, versions, and how to repeat it",
-        h("pre", repeat(record)),
-        h("p", f"Seed (random_state): {method['seed']}. The same seed gives the same selection; keys, masks and noise "
+        h("pre", repeat(report)),
+        h("p", f"Seed (random_state): {method.seed}. The same seed gives the same selection; keys, masks and noise "
           "come from the operating system and differ every time, as they must."
-          if method["seed"] is not None else
+          if method.seed is not None else
           "This method draws nothing at random; keys, masks and noise come from the operating system."),
         h("div",
           h("div", h("h3", "Parameters"), table(["parameter", "value"], parameters)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -22,12 +23,12 @@ class Html(str):
     __slots__ = ()
 
 
-def clean(value: Any) -> str:
+def clean(value: object) -> str:
     """Text without control characters and lone surrogates."""
     return _CONTROL.sub("\ufffd", str(value))
 
 
-def h(tag: str, *children: Any, **attributes: Any) -> Html:
+def h(tag: str, *children: object, **attributes: object) -> Html:
     """An element. ``class_`` is ``class``, ``data_x`` is ``data-x``; None and False leave an attribute out."""
     parts = [tag]
     for key, value in attributes.items():
@@ -39,7 +40,7 @@ def h(tag: str, *children: Any, **attributes: Any) -> Html:
     return Html(opening) if tag in _VOID else Html(f"{opening}{join(*children)}</{tag}>")
 
 
-def join(*children: Any) -> Html:
+def join(*children: object) -> Html:
     """Pieces one after the other; lists are flattened, None is nothing, all that is not ``Html`` is escaped."""
     parts: list[str] = []
     for child in children:
@@ -54,12 +55,12 @@ def join(*children: Any) -> Html:
     return Html("".join(parts))
 
 
-def name(text: Any, class_: str | None = None) -> Html:
+def name(text: object, class_: str | None = None) -> Html:
     """A name that somebody else chose: a party, a column."""
     return h("bdi", text, class_=class_)
 
 
-def table(heads: list[str], rows: list[list[Any]], *, numeric: tuple[int, ...] = (), **options: Any) -> Html:
+def table(heads: list[str], rows: Sequence[Sequence[object]], *, numeric: tuple[int, ...] = (), **options: Any) -> Html:
     """A table that sorts by a click on a head and filters by a box above it once it is long.
 
     A cell is text, ``Html``, or a pair (shown, sort key). Options: ``classes`` (row number -> class), ``filter`` (what
@@ -67,7 +68,7 @@ def table(heads: list[str], rows: list[list[Any]], *, numeric: tuple[int, ...] =
     """
     paper, kept, stack = options.get("paper", 60), options.get("classes", {}), options.get("stack", False)
 
-    def cell(i: int, value: Any) -> Html:
+    def cell(i: int, value: object) -> Html:
         shown, key = value if isinstance(value, tuple) else (value, None)
         return h(
             "td",
@@ -97,7 +98,7 @@ def table(heads: list[str], rows: list[list[Any]], *, numeric: tuple[int, ...] =
     return h("div", box, h("div", grid, class_="scroll", tabindex="0"), more, class_="table")
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """A number for people: four digits that count."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 from fedsift.report.markup import Html, h, join
 from fedsift.report.style import CSS, SCRIPT
@@ -18,11 +17,11 @@ _DIGEST = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 _POLICY = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_DIGEST}'; img-src data:; form-action 'none'; base-uri 'none'"  # noqa: E501
 
 
-def section(key: str, title: str, *children: Any) -> Html:
+def section(key: str, title: str, *children: object) -> Html:
     return h("section", h("h2", title), *children, id=key)
 
 
-def page(title: str, head: Any, sections: Sequence[tuple[str, str, Html]], foot: Any = None) -> str:
+def page(title: str, head: object, sections: Sequence[tuple[str, str, Html]], foot: object = None) -> str:
     """A whole page from (key, name in the menu, section) triples."""
     menu = h("nav", [h("a", name, href=f"#{key}") for key, name, _ in sections], aria_label="Sections")
     top = h(

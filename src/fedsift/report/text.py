@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fedsift.report.markup import clean, duration, short, size
+from fedsift.report.record import Json, Report
 from fedsift.report.words import about_forms, how_clear, how_sure, is_warning, repeat, sentence, title
-
-Record = Mapping[str, Any]
 
 _WIDTH = 100
 
 
-def render_text(record: Record, columns: int = 40) -> str:
+def render_text(record: Mapping[str, Json], columns: int = 40) -> str:
     """The same sections as the HTML report; at most ``columns`` columns of the score table."""
+    report = Report.read(record)
     blocks = [
-        [title(record), "=" * len(title(record))],
-        _answer(record, columns), _quality(record), _how(record), _cost(record), _ledger(record), _settings(record),
+        [title(report), "=" * len(title(report))],
+        _answer(report, columns), _quality(report), _how(report), _cost(report), _ledger(report), _settings(report),
     ]  # fmt: skip
     return "\n".join(line for block in blocks if block for line in [*block, ""])
 
 
-def _one_line(value: Any) -> str:
+def _one_line(value: object) -> str:
     """Names may hold line breaks or terminal codes; a report has neither."""
     return clean(value).replace("\n", " ").replace("\t", " ")
 
@@ -32,7 +31,7 @@ def _wrap(text: str, indent: str = "") -> list[str]:
     return textwrap.wrap(_one_line(text), _WIDTH, initial_indent=indent, subsequent_indent=indent) or [""]
 
 
-def _grid(heads: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = ()) -> list[str]:
+def _grid(heads: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[int] = ()) -> list[str]:
     cells = [[_one_line(value) for value in row] for row in [list(heads), *rows]]
     widths = [min(46, max(len(row[i]) for row in cells)) for i in range(len(heads))]
     lines = []
@@ -43,20 +42,17 @@ def _grid(heads: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[i
     return lines
 
 
-def _answer(record: Record, most: int) -> list[str]:
-    answer, method = record["answer"], record["method"]
-    lines = _wrap(f"{method['name']}: {method['what']}")
-    for party, kept in answer["selected"].items():
+def _answer(report: Report, most: int) -> list[str]:
+    answer, method = report.answer, report.method
+    lines = _wrap(f"{method.name}: {method.what}")
+    for party, kept in answer.selected.items():
         lines += _wrap(f"{party}: {', '.join(map(_one_line, kept)) or '(nothing)'}", "  ")
-    lines += [line for formula in answer["engineered"] for line in _wrap(f"new: {formula}", "  ")]
+    lines += [line for formula in answer.engineered for line in _wrap(f"new: {formula}", "  ")]
     lines += ["", *_wrap(how_clear(answer)), *(_wrap(how_sure(answer)) if how_sure(answer) else []), ""]
-    rows = answer["scores"]
+    rows = answer.scores
     lines += _grid(
         ["rank", "party", "column", "score", ""],
-        [
-            [r["rank"], r["party"], r["feature"], short(r["score"]), "kept" if r["selected"] else ""]
-            for r in rows[:most]
-        ],
+        [[r.rank, r.party, r.feature, short(r.score), "kept" if r.selected else ""] for r in rows[:most]],
         right=(0, 3),
     )
     if len(rows) > most:
@@ -64,56 +60,56 @@ def _answer(record: Record, most: int) -> list[str]:
     return lines
 
 
-def _quality(record: Record) -> list[str]:
-    quality = record["quality"]
+def _quality(report: Report) -> list[str]:
+    quality = report.quality
     if quality is None:
         return ["HOW GOOD", *_wrap("Not measured; fs.evaluate(fed, selector) does, beside its nulls.", "  ")]
-    metrics = quality["metrics"]
+    metrics = quality.metrics
     rows = [
-        [line["method"], *[short(line[m] if line[m] is None else round(line[m], 3)) for m in metrics],
-         short(line["n_features"]), short(line["jaccard"])]
-        for line in quality["lines"]
+        [line.method, *[short(None if (mean := line.mean[m]) is None else round(mean, 3)) for m in metrics],
+         short(line.n_features), short(line.jaccard)]
+        for line in quality.read_lines
     ]  # fmt: skip
     heads = ["columns chosen by", *metrics, "columns", "stability"]
-    how = f"{quality['settings']['how']}, model {quality['settings']['model']}; selection inside each fold."
+    how = f"{quality.settings['how']}, model {quality.settings['model']}; selection inside each fold."
     return [
         "HOW GOOD",
-        *_wrap(sentence(quality["verdict"]), "  "),
+        *_wrap(sentence(quality.verdict), "  "),
         *_grid(heads, rows, range(1, len(heads))),
         *_wrap(how, "  "),
     ]
 
 
-def _how(record: Record) -> list[str]:
-    facts = [f"{key.replace('_', ' ')}: {short(value)}" for key, value in record["details"].items()
+def _how(report: Report) -> list[str]:
+    facts = [f"{key.replace('_', ' ')}: {short(value)}" for key, value in report.details.items()
              if isinstance(value, (bool, int, float, str))]  # fmt: skip
     return ["HOW IT CAME ABOUT", *[line for fact in facts for line in _wrap(fact, "  ")]] if facts else []
 
 
-def _cost(record: Record) -> list[str]:
-    cost = record["cost"]
-    total = f"{cost['bytes']:,} bytes, {cost['messages']:,} messages, {cost['rounds']:,} rounds"
-    lines = ["WHAT IT COST", f"  {total}, {duration(cost['seconds'])}"]
-    parties = [[r["party"], size(r["sent"]), size(r["received"])] for r in cost["by_party"]]
+def _cost(report: Report) -> list[str]:
+    cost = report.cost
+    total = f"{cost.bytes:,} bytes, {cost.messages:,} messages, {cost.rounds:,} rounds"
+    lines = ["WHAT IT COST", f"  {total}, {duration(cost.seconds)}"]
+    parties = [[r.party, size(r.sent), size(r.received)] for r in cost.by_party]
     return [*lines, *_grid(["party", "sent", "received"], parties, (1, 2))]
 
 
-def _ledger(record: Record) -> list[str]:
-    ledger = record["ledger"]
-    lines = ["WHO LEARNED WHAT", f"  {ledger['encryption']['line']}"]
-    for note in ledger["notes"]:
+def _ledger(report: Report) -> list[str]:
+    ledger = report.ledger
+    lines = ["WHO LEARNED WHAT", f"  {ledger.encryption.line}"]
+    for note in ledger.notes:
         lines += _wrap(f"{'WARNING' if is_warning(note) else 'note'}: {note}", "  ")
-    if record["method"]["leaks"]:
-        lines += _wrap(f"In short: {sentence(record['method']['leaks'])}", "  ")
-    for row in ledger["lines"]:
-        if row["form"] == "control" and not row["learns"]:
+    if report.method.leaks:
+        lines += _wrap(f"In short: {sentence(report.method.leaks)}", "  ")
+    for row in ledger.lines:
+        if row.only_instruction:
             continue
-        ends = f"{', '.join(row['from'])} -> {', '.join(row['to'])}"
-        lines += _wrap(f"{ends}: {row['what']} [{row['form']}; {row['reader']}], {size(row['bytes'])}", "  ")
+        ends = f"{', '.join(row.senders)} -> {', '.join(row.receivers)}"
+        lines += _wrap(f"{ends}: {row.what} [{row.form}; {row.reader}], {size(row.bytes)}", "  ")
     return [*lines, *[line for f, m, a in about_forms(ledger) for line in _wrap(f"{f} ({a}): {m}", "    ")]]
 
 
-def _settings(record: Record) -> list[str]:
-    lines = ["HOW TO REPEAT IT", *[f"  {_one_line(line)}" for line in repeat(record).splitlines()]]
-    versions = ", ".join(f"{key} {value}" for key, value in record["versions"].items())
+def _settings(report: Report) -> list[str]:
+    lines = ["HOW TO REPEAT IT", *[f"  {_one_line(line)}" for line in repeat(report).splitlines()]]
+    versions = ", ".join(f"{key} {value}" for key, value in report.versions.items())
     return [*lines, *_wrap(f"versions: {versions}", "  ")]

@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from fedsift.core.ledger import FORMS
 from fedsift.report.markup import plural, short, size
 from fedsift.report.plain import PLAIN
+from fedsift.report.record import Answer, Disclosures, Method, Report
 
-Record = Mapping[str, Any]
 
-
-def title(record: Record) -> str:
-    answer = record["answer"]
-    new = f", make {plural(len(answer['engineered']), 'new one')}" if answer["engineered"] else ""
-    if record["party"]:
-        return f"{record['party']}: keep {answer['kept']:,} of {plural(answer['of'], 'column')}{new}"
-    shared = len(answer["selected"]) < len(record["parties"])
-    whose = f"that all {_parties(len(record['parties']))} have" if shared else f"of {_parties(len(record['parties']))}"
-    return f"Keep {answer['kept']:,} of {plural(answer['of'], 'column')} {whose}{new}"
+def title(report: Report) -> str:
+    answer = report.answer
+    new = f", make {plural(len(answer.engineered), 'new one')}" if answer.engineered else ""
+    if report.party:
+        return f"{report.party}: keep {answer.kept:,} of {plural(answer.of, 'column')}{new}"
+    shared = len(answer.selected) < len(report.parties)
+    whose = f"that all {_parties(len(report.parties))} have" if shared else f"of {_parties(len(report.parties))}"
+    return f"Keep {answer.kept:,} of {plural(answer.of, 'column')} {whose}{new}"
 
 
 def _parties(count: int) -> str:
     return "1 party" if count == 1 else f"{count:,} parties"
 
 
-def how_clear(answer: Record) -> str:
+def how_clear(answer: Answer) -> str:
     """How far the kept columns are from the rest, in scores."""
-    if not answer["kept"]:
+    if not answer.kept:
         return "No column was kept."
-    margin = answer["margin"]
+    margin = answer.margin
     if margin is None:
         return "Every column was kept, so there is no border between kept and left out."
-    last, first = margin["last_kept"], margin["first_left"]
+    last, first = margin.last_kept, margin.first_left
     if last is None or first is None:
         return "The scores of this method are not numbers that can be set side by side."
     text = f"The weakest kept column scores {short(last)}, the strongest left out {short(first)}"
@@ -42,21 +39,21 @@ def how_clear(answer: Record) -> str:
         return text + ": the method did not choose by score alone (a column that repeats another adds nothing)."
     if by_place(answer):
         return "The columns were chosen one after the other; the score of a kept column is its place in that order."
-    share = (last - first) / margin["range"] if margin["range"] else 0.0
+    share = (last - first) / margin.range if margin.range else 0.0
     if share < 0.01:
         return text + ": the border is thin, and other rows might well put another column there."
     return text + f": a gap of {share:.0%} of the whole range of scores."
 
 
-def how_sure(answer: Record) -> str:
+def how_sure(answer: Answer) -> str:
     """How many of the kept columns are chosen again when rows are left out; nothing where that was not tried."""
-    fits = answer.get("fits")
-    if not fits or not answer["kept"]:
+    fits = answer.fits
+    if not fits or not answer.kept:
         return ""
-    steady = sum(row["selected"] and row["folds"] == fits for row in answer["scores"])
-    which = "all" if steady == answer["kept"] else f"{steady:,} of these {answer['kept']:,}"
+    steady = sum(row.selected and row.folds == fits for row in answer.scores)
+    which = "all" if steady == answer.kept else f"{steady:,} of these {answer.kept:,}"
     times = "both times" if fits == 2 else f"all {fits:,} times"
-    whose = f"{which} {plural(answer['kept'], 'column')}" if which == "all" else which
+    whose = f"{which} {plural(answer.kept, 'column')}" if which == "all" else which
     again = f"the choice was repeated {fits:,} times, each time without a part of the rows"
     return f"How sure: {again}; {whose} came out {times}."
 
@@ -68,14 +65,14 @@ def about_share(share: float) -> str:
     return "under 1%" if 0.0 < share < 0.01 else f"{share:.0%}"
 
 
-def in_plain_words(method: Record) -> str:
+def in_plain_words(method: Method) -> str:
     """How a method chooses, for somebody who has not heard of it; its own first sentence where none is written here."""
-    return PLAIN.get(method["name"]) or str(method["what"])
+    return PLAIN.get(method.name) or str(method.what)
 
 
-def by_place(answer: Record) -> bool:
+def by_place(answer: Answer) -> bool:
     """Is the score only the place in the order of choice (the first has the highest)?"""
-    kept = [row["score"] for row in answer["scores"][: answer["kept"]]]
+    kept = [row.score for row in answer.scores[: answer.kept]]
     return len(kept) > 1 and kept == list(range(len(kept), 0, -1))
 
 
@@ -86,7 +83,8 @@ def sentence(text: str) -> str:
 
 
 _ALARM = re.compile(
-    r"=False|=1\b|not set|may have|turned off|in the (clear|open)|not protected|left during|saw each|\bOFF\b|pooled"
+    r"=False|='open'|=1\b|not set|may have|turned off|in the (clear|open)|not protected|left during|saw each|\bOFF\b"
+    r"|pooled"
 )
 _CALM = re.compile(
     r"budget|epsilon|differential privacy|under |masks?\b|masked|encrypted|sealed|oblivious", re.IGNORECASE
@@ -98,19 +96,19 @@ def is_warning(note: str) -> bool:
     return bool(_ALARM.search(note)) or not _CALM.search(note)
 
 
-def about_forms(ledger: Record) -> list[tuple[str, str, str]]:
+def about_forms(ledger: Disclosures) -> list[tuple[str, str, str]]:
     """(form, what it means, how much of it) for the forms that occurred, from least to most telling."""
     order = list(FORMS)
-    rows = sorted(ledger["forms"], key=lambda row: order.index(row["form"]))
-    return [(r["form"], r["meaning"], f"{plural(r['messages'], 'message')}, {size(r['bytes'])}") for r in rows]
+    rows = sorted(ledger.forms, key=lambda row: order.index(row.form))
+    return [(r.form, r.meaning, f"{plural(r.messages, 'message')}, {size(r.bytes)}") for r in rows]
 
 
-def repeat(record: Record) -> str:
+def repeat(report: Report) -> str:
     """Python that does it again."""
-    call = record["method"]["call"]
-    own = record["method"]["module"].startswith("fedsift")
+    call = report.method.call
+    own = report.method.module.startswith("fedsift")
     prefix = "fs." if own else ""
-    lines = [] if own else [f"from {record['method']['module']} import {record['method']['name']}"]
+    lines = [] if own else [f"from {report.method.module} import {report.method.name}"]
     return "\n".join(
         ["import fedsift as fs", *lines, "", "fed = fs.Federation.from_tables(...)  # the same tables",
          f"selector = {prefix}{call}.fit(fed)", 'selector.report("report.html")']

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fedsift.core.files import write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.errors import ParameterError
-from fedsift.evaluate.evaluation import Evaluation
+from fedsift.evaluate.result import Evaluation
 from fedsift.report.html import render_html
-from fedsift.report.summary import FORMAT, VERSION, summarize
+from fedsift.report.record import FORMAT, VERSION, Json
+from fedsift.report.summary import summarize
 from fedsift.report.text import render_text
+from fedsift.select.base import Selector
 
 
 def write_report(
-    selector: Any,
+    selector: Selector | Mapping[str, Json],
     path: str | Path | None = None,
     *,
     party: str | None = None,
     evaluation: Evaluation | None = None,
     ledger: Ledger | None = None,
-) -> Any:
+) -> str | Path:
     """Write a report: HTML when the path ends in .html or .htm, text otherwise; without a path, return the text.
 
     Parameters
@@ -58,7 +59,7 @@ def write_report(
     return write_atomic(path, render_html(record) if as_html else render_text(record) + "\n")
 
 
-def checked(record: Mapping[str, Any]) -> Mapping[str, Any]:
+def checked(record: Mapping[str, Json]) -> Mapping[str, Json]:
     """A record that this version can render."""
     if record.get("format") != FORMAT:
         raise ParameterError("this is no report record; summarize(selector) makes one")

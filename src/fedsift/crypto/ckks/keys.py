@@ -25,10 +25,10 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedsift.crypto import seal_io
 from fedsift.crypto.ckks.parameters import CkksParameters, Ring, choose_parameters, ring_of
@@ -41,6 +41,7 @@ from fedsift.crypto.ckks.vector import (
     check_digest,
     split,
 )
+from fedsift.crypto.seal_io import Seal
 from fedsift.errors import CiphertextError, ParameterError, SecurityError
 
 __all__ = ["CkksParameters", "CkksPublicKey", "CkksSecretKey", "CkksVector", "choose_parameters"]
@@ -82,7 +83,7 @@ class CkksPublicKey:
         """Encrypt a vector of any length. ``bound`` is public: choose it from what everybody knows of the values."""
         return self._encrypted(values, bound, self.encryptor.encrypt)
 
-    def _encrypted(self, values: ArrayLike, bound: float, encrypt: Callable[[Any, Any], None]) -> CkksVector:
+    def _encrypted(self, values: ArrayLike, bound: float, encrypt: Callable[[Seal, Seal], None]) -> CkksVector:
         array = as_vector(values)
         check_bound(array, bound, self.parameters)
         chunks = []
@@ -92,7 +93,7 @@ class CkksPublicKey:
         error = self.parameters.fresh_error(bound)
         return CkksVector(self, chunks, len(array), self.parameters.depth, bound, error, np.iscomplexobj(array))
 
-    def encrypt_zero(self, depth_left: int) -> Any:
+    def encrypt_zero(self, depth_left: int) -> Seal:
         """One ciphertext of zeros at that level."""
         made = self.ring.api.Ciphertext(self.ring.context)
         self.encryptor.encrypt_zero(self.ring.levels[depth_left], made)
@@ -100,7 +101,7 @@ class CkksPublicKey:
         return made
 
 
-def _load_key(ring: Ring, body: bytes) -> Any:
+def _load_key(ring: Ring, body: bytes) -> Seal:
     key = ring.api.PublicKey()
     try:
         seal_io.write(key, ring.context, ring.version, body)
@@ -114,7 +115,7 @@ class CkksSecretKey:
 
     __slots__ = ("_decryptor", "_encryptor", "public")
 
-    def __init__(self, secret: Any, public: CkksPublicKey):
+    def __init__(self, secret: Seal, public: CkksPublicKey):
         self._decryptor = public.ring.api.Decryptor(public.ring.context, secret)
         self._encryptor = public.ring.api.Encryptor(public.ring.context, secret)
         self.public = public
@@ -136,7 +137,7 @@ class CkksSecretKey:
     def __repr__(self) -> str:
         return f"CkksSecretKey(for {self.public!r}, secret hidden)"
 
-    def _refuse(self, *_: Any) -> NoReturn:
+    def _refuse(self, *_: object) -> NoReturn:
         raise SecurityError("a CKKS secret key is never pickled, copied or sent: send its .public")
 
     __reduce__ = __reduce_ex__ = __getstate__ = _refuse
@@ -145,7 +146,7 @@ class CkksSecretKey:
         """As the public key does, at a third of the cost: the second half of a ciphertext is random as it is."""
         return self.public._encrypted(values, bound, self._encryptor.encrypt_symmetric)
 
-    def decrypt(self, vector: CkksVector) -> NDArray[Any]:
+    def decrypt(self, vector: CkksVector) -> np.ndarray:
         """The values with the scheme's error on them: for the key owner alone, not to be shown or sent on."""
         if vector.public.fingerprint != self.public.fingerprint:
             raise CiphertextError("the vector was encrypted under another public key than this secret key's")
@@ -158,7 +159,7 @@ class CkksSecretKey:
             )
         return values
 
-    def _opened(self, chunk: Any) -> Any:
+    def _opened(self, chunk: Seal) -> Seal:
         plain = self.public.ring.api.Plaintext()
         self._decryptor.decrypt(chunk, plain)
         return plain

@@ -13,12 +13,11 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsift.crypto import seal_io
+from fedsift.crypto.seal_io import Seal
 from fedsift.errors import ParameterError
 
 MAX_COEFF_BITS = {4096: 109, 8192: 218, 16384: 438}
@@ -143,18 +142,18 @@ class Ring:
         self.version = seal_io.version_of(self.api.Plaintext("1"))
         self._encoder = self.api.CKKSEncoder(self.context)
         #: SEAL's name of the level of a ciphertext with that much depth left.
-        self.levels: dict[int, Any] = {}
+        self.levels: dict[int, Seal] = {}
         data = self.context.first_context_data()
         for depth in range(parameters.depth, -1, -1):
             self.levels[depth] = data.parms_id()
             data = data.next_context_data()
 
-    def encode(self, values: list[Any], depth_left: int) -> Any:
+    def encode(self, values: list[complex], depth_left: int) -> Seal:
         plain = self.api.Plaintext()
         self._encoder.encode(values, self.levels[depth_left], self.parameters.scale, plain)
         return plain
 
-    def decode(self, plain: Any, paired: bool) -> NDArray[Any]:
+    def decode(self, plain: Seal, paired: bool) -> np.ndarray:
         if paired:
             return np.array(self._encoder.decode_complex(plain), dtype=np.complex128)
         return np.array(self._encoder.decode_double(plain), dtype=np.float64)

@@ -13,7 +13,7 @@ import math
 import os
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedsift.core.message import wire_type
 from fedsift.crypto import seal_io
 from fedsift.crypto.ckks.parameters import CkksParameters
+from fedsift.crypto.seal_io import Seal
 from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class CkksVector:
     __slots__ = ("_chunks", "bound", "depth_left", "error", "length", "paired", "public")
 
     def __init__(
-        self, public: CkksPublicKey, chunks: list[Any], length: int, depth_left: int, bound: float, error: float,
+        self, public: CkksPublicKey, chunks: list[Seal], length: int, depth_left: int, bound: float, error: float,
         paired: bool = False,
     ):  # fmt: skip
         self.public, self._chunks, self.length, self.depth_left = public, chunks, length, depth_left
@@ -115,16 +116,16 @@ class CkksVector:
         return CkksVector(self.public, chunks, self.length, self.depth_left, self.bound, error, self.paired)
 
     @property
-    def _evaluator(self) -> Any:
+    def _evaluator(self) -> Seal:
         return self.public.ring.evaluator
 
-    def _made(self, function: str, *operands: Any) -> Any:
+    def _made(self, function: str, *operands: Seal) -> Seal:
         """A new ciphertext by SEAL's function of that name."""
         out = self.public.ring.api.Ciphertext(self.public.ring.context)
         getattr(self._evaluator, function)(*operands, out)
         return out
 
-    def _pairs(self, plain: ArrayLike, bound: float) -> tuple[list[tuple[Any, Any]], float, bool]:
+    def _pairs(self, plain: ArrayLike, bound: float) -> tuple[list[tuple[Seal, Seal]], float, bool]:
         """The chunks, each with its part of the plain numbers; the error of those; whether the result is complex."""
         parameters = self.public.parameters
         array = as_vector(plain)
@@ -133,7 +134,7 @@ class CkksVector:
         parts = [self.public.ring.encode(part, self.depth_left) for part in split(array, parameters.slots)]
         return list(zip(self._chunks, parts)), parameters.encoding_error(bound), self.paired or np.iscomplexobj(array)
 
-    def _product(self, chunk: Any, plain: Any) -> Any:
+    def _product(self, chunk: Seal, plain: Seal) -> Seal:
         if plain.is_zero():  # the product would be a plain zero for all to see
             return self.public.encrypt_zero(self.depth_left - 1)
         product = self._made("multiply_plain", chunk, plain)
@@ -242,7 +243,7 @@ class CkksCiphertexts:
         return cls(parts, degree)
 
 
-def _read_chunk(body: bytes, public: CkksPublicKey, depth: int) -> Any:
+def _read_chunk(body: bytes, public: CkksPublicKey, depth: int) -> Seal:
     ring = public.ring
     chunk = ring.api.Ciphertext(ring.context)
     seal_io.write(chunk, ring.context, ring.version, body)
@@ -269,7 +270,7 @@ def check_digest(data: bytes, magic: bytes, header: int, what: str) -> bytes:
     return body
 
 
-def as_vector(values: ArrayLike) -> NDArray[Any]:
+def as_vector(values: ArrayLike) -> np.ndarray:
     try:
         array = np.asarray(values, dtype=np.complex128 if np.iscomplexobj(values) else np.float64)
     except (TypeError, ValueError):
@@ -281,7 +282,7 @@ def as_vector(values: ArrayLike) -> NDArray[Any]:
     return array
 
 
-def check_bound(array: NDArray[Any], bound: float, parameters: CkksParameters) -> None:
+def check_bound(array: np.ndarray, bound: float, parameters: CkksParameters) -> None:
     """The public bound must hold; the message does not say by how much it fails, which would be private."""
     if not 0 <= bound <= parameters.max_bound:
         raise ParameterError(f"bound must lie between 0 and {parameters.max_bound:g} for this key, not {bound!r}")
@@ -289,11 +290,11 @@ def check_bound(array: NDArray[Any], bound: float, parameters: CkksParameters) -
         raise OverflowGuard(f"a value exceeds its public bound of {bound:g}: clip the values or pass a larger bound=")
 
 
-def split(array: NDArray[Any], slots: int) -> list[list[Any]]:
+def split(array: np.ndarray, slots: int) -> list[list[complex]]:
     """Chunks of exactly ``slots`` values, padded with zeros."""
     padded = np.zeros(math.ceil(array.size / slots) * slots, dtype=array.dtype)
     padded[: array.size] = array
-    chunks: list[list[Any]] = padded.reshape(-1, slots).tolist()
+    chunks: list[list[complex]] = padded.reshape(-1, slots).tolist()
     return chunks
 
 
