@@ -16,14 +16,13 @@ from fedsift.core.federation import Federation
 from fedsift.errors import ReplyError
 from fedsift.models.boost.label_holder import (
     advance,
-    begin_boosting,
     choose_splits,
-    end_round,
     grow_own_trees,
     next_sampled_trees,
     next_trees,
 )
 from fedsift.models.boost.passive import divide, level_sums, receive_gradients
+from fedsift.models.boost.rounds import begin_boosting, end_round
 from fedsift.models.boost.sums import expected_answers, rows_per_ciphertext
 from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
 from fedsift.mpc.encrypted_histogram import public_key
