@@ -1,6 +1,6 @@
-"""The compiled arithmetic: products modulo large numbers (``_montgomery.c``), points (``_ristretto.c``), 2^64 (``_ring.c``).
+"""The compiled arithmetic: large moduli (``_montgomery.c``), points (``_ristretto.c``), 2^64 (``_ring.c``).
 
-Both compute eight things side by side with AVX-512's 52-bit multiply-and-add. The library is compiled when the package
+They compute eight things side by side with AVX-512's 52-bit multiply-and-add. The library is compiled when the package
 is installed and is optional: whoever calls ``library()`` has another way where it is ``None``.
 """
 

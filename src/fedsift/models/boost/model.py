@@ -1,12 +1,14 @@
-"""SecureBoost: gradient boosted trees over vertically split columns, with the gradients under encryption.
+"""SecureBoost: gradient boosted trees over vertically split columns, on shares.
 
 Cheng et al. 2021 (SecureBoost); the model under PSO-EVFFS. The same trees as histogram XGBoost on the pooled table
-with the same bins. Protection, on by default: the first tree uses the label holder's columns only (its residuals say
-far less about a label than the label itself), no group of fewer than ``min_cell`` rows is summed, and every split
-leaves at least ``min_leaf`` rows on each side. Turning one off is written into the ledger.
+with the same bins. By default (``protection="coordinator"``) neither side sees the other's rows or columns: a neutral
+coordinator deals randomness, reads the sums of unnamed candidate cuts and chooses (``hidden/``). ``protection="open"``
+is the encrypted form of the paper, by name: it shows sums to the label holder and nodes to the others. Beside: the
+first tree uses the label holder's columns only, every split leaves ``min_leaf`` (``min_cell``) rows on each side.
 
-Modules: ``boost_tree`` (mathematics), ``boost_bins``, ``boost_sums`` (encryption), ``boost_party`` and ``boost_active``
-(operations), ``boost_grow`` (the conversation), ``boost_predict``, ``boost_store``.
+Modules: ``tree`` (mathematics), ``bins``, ``rows``, ``rounds`` (the label holder's shared steps), ``growing`` (the
+conversation), ``predicting``, ``results``, ``store``; ``hidden/`` is the form on shares; ``sums``, ``passive`` and
+``label_holder`` are the encrypted one.
 """
 
 from __future__ import annotations
@@ -26,12 +28,15 @@ from sklearn.utils.validation import check_is_fitted
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
+from fedsift.core.operation import Operation
 from fedsift.core.party import share_names
 from fedsift.errors import DataError, MissingExtra, ParameterError
-from fedsift.models.boost.growing import Booster, grow
+from fedsift.models.boost.growing import OPERATIONS, PROTECTIONS, Booster, grow
+from fedsift.models.boost.hidden.growing import check_neutral, check_settings
 from fedsift.models.boost.passive import keep_records
+from fedsift.models.boost.predicting import OPERATIONS as PREDICTING
 from fedsift.models.boost.predicting import predict_jointly
-from fedsift.models.boost.results import class_names, column_uses, keep_model
+from fedsift.models.boost.results import all_uses, class_names, column_uses, keep_model
 from fedsift.models.boost.store import choose_folder, hand_over, read_part, write_part
 from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
 
@@ -45,19 +50,26 @@ class _SecureBoost(BaseEstimator):
     ----------
     n_estimators, max_depth, learning_rate, max_bin, gamma, reg_lambda, min_child_weight, subsample, colsample_bytree.
     sampling_method : ``uniform`` (``subsample``), or ``gradient_based``: a tree learns from the ``top_rate`` of
-        the rows with the largest gradients and ``other_rate`` drawn from the rest (weighted up). Only those are
-        encrypted and sent, at the price that the other parties see which rows they are.
-    grow_policy : ``depthwise`` or ``lossguide`` (leaf by leaf, up to ``max_leaves``).
+        the rows with the largest gradients and ``other_rate`` drawn from the rest (weighted up). On shares nobody is
+        told which; in the open form only those are encrypted and sent, and the other parties see which they are.
+    grow_policy : ``depthwise`` or ``lossguide`` (leaf by leaf, up to ``max_leaves``; in the open form).
     max_leaves : 0 means as many as the depth allows.
     early_stopping_rounds : stop when the loss of held-out rows (``validation_fraction`` of the rows) has not improved
         for so many trees; 0 means never.
     base_score : the score before the first tree; ``None`` takes the mean.
-    first_tree_local, min_cell, min_leaf : protection, see the module.
-    precision : bits of a gradient. scheme : additive encryption. random_state : for samples of rows and columns.
-    rows_per_ciphertext : ``None`` lets a cost model decide.
+    protection : ``coordinator`` (on shares, a neutral coordinator reads sums of unnamed candidate cuts), or ``open``
+        (encrypted gradients; the label holder reads sums, the other parties see nodes): see docs/secureboost.md.
+    first_tree_local, min_cell, min_leaf : see the module.
+    random_state : for samples of rows and columns; rows are drawn from the label holder's secret and this.
+    precision, scheme, rows_per_ciphertext : of the open form alone: bits of a gradient, additive encryption, ``None``
+        lets a cost model decide.
     """
 
     _task = ""
+    operations: tuple[Operation, ...] = (
+        *OPERATIONS, *PREDICTING, column_uses, keep_model, class_names, keep_records, share_names, write_part,
+        read_part,
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -80,6 +92,7 @@ class _SecureBoost(BaseEstimator):
         validation_fraction: float = 0.2,
         base_score: float | None = None,
         multi_output: bool = False,
+        protection: str = "coordinator",
         first_tree_local: bool = True,
         min_cell: int = 5,
         min_leaf: int = 5,
@@ -106,6 +119,7 @@ class _SecureBoost(BaseEstimator):
         self.validation_fraction = validation_fraction
         self.base_score = base_score
         self.multi_output = multi_output
+        self.protection = protection
         self.first_tree_local = first_tree_local
         self.min_cell = min_cell
         self.min_leaf = min_leaf
@@ -123,11 +137,12 @@ class _SecureBoost(BaseEstimator):
         self.model_id_ = secrets.token_hex(8)
         self.n_columns_ = dict(fed.n_columns)
         with fed.session() as run:
-            grow(
-                run, [self._booster(fed)], scheme=self.scheme, least=max(self.min_cell, self.min_leaf),
-                bits=self.precision, first_tree_local=self.first_tree_local, per=self.rows_per_ciphertext,
+            cuts = grow(
+                run, [self._booster(fed)], protection=self.protection, scheme=self.scheme,
+                least=max(self.min_cell, self.min_leaf), bits=self.precision, first_tree_local=self.first_tree_local,
+                per=self.rows_per_ciphertext,
             )  # fmt: skip
-            uses = run.ask(column_uses, to=run.active)[0]
+            uses = all_uses(run.ask(column_uses, to=run.active), cuts)[0]
             kept = run.ask(keep_model, to=run.active, model=self.model_id_)
             classes = run.ask(class_names, to=run.active)
             if fed.passive:
@@ -184,6 +199,10 @@ class _SecureBoost(BaseEstimator):
                 raise ParameterError(f"top_rate + other_rate must be below 1, got {self.top_rate + self.other_rate:g}")
             if self.subsample < 1:
                 raise ParameterError('subsample is for sampling_method="uniform"; set top_rate and other_rate instead')
+        check_choice("protection", self.protection, PROTECTIONS)
+        if self.protection == "coordinator" and fed.passive:
+            check_neutral(fed, type(self).__name__)
+            check_settings(self._booster(fed).settings)
         check_choice("grow_policy", self.grow_policy, ("depthwise", "lossguide"))
         check_number("early_stopping_rounds", self.early_stopping_rounds, 0, whole=True)
         check_number("validation_fraction", self.validation_fraction, 0.02, 0.5)
@@ -221,7 +240,7 @@ class _SecureBoost(BaseEstimator):
         if fed.active != self.active_:
             raise DataError(f"the model was trained with {self.active_!r} as label holder, here it is {fed.active!r}")
         hand_over(self._fed, fed, self.model_id_)
-        return predict_jointly(fed, self.model_id_, margins=margins)
+        return predict_jointly(fed, self.model_id_, protection=self.protection, margins=margins)
 
     def plot_importance(self, path: str | Path | None = None, *, by: str = "gain", top: int = 20) -> Any:
         """A bar chart of the most used columns (plotly figure); written as HTML when ``path`` is given."""

@@ -59,16 +59,28 @@ def held_out_scores(party: Party, *, metric: str) -> list[float]:
 def column_uses(party: Party) -> list[dict[str, Any]]:
     """For each model and party: column positions, number of splits, summed gain."""
     return [
-        {
-            name: {
-                "columns": np.array(list(uses), dtype=np.int64),
-                "splits": np.array([use[0] for use in uses.values()], dtype=np.int64),
-                "gain": np.array([use[1] for use in uses.values()], dtype=np.float64),
-            }
-            for name, uses in model.uses.items()
-        }
-        for model in party.held(Boosting).models
-    ]
+        {name: _as_arrays(uses) for name, uses in model.uses.items()} for model in party.held(Boosting).models
+    ]  # fmt: skip
+
+
+def all_uses(own: list[dict[str, Any]], cuts: list[tuple[str, int, int, float]]) -> list[dict[str, Any]]:
+    """What the label holder knows of its own columns, and the cuts of the others' that were chosen on shares."""
+    found = [dict(model) for model in own]
+    tables: dict[tuple[int, str], dict[int, list[float]]] = {}
+    for party, model, column, gain in cuts:
+        use = tables.setdefault((model, party), {}).setdefault(column, [0, 0.0])
+        use[0], use[1] = use[0] + 1, use[1] + gain
+    for (model, party), columns in tables.items():
+        found[model][party] = _as_arrays(columns)
+    return found
+
+
+def _as_arrays(uses: dict[int, list[float]]) -> dict[str, np.ndarray]:
+    return {
+        "columns": np.array(list(uses), dtype=np.int64),
+        "splits": np.array([use[0] for use in uses.values()], dtype=np.int64),
+        "gain": np.array([use[1] for use in uses.values()], dtype=np.float64),
+    }
 
 
 @operation(

@@ -16,7 +16,7 @@ from fedsift.core.files import write_atomic
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ParameterError
-from fedsift.models.boost.predicting import stored_part
+from fedsift.models.boost.parts import stored_part
 
 FORMAT, VERSION = "fedsift-boost-part", 1
 #: Where a site keeps model files: ``site.keys[FOLDER] = "models"``. Without it nothing is written or read.
