@@ -111,8 +111,8 @@ def grow(
     for booster in boosters:
         check_settings(booster.settings)
     begun = _begin(fed, boosters, scheme, bits=0)
-    hidden = HiddenTrees.begin(fed, sorted({booster.bins for booster in boosters}))
     _note_hidden(fed, first_tree_local)
+    hidden: HiddenTrees | None = None
     for round, live in _rounds(fed, boosters):
         columns, shared = _columns(fed, boosters, live, round)
         if shared and not (first_tree_local and round == 0):
@@ -121,10 +121,11 @@ def grow(
                 together = booster.multi_output or outputs == 1
                 tree = Tree(place, booster.bins, booster.settings.max_depth, outputs if together else 1)
                 trees += [tree] * (1 if together else outputs)
+            hidden = hidden or HiddenTrees.begin(fed, sorted({booster.bins for booster in boosters}))
             hidden.grow(live, trees, [boosters[m].settings for m in live], columns)
         else:
             fed.ask(grow_own_trees, to=fed.active, live=live, columns=columns)
-    return hidden.uses()
+    return [] if hidden is None else hidden.uses()
 
 
 def _begin(fed: Federation, boosters: list[Booster], scheme: str, bits: int) -> dict[str, Any]:

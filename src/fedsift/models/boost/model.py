@@ -164,12 +164,7 @@ class _SecureBoost(BaseEstimator):
         if self.early_stopping_rounds:
             rows = {"kind": "validation", "share": self.validation_fraction, "seed": int(self.random_state)}
         return Booster(
-            settings=TreeSettings(
-                max_depth=self.max_depth, max_leaves=self.max_leaves, leaf_wise=self.grow_policy == "lossguide",
-                gamma=float(self.gamma), reg_lambda=float(self.reg_lambda),
-                min_child_weight=float(self.min_child_weight), learning_rate=float(self.learning_rate),
-                min_rows=max(self.min_cell, self.min_leaf),
-            ),
+            settings=self._settings(),
             columns={name: np.arange(count) for name, count in fed.n_columns.items()},
             n_estimators=self.n_estimators, bins=self.max_bin, rows=rows,
             base_score=None if self.base_score is None else float(self.base_score), subsample=float(self.subsample),
@@ -177,6 +172,13 @@ class _SecureBoost(BaseEstimator):
             other_rate=float(self.other_rate) if by_gradient else 0.0,
             colsample_bytree=float(self.colsample_bytree), multi_output=self.multi_output,
             early_stopping_rounds=self.early_stopping_rounds, seed=int(self.random_state),
+        )  # fmt: skip
+
+    def _settings(self) -> TreeSettings:
+        return TreeSettings(
+            max_depth=self.max_depth, max_leaves=self.max_leaves, leaf_wise=self.grow_policy == "lossguide",
+            gamma=float(self.gamma), reg_lambda=float(self.reg_lambda), learning_rate=float(self.learning_rate),
+            min_child_weight=float(self.min_child_weight), min_rows=max(self.min_cell, self.min_leaf),
         )  # fmt: skip
 
     def _check(self, fed: Federation) -> None:
@@ -199,15 +201,15 @@ class _SecureBoost(BaseEstimator):
                 raise ParameterError(f"top_rate + other_rate must be below 1, got {self.top_rate + self.other_rate:g}")
             if self.subsample < 1:
                 raise ParameterError('subsample is for sampling_method="uniform"; set top_rate and other_rate instead')
-        check_choice("protection", self.protection, PROTECTIONS)
-        if self.protection == "coordinator" and fed.passive:
-            check_neutral(fed, type(self).__name__)
-            check_settings(self._booster(fed).settings)
         check_choice("grow_policy", self.grow_policy, ("depthwise", "lossguide"))
         check_number("early_stopping_rounds", self.early_stopping_rounds, 0, whole=True)
         check_number("validation_fraction", self.validation_fraction, 0.02, 0.5)
         for name in ("min_cell", "min_leaf"):
             check_number(name, getattr(self, name), 1, whole=True)
+        check_choice("protection", self.protection, PROTECTIONS)
+        if self.protection == "coordinator" and fed.passive:
+            check_neutral(fed, type(self).__name__)
+            check_settings(self._settings())
         check_number("precision", self.precision, 8, 40, whole=True)
         check_number("rows_per_ciphertext", self.rows_per_ciphertext, 1, 8, whole=True, none=True)
         if fed.task != self._task:

@@ -137,7 +137,7 @@ def level_products(
     found = []
     for tree, cuts, value, count in zip(level.trees, trees, level.values(), level.counts()):
         right = np.hstack([values[:, value], counts[:, count].astype(np.uint64)])
-        found.append(times(pieces[tree.bins], cuts.candidates, right))
+        found.append(times(pieces.get(tree.bins, ()), cuts.candidates, right))
     return found
 
 
@@ -152,9 +152,8 @@ def draw_splits(dealt: Dealt, number: int, level: Level, trees: Sequence[TreeCut
     """C of every tree."""
     sizes = split_sizes(level, trees)
     flat = dealt.draw("boost: split", number, (sum(sizes),))
-    return [
-        flat[part].reshape(len(cuts.candidates), -1) for part, cuts in zip(_slices(sizes), trees)
-    ]  # fmt: skip
+    shapes = [(len(cuts.candidates), level.summed * (tree.outputs + 1)) for tree, cuts in zip(level.trees, trees)]
+    return [flat[part].reshape(shape) for part, shape in zip(_slices(sizes), shapes)]
 
 
 def next_histogram(level: Level, tree: Tree, above: Ring | None, products: Ring) -> Ring:
