@@ -155,7 +155,7 @@ def test_more_than_two_classes_start_at_their_shares_as_the_library_does():
     fed = fs.Federation.split(X, y, parties=2)
     model = SecureBoostClassifier(n_estimators=2, max_depth=2, **BARE).fit(fed)
     booster = xgboost.train(
-        {"objective": "multi:softprob", "num_class": 3, "tree_method": "hist", "max_depth": 2, "eta": 0.3, "nthread": 1},
+        {"objective": "multi:softprob", "num_class": 3, "tree_method": "hist", "max_depth": 2, "nthread": 1},
         xgboost.DMatrix(X, y), 2,
     )  # fmt: skip
     np.testing.assert_allclose(model.predict_proba(fed), booster.predict(xgboost.DMatrix(X)), atol=1e-4)
