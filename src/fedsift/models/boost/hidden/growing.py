@@ -204,6 +204,7 @@ class HiddenTrees:
         if not len(own.totals) == len(own.gains) == nodes or own.units.shape != (len(level.trees), 2):
             raise ReplyError(active, "own_half_sums", "it answered for another number of nodes than the level has")
         opened = {name: self._opened(level, trees, peer, halves, own) for name, peer in self.peers.items()}
+        candidates = {name: _of_level(level, trees, peer.tree_cuts) for name, peer in self.peers.items()}
         owners = np.full(nodes, -1, dtype=np.int16)
         for number, (tree, part) in enumerate(zip(level.trees, level.nodes_of())):
             units = Units(*own.units[number].tolist())
@@ -211,8 +212,7 @@ class HiddenTrees:
             live_nodes = totals[:, -1] > 0
             found = {
                 name: node_gains(
-                    opened[name][number], _of_level(level, trees, self.peers[name].tree_cuts)[number], totals,
-                    live_nodes, units, settings[tree.model],
+                    opened[name][number], candidates[name][number], totals, live_nodes, units, settings[tree.model]
                 )
                 for name in self.peers
             }  # fmt: skip
