@@ -11,7 +11,7 @@ Parties share this machine and its cores; CPU seconds are those of the whole pro
 "MB" counts what the parties send, once; the coordinator relays it, so that twice as much passes through it. The cuts
 are hidden once for a training: seconds and MB of that stand apart. Settings: depth 5, 32 bins, 80/20 split.
 
-``nodes``: 40 labels are spread over the nodes that a party without labels hears of (beside: a forest on its own columns,
+``nodes``: 40 labels are spread over the nodes that a party without labels hears of (beside: a forest on its columns,
 which needs no message). ``cells``: the share of its cells that the label holder places by left and right of node rows,
 given more than it has (which column a cut is of, the sizes of all bins), beside guessing every column's largest bin.
 """
