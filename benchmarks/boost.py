@@ -1,64 +1,110 @@
-"""SecureBoost: speed and bytes beside the xgboost library, growth with size, and accuracy beside the library.
+"""SecureBoost: speed and bytes, growth, accuracy beside the xgboost library, and what its messages give away.
 
-    python benchmarks/boost.py [--parts speed growth accuracy] [--sets NAME ...] [--seeds 0 1 2] [--quick]
-                               [--data DIR] [--out FILE]
-    FEDSIFT_KERNEL=off python benchmarks/boost.py --parts speed
+    python benchmarks/boost.py [--parts speed growth accuracy nodes cells] [--sets NAME ...] [--seeds 0 1 2]
+                               [--data DIR] [--quick]
+    python benchmarks/boost.py --render
 
-Each part writes its own section of the result file and leaves the others alone; ``--sets`` replaces only the rows of
-those data sets (speed: bank_marketing, default_credit; accuracy: see ``ACCURACY``), so a part can be run in pieces.
+Every row goes into ``results/boost.jsonl`` with the commit that it was measured at; a row that is measured again
+replaces the old one. The tables of ``results/boost.md`` and of docs/secureboost.md are made from that file.
 
-Parties share this machine and its cores; CPU seconds are those of the whole process (all parties and the coordinator).
-Bytes are counted twice where a message is relayed by the coordinator (label holder -> coordinator -> party); "once"
-counts what the parties send. Settings: 2048-bit keys, depth 5, 32 bins, 80/20 split, seeds as stated. Peers were
-measured on the same two cores, idle (see docs/secureboost.md); this run's load is in its header: compare CPU seconds.
+Parties share this machine and its cores; CPU seconds are those of the whole process (all parties, coordinator, dealer).
+"MB" counts what the parties send, once; the coordinator relays it, so that twice as much passes through it. The cuts
+are hidden once for a training: seconds and MB of that stand apart. Settings: depth 5, 32 bins, 80/20 split.
+
+``nodes``: 40 labels are spread over the nodes that a party without labels hears of (beside: a forest on its columns,
+which needs no message). ``cells``: the share of its cells that the label holder places by left and right of node rows,
+given more than it has (which column a cut is of, the sizes of all bins), beside guessing every column's largest bin.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import re
 import resource
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import xgboost
-from provenance import commit
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import r2_score, roc_auc_score
 
 import fedsift as fs
+from fedsift.core.binning import ColumnBins
 from fedsift.evaluate.datasets import load
+from fedsift.models.boost import passive as open_passive
+from fedsift.models.boost.hidden import label_holder, passive
+from fedsift.models.boost.hidden.growing import HiddenTrees
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
-from fedsift.mpc.encrypted_histogram import public_key
 
-OPEN = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False}
-SAMPLED = {"sampling_method": "gradient_based", "top_rate": 0.2, "other_rate": 0.1}
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "tests"))
+from boost_attacks import mode_guess, node_attack, placed_cells  # noqa: E402
+
+RESULTS, TABLES, PAGE = HERE / "results/boost.jsonl", HERE / "results/boost.md", HERE.parent / "docs/secureboost.md"
+BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False}
 SPEED = ("bank_marketing", "default_credit")
+NODES = ("bank_marketing", "default_credit", "phishing_websites", "adult")
+CELLS = ("default_credit", "bank_marketing")
 #: A name with "+holes": a tenth of the values are deleted at random (seed 0), for us and for the library.
 ACCURACY = ("breast_cancer_wdbc", "spambase", "jm1+holes", "airfoil_self_noise", "openml_586_fri_c3_1000_25+holes")
+ONCE = ("describe_cuts", "meet_cuts", "hide_cuts", "keep_cuts", "take_seed", "offer_key", "meet")
+TITLES = {
+    "speed": "Speed a tree: 2 parties, depth 5, 32 bins",
+    "growth": "Growth: generated numbers, 2 parties, depth 5, 32 bins, 2 trees on shares",
+    "accuracy": "Accuracy on raw columns: 3 parties, 12 trees of depth 4, 32 bins, untouched test rows",
+    "nodes": "Labels from nodes: AUC of a party with 40 known labels, 20 trees of depth 5, 4,000 rows, 20 draws",
+    "cells": "Cells from left and right: what the label holder can place of the other party's columns",
+}
 
 
-def federation(X, y, parties: int, seed: int, task: str = "auto"):
-    """Training and test views, and the true labels of the test rows."""
+def federation(X, y, parties: int, seed: int, task: str = "auto", train: float = 0.8):
+    """Training and test views, and the positions of both."""
     fed = fs.Federation.split(X, y, parties=parties, task=task)
-    train, test = fed.rows(train=0.8, random_state=seed)
-    site = fed._link.transport.sites[fed.active]
-    positions = [site.views[view._view][0] for view in (train, test)]
-    train.ask(public_key, to=train.active, scheme="auto")  # key generation is no part of a tree
-    return train, test, positions
+    views = fed.rows(train=train, random_state=seed)
+    site = fed.simulated[fed.active]
+    return *views, [site.views[view._view][0] for view in views]
 
 
-def measured(model, train) -> dict[str, float]:
-    cpu, wall = time.process_time(), time.perf_counter()
+class Once:
+    """How long hiding the cuts took, in the fits since it was made."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        original = HiddenTrees.__dict__["begin"].__func__
+
+        def timed(cls, *args):
+            start = time.perf_counter()
+            try:
+                return original(cls, *args)
+            finally:
+                self.seconds += time.perf_counter() - start
+
+        self.original, HiddenTrees.begin = original, classmethod(timed)
+
+    def stop(self) -> float:
+        HiddenTrees.begin = classmethod(self.original)
+        return self.seconds
+
+
+def measured(model, train, trees: int) -> dict[str, float]:
+    """Of one fit, by tree; the first tree is not counted where it is the label holder's own."""
+    once, cpu, wall = Once(), time.process_time(), time.perf_counter()
     model.fit(train)
-    facts = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
-    frame = model.ledger_.frame()
-    facts["bytes"] = float(frame["bytes"].sum())
-    facts["once"] = float(frame.loc[frame["receiver"] == "coordinator", "bytes"].sum())
-    facts["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return facts
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    hidden, frame = once.stop(), model.ledger_.frame()
+    sent = frame[frame["receiver"] == "coordinator"]
+    first = sent["operation"].str.split(".").str[-1].isin(ONCE)
+    return {
+        "seconds": round((wall - hidden) / trees, 3), "cpu": round(cpu / trees, 3),
+        "mb": round(sent.loc[~first, "bytes"].sum() / trees / 1e6, 2), "once_seconds": round(hidden, 2),
+        "once_mb": round(sent.loc[first, "bytes"].sum() / 1e6, 1),
+        "memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }  # fmt: skip
 
 
 def library(X, y, rows, task: str, trees: int, **options) -> tuple[np.ndarray, float]:
@@ -75,172 +121,207 @@ def library(X, y, rows, task: str, trees: int, **options) -> tuple[np.ndarray, f
     return booster.predict(data[1]), seconds
 
 
-def speed(names, folder, quick: bool) -> tuple[list[str], dict[str, str]]:
-    lines = ["## Speed a tree: 2 parties, depth 5, 32 bins", "",
-             "Per tree, over the encrypted trees (with protection on the first tree is the label holder's own). "
-             "Sampling: a fifth of the rows by gradient and a tenth of the others. Peers, 2 idle cores: SecretFlow "
-             "1.13 OU 8.3 s, 14.6-15.3 CPU-s, 14.8 MB (bank) and 11.5 MB (default) a tree; FATE 2.2 about 165 s a tree "
-             "on default_credit; FedTree 10.6-10.9 s (512-bit keys).", "",
-             "| data | setting | trees | s a tree | CPU-s a tree | MB a tree, once | with relay | memory MB | test AUC "
-             "| library AUC | library CPU-s | CPU ratio |",
-             "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
-    settings = {
-        "exact, protection on": {}, "exact, protection off": OPEN,
-        "exact, on, 1 row a ciphertext": {"rows_per_ciphertext": 1}, "sampled, protection on": SAMPLED,
-    }  # fmt: skip
+def speed(given):
+    settings = {"on shares": {}, "open": {"protection": "open"}}
     if os.environ.get("FEDSIFT_KERNEL") == "off":  # what a machine without AVX-512 or without a compiler gets
-        settings = {"exact, on, gmpy2 instead of the kernel": {}}
-    rows_found = {}
-    for name in names:
-        X, y = load(name, path=folder)
+        settings = {"on shares, without the kernel": {}}
+    for name in given.sets or SPEED:
+        X, y = load(name, path=given.data)
         for label, options in settings.items():
-            trees = (3 if quick else 10) if options is not OPEN else (2 if quick else 5)
+            trees = 3 if given.quick else 10
             train, test, rows = federation(X, y, 2, 0)
             model = SecureBoostClassifier(n_estimators=trees, max_depth=5, max_bin=32, **options)
-            facts = measured(model, train)
-            encrypted = trees - (0 if options is OPEN else 1)
-            guess, seconds = library(X, y, rows, "classification", trees)
+            facts = measured(model, train, trees - 1)
             truth = np.asarray(y)[rows[1]]
-            ours = roc_auc_score(truth, model.predict_proba(test)[:, 1])
-            rows_found[f"{name} {label}"] = (
-                f"| {name} | {label} | {trees} | {facts['wall'] / encrypted:.2f} | {facts['cpu'] / encrypted:.2f} "
-                f"| {facts['once'] / encrypted / 1e6:.2f} | {facts['bytes'] / encrypted / 1e6:.1f} "
-                f"| {facts['memory']:.0f} | {ours:.4f} | {roc_auc_score(truth, guess):.4f} | {seconds:.3f} "
-                f"| {facts['cpu'] / seconds:.0f} |"
-            )
-            print(rows_found[f"{name} {label}"], flush=True)
-    return lines, rows_found
+            guess, seconds = library(X, y, rows, "classification", trees)
+            auc = roc_auc_score(truth, model.predict_proba(test)[:, 1])
+            yield {"data": name, "setting": label, "rows": len(rows[0]), "trees": trees, **facts,
+                   "auc": round(auc, 4), "library_auc": round(roc_auc_score(truth, guess), 4),
+                   "library_cpu": round(seconds, 3)}  # fmt: skip
 
 
-def growth(quick: bool) -> tuple[list[str], dict[str, str]]:
-    base = {"rows": 10_000, "columns": 20, "parties": 2, "depth": 5}
-    steps = [("rows", 5000), ("rows", 20_000), ("rows", 40_000), ("columns", 10), ("columns", 40), ("parties", 3),
-             ("parties", 5), ("depth", 3), ("depth", 7)]  # fmt: skip
-    if quick:
-        base, steps = {**base, "rows": 2000}, [("rows", 4000), ("columns", 10), ("depth", 3)]
-    sizes = ", ".join(f"{value} {name}" for name, value in base.items())
-    lines = [f"## Growth: generated numbers, 2 encrypted trees, 32 bins; {sizes}; one thing changed at a time", "",
-             "Protection off, so both trees are encrypted; 80 % of the rows train.", "",
-             "| changed | s a tree | CPU-s a tree | MB a tree, once | with relay |",
-             "|---|--:|--:|--:|--:|"]  # fmt: skip
-    found = {}
-    for what, value in [("nothing", 0), *steps]:
-        size = {**base, **({what: value} if value else {})}
+def growth(given):
+    sizes = [(10_000, 20), (40_000, 20), (10_000, 80)] + ([] if given.quick else [(200_000, 20), (1_000_000, 20)])
+    for rows, columns in sizes:
+        if given.rows and rows not in given.rows:
+            continue
         rng = np.random.default_rng(0)
-        X = rng.normal(size=(size["rows"], size["columns"]))
-        y = (X @ rng.normal(size=size["columns"]) + rng.normal(size=size["rows"]) > 0).astype(int)
-        train, _, _ = federation(pd.DataFrame(X), y, size["parties"], 0)
-        facts = measured(SecureBoostClassifier(n_estimators=2, max_depth=size["depth"], max_bin=32, **OPEN), train)
-        label = f"{what} = {value}" if value else "nothing"
-        found[label] = (
-            f"| {label} | {facts['wall'] / 2:.2f} | {facts['cpu'] / 2:.2f} | {facts['once'] / 2e6:.2f} "
-            f"| {facts['bytes'] / 2e6:.1f} |"
-        )
-        print(found[label], flush=True)
-    return lines, found
+        X = rng.normal(size=(rows, columns)).astype(np.float32)
+        y = (X @ rng.normal(size=columns) + rng.normal(size=rows) > 0).astype(int)
+        fed = fs.Federation.split(pd.DataFrame(X), y, parties=2)
+        facts = measured(SecureBoostClassifier(n_estimators=2, max_depth=5, max_bin=32, **BARE), fed, 2)
+        yield {"rows": rows, "columns": columns, **facts}
 
 
-def accuracy(names, folder, quick: bool, seeds) -> tuple[list[str], dict[str, str]]:
-    trees = 4 if quick else 12
-    lines = [f"## Accuracy on raw columns: 3 parties, {trees} trees of depth 4, 32 bins", "",
-             "AUC (classes) or R2 (numbers) on untouched test rows (a fifth); the library gets the pooled table. "
-             '"+holes": a tenth of the values deleted at random, for both. Sampled: protection on, a fifth of the rows '
-             "by gradient and a tenth of the others. Means: in brackets the difference to the library.", "",
-             "| data | seed | rows x columns | library | protection off | protection on | sampled |",
-             "|---|---|---|--:|--:|--:|--:|"]  # fmt: skip
-    found = {}
-    for name in names:
-        X, y = load(name.removesuffix("+holes"), path=folder)
+def accuracy(given):
+    for name in given.sets or ACCURACY:
+        X, y = load(name.removesuffix("+holes"), path=given.data)
         if name.endswith("+holes"):
             X = X.astype(float).mask(np.random.default_rng(0).random(X.shape) < 0.1)
-        for seed in seeds:
-            cells = " | ".join(f"{score:.4f}" for score in scored(X, y, seed, trees))
-            found[f"{name} {seed}"] = f"| {name} | {seed} | {X.shape[0]} x {X.shape[1]} | {cells} |"
-            print(found[f"{name} {seed}"], flush=True)
-    return lines, found
+        task = "classification" if y.nunique() == 2 else "regression"
+        numbers = task == "regression"
+        cls, metric = (SecureBoostRegressor, r2_score) if numbers else (SecureBoostClassifier, roc_auc_score)
+        for seed in given.seeds:
+            train, test, rows = federation(X, y, 3, seed, task)
+            truth = np.asarray(y)[rows[1]]
+            row = {"data": name, "seed": seed, "measure": "R2" if numbers else "AUC"}
+            row["library"] = round(metric(truth, library(X, y, rows, task, 12, max_depth=4)[0]), 4)
+            for label, options in (("same_trees", BARE), ("default", {}), ("open", {"protection": "open"})):
+                model = cls(n_estimators=12, max_depth=4, max_bin=32, random_state=seed, **options).fit(train)
+                guess = model.predict(test) if numbers else model.predict_proba(test)[:, 1]
+                row[label] = round(metric(truth, guess), 4)
+            yield row
 
 
-def with_means(rows: dict[str, str]) -> dict[str, str]:
-    """A line of means after the seeds of each data set."""
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in rows.values()]
-    result = {}
-    for name in dict.fromkeys(line[0] for line in cells):
-        mine = [line for line in cells if line[0] == name and line[1].isdigit()]
-        result.update(
-            {f"{name} {line[1]}": f"| {' | '.join(line)} |" for line in sorted(mine, key=lambda c: int(c[1]))}
-        )
-        means = np.array([[float(value) for value in line[3:]] for line in mine]).mean(axis=0)
-        ours = " | ".join(f"**{mean:.4f}** ({mean - means[0]:+.4f})" for mean in means[1:])
-        result[f"{name} mean"] = f"| {name} | mean of {len(mine)} | {mine[0][2]} | **{means[0]:.4f}** | {ours} |"
-    return result
+# --- what is given away ----------------------------------------------------------------------------------------------
 
 
-def scored(X, y, seed: int, trees: int) -> list[float]:
-    """Test score of the library and of three settings of ours."""
-    task = "classification" if y.nunique() == 2 else "regression"
-    numbers = task == "regression"
-    cls, metric = (SecureBoostRegressor, r2_score) if numbers else (SecureBoostClassifier, roc_auc_score)
-    train, test, rows = federation(X, y, 3, seed, task)
-    truth = np.asarray(y)[rows[1]]
-    scores = [metric(truth, library(X, y, rows, task, trees, max_depth=4)[0])]
-    for options in (OPEN, {}, SAMPLED):
-        model = cls(n_estimators=trees, max_depth=4, max_bin=32, random_state=seed, **options).fit(train)
-        scores.append(metric(truth, model.predict(test) if numbers else model.predict_proba(test)[:, 1]))
-    return scores
+class Watch:
+    """Keeps the arguments and the result of every call of a function while it is open."""
+
+    def __init__(self, module, name: str):
+        self.module, self.name, self.original, self.calls = module, name, getattr(module, name), []
+
+    def __enter__(self):
+        def spy(*args, **kwargs):
+            result = self.original(*args, **kwargs)
+            self.calls.append((args, result))
+            return result
+
+        setattr(self.module, self.name, spy)
+        return self.calls
+
+    def __exit__(self, *_):
+        setattr(self.module, self.name, self.original)
 
 
-# --- the result file: a section a part -----------------------------------------------------------------------------
+def nodes(given):
+    for name in given.sets or NODES:
+        X, y = load(name, path=given.data)
+        keep = np.random.default_rng(0).permutation(len(X))[:4000]
+        X, y = X.iloc[keep].reset_index(drop=True), np.asarray(y)[keep]
+        fed = fs.Federation.split(X, y, parties=2)
+        labels = np.unique(y, return_inverse=True)[1]
+        trees = {"n_estimators": 20, "max_depth": 5, "max_bin": 32}
+        with Watch(passive, "answer_and") as calls:
+            SecureBoostClassifier(**trees).fit(fed)
+        hidden = np.unpackbits(np.concatenate([args[1] for args, _ in calls]), axis=1, count=len(y)).astype(bool)
+        with Watch(open_passive, "_regrouped") as calls:
+            SecureBoostClassifier(**trees, protection="open").fit(fed)
+        told = [rows for args, _ in calls for rows in args[2:4] if len(rows)]
+        shown = np.array([np.isin(np.arange(len(y)), rows) for rows in told])
+        yield {"data": name, "on_shares": round(node_attack(hidden, labels, draws=20), 3),
+               "open": round(node_attack(shown, labels, draws=20), 3),
+               "own_columns": round(own_columns(fed, labels), 3), "heard_of": len(hidden)}  # fmt: skip
 
 
-def write_section(file: Path, lines: list[str], rows: dict[str, str], command: str, keys: int) -> None:
-    """Replace one section; rows of an earlier run with the same heading stay unless they were measured again."""
-    text = file.read_text(encoding="utf-8") if file.exists() else "# SecureBoost\n"
-    sections = re.split(r"(?m)^(?=## )", text)
-    part = " ".join(lines[0].split()[:2]).removesuffix(":")
-    kept: dict[str, str] = {}
-    for section in sections:
-        if section.split("\n")[0] == lines[0]:
-            for line in section.split("\n"):
-                if line.startswith("| ") and line not in lines:
-                    kept[" ".join(cell.strip() for cell in line.split("|")[1 : 1 + keys])] = line
-    rows = {**kept, **rows}
-    if part == "## Accuracy":
-        rows = with_means(rows)
-    body = "\n".join([*lines, *rows.values(), "", command]) + "\n\n"
-    places = [number for number, section in enumerate(sections) if section.startswith(part)]
-    sections = [section for number, section in enumerate(sections) if number not in places[1:]]
-    if places:
-        sections[places[0]] = body
-    else:
-        sections.append(body)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("\n\n".join(section.strip("\n") for section in sections) + "\n", encoding="utf-8")
+def own_columns(fed, y: np.ndarray, known: int = 40, draws: int = 20) -> float:
+    """AUC of a forest on the party's own columns and the same 40 labels: no message needed."""
+    table = fed.simulated[fed.passive[0]].table
+    values = np.column_stack([ColumnBins.fit(table, column, 32).codes(table) for column in table.columns])
+    found = []
+    for seed in range(draws):
+        rng = np.random.default_rng(seed)
+        chosen = np.concatenate([rng.choice(np.flatnonzero(y == k), known // 2, replace=False) for k in (0, 1)])
+        rest = np.setdiff1d(np.arange(len(y)), chosen)
+        forest = RandomForestClassifier(100, random_state=0).fit(values[chosen], y[chosen])
+        found.append(roc_auc_score(y[rest], forest.predict_proba(values[rest])[:, 1]))
+    return float(np.mean(found))
+
+
+def cells(given):
+    for name in given.sets or CELLS:
+        X, y = load(name, path=given.data)
+        train, _, _ = federation(X, y, 2, 0)
+        trees = 20 if given.quick else 100
+        model = SecureBoostClassifier(n_estimators=trees, max_depth=5, max_bin=32)
+        with Watch(label_holder, "_divided") as calls:
+            model.fit(train)
+        party = train.passive[0]
+        table = train.simulated[party]._party(train._view, "", 0).table
+        fitted = {column: ColumnBins.fit(table, column, 32) for column in table.columns}
+        codes = np.stack([bins.codes(table) for bins in fitted.values()], axis=1)
+        records = train.simulated[party].keys[f"boost:{model.model_id_}"]["records"]
+        order, bits, numbers = list(fitted), [], {}
+        for (_, job, node, owner, *_), _result in calls:
+            tree = numbers.setdefault(id(job), (len(numbers), job))[0]  # the job is kept, or its id would come again
+            if owner != party:
+                continue
+            fields = job.tree[node.number]
+            record = records[fields["split"]]
+            left = np.isin(node.rows, job.nodes[fields["left"]].rows)
+            bits.append((tree, (order.index(record["bins"]["column"]), np.array(record["left"]), node.rows, left)))
+        for first in [n for n in (20, 60, 100) if n <= trees]:
+            seen = [bit for tree, bit in bits if tree < first - 1]  # the first tree is the label holder's own
+            every = [(c, lefts, np.arange(len(codes)), lefts[codes[:, c]]) for c, lefts, *_ in seen]
+            yield {"data": name, "trees": first, "cuts": len(seen), "columns": codes.shape[1],
+                   "placed": round(placed_cells(codes, seen), 3), "mode_guess": round(mode_guess(codes), 3),
+                   "if_all_rows": round(placed_cells(codes, every), 3)}  # fmt: skip
+
+
+# --- the results -----------------------------------------------------------------------------------------------------
+
+KEYS = {"speed": ("data", "setting"), "growth": ("rows", "columns"), "accuracy": ("data", "seed"), "nodes": ("data",),
+        "cells": ("data", "trees")}  # fmt: skip
+PARTS = {"speed": speed, "growth": growth, "accuracy": accuracy, "nodes": nodes, "cells": cells}
+
+
+def commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE)
+    dirty = subprocess.run(["git", "status", "--porcelain", "../src"], capture_output=True, text=True, cwd=HERE)
+    return done.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+
+
+def stored() -> list[dict]:
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+
+
+def keep(part: str, row: dict) -> None:
+    row = {"part": part, **row, "load": round(os.getloadavg()[0], 1), "commit": commit()}
+    same = tuple(row[key] for key in KEYS[part])
+    rows = [r for r in stored() if r["part"] != part or tuple(r[key] for key in KEYS[part]) != same]
+    RESULTS.write_text("".join(json.dumps(r) + "\n" for r in [*rows, row]))
+    print(json.dumps(row), flush=True)
+
+
+def table(part: str) -> str:
+    rows = [row for row in stored() if row["part"] == part]
+    if part == "accuracy":
+        rows = [row for name in ACCURACY for row in rows if row["data"] == name]
+    heads = [key for key in rows[0] if key != "part"]
+    lines = [f"| {' | '.join(heads)} |", f"|{'|'.join('---' for _ in heads)}|"]
+    return "\n".join(lines + [f"| {' | '.join(str(row.get(key, '')) for key in heads)} |" for row in rows])
+
+
+def render() -> None:
+    """The tables of all parts that have rows, here and on the page."""
+    found = {part: table(part) for part in PARTS if any(row["part"] == part for row in stored())}
+    command = "`python benchmarks/boost.py --parts {}`; seconds depend on the load (in the row)."
+    body = [f"## {TITLES[part]}\n\n{command.format(part)}\n\n{text}\n" for part, text in found.items()]
+    TABLES.write_text("# SecureBoost\n\n" + "\n".join(body))
+    page = PAGE.read_text()
+    for part, text in found.items():
+        start, end = f"<!-- boost.py: {part} -->\n", "<!-- end -->"
+        if start in page:
+            before, after = page.split(start)
+            page = before + start + text + "\n" + end + after.split(end, 1)[1]
+    PAGE.write_text(page)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", default=["speed", "growth", "accuracy"])
-    parser.add_argument("--sets", nargs="+", default=None, help="data of the speed or the accuracy part")
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=[])
+    parser.add_argument("--sets", nargs="+", default=None, help="data sets of a part")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the accuracy part")
+    parser.add_argument("--rows", nargs="+", type=int, default=None, help="of the growth part")
+    parser.add_argument("--render", action="store_true", help="only write the tables again")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--data", default=None)
-    parser.add_argument("--out", default=str(Path(__file__).parent / "results" / "boost.md"))
     given = parser.parse_args()
     for part in given.parts:
-        load_before = os.getloadavg()[0]
-        if part == "speed":
-            lines, rows = speed(given.sets or SPEED, given.data, given.quick)
-        elif part == "growth":
-            lines, rows = growth(given.quick)
-        else:
-            lines, rows = accuracy(given.sets or ACCURACY, given.data, given.quick, given.seeds)
-        options = f" --sets {' '.join(given.sets)}" if given.sets and part != "growth" else ""
-        options += " --quick" if given.quick else ""
-        options += f" --seeds {' '.join(map(str, given.seeds))}" if part == "accuracy" else ""
-        command = (f"Last command: `python benchmarks/boost.py --parts {part}{options}` (commit {commit()}). "
-                   f"Cores: {os.cpu_count()}. Load average before {load_before:.1f}, after {os.getloadavg()[0]:.1f} "
-                   "(above the number of cores the wall seconds say little).")  # fmt: skip
-        write_section(Path(given.out), lines, rows, command, 1 if part == "growth" else 2)
+        for row in PARTS[part](given):
+            keep(part, row)
+    render()
 
 
 if __name__ == "__main__":

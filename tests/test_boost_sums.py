@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import cached_key
-from test_boost import OPEN, plain_tree, whole_table
+from test_boost import BARE, plain_tree, whole_table
 
 import fedsift as fs
+from fedsift.core.draws import private_generator
 from fedsift.errors import OverflowGuard, ParameterError
 from fedsift.models.boost import joint_powers as boost_joint
 from fedsift.models.boost.joint_powers import GroupTable, _teams, joint_sums
@@ -142,9 +143,9 @@ def leaf_path(tree, x):
     return path
 
 
-def plain_sampled_boost(X, y, trees, depth, top_rate, other_rate, seed, eta=0.3, lam=1.0):
+def plain_sampled_boost(X, y, trees, depth, top_rate, other_rate, generator, eta=0.3, lam=1.0):
     """One-side sampling without encryption: splits from weighted sampled rows, leaf values from all rows."""
-    margins, generator, sent = np.zeros(len(y)), np.random.default_rng(seed), []
+    margins, sent = np.zeros(len(y)), []
     for _ in range(trees):
         p = 1 / (1 + np.exp(-margins))
         g, h = p - y, p * (1 - p)
@@ -164,16 +165,22 @@ def plain_sampled_boost(X, y, trees, depth, top_rate, other_rate, seed, eta=0.3,
     return margins, sent
 
 
-def test_sampling_by_gradient_could_differ_from_its_plain_twin_or_send_other_rows():
+@pytest.mark.parametrize("protection", ["coordinator", "open"])
+def test_sampling_by_gradient_equals_its_plain_twin(protection):
     X, signal = whole_table(150, holes=0.1, seed=4)
     y = (signal > np.median(signal)).astype(int)
-    margins, sent = plain_sampled_boost(X, y, 3, 3, 0.3, 0.2, seed=7)
     fed = fs.Federation.split(X, y, parties=2)
+    site = fed.simulated[fed.active]
+    drawn = private_generator(site.secret, site.table, "boost: rows of a tree", 7)
+    margins, sent = plain_sampled_boost(X, y, 3, 3, 0.3, 0.2, drawn)
     model = SecureBoostClassifier(
         n_estimators=3, max_depth=3, sampling_method="gradient_based", top_rate=0.3, other_rate=0.2, base_score=0.5,
-        random_state=7, rows_per_ciphertext=1, **OPEN,
+        random_state=7, rows_per_ciphertext=1, protection=protection, **BARE,
     ).fit(fed)  # fmt: skip
     np.testing.assert_allclose(model.decision_function(fed)[:, 0], margins, atol=1e-6)
+    if protection == "coordinator":  # nobody is told which rows
+        assert set(model.ledger_.frame()["form"]) <= {"masked", "control", "aggregate", "plain"}
+        return
     frame = model.ledger_.frame()
     mine = frame[(frame["operation"].str.endswith("next_sampled_trees")) & (frame["sender"] == "party1")]
     assert mine["ciphertexts"].tolist() == sent
@@ -181,7 +188,7 @@ def test_sampling_by_gradient_could_differ_from_its_plain_twin_or_send_other_row
     assert any("gradient_based" in note for note in model.ledger_.notes)
 
 
-def test_sampling_could_be_on_by_default_or_shrink_the_local_tree():
+def test_sampling_is_off_by_default_and_leaves_the_local_tree_alone():
     X, signal = whole_table(100)
     fed = fs.Federation.split(X, (signal > 3).astype(int), parties=2)
     plain = SecureBoostClassifier(n_estimators=1, max_depth=3).fit(fed)

@@ -13,7 +13,7 @@ from fedsift.core.party import read_labels
 from fedsift.errors import DataError, ParameterError, PartyGone
 from fedsift.models.boost.growing import Booster
 from fedsift.models.boost.rows import fold_numbers, training_rows
-from fedsift.models.boost.scoring import Protocol, by_party, cross_validate, flat, fold_rules
+from fedsift.models.boost.scoring import Protection, by_party, cross_validate, flat, fold_rules
 from fedsift.models.boost.tree import TreeSettings
 from fedsift.select.pso import selector as pso_evffs
 from fedsift.select.pso.selector import PsoEvffs
@@ -34,7 +34,7 @@ def table(n=70, columns=8, seed=0):
 
 
 @pytest.mark.parametrize("init", ["fiis", "ris", "pis"])
-def test_first_positions_could_leave_their_range(init):
+def test_first_positions_lie_in_their_range(init):
     importance = np.array([0.5, 0.0, 0.2, 0.1, 0.3, 0.05, 0.02, 0.01, 0.15, 0.4])
     bounds = Bounds.of(6, 6)
     swarm = first_swarm(200, bounds, importance, init, 0.3, np.random.default_rng(0))
@@ -53,7 +53,7 @@ def test_first_positions_could_leave_their_range(init):
         assert set(np.unique(places)) <= {0.0, 1.0}
 
 
-def test_velocity_positions_or_masks_could_run_away():
+def test_velocities_positions_and_masks_stay_bounded():
     bounds = Bounds.of(6, 4)
     swarm = first_swarm(20, bounds, np.ones(7), "ris", 0.3, np.random.default_rng(1))
     for _ in range(30):
@@ -67,7 +67,7 @@ def test_velocity_positions_or_masks_could_run_away():
     assert [c["best"] for c in swarm.curve] == sorted(c["best"] for c in swarm.curve)
 
 
-def test_a_mask_could_be_decoded_anew_after_it_was_scored():
+def test_the_mask_that_was_scored_is_the_one_kept():
     """The stored mask wins, not a new random decoding of the position."""
     swarm = first_swarm(4, Bounds.of(6, 6), np.ones(6), "ris", 0.3, np.random.default_rng(2))
     _, masks = decode(swarm, Bounds.of(6, 6))
@@ -75,7 +75,7 @@ def test_a_mask_could_be_decoded_anew_after_it_was_scored():
     assert (swarm.best_masks[swarm.leader] == masks[1]).all()
 
 
-def test_a_checkpoint_could_lose_the_thread():
+def test_a_checkpoint_goes_on_where_it_stopped():
     bounds = Bounds.of(6, 6)
     swarm = first_swarm(5, bounds, np.ones(9), "ris", 0.3, np.random.default_rng(3))
     _, masks = decode(swarm, bounds)
@@ -106,17 +106,25 @@ def test_keys_and_votes():
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 
-def test_folds_could_overlap_or_miss_a_class():
-    labels = read_labels(np.array([0] * 30 + [1] * 10), "bank")
-    fold = fold_numbers(labels, 40, 4, seed=1)
+def test_folds_are_even_private_and_the_same_for_the_same_seed():
+    y = np.array([0] * 30 + [1] * 10)
+    fed = fs.Federation.split(np.arange(80.0).reshape(40, 2), y, parties=2)
+    party = fed.simulated[fed.active]._party("", "", 0)
+    labels = read_labels(y, "bank")
+    fold = fold_numbers(labels, party, 4, seed=1)
+    assert (fold == fold_numbers(labels, party, 4, seed=1)).all()
+    assert (fold != fold_numbers(labels, party, 4, seed=2)).any()
+    other = fs.Federation.split(np.arange(80.0).reshape(40, 2) + 1, y, parties=2)  # another site, another secret
+    elsewhere = fold_numbers(labels, other.simulated[other.active]._party("", "", 0), 4, seed=1)
+    assert (fold != elsewhere).any()
     assert np.bincount(fold).tolist() == [10, 10, 10, 10]
     for f in range(4):
         assert 2 <= labels.codes[fold == f].sum() <= 3
-        train = training_rows({"kind": "fold", "fold": f, "folds": 4, "seed": 1}, labels, 40)
+        train = training_rows({"kind": "fold", "fold": f, "folds": 4, "seed": 1}, labels, party)
         assert (train == (fold != f)).all()
 
 
-def test_lockstep_models_could_influence_each_other():
+def test_lockstep_models_do_not_influence_each_other():
     X, y = table()
     fed = fs.Federation.split(X, y, parties=2)
     sets = [np.arange(8), np.array([0, 5]), np.array([1, 2, 6])]
@@ -125,8 +133,8 @@ def test_lockstep_models_could_influence_each_other():
         for columns, depth, trees, bins in zip(sets, (3, 1, 2), (2, 3, 1), (8, 5, 6))
     ]
     rules = fold_rules(2, 0)
-    together = cross_validate(fed, boosters, rules, Protocol(), "auc")
-    alone = np.vstack([cross_validate(fed, [booster], rules, Protocol(), "auc") for booster in boosters])
+    together = cross_validate(fed, boosters, rules, Protection(), "auc")
+    alone = np.vstack([cross_validate(fed, [booster], rules, Protection(), "auc") for booster in boosters])
     np.testing.assert_array_equal(together, alone)
     assert together[1].mean() > together[2].mean()
 
@@ -135,7 +143,7 @@ def test_lockstep_models_could_influence_each_other():
 
 
 @pytest.mark.parametrize("final", ["best", "vote"])
-def test_the_swarm_could_miss_the_columns_that_matter(final):
+def test_the_swarm_finds_the_columns_that_matter(final):
     X, y = table()
     fed = fs.Federation.split(X, y, parties=2)
     swarm = PsoEvffs(**{**SMALL, "popsize": 6}, final=final).fit(fed)
@@ -147,13 +155,15 @@ def test_the_swarm_could_miss_the_columns_that_matter(final):
     assert swarm.model_.predict_proba(swarm.transform(fed)).shape == (70, 2)
 
 
-def test_fitness_could_see_rows_outside_the_federation():
-    """The swarm fitted on training rows is the same whatever the test rows hold."""
+def test_fitness_never_sees_rows_outside_the_federation():
+    """The swarm fitted on training rows is the same whatever the test rows hold (and the sites' secrets the same)."""
     X, y = table(90)
     other = X.copy()
     chosen = []
     for data in (X, other):
         fed = fs.Federation.split(data, y, parties=2)
+        for site in fed.simulated.values():
+            site._secret = bytes(32)
         train, test = fed.rows(train=0.7, random_state=0)
         rows = fed._link.transport.sites["party1"].views[test._view][0]
         other[rows] = -other[rows] * 7
@@ -163,7 +173,7 @@ def test_fitness_could_see_rows_outside_the_federation():
     assert "fitness" not in PsoEvffs().get_params()
 
 
-def test_equal_particles_could_be_scored_twice(monkeypatch):
+def test_equal_particles_are_scored_once(monkeypatch):
     X, y = table()
     fed = fs.Federation.split(X, y, parties=2)
     scored = []
@@ -184,7 +194,7 @@ def test_equal_particles_could_be_scored_twice(monkeypatch):
     assert swarm.details_["fits_done"] == 2
 
 
-def test_an_interrupted_search_could_start_again_or_end_elsewhere(tmp_path, monkeypatch):
+def test_an_interrupted_search_ends_where_an_uninterrupted_one_does(tmp_path, monkeypatch):
     X, y = table()
     fed = fs.Federation.split(X, y, parties=2)
     options = {**SMALL, "iterations": 3, "refit": False, "patience": None}
@@ -233,7 +243,7 @@ def test_one_tree_for_all_classes_could_be_grown_as_one_for_each(parties):
     assert parties == 1 or swarm.ledger_.bytes() < apart.ledger_.bytes()
 
 
-def test_top_gain_could_choose_k_by_luck():
+def test_top_gain_chooses_k_by_cross_validation():
     X, y = table(90)
     fed = fs.Federation.split(X, y, parties=2)
     found = TopGain(n_estimators=4, max_depth=2, folds=2, max_share=0.5).fit(fed)

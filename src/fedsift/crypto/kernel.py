@@ -1,6 +1,6 @@
-"""The compiled arithmetic: products modulo large numbers (``_montgomery.c``) and points (``_ristretto.c``).
+"""The compiled arithmetic: large moduli (``_montgomery.c``), points (``_ristretto.c``), 2^64 (``_ring.c``).
 
-Both compute eight things side by side with AVX-512's 52-bit multiply-and-add. The library is compiled when the package
+They compute eight things side by side with AVX-512's 52-bit multiply-and-add. The library is compiled when the package
 is installed and is optional: whoever calls ``library()`` has another way where it is ``None``.
 """
 
@@ -49,6 +49,9 @@ def _load() -> tuple[Any, str]:
     loaded.fedsift_ristretto_scale.argtypes = [at, number, at, number, at]
     loaded.fedsift_ristretto_scale.restype = number
     loaded.fedsift_ristretto_map.argtypes = [at, number, at]
+    if hasattr(loaded, "fedsift_ring_product"):  # a library of an older build lacks it
+        loaded.fedsift_ring_product.argtypes = [at, at, number, number, number, at]
+        loaded.fedsift_ring_product.restype = None
     return loaded, "AVX-512"
 
 

@@ -2,9 +2,13 @@
 
 One booster over all columns ranks them by the gain of their splits. For each fold of the training rows the ranking is
 made anew without that fold, boosters on the best k columns are scored on it for several k, and the k with the highest
-mean score, less a price for each column, wins. All folds, and all k, grow in lock-step.
+mean score, less a price for each column, wins. All folds, and all k, grow in lock-step; which rows a fold has, only the
+label holder knows.
 
-The label holder learns what SecureBoost gives away (docs/secureboost.md); the coordinator the gain of each column.
+Where ``n_features`` is more than the columns that the booster cuts, a booster over the columns that are left ranks them
+next, and so on; fewer are kept only where no column that is left has any gain, and ``details_`` says so.
+
+What is given away is SecureBoost's (docs/secureboost.md), and to the coordinator the gain of each column.
 """
 
 from __future__ import annotations
@@ -14,10 +18,10 @@ from dataclasses import replace
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.models.boost import scoring
-from fedsift.models.boost.growing import Booster
+from fedsift.models.boost.growing import PROTECTIONS, Booster
+from fedsift.models.boost.hidden.growing import check_neutral
 from fedsift.models.boost.results import METRICS
-from fedsift.models.boost.scoring import Protocol, by_party, flat, fold_rules, held_out, uses
+from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, flat, fold_rules, held_out, uses
 from fedsift.models.boost.tree import TreeSettings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 
@@ -33,13 +37,13 @@ class TopGain(Selector):
     folds, metric : of the cross-validation; ``auto`` is AUC or R2.
     n_estimators, max_depth, learning_rate, multi_output, max_bin, gamma, reg_lambda, min_child_weight : as in
         SecureBoostClassifier.
-    first_tree_local, min_cell, min_leaf, scheme : protection and encryption, likewise.
+    protection, first_tree_local, min_cell, min_leaf, scheme : likewise.
     """
 
     name = "top_gain"
     paper = "baseline beside PSO-EVFFS: gain ranking of SecureBoost"
-    leaks = "what SecureBoost gives away: instance spaces, gradient sums; coordinator: one gain a column"
-    operations = scoring.OPERATIONS
+    leaks = "coordinator: sums of unnamed candidate cuts, one gain a column; label holder: left or right of node rows"
+    operations = OPERATIONS
     cell_parameters = ("min_cell", "min_leaf")
 
     def __init__(
@@ -58,6 +62,7 @@ class TopGain(Selector):
         gamma: float = 0.0,
         reg_lambda: float = 1.0,
         min_child_weight: float = 1.0,
+        protection: str = "coordinator",
         first_tree_local: bool = True,
         min_cell: int = 5,
         min_leaf: int = 5,
@@ -77,6 +82,7 @@ class TopGain(Selector):
         self.gamma = gamma
         self.reg_lambda = reg_lambda
         self.min_child_weight = min_child_weight
+        self.protection = protection
         self.first_tree_local = first_tree_local
         self.min_cell = min_cell
         self.min_leaf = min_leaf
@@ -89,6 +95,9 @@ class TopGain(Selector):
         check_number("price", self.price, 0)
         check_number("folds", self.folds, 2, 20, whole=True)
         check_choice("metric", self.metric, METRICS)
+        check_choice("protection", self.protection, PROTECTIONS)
+        if self.protection == "coordinator" and fed.passive:
+            check_neutral(fed, "TopGain")
         check_number("n_estimators", self.n_estimators, 1, whole=True)
         check_number("max_depth", self.max_depth, 1, 30, whole=True)
         check_number("learning_rate", self.learning_rate, 1e-9, 1)
@@ -99,11 +108,13 @@ class TopGain(Selector):
             check_number(name, getattr(self, name), 1, whole=True)
 
     def _select(self, fed: Federation) -> Outcome:
-        protocol = Protocol(self.scheme, max(self.min_cell, self.min_leaf), first_tree_local=self.first_tree_local)
+        protection = Protection(
+            self.protection, max(self.min_cell, self.min_leaf), self.first_tree_local, scheme=self.scheme
+        )
         columns = sum(fed.n_columns.values())
         whole = self._booster(by_party(fed, np.arange(columns)))
         rules = fold_rules(self.folds, int(self.random_state)) if self.n_features is None else []
-        ranked = uses(fed, [whole, *(replace(whole, rows=rule) for rule in rules)], protocol, "gain")
+        ranked = uses(fed, [whole, *(replace(whole, rows=rule) for rule in rules)], protection, "gain")
         details: dict[str, object] = {}
         size = self.n_features
         if size is None:
@@ -112,14 +123,32 @@ class TopGain(Selector):
             for rule, gain in zip(rules, ranked[1:]):
                 order = np.argsort(-flat(gain, fed), kind="stable")
                 boosters += [replace(self._booster(by_party(fed, order[:k])), rows=rule) for k in sizes]
-            scores = held_out(fed, boosters, protocol, self.metric).reshape(len(rules), len(sizes)).mean(axis=0)
+            scores = held_out(fed, boosters, protection, self.metric).reshape(len(rules), len(sizes)).mean(axis=0)
             size = sizes[int(np.argmax(scores - self.price * np.array(sizes) / columns))]
             details["curve"] = [{"columns": k, "score": float(s)} for k, s in zip(sizes, scores)]
-        gain = ranked[0]
-        used = int((flat(gain, fed) > 0).sum())
-        outcome = Outcome.best(gain, max(1, min(size, used)), None)
+        total = self._with_more(fed, flat(ranked[0], fed), size, protection)
+        used = int((total > 0).sum())
+        if used < size:
+            details["fewer"] = f"only {used} of {columns} columns have any gain, so {max(1, used)} of {size} are kept"
+            fed.ledger.note(f"top_gain: {details['fewer']}")
+        parted = dict(zip(fed.n_columns, np.split(total, np.cumsum(list(fed.n_columns.values()))[:-1])))
+        outcome = Outcome.best(parted, max(1, min(size, used)), None)
         outcome.details.update(details, n_features=size, columns_with_gain=used)
         return outcome
+
+    def _with_more(self, fed: Federation, gain: np.ndarray, size: int, protection: Protection) -> np.ndarray:
+        """Rank columns that were never cut by boosters over those alone, below all that were, until there are enough.
+
+        The first tree is then grown on all parties' columns: the label holder may have none left.
+        """
+        everywhere = replace(protection, first_tree_local=False)
+        while 0 < (gain > 0).sum() < size and (gain == 0).any():
+            left = np.flatnonzero(gain == 0)
+            more = flat(uses(fed, [self._booster(by_party(fed, left))], everywhere, "gain")[0], fed)
+            if not more.any():
+                break
+            gain = gain + more * (gain[gain > 0].min() / (2 * more.max()))
+        return gain
 
     def _booster(self, columns: dict[str, np.ndarray]) -> Booster:
         settings = TreeSettings(

@@ -1,12 +1,13 @@
 """The conversation in which boosted trees grow, for one model or for many in lock-step. Runs at the coordinator.
 
-One level of all trees: sums from the parties, the best splits from the label holder, rows divided by the owners of the
-columns that were chosen. The smaller child of each split is summed, the other follows by subtraction.
+``protection="coordinator"``: on shares (``hidden/growing.py``). ``"open"``, here: one level of all trees is encrypted
+sums from the parties, the best splits from the label holder, rows divided by the owners of the columns that were
+chosen. The smaller child of each split is summed, the other follows by subtraction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,20 +15,27 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.errors import ReplyError
-from fedsift.models.boost import label_holder, passive
+from fedsift.models.boost.hidden import growing as hidden_growing
+from fedsift.models.boost.hidden.growing import HiddenTrees, check_neutral, check_settings
+from fedsift.models.boost.hidden.shares import Tree
 from fedsift.models.boost.label_holder import (
     advance,
-    begin_boosting,
     choose_splits,
-    end_round,
     grow_own_trees,
     next_sampled_trees,
     next_trees,
 )
 from fedsift.models.boost.passive import divide, level_sums, receive_gradients
+from fedsift.models.boost.rounds import begin_boosting, end_round
 from fedsift.models.boost.sums import expected_answers, rows_per_ciphertext
 from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
 from fedsift.mpc.encrypted_histogram import public_key
+
+#: What both forms ask.
+OPERATIONS = (
+    begin_boosting, end_round, grow_own_trees, next_trees, next_sampled_trees, receive_gradients, level_sums,
+    choose_splits, divide, advance, public_key, *hidden_growing.OPERATIONS,
+)  # fmt: skip
 
 
 @dataclass
@@ -76,44 +84,111 @@ def round_half_up(value: float) -> int:
     return int(np.floor(value + 0.5))
 
 
+#: How boosting is protected: on shares with a neutral coordinator, or the encrypted form that shows sums and nodes.
+PROTECTIONS = ("coordinator", "open")
+
+#: Of every cut at a party without labels: party, model, column, gain.
+Uses = list[tuple[str, int, int, float]]
+
+
 def grow(
     fed: Federation,
     boosters: list[Booster],
     *,
+    protection: str = "coordinator",
     scheme: str = "auto",
     least: int = 1,
     bits: int = PRECISION_BITS,
     first_tree_local: bool = True,
     per: int | None = None,
-    each_round: Callable[[int], None] | None = None,
-) -> str:
-    """Grow all boosters. Their results stay with the label holder; see ``boost_results``. Returns the task."""
-    begun = fed.ask(
+) -> Uses:
+    """Grow all boosters. Their results stay with the label holder, see ``results.py``; what comes back are the cuts of
+    the other parties' columns (none in the open form, where the label holder knows them)."""
+    if protection == "open" or not fed.passive or not boosters:
+        _grow_open(fed, boosters, scheme, least, bits, first_tree_local, per)
+        return []
+    check_neutral(fed, "boosting")
+    for booster in boosters:
+        check_settings(booster.settings)
+    begun = _begin(fed, boosters, scheme, bits=0)
+    _note_hidden(fed, first_tree_local)
+    hidden: HiddenTrees | None = None
+    for round, live in _rounds(fed, boosters):
+        columns, shared = _columns(fed, boosters, live, round)
+        if shared and not (first_tree_local and round == 0):
+            trees, outputs = [], begun["outputs"]
+            for place, booster in enumerate(boosters[m] for m in live):
+                together = booster.multi_output or outputs == 1
+                tree = Tree(place, booster.bins, booster.settings.max_depth, outputs if together else 1)
+                trees += [tree] * (1 if together else outputs)
+            hidden = hidden or HiddenTrees.begin(fed, sorted({booster.bins for booster in boosters}))
+            hidden.grow(live, trees, [boosters[m].settings for m in live], columns)
+        else:
+            fed.ask(grow_own_trees, to=fed.active, live=live, columns=columns)
+    return [] if hidden is None else hidden.uses()
+
+
+def _begin(fed: Federation, boosters: list[Booster], scheme: str, bits: int) -> dict[str, Any]:
+    return fed.ask(
         begin_boosting, to=fed.active, models=[b.plan() for b in boosters], order=fed.parties, scheme=scheme,
         task=fed.asked_task, bits=bits,
     )  # fmt: skip
-    packing = (
-        _Packing(fed, boosters, scheme, bits, begun["outputs"]) if per is None and fed.passive and boosters else None
-    )
-    _note_protection(fed, least, first_tree_local, any(b.by_gradient for b in boosters))
+
+
+def _rounds(fed: Federation, boosters: list[Booster]) -> Iterator[tuple[int, list[int]]]:
+    """Number and live models of every round; the label holder ends it and says which models go on."""
     live = list(range(len(boosters)))
     for round in fed.track(range(max((b.n_estimators for b in boosters), default=0)), "tree", at_most=True):
         live = [m for m in live if round < boosters[m].n_estimators]
         if not live:
             break
+        yield round, live
+        going = set(fed.ask(end_round, to=fed.active)["live"].tolist())
+        live = [m for m in live if m in going]
+
+
+def _columns(
+    fed: Federation, boosters: list[Booster], live: list[int], round: int
+) -> tuple[dict[str, list[np.ndarray]], list[str]]:
+    """Of each party the columns of each tree, and the parties without labels that have any."""
+    drawn = [boosters[m].drawn(round) for m in live]
+    columns = {name: [np.asarray(d.get(name, ()), dtype=np.int64) for d in drawn] for name in fed.parties}
+    return columns, [name for name in fed.passive if any(len(c) for c in columns[name])]
+
+
+def _note_hidden(fed: Federation, first_tree_local: bool) -> None:
+    fed.ledger.note(
+        "protection='coordinator': the coordinator reads the sums of every candidate cut, candidates shuffled and "
+        "unnamed, and deals the randomness; the label holder learns which rows of a node go left at another party's cut"
+    )
+    if not first_tree_local:
+        fed.ledger.note("first_tree_local=False: the first tree's sums are label counts of other parties' bins")
+
+
+def _grow_open(
+    fed: Federation, boosters: list[Booster], scheme: str, least: int, bits: int, first_tree_local: bool,
+    per: int | None,
+) -> None:  # fmt: skip
+    """The encrypted form (Cheng et al. 2021): for research, and where a data holder runs the coordinator."""
+    begun = _begin(fed, boosters, scheme, bits)
+    packing = (
+        _Packing(fed, boosters, scheme, bits, begun["outputs"]) if per is None and fed.passive and boosters else None
+    )
+    _note_protection(fed, least, first_tree_local, any(b.by_gradient for b in boosters))
+    for round, live in _rounds(fed, boosters):
         rows_together = per or (packing.choose() if packing else 1)
         answers = _one_round(fed, boosters, live, round, first_tree_local and round == 0, rows_together, least)
         if packing and len(boosters) == 1:
             packing.learn(answers)
-        going = set(fed.ask(end_round, to=fed.active)["live"].tolist())
-        live = [m for m in live if m in going]
-        if each_round is not None:
-            each_round(round)
-    return str(begun["task"])
 
 
 def _note_protection(fed: Federation, least: int, first_tree_local: bool, by_gradient: bool) -> None:
-    """What was turned off is in the ledger."""
+    """What is shown, and what was turned off, is in the ledger."""
+    if fed.passive:
+        fed.ledger.note(
+            "protection='open': the label holder reads gradient sums of the other parties' bins, which are linear "
+            "equations for their columns, and the other parties see which rows lie together in a node"
+        )
     if fed.passive and not first_tree_local:
         fed.ledger.note("first_tree_local=False: the first tree's sums are label counts of other parties' bins")
     if fed.passive and least <= 1:
@@ -152,9 +227,7 @@ def _one_round(
     fed: Federation, boosters: list[Booster], live: list[int], round: int, local: bool, per: int, least: int
 ) -> int:
     """One more tree of each live model (one an output). Returns how many sums the parties answered."""
-    drawn = [boosters[m].drawn(round) for m in live]
-    columns = {name: [np.asarray(d.get(name, ()), dtype=np.int64) for d in drawn] for name in fed.parties}
-    helpers = [name for name in fed.passive if any(len(c) for c in columns[name])]
+    columns, helpers = _columns(fed, boosters, live, round)
     if local or not helpers:
         fed.ask(grow_own_trees, to=fed.active, live=live, columns=columns)
         return 0
@@ -177,17 +250,3 @@ def _one_round(
         step = fed.ask(advance, to=fed.active, sides=sides)
         nodes, more = step["nodes"], step["more"]
     return answers
-
-
-OPERATIONS = (
-    public_key,
-    label_holder.begin_boosting,
-    label_holder.next_trees,
-    label_holder.grow_own_trees,
-    label_holder.choose_splits,
-    label_holder.advance,
-    label_holder.end_round,
-    passive.receive_gradients,
-    passive.level_sums,
-    passive.divide,
-)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.binning import ColumnBins
-from fedsift.core.party import Party
+from fedsift.core.party import Labels, Party
 from fedsift.errors import ReplyError
-from fedsift.models.boost.sums import read_sums
+from fedsift.models.boost.bins import split_record
+from fedsift.models.boost.sums import GradientLayout, read_sums
 from fedsift.models.boost.tree import Histogram, Split, TreeSettings, Units
 from fedsift.mpc.encrypted_histogram import own_key
 
@@ -41,6 +42,13 @@ class Node:
     hists: dict[str, Histogram] = field(default_factory=dict)
     best: tuple[str, Split] | None = None
 
+    @property
+    def gain(self) -> float:
+        return -np.inf if self.best is None else self.best[1].gain
+
+
+Entry = tuple[int, "Node | None", Node, "Node | None"]
+
 
 @dataclass
 class Job:
@@ -63,20 +71,38 @@ class Job:
     leaves: int = 1
 
 
+@dataclass
+class Boosting:
+    """All that the label holder keeps while models grow in lock-step."""
+
+    me: str
+    labels: Labels
+    outputs: int
+    order: list[str]  # of the parties, in which ties fall
+    models: list[Model]
+    records: list[dict[str, Any]] = field(default_factory=list)  # own cuts
+    jobs: list[Job] = field(default_factory=list)
+    # Of the encrypted form alone:
+    scheme: str = "auto"
+    bits: int = 0
+    wanted: list[Entry] = field(default_factory=list)
+    layout: GradientLayout | None = None
+
+    def settings(self, job: Job) -> TreeSettings:
+        return self.models[job.model].settings
+
+
 def make_node(job: Job, number: int, depth: int, rows: np.ndarray) -> Node:
     train = rows[job.train[rows]]
     return Node(number, depth, rows, train, job.numbers[train].sum(axis=0))
 
 
-def splittable(state: dict[str, Any], job: Job, node: Node) -> bool:
-    settings = state["models"][job.model].settings
+def splittable(state: Boosting, job: Job, node: Node) -> bool:
+    settings = state.settings(job)
     outputs = job.numbers.shape[1] // 2
     weight = float((node.total[outputs:] * job.units.hessian).mean())
     roomy = len(node.train) >= 2 * settings.min_rows and weight >= 2 * settings.min_child_weight
     return roomy and (settings.max_depth == 0 or node.depth < settings.max_depth)
-
-
-Entry = tuple[int, "Node | None", Node, "Node | None"]
 
 
 def nodes_message(entries: list[Entry]) -> dict[str, np.ndarray]:
@@ -95,13 +121,14 @@ class Reader:
     """Walks through one party's answer, node by node."""
 
     def __init__(self, party: Party, name: str, reply: dict[str, Any]):
-        state = party.state["boost"]
+        state = party.held(Boosting)
+        assert state.layout is not None
         self.name, self.reply = name, reply
         total = int(reply["groups"].sum())
         self.filled = np.unpackbits(reply["filled"], count=total).astype(bool)
         count = int(self.filled.sum())
-        self.sums = read_sums(own_key(party, state["scheme"]), reply["sums"], state["layout"], count, name)
-        if len(reply["columns"]) != len(state["wanted"]) or reply["columns"].sum() != len(reply["groups"]):
+        self.sums = read_sums(own_key(party, state.scheme), reply["sums"], state.layout, count, name)
+        if len(reply["columns"]) != len(state.wanted) or reply["columns"].sum() != len(reply["groups"]):
             raise ReplyError(name, "level_sums", f"party {name!r} answered for another number of nodes or columns")
         self.node = self.column = self.group = self.sum = self.join = 0
 
@@ -154,3 +181,25 @@ def _own_histogram(job: Job, node: Node) -> Histogram:
     ordered = np.array([b.ordered for b in job.bins], dtype=bool)
     missing = np.array([b.missing for b in job.bins], dtype=bool) & ordered
     return Histogram(sums, groups, ordered, missing, np.bincount(place, minlength=count))
+
+
+def cut_own(state: Boosting, job: Job, node: Node, split: Split) -> tuple[np.ndarray, int]:
+    """Which rows of the node go left at one of the label holder's own columns, and the number of the record."""
+    state.records.append(split_record(job.bins[split.column], split.left, split.unseen_left))
+    column = int(job.columns[state.me][split.column])
+    use = state.models[job.model].uses.setdefault(state.me, {}).setdefault(column, [0, 0.0])
+    use[0], use[1] = use[0] + 1, use[1] + split.gain
+    return split.left[job.codes[node.rows, split.column]], len(state.records) - 1
+
+
+def make_children(job: Job, node: Node, party: str, record: int, left: np.ndarray) -> tuple[Node, Node]:
+    """Write the cut into the tree; its two nodes."""
+    first = max(job.nodes) + 1
+    pair = (
+        make_node(job, first, node.depth + 1, node.rows[left]),
+        make_node(job, first + 1, node.depth + 1, node.rows[~left]),
+    )
+    for child in pair:
+        job.nodes[child.number] = child
+    job.tree[node.number] = {"party": party, "split": record, "left": first, "right": first + 1}
+    return pair

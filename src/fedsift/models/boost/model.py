@@ -1,19 +1,21 @@
-"""SecureBoost: gradient boosted trees over vertically split columns, with the gradients under encryption.
+"""SecureBoost: gradient boosted trees over vertically split columns, on shares.
 
 Cheng et al. 2021 (SecureBoost); the model under PSO-EVFFS. The same trees as histogram XGBoost on the pooled table
-with the same bins. Protection, on by default: the first tree uses the label holder's columns only (its residuals say
-far less about a label than the label itself), no group of fewer than ``min_cell`` rows is summed, and every split
-leaves at least ``min_leaf`` rows on each side. Turning one off is written into the ledger.
+with the same bins. By default (``protection="coordinator"``) neither side sees the other's rows or columns: a neutral
+coordinator deals randomness, reads the sums of unnamed candidate cuts and chooses (``hidden/``). ``protection="open"``
+is the encrypted form of the paper, by name: it shows sums to the label holder and nodes to the others. Beside: the
+first tree uses the label holder's columns only, every split leaves ``min_leaf`` (``min_cell``) rows on each side.
 
-Modules: ``boost_tree`` (mathematics), ``boost_bins``, ``boost_sums`` (encryption), ``boost_party`` and ``boost_active``
-(operations), ``boost_grow`` (the conversation), ``boost_predict``, ``boost_store``.
+Modules: ``tree`` (mathematics), ``bins``, ``rows``, ``rounds`` (the label holder's shared steps), ``growing`` (the
+conversation), ``predicting``, ``results``, ``store``; ``hidden/`` is the form on shares; ``sums``, ``passive`` and
+``label_holder`` are the encrypted one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -22,22 +24,25 @@ from sklearn.utils.validation import check_is_fitted
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
+from fedsift.core.operation import Operation
 from fedsift.core.party import share_names
 from fedsift.errors import DataError, MissingExtra, ParameterError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.boost import predicting, store
-from fedsift.models.boost.growing import Booster, grow
+from fedsift.models.boost.growing import OPERATIONS as GROWING
+from fedsift.models.boost.growing import PROTECTIONS, Booster, grow
+from fedsift.models.boost.hidden.growing import check_neutral, check_settings
 from fedsift.models.boost.passive import keep_records
 from fedsift.models.boost.predicting import predict_jointly
-from fedsift.models.boost.results import class_names, column_uses, keep_model
+from fedsift.models.boost.results import all_uses, class_names, column_uses, keep_model
 from fedsift.models.boost.store import read_part, write_part
 from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
 
-#: Beside those that growing asks (``growing.py``).
+#: What fit, predict, save and load ask.
 OPERATIONS = (
-    *parts.OPERATIONS, *store.OPERATIONS, *predicting.OPERATIONS, column_uses, keep_model, keep_records, class_names,
-    share_names,
+    *GROWING, *parts.OPERATIONS, *store.OPERATIONS, *predicting.OPERATIONS, column_uses, keep_model, keep_records,
+    class_names, share_names,
 )  # fmt: skip
 
 
@@ -48,19 +53,22 @@ class _SecureBoost(FederatedModel):
     ----------
     n_estimators, max_depth, learning_rate, max_bin, gamma, reg_lambda, min_child_weight, subsample, colsample_bytree.
     sampling_method : ``uniform`` (``subsample``), or ``gradient_based``: a tree learns from the ``top_rate`` of
-        the rows with the largest gradients and ``other_rate`` drawn from the rest (weighted up). Only those are
-        encrypted and sent, at the price that the other parties see which rows they are.
-    grow_policy : ``depthwise`` or ``lossguide`` (leaf by leaf, up to ``max_leaves``).
+        the rows with the largest gradients and ``other_rate`` drawn from the rest (weighted up). On shares nobody is
+        told which; in the open form only those are encrypted and sent, and the other parties see which they are.
+    grow_policy : ``depthwise`` or ``lossguide`` (leaf by leaf, up to ``max_leaves``; in the open form).
     max_leaves : 0 means as many as the depth allows.
     early_stopping_rounds : stop when the loss of held-out rows (``validation_fraction`` of the rows) has not improved
         for so many trees; 0 means never.
     base_score : the score before the first tree; ``None`` takes the mean.
-    first_tree_local, min_cell, min_leaf : protection, see the module.
-    precision : bits of a gradient. scheme : additive encryption. random_state : for samples of rows and columns.
-    rows_per_ciphertext : ``None`` lets a cost model decide.
+    protection : ``coordinator`` (on shares, a neutral coordinator reads sums of unnamed candidate cuts), or ``open``
+        (encrypted gradients; the label holder reads sums, the other parties see nodes): see docs/secureboost.md.
+    first_tree_local, min_cell, min_leaf : see the module.
+    random_state : for samples of rows and columns; rows are drawn from the label holder's secret and this.
+    precision, scheme, rows_per_ciphertext : of the open form alone: bits of a gradient, additive encryption, ``None``
+        lets a cost model decide.
     """
 
-    operations = OPERATIONS
+    operations: ClassVar[tuple[Operation, ...]] = OPERATIONS
     _saved = ("n_trees_", "best_iteration_", "validation_curve_", "n_columns_", "feature_importances_")
     _task = ""
 
@@ -85,6 +93,7 @@ class _SecureBoost(FederatedModel):
         validation_fraction: float = 0.2,
         base_score: float | None = None,
         multi_output: bool = False,
+        protection: str = "coordinator",
         first_tree_local: bool = True,
         min_cell: int = 5,
         min_leaf: int = 5,
@@ -111,6 +120,7 @@ class _SecureBoost(FederatedModel):
         self.validation_fraction = validation_fraction
         self.base_score = base_score
         self.multi_output = multi_output
+        self.protection = protection
         self.first_tree_local = first_tree_local
         self.min_cell = min_cell
         self.min_leaf = min_leaf
@@ -123,11 +133,12 @@ class _SecureBoost(FederatedModel):
 
     def _fit(self, run: Federation) -> Sequence[str]:
         self.n_columns_ = dict(run.n_columns)
-        grow(
-            run, [self._booster(run)], scheme=self.scheme, least=max(self.min_cell, self.min_leaf),
-            bits=self.precision, first_tree_local=self.first_tree_local, per=self.rows_per_ciphertext,
+        cuts = grow(
+            run, [self._booster(run)], protection=self.protection, scheme=self.scheme,
+            least=max(self.min_cell, self.min_leaf), bits=self.precision, first_tree_local=self.first_tree_local,
+            per=self.rows_per_ciphertext,
         )  # fmt: skip
-        uses = run.ask(column_uses, to=run.active)[0]
+        uses = all_uses(run.ask(column_uses, to=run.active), cuts)[0]
         kept = run.ask(keep_model, to=run.active, model=self.model_id_)
         if run.passive:
             run.ask(keep_records, to=run.passive, model=self.model_id_)
@@ -143,12 +154,7 @@ class _SecureBoost(FederatedModel):
         if self.early_stopping_rounds:
             rows = {"kind": "validation", "share": self.validation_fraction, "seed": int(self.random_state)}
         return Booster(
-            settings=TreeSettings(
-                max_depth=self.max_depth, max_leaves=self.max_leaves, leaf_wise=self.grow_policy == "lossguide",
-                gamma=float(self.gamma), reg_lambda=float(self.reg_lambda),
-                min_child_weight=float(self.min_child_weight), learning_rate=float(self.learning_rate),
-                min_rows=max(self.min_cell, self.min_leaf),
-            ),
+            settings=self._settings(),
             columns={name: np.arange(count) for name, count in fed.n_columns.items()},
             n_estimators=self.n_estimators, bins=self.max_bin, rows=rows,
             base_score=None if self.base_score is None else float(self.base_score), subsample=float(self.subsample),
@@ -156,6 +162,13 @@ class _SecureBoost(FederatedModel):
             other_rate=float(self.other_rate) if by_gradient else 0.0,
             colsample_bytree=float(self.colsample_bytree), multi_output=self.multi_output,
             early_stopping_rounds=self.early_stopping_rounds, seed=int(self.random_state),
+        )  # fmt: skip
+
+    def _settings(self) -> TreeSettings:
+        return TreeSettings(
+            max_depth=self.max_depth, max_leaves=self.max_leaves, leaf_wise=self.grow_policy == "lossguide",
+            gamma=float(self.gamma), reg_lambda=float(self.reg_lambda), learning_rate=float(self.learning_rate),
+            min_child_weight=float(self.min_child_weight), min_rows=max(self.min_cell, self.min_leaf),
         )  # fmt: skip
 
     def _check(self, fed: Federation) -> None:
@@ -179,6 +192,10 @@ class _SecureBoost(FederatedModel):
         check_number("validation_fraction", self.validation_fraction, 0.02, 0.5)
         for name in ("min_cell", "min_leaf"):
             check_number(name, getattr(self, name), 1, whole=True)
+        check_choice("protection", self.protection, PROTECTIONS)
+        if self.protection == "coordinator" and fed.passive:
+            check_neutral(fed, type(self).__name__)
+            check_settings(self._settings())
         check_number("precision", self.precision, 8, 40, whole=True)
         check_number("rows_per_ciphertext", self.rows_per_ciphertext, 1, 8, whole=True, none=True)
         if fed.task != self._task:
@@ -204,7 +221,7 @@ class _SecureBoost(FederatedModel):
     # -- using -------------------------------------------------------------------------------------------------------
 
     def _decision(self, run: Federation) -> np.ndarray:
-        return predict_jointly(run, self.model_id_)
+        return predict_jointly(run, self.model_id_, protection=self.protection)
 
     def _write_parts(self, run: Federation) -> None:
         run.ask(write_part, to=self.parties_, model=self.model_id_)

@@ -9,7 +9,7 @@ one of its columns, one bit a row.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused
-from fedsift.models.boost.bins import fitted_bins, safe_groups
+from fedsift.models.boost.bins import SplitRecords, fitted_bins, safe_groups, split_record
 from fedsift.models.boost.joint_powers import GroupTable
 from fedsift.models.boost.sums import Ask, GradientLayout, encrypted_sums, set_offsets
 
@@ -41,6 +41,18 @@ class _Node:
     group_of: np.ndarray  # columns x bins: the group of each bin
     groups: np.ndarray  # groups of each column
     missing: np.ndarray  # of each column: its last group holds missing values alone
+
+
+@dataclass
+class _Summing:
+    """One round: the ciphertexts of the rows and the trees that grow from them."""
+
+    key: PublicKey
+    rows: Ciphertexts
+    layout: GradientLayout
+    jobs: list[_Job]
+    least: int
+    nodes: dict[tuple[int, int], _Node] = field(default_factory=dict)
 
 
 @operation(
@@ -71,8 +83,9 @@ def receive_gradients(
             raise OperationRefused(party.name, "receive_gradients", "a column number is out of range")
         start, size = int(offsets[number]), int(train[number].sum())
         trees.append(_Job(start, size, places[number], codes[:, chosen], [fitted[c] for c in chosen]))
-    state = party.state.setdefault("boost", {"records": []})
-    state.update(key=key, rows=rows, layout=shape, jobs=trees, nodes={}, least=int(least))
+    if SplitRecords not in party.state:
+        party.keep(SplitRecords())
+    party.keep(_Summing(key, rows, shape, trees, int(least)))
 
 
 @operation(
@@ -87,25 +100,25 @@ def receive_gradients(
 )  # fmt: skip
 def level_sums(party: Party, *, nodes: dict[str, np.ndarray]) -> dict[str, Any]:
     """Sums of the smaller child of every split node (and of roots); the other child follows by subtraction."""
-    state = party.state["boost"]
+    state = party.held(_Summing)
     answer = _Answer()
     position = 0
     bits = np.unpackbits(nodes["bits"]).astype(bool)
     for job_number, parent, small, big in zip(*(nodes[k].tolist() for k in ("job", "parent", "small", "big"))):
-        job: _Job = state["jobs"][job_number]
+        job: _Job = state.jobs[job_number]
         if parent < 0:
             child, sibling, above = np.arange(party.n_rows), np.zeros(0, np.int64), _root(job, party.n_rows)
         else:
-            above = state["nodes"][job_number, parent]
+            above = state.nodes[job_number, parent]
             inside = bits[position : position + len(above.rows)]
             position += len(above.rows)
             child, sibling = above.rows[inside], above.rows[~inside]
-        into, node = _regrouped(job, above, child, sibling, state["least"])
-        state["nodes"][job_number, small] = node
+        into, node = _regrouped(job, above, child, sibling, state.least)
+        state.nodes[job_number, small] = node
         if parent >= 0:
-            state["nodes"][job_number, big] = _Node(sibling, node.group_of, node.groups, node.missing)
+            state.nodes[job_number, big] = _Node(sibling, node.group_of, node.groups, node.missing)
         answer.add(job, node, None if parent < 0 else into)  # a root has no parent to bring into line
-    sums = encrypted_sums(state["key"], state["rows"], state["layout"], answer.asks)
+    sums = encrypted_sums(state.key, state.rows, state.layout, answer.asks)
     return {"sums": sums, **answer.shapes()}
 
 
@@ -195,15 +208,15 @@ class _Answer:
 )
 def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
     """Cut nodes. Bin edges and column names stay here; the record's number is what others get."""
-    state = party.state["boost"]
+    state, records = party.held(_Summing), party.held(SplitRecords).records
     sides, numbers = [], []
     lefts = np.unpackbits(cuts["left"]).astype(bool)
     position = 0
     for job_number, number, column, unseen in zip(
         cuts["job"].tolist(), cuts["node"].tolist(), cuts["column"].tolist(), cuts["unseen_left"].tolist()
     ):
-        job: _Job = state["jobs"][job_number]
-        node: _Node = state["nodes"][job_number, number]
+        job: _Job = state.jobs[job_number]
+        node: _Node = state.nodes[job_number, number]
         if not 0 <= column < len(job.bins):
             raise OperationRefused(party.name, "divide", "a column number is out of range")
         bins, count = job.bins[column], int(node.groups[column])
@@ -211,19 +224,14 @@ def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
         position += count
         left_bins = left_groups[node.group_of[column, : bins.count]]
         sides.append(left_bins[job.codes[node.rows, column]])
-        numbers.append(len(state["records"]))
-        state["records"].append(split_record(bins, left_bins, bool(unseen)))
+        numbers.append(len(records))
+        records.append(split_record(bins, left_bins, bool(unseen)))
     flat = np.concatenate(sides) if sides else np.zeros(0, bool)
     return {"bits": np.packbits(flat), "records": np.array(numbers, dtype=np.int64)}
-
-
-def split_record(bins: ColumnBins, left: np.ndarray, unseen_left: bool) -> dict[str, Any]:
-    """What this party needs to send a new row left or right."""
-    return {"bins": bins.as_dict(), "left": [bool(x) for x in left], "unseen_left": unseen_left}
 
 
 @operation("boost.keep_records", discloses="control", about="acknowledgement")
 def keep_records(party: Party, *, model: str) -> None:
     """Move this run's split records into the site's own store, under the model's name."""
-    records = party.state.get("boost", {}).get("records", [])
+    records = party.state.get(SplitRecords, SplitRecords()).records
     party.keys[f"boost:{model}"] = {"model": model, "party": party.name, "records": records}

@@ -11,30 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.binning import ColumnBins
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ReplyError
+from fedsift.models.boost.hidden.predicting import OPERATIONS as HIDDEN
+from fedsift.models.boost.hidden.predicting import walk_hidden
+from fedsift.models.boost.parts import Routes, goes_left, stored_part
 from fedsift.models.parts import Predicted
-
-
-def stored_part(party: Party, model: str) -> dict[str, Any]:
-    """This site's part of a kept model."""
-    part = party.keys.get(f"boost:{model}")
-    if part is None:
-        raise DataError(f"party {party.name!r} has no part of the model {model!r}: fit it here, or load its file first")
-    return part
-
-
-def goes_left(party: Party, model: str, record: dict[str, Any], rows: np.ndarray) -> np.ndarray:
-    """Which of the rows one split sends left."""
-    bins = ColumnBins.read(record["bins"])
-    key = ("boost codes", model, bins.column)
-    if key not in party._cache:
-        party._cache[key] = bins.codes(party.table)
-    sides = np.append(np.array(record["left"], dtype=bool), bool(record["unseen_left"]))
-    return sides[party._cache[key][rows]]  # -1, what training did not have, is the last entry
 
 
 @operation(
@@ -70,20 +54,19 @@ def route_rows(party: Party, *, model: str, splits: np.ndarray, counts: np.ndarr
 def walk_down(party: Party, *, model: str, sides: dict[str, Any]) -> dict[str, Any]:
     """Take the answers in, go on through own splits, and ask about the next split of others."""
     part = stored_part(party, model)
-    routes = party.state.setdefault("routes", {})
-    if "at" not in routes:
-        routes["at"] = np.zeros((len(part["trees"]), party.n_rows), dtype=np.int32)
-        routes["asked"] = {}
-    for name, asked in routes["asked"].items():
+    if Routes not in party.state:
+        party.keep(Routes(np.zeros((len(part["trees"]), party.n_rows), dtype=np.int32)))
+    routes = party.held(Routes)
+    for name, asked in routes.asked.items():
         bits = np.unpackbits(sides.get(name, np.zeros(0, np.uint8))).astype(bool)
         if len(bits) < sum(len(rows) for _, _, rows in asked):
             raise ReplyError(name, "route_rows", f"party {name!r} answered for fewer rows than it was asked about")
         start = 0
         for tree, node, rows in asked:
             fields = part["trees"][tree]["nodes"][node]
-            routes["at"][tree, rows] = np.where(bits[start : start + len(rows)], fields["left"], fields["right"])
+            routes.at[tree, rows] = np.where(bits[start : start + len(rows)], fields["left"], fields["right"])
             start += len(rows)
-    routes["asked"] = {}
+    routes.asked = {}
     for tree in range(len(part["trees"])):
         _through_own(party, model, part, tree, routes)
     return {
@@ -92,13 +75,13 @@ def walk_down(party: Party, *, model: str, sides: dict[str, Any]) -> dict[str, A
             "counts": np.array([len(rows) for *_, rows in asked], dtype=np.int64),
             "rows": np.concatenate([rows for *_, rows in asked]).astype(np.int32),
         }
-        for name, asked in routes["asked"].items()
+        for name, asked in routes.asked.items()
     }
 
 
-def _through_own(party: Party, model: str, part: dict[str, Any], tree: int, routes: dict[str, Any]) -> None:
+def _through_own(party: Party, model: str, part: dict[str, Any], tree: int, routes: Routes) -> None:
     """Children have larger numbers than their parents, so one pass in order is enough."""
-    at, nodes = routes["at"][tree], part["trees"][tree]["nodes"]
+    at, nodes = routes.at[tree], part["trees"][tree]["nodes"]
     for number, fields in enumerate(nodes):
         if "value" in fields:
             continue
@@ -109,14 +92,14 @@ def _through_own(party: Party, model: str, part: dict[str, Any], tree: int, rout
             left = goes_left(party, model, part["records"][fields["split"]], rows)
             at[rows] = np.where(left, fields["left"], fields["right"])
         else:
-            routes["asked"].setdefault(fields["party"], []).append((tree, number, rows))
+            routes.asked.setdefault(fields["party"], []).append((tree, number, rows))
 
 
 @operation("boost.predicted", discloses="plain", about="predictions for the rows", reply=Array("f", 2))
 def predicted(party: Party, *, model: str) -> np.ndarray:
     """The raw scores of the rows that have walked down: what the user asked for."""
     part = stored_part(party, model)
-    at = party.state["routes"]["at"]
+    at = party.held(Routes).at
     total = np.tile(np.array(part["base"], dtype=np.float64), (party.n_rows, 1))
     for tree, fields in enumerate(part["trees"]):
         width = total.shape[1] if fields["output"] < 0 else 1
@@ -126,11 +109,14 @@ def predicted(party: Party, *, model: str) -> np.ndarray:
     return party.keep(Predicted(total, tuple(part["classes"]))).scores
 
 
-OPERATIONS = (walk_down, route_rows, predicted)
+OPERATIONS = (walk_down, route_rows, predicted, *HIDDEN)
 
 
-def predict_jointly(run: Federation, model: str) -> np.ndarray:
+def predict_jointly(run: Federation, model: str, *, protection: str = "coordinator") -> np.ndarray:
     """Raw scores, rows x outputs. Runs at the coordinator, in a session of its own."""
+    if protection == "coordinator" and run.passive:
+        walk_hidden(run, model)
+        return run.ask(predicted, to=run.active, model=model)
     questions = run.ask(walk_down, to=run.active, model=model, sides={})
     while questions:
         unknown = [name for name in questions if name not in run.passive]

@@ -9,6 +9,7 @@ from sklearn.metrics import accuracy_score, f1_score, r2_score, roc_auc_score
 
 from fedsift.core.operation import operation
 from fedsift.core.party import Labels, Party
+from fedsift.models.boost.growing_tree import Boosting
 from fedsift.models.boost.tree import probabilities
 
 METRICS = ("auto", "auc", "accuracy", "f1", "r2")
@@ -45,8 +46,8 @@ def auc(target: np.ndarray, chance: np.ndarray) -> float:
     reply=[float],
 )
 def held_out_scores(party: Party, *, metric: str) -> list[float]:
-    state = party.state["boost"]
-    return [score(metric, state["labels"], m.margins, np.flatnonzero(~m.train)) for m in state["models"]]
+    state = party.held(Boosting)
+    return [score(metric, state.labels, m.margins, np.flatnonzero(~m.train)) for m in state.models]
 
 
 @operation(
@@ -58,16 +59,28 @@ def held_out_scores(party: Party, *, metric: str) -> list[float]:
 def column_uses(party: Party) -> list[dict[str, Any]]:
     """For each model and party: column positions, number of splits, summed gain."""
     return [
-        {
-            name: {
-                "columns": np.array(list(uses), dtype=np.int64),
-                "splits": np.array([use[0] for use in uses.values()], dtype=np.int64),
-                "gain": np.array([use[1] for use in uses.values()], dtype=np.float64),
-            }
-            for name, uses in model.uses.items()
-        }
-        for model in party.state["boost"]["models"]
-    ]
+        {name: _as_arrays(uses) for name, uses in model.uses.items()} for model in party.held(Boosting).models
+    ]  # fmt: skip
+
+
+def all_uses(own: list[dict[str, Any]], cuts: list[tuple[str, int, int, float]]) -> list[dict[str, Any]]:
+    """What the label holder knows of its own columns, and the cuts of the others' that were chosen on shares."""
+    found = [dict(model) for model in own]
+    tables: dict[tuple[int, str], dict[int, list[float]]] = {}
+    for party, model, column, gain in cuts:
+        use = tables.setdefault((model, party), {}).setdefault(column, [0, 0.0])
+        use[0], use[1] = use[0] + 1, use[1] + gain
+    for (model, party), columns in tables.items():
+        found[model][party] = _as_arrays(columns)
+    return found
+
+
+def _as_arrays(uses: dict[int, list[float]]) -> dict[str, np.ndarray]:
+    return {
+        "columns": np.array(list(uses), dtype=np.int64),
+        "splits": np.array([use[0] for use in uses.values()], dtype=np.int64),
+        "gain": np.array([use[1] for use in uses.values()], dtype=np.float64),
+    }
 
 
 @operation(
@@ -78,15 +91,15 @@ def column_uses(party: Party) -> list[dict[str, Any]]:
 )
 def keep_model(party: Party, *, model: str) -> dict[str, Any]:
     """Put the trees (which party, which split number, leaf values) and own records into this site's store."""
-    state = party.state["boost"]
-    booster = state["models"][0]
-    by_round = 1 if booster.plan["multi_output"] else state["outputs"]
+    state = party.held(Boosting)
+    booster = state.models[0]
+    by_round = 1 if booster.plan["multi_output"] else state.outputs
     trees = booster.trees
     if booster.history:
         trees = trees[: (int(np.argmin(booster.history)) + 1) * by_round]
-    labels: Labels = state["labels"]
+    labels = state.labels
     party.keys[f"boost:{model}"] = {
-        "model": model, "party": party.name, "records": state["records"], "trees": trees,
+        "model": model, "party": party.name, "records": state.records, "trees": trees,
         "base": booster.base.tolist(), "task": labels.task, "classes": list(labels.classes),
     }  # fmt: skip
     return {
@@ -98,4 +111,4 @@ def keep_model(party: Party, *, model: str) -> dict[str, Any]:
 
 @operation("boost.class_names", discloses="plain", about="names of the classes", reply=[str], needs=("class names",))
 def class_names(party: Party) -> list[str]:
-    return list(party.state["boost"]["labels"].classes)
+    return list(party.held(Boosting).labels.classes)

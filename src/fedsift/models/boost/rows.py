@@ -1,8 +1,8 @@
-"""Which rows a model learns from: drawn by the label holder from a seed, once a model (folds) or once a tree (samples).
+"""Which rows a model learns from: drawn by the label holder in secret, once a model (folds) or once a tree (samples).
 
 ``large_gradients`` is gradient-based one-side sampling (Ke et al. 2017, LightGBM; Chen et al. 2021, SecureBoost+): rows
-that the model still gets wrong are kept, of the others a share is drawn and weighted up. Rows left out are neither
-encrypted nor sent. The price: which rows were kept is visible to the parties that sum them.
+that the model still gets wrong are kept, of the others a share is drawn and weighted up. On shares the rows left out
+have zero gradients, and nobody is told which they are. In the open form they are not sent, and so are visible.
 """
 
 from __future__ import annotations
@@ -11,36 +11,33 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.party import Labels
+from fedsift.core.party import Labels, Party
 from fedsift.errors import ParameterError
 
 
-def fold_numbers(labels: Labels, rows: int, folds: int, seed: int) -> np.ndarray:
+def fold_numbers(labels: Labels, party: Party, folds: int, seed: int) -> np.ndarray:
     """The fold of each row: classes (or quantile classes of a number) are spread evenly over the folds."""
-    generator = np.random.default_rng(seed)
-    fold = np.empty(rows, dtype=np.int64)
+    generator = party.generator(f"boost: {folds} folds", seed)
+    order = np.argsort(party.table.ids, kind="stable")  # alignment orders rows anew each time; the draw must not
+    fold = np.empty(party.n_rows, dtype=np.int64)
     offset = 0
     for k in range(labels.n_classes):
-        members = generator.permutation(np.flatnonzero(labels.codes == k))
+        members = generator.permutation(order[labels.codes[order] == k])
         fold[members] = (np.arange(len(members)) + offset) % folds
         offset += len(members)
     return fold
 
 
-def training_rows(rule: dict[str, Any], labels: Labels, rows: int) -> np.ndarray:
+def training_rows(rule: dict[str, Any], labels: Labels, party: Party) -> np.ndarray:
     """A boolean for each row. The rest is held out: it goes down the trees, and no sum ever holds it."""
     kind = rule["kind"]
     if kind == "all":
-        return np.ones(rows, dtype=bool)
+        return np.ones(party.n_rows, dtype=bool)
     if kind == "fold":
-        return fold_numbers(labels, rows, rule["folds"], rule["seed"]) != rule["fold"]
+        return fold_numbers(labels, party, rule["folds"], rule["seed"]) != rule["fold"]
     if kind == "validation":
         folds = max(2, round(1 / rule["share"]))
-        return fold_numbers(labels, rows, folds, rule["seed"]) != 0
-    if kind == "listed":
-        listed = np.zeros(rows, dtype=bool)
-        listed[np.asarray(rule["train"], dtype=np.int64)] = True
-        return listed
+        return fold_numbers(labels, party, folds, rule["seed"]) != 0
     raise ParameterError(f"unknown kind of rows {kind!r}")
 
 

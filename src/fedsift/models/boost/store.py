@@ -13,7 +13,7 @@ from fedsift.core.files import write_atomic
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError
-from fedsift.models.boost.predicting import stored_part
+from fedsift.models.boost.parts import stored_part
 from fedsift.models.parts import part_file
 
 FORMAT, VERSION = "fedsift-boost-part", 1

@@ -17,6 +17,8 @@ from fedsift.errors import ParameterError
 
 #: A gradient is rounded to this many bits below the largest one; swarm fitness needs fewer than a final model.
 PRECISION_BITS = 20
+#: Sums on shares: a gradient sum and a hessian sum share a 64-bit number (sign, 35 and 28 bits).
+GRADIENT_SUM_BITS, HESSIAN_SUM_BITS = 35, 28
 _LEAST_GAIN = 1e-6  # as xgboost: a smaller gain is rounding
 _LEAST_HESSIAN = 1e-16
 
@@ -77,9 +79,16 @@ def loss(task: str, margins: np.ndarray, target: np.ndarray) -> float:
 
 
 def start_margin(task: str, target: np.ndarray, outputs: int, base_score: float | None) -> np.ndarray:
-    """The score before the first tree: the mean (its log odds for two classes), or ``base_score`` as in xgboost."""
+    """The score before the first tree: the mean (its log odds for two classes), or ``base_score`` as in xgboost.
+
+    More than two classes start at the logarithms of their shares, less the mean of these (xgboost 3.2).
+    """
     if outputs > 1:
-        return np.full(outputs, 0.5 if base_score is None else base_score)
+        if base_score is not None:
+            return np.full(outputs, base_score)
+        shares = np.bincount(target.astype(np.int64), minlength=outputs) / max(1, len(target))
+        logs = np.log(np.maximum(shares, 1e-7))
+        return logs - logs.mean()
     mean = float(target.mean()) if base_score is None else float(base_score)
     if task == "regression":
         return np.array([mean])
@@ -106,6 +115,19 @@ def whole_numbers(g: np.ndarray, h: np.ndarray, bits: int) -> tuple[np.ndarray, 
     """
     units = Units(_unit(g, bits), _unit(h, bits))
     return np.hstack([np.rint(g / units.gradient), np.maximum(np.rint(h / units.hessian), 1)]).astype(np.int64), units
+
+
+def whole_for_sums(g: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, Units]:
+    """The same with units from the totals: any sum of gradients is below 2^``GRADIENT_SUM_BITS`` in size, and of
+    hessians below 2^``HESSIAN_SUM_BITS``, whatever the number of rows, so that both fit into one ring element."""
+    units = Units(_sum_unit(np.abs(g), GRADIENT_SUM_BITS - 1), _sum_unit(h, HESSIAN_SUM_BITS - 1))
+    return np.hstack([np.rint(g / units.gradient), np.maximum(np.rint(h / units.hessian), 1)]).astype(np.int64), units
+
+
+def _sum_unit(sizes: np.ndarray, bits: int) -> float:
+    """A power of two that leaves room for rounding: a sum of at most 2^bits units, and half a unit for each row."""
+    largest = float(sizes.sum(axis=0).max(initial=0.0)) if sizes.size else 0.0
+    return 2.0 ** ((np.ceil(np.log2(largest)) if largest > 0 else 0) - bits)
 
 
 def _unit(values: np.ndarray, bits: int) -> float:
@@ -166,16 +188,19 @@ def best_split(hist: Histogram, total: np.ndarray, units: Units, settings: TreeS
     is_missing[(starts + hist.groups - 1)[hist.missing & (hist.groups > 0)]] = True
     table = hist.sums if hist.rows is None else np.column_stack([hist.sums, hist.rows])
     left = _running(np.where(is_missing[:, None], 0, table)[order], starts, column_of)
-    forward = _gains(left, total, hist, units, settings, ~is_missing)
+    if hist.rows is not None:
+        total = np.append(total, len_total(hist))
+    width = hist.sums.shape[1]
+    forward = cut_gains(left, total, width, units, settings, ~is_missing)
     backward = np.full(len(forward), -np.inf)
     if is_missing.any():
         extra = np.zeros((len(hist.groups), table.shape[1]), dtype=np.int64)
         extra[column_of[is_missing]] = table[is_missing]
         usable = ~is_missing & (extra[column_of][:, : hist.sums.shape[1]].any(axis=1))
-        backward = _gains(left + extra[column_of], total, hist, units, settings, usable)
-    place, with_missing = _pick(forward, backward, column_of)
+        backward = cut_gains(left + extra[column_of], total, width, units, settings, usable)
+    place, with_missing = pick(forward, backward, column_of)
     gain = (backward if with_missing else forward)[place]
-    if not gain > _LEAST_GAIN or gain < settings.gamma:
+    if not worth_it(gain, settings):
         return None
     column = int(column_of[place])
     chosen = np.zeros(int(hist.groups[column]), dtype=bool)
@@ -205,14 +230,18 @@ def _cut_order(hist: Histogram, column_of: np.ndarray, units: Units, settings: T
     return np.lexsort((key, column_of))
 
 
-def _gains(
-    left: np.ndarray, total: np.ndarray, hist: Histogram, units: Units, settings: TreeSettings, usable: np.ndarray
+def cut_gains(
+    left: np.ndarray, total: np.ndarray, width: int, units: Units, settings: TreeSettings, usable: np.ndarray
 ) -> np.ndarray:
-    width = hist.sums.shape[1]
+    """The gain of each cut, from what goes left (gradients, hessians, and rows where they are known) and the total.
+
+    ``total`` is one node's, or one for each cut; ``width`` is the number of gradients and hessians in a line.
+    """
     outputs = width // 2
-    right = np.append(total, 0 if hist.rows is None else len_total(hist))[: left.shape[1]] - left
+    whole = np.atleast_2d(total)
+    right = whole - left
     fits = usable.copy()
-    if hist.rows is not None:
+    if left.shape[1] > width:
         fits &= (left[:, width] >= settings.min_rows) & (right[:, width] >= settings.min_rows)
     value = np.zeros(len(left))
     for side in (left, right):
@@ -222,8 +251,13 @@ def _gains(
         else:
             fits &= (side[:, outputs:width] > 0).all(axis=1) & (weight.mean(axis=1) >= settings.min_child_weight)
         value += _score(side[:, :outputs] * units.gradient, weight, settings)
-    whole = _score(total[None, :outputs] * units.gradient, total[None, outputs:width] * units.hessian, settings)[0]
-    return np.where(fits, value - whole, -np.inf)
+    before = _score(whole[:, :outputs] * units.gradient, whole[:, outputs:width] * units.hessian, settings)
+    return np.where(fits, value - before, -np.inf)
+
+
+def worth_it(gain: float, settings: TreeSettings) -> bool:
+    """Whether a node is cut for this gain."""
+    return gain > _LEAST_GAIN and gain >= settings.gamma
 
 
 def len_total(hist: Histogram) -> int:
@@ -237,7 +271,7 @@ def _score(g: np.ndarray, h: np.ndarray, settings: TreeSettings) -> np.ndarray:
     return terms[:, 0] if terms.shape[1] == 1 else terms.sum(axis=1)
 
 
-def _pick(forward: np.ndarray, backward: np.ndarray, column_of: np.ndarray) -> tuple[int, bool]:
+def pick(forward: np.ndarray, backward: np.ndarray, column_of: np.ndarray) -> tuple[int, bool]:
     """First best cut over columns; missing values to the left only where that is better in the same column."""
     first, second = int(forward.argmax()), int(backward.argmax())
     if backward[second] < forward[first] or not np.isfinite(backward[second]):

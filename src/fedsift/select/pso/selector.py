@@ -23,12 +23,11 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
 from fedsift.errors import DataError
-from fedsift.models.boost import scoring
-from fedsift.models.boost.growing import Booster
+from fedsift.models.boost.growing import PROTECTIONS, Booster
+from fedsift.models.boost.hidden.growing import check_neutral, check_settings
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
-from fedsift.models.boost.passive import keep_records
-from fedsift.models.boost.results import METRICS, class_names, keep_model
-from fedsift.models.boost.scoring import Protocol, by_party, cross_validate, flat, fold_rules, uses
+from fedsift.models.boost.results import METRICS
+from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, cross_validate, flat, fold_rules, uses
 from fedsift.models.boost.tree import TreeSettings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.pso.swarm import (
@@ -63,13 +62,13 @@ class PsoEvffs(Selector):
     n_features : how many columns a vote may keep; ``None`` means a third of all.
     refit : fit a final model on the selected columns (``model_``).
     checkpoint : a file; an interrupted search goes on from it.
-    first_tree_local, min_cell, min_leaf, scheme : protection and encryption, as in ``SecureBoostClassifier``.
+    protection, first_tree_local, min_cell, min_leaf, scheme : as in ``SecureBoostClassifier``.
     """
 
     name = "pso_evffs"
     paper = "Zhang et al., PSO-EVFFS: embedded vertical federated feature selection by particle swarm"
     leaks = "what SecureBoost gives away for every particle; coordinator: masks, hyper-parameters, one score a model"
-    operations = (*scoring.OPERATIONS, class_names, keep_model, keep_records)
+    operations = (*OPERATIONS, *SecureBoostClassifier.operations)
     cell_parameters = ("min_cell", "min_leaf")
 
     def __init__(
@@ -97,6 +96,7 @@ class PsoEvffs(Selector):
         n_features: int | None = None,
         refit: bool = True,
         checkpoint: str | None = None,
+        protection: str = "coordinator",
         first_tree_local: bool = True,
         min_cell: int = 5,
         min_leaf: int = 5,
@@ -125,6 +125,7 @@ class PsoEvffs(Selector):
         self.n_features = n_features
         self.refit = refit
         self.checkpoint = checkpoint
+        self.protection = protection
         self.first_tree_local = first_tree_local
         self.min_cell = min_cell
         self.min_leaf = min_leaf
@@ -148,6 +149,10 @@ class PsoEvffs(Selector):
         check_choice("init", self.init, ("fiis", "ris", "pis"))
         check_choice("final", self.final, ("best", "vote"))
         check_choice("metric", self.metric, METRICS)
+        check_choice("protection", self.protection, PROTECTIONS)
+        if self.protection == "coordinator" and fed.passive:
+            check_neutral(fed, "PsoEvffs")
+            check_settings(TreeSettings(max_depth=self.max_depth))
 
     def _select(self, fed: Federation) -> Outcome:
         bounds = Bounds.of(self.max_trees, self.max_depth)
@@ -176,7 +181,7 @@ class PsoEvffs(Selector):
         drawn = [np.rint(bounds.draw(generator, True)).astype(int) for _ in range(self.models)]
         boosters = [self._booster(hyper, everything) for hyper in drawn]
         shares = []
-        for found in uses(fed, boosters, self._protocol(), "splits"):
+        for found in uses(fed, boosters, self._protection(), "splits"):
             splits = flat(found, fed)
             shares.append(splits / max(1.0, splits.sum()))
         importance = np.mean(shares, axis=0)
@@ -211,7 +216,7 @@ class PsoEvffs(Selector):
         if not boosters:
             return np.zeros(0)
         rules = fold_rules(self.folds, int(self.random_state))
-        return cross_validate(fed, boosters, rules, self._protocol(), self.metric).mean(axis=1)
+        return cross_validate(fed, boosters, rules, self._protection(), self.metric).mean(axis=1)
 
     def _booster(self, hyper: np.ndarray, columns: dict[str, np.ndarray]) -> Booster:
         trees, depth, bins, gamma, reg_lambda = (int(value) for value in hyper)
@@ -223,8 +228,8 @@ class PsoEvffs(Selector):
             settings, columns, trees, bins=bins, multi_output=bool(self.multi_output), seed=int(self.random_state)
         )
 
-    def _protocol(self) -> Protocol:
-        return Protocol(self.scheme, max(self.min_cell, self.min_leaf), first_tree_local=self.first_tree_local)
+    def _protection(self) -> Protection:
+        return Protection(self.protection, max(self.min_cell, self.min_leaf), self.first_tree_local, scheme=self.scheme)
 
     def _stalled(self, swarm: Swarm) -> bool:
         if self.patience is None or len(swarm.curve) <= self.patience:
@@ -260,7 +265,8 @@ class PsoEvffs(Selector):
         together: dict[str, Any] = {"multi_output": self.multi_output} if task == "classification" else {}
         return kind(
             n_estimators=trees, max_depth=depth, max_bin=bins, gamma=gamma, reg_lambda=reg_lambda,
-            learning_rate=self.learning_rate, first_tree_local=self.first_tree_local, min_cell=self.min_cell,
+            learning_rate=self.learning_rate, protection=self.protection,
+            first_tree_local=self.first_tree_local, min_cell=self.min_cell,
             min_leaf=self.min_leaf, scheme=self.scheme, random_state=self.random_state, **together,
         )  # fmt: skip
 

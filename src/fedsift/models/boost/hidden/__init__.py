@@ -1,0 +1,1 @@
+"""Boosting on shares: neither side sees the other's rows or columns, a neutral coordinator deals and chooses cuts."""

@@ -1,0 +1,247 @@
+"""The conversation in which trees grow on shares, for one model or many in lock-step. Runs at the coordinator.
+
+The sums of a level are a product: the passive party's candidate cuts (a bit a row, hidden once under U) times the label
+holder's gradients laid out by node (hidden afresh under V each level). The coordinator deals U and V, so it may see
+neither factor under its mask nor a bare share: those travel sealed, and the halves that it adds up carry a mask that
+only the two parties have (``mpc/dealer.py``). It reads the sums of all candidate cuts, shuffled and unnamed, chooses,
+and tells the owner which candidate won. The label holder learns which rows of that node go left; the passive party
+nothing about nodes. Cheng et al. 2021 (SecureBoost) for the roles, Beaver 1991 for the products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedsift.core.federation import Federation
+from fedsift.errors import ParameterError, ReplyError
+from fedsift.models.boost.hidden import label_holder, passive
+from fedsift.models.boost.hidden.choice import OwnerCuts, node_gains
+from fedsift.models.boost.hidden.cuts import Layout, Numbers, TreeCuts
+from fedsift.models.boost.hidden.label_holder import (
+    OwnSums,
+    divide_nodes,
+    hide_gradients,
+    keep_cuts,
+    meet_cuts,
+    own_half_sums,
+)
+from fedsift.models.boost.hidden.passive import (
+    cut_columns,
+    dealt_pieces,
+    describe_cuts,
+    expect_trees,
+    half_sums,
+    hide_cuts,
+    take_cuts,
+)
+from fedsift.models.boost.hidden.shares import (
+    MAX_DEPTH,
+    Half,
+    Level,
+    Piece,
+    Tree,
+    draw_counts,
+    draw_splits,
+    half_sizes,
+    level_products,
+    open_halves,
+)
+from fedsift.models.boost.tree import TreeSettings, Units, worth_it
+from fedsift.mpc import dealer as dealing
+from fedsift.mpc import pairs
+from fedsift.mpc.dealer import Bits, Dealer, Dealt, and_correction
+from fedsift.mpc.pairs import meet_all
+
+OPERATIONS = (*pairs.OPERATIONS, *dealing.OPERATIONS, *passive.OPERATIONS, *label_holder.OPERATIONS)
+
+
+def check_neutral(fed: Federation, what: str) -> None:
+    """Refuse where a data holder runs the coordinator: it would deal its own secrets and read the other's table."""
+    if not getattr(fed, "neutral", True):
+        raise ParameterError(
+            f"{what} with protection='coordinator' needs a coordinator that holds no rows and colludes with nobody, "
+            "because it deals the randomness; here a data holder runs it. protection='open' works there, and shows "
+            "the label holder sums of the others' columns and the others which rows lie together"
+        )
+
+
+def check_settings(settings: TreeSettings) -> None:
+    if settings.leaf_wise or not 1 <= settings.max_depth <= MAX_DEPTH:
+        policy = "lossguide" if settings.leaf_wise else "depthwise"
+        raise ParameterError(
+            f"protection='coordinator' pads every level, so trees grow level by level, max_depth from 1 to {MAX_DEPTH} "
+            f"(got grow_policy={policy!r}, max_depth={settings.max_depth}); protection='open' can do otherwise"
+        )
+
+
+@dataclass
+class _Peer:
+    """What the coordinator keeps for one passive party: layouts, the dealer's masks, the columns of the trees."""
+
+    name: str
+    dealt: Dealt
+    layouts: dict[int, Layout]
+    masks: dict[int, list[Piece]]
+    tree_cuts: list[TreeCuts] = field(default_factory=list)
+    taken: list[tuple[int, float]] = field(default_factory=list)  # model and gain of each cut, in order
+
+
+@dataclass
+class HiddenTrees:
+    """The coordinator's side of one run: ``begin`` once, ``grow`` for every round, ``uses`` at the end."""
+
+    fed: Federation
+    dealer: Dealer
+    peers: dict[str, _Peer]
+    step: int = 0
+
+    @classmethod
+    def begin(cls, fed: Federation, bins: list[int]) -> HiddenTrees:
+        """Keys between the parties, the dealer's seeds, and the passive parties' cuts, hidden once."""
+        meet_all(fed)
+        dealer = Dealer.begin(fed)
+        described = fed.ask(describe_cuts, to=fed.passive, bins=bins, peer=fed.active)
+        peers = {}
+        for name, fields in described.items():
+            if len(fields) != len(bins):
+                raise ReplyError(name, "describe_cuts", "it described another number of tables than were asked for")
+            layouts = {
+                count: Layout.read(part["counts"], part["categories"], fed.n_columns[name], name)
+                for count, part in zip(bins, fields)
+            }
+            masks = dealt_pieces(dealer.of[name], layouts, fed.n_rows)
+            peers[name] = _Peer(name, dealer.of[name], layouts, masks)
+        fed.ask(meet_cuts, to=fed.active, bins=bins, layouts=described)
+        for name, peer in peers.items():
+            for count in bins:
+                for piece in range(len(peer.masks[count])):
+                    box = fed.ask(hide_cuts, to=name, bins=count, piece=piece)
+                    fed.ask(keep_cuts, to=fed.active, sender=name, bins=count, piece=piece, box=box)
+        return cls(fed, dealer, peers)
+
+    def grow(
+        self, live: list[int], trees: list[Tree], settings: list[TreeSettings], columns: dict[str, list[Numbers]]
+    ) -> None:
+        """One more tree of each live model (one an output); ``settings`` and columns of each."""
+        fed, shapes = self.fed, [tree.as_list() for tree in trees]
+        for name, peer in self.peers.items():
+            peer.tree_cuts = [peer.layouts[tree.bins].tree(columns[name][tree.model]) for tree in trees]
+        fed.ask(
+            expect_trees, to=fed.passive, trees=shapes, each={name: {"columns": columns[name]} for name in fed.passive}
+        )
+        hidden = fed.ask(hide_gradients, to=fed.active, live=live, columns=columns, trees=shapes)
+        number = 0
+        while hidden["more"]:
+            level = Level.of(trees, number)
+            replies = fed.ask(
+                half_sums, to=fed.passive, each={name: {"box": hidden["boxes"][name]} for name in fed.passive}
+            )
+            halves = {name: Half(**reply) for name, reply in replies.items()}
+            own = OwnSums.read(fed.ask(own_half_sums, to=fed.active, corrections=self._corrections(level, trees)))
+            owners, cuts = self._choose(level, trees, settings, live, halves, own)
+            answers = fed.ask(
+                take_cuts, to=fed.passive, each={name: {"cuts": cuts[name].message()} for name in fed.passive}
+            )
+            openings = self._openings(level, cuts)
+            hidden = fed.ask(divide_nodes, to=fed.active, owners=owners, answers=answers, openings=openings)
+            self.step, number = self.step + 1, number + 1
+
+    def uses(self) -> list[tuple[str, int, int, float]]:
+        """Of every cut of a passive party: party, model, column, gain."""
+        found = []
+        for name, columns in self.fed.ask(cut_columns, to=self.fed.passive).items():
+            taken = self.peers[name].taken
+            if len(columns) != len(taken) or (len(columns) and not 0 <= columns.min() <= columns.max()):
+                raise ReplyError(name, "cut_columns", "it named another number of cuts than were taken")
+            found += [(name, model, int(column), gain) for column, (model, gain) in zip(columns, taken)]
+        return found
+
+    # -- the dealer's part -------------------------------------------------------------------------------------------
+
+    def _corrections(self, level: Level, trees: list[Tree]) -> dict[str, dict[str, np.ndarray]]:
+        """U'V - C for every party: the gradients' masks are the label holder's, the rest the party's."""
+        dealt, rows = self.dealer.of[self.fed.active], self.fed.n_rows
+        wide = sum(level.summed * tree.outputs for tree in level.trees)
+        values = dealt.draw("boost: gradients", self.step, (rows, wide))
+        counts = draw_counts(dealt, "boost: counts", self.step, rows, level.summed * len(level.trees))
+        result = {}
+        for name, peer in self.peers.items():
+            cuts = _of_level(level, trees, peer.tree_cuts)
+            products = level_products(level, peer.masks, cuts, values, counts)
+            splits = draw_splits(peer.dealt, self.step, level, cuts)
+            parts = [found - split for found, split in zip(products, splits)]
+            ends = [level.summed * tree.outputs for tree in level.trees]
+            result[name] = {
+                "values": np.concatenate([part[:, :end].ravel() for part, end in zip(parts, ends)]),
+                "counts": np.concatenate([part[:, end:].ravel() for part, end in zip(parts, ends)]).astype(np.uint32),
+            }
+        return result
+
+    def _openings(self, level: Level, cuts: dict[str, OwnerCuts]) -> dict[str, Bits]:
+        """w of the ANDs, for the nodes that were cut at each party."""
+        rows, nodes = self.fed.n_rows, level.nodes * len(level.trees)
+        b = self.dealer.of[self.fed.active].bits("boost: nodes", self.step, nodes, rows)
+        found = {}
+        for name, peer in self.peers.items():
+            a = peer.dealt.bits("boost: left", self.step, nodes, rows)
+            r = peer.dealt.bits("boost: answer", self.step, nodes, rows)
+            chosen = cuts[name].nodes
+            found[name] = and_correction(a[chosen], b[chosen], r[chosen])
+        return found
+
+    # -- the best cuts -----------------------------------------------------------------------------------------------
+
+    def _choose(
+        self, level: Level, trees: list[Tree], settings: list[TreeSettings], live: list[int],
+        halves: dict[str, Half], own: OwnSums,
+    ) -> tuple[np.ndarray, dict[str, OwnerCuts]]:  # fmt: skip
+        """Who cuts each node (-1: a leaf), and what each passive party is told. Ties fall to the first party."""
+        order, active = self.fed.parties, self.fed.active
+        cuts = {name: OwnerCuts() for name in self.peers}
+        nodes = level.nodes * len(level.trees)
+        if not len(own.totals) == len(own.gains) == nodes or own.units.shape != (len(level.trees), 2):
+            raise ReplyError(active, "own_half_sums", "it answered for another number of nodes than the level has")
+        opened = {name: self._opened(level, trees, peer, halves, own) for name, peer in self.peers.items()}
+        candidates = {name: _of_level(level, trees, peer.tree_cuts) for name, peer in self.peers.items()}
+        owners = np.full(nodes, -1, dtype=np.int16)
+        for number, (tree, part) in enumerate(zip(level.trees, level.nodes_of())):
+            units = Units(*own.units[number].tolist())
+            totals = own.totals[part, : 2 * tree.outputs + 1]
+            live_nodes = totals[:, -1] > 0
+            found = {
+                name: node_gains(
+                    opened[name][number], candidates[name][number], totals, live_nodes, units, settings[tree.model]
+                )
+                for name in self.peers
+            }  # fmt: skip
+            for node in np.flatnonzero(live_nodes).tolist():
+                index = part.start + node
+                best, winner = -np.inf, -1
+                for place, name in enumerate(order):
+                    gain = float(own.gains[index]) if name == active else float(found[name].best[node])
+                    if gain > best and worth_it(gain, settings[tree.model]):
+                        best, winner = gain, place
+                owners[index] = winner
+                if winner >= 0 and order[winner] != active:
+                    name = order[winner]
+                    cuts[name].nodes.append(index)
+                    cuts[name].options.append(found[name].options(node))
+                    self.peers[name].taken.append((live[tree.model], best))
+        return owners, cuts
+
+    def _opened(
+        self, level: Level, trees: list[Tree], peer: _Peer, halves: dict[str, Half], own: OwnSums
+    ) -> list[Numbers]:
+        """The sums of every tree: nodes x candidates x (gradients, hessians, rows)."""
+        cuts = _of_level(level, trees, peer.tree_cuts)
+        pair = halves[peer.name], own.halves[peer.name]
+        for half, name in zip(pair, (peer.name, self.fed.active)):
+            if (len(half.values), len(half.counts)) != half_sizes(level, cuts):
+                raise ReplyError(name, "half_sums", f"party {name!r} sent another number of sums than the level has")
+        return open_halves(level, cuts, *pair)
+
+
+def _of_level(level: Level, trees: list[Tree], cuts: list[TreeCuts]) -> list[TreeCuts]:
+    return [part for part, tree in zip(cuts, trees) if tree.depth > level.number]

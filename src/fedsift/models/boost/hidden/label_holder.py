@@ -1,0 +1,326 @@
+"""What the label holder does: hide gradients by node, add its half of the sums, cut own columns, divide rows.
+
+Its gradients and nodes leave it under masks, sealed. It learns which rows of a node go left at another party's cut, not
+which column that is, nor any sum: those are opened by the coordinator, from two halves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsift.core.operation import Array, operation
+from fedsift.core.party import Party
+from fedsift.crypto.sealed_box import SealedBox
+from fedsift.errors import ReplyError
+from fedsift.models.boost.growing_tree import (
+    Boosting,
+    Job,
+    Node,
+    cut_own,
+    make_children,
+    own_histograms,
+    splittable,
+)
+from fedsift.models.boost.hidden.cuts import Layout, Numbers, TreeCuts
+from fedsift.models.boost.hidden.shares import (
+    Counts,
+    Half,
+    Level,
+    Piece,
+    Tree,
+    draw_counts,
+    draw_shuffles,
+    level_products,
+    masked_half,
+    next_histogram,
+    pack,
+)
+from fedsift.models.boost.rounds import new_jobs
+from fedsift.models.boost.tree import best_split
+from fedsift.mpc.dealer import Bits, Dealt, open_and
+from fedsift.mpc.pairs import Pairs
+from fedsift.mpc.ring import Ring
+
+
+@dataclass
+class Peer:
+    """What the label holder has of one other party."""
+
+    name: str
+    layouts: dict[int, Layout]
+    hidden: dict[int, list[Piece]] = field(default_factory=dict)  # its cuts under a mask, by number of bins
+    tree_cuts: list[TreeCuts] = field(default_factory=list)
+    histograms: list[Ring | None] = field(default_factory=list)
+
+
+@dataclass
+class HiddenGradients:
+    """State of a run. ``places``: for each tree the nodes of the level, ``None`` where there is none to cut."""
+
+    peers: dict[str, Peer]
+    step: int = 0
+    trees: list[Tree] = field(default_factory=list)
+    level: int = 0
+    places: list[list[Node | None]] = field(default_factory=list)
+    parents: list[list[Node | None]] = field(default_factory=list)
+    values: Ring = field(default_factory=lambda: np.zeros((0, 0), np.uint64), repr=False)
+    counts: Counts = field(default_factory=lambda: np.zeros((0, 0), np.uint32), repr=False)
+    nodes: Bits = field(default_factory=lambda: np.zeros((0, 0), np.uint8), repr=False)
+
+    def now(self) -> tuple[Level, list[int]]:
+        return Level.of(self.trees, self.level), [n for n, tree in enumerate(self.trees) if tree.depth > self.level]
+
+
+@operation("boost.meet_cuts", discloses="control", about="acknowledgement", learns="how many cuts each column has")
+def meet_cuts(party: Party, *, bins: list[int], layouts: dict[str, list[dict[str, np.ndarray]]]) -> None:
+    """How many candidate cuts the other parties' columns have."""
+    party.keep(
+        HiddenGradients(
+            {
+                name: Peer(name, {count: Layout(f["counts"], f["categories"]) for count, f in zip(bins, fields)})
+                for name, fields in layouts.items()
+            }
+        )
+    )
+
+
+@operation(
+    "boost.keep_cuts",
+    discloses="control",
+    receives="masked",
+    about="acknowledgement",
+    learns="the other party's cuts under a mask that it does not have",
+)
+def keep_cuts(party: Party, *, sender: str, bins: int, piece: int, box: SealedBox) -> None:
+    peer = party.held(HiddenGradients).peers[sender]
+    first, last = peer.layouts[bins].pieces(party.n_rows)[piece]
+    hidden = party.held(Pairs).open(box, sender=sender, about=f"boost: cuts of {bins} bins", number=piece)
+    if not isinstance(hidden, np.ndarray) or hidden.dtype != np.uint64 or hidden.shape != (party.n_rows, last - first):
+        raise ReplyError(sender, "hide_cuts", "it hid another number of rows or cuts than it described")
+    peer.hidden.setdefault(bins, []).append(Piece(first, last, hidden))
+
+
+@dataclass
+class OwnSums:
+    """What the label holder tells of a level: its halves; sums of each node; the best gain of its own columns there."""
+
+    halves: dict[str, Half]
+    totals: Numbers  # nodes x (gradients, hessians, rows); zeros where there is nothing to cut
+    gains: NDArray[np.float64]
+    units: NDArray[np.float64]  # of each tree: of gradients, of hessians
+
+    def as_dict(self) -> dict[str, Any]:
+        halves = {name: half.as_dict() for name, half in self.halves.items()}
+        return {"halves": halves, "totals": self.totals, "gains": self.gains, "units": self.units}
+
+    @classmethod
+    def read(cls, reply: dict[str, Any]) -> OwnSums:
+        halves = {name: Half(**half) for name, half in reply["halves"].items()}
+        return cls(halves, reply["totals"], reply["gains"], reply["units"])
+
+
+_GRADIENTS = {"boxes": dict, "more": bool}
+
+
+@operation(
+    "boost.hide_gradients",
+    discloses="masked",
+    about="gradients of the rows by node, under a mask and sealed for the other parties",
+    reply=_GRADIENTS,
+)
+def hide_gradients(
+    party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]], trees: list[list[int]]
+) -> dict[str, Any]:
+    """One more tree of each live model (one an output): its roots."""
+    state, boosting = party.held(HiddenGradients), party.held(Boosting)
+    jobs = new_jobs(party, boosting, live, columns, sample=True)
+    state.trees, state.level = [Tree(*fields) for fields in trees], 0
+    if [(t.model, t.outputs) for t in state.trees] != [(live.index(j.model), j.numbers.shape[1] // 2) for j in jobs]:
+        raise ReplyError(party.name, "hide_gradients", "the trees are not those of its models")
+    for peer in state.peers.values():
+        chosen = columns[peer.name]
+        peer.tree_cuts = [peer.layouts[t.bins].tree(chosen[t.model].astype(np.int64)) for t in state.trees]
+        peer.histograms = [None] * len(state.trees)
+    state.places = [[job.nodes[0] if splittable(boosting, job, job.nodes[0]) else None] for job in jobs]
+    state.parents = [[None] for _ in jobs]
+    return _hidden_level(party, state, boosting)
+
+
+def _hidden_level(party: Party, state: HiddenGradients, boosting: Boosting) -> dict[str, Any]:
+    """The gradients of the nodes that are summed, and which rows the nodes have, both under masks."""
+    level, places = state.now()
+    more = any(node is not None for place in places for node in state.places[place])
+    if not more:
+        return {"boxes": {}, "more": False}
+    rows = party.n_rows
+    state.values = np.zeros((rows, sum(level.summed * tree.outputs for tree in level.trees)), np.uint64)
+    state.counts = np.zeros((rows, level.summed * len(level.trees)), np.uint32)
+    inside = np.zeros((level.nodes * len(level.trees), rows), dtype=bool)
+    for number, (place, tree) in enumerate(zip(places, level.trees)):
+        _lay_out(boosting.jobs[place], state.places[place], tree, state.values[:, level.values()[number]],
+                 state.counts[:, level.counts()[number]], inside[level.nodes_of()[number]])  # fmt: skip
+    state.nodes = np.packbits(inside, axis=1)
+    dealt, pairs = party.held(Dealt), party.held(Pairs)
+    hidden = {
+        "values": state.values - dealt.draw("boost: gradients", state.step, state.values.shape),
+        "counts": state.counts - draw_counts(dealt, "boost: counts", state.step, *state.counts.shape),
+        "nodes": state.nodes ^ dealt.bits("boost: nodes", state.step, len(inside), rows),
+    }
+    boxes = {
+        name: pairs.seal(hidden, to=name, about="boost: gradients", number=state.step) for name in state.peers
+    }  # fmt: skip
+    return {"boxes": boxes, "more": True}
+
+
+def _lay_out(job: Job, nodes: list[Node | None], tree: Tree, values: Ring, counts: Counts, inside: np.ndarray) -> None:
+    """Fill in one tree's part. A left child is summed also where only its sibling can be cut."""
+    for place, node in enumerate(nodes):
+        if node is None:
+            continue
+        inside[place, node.rows] = True
+        if place % 2 and nodes[place - 1] is not None:
+            continue  # what its sibling leaves of the parent
+        slot = place // 2
+        summed = node if place % 2 == 0 else job.nodes[node.number - 1]
+        outputs, train = tree.outputs, summed.train
+        numbers = job.numbers[train]
+        values[train, slot * outputs : (slot + 1) * outputs] = pack(numbers[:, :outputs], numbers[:, outputs:])
+        counts[train, slot] = 1
+
+
+@operation(
+    "boost.own_half_sums",
+    discloses="masked",
+    about="its half of the sums, under a mask; gradient sums of nodes, and the best gain of its own columns in each",
+    reply={"halves": dict, "totals": Array("i", 2), "gains": Array("f", 1, finite=False), "units": Array("f", 2)},
+)
+def own_half_sums(party: Party, *, corrections: dict[str, dict[str, np.ndarray]]) -> dict[str, Any]:
+    """With the dealer's corrections. Nodes that cannot be cut have no rows in ``totals``."""
+    state, boosting, pairs = party.held(HiddenGradients), party.held(Boosting), party.held(Pairs)
+    level, places = state.now()
+    halves = {}
+    for name, peer in state.peers.items():
+        cuts = [peer.tree_cuts[place] for place in places]
+        products = level_products(level, peer.hidden, cuts, state.values, state.counts)
+        sent = _read_corrections(level, cuts, corrections[name])
+        for tree, place, found, part in zip(level.trees, places, products, sent):
+            peer.histograms[place] = next_histogram(level, tree, peer.histograms[place], found + part)
+        shuffles = draw_shuffles(pairs, name, state.step, level, cuts)
+        sums = [part for part in (peer.histograms[place] for place in places) if part is not None]
+        halves[name] = masked_half(pairs, name, state.step, sums, cuts, shuffles)
+    gains, totals = [], []
+    for place in places:
+        job = boosting.jobs[place]
+        for node in _own_cuts(boosting, job, state.places[place], state.parents[place]):
+            gains.append(-np.inf if node is None else node.gain)
+            totals.append(np.zeros(job.numbers.shape[1] + 1) if node is None else [*node.total, len(node.train)])
+    widest = max(len(line) for line in totals)
+    table = np.array([[*line, *[0] * (widest - len(line))] for line in totals], dtype=np.int64)
+    units = [[boosting.jobs[p].units.gradient, boosting.jobs[p].units.hessian] for p in places]
+    return OwnSums(halves, table, np.array(gains, dtype=np.float64), np.array(units)).as_dict()
+
+
+def _read_corrections(level: Level, cuts: list[TreeCuts], sent: dict[str, np.ndarray]) -> list[Ring]:
+    """U'V - C of every tree: numbers of the gradients, then of the counts."""
+    found, at, row = [], 0, 0
+    for tree, part in zip(level.trees, cuts):
+        a, wide = len(part.candidates), level.summed * tree.outputs
+        values = sent["values"][at : at + a * wide].reshape(a, wide)
+        counts = sent["counts"][row : row + a * level.summed].reshape(a, level.summed).astype(np.uint64)
+        found.append(np.hstack([values, counts]))
+        at, row = at + a * wide, row + a * level.summed
+    return found
+
+
+def _own_cuts(boosting: Boosting, job: Job, nodes: list[Node | None], parents: list[Node | None]) -> list[Node | None]:
+    """The best cut of the label holder's own columns in each node; of two siblings the smaller one is counted."""
+    settings = boosting.settings(job)
+    for place in range(0, len(nodes), 2):
+        pair = [node for node in nodes[place : place + 2] if node is not None]
+        parent = parents[place // 2] if len(nodes) > 1 else None
+        if len(pair) == 2 and parent is not None and boosting.me in parent.hists:
+            small, big = sorted(pair, key=lambda node: len(node.train))
+            own_histograms(boosting.me, job, parent, small, big)
+        else:
+            for node in pair:
+                own_histograms(boosting.me, job, None, node, None)
+        for node in pair:
+            split = best_split(node.hists[boosting.me], node.total, job.units, settings)
+            node.best = None if split is None else (boosting.me, split)
+        if parent is not None:
+            parent.hists = {}
+    return nodes
+
+
+@operation(
+    "boost.divide_nodes",
+    discloses="masked",
+    receives="masked",
+    about="gradients of the rows of the next level's nodes, under a mask and sealed",
+    learns="which rows of a node go left where another party's column was cut",
+    reply=_GRADIENTS,
+)
+def divide_nodes(
+    party: Party, *, owners: np.ndarray, answers: dict[str, SealedBox], openings: dict[str, np.ndarray]
+) -> dict[str, Any]:
+    """Cut the nodes: ``owners`` has the number of the party whose column was chosen, -1 for a leaf."""
+    state, boosting, pairs = party.held(HiddenGradients), party.held(Boosting), party.held(Pairs)
+    level, places = state.now()
+    if len(owners) != level.nodes * len(level.trees):
+        raise ReplyError(party.name, "divide_nodes", "another number of nodes than the level has")
+    lefts = {
+        name: _Lefts(name, pairs.open(box, sender=name, about="boost: left", number=state.step), openings[name])
+        for name, box in answers.items()
+    }
+    for number, place in enumerate(places):
+        job, nodes = boosting.jobs[place], state.places[place]
+        below: list[Node | None] = []
+        for inside, node in enumerate(nodes):
+            index = number * level.nodes + inside
+            owner = int(owners[index])
+            pair: tuple[Node | None, Node | None] = (None, None)
+            if node is not None and owner >= 0:
+                pair = _divided(boosting, job, node, boosting.order[owner], lefts, state.nodes[index], party.n_rows)
+            below += pair
+        state.parents[place], state.places[place] = nodes, below
+    state.step, state.level = state.step + 1, state.level + 1
+    return _hidden_level(party, state, boosting)
+
+
+class _Lefts:
+    """Walks through one party's answers, cut by cut."""
+
+    def __init__(self, name: str, answer: dict[str, np.ndarray], opening: Bits):
+        self.name, self.answer, self.opening, self.at = name, answer, opening, 0
+        if not len(opening) == len(answer["records"]) == len(answer["hidden"]) == len(answer["answers"]):
+            raise ReplyError(name, "take_cuts", "it answered for another number of cuts than were taken")
+
+    def next(self, mine: Bits, rows: int) -> tuple[np.ndarray, int]:
+        if self.at >= len(self.opening):
+            raise ReplyError(self.name, "take_cuts", "it answered for fewer cuts than were taken")
+        at, self.at = self.at, self.at + 1
+        bits = open_and(mine, self.answer["hidden"][at], self.answer["answers"][at], self.opening[at])
+        return np.unpackbits(bits, count=rows).astype(bool), int(self.answer["records"][at])
+
+
+def _divided(
+    boosting: Boosting, job: Job, node: Node, owner: str, lefts: dict[str, _Lefts], mine: Bits, rows: int
+) -> tuple[Node | None, Node | None]:
+    """The children of a node, ``None`` where neither can be cut again."""
+    if owner == boosting.me:
+        if node.best is None:
+            raise ReplyError(owner, "divide_nodes", "an own cut that it did not offer")
+        left, record = cut_own(boosting, job, node, node.best[1])
+    else:
+        bits, record = lefts[owner].next(mine, rows)
+        left = bits[node.rows]
+    pair = make_children(job, node, owner, record, left)
+    first, second = (child if splittable(boosting, job, child) else None for child in pair)
+    return first, second
+
+
+OPERATIONS = (meet_cuts, keep_cuts, hide_gradients, own_half_sums, divide_nodes)

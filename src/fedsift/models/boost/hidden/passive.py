@@ -1,0 +1,252 @@
+"""What a party without labels does: hide its candidate cuts once, multiply hidden gradients, say which rows go left.
+
+It sees gradients and nodes under masks that it does not have, and learns which of its own cuts were taken. Its cuts
+leave it under a mask from the dealer, sealed for the label holder; its half of the sums carries a mask that the
+coordinator does not know; which rows go left is told for the rows of the node alone, by an AND on shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.binning import ColumnBins
+from fedsift.core.operation import Array, operation
+from fedsift.core.party import Party
+from fedsift.crypto.sealed_box import SealedBox
+from fedsift.errors import OperationRefused
+from fedsift.models.boost.bins import SplitRecords, fitted_bins, split_record
+from fedsift.models.boost.hidden.choice import read_options
+from fedsift.models.boost.hidden.cuts import (
+    Cut,
+    Layout,
+    Numbers,
+    Shuffle,
+    TreeCuts,
+    candidate_bits,
+    candidate_count,
+    first_of,
+    read_cut,
+)
+from fedsift.models.boost.hidden.shares import (
+    Level,
+    Piece,
+    Tree,
+    draw_shuffles,
+    draw_splits,
+    level_products,
+    masked_half,
+    next_histogram,
+)
+from fedsift.mpc.dealer import Bits, Dealt, answer_and
+from fedsift.mpc.pairs import Pairs
+from fedsift.mpc.ring import Ring
+
+_KEPT = 1 << 26  # elements of masks that are held; above, a mask is drawn again for every level
+
+
+def dealt_pieces(dealt: Dealt, layouts: dict[int, Layout], rows: int) -> dict[int, list[Piece]]:
+    """The masks of a party's cuts, at the party and at the dealer; what would take too much memory is drawn again."""
+    pieces: dict[int, list[Piece]] = {}
+    held = 0
+    for bins, layout in layouts.items():
+        pieces[bins] = []
+        for number, (first, last) in enumerate(layout.pieces(rows)):
+            drawn = dealt.keep(mask_purpose(bins), number, (rows, last - first))
+            held += drawn.size
+            if held <= _KEPT:
+                pieces[bins].append(Piece(first, last, drawn))
+            else:
+                pieces[bins].append(Piece(first, last, drawn=(dealt, mask_purpose(bins), number)))
+    return pieces
+
+
+def mask_purpose(bins: int) -> str:
+    return f"boost: cuts of {bins} bins"
+
+
+@dataclass
+class OwnCuts:
+    """A party's columns cut into so many bins."""
+
+    bins: list[ColumnBins]
+    codes: np.ndarray
+    layout: Layout
+
+    @classmethod
+    def of(cls, party: Party, bins: int) -> OwnCuts:
+        fitted, codes = fitted_bins(party, bins)
+        counts = np.array([candidate_count(b) for b in fitted], dtype=np.int64)
+        return cls(fitted, codes, Layout(counts, np.array([not b.ordered for b in fitted], dtype=bool)))
+
+    def bits(self, first: int, last: int) -> np.ndarray:
+        """Rows x candidates, for whole columns from ``first`` to ``last``."""
+        starts = self.layout.starts
+        inside = [c for c in range(len(self.bins)) if first <= starts[c] < last and self.layout.counts[c]]
+        return np.hstack([candidate_bits(self.bins[c], self.codes[:, c]) for c in inside])
+
+    def cut(self, candidates: Numbers) -> Cut:
+        """What candidates of one column mean."""
+        column = int(np.searchsorted(self.layout.starts, candidates[0], side="right")) - 1
+        places = candidates - self.layout.starts[column]
+        if (places < 0).any() or (places >= self.layout.counts[column]).any():
+            raise ValueError("candidates of several columns")
+        return read_cut(self.bins[column], column, places)
+
+
+@dataclass
+class HiddenCuts:
+    """State of a run: own cuts, the trees of the round, shares of their sums."""
+
+    peer: str  # the label holder
+    cuts: dict[int, OwnCuts] = field(default_factory=dict)
+    masks: dict[int, list[Piece]] = field(default_factory=dict)
+    step: int = 0  # of all levels of the run
+    trees: list[Tree] = field(default_factory=list)
+    tree_cuts: list[TreeCuts] = field(default_factory=list)
+    level: int = 0
+    histograms: list[Ring | None] = field(default_factory=list)
+    shuffles: list[Shuffle] = field(default_factory=list)
+    nodes: Bits | None = None
+    columns: list[int] = field(default_factory=list)  # of the cuts taken, in order
+
+    def now(self) -> tuple[Level, list[int]]:
+        """The level, and which of the trees take part in it."""
+        return Level.of(self.trees, self.level), [n for n, tree in enumerate(self.trees) if tree.depth > self.level]
+
+
+@operation(
+    "boost.describe_cuts",
+    discloses="aggregate",
+    about="how many candidate cuts each column has, and which columns have categories",
+    reply=[{"counts": Array("i"), "categories": Array("b")}],
+)
+def describe_cuts(party: Party, *, bins: list[int], peer: str) -> list[dict[str, Any]]:
+    """Cut own columns into bins, for the run with this label holder."""
+    state = party.keep(HiddenCuts(peer))
+    if SplitRecords not in party.state:
+        party.keep(SplitRecords())
+    state.cuts = {count: OwnCuts.of(party, count) for count in bins}
+    layouts = {count: own.layout for count, own in state.cuts.items()}
+    state.masks = dealt_pieces(party.held(Dealt), layouts, party.n_rows)
+    return [{"counts": layout.counts, "categories": layout.categories} for layout in layouts.values()]
+
+
+@operation(
+    "boost.hide_cuts",
+    discloses="masked",
+    about="its candidate cuts, a bit a row, under a mask and sealed for the label holder",
+    reply=SealedBox,
+)
+def hide_cuts(party: Party, *, bins: int, piece: int) -> SealedBox:
+    """Once for the whole training: the cuts do not change, nor does their mask."""
+    state = party.held(HiddenCuts)
+    if bins not in state.masks or not 0 <= piece < len(state.masks[bins]):
+        raise OperationRefused(party.name, "hide_cuts", "there is no such piece of its cuts")
+    part = state.masks[bins][piece]
+    bits = state.cuts[bins].bits(part.first, part.last)
+    return party.held(Pairs).seal(
+        bits.astype(np.uint64) - part.matrix(), to=state.peer, about=f"boost: cuts of {bins} bins", number=piece
+    )
+
+
+@operation("boost.expect_trees", discloses="control", about="acknowledgement")
+def expect_trees(party: Party, *, trees: list[list[int]], columns: list[np.ndarray]) -> None:
+    """The trees of a round, and which of its columns each may use."""
+    state = party.held(HiddenCuts)
+    state.trees = [Tree(*fields) for fields in trees]
+    for tree in state.trees:
+        chosen = columns[tree.model]
+        if tree.bins not in state.cuts or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(party.columns)):
+            raise OperationRefused(party.name, "expect_trees", "a column number or a number of bins is out of range")
+    state.tree_cuts = [state.cuts[t.bins].layout.tree(columns[t.model].astype(np.int64)) for t in state.trees]
+    state.histograms, state.level = [None] * len(state.trees), 0
+
+
+@operation(
+    "boost.half_sums",
+    discloses="masked",
+    receives="masked",
+    about="its half of the gradient sums of candidate cuts, shuffled and unnamed, under a mask",
+    learns="gradients and nodes under masks that it does not have",
+    reply={"values": Array("i"), "counts": Array("i")},
+)
+def half_sums(party: Party, *, box: SealedBox) -> dict[str, np.ndarray]:
+    """Multiply the hidden gradients of one level."""
+    state, dealt, pairs = party.held(HiddenCuts), party.held(Dealt), party.held(Pairs)
+    hidden = pairs.open(box, sender=state.peer, about="boost: gradients", number=state.step)
+    level, places = state.now()
+    cuts = [state.tree_cuts[place] for place in places]
+    products = level_products(level, state.masks, cuts, hidden["values"], hidden["counts"])
+    splits = draw_splits(dealt, state.step, level, cuts)
+    for tree, place, found, split in zip(level.trees, places, products, splits):
+        state.histograms[place] = next_histogram(level, tree, state.histograms[place], found + split)
+    state.nodes = hidden["nodes"]
+    state.shuffles = draw_shuffles(pairs, state.peer, state.step, level, cuts)
+    sums = [part for part in (state.histograms[place] for place in places) if part is not None]
+    return masked_half(pairs, state.peer, state.step, sums, cuts, state.shuffles).as_dict()
+
+
+@operation(
+    "boost.take_cuts",
+    discloses="masked",
+    about="which rows go left, under a mask; the label holder reads them for the rows of the node alone",
+    learns="which of its cuts were taken",
+    reply=SealedBox,
+)
+def take_cuts(party: Party, *, cuts: dict[str, np.ndarray]) -> SealedBox:
+    """Every level, also where none of its cuts was taken."""
+    state, dealt, records = party.held(HiddenCuts), party.held(Dealt), party.held(SplitRecords).records
+    level, places = state.now()
+    if state.nodes is None:
+        raise OperationRefused(party.name, "take_cuts", "there are no sums that cuts could be chosen from")
+    rows, nodes = party.n_rows, level.nodes * len(level.trees)
+    a, r = dealt.bits("boost: left", state.step, nodes, rows), dealt.bits("boost: answer", state.step, nodes, rows)
+    chosen, taken, numbers = [], [], []
+    for node, options in read_options(cuts):
+        tree, inside = divmod(node, level.nodes)
+        if not 0 <= node < nodes or not options:
+            raise OperationRefused(party.name, "take_cuts", "a cut of a node that is not there")
+        own = state.cuts[level.trees[tree].bins]
+        meant = [_meant(own, state.tree_cuts[places[tree]], state.shuffles[tree], inside, o) for o in options]
+        cut = first_of(meant)
+        chosen.append(node)
+        taken.append(np.packbits(cut.left[own.codes[:, cut.column]]))
+        numbers.append(len(records))
+        records.append(split_record(own.bins[cut.column], cut.left, cut.missing_left))
+        state.columns.append(cut.column)
+    bits = np.stack(taken) if taken else np.zeros((0, (rows + 7) // 8), np.uint8)
+    d, s = answer_and(bits, state.nodes[chosen], a[chosen], r[chosen])
+    box = party.held(Pairs).seal(
+        {"hidden": d, "answers": s, "records": np.array(numbers, dtype=np.int64)},
+        to=state.peer, about="boost: left", number=state.step,
+    )  # fmt: skip
+    state.step, state.level, state.nodes = state.step + 1, state.level + 1, None
+    return box
+
+
+def _meant(own: OwnCuts, tree: TreeCuts, shuffle: Shuffle, node: int, places: Numbers) -> Cut:
+    """Shuffled places back to a cut of a column."""
+    old = shuffle.order[node, places]
+    if old[0] < tree.cuts:
+        return own.cut(tree.candidates[old[:1]])
+    block, inside = np.divmod(old - tree.cuts, tree.width)
+    inside = inside[inside < tree.blocks[block[0]]]  # the rest only fills the block up
+    start = tree.cuts + int(tree.blocks[: block[0]].sum())
+    return own.cut(tree.candidates[start + inside])
+
+
+@operation(
+    "boost.cut_columns",
+    discloses="aggregate",
+    about="of each cut that was taken, the number of the column",
+    reply=Array("i"),
+)
+def cut_columns(party: Party) -> np.ndarray:
+    """For column importances, at the end."""
+    return np.array(party.held(HiddenCuts).columns, dtype=np.int64)
+
+
+OPERATIONS = (describe_cuts, hide_cuts, expect_trees, half_sums, take_cuts, cut_columns)

@@ -1,0 +1,222 @@
+"""What all sides of boosting on shares compute alike: the trees of a round, their shapes, sums and halves.
+
+A level of a tree has 2^level nodes whether they exist or not, so that shapes do not show. Only left children are
+multiplied; the right ones are what is left of the parent, on shares as well. A gradient sum and a hessian sum share one
+64-bit number; rows are counted beside it, in 32 bits on the wire (a sum modulo 2^64 is one modulo 2^32).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsift.models.boost.hidden.cuts import Numbers, Shuffle, TreeCuts, key_shape
+from fedsift.models.boost.tree import HESSIAN_SUM_BITS
+from fedsift.mpc.dealer import Dealt
+from fedsift.mpc.pairs import Pairs
+from fedsift.mpc.ring import Ring, product
+
+Counts = NDArray[np.uint32]
+_SHIFT = np.uint64(HESSIAN_SUM_BITS)
+_HESSIAN = np.uint64(2**HESSIAN_SUM_BITS - 1)
+#: Deeper levels have more nodes than are worth padding.
+MAX_DEPTH = 12
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A growing tree as everybody knows it."""
+
+    model: int  # its place among the models that take part in the round
+    bins: int
+    depth: int
+    outputs: int
+
+    def as_list(self) -> list[int]:
+        return [self.model, self.bins, self.depth, self.outputs]
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of the trees that are deep enough for it."""
+
+    number: int
+    trees: tuple[Tree, ...]
+
+    @classmethod
+    def of(cls, trees: Sequence[Tree], number: int) -> Level:
+        return cls(number, tuple(tree for tree in trees if tree.depth > number))
+
+    @property
+    def nodes(self) -> int:
+        """Of each tree."""
+        return 1 << self.number
+
+    @property
+    def summed(self) -> int:
+        """Nodes of each tree that are multiplied: the root, or the left children."""
+        return max(1, self.nodes // 2)
+
+    def values(self) -> list[slice]:
+        """Which columns of the gradients are a tree's."""
+        return _slices([self.summed * tree.outputs for tree in self.trees])
+
+    def counts(self) -> list[slice]:
+        return _slices([self.summed] * len(self.trees))
+
+    def nodes_of(self) -> list[slice]:
+        """Which of all nodes of the level are a tree's."""
+        return _slices([self.nodes] * len(self.trees))
+
+
+def _slices(sizes: Sequence[int]) -> list[slice]:
+    ends = np.cumsum([0, *sizes]).tolist()
+    return [slice(a, b) for a, b in itertools.pairwise(ends)]
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def pack(g: Numbers, h: Numbers) -> Ring:
+    """Whole gradients and hessians as one ring element each."""
+    return (g.astype(np.uint64) << _SHIFT) + h.astype(np.uint64)
+
+
+def unpack(sums: Ring) -> tuple[Numbers, Numbers]:
+    h = sums & _HESSIAN
+    return (sums - h).view(np.int64) >> np.int64(HESSIAN_SUM_BITS), h.astype(np.int64)
+
+
+def draw_counts(dealt: Dealt, purpose: str, number: int, rows: int, columns: int) -> Counts:
+    """32-bit masks from the dealer."""
+    words = dealt.draw(purpose, number, (rows, (columns + 1) // 2))
+    return words.view(np.uint32).reshape(rows, -1)[:, :columns]
+
+
+# --- products --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Piece:
+    """Neighbouring candidates of a party, all rows: a mask, or what is under one."""
+
+    first: int
+    last: int
+    held: Ring | None = field(default=None, repr=False)
+    drawn: tuple[Dealt, str, int] | None = None  # a mask too large to be held: where it is drawn from again
+
+    def matrix(self) -> Ring:
+        if self.held is not None:
+            return self.held
+        assert self.drawn is not None
+        dealt, purpose, number = self.drawn
+        return dealt.again(purpose, number)
+
+
+def times(pieces: Sequence[Piece], candidates: Numbers, right: Ring) -> Ring:
+    """candidates' columns, transposed, times ``right`` (rows x b)."""
+    out = np.zeros((len(candidates), right.shape[1]), dtype=np.uint64)
+    for piece in pieces:
+        where = np.flatnonzero((candidates >= piece.first) & (candidates < piece.last))
+        local = candidates[where] - piece.first
+        if len(local) == piece.last - piece.first:
+            out[where] = product(piece.matrix().T, right)[local]
+        elif len(local):
+            out[where] = product(piece.matrix()[:, local].T, right)
+    return out
+
+
+def level_products(
+    level: Level, pieces: dict[int, list[Piece]], trees: Sequence[TreeCuts], values: Ring, counts: Counts
+) -> list[Ring]:
+    """For each tree candidates x (summed nodes x outputs, then summed nodes): one product serves both."""
+    found = []
+    for tree, cuts, value, count in zip(level.trees, trees, level.values(), level.counts()):
+        right = np.hstack([values[:, value], counts[:, count].astype(np.uint64)])
+        found.append(times(pieces.get(tree.bins, ()), cuts.candidates, right))
+    return found
+
+
+def split_sizes(level: Level, trees: Sequence[TreeCuts]) -> list[int]:
+    """How many numbers each tree's product has."""
+    return [
+        len(cuts.candidates) * level.summed * (tree.outputs + 1) for tree, cuts in zip(level.trees, trees)
+    ]  # fmt: skip
+
+
+def draw_splits(dealt: Dealt, number: int, level: Level, trees: Sequence[TreeCuts]) -> list[Ring]:
+    """C of every tree."""
+    sizes = split_sizes(level, trees)
+    flat = dealt.draw("boost: split", number, (sum(sizes),))
+    shapes = [(len(cuts.candidates), level.summed * (tree.outputs + 1)) for tree, cuts in zip(level.trees, trees)]
+    return [flat[part].reshape(shape) for part, shape in zip(_slices(sizes), shapes)]
+
+
+def next_histogram(level: Level, tree: Tree, above: Ring | None, products: Ring) -> Ring:
+    """Shares of all nodes of the level (nodes x candidates x (outputs + 1)) from those of the level above."""
+    wide = level.summed * tree.outputs
+    values = products[:, :wide].reshape(len(products), level.summed, tree.outputs)
+    fresh = np.concatenate([values, products[:, wide:, None]], axis=2).transpose(1, 0, 2)
+    if above is None:
+        return fresh
+    out = np.empty((level.nodes, *fresh.shape[1:]), dtype=np.uint64)
+    out[0::2], out[1::2] = fresh, above - fresh
+    return out
+
+
+# --- halves ----------------------------------------------------------------------------------------------------------
+
+
+def draw_shuffles(pairs: Pairs, peer: str, number: int, level: Level, trees: Sequence[TreeCuts]) -> list[Shuffle]:
+    """A fresh order of the candidates of every node, the same on both sides."""
+    shapes = [key_shape(level.nodes, cuts) for cuts in trees]
+    parts = _slices([a * b for a, b in shapes])
+    keys = pairs.mask(peer, "boost: order", number, (sum(a * b for a, b in shapes),))
+    return [Shuffle.draw(keys[part].reshape(shape), cuts) for part, shape, cuts in zip(parts, shapes, trees)]
+
+
+@dataclass
+class Half:
+    """One party's half of the sums of a level, under a mask that only its peer has, too."""
+
+    values: Ring
+    counts: Counts
+
+    def as_dict(self) -> dict[str, np.ndarray]:
+        return {"values": self.values, "counts": self.counts}
+
+
+def masked_half(
+    pairs: Pairs, peer: str, number: int, histograms: Sequence[Ring], trees: Sequence[TreeCuts],
+    shuffles: Sequence[Shuffle],
+) -> Half:  # fmt: skip
+    """The shares of a level, shuffled, all trees one after the other, ready for the coordinator."""
+    shown = [shuffle.apply(cuts.spread(part)) for part, cuts, shuffle in zip(histograms, trees, shuffles)]
+    empty = [np.zeros(0, dtype=np.uint64)]
+    values = np.concatenate(empty + [part[:, :, :-1].ravel() for part in shown])
+    counts = np.concatenate(empty + [part[:, :, -1].ravel() for part in shown])
+    mask = pairs.cancelling(peer, "boost: half", number, (len(values) + len(counts),))
+    return Half(values + mask[: len(values)], (counts + mask[len(values) :]).astype(np.uint32))
+
+
+def open_halves(level: Level, trees: Sequence[TreeCuts], first: Half, second: Half) -> list[Numbers]:
+    """Add the two halves up: for each tree nodes x sent x (gradients, hessians, rows). At the coordinator."""
+    values, counts = first.values + second.values, first.counts + second.counts
+    found, at, row = [], 0, 0
+    for tree, cuts in zip(level.trees, trees):
+        size = level.nodes * cuts.sent
+        part = values[at : at + size * tree.outputs].reshape(level.nodes, cuts.sent, tree.outputs)
+        rows = counts[row : row + size].reshape(level.nodes, cuts.sent, 1).astype(np.int64)
+        found.append(np.concatenate([*unpack(part), rows], axis=2))
+        at, row = at + size * tree.outputs, row + size
+    return found
+
+
+def half_sizes(level: Level, trees: Sequence[TreeCuts]) -> tuple[int, int]:
+    """Lengths of the values and counts of a half."""
+    sizes = [level.nodes * cuts.sent for cuts in trees]
+    return sum(size * tree.outputs for size, tree in zip(sizes, level.trees)), sum(sizes)

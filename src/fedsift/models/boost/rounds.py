@@ -1,0 +1,125 @@
+"""The label holder's steps that all forms of boosting share: beginning, the trees of a round, the end of a round.
+
+Labels, gradients and the rows that a model learns from stay here. Folds, held-out rows and samples come from the site's
+own secret (``draws.py``): who knows the seed but not the secret cannot draw them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.operation import Array, operation
+from fedsift.core.party import Party
+from fedsift.models.boost.bins import fitted_bins
+from fedsift.models.boost.growing_tree import Boosting, Job, Model, make_node
+from fedsift.models.boost.rows import large_gradients, training_rows
+from fedsift.models.boost.tree import (
+    TreeSettings,
+    gradients,
+    leaf_value,
+    loss,
+    start_margin,
+    whole_for_sums,
+    whole_numbers,
+)
+
+
+@operation(
+    "boost.begin_boosting",
+    discloses="control",
+    about="number of outputs of a tree",
+    reply={"outputs": int, "task": str},
+)
+def begin_boosting(
+    party: Party, *, models: list[dict[str, Any]], order: list[str], scheme: str, task: str, bits: int
+) -> dict[str, Any]:
+    """Prepare models that will grow in lock-step. Which rows each learns from is drawn here and stays here.
+
+    ``bits`` of a gradient; 0 where sums are taken on shares (units follow from the totals).
+    """
+    labels = party.labels(task=task)
+    outputs = 1 if labels.task == "regression" or labels.n_classes == 2 else labels.n_classes
+    prepared = []
+    for plan in models:
+        train = training_rows(plan["rows"], labels, party)
+        base = start_margin(labels.task, labels.values[train], outputs, plan["base_score"])
+        prepared.append(
+            Model(TreeSettings.read(plan["settings"]), plan, train, np.tile(base, (party.n_rows, 1)), base,
+                   party.generator("boost: rows of a tree", plan["seed"]))
+        )  # fmt: skip
+    party.keep(Boosting(party.name, labels, outputs, order, prepared, scheme=scheme, bits=bits))
+    return {"outputs": outputs, "task": labels.task}
+
+
+def new_jobs(
+    party: Party, state: Boosting, live: list[int], columns: dict[str, list[np.ndarray]], sample: bool
+) -> list[Job]:
+    """One more tree of each live model (one an output), with its root; ``set`` numbers the different gradients."""
+    jobs: list[Job] = []
+    known: dict[bytes, int] = {}
+    for index, model_number in enumerate(live):
+        model = state.models[model_number]
+        g, h = gradients(state.labels.task, model.margins, state.labels.values)
+        train, weights = _sampled(model, g, sample)
+        fitted, codes = fitted_bins(party, model.plan["bins"])
+        mine = {name: chosen[index].astype(np.int64) for name, chosen in columns.items()}
+        own = mine[party.name]
+        together = model.plan["multi_output"] or state.outputs == 1
+        for output in [None] if together else range(state.outputs):
+            part = slice(None) if output is None else slice(output, output + 1)
+            exact = g[:, part], h[:, part]
+            heavy = exact[0][train] * weights[train, None], exact[1][train] * weights[train, None]
+            numbers, units = whole_numbers(*heavy, state.bits) if state.bits else whole_for_sums(*heavy)
+            whole = np.zeros((party.n_rows, numbers.shape[1]), dtype=np.int64)
+            whole[train] = numbers
+            fingerprint = np.packbits(train).tobytes() + numbers.tobytes()
+            gradient_set = known.setdefault(fingerprint, len(known))
+            job = Job(model_number, output, gradient_set, train, exact, whole, units,
+                      [fitted[c] for c in own], codes[:, own], mine)  # fmt: skip
+            job.nodes[0] = make_node(job, 0, 0, np.arange(party.n_rows))
+            jobs.append(job)
+    state.jobs = jobs
+    return jobs
+
+
+def _sampled(model: Model, g: np.ndarray, by_gradient: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of one tree and their weights."""
+    plan = model.plan
+    if by_gradient and plan["top_rate"] < 1:
+        return large_gradients(g, model.train, plan["top_rate"], plan["other_rate"], model.generator)
+    every = np.ones(len(g))
+    if plan["subsample"] < 1:
+        return model.train & (model.generator.random(len(g)) < plan["subsample"]), every
+    return model.train, every
+
+
+@operation("boost.end_round", discloses="control", about="which models go on", reply={"live": Array("i")})
+def end_round(party: Party) -> dict[str, Any]:
+    """Leaf values, new scores, early stopping."""
+    state = party.held(Boosting)
+    touched: dict[int, Model] = {}
+    for job in state.jobs:
+        model = touched.setdefault(job.model, state.models[job.model])
+        part = slice(None) if job.output is None else slice(job.output, job.output + 1)
+        for number, node in job.nodes.items():
+            if number in job.tree:
+                continue
+            # A sample by gradients only chooses splits: the label holder has every row's gradient for the leaves.
+            rows = node.rows[model.train[node.rows]] if model.plan["top_rate"] < 1 else node.train
+            value = leaf_value(job.exact[0][rows], job.exact[1][rows], model.settings)
+            job.tree[number] = {"value": value.tolist()}
+            model.margins[node.rows, part] += value
+        nodes = [job.tree[number] for number in sorted(job.tree)]
+        model.trees.append({"output": -1 if job.output is None else job.output, "nodes": nodes})
+    labels = state.labels
+    for model in touched.values():
+        held = ~model.train
+        if model.plan["early_stopping_rounds"]:
+            model.history.append(loss(labels.task, model.margins[held], labels.values[held]))
+            since = len(model.history) - 1 - int(np.argmin(model.history))
+            model.stopped = since >= model.plan["early_stopping_rounds"]
+    state.jobs = []
+    live = [number for number, model in enumerate(state.models) if not model.stopped]
+    return {"live": np.array(live, dtype=np.int64)}
