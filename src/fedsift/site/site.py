@@ -25,6 +25,7 @@ from fedsift.errors import FedsiftError, OperationRefused, ParameterError, Polic
 from fedsift.jobs.job_file import Job, PartySection, check_file, check_name, read_table
 from fedsift.jobs.text import Section, Source, nearest, validated
 from fedsift.methods import METHODS
+from fedsift.site import verdict
 from fedsift.site.policy import ERRORS, EXCEPTIONS, Policy, is_core, operations_of
 
 
@@ -91,7 +92,11 @@ def open_site(path: str | Path, job: Job | Mapping[str, Any] | None = None) -> P
             raise ParameterError(f"the job has no party {name!r} (the name in {path}); it has {told}")
         settings.policy.check_job(name, method, parameters)
     table = read_table(source, ("party",), settings.party, name)
-    return PolicySite(name, table, settings.policy, method)
+    site = PolicySite(name, table, settings.policy, method)
+    site.audits = Path(path).parent / verdict.FOLDER
+    if job is not None:
+        site._judge_job(str(method), parameters)
+    return site
 
 
 def _read_job(job: Job | Mapping[str, Any]) -> tuple[list[str], str, dict[str, Any]]:
@@ -109,6 +114,7 @@ class PolicySite(Site):
         self.policy = policy
         self.method = method  # the only one, when the site was opened for a job
         self.job_folder: Path | None = None  # where a deployed site keeps its part of the result
+        self.audits: Path | None = None  # where this site's own audits are stored
         self._methods: dict[str, str] = {}  # run -> the method that was announced for it
         self._accepted = dict(self.views)  # views as they were when they were last judged
         self._distinct: dict[str, tuple[Any, int]] = {}  # view -> its rows, and how many different ones they are
@@ -144,6 +150,7 @@ class PolicySite(Site):
 
     def _judge_job(self, method: str, parameters: dict[str, Any]) -> None:
         self.policy.check_job(self.name, method, parameters)
+        verdict.check_audit(self.audits, self.policy, self.name, method, parameters, self.table)
 
     def _after(self, marked: Operation, request: dict[str, Any]) -> None:
         if marked is end_session:
