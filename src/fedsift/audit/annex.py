@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedsift.report.exposures import in_order, readable, whom
+from fedsift.report.exposures import in_order, judged, readable, whom
 from fedsift.report.markup import Html, h, table
 from fedsift.report.page import page, section
 
@@ -24,11 +24,11 @@ _NEEDED = {
     "delivery": "to give each party its own part of the result",
 }
 _FORMS = {
-    "ciphertext": "Row-level values leave encrypted only; the key does not leave the party that made it.",
-    "masked": "Sums leave under random masks that are drawn for one use and that the receiver does not know.",
-    "pseudonymous": "Ids leave only as group elements under a secret exponent that is drawn anew for each job.",
-    "aggregate": "Numbers in the clear are sums or averages over many rows.",
+    "ciphertext": "What travels as ciphertext can be read by the holder of the key alone, and the key does not travel.",
+    "masked": "What travels masked is hidden by random numbers that its receiver does not know.",
+    "aggregate": "What travels as aggregate is a sum or an average over many rows.",
 }
+_IDS = "Ids travel only as group elements under a secret exponent that each party draws anew for each alignment."
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,20 @@ def _family(record: Record, line: Record) -> str:
     ids = [each["operation"] for each in record["coverage"] if each["operation"].endswith(f".{line['operation']}")]
     if ids:
         return str(ids[0].partition(".")[0])
-    return "align" if "rows all parties share" in line["what"] else ""
+    return (
+        "align"
+        if "rows all parties share" in line["what"]
+        else "delivery"
+        if line["operation"] == "keep_result"
+        else ""
+    )
 
 
 def _inferred(record: Record) -> Chapter:
     rows = tuple(
         (whom(line), line["target"], f"{readable(line['attack'])}: {line['how']}", line["knows"],
          f"{line['metric']} {line['value']:.3f}", f"{line['guess']:.3f}", f"{line['baseline']:.3f}",
-         "over the limit" if line["over"] else "within the limits" if line["concerns"] else "about a stand-in")
+         judged(line))
         for line in in_order(record["exposures"]) if not line["found_nothing"]
     )  # fmt: skip
     heads = ("who", "what", "how", "knowing", "success", "guess", "baseline", "judged")
@@ -116,6 +122,7 @@ def _measures(record: Record) -> Chapter:
     used = {line["form"] for line in record["disclosures"]}
     held = ["No table is pooled, and no operation reads a file or takes a path from a message."]
     held += [text for form, text in _FORMS.items() if form in used]
+    held += [_IDS] if any(line["operation"] == "blind_ids" for line in record["disclosures"]) else []
     if record["names"] == "private":
         held.append("Names of columns stay with their party.")
     rules = tuple((key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))

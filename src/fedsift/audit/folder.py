@@ -16,9 +16,8 @@ from typing import Any
 
 from fedsift.audit.annex import render_markdown, render_page
 from fedsift.audit.evidence import write_evidence
-from fedsift.audit.record import FORMAT
 from fedsift.errors import ParameterError
-from fedsift.report.exposures import render_audit
+from fedsift.report.exposures import FORMAT, render_audit
 
 RECORD = "audit.json"
 FILES = (RECORD, "audit.html", "annex.md", "annex.html", "acro")

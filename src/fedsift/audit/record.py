@@ -12,9 +12,9 @@ from fedsift.audit.verdict import INCOMPLETE, Judged
 from fedsift.core.files import plain
 from fedsift.core.ledger import COORDINATOR, FORMS, Ledger
 from fedsift.core.table import Table
+from fedsift.report.exposures import FORMAT, VERSION
 from fedsift.site.verdict import Fingerprint, StoredVerdict, parameters_hash, software_version
 
-FORMAT, VERSION = "fedsift-audit", 1
 LIMITS = (
     "Attacks are lower bounds: what they do not find may still be there, and a pass is no proof.",
     "The rehearsal ran on rows that are here; a partner with more columns, or fewer shared rows, may read more.",
@@ -53,7 +53,7 @@ def audit_record(audit: Audit, table: Table | None, policy: Mapping[str, Any]) -
                 "exposures": [_line(judged) for judged in audit.judged],
                 "broken": audit.broken,
                 "coverage": [line.as_dict() for line in audit.coverage],
-                "disclosures": disclosures(audit.ledger),
+                "disclosures": [*disclosures(audit.ledger), *_results(audit)],
                 "forms": FORMS,
                 "notes": list(audit.ledger.notes),
                 "verdict": audit.verdict.as_dict(),
@@ -66,7 +66,7 @@ def audit_record(audit: Audit, table: Table | None, policy: Mapping[str, Any]) -
 def _line(judged: Judged) -> dict[str, Any]:
     attack = load_attacks()[judged.exposure.attack]
     how = (attack.function.__doc__ or attack.name).strip().partition("\n")[0]
-    return {**judged.as_dict(), "how": how, "reads": list(attack.reads), "found_nothing": judged.found_nothing}
+    return {**judged.as_dict(), "how": how, "reads": list(attack.reads)}
 
 
 def disclosures(ledger: Ledger) -> list[dict[str, Any]]:
@@ -89,6 +89,16 @@ def disclosures(ledger: Ledger) -> list[dict[str, Any]]:
         row["messages"] += 1
         row["bytes"] += entry.bytes
     return list(rows.values())
+
+
+def _results(audit: Audit) -> list[dict[str, Any]]:
+    """The end of a deployed job, which a rehearsal in one process does not send: each party's part of the result."""
+    if not audit.delivered:
+        return []
+    what = "which of its own columns were kept, with what the method's result tells of them"
+    return [{"operation": "keep_result", "what": what, "form": "aggregate", "learned": True, "relayed": False,
+             "from": [COORDINATOR], "to": list(audit.delivered), "messages": len(audit.delivered),
+             "bytes": sum(audit.delivered.values())}]  # fmt: skip
 
 
 def stored_verdict(audit: Audit, table: Table) -> StoredVerdict:

@@ -15,11 +15,11 @@ from typing import Any
 from fedsift.audit.cast import Cast
 from fedsift.audit.coverage import MISSING, Covered, coverage
 from fedsift.audit.exposure import Exposure
-from fedsift.audit.recording import Recording, record_sites
+from fedsift.audit.recording import DELIVERY, Recording, record_sites
 from fedsift.audit.registry import attacks_on
 from fedsift.audit.verdict import Judged, Limits, Site, Verdict, conclude, judge
 from fedsift.core import party
-from fedsift.core.ledger import Ledger
+from fedsift.core.ledger import COORDINATOR, Ledger
 from fedsift.core.progress import Work
 from fedsift.jobs.job_file import Job
 from fedsift.methods import Selector
@@ -41,6 +41,7 @@ class Audit:
     lowered: dict[str, Any] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)  # attack -> why it did not come to its end
     seconds: float = 0.0
+    delivered: dict[str, int] = field(default_factory=dict)  # party -> bytes of its part of the result
 
 
 def audit_job(
@@ -59,9 +60,11 @@ def audit_job(
     pending = [line.operation for line in covered if line.status == MISSING]
     verdict = conclude(judged, pending, sorted(broken))
     spent = time.perf_counter() - start
+    results = {message.party: message.bytes for message in seen[COORDINATOR].requests(DELIVERY)}
     return Audit(
-        job, cast, site, limits, judged, covered, verdict, seen.ledger, len(seen.truth.labels), lowered, broken, spent
-    )
+        job, cast, site, limits, judged, covered, verdict, seen.ledger, len(seen.truth.labels), lowered, broken, spent,
+        results,
+    )  # fmt: skip
 
 
 def _fitting(selector: Selector, columns: int) -> tuple[Selector, dict[str, Any]]:

@@ -61,7 +61,8 @@ class Judged:
 
     def as_dict(self) -> dict[str, Any]:
         judged = {"concerns": self.concerns, "figure": self.figure, "limit": self.limit, "over": self.over}
-        return {**self.exposure.as_dict(), "added": self.exposure.added, **judged, "why": self.why}
+        added = {"added": self.exposure.added, "adds": self.exposure.added > ADDS}
+        return {**self.exposure.as_dict(), **added, **judged, "why": self.why, "found_nothing": self.found_nothing}
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,7 @@ def _verdict(line: dict[str, Any]) -> str:
         return f"OVER: {line['figure']:.2f} > {line['limit']:.2f}"
     if not line["concerns"]:
         return "names are told anyway" if line["metric"] == "columns named" else "not about you"
-    return "adds nothing" if line["added"] <= 0.01 else "below the limit"
+    return "below the limit" if line["adds"] else "adds nothing"
 
 
 def _show_verdict(record: dict[str, Any]) -> None:

@@ -6,15 +6,19 @@ reaches with them (red: over the site's limit). What lies between the last two i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from fedsift.core.files import plain
 from fedsift.report import charts
 from fedsift.report.markup import Html, duration, h, join, name, plural, table
 from fedsift.report.page import page, section
 
 Record = Mapping[str, Any]
 
+FORMAT, VERSION = "fedsift-audit", 1
 _WORDS = {
     "passed": ("Passed", "No attack reads more than this site allows and than its attacker knows anyway."),
     "failed": ("Failed", "An attack reads more than this site allows."),
@@ -50,6 +54,16 @@ def _head(record: Record) -> Html:
           "was attacked.", class_="lead"),
         h("div", [h("div", h("b", big), h("span", small), class_="tile") for big, small in tiles], class_="tiles"),
     )  # fmt: skip
+
+
+def read_audit(job: Path, method: str, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The audit that lies beside a job file, if it is of this method with these parameters."""
+    try:
+        record = json.loads((job.parent / f"{job.stem}-audit" / "audit.json").read_text(encoding="utf-8"))
+        same = (record["format"], record["method"], record["parameters"]) == (FORMAT, method, plain(parameters))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return record if same else None
 
 
 def exposure_section(record: Record) -> Html:
@@ -93,7 +107,7 @@ def picture(lines: list[dict[str, Any]]) -> Html:
         colour = "plain" if line["over"] else "on"
         low, high = sorted((known, line["value"]))
         marks = [
-            h("span", class_=f"bar spread {colour if line['added'] > 0 else 'off'}",
+            h("span", class_=f"bar spread {colour if line['adds'] else 'off'}",
               style=f"left:{low:.2%};width:{high - low:.2%}"),
             h("span", class_="bar dot off", style=f"left:{min(max(line['guess'], 0), 1):.2%}",
               title=f"guess {line['guess']:.3f}"),
@@ -121,8 +135,8 @@ def _figures(lines: list[dict[str, Any]]) -> Html:
         rows.append([
             name(whom(line)), line["target"], h("span", h("b", readable(line["attack"])), ": ", line["how"]),
             line["metric"], (success, line["value"]), (f"{line['guess']:.3f}", line["guess"]),
-            (f"{line['baseline']:.3f}", line["baseline"]), _control(line), line["declared"], _verdict(line),
-            line["knows"],
+            (f"{line['baseline']:.3f}", line["baseline"]), _control(line), line["declared"],
+            h("span", judged(line), class_="bad" if line["over"] else None), line["knows"],
         ])  # fmt: skip
     if not rows:
         return h("p", "No attack reads a message of this job.", class_="quiet")
@@ -135,12 +149,13 @@ def _control(line: Record) -> Any:
     return "" if line["control"] is None else (f"{line['control']:.3f}", line["control"])
 
 
-def _verdict(line: Record) -> Any:
+def judged(line: Record) -> str:
+    """What a line comes to, in words."""
     if line["over"]:
-        return h("span", f"over: {line['figure']:.3f} > {line['limit']:.3f}", class_="bad")
+        return f"over the limit: {line['figure']:.3f} > {line['limit']:.3f}"
     if not line["concerns"]:
         return f"not judged: {line['why']}"
-    return "adds nothing" if line["added"] <= 0.01 else f"below the limit: {line['figure']:.3f}"
+    return f"below the limit: {line['figure']:.3f}" if line["adds"] else "adds nothing"
 
 
 def _nothing(lines: list[dict[str, Any]]) -> Html | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedsift.report import charts
+from fedsift.report.exposures import exposure_section
 from fedsift.report.markup import Html, duration, h, join, name, plural, short, size, table
 from fedsift.report.page import page, section
 from fedsift.report.pictures import draw_details
@@ -36,6 +37,8 @@ def render_html(record: Record) -> str:
         ("ledger", "Who learned what", _ledger(record)),
         ("repeat", "Settings", _settings(record)),
     ]
+    if record.get("audit"):
+        parts.insert(4, ("audit", "What could be inferred", exposure_section(record["audit"])))
     foot = f"Made by fedsift {record['versions'].get('fedsift', '')}. This file loads nothing from anywhere."
     return page(f"fedsift: {title(record)}", _head(record), parts, foot)
 

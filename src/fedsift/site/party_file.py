@@ -175,7 +175,7 @@ def _policy_lines(policy: Policy) -> list[str]:
         _list("exceptions", policy.exceptions),
         "# Python modules installed here, beside fedsift, whose methods and operations may be used.",
         "plugins = []",
-        "# What attacks may read of this party in a rehearsal (`fedsift audit JOB.toml --party THIS`): labels as an AUC",
+        "# What attacks may read of this party in a rehearsal (`fedsift audit JOB.toml`): labels as an AUC",
         "# (0.5 is a guess), columns as an R2. With require_audit a job is accepted only after it has passed one here.",
         f"max_label_auc = {policy.max_label_auc}",
         f"max_column_r2 = {policy.max_column_r2}",
