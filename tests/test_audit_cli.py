@@ -87,7 +87,7 @@ def attacked_by(monkeypatch, *functions, role="coordinator", target="labels", re
         for function in functions
     }
     monkeypatch.setattr(registry, "load_attacks", lambda: known)
-    monkeypatch.setattr("fedsift.audit.record.load_attacks", lambda: known)
+    monkeypatch.setattr("fedsift.audit.summary.load_attacks", lambda: known)
 
 
 def reads_everything(view, truth):

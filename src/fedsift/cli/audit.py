@@ -15,7 +15,7 @@ import typer
 from fedsift.audit import cast as casting
 from fedsift.audit.cast import MOST_ROWS, Cast
 from fedsift.audit.folder import check_folder, write_audit
-from fedsift.audit.record import audit_record, stored_verdict
+from fedsift.audit.summary import audit_record, stored_verdict
 from fedsift.audit.rehearsal import audit_job
 from fedsift.audit.verdict import Limits, Site
 from fedsift.cli import console
