@@ -138,6 +138,7 @@ def test_an_exposure_is_over_only_above_the_limit_and_above_what_the_attacker_kn
 def test_a_site_judges_what_is_about_its_own_data():
     holder, other = Site("bank", True), Site("shop", False)
     assert judge(exposure(1.0, party="shop"), LIMITS, holder).concerns
+    assert not judge(exposure(1.0, role="active", party="bank"), LIMITS, holder).concerns
     assert not judge(exposure(1.0, party="shop"), LIMITS, other).concerns  # the planted label is nobody's
     columns = exposure(1.0, 0.0, 0.0, metric="r2", target="columns", role="active", party="bank")
     assert not judge(columns, LIMITS, holder).concerns
@@ -285,6 +286,14 @@ def test_one_site_audits_with_its_own_file_alone_and_sends_nothing(folder, monke
     assert result.exit_code == 0, result.output
     verdicts = stored.read_verdicts(folder / "audits")
     assert [(v.party, v.holds_label, v.outcome) for v in verdicts] == [(name, name == "bank", "passed")]
+
+
+def test_attacks_on_what_others_hold_are_told_and_not_run(folder, monkeypatch):
+    attacked_by(monkeypatch, reads_everything)  # labels: the shop has none
+    result = fedsift("job.toml", "--party", party_file(folder, "shop"), "-q")
+    assert result.exit_code == 0, result.output
+    assert "after what others hold: reads everything" in result.output
+    assert "of 0 attacks on what is here" in result.output
 
 
 def test_the_real_attacks_run_on_a_real_filter(folder):

@@ -17,7 +17,7 @@ from fedsift.audit.coverage import MISSING, Covered, coverage
 from fedsift.audit.exposure import Exposure
 from fedsift.audit.recording import DELIVERY, Recording, record_sites
 from fedsift.audit.registry import attacks_on
-from fedsift.audit.verdict import Judged, Limits, Site, Verdict, conclude, judge
+from fedsift.audit.verdict import Judged, Limits, Site, Verdict, concerns_site, conclude, judge
 from fedsift.core import party
 from fedsift.core.ledger import COORDINATOR, Ledger
 from fedsift.core.progress import Work
@@ -42,6 +42,7 @@ class Audit:
     broken: dict[str, str] = field(default_factory=dict)  # attack -> why it did not come to its end
     seconds: float = 0.0
     delivered: dict[str, int] = field(default_factory=dict)  # party -> bytes of its part of the result
+    skipped: tuple[str, ...] = ()  # attacks that are after a stand-in's data, not after this site's
 
 
 def audit_job(
@@ -54,7 +55,7 @@ def audit_job(
     selector, lowered = _fitting(job.selector(), columns)
     seen = _rehearsed(job, cast, selector)
     say("attacking what each role received")
-    exposures, broken = attack_all(seen)
+    exposures, broken, skipped = attack_all(seen, site)
     judged = tuple(judge(exposure, limits, site) for exposure in exposures)
     covered = tuple(coverage(seen.views))
     pending = [line.operation for line in covered if line.status == MISSING]
@@ -63,7 +64,7 @@ def audit_job(
     results = {message.party: message.bytes for message in seen[COORDINATOR].requests(DELIVERY)}
     return Audit(
         job, cast, site, limits, judged, covered, verdict, seen.ledger, len(seen.truth.labels), lowered, broken, spent,
-        results,
+        results, skipped,
     )  # fmt: skip
 
 
@@ -84,13 +85,19 @@ def _rehearsed(job: Job, cast: Cast, selector: Selector) -> Recording:
     )  # fmt: skip
 
 
-def attack_all(seen: Recording) -> tuple[list[Exposure], dict[str, str]]:
-    """Every attack on every view of its role; and those that broke down, with the reason."""
-    pairs = [(view, each) for view in seen.views.values() for each in attacks_on(view.operations, view.role)]
+def attack_all(seen: Recording, site: Site) -> tuple[list[Exposure], dict[str, str], tuple[str, ...]]:
+    """Every attack that is after something of this site, on every view of its role.
+
+    With the exposures come the attacks that broke down (and why), and those that are after a stand-in's data only.
+    """
+    everything = [(view, each) for view in seen.views.values() for each in attacks_on(view.operations, view.role)]
+    pairs = [(view, each) for view, each in everything if concerns_site(view.role, view.name, each.target, site)]
+    run = {each.name for _, each in pairs}
+    skipped = tuple(sorted({each.name for _, each in everything} - run))
     found, broken = [], {}
-    for view, each in Work().track(pairs, "attack", at_most=False):
+    for view, each in Work().track(pairs, "attack"):
         try:
             found.append(each.run(view, seen.truth))
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, MemoryError) as error:
             broken[each.name] = f"{type(error).__name__}: {error}"
-    return found, broken
+    return found, broken, skipped

@@ -52,6 +52,7 @@ def audit_record(audit: Audit, table: Table | None, policy: Mapping[str, Any]) -
                 "policy": policy,
                 "exposures": [_line(judged) for judged in audit.judged],
                 "broken": audit.broken,
+                "skipped": list(audit.skipped),
                 "coverage": [line.as_dict() for line in audit.coverage],
                 "disclosures": [*disclosures(audit.ledger), *_results(audit)],
                 "forms": FORMS,

@@ -92,7 +92,7 @@ def figure_of(exposure: Exposure) -> float:
 
 def judge(exposure: Exposure, limits: Limits, site: Site) -> Judged:
     """One exposure beside the limit for what it is after."""
-    figure, concerns = figure_of(exposure), _concerns(exposure, site)
+    figure, concerns = figure_of(exposure), concerns_site(exposure.role, exposure.party, exposure.target, site)
     if exposure.target == "labels":
         limit = limits.label_auc
     elif exposure.target == "columns":
@@ -106,17 +106,13 @@ def judge(exposure: Exposure, limits: Limits, site: Site) -> Judged:
     return Judged(exposure, concerns, figure, limit, over, why)
 
 
-def _concerns(exposure: Exposure, site: Site) -> bool:
-    """Labels concern their holder; columns concern whoever the attacker is not: the label holder attacks the others."""
+def concerns_site(role: str, attacker: str, target: str, site: Site) -> bool:
+    """Whether an attack is after something of this site: labels are their holder's, and nobody attacks itself."""
     if site.party is None:
         return True
-    if exposure.party == site.party:
-        return False  # its own attack on others
-    if exposure.target == "labels":
-        return site.holds_label
-    if exposure.target == "columns" and exposure.role == "active":
-        return not site.holds_label
-    return True
+    if target == "labels" and not site.holds_label:
+        return False  # the label is planted
+    return attacker != site.party and not (role == "active" and site.holds_label)
 
 
 def conclude(judged: Sequence[Judged], pending: Sequence[str], broken: Sequence[str]) -> Verdict:

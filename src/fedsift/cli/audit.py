@@ -15,14 +15,15 @@ import typer
 from fedsift.audit import cast as casting
 from fedsift.audit.cast import MOST_ROWS, Cast
 from fedsift.audit.folder import check_folder, write_audit
-from fedsift.audit.summary import audit_record, stored_verdict
 from fedsift.audit.rehearsal import audit_job
+from fedsift.audit.summary import audit_record, stored_verdict
 from fedsift.audit.verdict import Limits, Site
 from fedsift.cli import console
 from fedsift.core.table import Table
 from fedsift.errors import JobError, ParameterError
 from fedsift.jobs.job_file import Job, load_job, read_table
 from fedsift.report.exposures import in_order, readable, whom
+from fedsift.report.markup import plural
 from fedsift.site.policy import Policy
 from fedsift.site.site import load_party
 from fedsift.site.verdict import FOLDER
@@ -134,23 +135,27 @@ def _parts(job: Job, party: Path | None, rows: int, strength: float) -> tuple[Ca
 def _show(record: dict[str, Any]) -> None:
     shown = [line for line in in_order(record["exposures"]) if not line["found_nothing"]]
     rows = [
-        [whom(line), line["target"], readable(line["attack"]), f"{line['value']:.3f}", f"{line['guess']:.3f}",
-         f"{line['baseline']:.3f}", line["metric"], line["declared"], _verdict(line)]
+        [whom(line), line["target"], f"{readable(line['attack'])} ({line['metric']})", f"{line['value']:.3f}",
+         f"{line['guess']:.3f}", f"{line['baseline']:.3f}", _verdict(line), line["declared"]]
         for line in shown
     ]  # fmt: skip
-    title = (
-        f"{record['method']}: what attacks read, rehearsed on {record['rows']:,} rows ({record['site']['stand_ins']})"
-    )
-    heads = ["to whom", "what", "how", "success", "guess", "baseline", "measure", "declared", "verdict"]
+    heads = ["to whom", "what", "how", "success", "guess", "baseline", "verdict", "declared"]
+    title = f"{record['method']}: what attacks read, rehearsed on {record['rows']:,} rows"
     console.table(rows, heads, right=["success", "guess", "baseline"], title=title)
     if not rows:
         console.show("no attack had anything to read")
-    console.show(
-        "\n  guess: what needs no message; baseline: what the attacker reaches from its own rows and its answer"
-    )
+    console.show(f"\n  {record['site']['stand_ins']}")
+    console.show("  guess: what needs no message; baseline: what the attacker reaches from its own rows and its answer")
     silent = len(record["exposures"]) - len(shown)
     if silent:
-        console.show(f"  {silent} more attacks found nothing to read")
+        console.show(f"  {plural(silent, 'more attack')} found nothing to read")
+    if record["skipped"]:
+        console.show(f"  not run, for they are after what others hold: {', '.join(map(readable, record['skipped']))}")
+    _show_coverage(record)
+    _show_verdict(record)
+
+
+def _show_coverage(record: dict[str, Any]) -> None:
     counted = [line["status"] for line in record["coverage"]]
     missing = [line["operation"] for line in record["coverage"] if line["status"] == "none yet"]
     console.show(f"  {len(counted)} kinds of message: {counted.count('attacked')} attacked, "
@@ -159,7 +164,6 @@ def _show(record: dict[str, Any]) -> None:
         console.show(f"  rehearsed with {key} = {value}: there are no more columns here")
     for attack, why in record["broken"].items():
         console.show(f"  the attack {readable(attack)} broke down: {why}")
-    _show_verdict(record)
 
 
 def _verdict(line: dict[str, Any]) -> str:
@@ -175,9 +179,10 @@ def _show_verdict(record: dict[str, Any]) -> None:
     whose = record["site"]["party"] or "all parties"
     console.show(f"\nlimits: labels AUC {limits['max_label_auc']:g}, columns R2 {limits['max_column_r2']:g}")
     over = sum(line["over"] for line in record["exposures"])
+    tried = plural(sum(line["concerns"] and not line["found_nothing"] for line in record["exposures"]), "attack")
     words = {
-        "passed": "PASSED: nothing is read beyond the limits",
-        "failed": f"FAILED: {over} attacks are over the limits",
+        "passed": f"PASSED: of {tried} on what is here none is over the limits",
+        "failed": f"FAILED: of {tried} on what is here {over} {'is' if over == 1 else 'are'} over the limits",
         "incomplete": "INCOMPLETE: nothing over the limits was found, but not every message was attacked",
     }
     console.show(f"{whose}: {words[outcome]}")

@@ -20,8 +20,8 @@ Record = Mapping[str, Any]
 
 FORMAT, VERSION = "fedsift-audit", 1
 _WORDS = {
-    "passed": ("Passed", "No attack reads more than this site allows and than its attacker knows anyway."),
-    "failed": ("Failed", "An attack reads more than this site allows."),
+    "passed": ("Passed", "No attack reads more than the policy allows and the attacker knows anyway."),
+    "failed": ("Failed", "An attack reads more than the policy allows."),
     "incomplete": ("Incomplete", "Nothing over the limits was found, but not every message was attacked."),
 }
 
@@ -82,7 +82,7 @@ def exposure_section(record: Record) -> Html:
           f"{record['limits']['max_label_auc']:g}; columns, R2 {record['limits']['max_column_r2']:g}.", class_="quiet"),
         h("h3", "What the messages add"), picture(shown),
         h("h3", "Every attack"), _figures(shown),
-        _nothing(quiet), _broken(record["broken"]),
+        _nothing(quiet), _skipped(record["skipped"]), _broken(record["broken"]),
         h("h3", "What this does not say"), h("ul", [h("li", text) for text in record["caveats"]]),
     )  # fmt: skip
 
@@ -163,6 +163,13 @@ def _nothing(lines: list[dict[str, Any]]) -> Html | None:
         return None
     items = [h("li", f"{readable(line['attack'])} ({whom(line)}): {line['note']}") for line in lines]
     return h("details", h("summary", f"{plural(len(lines), 'attack')} found nothing to read"), h("ul", items))
+
+
+def _skipped(attacks: list[str]) -> Html | None:
+    if not attacks:
+        return None
+    listed = ", ".join(map(readable, attacks))
+    return h("p", f"Not run, because they are after what others hold: {listed}.", class_="quiet")
 
 
 def _broken(broken: Record) -> Html | None:
