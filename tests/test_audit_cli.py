@@ -197,18 +197,19 @@ def test_a_rehearsal_has_at_most_four_thousand_rows():
 def test_a_label_holder_deals_its_own_columns_and_keeps_the_label():
     table = tables()["bank"]
     made = cast.label_holder(table, "bank", ["shop", "bank", "telecom"], by_id=True, rows=300)
-    dealt = [column for each in made.tables.values() for column in each.columns]
+    dealt = [column for each in made.tables.values() for column in each.columns if column in table.columns]
     assert sorted(dealt) == sorted(table.columns)
-    assert all(each.n_columns for each in made.tables.values())
     assert [name for name, each in made.tables.items() if each.label is not None] == ["bank"]
     share = (table.label == "yes").mean()
     assert (made.tables["bank"].label == "yes").mean() == pytest.approx(share, abs=0.01)
 
 
-def test_parties_for_which_no_column_is_left_get_made_up_ones():
-    made = cast.label_holder(tables()["bank"], "bank", ["bank", *"abcdef"], by_id=False)
-    assert all(each.n_columns for each in made.tables.values())
-    assert "made-up" in made.stand_ins
+@pytest.mark.parametrize(("columns", "partner"), [(None, 20), (2, 2), (57, 57)])
+def test_partners_bring_as_many_columns_as_is_said(columns, partner):
+    made = cast.label_holder(tables()["bank"], "bank", ["bank", *"abcdef"], by_id=False, columns=columns)
+    assert {each.n_columns for name, each in made.tables.items() if name != "bank"} == {partner}
+    mixed = numbers(made.tables["a"])
+    assert np.linalg.matrix_rank(mixed) == min(mixed.shape)  # no column is a copy
 
 
 @pytest.mark.parametrize("strength", [0.5, 0.65, 0.8, 0.95])

@@ -4,7 +4,8 @@ Three ways to fill the parts of a job, all in this process and on at most ``MOST
 
 - ``all_parties``: every party's file is here (a simulation). Nothing is made up.
 - ``label_holder``: the site has the label. Its own columns are dealt to all parties of the job, so that a partner's
-  columns are as closely related to the label as ours; a party for which none is left gets made-up ones.
+  columns are as closely related to the label as ours. Partners may bring many columns, and each is one more equation
+  for whoever reads scores or sums: every partner is given mixtures of our columns until it has ``columns`` of them.
 - ``passive``: the site has columns only. A label is planted that its columns explain to a chosen degree (the AUC of the
   combination that makes it), and the label holder and the other parties get made-up columns related to that label.
 
@@ -29,7 +30,8 @@ MOST_ROWS = 4000
 MOST_FRESH = 1000
 _LEAST_ROWS = 20
 _LEAST_FRESH = 50
-_MADE_UP = 4  # columns of a party for which there are none
+_MADE_UP = 4  # columns of a party of which nothing is known
+LEAST_COLUMNS = 20  # of a partner, unless it is said how many it brings
 _PLANTED_FROM = 5  # columns that make the planted label
 _ID, _LABEL = "row", "label"
 
@@ -64,8 +66,15 @@ def all_parties(tables: Mapping[str, Table], active: str, *, by_id: bool, rows: 
     return Cast(taken, active, by_id, "nothing was made up: every party's file is here", _enough(fresh, active))
 
 
-def label_holder(table: Table, name: str, parties: Sequence[str], *, by_id: bool, rows: int = MOST_ROWS) -> Cast:
-    """The label holder's own columns, dealt to all parties of the job."""
+def label_holder(
+    table: Table, name: str, parties: Sequence[str], *, by_id: bool, rows: int = MOST_ROWS, columns: int | None = None
+) -> Cast:
+    """The label holder's own columns, dealt to all parties of the job, and mixtures of them for the partners.
+
+    ``columns`` are those that each partner brings; by default as many as this party has, ``LEAST_COLUMNS`` at least.
+    """
+    if columns is not None and columns < 1:
+        raise ParameterError(f"a partner brings 1 column or more (--columns); got {columns}")
     label = table.label
     if label is None:
         raise DataError(f"party {name!r} has no label in its file")
@@ -73,15 +82,18 @@ def label_holder(table: Table, name: str, parties: Sequence[str], *, by_id: bool
     order = [name, *(party for party in parties if party != name)]
     dealt = min(len(order), table.n_columns)
     groups = column_groups(table.n_columns, dealt, how="random", random_state=0) if dealt else []
-    made_up = _related(read_numbers(label), len(order) - dealt)
+    wanted = max(table.n_columns, LEAST_COLUMNS) if columns is None else columns
     frames = {}
     for place, party in enumerate(order):
         own = [table.columns[i] for i in sorted(groups[place])] if place < dealt else []
-        frames[party] = _frame(table.select(own)) if own else made_up[place - dealt]
+        frames[party] = _frame(table.select(own[: len(own) if party == name else wanted]))
+        if party != name:
+            frames[party] = _filled(frames[party], numbers(table), label, wanted, place)
     frames[name][_free(frames[name], str(table.label_name))] = label
-    stand_ins = f"{name}'s own columns were dealt to {len(order)} parties in place of the partners' columns"
-    if dealt < len(order):
-        stand_ins += f"; {', '.join(order[dealt:])} got made-up ones, for there were too few"
+    stand_ins = (
+        f"{name}'s own columns were dealt to {len(order)} parties; each partner has {wanted:,} columns, those beyond "
+        "its share mixtures of the same"
+    )
     return _made(frames, name, used, rest, stand_ins, by_id, table)
 
 
@@ -181,6 +193,20 @@ def _frame(table: Table) -> pd.DataFrame:
         if kind == "categorical":
             frame[column] = frame[column].astype(object).map(lambda value: None if pd.isna(value) else str(value))
     return frame
+
+
+def _filled(frame: pd.DataFrame, source: np.ndarray, label: np.ndarray, columns: int, seed: int) -> pd.DataFrame:
+    """More columns: two of the source at random, mixed, under three times as much noise (the label's without any).
+
+    Weak columns are as good an equation as strong ones, and leave the baseline of their owner where it was.
+    """
+    rng = np.random.default_rng(seed)
+    values = standardise(source if source.shape[1] else read_numbers(label)[:, None])
+    mixed = {}
+    for number in range(columns - frame.shape[1]):
+        pair, noise = values[:, rng.integers(values.shape[1], size=2)], rng.normal(size=len(values))
+        mixed[f"mixed {number + 1}"] = pair @ rng.normal(size=2) / 3 + noise
+    return pd.concat([frame, pd.DataFrame(mixed, index=frame.index)], axis=1)
 
 
 def _related(label: np.ndarray, parties: int) -> list[pd.DataFrame]:

@@ -41,6 +41,9 @@ def audit(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the job.")
     ] = None,
     rows: Annotated[int, typer.Option(metavar="N", help=f"Rows to rehearse on, {MOST_ROWS:,} at most.")] = MOST_ROWS,
+    columns: Annotated[
+        int | None, typer.Option(metavar="N", help="With the label: columns a partner brings; else 20, or as you have.")
+    ] = None,
     strength: Annotated[
         float, typer.Option(metavar="AUC", help="Without the label: how well your columns explain the planted one.")
     ] = 0.8,
@@ -66,7 +69,7 @@ def audit(
     check_folder(folder)
     with console.progress(quiet, verbose, log_json) as progress:
         progress.say("reading the data")
-        cast, site, policy, table = _parts(loaded, party, rows, strength)
+        cast, site, policy, table = _parts(loaded, party, rows, columns, strength)
         limits = Limits(policy.max_label_auc, policy.max_column_r2)
         done = audit_job(loaded, cast, site, limits, progress.say)
         record = audit_record(done, table, policy.model_dump())
@@ -102,7 +105,9 @@ def _load(path: Path, changes: list[str], party: Path | None) -> Job:
     return job
 
 
-def _parts(job: Job, party: Path | None, rows: int, strength: float) -> tuple[Cast, Site, Policy, Table | None]:
+def _parts(
+    job: Job, party: Path | None, rows: int, columns: int | None, strength: float
+) -> tuple[Cast, Site, Policy, Table | None]:
     """Who plays whom, whose audit it is, by which policy, and the site's own table."""
     parties = job.settings.parties
     active = next(name for name, section in parties.items() if section.label is not None)
@@ -122,7 +127,7 @@ def _parts(job: Job, party: Path | None, rows: int, strength: float) -> tuple[Ca
                 f'{job.path} counts on the label of {name!r}, but {party} names none: write label = "COLUMN" under '
                 "[party]"
             )
-        cast = casting.label_holder(table, name, list(parties), by_id=by_id, rows=rows)
+        cast = casting.label_holder(table, name, list(parties), by_id=by_id, rows=rows, columns=columns)
         return cast, Site(name, True, shared), settings.policy, table
     amount = job.settings.federation.task == "regression"
     cast = casting.passive(table, name, list(parties), active, by_id=by_id, strength=strength, amount=amount, rows=rows)
