@@ -25,9 +25,9 @@ LAYERS = [
     ["methods"],
     ["evaluate"],
     ["report"],
-    ["audit"],
     ["jobs"],
     ["site"],
+    ["audit"],  # it rehearses a site's job; the site itself reads only the stored verdict
     ["deploy"],
     ["cli"],
     ["testing"],

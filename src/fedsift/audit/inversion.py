@@ -19,6 +19,11 @@ from typing import Protocol
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.sparse.linalg import LinearOperator, eigsh
+
+#: Rows times rows times columns in one look at all swaps; where there are more, a look at some of them.
+MOST_CELLS, SOME_CELLS = 12_000_000, 2_000_000
+_DENSE = 1000  # rows up to which all eigenvectors are computed
 
 
 class Score(Protocol):
@@ -33,8 +38,8 @@ class Score(Protocol):
     def form(self, scores: np.ndarray) -> np.ndarray:
         """What a score says about the quadratic form of its column."""
 
-    def swaps(self, labels: np.ndarray) -> np.ndarray:
-        """Scores after each swap of a row of class 1 (first axis) with one of class 0 (second): ... x columns."""
+    def swaps(self, labels: np.ndarray, ones: np.ndarray, zeros: np.ndarray) -> np.ndarray:
+        """Scores after each swap of one of the rows ``ones`` (first axis) with one of ``zeros``: ... x columns."""
 
 
 @dataclass
@@ -61,9 +66,9 @@ class VarianceScore:
     def of(self, labels: np.ndarray) -> np.ndarray:
         return self._from_sums(self.columns.T @ labels)
 
-    def swaps(self, labels: np.ndarray) -> np.ndarray:
+    def swaps(self, labels: np.ndarray, ones: np.ndarray, zeros: np.ndarray) -> np.ndarray:
         sums = self.columns.T @ labels
-        inside, outside = self.columns[labels == 1], self.columns[labels == 0]
+        inside, outside = self.columns[ones], self.columns[zeros]
         return self._from_sums(sums - inside[:, None, :] + outside[None, :, :])
 
 
@@ -119,11 +124,12 @@ class BinScore:
         share = 4 * n0 * n1 / rows
         return np.asarray(share * scores if self.kind == "iv" else 2 * share * scores)
 
-    def swaps(self, labels: np.ndarray) -> np.ndarray:
-        ones, size, columns = self._ones(labels), self.bin_sizes, np.arange(self.codes.shape[1])
-        here = self.term(ones, size)
-        less, more = self.term(np.maximum(ones - 1, 0), size) - here, self.term(np.minimum(ones + 1, size), size) - here
-        inside, outside = self.codes[labels == 1], self.codes[labels == 0]
+    def swaps(self, labels: np.ndarray, ones: np.ndarray, zeros: np.ndarray) -> np.ndarray:
+        count, size, columns = self._ones(labels), self.bin_sizes, np.arange(self.codes.shape[1])
+        here = self.term(count, size)
+        less = self.term(np.maximum(count - 1, 0), size) - here
+        more = self.term(np.minimum(count + 1, size), size) - here
+        inside, outside = self.codes[ones], self.codes[zeros]
         down, up = less[columns, inside], more[columns, outside]
         change = (down[:, None, :] + up[None, :, :]) * (inside[:, None, :] != outside[None, :, :])
         return np.asarray(here.sum(axis=1) + change)
@@ -138,9 +144,13 @@ def cut(values: np.ndarray, ones: int) -> np.ndarray:
 
 def leading(score: Score, weights: np.ndarray, count: int = 3) -> list[np.ndarray]:
     """Step 1: leading vectors of the sum of the columns' forms, each column with its weight."""
-    features = score.features
-    matrix = (features * weights[score.owner]) @ features.T
-    values, vectors = np.linalg.eigh(matrix)
+    features, spread = score.features, weights[score.owner]
+    if len(features) > _DENSE:  # by products alone: the matrix has rows x rows cells
+        product = LinearOperator((len(features),) * 2, matvec=lambda v: features @ (spread * (features.T @ v)),
+                                 dtype=np.float64)  # fmt: skip
+        values, vectors = eigsh(product, k=count, which="LA", v0=np.ones(len(features)))
+    else:
+        values, vectors = np.linalg.eigh((features * spread) @ features.T)
     return [vectors[:, i] * np.sqrt(len(vectors)) for i in np.argsort(-values)[:count]]
 
 
@@ -173,15 +183,25 @@ def _bent(scores: np.ndarray) -> np.ndarray:
 def climb(score: Score, told: np.ndarray, labels: np.ndarray, steps: int = 60) -> np.ndarray:
     """Step 3: the swap of two rows that brings the scores nearest to those told, until none does."""
     labels, here = labels.copy(), distance(score, told, labels)
+    generator = np.random.default_rng(0)
     for _ in range(steps):
-        gaps = ((_bent(score.swaps(labels)) - _bent(told)) ** 2).sum(axis=2)
+        ones, zeros = _candidates(labels, len(told), generator)
+        gaps = ((_bent(score.swaps(labels, ones, zeros)) - _bent(told)) ** 2).sum(axis=2)
         place = np.unravel_index(int(np.argmin(gaps)), gaps.shape)
         if gaps[place] >= here - 1e-15:
             break
         here = float(gaps[place])
-        one, zero = np.flatnonzero(labels == 1)[place[0]], np.flatnonzero(labels == 0)[place[1]]
-        labels[one], labels[zero] = 0, 1
+        labels[ones[place[0]]], labels[zeros[place[1]]] = 0, 1
     return labels
+
+
+def _candidates(labels: np.ndarray, columns: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of class 1 and of class 0 to swap: all, or some of them where all would take too long."""
+    ones, zeros = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
+    if len(ones) * len(zeros) * columns <= MOST_CELLS:
+        return ones, zeros
+    side = max(2, int((SOME_CELLS / columns) ** 0.5))
+    return generator.permutation(ones)[:side], generator.permutation(zeros)[:side]
 
 
 def invert(score: Score, told: np.ndarray, ones: int, *, starts: int = 8, seed: int = 0) -> np.ndarray:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from fedsift.audit.naming import matches
 from fedsift.audit.views import Fresh, Message, State, Truth, View, numbers
 from fedsift.core.federation import Federation
 from fedsift.core.job import Job
-from fedsift.core.ledger import COORDINATOR
+from fedsift.core.ledger import COORDINATOR, Ledger
 from fedsift.core.message import decode, encode
 from fedsift.core.party import Site, read_labels
 from fedsift.core.script import run_of
@@ -111,6 +111,7 @@ class Recording:
     views: dict[str, View]
     truth: Truth
     result: Any  # what the conversation gave: the fitted selector, or what the function returned
+    ledger: Ledger = field(default_factory=Ledger)  # what the run wrote down about itself
 
     def __getitem__(self, name: str) -> View:
         return self.views[name]
@@ -181,10 +182,11 @@ def record_sites(
     every_step: bool = False,
     by_id: bool = False,
     fresh: dict[str, Site] | None = None,
+    names: str = "shared",
 ) -> Recording:
     """Record a conversation with sites in this process (a site may have a policy)."""
     recorder = Recorder(InProcess(sites), sites, every_step)
-    fed = Federation(recorder, list(sites), active=active, task=task)
+    fed = Federation(recorder, list(sites), active=active, task=task, names=names)
     try:
         fed = align(fed) if by_id else fed
         result = _converse(fed, conversation)
@@ -196,7 +198,8 @@ def record_sites(
     if fresh is not None:
         fresh_labels, fresh_columns = _labels_and_columns({n: s.table for n, s in fresh.items()}, active, task)
         others = Fresh(fresh_columns, fresh_labels)
-    return Recording(_views(recorder, sites, tables, active, result), Truth(labels, columns, others), result)
+    views = _views(recorder, sites, tables, active, result)
+    return Recording(views, Truth(labels, columns, others), result, fed.ledger)
 
 
 def _converse(fed: Federation, conversation: Any) -> Any:

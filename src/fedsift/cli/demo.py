@@ -86,6 +86,7 @@ def run_demo(folder: Path, quiet: bool) -> None:
     console.show("\nNext: put tables of your own into the job file, check it, run it:")
     console.show(f"  edit {job_file}")
     console.show(f"  {command} check {job_file}")
+    console.show(f"  {command} audit {job_file}    (what could be inferred: attacked here, nothing is sent)")
     console.show(f"  {command} run {job_file}")
 
 

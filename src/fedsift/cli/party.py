@@ -20,6 +20,7 @@ from fedsift.jobs.job_file import load_job, read_table
 from fedsift.site.party_file import Look, look, party_text, write_party
 from fedsift.site.rehearsal import Rehearsal, rehearse
 from fedsift.site.site import PartyFile, load_party
+from fedsift.site.verdict import FOLDER, why_no_audit
 
 _SHOWN = 40  # columns in a table for people
 
@@ -121,7 +122,7 @@ def check(
     loaded = load_job(job, set or (), files=False)
     table = read_table(source, ("party",), settings.party, settings.party.name)
     rehearsal = rehearse(loaded, settings.party.name, table, settings.policy)
-    facts = _facts(rehearsal, settings, table)
+    facts = _facts(rehearsal, settings, table, _audit_refusal(rehearsal, settings, table, party.parent / FOLDER))
     if format == "json":
         console.show(json.dumps(facts, indent=2, ensure_ascii=False))
     else:
@@ -130,13 +131,21 @@ def check(
         raise typer.Exit(PolicyRefused.exit_code)
 
 
-def _facts(rehearsal: Rehearsal, settings: PartyFile, table: Table) -> dict[str, Any]:
+def _audit_refusal(rehearsal: Rehearsal, settings: PartyFile, table: Table, folder: Path) -> str:
+    """Why require_audit refuses the job; empty where it does not."""
+    if not settings.policy.require_audit:
+        return ""
+    return why_no_audit(folder, settings.policy, rehearsal.party, rehearsal.method, rehearsal.parameters, table)
+
+
+def _facts(rehearsal: Rehearsal, settings: PartyFile, table: Table, audit: str) -> dict[str, Any]:
     too_few = table.n_rows < settings.policy.min_rows
     return {
         "party": rehearsal.party,
         "method": rehearsal.method,
         "holds_label": rehearsal.holds_label,
-        "allowed": not rehearsal.refusals and not too_few,
+        "allowed": not rehearsal.refusals and not too_few and not audit,
+        "audit": audit,
         "job": None if rehearsal.job_refusal is None else _refused(rehearsal.job_refusal),
         "rows": {"file": table.n_rows, "min_rows": settings.policy.min_rows, "too_few": too_few},
         "columns": table.columns,
@@ -208,4 +217,6 @@ def _show_verdict(facts: dict[str, Any]) -> None:
     for refused in told:
         if refused is not None:
             console.show(f"refused: {refused['what']}")
+    if facts["audit"]:
+        console.show(f"refused: require_audit: {facts['audit']}; run fedsift audit JOB.toml --party FILE")
     console.show(f"\n{facts['party']}: your policy {'allows' if facts['allowed'] else 'REFUSES'} this job")

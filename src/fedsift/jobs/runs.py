@@ -32,6 +32,7 @@ from fedsift.jobs.job_file import EvaluateSection, Job
 from fedsift.jobs.text import nearest
 from fedsift.methods import METHODS, Selector
 from fedsift.report import Comparison, compare, summarize, write_report
+from fedsift.report.exposures import read_audit
 from fedsift.report.summary import versions
 from fedsift.select.selection import Selection
 
@@ -90,7 +91,9 @@ class Run:
         if party is not None:
             selector = copy.copy(selector)
             selector.selection_ = self._named_for(party)
-        return summarize(selector, party=party, evaluation=self.evaluation, ledger=self.ledger("align", "select"))
+        made = summarize(selector, party=party, evaluation=self.evaluation, ledger=self.ledger("align", "select"))
+        audit = None if party else read_audit(self.job.path, self.job.method, self.selector.get_params(deep=False))
+        return {**made, "audit": audit} if audit is not None else made
 
     def _named_for(self, party: str) -> Selection:
         """The selection with this party's columns by their names, which only the party knows where they are private."""

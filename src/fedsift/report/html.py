@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedsift.report import charts
+from fedsift.report.exposures import exposure_section
 from fedsift.report.markup import Html, duration, h, join, name, plural, short, size, table
 from fedsift.report.page import page, section
 from fedsift.report.pictures import draw_details
@@ -35,6 +36,8 @@ def render_html(record: Mapping[str, Json]) -> str:
         ("ledger", "Who learned what", _ledger(report)),
         ("repeat", "Settings", _settings(report)),
     ]
+    if record.get("audit"):
+        parts.insert(4, ("audit", "What could be inferred", exposure_section(record["audit"])))
     foot = f"Made by fedsift {report.versions.get('fedsift', '')}. This file loads nothing from anywhere."
     return page(f"fedsift: {title(report)}", _head(report), parts, foot)
 

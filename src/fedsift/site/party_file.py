@@ -175,6 +175,12 @@ def _policy_lines(policy: Policy) -> list[str]:
         _list("exceptions", policy.exceptions),
         "# Python modules installed here, beside fedsift, whose methods and operations may be used.",
         "plugins = []",
+        "# What attacks may read of this party's labels in a rehearsal (`fedsift audit`): an AUC, 0.5 is a guess.",
+        f"max_label_auc = {policy.max_label_auc}",
+        "# The same for its columns: an R2, 0 is nothing.",
+        f"max_column_r2 = {policy.max_column_r2}",
+        "# Whether a job is accepted only after it has passed an audit here.",
+        f"require_audit = {_toml(policy.require_audit)}",
     ]
 
 

@@ -67,6 +67,9 @@ class Policy(Section):
         default=DEFAULT_EXCEPTIONS, description=f"a list out of {', '.join(map(repr, EXCEPTIONS))}, or of operations"
     )
     plugins: list[str] = Field(default=[], description='a list of Python modules, such as ["my_methods"]')
+    max_label_auc: float = Field(default=0.7, ge=0.5, le=1, description="an AUC from 0.5 (a guess) to 1, such as 0.7")
+    max_column_r2: float = Field(default=0.3, ge=0, le=1, description="an R2 from 0 to 1, such as 0.3")
+    require_audit: bool = Field(default=False, description="true or false")
 
     # -- before a job ----------------------------------------------------------------------------------------------
 

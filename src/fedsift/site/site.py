@@ -30,6 +30,7 @@ from fedsift.jobs.job_file import Job, PartySection, check_file, check_name, rea
 from fedsift.jobs.text import Section, Source, nearest, validated
 from fedsift.methods import METHODS
 from fedsift.mpc import psi
+from fedsift.site import verdict
 from fedsift.site.policy import ERRORS, EXCEPTIONS, Policy, is_core
 from fedsift.site.record import SiteLedger
 
@@ -100,7 +101,11 @@ def open_site(path: str | Path, job: Job | Mapping[str, Any] | None = None) -> P
         settings.policy.check_job(name, method, parameters)
         accepted = (method, {**_defaults(method), **plain(parameters)})
     table = read_table(source, ("party",), settings.party, name)
-    return PolicySite(name, table, settings.policy, accepted)
+    site = PolicySite(name, table, settings.policy, accepted)
+    site.audits = Path(path).parent / verdict.FOLDER
+    if accepted is not None:
+        site.check_audit(*accepted)
+    return site
 
 
 def _defaults(method: str) -> dict[str, Any]:
@@ -123,6 +128,7 @@ class PolicySite(Site):
         self.accepted = accepted  # method and parameters of the only job, when the site was opened for one
         self.job_folder: Path | None = None  # where a deployed site keeps its part of the result
         self.ledger: SiteLedger | None = None  # what it answered and refused, in a file of its own
+        self.audits: Path | None = None  # where this site's own audits are stored
         self._accepted = dict(self.views)  # views as they were when they were last judged
         self._distinct: dict[str, tuple[Any, int]] = {}  # view -> its rows, and how many different ones they are
         self._atoms = np.zeros(table.n_rows, dtype=np.int64)  # rows that all answers so far had in common; 0: in none
@@ -160,8 +166,14 @@ class PolicySite(Site):
     def _judge_atom(self, marked: Operation, rows: int) -> None:
         self.policy.check_rows(self.name, marked.short_name, rows)
 
+    def check_audit(self, method: str, parameters: dict[str, Any]) -> None:
+        """Refuse a job that this site's own stored audits do not let pass, where its policy asks for one."""
+        verdict.check_audit(self.audits, self.policy, self.name, method, parameters, self.table)
+
     def _judge_job(self, job: Contract, in_session: bool) -> None:
         self.policy.check_job(self.name, job.method, job.parameters)
+        if job.method != psi.JOB:
+            self.check_audit(job.method, dict(job.parameters))
         known = METHODS.get(job.method)
         missing = sorted(set(known().get_params(deep=False)) - set(job.parameters)) if known is not None else ()
         if missing:

@@ -18,7 +18,16 @@ from typing import Any
 import numpy as np
 
 from fedsift.audit.exposure import Measure
-from fedsift.audit.inversion import BinScore, Score, VarianceScore, distance, from_kept, invert, invert_ranks
+from fedsift.audit.inversion import (
+    MOST_CELLS,
+    BinScore,
+    Score,
+    VarianceScore,
+    distance,
+    from_kept,
+    invert,
+    invert_ranks,
+)
 from fedsift.audit.registry import attack
 from fedsift.audit.scoring import accuracy, control_accuracy, nothing_to_read, own_rows_accuracy, up_to_names
 from fedsift.audit.views import Truth, View
@@ -29,8 +38,6 @@ from fedsift.select.muse.contingency import column_codes
 
 #: Columns that the search looks at, at most: more only make it slower.
 MOST_COLUMNS = 600
-#: Rows times rows times columns in one look at all swaps.
-MOST_CELLS = 12_000_000
 
 Form = Callable[[Score, np.ndarray, int], np.ndarray]
 

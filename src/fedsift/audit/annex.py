@@ -1,0 +1,190 @@
+"""A data-protection annex (DPIA) from the ledger and the audit of a job, as Markdown and as a page.
+
+It follows what an assessment under Article 35 GDPR asks for: what is processed and why, what leaves and to whom, what
+could be inferred from it, which measures hold, what remains. Whoever answers for the data adds purpose, legal basis
+and decision: those are marked, because no software knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedsift.report.exposures import in_order, judged, readable, whom
+from fedsift.report.markup import Html, h, table
+from fedsift.report.page import page, section
+
+Record = Mapping[str, Any]
+
+#: Why a message is needed, by the family of its operation; the method's own messages are the rest.
+_NEEDED = {
+    "align": "to find the rows that all parties share, without showing anybody the others' ids",
+    "core": "to name and count what takes part, so that the result can be told by name",
+    "delivery": "to give each party its own part of the result",
+}
+_FORMS = {
+    "ciphertext": "What travels as ciphertext can be read by the holder of the key alone, and the key does not travel.",
+    "masked": "What travels masked is hidden by random numbers that its receiver does not know.",
+    "aggregate": "What travels as aggregate is a sum or an average over many rows.",
+}
+_IDS = "Ids travel only as group elements under a secret exponent that each party draws anew for each alignment."
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A heading and what stands under it: a text is a paragraph, a tuple of texts a list."""
+
+    key: str
+    title: str
+    blocks: tuple[str | tuple[str, ...] | Grid, ...]
+
+
+def chapters(record: Record) -> list[Chapter]:
+    """The annex as plain data, from the record of an audit."""
+    return [_processing(record), _leaving(record), _inferred(record), _measures(record), _remaining(record)]
+
+
+def _processing(record: Record) -> Chapter:
+    site = record["site"]
+    role = "holds the label" if site["holds_label"] else "holds columns and no label"
+    who = f"This annex is for {site['party']}, which {role}." if site["party"] else "This annex is for all parties."
+    about = (
+        f"Columns of {len(record['parties'])} organisations ({', '.join(record['parties'])}) are compared by "
+        f"{record['method']} to find those that matter for a label that {record['active']} holds. No table is pooled: "
+        "each organisation computes on its own rows, and a coordinator relays and counts messages."
+    )
+    return Chapter("processing", "1. The processing", (
+        about, who,
+        "Purpose and legal basis: [to be completed by the controller]",
+        "Categories of people and of data: [to be completed by the controller]",
+        Grid(("setting", "value"), tuple((key, str(value)) for key, value in record["parameters"].items())),
+    ))  # fmt: skip
+
+
+def _leaving(record: Record) -> Chapter:
+    rows = []
+    for line in record["disclosures"]:
+        what = f"it learns {line['what']}" if line["learned"] else line["what"]
+        relayed = " (relayed unread)" if line["relayed"] else ""
+        why = _NEEDED.get(_family(record, line), f"{record['method']} computes its scores from it")
+        rows.append((", ".join(line["from"]), ", ".join(line["to"]), what, why, line["form"] + relayed,
+                     f"{line['bytes']:,}"))  # fmt: skip
+    forms = tuple(f"{form}: {meaning}" for form, meaning in record["forms"].items()
+                  if any(line["form"] == form for line in record["disclosures"]))  # fmt: skip
+    heads = ("from", "to", "what", "why it is needed", "form", "bytes")
+    return Chapter("leaves", "2. What leaves, to whom, and why", (
+        "Taken from the ledger of the rehearsal, in which every message is counted as it would travel.",
+        Grid(heads, tuple(rows)), forms,
+    ))  # fmt: skip
+
+
+def _family(record: Record, line: Record) -> str:
+    """The family of a line's operation: the ledger has the name behind it only."""
+    ids = [each["operation"] for each in record["coverage"] if each["operation"].endswith(f".{line['operation']}")]
+    if ids:
+        return str(ids[0].partition(".")[0])
+    return (
+        "align"
+        if "rows all parties share" in line["what"]
+        else "delivery"
+        if line["operation"] == "keep_result"
+        else ""
+    )
+
+
+def _inferred(record: Record) -> Chapter:
+    rows = tuple(
+        (whom(line), line["target"], f"{readable(line['attack'])}: {line['how']}", line["knows"],
+         f"{line['metric']} {line['value']:.3f}", f"{line['guess']:.3f}", f"{line['baseline']:.3f}",
+         judged(line))
+        for line in in_order(record["exposures"]) if not line["found_nothing"]
+    )  # fmt: skip
+    heads = ("who", "what", "how", "knowing", "success", "guess", "baseline", "judged")
+    about = (
+        f"Measured by attacks from the literature on what each role received in a rehearsal with {record['rows']:,} "
+        f"rows ({record['site']['stand_ins']}). Guess: what nobody needs a message for. Baseline: what the same "
+        "attacker reaches from its own rows and the answer that it is entitled to."
+    )
+    none = "No attack found anything to read."
+    return Chapter("inferred", "3. What could be inferred", (about, Grid(heads, rows) if rows else none))
+
+
+def _measures(record: Record) -> Chapter:
+    used = {line["form"] for line in record["disclosures"]}
+    held = ["No table is pooled, and no operation reads a file or takes a path from a message."]
+    held += [text for form, text in _FORMS.items() if form in used]
+    held += [_IDS] if any(line["operation"] == "blind_ids" for line in record["disclosures"]) else []
+    if record["names"] == "private":
+        held.append("Names of columns stay with their party.")
+    rules = tuple((key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+                  for key, value in record["policy"].items())  # fmt: skip
+    about = "The site's own rules (party.toml) are judged before every request, whatever the coordinator says:"
+    if not record["site"]["party"]:
+        about = "Each site's own rules are judged before every request; those shown are the defaults:"
+    return Chapter("measures", "4. Which measures hold", (tuple(held), about, Grid(("rule", "value"), rules)))
+
+
+def _remaining(record: Record) -> Chapter:
+    verdict = record["verdict"]
+    reasons = tuple(verdict["reasons"]) or ("no attack was over a limit",)
+    waived = tuple(f"{line['operation']}: {line['why']}" for line in record["coverage"]
+                   if line["status"] == "needs none")  # fmt: skip
+    return Chapter("remains", "5. What remains", (
+        f"The audit {'is' if verdict['outcome'] == 'incomplete' else 'has'} {verdict['outcome']}:", reasons,
+        "Limits of this assessment:", tuple(record["caveats"]),
+        "Messages that were not attacked, by argument and not by measurement:", waived or ("none",),
+        "Decision of the controller, name and date: [to be completed]",
+    ))  # fmt: skip
+
+
+# --- renderings ------------------------------------------------------------------------------------------------------
+
+
+def _title(record: Record) -> str:
+    return f"Data-protection annex: {record['method']}, job {record['job']}"
+
+
+def _foot(record: Record) -> str:
+    return f"Made by fedsift {record['software']} on {record['made'][:10]} from the ledger and the audit of the job."
+
+
+def render_markdown(record: Record) -> str:
+    """The annex as Markdown."""
+    lines = [f"# {_title(record)}", ""]
+    for chapter in chapters(record):
+        lines += [f"## {chapter.title}", ""]
+        for block in chapter.blocks:
+            if isinstance(block, Grid):
+                lines += [_row(block.heads), _row(["--"] * len(block.heads)), *map(_row, block.rows), ""]
+            elif isinstance(block, tuple):
+                lines += [*(f"- {text}" for text in block), ""]
+            else:
+                lines += [block, ""]
+    return "\n".join([*lines, _foot(record), ""])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
+
+
+def render_page(record: Record) -> str:
+    """The annex as one HTML file that loads nothing."""
+    parts = [(c.key, c.title, section(c.key, c.title, [_block(block) for block in c.blocks])) for c in chapters(record)]
+    return page(_title(record), h("h1", _title(record)), parts, _foot(record))
+
+
+def _block(block: str | tuple[str, ...] | Grid) -> Html:
+    if isinstance(block, Grid):
+        return table(list(block.heads), [list(row) for row in block.rows], stack=len(block.heads) > 2)
+    if isinstance(block, tuple):
+        return h("ul", [h("li", text) for text in block])
+    return h("p", block)

@@ -1,0 +1,103 @@
+"""``audit_job``: play a job on this site's own rows, attack what every role received, and say what it comes to.
+
+Nothing is sent anywhere: all parties are played in this process, over the transport that records (``recording.py``).
+The method runs with the job's own parameters; only a number of columns to keep that the rehearsal does not have is
+lowered, which is told. Attacks that break down are told, too, and keep a verdict from being "passed".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedsift.audit.cast import Cast
+from fedsift.audit.coverage import MISSING, Covered, coverage
+from fedsift.audit.exposure import Exposure
+from fedsift.audit.recording import DELIVERY, Recording, record_sites
+from fedsift.audit.registry import attacks_on
+from fedsift.audit.verdict import Judged, Limits, Site, Verdict, concerns_site, conclude, judge
+from fedsift.core import party
+from fedsift.core.ledger import COORDINATOR, Ledger
+from fedsift.core.progress import Work
+from fedsift.jobs.job_file import Job
+from fedsift.methods import Selector
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A job, attacked: the figures, what they come to, and what the run would disclose."""
+
+    job: Job
+    cast: Cast
+    site: Site
+    limits: Limits
+    judged: tuple[Judged, ...]
+    coverage: tuple[Covered, ...]
+    verdict: Verdict
+    ledger: Ledger
+    rows: int  # that took part, after the alignment
+    lowered: dict[str, Any] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)  # attack -> why it did not come to its end
+    seconds: float = 0.0
+    delivered: dict[str, int] = field(default_factory=dict)  # party -> bytes of its part of the result
+    skipped: tuple[str, ...] = ()  # attacks that are after a stand-in's data, not after this site's
+
+
+def audit_job(
+    job: Job, cast: Cast, site: Site, limits: Limits, say: Callable[[str], None] = lambda text: None
+) -> Audit:
+    """Rehearse the job with this cast, run every attack that reads one of its messages, judge the figures."""
+    start = time.perf_counter()
+    columns = sum(table.n_columns for table in cast.tables.values())
+    say(f"rehearsing {job.method} on {cast.n_rows:,} rows and {columns:,} columns, in this process")
+    selector, lowered = _fitting(job.selector(), columns)
+    seen = _rehearsed(job, cast, selector)
+    say("attacking what each role received")
+    exposures, broken, skipped = attack_all(seen, site)
+    judged = tuple(judge(exposure, limits, site) for exposure in exposures)
+    covered = tuple(coverage(seen.views))
+    pending = [line.operation for line in covered if line.status == MISSING]
+    verdict = conclude(judged, pending, sorted(broken))
+    spent = time.perf_counter() - start
+    results = {message.party: message.bytes for message in seen[COORDINATOR].requests(DELIVERY)}
+    return Audit(
+        job, cast, site, limits, judged, covered, verdict, seen.ledger, len(seen.truth.labels), lowered, broken, spent,
+        results, skipped,
+    )  # fmt: skip
+
+
+def _fitting(selector: Selector, columns: int) -> tuple[Selector, dict[str, Any]]:
+    """The method as the job has it; a number of columns that the rehearsal does not have is lowered."""
+    wanted = selector.get_params(deep=False).get("n_features")
+    if isinstance(wanted, int) and not isinstance(wanted, bool) and wanted > columns:
+        return selector.set_params(n_features=columns), {"n_features": columns}
+    return selector, {}
+
+
+def _rehearsed(job: Job, cast: Cast, selector: Selector) -> Recording:
+    settings = job.settings.federation
+    fresh = None if cast.fresh is None else {name: party.Site(name, table) for name, table in cast.fresh.items()}
+    return record_sites(
+        {name: party.Site(name, table) for name, table in cast.tables.items()}, cast.active, selector,
+        task=settings.task, by_id=cast.by_id, fresh=fresh, names=settings.names,
+    )  # fmt: skip
+
+
+def attack_all(seen: Recording, site: Site) -> tuple[list[Exposure], dict[str, str], tuple[str, ...]]:
+    """Every attack that is after something of this site, on every view of its role.
+
+    With the exposures come the attacks that broke down (and why), and those that are after a stand-in's data only.
+    """
+    everything = [(view, each) for view in seen.views.values() for each in attacks_on(view.operations, view.role)]
+    pairs = [(view, each) for view, each in everything if concerns_site(view.role, view.name, each.target, site)]
+    run = {each.name for _, each in pairs}
+    skipped = tuple(sorted({each.name for _, each in everything} - run))
+    found, broken = [], {}
+    for view, each in Work().track(pairs, "attack"):
+        try:
+            found.append(each.run(view, seen.truth))
+        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, MemoryError) as error:
+            broken[each.name] = f"{type(error).__name__}: {error}"
+    return found, broken, skipped

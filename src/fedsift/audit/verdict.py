@@ -1,0 +1,144 @@
+"""From exposures to a verdict: which of them concern this site, and which are over its limits.
+
+An exposure is *over* when its figure is above the site's limit and the messages add to what the attacker reaches
+without them (guess and baseline; ``ADDS`` is what is taken for noise). So a partner whose own columns already predict
+the label does not make every job fail, and a leak below the limit is told and not refused.
+
+Figures of attacks differ in kind; a limit has one. Labels are judged as an AUC: a share of labels that were read
+becomes 0.5 + (share - guess) / (1 - guess) / 2, which is 0.5 for a guess and 1 for all labels. Columns are judged as an
+R2: a correlation is squared, a share (of cells, values or tables) counts above its guess, as 1 for all. Membership and
+ids have no limit of their own: they are over when they add anything to what was promised.
+
+A verdict is *passed*, *failed* or *incomplete*: a message for which no attack is written yet, or an attack that broke
+down, is no reason to pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fedsift.audit.exposure import Exposure
+
+#: What an attack may seem to add by chance.
+ADDS = 0.01
+PASSED, FAILED, INCOMPLETE = "passed", "failed", "incomplete"
+NOTHING = "nothing to read"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a site's policy allows: the rules ``max_label_auc`` and ``max_column_r2``."""
+
+    label_auc: float
+    column_r2: float
+
+
+@dataclass(frozen=True)
+class Site:
+    """Whose audit it is. Without a name all parties' files are here, and everything concerns the reader."""
+
+    party: str | None
+    holds_label: bool
+    names_shared: bool = True
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An exposure with the figure that is compared with a limit."""
+
+    exposure: Exposure
+    concerns: bool  # is it about this site's rows, or about a stand-in's?
+    figure: float
+    limit: float
+    over: bool
+    why: str = ""  # why it is not judged, where it is not
+
+    @property
+    def found_nothing(self) -> bool:
+        return self.exposure.note.startswith(NOTHING)
+
+    def as_dict(self) -> dict[str, Any]:
+        judged = {"concerns": self.concerns, "figure": self.figure, "limit": self.limit, "over": self.over}
+        added = {"added": self.exposure.added, "adds": self.exposure.added > ADDS}
+        return {**self.exposure.as_dict(), **added, **judged, "why": self.why, "found_nothing": self.found_nothing}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What it comes to, and why."""
+
+    outcome: str  # "passed", "failed" or "incomplete"
+    reasons: tuple[str, ...]
+    label_auc: float  # the worst figures that concern the site and add to guess and baseline
+    column_r2: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "reasons": list(self.reasons)}
+
+
+def figure_of(exposure: Exposure) -> float:
+    """The figure of an exposure in the kind of its limit."""
+    above = (exposure.value - exposure.guess) / max(1 - exposure.guess, 1e-9)
+    if exposure.target == "labels":
+        return exposure.value if exposure.metric == "auc" else 0.5 + max(above, 0.0) / 2
+    if exposure.target == "columns":
+        if exposure.metric == "r2":
+            return exposure.value
+        return exposure.value**2 if exposure.metric == "correlation" else max(above, 0.0)
+    return exposure.value
+
+
+def judge(exposure: Exposure, limits: Limits, site: Site) -> Judged:
+    """One exposure beside the limit for what it is after."""
+    figure, concerns = figure_of(exposure), concerns_site(exposure.role, exposure.party, exposure.target, site)
+    if exposure.target == "labels":
+        limit = limits.label_auc
+    elif exposure.target == "columns":
+        limit = limits.column_r2
+    else:
+        limit = max(exposure.guess, exposure.baseline)
+    why = "" if concerns else "it is about a stand-in, not about this site's data"
+    if concerns and exposure.metric == "columns named" and site.names_shared:
+        concerns, why = False, "the job tells the names of columns anyway"
+    over = concerns and figure > limit and exposure.added > ADDS and not exposure.note.startswith(NOTHING)
+    return Judged(exposure, concerns, figure, limit, over, why)
+
+
+def concerns_site(role: str, attacker: str, target: str, site: Site) -> bool:
+    """Whether an attack is after something of this site: labels are their holder's, and nobody attacks itself."""
+    if site.party is None:
+        return True
+    if target == "labels" and not site.holds_label:
+        return False  # the label is planted
+    return attacker != site.party and not (role == "active" and site.holds_label)
+
+
+def conclude(judged: Sequence[Judged], pending: Sequence[str], broken: Sequence[str]) -> Verdict:
+    """``pending`` are messages without an attack, ``broken`` attacks that did not come to an end."""
+    over = [line for line in judged if line.over]
+    reasons = [
+        f"{line.exposure.attack}: {_who(line.exposure)} reads {line.exposure.target} of this job with "
+        f"{line.exposure.metric} {line.exposure.value:.3f} (guess {line.exposure.guess:.3f}, baseline "
+        f"{line.exposure.baseline:.3f}); judged as {line.figure:.3f}, the limit is {line.limit:.3f}"
+        for line in over
+    ]
+    reasons += [f"the attack {name} did not come to its end" for name in broken]
+    if pending:
+        reasons.append(f"no attack is written yet for: {', '.join(pending)}")
+    outcome = FAILED if over else INCOMPLETE if reasons else PASSED
+    return Verdict(outcome, tuple(reasons), _worst(judged, "labels", 0.5), _worst(judged, "columns", 0.0))
+
+
+def _who(exposure: Exposure) -> str:
+    return "the coordinator" if exposure.role == "coordinator" else f"{exposure.party} ({exposure.role})"
+
+
+def _worst(judged: Sequence[Judged], target: str, least: float) -> float:
+    figures = [
+        line.figure
+        for line in judged
+        if line.concerns and line.exposure.target == target and line.exposure.added > ADDS and not line.found_nothing
+    ]
+    return max([least, *figures])
