@@ -86,7 +86,7 @@ def test_operations_are_named_by_id_or_in_any_family():
 
 @pytest.fixture
 def own_attack():
-    @attack(reads=["class_sums"], role="passive", target="labels", knows="nothing", declared="no")
+    @attack(reads=["masked_class_sums"], role="passive", target="labels", knows="nothing", declared="no")
     def says_zero(view, truth):
         """Guess class 0 for everybody."""
         return Measure("accuracy", float((truth.labels == 0).mean()), truth.guess, truth.guess)

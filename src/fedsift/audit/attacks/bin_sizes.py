@@ -41,7 +41,7 @@ def match_columns(seen: list[np.ndarray], sample: list[np.ndarray]) -> np.ndarra
 
 
 @attack(
-    reads=["label_sums"],
+    reads=["label_sums", "masked_counts"],
     role="coordinator",
     target="columns",
     knows="a public sample of the same kind of table (here: rows that did not take part)",
@@ -53,9 +53,10 @@ def sizes_name_columns(view: View, truth: Truth) -> Measure:
     if truth.fresh is None:
         return Measure("columns named", 0.0, 0.0, 0.0, note="nothing to read: there is no public sample to match with")
     settings = view.job.parameters
-    bins, min_cell = int(settings.get("bins", 10)), int(settings.get("min_cell", 5))
+    bins = int(settings.get("n_bins", settings.get("bins", 10)))
+    min_cell = int(settings.get("min_cell", 5))
     right, total = 0, 0
-    for message in view.replies("label_sums"):
+    for message in [*view.replies("label_sums"), *view.replies("masked_counts")]:
         counts, sizes = message.content["bins"], message.content["sizes"]
         rows = sizes[: counts[0]].sum()
         seen = [np.sort(part / rows)[::-1] for part in np.split(sizes, np.cumsum(counts)[:-1])]
