@@ -75,14 +75,14 @@ def columns(draw):
     return np.array(light + [v for v, times in heavy for _ in range(times)], dtype=float)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(columns(), st.integers(2, 20))
 def test_bins_are_those_of_the_slow_oracle(values, n_bins):
     for min_rows in (1, 4):
         np.testing.assert_array_equal(bins_of(values, n_bins, min_rows), slow_bins(values, n_bins, min_rows))
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(columns(), st.integers(2, 20))
 def test_bins_are_full_and_not_too_many(values, n_bins):
     codes = bins_of(values, n_bins)
@@ -97,7 +97,7 @@ def test_bins_are_full_and_not_too_many(values, n_bins):
     assert (np.diff(codes[order]) >= 0).all()
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(columns(), st.integers(2, 20))
 def test_many_columns_at_once_get_the_same_bins(values, n_bins):
     together = codes_of(np.stack([values, -values, np.arange(len(values)) * 1.0]), n_bins)
@@ -107,7 +107,7 @@ def test_many_columns_at_once_get_the_same_bins(values, n_bins):
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(values=columns(), n_bins=st.integers(2, 20))
 def test_monotone_transforms_leave_bins_unchanged(name, values, n_bins):
     for min_rows in (1, 4):

@@ -58,7 +58,7 @@ def check(python: str, folder: Path) -> None:
     run(*pip, "wheel", "--no-deps", "--wheel-dir", "wheels", source)
     run(*pip, "install", next((folder / "wheels").glob("fedsift-*.whl")))
     run(own, "-c", SMOKE)
-    run(folder / "env" / "bin" / "fedsift", "methods")
+    run(folder / "env" / "bin" / "fedsift", "--version")
 
 
 def main() -> int:
