@@ -57,7 +57,7 @@ class OnTestRows(PsoEvffs):
         listed = np.zeros(fed.n_rows, dtype=bool)
         listed[self.train] = True
         # No request can name rows: the label holder's own draw is replaced, which only works in one process.
-        with mock.patch.object(rounds, "training_rows", lambda *_: listed):
+        with mock.patch.object(rounds, "training_rows", return_value=listed):
             return held_out(fed, boosters, self._protection(), self.metric) if boosters else np.zeros(0)
 
 
