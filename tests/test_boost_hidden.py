@@ -249,12 +249,12 @@ def test_the_label_holder_reads_bits_of_node_rows_and_no_sums(monkeypatch):
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-def test_where_a_data_holder_runs_the_coordinator_shares_are_refused_before_anything_is_sent():
+def test_where_a_data_holder_runs_the_coordinator_shares_are_refused_before_anything_is_sent(monkeypatch):
     X, y = blind_table(60)
     fed = fs.Federation.split(X, y, parties=2)
     model = SecureBoostClassifier(n_estimators=1, max_depth=1, **BARE).fit(fed)
     before = fed.ledger.bytes()
-    fed.__dict__["neutral"] = False
+    monkeypatch.setattr(fs.Federation, "neutral", property(lambda self: False), raising=False)
     for refused in (lambda: SecureBoostClassifier().fit(fed), lambda: TopGain().fit(fed)):
         with pytest.raises(ParameterError, match="a data holder runs it"):
             refused()
