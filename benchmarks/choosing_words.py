@@ -52,7 +52,7 @@ WORDS: dict[str, dict[str, str]] = {
             "you want columns for boosted trees; it also chooses their number ([0.904 with 20 columns of "
             "Sonar](results.md#pso-evffs), all 60 give 0.918)"
         ),
-        "not": "the label holder must not see sums of gradients over groups of rows",
+        "not": "no coordinator can be found that holds no rows (the open form shows the label holder sums)",
     },
     "information_value": {
         "page": "information-value.md",

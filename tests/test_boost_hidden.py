@@ -31,6 +31,7 @@ from fedsift.mpc.ring import uniform
 from fedsift.select.top_gain import TopGain
 
 BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False}
+LUCK = 0.12  # four standard deviations of the AUC of a guess over 360 rows; the open form gives more than 0.8
 
 
 def blind_table(n=400, seed=0):
@@ -116,10 +117,10 @@ def test_nodes_give_a_passive_party_labels_in_the_open_form_and_nothing_on_share
     nodes = np.concatenate([args[1] for args, _, _ in drawn if len(args[1])])
     bits = np.unpackbits(nodes, axis=1, count=len(y)).astype(bool)
     high = numbers >= np.uint64(2**63)
-    assert abs(node_attack(bits, y) - 0.5) < 0.03
-    assert abs(node_attack(high, y) - 0.5) < 0.03
-    assert abs(bits.mean() - 0.5) < 0.02  # also which share of the rows a node has
-    assert abs(high.mean() - 0.5) < 0.02
+    assert abs(node_attack(bits, y) - 0.5) < LUCK
+    assert abs(node_attack(high, y) - 0.5) < LUCK
+    assert abs(bits.mean() - 0.5) < 0.03  # also which share of the rows a node has
+    assert abs(high.mean() - 0.5) < 0.03
 
     spoken_of = watched(monkeypatch, open_passive, "_regrouped")
     SecureBoostClassifier(**model, protection="open").fit(fed)
@@ -162,8 +163,8 @@ def test_prediction_tells_a_party_nothing_about_which_rows_reach_its_cuts(monkey
     chance = model.predict_proba(fed)[:, 1]
     hidden = np.unpackbits(np.concatenate([args[1] for args, _, _ in seen]), axis=1, count=len(y)).astype(bool)
     assert len(hidden) > 3
-    assert abs(hidden.mean() - 0.5) < 0.03
-    assert abs(node_attack(hidden, y) - 0.5) < 0.04
+    assert abs(hidden.mean() - 0.5) < 0.05
+    assert abs(node_attack(hidden, y) - 0.5) < LUCK
     twin = SecureBoostClassifier(n_estimators=6, max_depth=3, max_bin=8, protection="open", **BARE).fit(fed)
     np.testing.assert_allclose(chance, twin.predict_proba(fed)[:, 1], atol=1e-9)
 
@@ -234,8 +235,8 @@ def test_the_label_holder_reads_bits_of_node_rows_and_no_sums(monkeypatch):
         assert not (bits & ~args[0]).any()
     numbers = np.concatenate([part.ravel() for *_, found in products for part in found])
     cuts = hidden[0][0][2]
-    for uniform_ones in (numbers[numbers > 2**32], cuts.ravel()):
-        assert abs((uniform_ones >= np.uint64(2**63)).mean() - 0.5) < 0.03
+    for uniform_ones, luck in ((numbers[numbers > 2**32], 0.12), (cuts.ravel(), 0.03)):  # some hundreds, some thousands
+        assert abs((uniform_ones >= np.uint64(2**63)).mean() - 0.5) < luck
     own = fed.simulated["party2"].table
     codes = np.stack([ColumnBins.fit(own, c, 8).codes(own) for c in own.columns], axis=1)
     bits = (cuts >= np.uint64(2**63)).T  # a guess from the hidden cuts themselves
@@ -248,12 +249,12 @@ def test_the_label_holder_reads_bits_of_node_rows_and_no_sums(monkeypatch):
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-def test_where_a_data_holder_runs_the_coordinator_shares_are_refused_before_anything_is_sent():
+def test_where_a_data_holder_runs_the_coordinator_shares_are_refused_before_anything_is_sent(monkeypatch):
     X, y = blind_table(60)
     fed = fs.Federation.split(X, y, parties=2)
     model = SecureBoostClassifier(n_estimators=1, max_depth=1, **BARE).fit(fed)
     before = fed.ledger.bytes()
-    fed.__dict__["neutral"] = False
+    monkeypatch.setattr(fs.Federation, "neutral", property(lambda self: False), raising=False)
     for refused in (lambda: SecureBoostClassifier().fit(fed), lambda: TopGain().fit(fed)):
         with pytest.raises(ParameterError, match="a data holder runs it"):
             refused()
