@@ -245,7 +245,8 @@ def keep_part(party: Party, *, model: str, back: Any) -> None:
 
     intercept = part.intercept_metric * final(state["intercept"])[0] if "intercept" in state else None
     weights = part.metric @ final(state["track"])
-    party.models.keep(model, LinearPart(part.design, weights, intercept, *part.target_scale, part.classes))
+    centre, scale = part.target_scale
+    party.models.keep(model, LinearPart(part.design, weights, intercept, centre, scale, part.classes))
 
 
 # --- prediction ------------------------------------------------------------------------------------------------------
