@@ -22,8 +22,7 @@ That is the conversation of a grid of several row blocks, in which a party reads
 parties have another, in which it reads none (``vertical.py``): without labels of its own it could solve for them.
 
 Why it is secure: ``group_sum.py`` (sums), ``setup.py`` (products) and ``mpc/shared_descent.py`` (vertical parties) give
-the argument next to the code. Who
-learns what is on the method's page.
+the argument next to the code. Who learns what is on the method's page.
 """
 
 from __future__ import annotations
