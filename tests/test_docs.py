@@ -88,6 +88,12 @@ def test_a_figure_that_is_no_longer_in_the_table_is_found(tmp_path, monkeypatch)
     assert "\n# no heading" in page
 
 
+def test_the_exposure_page_is_what_the_script_makes_of_the_figures():
+    assert (ROOT / "docs" / "exposure.md").read_text() == script("exposure").render(), (
+        "run benchmarks/exposure.py --render"
+    )
+
+
 def test_choosing_a_method_has_every_method_and_the_registrys_own_words():
     choosing = script("choosing")
     page, figures = (ROOT / "docs" / "choosing.md").read_text(), choosing.read()

@@ -1,0 +1,249 @@
+"""What the audit's attacks reach on the shipped methods: benchmarks/results/exposure.jsonl and docs/exposure.md.
+
+    python benchmarks/exposure.py --data DIR [--sets bank,colon] [--methods sffs,gini] [--render]
+
+Each method runs with two parties (``bank`` holds the label and the first half of the columns) on at most ROWS rows of a
+set, over a transport that records every byte; then every attack that reads one of its operations runs on the view of
+its role. Rows that did not take part, where there are any, are the control. A line of the JSON file is one exposure,
+with the commit; a rerun measures what is missing for the present commit, and the page shows the last figure of each
+beside the one before. Settings that only take longer and
+show the same messages are lowered in CASES.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedsift import select
+from fedsift.audit import attacks_on, load_attacks, record, record_sites
+from fedsift.audit.attacks.differencing import two_jobs
+from fedsift.audit.attacks.folds import ask_for_draws, ask_for_many_folds
+from fedsift.core import party
+from fedsift.core.party import Site
+from fedsift.core.table import Table
+from fedsift.errors import FedsiftError
+
+HERE = Path(__file__).parent
+FIGURES = HERE / "results" / "exposure.jsonl"
+PAGE = HERE.parent / "docs" / "exposure.md"
+ROWS = 800
+FILES = {
+    "bank": "bank_marketing", "default": "default_credit", "phishing": "phishing_websites", "adult": "adult",
+    "wdbc": "breast_cancer_wdbc", "madelon": "madelon", "sonar": "sonar", "musk": "musk_v1", "colon": "colon",
+    "leukemia": "leukemia", "arcene": "arcene",
+}  # fmt: skip
+TALL = ("bank", "default", "phishing", "wdbc", "madelon")
+WIDE = ("colon", "leukemia", "arcene")
+SHORT = ("colon", "leukemia")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A conversation to record, and the sets on which it says most."""
+
+    make: Callable[[], Any]
+    sets: tuple[str, ...]
+    every_step: bool = False
+    rows: int = ROWS
+    few: bool = False  # the label holder has 3 columns only, as in the first review
+
+
+def three_runs() -> Callable[[Any], list[Any]]:
+    return lambda fed: [
+        select.TopGain(n_estimators=2, max_depth=2, max_bin=8, random_state=seed).fit(fed) for seed in range(3)
+    ]
+
+
+def logistic() -> Any:
+    from fedsift.models.vertical_logistic import VerticalLogisticRegression
+
+    return VerticalLogisticRegression(max_iter=2)
+
+
+def hyfdca() -> Any:
+    from fedsift.models.hyfdca.model import HyFDCA
+
+    return HyFDCA(rounds=3)
+
+
+def stopped_early() -> Any:
+    from fedsift.models.boost.model import SecureBoostClassifier
+
+    return SecureBoostClassifier(n_estimators=3, max_depth=2, early_stopping_rounds=2)
+
+
+def draws() -> Any:
+    return ask_for_draws(party.draw_rows, calls=24)
+
+
+def folds() -> Any:
+    from fedsift.evaluate.evaluation import draw_folds
+
+    return ask_for_many_folds(draw_folds)
+
+
+CASES = {
+    "sffs": Case(lambda: select.SFFS(), (*WIDE, "sonar", "wdbc")),
+    "information_value": Case(lambda: select.InformationValue(), (*SHORT, "phishing", "adult", "bank", "default")),
+    "gini": Case(lambda: select.GiniFilter(), (*SHORT, "phishing")),
+    "muse": Case(lambda: select.Muse(n_features=10), (*WIDE, "sonar", "wdbc")),
+    "federated_lasso": Case(lambda: select.FederatedLasso(max_iter=3), ("sonar", "musk", *WIDE), every_step=True),
+    "vertical_logistic": Case(logistic, ("sonar", "musk", "colon"), every_step=True),
+    "hyfdca": Case(hyfdca, ("sonar", "musk"), every_step=True),
+    "federated_lasso, 3 columns": Case(lambda: select.FederatedLasso(max_iter=3), ("sonar", "musk"), True, few=True),
+    "vertical_logistic, 3 columns": Case(logistic, ("sonar", "musk"), True, few=True),
+    "hyfdca, 3 columns": Case(hyfdca, ("sonar", "musk"), True, few=True),
+    "top_gain": Case(lambda: select.TopGain(n_estimators=2, max_depth=2, max_bin=8), TALL),
+    "top_gain, three runs": Case(three_runs, TALL),
+    "pso_evffs": Case(lambda: select.PsoEvffs(popsize=2, iterations=1), ("wdbc",)),
+    "secureboost, early stopping": Case(stopped_early, TALL),
+    "fedsdg": Case(lambda: select.FedSDG(epochs=1, refit_epochs=1), ("wdbc",)),
+    "hostile draw_rows": Case(draws, TALL),
+    "hostile draw_folds": Case(folds, TALL),
+    "sffs, two jobs": Case(lambda: two_jobs(select.SFFS, range(0, 125, 5)), ("wdbc",), rows=150),
+}
+
+
+def load(name: str, data: Path, rows: int) -> tuple[Any, Any, tuple[Any, Any] | None]:
+    """Rows that take part, their labels, and up to 1,000 others (where at least 50 are left)."""
+    frame = pd.read_parquet(data / f"{FILES[name]}.parquet")
+    y = frame.pop("target")
+    order = np.random.default_rng(0).permutation(len(frame))
+    used, rest = order[:rows], order[rows : rows + 1000]
+    fresh = (frame.iloc[rest], y.iloc[rest]) if len(rest) >= 50 else None
+    return frame.iloc[used], y.iloc[used], fresh
+
+
+def three_columns(X: pd.DataFrame, y: pd.Series) -> dict[str, Site]:
+    """The label holder with the first 3 columns, the other party with the rest."""
+    bank, shop = X.iloc[:, :3].assign(label=y).reset_index(drop=True), X.iloc[:, 3:].reset_index(drop=True)
+    return {
+        "bank": Site("bank", Table.read(bank, id=None, label="label", name="bank")),
+        "shop": Site("shop", Table.read(shop, id=None, name="shop")),
+    }
+
+
+def version() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def measure(method: str, name: str, data: Path) -> list[dict[str, Any]]:
+    case = CASES[method]
+    X, y, fresh = load(name, data, case.rows)
+    start = time.process_time()
+    try:
+        if case.few:
+            seen = record_sites(three_columns(X, y), "bank", case.make(), every_step=case.every_step)
+        else:
+            seen = record(X, y, case.make(), parties=["bank", "shop"], every_step=case.every_step, fresh=fresh)
+    except FedsiftError as error:
+        return [{"attack": "", "note": f"refused: {error}"}]
+    spent = time.process_time() - start
+    found = []
+    for view in seen.views.values():
+        for attack in attacks_on(view.operations, view.role):
+            exposure = attack.run(view, seen.truth).as_dict()
+            found.append({**exposure, "line": attack.line, "rows": len(y), "columns": X.shape[1], "run_cpu_s": spent})
+    return found
+
+
+def rows_of() -> list[dict[str, Any]]:
+    text = FIGURES.read_text(encoding="utf-8") if FIGURES.is_file() else ""
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def run(methods: list[str], sets: list[str], data: Path) -> None:
+    commit, known = version(), rows_of()
+    for method in methods:
+        for name in CASES[method].sets:
+            if name not in sets:
+                continue
+            if any((r["version"], r["method"], r["set"]) == (commit, method, name) for r in known):
+                continue
+            for found in measure(method, name, data):
+                never = not any((r["method"], r["set"], r["attack"]) == (method, name, found["attack"]) for r in known)
+                if never and found["note"].startswith("nothing to read"):
+                    continue  # the attack does not apply to this method; where it once did, "nothing" is the news
+                line = json.dumps({"version": commit, "method": method, "set": name, **_rounded(found)})
+                with FIGURES.open("a", encoding="utf-8") as file:
+                    file.write(line + "\n")
+                print(line, flush=True)
+
+
+def _rounded(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: round(value, 4) if isinstance(value, float) else value for key, value in found.items()}
+
+
+HEAD = """\
+<!-- Made by `python benchmarks/exposure.py --render` from benchmarks/results/exposure.jsonl: change those. -->
+# Exposure: what the messages of a run give away, measured
+
+Every line is an attack that was run on what one role really received: its success, what a guess reaches (the messages
+give nothing), the baseline (what the same attacker reaches from its own rows and the answer that it is entitled to,
+such as which of its columns were kept) and the control (the same knowledge on rows that did not take part). An attack
+has failed when it adds nothing to guess and baseline. "Before" is the figure of the version before, where it differs.
+
+Attacks are lower bounds: a line that shows nothing is no proof that there is nothing. Two parties, at most 800 rows of
+each set (150 for two jobs), settings lowered where that changes no message that an attack reads. In one process nobody
+is sent a result: `keep_result`, the end of a deployed job, is added as `Selection.for_party` makes it.
+Scores and first components do not say which of two classes is which: that bit is given to attacks and baselines alike.
+"""
+
+
+def render() -> str:
+    load_attacks()
+    last: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in rows_of():
+        last.setdefault((row["method"], row["set"], row["attack"]), []).append(row)
+    head = "| method | set | attack | who | success | guess | baseline | control | before | declared | CPU-s | note |"
+    lines = [HEAD, head, "|--|--|--|--|--:|--:|--:|--:|--:|--|--:|--|"]
+    used: dict[str, dict[str, Any]] = {}
+    for (method, name, attack), rows in last.items():
+        now, before = rows[-1], rows[-2] if len(rows) > 1 else None
+        if not attack:
+            lines.append(f"| {method} | {name} | | | | | | | | | | {now['note']} |")
+            continue
+        used[attack] = now
+        changed = before is not None and before.get("value") != now["value"]
+        cells = [now["value"], now["guess"], now["baseline"], now["control"], before["value"] if changed else None]
+        shown = " | ".join("" if cell is None else f"{cell:.3f}" for cell in cells)
+        lines.append(
+            f"| {method} | {name} | {attack} | {now['role']} | {shown} | {now['declared']} | {now['cpu_seconds']:.2f} "
+            f"| {now['note']} |"
+        )
+    lines += ["", "## What each attacker is after, and what it knows beside its view", "",
+              "| attack | target | measure | knows |", "|--|--|--|--|"]  # fmt: skip
+    lines += [f"| {a} | {r['target']} | {r['metric']} | {r['knows']} |" for a, r in sorted(used.items())]
+    versions = list(dict.fromkeys(row["version"] for row in rows_of()))
+    lines += ["", f"Commits measured: {', '.join(versions)}. `python benchmarks/exposure.py --data DIR`", ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=os.environ.get("FEDSIFT_DATA"))
+    parser.add_argument("--sets", default=",".join(FILES))
+    parser.add_argument("--methods", default=";".join(CASES), help="separated by semicolons")
+    parser.add_argument("--render", action="store_true", help="only write the page")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if not given.render:
+        run([m.strip() for m in given.methods.split(";")], given.sets.split(","), Path(given.data))
+    PAGE.write_text(render(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""Recording a run: a transport that keeps every byte, and the views that are made from it.
+
+seen = record(X, y, SFFS(n_features=5), parties=["bank", "shop"])
+seen["shop"].requests("class_sums")             # what the shop was sent with this operation
+seen["coordinator"].replies("f_statistics")
+attacks_on(seen["shop"].operations, "passive")  # what could be tried on it
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from fedsift.audit.naming import matches
+from fedsift.audit.views import Fresh, Job, Message, State, Truth, View, numbers
+from fedsift.core.federation import Federation
+from fedsift.core.ledger import COORDINATOR
+from fedsift.core.message import decode, encode
+from fedsift.core.party import Site, read_labels
+from fedsift.core.simulate import simulated_sites
+from fedsift.core.table import Table
+from fedsift.core.transports.base import Delivery, Transport
+from fedsift.core.transports.inprocess import InProcess
+from fedsift.errors import FedsiftError
+from fedsift.mpc.psi import align
+
+END_OF_RUN = "end_session"
+DELIVERY = "delivery.keep_result"
+
+
+class Recorder(Transport):
+    """Passes everything on to another transport and keeps the bytes, in order.
+
+    ``sites`` are those whose own state is kept for their own view; with ``every_step`` after each operation, else at
+    the end of each run.
+    """
+
+    def __init__(self, inner: Transport, sites: Mapping[str, Site], every_step: bool = False):
+        self.inner, self.sites, self.every_step = inner, sites, every_step
+        self.name = inner.name
+        self.log: list[tuple[int, str, bool, bytes]] = []  # number, party, is it a request, the bytes
+        self.states: dict[str, list[State]] = {name: [] for name in sites}
+        self._lock = threading.Lock()
+        self._number = 0
+
+    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+        heads = {name: self._keep(name, True, data) for name, data in requests.items()}
+        ends = {name for name, head in heads.items() if matches(END_OF_RUN, head["operation"])}
+        for name in ends:
+            self._snapshot(name, heads[name]["arguments"]["session"], heads[name]["operation"])
+        deliveries = self.inner.exchange(requests, timeout)
+        for name, delivery in deliveries.items():
+            if delivery.data is not None:
+                self._keep(name, False, delivery.data)
+            if self.every_step and name not in ends:
+                self._snapshot(name, heads[name]["session"], heads[name]["operation"])
+        return deliveries
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def _keep(self, party: str, is_request: bool, data: bytes) -> dict[str, Any]:
+        with self._lock:
+            self._number += 1
+            self.log.append((self._number, party, is_request, data))
+        return decode(data) if is_request else {}
+
+    def _snapshot(self, name: str, session: str, operation: str) -> None:
+        site = self.sites.get(name)
+        if site is not None and site.sessions.get(session):
+            values = _copied(site.sessions[session])
+            self.states[name].append(State(self._number, operation, session, values))
+
+
+def _copied(value: Any, depth: int = 4) -> Any:
+    """Containers, records and arrays anew, so that later steps do not change what was kept; the rest as it is."""
+    if depth == 0:
+        return value
+    if isinstance(value, dict):
+        return {key: _copied(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copied(item, depth - 1) for item in value]
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if is_dataclass(value) and not isinstance(value, type):
+        return copy.copy(value)
+    return value
+
+
+@dataclass
+class Recording:
+    """The views of one recorded conversation, by name (the parties and ``coordinator``), and the truth beside them."""
+
+    views: dict[str, View]
+    truth: Truth
+    result: Any  # what the conversation gave: the fitted selector, or what the function returned
+
+    def __getitem__(self, name: str) -> View:
+        return self.views[name]
+
+    def of_role(self, role: str) -> list[View]:
+        return [view for view in self.views.values() if view.role == role]
+
+
+def record(
+    X: Any,
+    y: Any,
+    conversation: Any,
+    *,
+    parties: int | Sequence[str] = 2,
+    label_party: str | None = None,
+    how: str = "equal",
+    random_state: int = 0,
+    task: str = "auto",
+    every_step: bool = False,
+    fresh: tuple[Any, Any] | None = None,
+) -> Recording:
+    """Run a real fit over simulated parties and give the views of all roles.
+
+    Parameters
+    ----------
+    X, y : one table, dealt by columns to ``parties`` as ``Federation.split`` does (``how``, ``random_state``).
+    conversation : a selector or model (anything with ``fit(fed)``), or a function of the federation: what a
+        coordinator that deviates would ask. What its last announcement says is the job. A function may return a
+        list of fitted selectors: each party is then told its part of each result, in that order.
+    every_step : keep each party's own state after each of its operations, not only at the end of a run.
+    fresh : ``(X, y)`` of rows that do not take part, for the control.
+    """
+
+    def dealt(X: Any, y: Any) -> tuple[dict[str, Site], str | None]:
+        return simulated_sites(
+            X, y, parties=parties, partition="vertical", how=how, duplicates=False, random_state=random_state,
+            label_party=label_party, grid=None,
+        )  # fmt: skip
+
+    sites, active = dealt(X, y)
+    others = None if fresh is None else dealt(*fresh)[0]
+    return record_sites(sites, str(active), conversation, task=task, every_step=every_step, fresh=others)
+
+
+def record_tables(
+    tables: Mapping[str, Any],
+    conversation: Any,
+    *,
+    id: str,
+    label: tuple[str, str],
+    task: str = "auto",
+    every_step: bool = False,
+) -> Recording:
+    """The same for tables that are aligned by their ids first; the alignment is part of the recording."""
+    sites = {
+        name: Site(name, Table.read(table, id=id, label=label[1] if name == label[0] else None, name=name))
+        for name, table in tables.items()
+    }
+    return record_sites(sites, label[0], conversation, task=task, every_step=every_step, by_id=True)
+
+
+def record_sites(
+    sites: dict[str, Site],
+    active: str,
+    conversation: Any,
+    *,
+    task: str = "auto",
+    every_step: bool = False,
+    by_id: bool = False,
+    fresh: dict[str, Site] | None = None,
+) -> Recording:
+    """Record a conversation with sites in this process (a site may have a policy)."""
+    recorder = Recorder(InProcess(sites), sites, every_step)
+    fed = Federation(recorder, list(sites), active=active, task=task)
+    try:
+        fed = align(fed) if by_id else fed
+        result = _converse(fed, conversation)
+    finally:
+        fed.close()
+    tables = _common_rows(_decoded(recorder), sites)
+    labels, columns = _labels_and_columns(tables, active, task)
+    others = None
+    if fresh is not None:
+        fresh_labels, fresh_columns = _labels_and_columns({n: s.table for n, s in fresh.items()}, active, task)
+        others = Fresh(fresh_columns, fresh_labels)
+    return Recording(_views(recorder, sites, tables, active, result), Truth(labels, columns, others), result)
+
+
+def _converse(fed: Federation, conversation: Any) -> Any:
+    if hasattr(conversation, "fit"):
+        conversation.fit(fed)
+        return conversation
+    return conversation(fed)
+
+
+def _common_rows(messages: list[Message], sites: Mapping[str, Site]) -> dict[str, Table]:
+    """Each party's table in the common order of the rows: as it is, or as the alignment has told it."""
+    aligned = [m.content["view"] for m in messages if m.is_request and matches("keep_shared", m.operation)]
+    tables = {}
+    for name, site in sites.items():
+        rows = site.views[aligned[-1]][0] if aligned else None
+        tables[name] = site.table if rows is None else site.table.take(rows)
+    return tables
+
+
+def _labels_and_columns(
+    tables: Mapping[str, Table], active: str, task: str
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    label = tables[active].label
+    if label is None:
+        raise FedsiftError(f"party {active!r} has no label column")
+    return read_labels(label, active, task=task).codes, {name: numbers(table) for name, table in tables.items()}
+
+
+def _views(
+    recorder: Recorder, sites: Mapping[str, Site], tables: Mapping[str, Table], active: str, result: Any
+) -> dict[str, View]:
+    messages = _decoded(recorder)
+    messages += _deliveries(messages, sites, result)
+    job = _job(messages, sites, active, result)
+    views = {COORDINATOR: View("coordinator", COORDINATOR, job, tuple(messages))}
+    for name, site in sites.items():
+        views[name] = View(
+            "active" if name == active else "passive",
+            name,
+            job,
+            tuple(m for m in messages if m.party == name),
+            tables[name],
+            dict(site.keys),
+            tuple(recorder.states[name]),
+            _kept(result, name),
+        )
+    return views
+
+
+def _kept(result: Any, name: str) -> np.ndarray | None:
+    last = result[-1] if isinstance(result, list) and result else result
+    masks = getattr(last, "masks_", None)
+    return None if masks is None else np.asarray(masks[name])
+
+
+def _decoded(recorder: Recorder) -> list[Message]:
+    """Requests and replies as messages; a reply takes its operation from the request that it answers."""
+    open_request: dict[str, dict[str, Any]] = {}
+    messages = []
+    for number, party, is_request, data in recorder.log:
+        value = decode(data)
+        if is_request:
+            open_request[party], content = value, value["arguments"]
+        else:
+            content = value.get("ok", value)
+        head = open_request[party]
+        messages.append(
+            Message(number, party, is_request, head["operation"], head["view"], head["session"], content, len(data))
+        )
+    return messages
+
+
+def _deliveries(messages: list[Message], sites: Mapping[str, Site], result: Any) -> list[Message]:
+    """A deployed coordinator ends a job by sending each party its own part of the result; in one process nothing is
+    sent, so it stands here, made by the same ``Selection.for_party``."""
+    number = messages[-1].number if messages else 0
+    told = []
+    for selector in result if isinstance(result, list) else [result]:
+        if getattr(selector, "selection_", None) is None:
+            continue
+        for name in sites:
+            number += 1
+            content = {"selection": selector.selection_.for_party(name).to_json()}
+            told.append(Message(number, name, True, DELIVERY, "", "", content, len(encode(content))))
+    return told
+
+
+def _job(messages: list[Message], sites: Mapping[str, Site], active: str, result: Any) -> Job:
+    """What was announced last; a model on its own announces nothing, but its job file would name its parameters."""
+    announced = [m.content for m in messages if m.is_request and matches("begin_job", m.operation)]
+    method, parameters = "", {}
+    if announced:
+        method, parameters = announced[-1]["method"], announced[-1]["parameters"]
+    elif hasattr(result, "get_params"):
+        method, parameters = type(result).__name__, result.get_params(deep=False)
+    return Job(str(method), dict(parameters), tuple(sites), active)

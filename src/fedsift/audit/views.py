@@ -1,0 +1,151 @@
+"""What each role has seen of a run: the bytes on the wire, decoded, and nothing else.
+
+``recording.py`` keeps every request and reply of a run; from it a ``View`` is made for each role:
+
+- a party: the requests that it got and its own replies, its own table and keys, and what its own operations kept
+  while they ran (what it decrypted is its own state);
+- the coordinator: every request and every reply, for they all pass through it;
+- everybody: what the job says (method, parameters and with them the seed, the parties, who holds the label).
+
+No view holds another party's table, keys or state; a test plants a canary. ``Truth`` holds what an attack is after, to
+score it: beside what it says that it knows (class sizes), an attack looks there only when it has its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedsift.audit.naming import matches
+from fedsift.core.table import Table
+from fedsift.errors import FedsiftError
+
+
+@dataclass(frozen=True)
+class Message:
+    """One request or reply, decoded. ``content`` is a request's arguments or a reply's value."""
+
+    number: int  # its place in the conversation
+    party: str  # at the other end from the coordinator
+    is_request: bool
+    operation: str  # as it travels
+    view: str
+    session: str
+    content: Any
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the announcement of the job tells every role."""
+
+    method: str
+    parameters: Mapping[str, Any]
+    parties: tuple[str, ...]
+    active: str
+
+
+@dataclass(frozen=True)
+class State:
+    """What a party's own operations had kept after one of them had run (its own, so its own knowledge)."""
+
+    number: int  # of the reply after which it was taken
+    operation: str
+    session: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything that one role received, and for a party everything of its own."""
+
+    role: str  # "passive", "active" or "coordinator"
+    name: str
+    job: Job
+    messages: tuple[Message, ...]
+    table: Table | None = None
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    states: tuple[State, ...] = ()
+    kept: np.ndarray | None = None  # the answer that a party is entitled to: which of its columns were kept
+
+    def requests(self, operation: str, session: str | None = None) -> list[Message]:
+        """Requests for an operation, in order (``naming.matches`` reads the name)."""
+        return [m for m in self._of(operation, session) if m.is_request]
+
+    def replies(self, operation: str, session: str | None = None) -> list[Message]:
+        """Replies of an operation, in order; for a party these are its own."""
+        return [m for m in self._of(operation, session) if not m.is_request]
+
+    def _of(self, operation: str, session: str | None) -> list[Message]:
+        return [
+            m for m in self.messages if matches(operation, m.operation) and (session is None or m.session == session)
+        ]
+
+    def job_of(self, session: str) -> Job:
+        """The job that was announced for a run (or for the run around it); the last one if none was."""
+        for message in reversed(self.messages):
+            inside = session == message.session or session.startswith(f"{message.session}.")
+            if message.is_request and message.session and inside and matches("begin_job", message.operation):
+                told = message.content
+                return Job(str(told["method"]), dict(told["parameters"]), self.job.parties, self.job.active)
+        return self.job
+
+    @property
+    def operations(self) -> set[str]:
+        """Names, as they travel, of all operations in this view."""
+        return {message.operation for message in self.messages}
+
+    @property
+    def columns(self) -> np.ndarray:
+        """The party's own numbers, rows x columns: categories as codes, missing values as NaN."""
+        return numbers(self.own_table)
+
+    @property
+    def own_table(self) -> Table:
+        if self.table is None:
+            raise FedsiftError("the coordinator has no table")
+        return self.table
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Rows that did not take part: the control of an attack."""
+
+    columns: Mapping[str, np.ndarray]
+    labels: np.ndarray
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the attacks are after. For scoring only."""
+
+    labels: np.ndarray  # class codes of the common rows
+    columns: Mapping[str, np.ndarray]  # of each party, rows x columns
+    fresh: Fresh | None = None
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.labels.max()) + 1
+
+    @property
+    def class_sizes(self) -> tuple[int, int]:
+        """Rows of class 0 and of the others: for attacks that say in ``knows`` that they know the class sizes."""
+        zeros = int((self.labels == 0).sum())
+        return zeros, len(self.labels) - zeros
+
+    @property
+    def guess(self) -> float:
+        """Share of the largest class: what somebody says who knows nothing about a row."""
+        return float(np.bincount(self.labels).max() / len(self.labels))
+
+
+def numbers(table: Table) -> np.ndarray:
+    """A table's columns as numbers: categories by their code."""
+    parts = []
+    for column in table.columns:
+        coded = table.kinds[column] == "categorical"
+        parts.append(table.codes(column)[0].astype(np.float64) if coded else table.values(column))
+    return np.column_stack(parts) if parts else np.zeros((table.n_rows, 0))

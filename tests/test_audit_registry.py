@@ -1,0 +1,124 @@
+"""Attacks bind to operations; every operation that is not mere control has an attack, a waiver, or a place in line."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import fedsift
+from fedsift.audit import PENDING, WAIVERS, Exposure, Measure, Truth, attacks_on, load_attacks, record, uncovered
+from fedsift.audit.naming import matches
+from fedsift.audit.registry import ATTACKS, Attack, attack
+from fedsift.core.operation import is_own, operations
+from fedsift.errors import ParameterError
+
+#: The line may only get shorter: an attack or a waiver takes an operation off it, and this number with it.
+MOST_PENDING = 50
+SKIPPED = {"fedsift.__main__", "fedsift.crypto._kernel", "fedsift.deploy.__main__"}
+
+
+def shipped_operations() -> dict[str, str]:
+    """Ids of all operations of fedsift, and what each discloses."""
+    for module in pkgutil.walk_packages(fedsift.__path__, "fedsift."):
+        if module.name not in SKIPPED:
+            importlib.import_module(module.name)
+    return {marked.id: marked.discloses for marked in operations() if is_own(marked.module)}
+
+
+def test_every_operation_that_is_not_control_is_covered():
+    names = [name for name, form in shipped_operations().items() if form != "control"]
+    assert len(names) > 100
+    assert uncovered(names) == [], "write an attack in audit/attacks, or say in audit/waivers.py why none is needed"
+
+
+def test_a_new_operation_is_not_covered_by_accident():
+    assert uncovered(["new.column_averages"]) == ["new.column_averages"]
+
+
+def test_waivers_and_pending_name_operations_that_exist():
+    names = list(shipped_operations())
+    assert [spec for spec in (*WAIVERS, *PENDING) if not any(matches(spec, name) for name in names)] == []
+
+
+def test_no_operation_is_waived_or_pending_that_has_an_attack():
+    load_attacks()
+    specs = {spec for each in ATTACKS.values() for spec in each.reads}
+    assert not specs & {*WAIVERS, *PENDING}
+
+
+def test_what_is_pending_does_not_grow():
+    assert len(PENDING) <= MOST_PENDING
+
+
+def test_waivers_are_sentences():
+    for why in WAIVERS.values():
+        assert len(why.split()) >= 5
+        assert why.endswith(".")
+
+
+def test_loading_the_attacks_does_not_need_torch():
+    code = "import sys, fedsift.audit as a; a.load_attacks(); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("each", load_attacks().values(), ids=lambda a: a.name)
+def test_an_attack_says_what_it_does(each: Attack):
+    assert each.function.__doc__
+    assert each.knows
+    assert each.declared
+    assert each.line is None or 1 <= each.line <= 15
+
+
+def test_operations_are_named_by_id_or_in_any_family():
+    assert matches("draw_rows", "core.draw_rows")
+    assert matches("draw_rows", "leaky_draws.draw_rows")
+    assert matches("moments", "linear.moments.open")
+    assert matches("linear.moments", "linear.moments")
+    assert not matches("linear.moments", "linear.moments.open")
+    assert not matches("rows", "core.draw_rows")
+
+
+@pytest.fixture
+def own_attack():
+    @attack(reads=["class_sums"], role="passive", target="labels", knows="nothing", declared="no")
+    def says_zero(view, truth):
+        """Guess class 0 for everybody."""
+        return Measure("accuracy", float((truth.labels == 0).mean()), truth.guess, truth.guess)
+
+    yield says_zero
+    del ATTACKS["says_zero"]
+
+
+def test_a_method_inherits_the_attacks_of_its_operations(own_attack):
+    X, y = np.random.default_rng(0).normal(size=(40, 4)), np.arange(40) % 2
+    seen = record(X, y, fedsift.SFFS(n_features=2), parties=["bank", "shop"])
+    assert own_attack in attacks_on(seen["shop"].operations, "passive")
+    assert own_attack not in attacks_on(seen["shop"].operations, "active")
+    found = own_attack.run(seen["shop"], seen.truth)
+    assert isinstance(found, Exposure)
+    assert (found.attack, found.role, found.party, found.target) == ("says_zero", "passive", "shop", "labels")
+    assert found.value == found.guess == 0.5
+    assert found.added == 0.0
+    assert found.cpu_seconds >= 0
+    with pytest.raises(ParameterError, match="passive role"):
+        own_attack.run(seen["bank"], seen.truth)
+
+
+def test_a_name_is_given_once(own_attack):
+    with pytest.raises(ParameterError, match="already"):
+        attack(reads=["x"], role="passive", target="labels", knows="nothing")(own_attack.function)
+
+
+def test_roles_and_targets_are_checked():
+    with pytest.raises(ParameterError, match="role"):
+        attack(reads=["x"], role="outsider", target="labels", knows="nothing")
+
+
+def test_guess_is_the_share_of_the_largest_class():
+    assert Truth(np.array([0, 1, 1, 1]), {}).guess == 0.75
