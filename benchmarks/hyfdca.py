@@ -28,6 +28,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 import fedsift as fs
 from fedsift.core.transports.base import Delivery, Transport
 from fedsift.evaluate.datasets import load
+from fedsift.models.hyfdca import vertical
 from fedsift.models.hyfdca.model import HyFDCA
 from fedsift.models.hyfdca.setup import PART, STATE
 
@@ -74,6 +75,19 @@ class Trial:
         return float(np.linalg.norm(weights - reference) / np.linalg.norm(reference))
 
 
+class Told(vertical.OneBlock):
+    """Vertical parties: writes down the weights that the coordinator is at."""
+
+    last: dict[str, np.ndarray]
+
+    def weights(self, u: np.ndarray) -> dict[str, np.ndarray]:
+        Told.last = super().weights(u)
+        return Told.last
+
+
+vertical.OneBlock = Told  # type: ignore[misc]
+
+
 class Watch:
     """After each round: the distance, the bytes and the CPU seconds so far (by looking into the simulated sites)."""
 
@@ -88,8 +102,12 @@ class Watch:
         found: dict[str, float] = {}
         for site in self.fed._link.transport.sites.values():
             session = site.sessions[run._session]
-            part, state = session[PART], session[STATE]
-            weights = (part.metric @ state["track"].u)[:, 0]
+            if vertical.Components in session:
+                part = session[vertical.Components]
+                weights = (part.back @ Told.last[site.name][: part.back.shape[1]])[:, 0]
+            else:
+                part, state = session[PART], session[STATE]
+                weights = (part.metric @ state["track"].u)[:, 0]
             found |= dict(zip([name for name, _ in part.design.columns], weights))
         distance = self.trial.distance(np.array([found[name] for name in self.trial.X.columns]))
         self.rows.append((turn, distance, self.fed.ledger.bytes(), begin - self.start - self.looking))
@@ -116,7 +134,9 @@ class Absent(Transport):
 
     def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
         replies = self.inner.exchange(requests, timeout)
-        self.training = self.training or any(b":step_and_score" in data for data in requests.values())
+        self.training = self.training or any(
+            word in data for data in requests.values() for word in (b"hyfdca.step_and_score", b"descent.share_scores")
+        )
         for name in replies if self.training else ():
             if self.generator.random() < self.share:
                 replies[name] = Delivery(None, 0.0, "gone")
@@ -132,7 +152,7 @@ def converge(trial: Trial, split: dict[str, Any], **settings: Any) -> tuple[HyFD
     watch = Watch(trial, fed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = HyFDCA(alpha=trial.alpha, callback=watch, **settings).fit(fed)
+        model = HyFDCA(alpha=trial.alpha, callback=watch, allow_sums=True, **settings).fit(fed)
     return model, watch, fed
 
 
@@ -219,6 +239,8 @@ def absence(trials: list[Trial]) -> list[str]:
     for trial in trials:
         for name, split in SPLITS.items():
             for what, settings in cases.items():
+                if "participation" in settings and name.startswith("vertical"):
+                    continue  # all vertical parties take part
                 model, watch, fed = converge(trial, split, rounds=2000, **settings)
                 lost = getattr(fed._link.transport, "lost", 0)
                 body.append([

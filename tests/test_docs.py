@@ -20,12 +20,15 @@ from fedsift.methods import METHODS
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_worked_example_of_adding_a_method(small_fed):
+def test_the_worked_example_of_adding_a_method():
     text = (ROOT / "docs" / "adding-a-method.md").read_text()
-    source = re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1)
+    source = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    modules = set(re.findall(r"^(?:from|import) ([\w.]+)", source, re.MULTILINE))
+    assert modules == {"numpy", "fedsift", "fedsift.testing"}, "an author of a plug-in imports public names only"
     module = types.ModuleType("worked_example")
     sys.modules["worked_example"] = module
     exec(compile(source, "adding-a-method.md", "exec"), module.__dict__)
+    module.test_correlation_keeps_to_the_contract()
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(80, 6)), columns=list("abcdef"))
     y = (X["e"] + 0.3 * rng.normal(size=80) > 0).astype(int)

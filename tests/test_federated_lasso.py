@@ -128,8 +128,8 @@ def test_a_party_that_sends_the_wrong_shape_is_named():
 
     def lie(delivery):
         value = decode(delivery.data).get("ok")
-        if isinstance(value, np.ndarray) and value.dtype == np.uint64:
-            return Delivery(encode({"ok": value[:5]}), delivery.seconds)
+        if isinstance(value, dict) and "products" in value:
+            return Delivery(encode({"ok": {**value, "scores": value["scores"][:5]}}), delivery.seconds)
         return delivery
 
     fed._link.transport = Faulty(fed._link.transport, "party2", lie)

@@ -458,7 +458,7 @@ def test_asking_a_share_of_the_parties_could_end_elsewhere(split):
 def test_a_slow_party_does_not_break_the_run():
     X, y = cancer(100, 6)
     fed = fs.Federation.split(X, y, parties=3, timeout=60.0)
-    flaky(fed, lambda name, turn, _: 20 < turn < 40 and turn % 4 == 0 and name == "party2", failure="timeout")
+    flaky(fed, lambda name, turn, _: 20 < turn < 40 and turn % 3 == 0 and name == "party2", failure="timeout")
     model = HyFDCA().fit(fed)
     assert any("'party2' missed rounds" in note for note in model.ledger_.notes)
     assert distance(model, X, pooled(X, y, 2)) < 1e-3
@@ -598,7 +598,7 @@ def test_no_state_stays_behind_at_the_parties():
         ("step_and_score", "rows1-columns2"), ("raise_duals", "rows1-columns1"), ("scale_columns", "rows1-columns3"),
         ("finish_round", "rows2-columns2"), ("describe_part", "rows1-columns2"), ("offer_group_key", "rows1-columns3"),
         ("meet_groups", "rows1-columns1"), ("open_columns", "party2"), ("hide_columns", "party3"),
-        ("share_scores", "party2"), ("open_residuals", "party1"), ("gradient_shares", "party3"),
+        ("share_scores", "party2"), ("open_residuals", "party1"),
     ],
 )  # fmt: skip
 def test_garbage_from_a_party_is_refused(operation, party):

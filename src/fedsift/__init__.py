@@ -36,6 +36,7 @@ from fedsift.methods import (
     register_criterion,
     register_method,
 )
+from fedsift.models.base import FederatedModel
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
 from fedsift.models.fed_linear import FedLinear
 from fedsift.models.hyfdca.model import HyFDCA
@@ -66,6 +67,7 @@ __all__ = [
     "FedLinear",
     "FedSDG",
     "FederatedLasso",
+    "FederatedModel",
     "Federation",
     "FedsiftError",
     "GiniFilter",

@@ -4,11 +4,13 @@ Everything here keeps to the rule that a number over rows is opened by the coord
 
 - ``SecureSum`` with ``@summed``: the total of the parties' vectors (parties with other rows);
 - ``SharedDescent`` with ``Columns``: sums of every party's columns times residuals (parties with other columns);
+- ``Predicted`` and ``@model_part``: what a model's label holder keeps for its score, and a part that can be saved;
 - ``meet_all`` and ``Pairs``: masks and sealed boxes between two parties, to build another protocol on.
 """
 
 from fedsift.core.checks import check_choice, check_number, check_scores
 from fedsift.core.scaling import clipped, standardised
+from fedsift.models.parts import Predicted, model_part
 from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.secure_sum import SecureSum, summed
 from fedsift.mpc.shared_descent import OPERATIONS as DESCENT_OPERATIONS
@@ -18,6 +20,7 @@ __all__ = [
     "DESCENT_OPERATIONS",
     "Columns",
     "Pairs",
+    "Predicted",
     "SecureSum",
     "SharedDescent",
     "check_choice",
@@ -25,6 +28,7 @@ __all__ = [
     "check_scores",
     "clipped",
     "meet_all",
+    "model_part",
     "standardised",
     "summed",
 ]

@@ -84,6 +84,7 @@ class Columns:
     target: Floats | None = None  # the label holder's, where residuals are linear: scores - target
     loss: Loss | None = None  # the label holder's, where they are not
     helper: str = ""
+    reads_scores: bool = False
     ring: Ring = field(default_factory=lambda: np.zeros((0, 0), np.uint64), repr=False)
     own_mask: Ring = field(default_factory=lambda: np.zeros((0, 0), np.uint64), repr=False)
     helped: dict[str, Ring] = field(default_factory=dict, repr=False)
@@ -110,7 +111,8 @@ def hide_columns(party: Party, *, helper: str, widths: dict[str, int], reads_sco
     columns, met = party.held(Columns), party.held(Pairs)
     if columns.helper:
         raise OperationRefused(party.name, "hide_columns", "its columns are hidden already in this run")
-    columns.helper, columns.precision = helper, Precision.of(party.n_rows, reads_scores)
+    columns.helper, columns.reads_scores = helper, reads_scores
+    columns.precision = Precision.of(party.n_rows, reads_scores)
     exact = columns.precision.columns
     columns.ring = to_ring(columns.values, exact, 2.0 ** (62 - exact))
     columns.values = from_ring(columns.ring, exact)  # the same numbers for what is computed in the open
@@ -137,14 +139,25 @@ def _helped(columns: Columns, seed: bytes, step: int) -> Ring:
     "descent.share_scores",
     discloses="masked",
     receives="masked",
-    about="its rows' part of the scores under one-time masks",
-    reply=Array("i", 2),
+    about="its rows' part of the scores, and of the sums of its columns times residuals, under one-time masks",
+    reply={"scores": Array("i", 2), "products": ANY},
 )
-def share_scores(party: Party, *, weights: Ring, step: int, label_holder: str, seed: bytes | None) -> Ring:
+def share_scores(
+    party: Party, *, weights: Ring, step: int, label_holder: str, seed: bytes | None
+) -> dict[str, Ring | None]:
     """A party without labels: columns times weights that it cannot read."""
     columns, met = party.held(Columns), party.held(Pairs)
     own = product(columns.ring, weights) + met.mask(label_holder, "scores", step, (party.n_rows, columns.outputs))
-    return own if seed is None else own + _helped(columns, seed, step)
+    if seed is not None:
+        own = own + _helped(columns, seed, step)
+    return {"scores": own, "products": _left_side(party, label_holder, step) if columns.reads_scores else None}
+
+
+def _left_side(party: Party, label_holder: str, step: int) -> Ring:
+    """X'B + C: this party's side of the product of its columns with what the label holder hides by B."""
+    columns, met = party.held(Columns), party.held(Pairs)
+    own = product(columns.ring.T, met.mask(label_holder, "residuals", step, (party.n_rows, columns.outputs)))
+    return own + met.mask(label_holder, "products", step, own.shape)
 
 
 def _keep_share(party: Party, columns: Columns, weights: Ring, step: int, seed: bytes) -> Ring:
@@ -192,17 +205,16 @@ def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> d
     about="its share of the sums of its columns times residuals, under one-time masks",
     reply={"own": Array("i", 2), "helped": ANY},
 )
-def gradient_shares(party: Party, *, share: Ring | None, step: int, label_holder: str) -> dict[str, object]:
-    """A party without labels. ``share`` is uniform to it; ``None`` where the label holder knows the residuals."""
+def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: str) -> dict[str, object]:
+    """A party without labels, where residuals are linear in the scores. ``share`` is uniform to it."""
     columns, met = party.held(Columns), party.held(Pairs)
-    own = product(columns.ring.T, met.mask(label_holder, "residuals", step, (party.n_rows, columns.outputs)))
-    own = own + met.mask(label_holder, "products", step, own.shape)
+    if columns.reads_scores:
+        raise OperationRefused(party.name, "gradient_shares", "this run's residuals are not linear in the scores")
+    own = _left_side(party, label_holder, step) - product(columns.ring.T, share)
     helped = {}
-    if share is not None:
-        own = own - product(columns.ring.T, share)
-        for name, mask in columns.helped.items():
-            given = product(mask.T, share)
-            helped[name] = given + met.mask(name, "own products", step, given.shape)
+    for name, mask in columns.helped.items():
+        given = product(mask.T, share)
+        helped[name] = given + met.mask(name, "own products", step, given.shape)
     return {"own": own, "helped": helped}
 
 
@@ -309,23 +321,24 @@ class SharedDescent:
         scores = np.zeros((self.rows, self.outputs), dtype=np.uint64)
         for name in run.parties:
             if name in parts:
-                scores = scores + _check(name, "share_scores", parts[name], scores.shape)
+                scores = scores + _check(name, "share_scores", parts[name]["scores"], scores.shape)
             scores = scores - product(self.hidden[name], masks[name])
         given: dict[str, Any] = {"weights": told[run.active], "step": self.step, "seed": seeds[run.active]}
         if self.reads_scores:
-            return self._after_opening(run.ask(open_residuals, to=run.active, scores=scores, **given))
+            return self._after_opening(run.ask(open_residuals, to=run.active, scores=scores, **given), parts)
         return np.zeros(0), self._unopened(run.ask(residual_shares, to=run.active, **given), scores, seeds[run.active])
 
     def _mask(self, seeds: Mapping[str, bytes], name: str) -> Ring:
         seed = seeds[self.helper if name == self.run.active else self.run.active]
         return _weight_mask(seed, name, self.step, (self.widths[name], self.outputs))
 
-    def _after_opening(self, reply: dict[str, Any]) -> tuple[Floats, dict[str, Floats]]:
+    def _after_opening(
+        self, reply: dict[str, Any], parts: dict[str, dict[str, Any]]
+    ) -> tuple[Floats, dict[str, Floats]]:
         run = self.run
-        shares = run.ask(gradient_shares, to=run.passive, share=None, step=self.step, label_holder=run.active)
         found = {run.active: reply["own"] / self.rows}
         for name in run.passive:
-            found[name] = self._opened(self._product(name, reply["sides"], shares[name]["own"], "open_residuals"))
+            found[name] = self._opened(self._product(name, reply["sides"], parts[name]["products"], "open_residuals"))
         return reply["loss"], {name: found[name] for name in run.parties}
 
     def _unopened(self, reply: dict[str, Any], scores: Ring, seed: bytes) -> dict[str, Floats]:
@@ -351,7 +364,7 @@ class SharedDescent:
         shape = (self.widths[name], self.outputs)
         hidden = _check(active, operation, pair[0], (self.rows, self.outputs))
         right = _check(active, operation, pair[1], shape)
-        return product(self.hidden[name].T, hidden) - _check(name, "gradient_shares", left, shape) - right
+        return product(self.hidden[name].T, hidden) - _check(name, "gradient", left, shape) - right
 
     def _opened(self, total: Ring) -> Floats:
         return from_ring(total, self.bits.columns + self._residual_bits()) / self.rows

@@ -18,8 +18,11 @@ from the duals outright. Here the label holder alone sets the duals, all rows at
 that cannot overshoot: sigma' = number of column blocks, as in CoCoA+, with the block's own curvature. The paper
 encrypts homomorphically; here sums and products are hidden by one-time masks, which cost 8 bytes a number.
 
-Why it is secure: ``group_sum.py`` (sums) and ``hyfdca_setup.py`` (products) give the argument next to the code. Who
-learns what is on the method's page.
+That is the conversation of a grid of several row blocks, in which a party reads sums over its own columns. Vertical
+parties have another, in which it reads none (``vertical.py``): without labels of its own it could solve for them.
+
+Why it is secure: ``group_sum.py`` (sums), ``setup.py`` (products) and ``mpc/shared_descent.py`` (vertical parties) give
+the argument next to the code. Who learns what is on the method's page.
 """
 
 from __future__ import annotations
@@ -311,20 +314,26 @@ class HyFDCA(FederatedModel):
         """In the units of the table. Simulated parties only."""
         parts, coef = self._parts(), self.coef_
         holder = parts[self.holders_[0]]
-        own = np.zeros(1) if holder.intercept is None else holder.intercept
-        seen, shift = set(), np.zeros(len(own))
-        for name, (_, column) in ({} if self._fed is None else self._fed.grid).items():
+        seen: set[int] = set()
+        total = (
+            np.zeros(coef[self.holders_[0]].shape[1]) if holder.intercept is None else holder.scale * holder.intercept
+        )
+        for name, (_, column) in self._place.items():
             if column not in seen:
                 seen.add(column)
-                shift += parts[name].design.means @ coef[name].to_numpy()
-        return np.asarray(holder.centre + holder.scale * own - shift)
+                total = total - parts[name].design.means @ coef[name].to_numpy()
+        return holder.centre + total
+
+    @property
+    def _place(self) -> dict[str, tuple[int, int]]:
+        return {} if self._fed is None else self._fed.grid
 
     def _parts(self) -> dict[str, LinearPart]:
         check_is_fitted(self, "model_id_")
         if self._fed is None or not self._fed.simulated:
             raise ParameterError("the weights lie with the parties; only a simulation can show them together")
         sites = self._fed.simulated
-        return {name: sites[name].models.part(self.model_id_, LinearPart) for name in self._fed.parties}
+        return {name: sites[name].models.part(self.model_id_, LinearPart) for name in self.parties_}
 
 
 def _groups(grid: Grid) -> dict[str, list[str]]:

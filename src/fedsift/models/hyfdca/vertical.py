@@ -33,7 +33,7 @@ from fedsift.mpc import shared_descent
 from fedsift.mpc.shared_descent import Columns, SharedDescent
 
 Floats = NDArray[np.float64]
-_ATTEMPTS = 6  # a party that is away is asked again, at growing distances
+_ATTEMPTS = 10  # a party that is away is asked again, at growing distances (in all some 2 seconds)
 
 
 @dataclass
@@ -194,7 +194,7 @@ class OneBlock:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 self.run.ledger.note(f"party {error.party!r} missed rounds of HyFDCA; they were played again")
-                time.sleep(0.02 * 2**attempt)
+                time.sleep(min(0.3, 0.02 * 2**attempt))
         raise AssertionError
 
     def measures(self, track: Track, told: Floats) -> dict[str, Floats]:
