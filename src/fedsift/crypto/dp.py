@@ -57,13 +57,6 @@ def gaussian_noise(shape: int | tuple[int, ...], scale: float) -> FloatArray:
     return _noise("gaussian", shape, scale)
 
 
-def whole_gaussian_noise(shape: int | tuple[int, ...], scale: float) -> NDArray[np.int64]:
-    """Discrete Gaussian noise on the whole numbers: rho = (L2 sensitivity)^2 / (2 scale^2) for whole numbers."""
-    _positive("scale", scale)
-    zeros = np.zeros(shape)
-    return _add_noise("gaussian", zeros.ravel(), scale, 0).reshape(zeros.shape).astype(np.int64)
-
-
 def release_laplace(values: ArrayLike, sensitivity: float, epsilon: float) -> FloatArray:
     """The values with Laplace noise: epsilon-DP, if one individual changes them by ``sensitivity`` in all (L1)."""
     _positive("sensitivity", sensitivity)
@@ -132,6 +125,13 @@ def _add_noise(kind: str, values: FloatArray, scale: float, exponent: int) -> Fl
         return draw(values)
     with ThreadPoolExecutor(workers) as pool:
         return np.concatenate(list(pool.map(draw, parts)))
+
+
+def whole_gaussian_noise(shape: int | tuple[int, ...], scale: float) -> NDArray[np.int64]:
+    """Discrete Gaussian noise on the whole numbers: rho = (L2 sensitivity)^2 / (2 scale^2) for whole numbers."""
+    _positive("scale", scale)
+    zeros = np.zeros(shape)
+    return _add_noise("gaussian", zeros.ravel(), scale, 0).reshape(zeros.shape).astype(np.int64)
 
 
 def rho_to_epsilon(rho: float, delta: float) -> float:
