@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import secrets
 
+import gmpy2
 import numpy as np
 import pytest
 from conftest import cached_key
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from fedsift.core.message import decode, encode
 from fedsift.crypto.additive import keys as additive
+from fedsift.crypto.additive import okamoto_uchiyama as ou
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey, generate_key
 from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
 
@@ -221,3 +224,74 @@ def test_a_sparse_column_costs_its_other_rows_only(monkeypatch, key):
     c = key.public.encrypt(range(rows))
     assert key.decrypt(key.public.group_sums(c, codes, [2] * columns), bits=20) == [4950 - 5, 5] * columns
     assert sum(added) <= rows + 3 * columns
+
+
+# --- what the holder of an Okamoto-Uchiyama key reads beside the plaintext --------------------------------------------
+
+
+def smooth_prime(bits: int) -> tuple[int, list[int]]:
+    """A prime q so that q - 1 has small factors only, each once, and those factors: what a holder may make unseen."""
+    small = [n for n in range(3, 6_000) if gmpy2.is_prime(n)]
+    rng = np.random.default_rng(0)
+    while True:
+        product, factors = mpz(2), [2]
+        for prime in rng.permutation(small).tolist():
+            if (product * prime).bit_length() > bits:
+                continue
+            product, factors = product * prime, [*factors, prime]
+            if product.bit_length() == bits:
+                break
+        if product.bit_length() == bits and gmpy2.is_prime(product + 1):
+            return int(product + 1), factors
+
+
+def exponent(value: int, base: int, q: int, factors: list[int]) -> tuple[int, int]:
+    """x with base^x = value modulo q, and modulo what it is known (Pohlig and Hellman)."""
+    found, known = mpz(0), mpz(1)
+    for factor in factors:
+        step, goal = (gmpy2.powmod(each, (q - 1) // factor, q) for each in (base, value))
+        if step == 1:
+            continue
+        power, digit = mpz(1), 0
+        while power != goal:
+            power, digit = power * step % q, digit + 1
+        found += known * ((digit - found) * gmpy2.invert(known, factor) % factor)
+        known *= factor
+    return int(found), int(known)
+
+
+@pytest.fixture(scope="module")
+def smooth_key():
+    third = ou._third(2048)
+    t = ou._prime(lambda: secrets.randbits(256) | 1 << 255 | 1)
+    size = third + 2
+    low, high = (1 << size - 1) // (2 * t) + 1, (1 << size) // (2 * t)
+    p = ou._prime(lambda: 2 * t * (low + secrets.randbelow(high - low)) + 1)
+    q, factors = smooth_prime(third)
+    return additive.SecretKey("ou", 2048, ou.Secret(p, q, t, 2048)), q, factors
+
+
+def rows_added(ciphertexts: Ciphertexts, plaintext: int, smooth_key) -> float:
+    """security.md, line 13: from the exponent of a sum, how many ciphertexts of 320 random bits were added up."""
+    secret, q, factors = smooth_key
+    public = secret._secret.public
+    (number,) = public.modulus.integers(ciphertexts.payload)
+    bare = mpz(number) * gmpy2.invert(gmpy2.powmod(public.g, plaintext, q), q) % q
+    found, known = exponent(int(bare), public.h % q, q, factors)
+    assert known.bit_length() > 360
+    return found / 2**319 - 1
+
+
+def test_a_holder_that_takes_logarithms_reads_group_sizes_from_short_blinding(smooth_key):
+    """The attack can succeed: on sums blinded as rows are encrypted, it tells how many rows there were."""
+    key = smooth_key[0].public
+    sums = key.sum_all(key.encrypt([0, 1] * 300))
+    short = key.add(sums, key.encrypt([0]))
+    assert rows_added(short, 300, smooth_key) == pytest.approx(600, rel=0.1)
+
+
+def test_what_goes_back_to_the_holder_hides_how_many_were_added(smooth_key):
+    key = smooth_key[0].public
+    read = [rows_added(key.blind(key.sum_all(key.encrypt([1] * count))), count, smooth_key) for count in (5, 600)]
+    assert min(read) > 2**100
+    assert smooth_key[0].decrypt(key.blind(key.encrypt([7])), bits=4) == [7]

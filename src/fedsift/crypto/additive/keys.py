@@ -221,8 +221,8 @@ class PublicKey:
         return self._wrap(self._key.modulus.segments(self._own(a).payload, order, bounds))
 
     def blind(self, a: Ciphertexts) -> Ciphertexts:
-        """The same plaintexts under fresh randomness: what leaves a party tells nothing of how it was computed."""
-        return self.add(a, self.encrypt([0] * len(a)))
+        """The same plaintexts under fresh randomness: how they were made is told to nobody, the holder included."""
+        return self._wrap(self._key.modulus.product(self._own(a).payload, self._key.blinding(len(a), wide=True)))
 
     def group_sums(self, a: Ciphertexts, codes: np.ndarray, groups: Sequence[int]) -> Ciphertexts:
         """The histogram kernel: for each column of ``codes`` (rows x columns) the sum of each group's ciphertexts.

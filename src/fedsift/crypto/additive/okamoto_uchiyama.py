@@ -5,8 +5,13 @@ G^m H^r. Modulo p^2 the t-th power removes H (whose order divides t there) and l
 which m is read modulo p. Adding plaintexts is multiplying ciphertexts; |m| stays below p / 2.
 
 What is ours, and why it is safe:
-- r has 320 bits: a discrete logarithm in an interval of that length takes 2^160 steps, and r modulo t is uniform up to
-  2^-64. (sf-heu, which we used before, draws 110 bits for a key of 2048: 2^55 steps confirm a guessed m.)
+- r has 320 bits: to whoever lacks the key a discrete logarithm in an interval of that length takes 2^160 steps, and r
+  modulo t is uniform up to 2^-64. (sf-heu draws 110 bits for a key of 2048: 2^55 steps confirm a guessed m.)
+- What goes back to the key's holder is blinded by some 1,100 bits instead (``wide``). The holder knows q, and takes
+  logarithms modulo q if it made q so that q - 1 has small factors only, which nobody can see from n; with 683 bits it
+  may do so for any q, which is below published records. Then it reads R, the sum of all r's, modulo the order of H,
+  and with r's of 320 bits R tells how many ciphertexts were added up. That order divides t (q - 1), at most 939 bits,
+  so 1,104 random bits make R uniform up to 2^-165, whatever was added before.
 - t of 256 bits: finding a multiple of it from H by giant steps, which would factor n, takes 2^128 steps. The size of
   n (2048 bits or more) is what limits, as in every such scheme.
 - Powers of G and H come from tables of all digits of eight bits. Numbers of one vector take the same steps: zero
@@ -30,6 +35,7 @@ from fedsift.errors import CiphertextError
 
 _SUBGROUP_BITS = 256
 _RANDOM_BYTES = 40
+_HIDING_BITS = 160  # of the wide blinding, beside the length of H's order
 _ROUNDS = 64  # of Miller and Rabin, beside GMP's Baillie-PSW
 _SMALL_PRIMES = gmpy2.primorial(2_000)
 
@@ -45,12 +51,21 @@ class Public:
         return self.modulus.power_table(self.h, _RANDOM_BYTES)
 
     @functools.cached_property
+    def _wide_table(self) -> np.ndarray:
+        return self.modulus.power_table(self.h, self._wide_bytes)
+
+    @property
+    def _wide_bytes(self) -> int:
+        return -(-(_third(self.bits) + _SUBGROUP_BITS + _HIDING_BITS) // 8)
+
+    @functools.cached_property
     def _g_table(self) -> np.ndarray:
         return self.modulus.power_table(self.g, self.plaintext_bits // 8 + 2)  # one for the shift of negative ones
 
-    def blinding(self, count: int) -> np.ndarray:
-        """So many fresh encryptions of zero."""
-        return self.modulus.table_powers(self._h_table, secrets.token_bytes(_RANDOM_BYTES * count), count)
+    def blinding(self, count: int, wide: bool = False) -> np.ndarray:
+        """So many fresh encryptions of zero; ``wide`` ones hide from the key's holder, too, what they are added to."""
+        table, size = (self._wide_table, self._wide_bytes) if wide else (self._h_table, _RANDOM_BYTES)
+        return self.modulus.table_powers(table, secrets.token_bytes(size * count), count)
 
     def embed(self, numbers: Sequence[int]) -> np.ndarray:
         """Ciphertexts without randomness."""

@@ -32,9 +32,19 @@ class Public:
     def _table(self) -> np.ndarray:
         return self.modulus.power_table(self.h, self.bits // 16)
 
-    def blinding(self, count: int) -> np.ndarray:
-        """So many fresh encryptions of zero."""
-        return self.modulus.table_powers(self._table, secrets.token_bytes(self.bits // 16 * count), count)
+    @functools.cached_property
+    def _wide_table(self) -> np.ndarray:
+        return self.modulus.power_table(self.h, self._wide_bytes)
+
+    @property
+    def _wide_bytes(self) -> int:
+        """The order of h is below n; 64 bits more make its powers uniform up to 2^-64, to the key's holder too."""
+        return self.bits // 8 + 8
+
+    def blinding(self, count: int, wide: bool = False) -> np.ndarray:
+        """So many fresh encryptions of zero; ``wide`` ones hide from the key's holder, too, what they are added to."""
+        table, size = (self._wide_table, self._wide_bytes) if wide else (self._table, self.bits // 16)
+        return self.modulus.table_powers(table, secrets.token_bytes(size * count), count)
 
     def embed(self, numbers: Sequence[int]) -> np.ndarray:
         """Ciphertexts without randomness."""

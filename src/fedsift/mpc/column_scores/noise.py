@@ -41,7 +41,7 @@ import numpy as np
 
 from fedsift.core.checks import check_number
 from fedsift.core.party import Party
-from fedsift.crypto.dp import epsilon_to_rho, whole_gaussian_noise
+from fedsift.crypto.dp import rho_to_epsilon, whole_gaussian_noise
 
 #: Of the label holder's rho: for the sizes of the classes, where the sums themselves do not tell them.
 SIZES_SHARE = 0.1
@@ -95,7 +95,12 @@ class Noise:
 
 @functools.lru_cache(maxsize=64)
 def _rho(epsilon: float, delta: float) -> float:
-    return epsilon_to_rho(epsilon, delta)
+    """The largest rho within (epsilon, delta), by bisection, from below. (rho = epsilon is always too much.)"""
+    low, high = 0.0, epsilon
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rho_to_epsilon(middle, delta) <= epsilon else (low, middle)
+    return low
 
 
 def make_noise(epsilon: float | None, delta: float, rows: int, classes: int, bins: int) -> Noise | None:
