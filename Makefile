@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-flare coverage matrix lint pages clean
+.PHONY: demo test test-flare fuzz coverage matrix lint pages clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -41,6 +41,10 @@ test: lint
 # Every method in FLARE's simulator and between real FLARE processes, faults, and the page docs/deploy.md (half an hour).
 test-flare: $(VENV)/.dev
 	$(BIN)/python -m pytest -m flare
+
+# Half a million changed requests against sites with the default policy; `make test` sends fifteen hundred.
+fuzz: $(VENV)/.dev
+	FEDSIFT_MUTANTS=500000 $(BIN)/python -m pytest tests/hostile/test_fuzz.py
 
 # Which lines no test runs; the total stands in the last line. Longer than make test: one process.
 coverage: $(VENV)/.dev

@@ -18,12 +18,10 @@ import pytest
 from conftest import cached_key
 from typer.testing import CliRunner
 
-import fedsift as fs
 from fedsift import errors
 from fedsift.cli import console, demo
 from fedsift.cli import main as cli
 from fedsift.core.ledger import Entry, Ledger
-from fedsift.errors import DataError
 from fedsift.jobs import runs
 from fedsift.methods import METHODS
 from fedsift.mpc import encrypted_histogram as histogram
@@ -629,10 +627,10 @@ def test_a_job_that_fails_leaves_its_ledger(job, monkeypatch):
     """It has told things too, and whoever answers for the data must see which."""
 
     def stop(self, fed):
-        raise DataError("stopped here")
+        raise errors.DataError("stopped here")
 
-    monkeypatch.setattr(fs.SFFS, "_select", stop)
-    assert fedsift("run", job, "--set", "method.name=sffs").exit_code == DataError.exit_code
+    monkeypatch.setattr(METHODS["sffs"], "_select", stop)
+    assert fedsift("run", job, "--set", "method.name=sffs").exit_code == errors.DataError.exit_code
     ledger = pd.read_csv(job.parent / "result-failed-ledger.csv")
     assert {"align.blind_ids", "core.begin_job", "core.share_names"} <= set(ledger["operation"])
     assert not (job.parent / "result").exists()

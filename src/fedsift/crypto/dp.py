@@ -107,13 +107,6 @@ def _add_noise(kind: str, values: FloatArray, scale: float, exponent: int) -> Fl
         return np.concatenate(list(pool.map(draw, parts)))
 
 
-def whole_gaussian_noise(shape: int | tuple[int, ...], scale: float) -> NDArray[np.int64]:
-    """Discrete Gaussian noise on the whole numbers: rho = (L2 sensitivity)^2 / (2 scale^2) for whole numbers."""
-    _positive("scale", scale)
-    zeros = np.zeros(shape)
-    return _add_noise("gaussian", zeros.ravel(), scale, 0).reshape(zeros.shape).astype(np.int64)
-
-
 def rho_to_epsilon(rho: float, delta: float) -> float:
     """The epsilon at which rho-zCDP gives (epsilon, delta)-DP.
 

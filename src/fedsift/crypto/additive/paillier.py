@@ -39,7 +39,7 @@ class Public:
     @property
     def _wide_bytes(self) -> int:
         """The order of h is below n; 64 bits more make its powers uniform up to 2^-64, to the key's holder too."""
-        return self.bits // 8 + 8
+        return int(self.bits) // 8 + 8
 
     def blinding(self, count: int, wide: bool = False) -> np.ndarray:
         """So many fresh encryptions of zero; ``wide`` ones hide from the key's holder, too, what they are added to."""
