@@ -289,6 +289,14 @@ def test_one_site_audits_with_its_own_file_alone_and_sends_nothing(folder, monke
     assert [(v.party, v.holds_label, v.outcome) for v in verdicts] == [(name, name == "bank", "passed")]
 
 
+def test_a_party_without_the_label_can_rehearse_a_job_about_amounts(folder, monkeypatch):
+    attacked_by(monkeypatch, reads_nothing, target="columns")
+    job = JOB.replace("[method]", '[federation]\ntask = "regression"\n\n[method]')
+    (folder / "job.toml").write_text(job)
+    result = fedsift("job.toml", "--party", party_file(folder, "shop"), "-q")
+    assert result.exit_code == 0, result.output
+
+
 def test_attacks_on_what_others_hold_are_told_and_not_run(folder, monkeypatch):
     attacked_by(monkeypatch, reads_everything)  # labels: the shop has none
     result = fedsift("job.toml", "--party", party_file(folder, "shop"), "-q")
