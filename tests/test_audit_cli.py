@@ -199,6 +199,7 @@ def test_a_label_holder_deals_its_own_columns_and_keeps_the_label():
     made = cast.label_holder(table, "bank", ["shop", "bank", "telecom"], by_id=True, rows=300)
     dealt = [column for each in made.tables.values() for column in each.columns if column in table.columns]
     assert sorted(dealt) == sorted(table.columns)
+    assert "b0" in made.tables["bank"].columns  # what tells most about the label stays
     assert [name for name, each in made.tables.items() if each.label is not None] == ["bank"]
     share = (table.label == "yes").mean()
     assert (made.tables["bank"].label == "yes").mean() == pytest.approx(share, abs=0.01)

@@ -24,7 +24,7 @@ _NEEDED = {
     "delivery": "to give each party its own part of the result",
 }
 _FORMS = {
-    "ciphertext": "What travels as ciphertext can be read by the holder of the key alone, and a secret key does not travel.",
+    "ciphertext": "What travels as ciphertext can be read by the holder of the key alone; no secret key travels.",
     "masked": "What travels masked is hidden by random numbers that its receiver does not know.",
     "aggregate": "What travels as aggregate is a sum or an average over many rows.",
 }
