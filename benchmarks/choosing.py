@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from choosing_words import WORDS
+from exposure import worst_of
 from provenance import BINS, commit, count_old
 from sklearn.datasets import load_breast_cancer
 
@@ -138,6 +139,15 @@ def costs(name: str, facts: dict[str, Any]) -> str:
     return f"| [`{name}`]({page}) | {holds} | {labels} | {spent} | {hidden(facts)} |"
 
 
+def attacked(name: str) -> str:
+    """The worst figure of the audit's attacks on a method, in a few words."""
+    worst = worst_of(name)
+    if worst is None:
+        return "none measured"
+    known = f"guess {worst['guess']:.2f}, baseline {worst['baseline']:.2f}; {worst['set']}"
+    return f"{worst['target']}, by the {worst['role']} role: {worst['metric']} {worst['value']:.2f} ({known})"
+
+
 def table(figures: dict[str, Any]) -> str:
     known = {name: figures[name] for name in METHODS if name in figures}
     smaller = [
@@ -159,9 +169,13 @@ def table(figures: dict[str, Any]) -> str:
         *old_bins(known),
         "",
         "### When it is good, when not, and who learns what",
-        "| method | good when | not when | who learns what |",
-        "|---|---|---|---|",
-        *(f"| `{name}` | {WORDS[name]['good']} | {WORDS[name]['not']} | {METHODS[name].leaks} |" for name in known),
+        "| method | good when | not when | who learns what | [attacks](exposure.md) read at most |",
+        "|---|---|---|---|---|",
+        *(f"| `{name}` | {WORDS[name]['good']} | {WORDS[name]['not']} | {METHODS[name].leaks} | {attacked(name)} |"
+          for name in known),
+        "",
+        "The last column is the attack that adds most to guess and baseline over all sets of the page",
+        "[Exposure](exposure.md): success (guess, baseline). Attacks are lower bounds; none measured is no news.",
         END,
     ])  # fmt: skip
 

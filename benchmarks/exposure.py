@@ -5,9 +5,8 @@
 Each method runs with two parties (``bank`` holds the label and the first half of the columns) on at most ROWS rows of a
 set, over a transport that records every byte; then every attack that reads one of its operations runs on the view of
 its role. Rows that did not take part, where there are any, are the control. A line of the JSON file is one exposure,
-with the commit; a rerun measures what is missing for the present commit, and the page shows the last figure of each
-beside the one before. Settings that only take longer and
-show the same messages are lowered in CASES.
+with the commit; a rerun measures what is missing for the present commit, and the page shows the last figure of each and
+what changed since the version before. Settings that only take longer and show the same messages are lowered in CASES.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from fedsift import select
-from fedsift.audit import attacks_on, load_attacks, record, record_sites
+from fedsift.audit import attacks_on, record, record_sites
 from fedsift.audit.attacks.differencing import two_jobs
 from fedsift.audit.attacks.folds import ask_for_draws, ask_for_many_folds
 from fedsift.core import party
@@ -194,42 +193,107 @@ HEAD = """\
 Every line is an attack that was run on what one role really received: its success, what a guess reaches (the messages
 give nothing), the baseline (what the same attacker reaches from its own rows and the answer that it is entitled to,
 such as which of its columns were kept) and the control (the same knowledge on rows that did not take part). An attack
-has failed when it adds nothing to guess and baseline. "Before" is the figure of the version before, where it differs.
+has failed when it adds nothing to guess and baseline. Version is the commit that was measured.
 
-Attacks are lower bounds: a line that shows nothing is no proof that there is nothing. Two parties, at most 800 rows of
+Attacks are lower bounds: a line that shows nothing is no proof that there is nothing, and a pass of
+[`fedsift audit`](audit.md) is none either. Two parties, at most 800 rows of
 each set (150 for two jobs), settings lowered where that changes no message that an attack reads. In one process nobody
 is sent a result: `keep_result`, the end of a deployed job, is added as `Selection.for_party` makes it.
 Scores and first components do not say which of two classes is which: that bit is given to attacks and baselines alike.
 """
 
 
-def render() -> str:
-    load_attacks()
-    last: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+Figures = dict[tuple[str, str, str], list[dict[str, Any]]]
+
+
+def by_case() -> Figures:
+    """The figures of each method, set and attack, the oldest first."""
+    cases: Figures = {}
     for row in rows_of():
-        last.setdefault((row["method"], row["set"], row["attack"]), []).append(row)
-    head = "| method | set | attack | who | success | guess | baseline | control | before | declared | CPU-s | note |"
-    lines = [HEAD, head, "|--|--|--|--|--:|--:|--:|--:|--:|--|--:|--|"]
-    used: dict[str, dict[str, Any]] = {}
-    for (method, name, attack), rows in last.items():
-        now, before = rows[-1], rows[-2] if len(rows) > 1 else None
-        if not attack:
-            lines.append(f"| {method} | {name} | | | | | | | | | | {now['note']} |")
-            continue
-        used[attack] = now
-        changed = before is not None and before.get("value") != now["value"]
-        cells = [now["value"], now["guess"], now["baseline"], now["control"], before["value"] if changed else None]
-        shown = " | ".join("" if cell is None else f"{cell:.3f}" for cell in cells)
-        lines.append(
-            f"| {method} | {name} | {attack} | {now['role']} | {shown} | {now['declared']} | {now['cpu_seconds']:.2f} "
-            f"| {now['note']} |"
-        )
-    lines += ["", "## What each attacker is after, and what it knows beside its view", "",
-              "| attack | target | measure | knows |", "|--|--|--|--|"]  # fmt: skip
-    lines += [f"| {a} | {r['target']} | {r['metric']} | {r['knows']} |" for a, r in sorted(used.items())]
+        cases.setdefault((row["method"], row["set"], row["attack"]), []).append(row)
+    return cases
+
+
+def worst_of(method: str) -> dict[str, Any] | None:
+    """The last figure of a method that adds most to guess and baseline; None where nothing was measured."""
+    last = [rows[-1] for (name, _, attack), rows in by_case().items() if name == method and attack]
+    return max(last, key=_added, default=None)
+
+
+def _added(row: dict[str, Any]) -> float:
+    return float(row["value"] - max(row["guess"], row["baseline"]))
+
+
+def render() -> str:
+    cases = by_case()
+    used = {attack: rows[-1] for (_, _, attack), rows in cases.items() if attack}
+    lines = [HEAD, *_worst_lines(cases), *_change_lines(cases), *_figure_lines(cases)]
+    lines += ["", "## What each attacker is after", "", "| attack | target | measure |", "|--|--|--|"]
+    lines += [f"| {a} | {r['target']} | {r['metric']} |" for a, r in sorted(used.items())]
     versions = list(dict.fromkeys(row["commit"] for row in rows_of()))
     lines += ["", f"Commits measured: {', '.join(versions)}. `python benchmarks/exposure.py --data DIR`", ""]
     return "\n".join(lines)
+
+
+def _worst_lines(cases: Figures) -> list[str]:
+    lines = ["## The worst of each method", "", "What adds most to guess and baseline, over all sets and attacks.", "",
+             "| method | set | attack | role | success | guess | baseline | version |",
+             "|--|--|--|--|--:|--:|--:|--|"]  # fmt: skip
+    for method in dict.fromkeys(method for method, _, _ in cases):
+        row = worst_of(method)
+        if row is not None:
+            who = f"{row['set']} | {row['attack']} | {row['role']}"
+            lines.append(f"| {method} | {who} | {_three(row)} | {row['version']} |")
+    return lines
+
+
+def _three(row: dict[str, Any]) -> str:
+    return " | ".join(f"{row[key]:.3f}" for key in ("value", "guess", "baseline"))
+
+
+def _change_lines(cases: Figures) -> list[str]:
+    """Success in the last version measured beside the one before it; a set that is refused now has no figure."""
+    lines = ["", "## What changed since the version before", ""]
+    changed = []
+    for (method, name, attack), rows in cases.items():
+        earlier = [row for row in rows if row["commit"] != rows[-1]["version"]]
+        if attack and earlier and earlier[-1]["value"] != rows[-1]["value"]:
+            cells = [method, name, attack]
+            cells += [f"{row['value']:.3f} ({row['version']})" for row in (earlier[-1], rows[-1])]
+            cells += [f"{_added(row):+.3f}" for row in (earlier[-1], rows[-1])]
+            changed.append(f"| {' | '.join(cells)} |")
+    if not changed:
+        return [*lines, "No figure was measured on two versions with different results yet."]
+    heads = ["| method | set | attack | before | now | added before | adds now |", "|--|--|--|--:|--:|--:|--:|"]
+    return [*lines, *heads, *changed]
+
+
+def _figure_lines(cases: Figures) -> list[str]:
+    heads = [
+        "method",
+        "set",
+        "attack",
+        "role",
+        "knows",
+        "success",
+        "guess",
+        "baseline",
+        "control",
+        "declared",
+        "version",
+    ]
+    lines = ["", "## Every figure", "", f"| {' | '.join(heads)} | note |", "|--|--|--|--|--|--:|--:|--:|--:|--|--|--|"]
+    for (method, name, attack), rows in cases.items():
+        now = rows[-1]
+        if not attack:
+            lines.append(f"| {method} | {name} | | | | | | | | | {now['version']} | {now['note']} |")
+            continue
+        control = "" if now["control"] is None else f"{now['control']:.3f}"
+        lines.append(
+            f"| {method} | {name} | {attack} | {now['role']} | {now['knows']} | {_three(now)} | {control} "
+            f"| {now['declared']} | {now['version']} | {now['note']} |"
+        )
+    return lines
 
 
 def main() -> None:

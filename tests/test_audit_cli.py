@@ -199,6 +199,7 @@ def test_a_label_holder_deals_its_own_columns_and_keeps_the_label():
     made = cast.label_holder(table, "bank", ["shop", "bank", "telecom"], by_id=True, rows=300)
     dealt = [column for each in made.tables.values() for column in each.columns if column in table.columns]
     assert sorted(dealt) == sorted(table.columns)
+    assert "b0" in made.tables["bank"].columns  # what tells most about the label stays
     assert [name for name, each in made.tables.items() if each.label is not None] == ["bank"]
     share = (table.label == "yes").mean()
     assert (made.tables["bank"].label == "yes").mean() == pytest.approx(share, abs=0.01)
@@ -287,6 +288,14 @@ def test_one_site_audits_with_its_own_file_alone_and_sends_nothing(folder, monke
     assert result.exit_code == 0, result.output
     verdicts = stored.read_verdicts(folder / "audits")
     assert [(v.party, v.holds_label, v.outcome) for v in verdicts] == [(name, name == "bank", "passed")]
+
+
+def test_a_party_without_the_label_can_rehearse_a_job_about_amounts(folder, monkeypatch):
+    attacked_by(monkeypatch, reads_nothing, target="columns")
+    job = JOB.replace("[method]", '[federation]\ntask = "regression"\n\n[method]')
+    (folder / "job.toml").write_text(job)
+    result = fedsift("job.toml", "--party", party_file(folder, "shop"), "-q")
+    assert result.exit_code == 0, result.output
 
 
 def test_attacks_on_what_others_hold_are_told_and_not_run(folder, monkeypatch):

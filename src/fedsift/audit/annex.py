@@ -24,7 +24,7 @@ _NEEDED = {
     "delivery": "to give each party its own part of the result",
 }
 _FORMS = {
-    "ciphertext": "What travels as ciphertext can be read by the holder of the key alone, and the key does not travel.",
+    "ciphertext": "What travels as ciphertext can be read by the holder of the key alone; no secret key travels.",
     "masked": "What travels masked is hidden by random numbers that its receiver does not know.",
     "aggregate": "What travels as aggregate is a sum or an average over many rows.",
 }
@@ -127,9 +127,9 @@ def _measures(record: Record) -> Chapter:
         held.append("Names of columns stay with their party.")
     rules = tuple((key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
                   for key, value in record["policy"].items())  # fmt: skip
-    about = "The site's own rules (party.toml) are judged before every request, whatever the coordinator says:"
+    about = "The site's own rules (party.toml), judged before every request:"
     if not record["site"]["party"]:
-        about = "Each site's own rules are judged before every request; those shown are the defaults:"
+        about = "Each site's own rules are judged before every request; here all parties are played, with the defaults:"
     return Chapter("measures", "4. Which measures hold", (tuple(held), about, Grid(("rule", "value"), rules)))
 
 

@@ -3,9 +3,10 @@
 Three ways to fill the parts of a job, all in this process and on at most ``MOST_ROWS`` rows:
 
 - ``all_parties``: every party's file is here (a simulation). Nothing is made up.
-- ``label_holder``: the site has the label. Its own columns are dealt to all parties of the job, so that a partner's
-  columns are as closely related to the label as ours. Partners may bring many columns, and each is one more equation
-  for whoever reads scores or sums: every partner is given mixtures of our columns until it has ``columns`` of them.
+- ``label_holder``: the site has the label. Its own columns are dealt to all parties of the job; it keeps those that
+  tell most about the label. Partners that know much by themselves would hide what the messages add (the baseline), so
+  they get the weaker ones. And partners may bring many columns, each of which is one more equation for whoever reads
+  scores or sums: every partner is given mixtures of its columns under noise until it has ``columns`` of them.
 - ``passive``: the site has columns only. A label is planted that its columns explain to a chosen degree (the AUC of the
   combination that makes it), and the label holder and the other parties get made-up columns related to that label.
 
@@ -22,7 +23,7 @@ import pandas as pd
 
 from fedsift.audit.scoring import auc, standardise
 from fedsift.audit.views import numbers
-from fedsift.core.splits import column_groups, is_amount, train_test_rows
+from fedsift.core.splits import is_amount, train_test_rows
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
 
@@ -80,19 +81,18 @@ def label_holder(
         raise DataError(f"party {name!r} has no label in its file")
     used, rest = _drawn(table.n_rows, rows, label)
     order = [name, *(party for party in parties if party != name)]
-    dealt = min(len(order), table.n_columns)
-    groups = column_groups(table.n_columns, dealt, how="random", random_state=0) if dealt else []
+    groups = _dealt(numbers(table), read_numbers(label), len(order))
     wanted = max(table.n_columns, LEAST_COLUMNS) if columns is None else columns
     frames = {}
     for place, party in enumerate(order):
-        own = [table.columns[i] for i in sorted(groups[place])] if place < dealt else []
-        frames[party] = _frame(table.select(own[: len(own) if party == name else wanted]))
+        own = table.select([table.columns[i] for i in groups[place][: None if party == name else wanted]])
+        frames[party] = _frame(own)
         if party != name:
-            frames[party] = _filled(frames[party], numbers(table), label, wanted, place)
+            frames[party] = _filled(frames[party], numbers(own), label, wanted, place)
     frames[name][_free(frames[name], str(table.label_name))] = label
     stand_ins = (
         f"{name}'s own columns were dealt to {len(order)} parties; each partner has {wanted:,} columns, those beyond "
-        "its share mixtures of the same"
+        "its share mixtures of the same under noise"
     )
     return _made(frames, name, used, rest, stand_ins, by_id, table)
 
@@ -195,8 +195,17 @@ def _frame(table: Table) -> pd.DataFrame:
     return frame
 
 
+def _dealt(columns: np.ndarray, label: np.ndarray, parties: int) -> list[list[int]]:
+    """The columns that tell most about the label to the first party, the others to the rest in turn."""
+    relation = np.abs(standardise(columns).T @ standardise(label[:, None])[:, 0])
+    order = [int(place) for place in np.argsort(-relation, kind="stable")]
+    kept = -(-len(order) // parties)
+    others = [sorted(order[kept:][place :: parties - 1]) for place in range(parties - 1)]
+    return [sorted(order[:kept]), *others]
+
+
 def _filled(frame: pd.DataFrame, source: np.ndarray, label: np.ndarray, columns: int, seed: int) -> pd.DataFrame:
-    """More columns: two of the source at random, mixed, under three times as much noise (the label's without any).
+    """More columns: two of the party's at random, mixed, under three times as much noise (the label's without any).
 
     Weak columns are as good an equation as strong ones, and leave the baseline of their owner where it was.
     """

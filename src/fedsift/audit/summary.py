@@ -20,7 +20,7 @@ LIMITS = (
     "The rehearsal ran on rows that are here; a partner with more columns, or fewer shared rows, may read more.",
     "Everybody followed the protocol, and nobody worked together. What a coordinator that deviates can ask is a matter "
     "of the site's policy, not of this audit.",
-    "One job was rehearsed. What several jobs on the same rows give away together is limited by the site's journal.",
+    "One job was rehearsed. What several jobs on the same rows give away together was not measured.",
 )
 
 
