@@ -243,7 +243,7 @@ def _worst_lines(cases: Figures) -> list[str]:
         row = worst_of(method)
         if row is not None:
             who = f"{row['set']} | {row['attack']} | {row['role']}"
-            lines.append(f"| {method} | {who} | {_three(row)} | {row['version']} |")
+            lines.append(f"| {method} | {who} | {_three(row)} | {row['commit']} |")
     return lines
 
 
@@ -256,10 +256,10 @@ def _change_lines(cases: Figures) -> list[str]:
     lines = ["", "## What changed since the version before", ""]
     changed = []
     for (method, name, attack), rows in cases.items():
-        earlier = [row for row in rows if row["commit"] != rows[-1]["version"]]
+        earlier = [row for row in rows if row["commit"] != rows[-1]["commit"]]
         if attack and earlier and earlier[-1]["value"] != rows[-1]["value"]:
             cells = [method, name, attack]
-            cells += [f"{row['value']:.3f} ({row['version']})" for row in (earlier[-1], rows[-1])]
+            cells += [f"{row['value']:.3f} ({row['commit']})" for row in (earlier[-1], rows[-1])]
             cells += [f"{_added(row):+.3f}" for row in (earlier[-1], rows[-1])]
             changed.append(f"| {' | '.join(cells)} |")
     if not changed:
@@ -286,12 +286,12 @@ def _figure_lines(cases: Figures) -> list[str]:
     for (method, name, attack), rows in cases.items():
         now = rows[-1]
         if not attack:
-            lines.append(f"| {method} | {name} | | | | | | | | | {now['version']} | {now['note']} |")
+            lines.append(f"| {method} | {name} | | | | | | | | | {now['commit']} | {now['note']} |")
             continue
         control = "" if now["control"] is None else f"{now['control']:.3f}"
         lines.append(
             f"| {method} | {name} | {attack} | {now['role']} | {now['knows']} | {_three(now)} | {control} "
-            f"| {now['declared']} | {now['version']} | {now['note']} |"
+            f"| {now['declared']} | {now['commit']} | {now['note']} |"
         )
     return lines
 

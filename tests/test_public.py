@@ -16,7 +16,7 @@ WITHOUT_EXAMPLE = {
     "SFFS", "VFLFS", "AllFeatures", "Array", "FeatureElection", "FedLinear", "FedSDG", "FederatedLasso", "GiniFilter",
     "GroupLasso", "HyFDCA", "InformationValue", "LessVFL", "LocalLasso", "Muse", "Outcome", "Party", "PsoEvffs",
     "RandomFeatures", "SecureBoostClassifier", "SecureBoostRegressor", "SplitNN", "StochasticGate", "TopGain",
-    "VerticalLogisticRegression", "operation", "register_criterion", "register_method", "register_model",
+    "operation", "register_criterion", "register_method", "register_model",
     "register_plugin",
 }  # fmt: skip
 

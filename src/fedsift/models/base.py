@@ -53,6 +53,15 @@ class FederatedModel(BaseEstimator):
 
     After ``fit``: ``task_``, ``classes_`` (for classes), ``parties_``, ``holders_``, ``ledger_``, ``traffic_``,
     ``seconds_``.
+
+    Examples
+    --------
+    >>> import fedsift as fs, pandas as pd
+    >>> X = pd.DataFrame({"a": range(60), "b": [1.0, 2.0] * 30})
+    >>> fed = fs.Federation.split(X, ["no"] * 30 + ["yes"] * 30, parties=2)
+    >>> model = fs.VerticalLogisticRegression().fit(fed)
+    >>> isinstance(model, fs.FederatedModel), model.classes_.tolist(), model.score(fed) > 0.9
+    (True, ['no', 'yes'], True)
     """
 
     partitions: ClassVar[tuple[str, ...]] = ("vertical",)
