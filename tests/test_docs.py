@@ -99,12 +99,12 @@ def test_the_exposure_page_says_what_changed_since_the_version_before(monkeypatc
     page = script("exposure")
     row = {"method": "sffs", "set": "colon", "attack": "scores_of_result", "role": "passive", "target": "labels",
            "metric": "accuracy", "guess": 0.6, "baseline": 0.8, "control": None, "knows": "nothing", "declared": "no",
-           "note": "", "version": "old", "value": 1.0}  # fmt: skip
+           "note": "", "commit": "old", "value": 1.0}  # fmt: skip
     monkeypatch.setattr(page, "rows_of", lambda: [row])
     assert "No figure was measured on two versions" in page.render()
-    monkeypatch.setattr(page, "rows_of", lambda: [row, {**row, "version": "new", "value": 0.6}])
+    monkeypatch.setattr(page, "rows_of", lambda: [row, {**row, "commit": "new", "value": 0.6}])
     assert "| sffs | colon | scores_of_result | 1.000 (old) | 0.600 (new) | +0.200 | -0.200 |" in page.render()
-    assert page.worst_of("sffs")["version"] == "new"
+    assert page.worst_of("sffs")["commit"] == "new"
     assert page.worst_of("muse") is None
 
 
