@@ -100,7 +100,8 @@ def test_masked_sums_give_no_more_than_the_guess(wide_table):
 
 def test_the_reader_takes_the_shipped_messages_as_they_are(table):
     """Sums that the label holder opens with its key equal sums of its gradients over the true bins."""
-    shipped = record(*table, SecureBoostClassifier(n_estimators=3, max_depth=3), parties=["holder", "other"])
+    model = SecureBoostClassifier(n_estimators=3, max_depth=3, protection="open")
+    shipped = record(*table, model, parties=["holder", "other"])
     nodes = list(sums_opened(shipped["holder"]))
     assert nodes
     assert len(leaves_seen(shipped["other"])) == 2  # the first tree is the label holder's own

@@ -482,12 +482,12 @@ def test_a_site_accepts_a_job_only_after_its_own_audit_has_passed(folder, monkey
 def test_an_announcement_is_judged_as_a_job_is(folder):
     site = open_site(party_file(folder, "bank", "require_audit = true"))
     with pytest.raises(PolicyRefused, match="require_audit"):
-        site._judge_job("random", {"n_features": 2})
+        site.check_audit("random", {"n_features": 2})
     passed(site.table).save(folder / "audits")
-    site._judge_job("random", {"n_features": 2})
+    site.check_audit("random", {"n_features": 2})
     site.audits = None
     with pytest.raises(PolicyRefused, match="require_audit"):
-        site._judge_job("random", {"n_features": 2})
+        site.check_audit("random", {"n_features": 2})
 
 
 def test_party_check_says_why_an_audit_is_missing(folder):

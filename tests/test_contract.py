@@ -5,49 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from method_cases import NEEDS_TORCH, QUICK
 
 import fedsift as fs
 from fedsift.methods import METHODS
 from fedsift.testing import MODEL_CHECKS, SELECTOR_CHECKS, ModelCase, SelectorCase, check_model, check_selector
 
-#: Parameters that make a method quick on small data; what is not named here runs with its defaults.
-QUICK: dict[str, dict[str, Any]] = {
-    "muse": {"n_features": 4, "n_bins": 4},
-    "fedsdg": {"lambda_": 0.01, "epochs": 2, "refit_epochs": 2},
-    "less_vfl": {"pretrain_epochs": 1, "epochs": 1, "stage_epochs": 2, "batch_size": 24},
-    "pso_evffs": {"popsize": 3, "iterations": 1, "models": 1, "folds": 2, "max_trees": 2, "max_depth": 2},
-    "top_gain": {"n_features": 3, "n_estimators": 2, "max_depth": 2, "folds": 2},
-    "information_value": {"n_features": 4},
-    "gini": {"n_features": 4},
-    "sffs": {"n_features": 4},
-    "federated_lasso": {"n_features": 4, "max_iter": 3},
-    "group_lasso": {"epochs": 2, "batch_size": 24},
-    "local_lasso": {"pretrain_epochs": 1, "epochs": 1, "stage_epochs": 2, "batch_size": 24},
-    "stochastic_gate": {"lambda_": 0.01, "epochs": 2, "refit_epochs": 2},
-    "vflfs": {"n_features": 4, "epochs": 1, "pretrain_epochs": 1},
-    "fed_iife": {"n_pairs": 2, "max_features": 2},
-    "vertical_flafe": {"n_operands": 2, "n_features": 2, "functions": ["ab"]},
-    "hybrid_flafe": {"n_operands": 2, "n_features": 2, "functions": ["ab"]},
-    "fed_halving": {"candidates": 4, "levels": 2, "max_iter": 2, "refinements": 1, "halvings": 1},
-    "random": {"n_features": 4},
-}
 #: How else a method can be protected.
 FORMS: dict[str, list[dict[str, Any]]] = {
     "fedsdg": [{"secure": False}, {"secure": "lattice"}],
     "stochastic_gate": [{"secure": False}],
     "vertical_flafe": [{"protection": "open"}, {"protection": "statistics"}],
     "hybrid_flafe": [{"protection": "open"}],
+    "top_gain": [{"protection": "open"}],
     "fed_iife": [{"protection": "open"}],
     "fed_halving": [{"protection": "open"}],
     "feature_election": [{"secure": False}],
 }
-NEEDS_TORCH = {"fedsdg", "less_vfl", "group_lasso", "local_lasso", "stochastic_gate", "vflfs", "SplitNN"}
 TRAINED = {"epochs": 2, "embedding": 4, "batch_size": 30}
 #: Every model in every form, on every partition that it serves.
 MODELS: dict[str, ModelCase] = {
     "SecureBoost": ModelCase(fs.SecureBoostClassifier(n_estimators=2, max_depth=2)),
+    "SecureBoost open": ModelCase(fs.SecureBoostClassifier(n_estimators=2, max_depth=2, protection="open")),
     "SecureBoost leafwise": ModelCase(
-        fs.SecureBoostClassifier(n_estimators=2, max_depth=0, max_leaves=3, grow_policy="lossguide")
+        fs.SecureBoostClassifier(n_estimators=2, max_depth=0, max_leaves=3, grow_policy="lossguide", protection="open")
     ),
     "SplitNN": ModelCase(fs.SplitNN(**TRAINED), repeats=1e-5),
     "SplitNN shares": ModelCase(fs.SplitNN(secure="shares", **TRAINED), repeats=1e-3),

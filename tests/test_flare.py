@@ -14,7 +14,7 @@ import sys
 
 import pytest
 from conftest import mixed_table
-from test_contract import NEEDS_TORCH, QUICK
+from method_cases import NEEDS_TORCH, QUICK
 
 pytest.importorskip("nvflare", reason="the extra flare is not installed")
 import flare_doubles as doubles

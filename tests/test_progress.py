@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from test_contract import NEEDS_TORCH, federation, selector
+from method_cases import NEEDS_TORCH, federation, selector
 from typer.testing import CliRunner
 
 import fedsift as fs

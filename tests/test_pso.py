@@ -10,6 +10,7 @@ from conftest import mixed_table
 
 import fedsift as fs
 from fedsift.core.party import read_labels
+from fedsift.core.script import Run
 from fedsift.errors import DataError, ParameterError, PartyGone
 from fedsift.models.boost.growing import Booster
 from fedsift.models.boost.rows import fold_numbers, training_rows
@@ -109,13 +110,13 @@ def test_keys_and_votes():
 def test_folds_are_even_private_and_the_same_for_the_same_seed():
     y = np.array([0] * 30 + [1] * 10)
     fed = fs.Federation.split(np.arange(80.0).reshape(40, 2), y, parties=2)
-    party = fed.simulated[fed.active]._party("", "", 0)
+    party = fed.simulated[fed.active]._party("", "", 0, Run())
     labels = read_labels(y, "bank")
     fold = fold_numbers(labels, party, 4, seed=1)
     assert (fold == fold_numbers(labels, party, 4, seed=1)).all()
     assert (fold != fold_numbers(labels, party, 4, seed=2)).any()
     other = fs.Federation.split(np.arange(80.0).reshape(40, 2) + 1, y, parties=2)  # another site, another secret
-    elsewhere = fold_numbers(labels, other.simulated[other.active]._party("", "", 0), 4, seed=1)
+    elsewhere = fold_numbers(labels, other.simulated[other.active]._party("", "", 0, Run()), 4, seed=1)
     assert (fold != elsewhere).any()
     assert np.bincount(fold).tolist() == [10, 10, 10, 10]
     for f in range(4):

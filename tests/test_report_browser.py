@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from browser import Browser, find_chromium
-from test_contract import federation, selector
+from method_cases import federation, selector
 
 import fedsift as fs
 from fedsift.evaluate.evaluation import evaluate

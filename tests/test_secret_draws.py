@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from method_cases import NEEDS_TORCH, selector
 from sklearn.metrics import roc_auc_score as auc_of
-from test_contract import NEEDS_TORCH, selector
 
 import fedsift as fs
 from fedsift.core.operation import operations

@@ -7,7 +7,8 @@ import json
 import numpy as np
 
 from fedsift.core.operation import operation
-from fedsift.mpc.encrypted_histogram import RowLayout, encrypt_classes, finish, weighted_sums
+from fedsift.mpc.encrypted_histogram import RowLayout, finish, weighted_sums
+from fedsift.mpc.two_halves import encrypt_classes
 from leaky.scores import exact_scores, keep_result, show_bins
 
 BITS = 36
@@ -44,7 +45,7 @@ def f_statistics(party, *, replies, layouts, bits, clip):
 
 def _job(run):
     labels = run.ask(encrypt_classes, to=run.active, scheme="auto", task="auto", weight_bits=BITS, answers=8)
-    replies = run.ask(class_sums, to=run.passive, **labels)
+    replies = run.ask(class_sums, to=run.passive, key=labels["key"], layers=labels["layers"])
     layouts = [layer["layout"] for layer in labels["layers"]]
     run.ask(f_statistics, to=run.active, replies=replies, layouts=layouts, bits=BITS, clip=0.0)
     for name in run.passive:

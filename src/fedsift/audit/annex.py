@@ -75,7 +75,7 @@ def _leaving(record: Record) -> Chapter:
     for line in record["disclosures"]:
         what = f"it learns {line['what']}" if line["learned"] else line["what"]
         relayed = " (relayed unread)" if line["relayed"] else ""
-        why = _NEEDED.get(_family(record, line), f"{record['method']} computes its scores from it")
+        why = _NEEDED.get(_family(line), f"{record['method']} computes its scores from it")
         rows.append((", ".join(line["from"]), ", ".join(line["to"]), what, why, line["form"] + relayed,
                      f"{line['bytes']:,}"))  # fmt: skip
     forms = tuple(f"{form}: {meaning}" for form, meaning in record["forms"].items()
@@ -87,18 +87,9 @@ def _leaving(record: Record) -> Chapter:
     ))  # fmt: skip
 
 
-def _family(record: Record, line: Record) -> str:
-    """The family of a line's operation: the ledger has the name behind it only."""
-    ids = [each["operation"] for each in record["coverage"] if each["operation"].endswith(f".{line['operation']}")]
-    if ids:
-        return str(ids[0].partition(".")[0])
-    return (
-        "align"
-        if "rows all parties share" in line["what"]
-        else "delivery"
-        if line["operation"] == "keep_result"
-        else ""
-    )
+def _family(line: Record) -> str:
+    """The family of a line's operation."""
+    return str(line["operation"]).partition(".")[0]
 
 
 def _inferred(record: Record) -> Chapter:

@@ -11,7 +11,7 @@ the wire is only ever looked up in the table of marked functions; nothing is imp
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,6 +141,11 @@ def operation(
         return marked
 
     return mark
+
+
+def together(*lists: Iterable[Operation]) -> tuple[Operation, ...]:
+    """The operations of several conversations, each once."""
+    return tuple(dict.fromkeys(marked for each in lists for marked in each))
 
 
 def register_plugin(module: str) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, operation, together
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ParameterError
 from fedsift.models import parts
@@ -216,10 +216,10 @@ def score_rows(
     return party.keep(Predicted(scores, tuple(classes))).scores
 
 
-OPERATIONS = (
-    *parts.OPERATIONS, *study_room.OPERATIONS, curvature.masked, curvature.open, local_steps.masked, local_steps.open,
+OPERATIONS = together(parts.OPERATIONS, study_room.OPERATIONS, (
+    curvature.masked, curvature.open, local_steps.masked, local_steps.open,
     validation_scores.masked, validation_scores.open, moments.masked, moments.open, score_rows,
-)  # fmt: skip
+))  # fmt: skip
 
 
 class FedLinear(FederatedModel):

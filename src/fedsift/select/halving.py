@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.expressions import evaluate, parse
 from fedsift.core.federation import Federation
-from fedsift.core.operation import operation
+from fedsift.core.operation import operation, together
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ParameterError
 from fedsift.models import fed_linear
@@ -120,7 +120,7 @@ class FedHalving(Selector):
     paper = "Overman and Klabjan, Federated Automated Feature Engineering (Fed-Halving)"
     partitions = ("horizontal", "vertical", "hybrid")
     leaks = "coordinator: averaged weights and summed errors of each mask's model; parties: the averaged weights"
-    operations = (*horizontal_study.OPERATIONS, *fed_linear.OPERATIONS, load_features, add_engineered)
+    operations = together(horizontal_study.OPERATIONS, fed_linear.OPERATIONS, [load_features, add_engineered])
 
     def __init__(
         self,

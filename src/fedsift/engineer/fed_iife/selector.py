@@ -26,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.expressions import Column, Expression, call, parse
 from fedsift.core.federation import Federation
+from fedsift.core.operation import together
 from fedsift.engineer.fed_iife import scoring, synergy
 from fedsift.engineer.fed_iife.scoring import FedAvgScorer, GramScorer, Scorer, use_columns
 from fedsift.engineer.fed_iife.synergy import all_pairs, anova_scores, interaction_scores
@@ -42,7 +43,7 @@ from fedsift.mpc.horizontal_study import (
     open_study,
     standardise,
 )
-from fedsift.mpc.secure_sum import SecureSum, both
+from fedsift.mpc.secure_sum import SecureSum
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.engineered import add_engineered, engineered_view
 
@@ -93,13 +94,8 @@ class FedIIFE(Selector):
     paper = "Overman and Klabjan, Federated Automated Feature Engineering (Fed-IIFE)"
     partitions = ("horizontal",)
     leaks = "coordinator: totals over all parties (moments, pair tables, errors); parties: formulas and models"
-    operations = (
-        *horizontal_study.OPERATIONS,
-        *fed_linear.OPERATIONS,
-        *both(fed_linear.moments),
-        *scoring.OPERATIONS,
-        *synergy.OPERATIONS,
-        add_engineered,
+    operations = together(
+        horizontal_study.OPERATIONS, fed_linear.OPERATIONS, scoring.OPERATIONS, synergy.OPERATIONS, [add_engineered]
     )
 
     def __init__(

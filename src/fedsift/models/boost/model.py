@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
-from fedsift.core.operation import Operation
+from fedsift.core.operation import Operation, together
 from fedsift.core.party import share_names
 from fedsift.errors import DataError, MissingExtra, ParameterError
 from fedsift.models import parts
@@ -40,9 +40,9 @@ from fedsift.models.boost.store import read_part, write_part
 from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
 
 #: What fit, predict, save and load ask.
-OPERATIONS = (
-    *GROWING, *parts.OPERATIONS, *store.OPERATIONS, *predicting.OPERATIONS, column_uses, keep_model, keep_records,
-    class_names, share_names,
+OPERATIONS = together(
+    GROWING, parts.OPERATIONS, store.OPERATIONS, predicting.OPERATIONS,
+    [column_uses, keep_model, keep_records, class_names],
 )  # fmt: skip
 
 

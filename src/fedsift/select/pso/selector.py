@@ -22,6 +22,7 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
+from fedsift.core.operation import together
 from fedsift.errors import DataError
 from fedsift.models.boost.growing import PROTECTIONS, Booster
 from fedsift.models.boost.hidden.growing import check_neutral, check_settings
@@ -68,7 +69,7 @@ class PsoEvffs(Selector):
     name = "pso_evffs"
     paper = "Zhang et al., PSO-EVFFS: embedded vertical federated feature selection by particle swarm"
     leaks = "what SecureBoost gives away for every particle; coordinator: masks, hyper-parameters, one score a model"
-    operations = (*OPERATIONS, *SecureBoostClassifier.operations)
+    operations = together(OPERATIONS, SecureBoostClassifier.operations)
     cell_parameters = ("min_cell", "min_leaf")
 
     def __init__(
