@@ -28,7 +28,7 @@ import pandas as pd
 from fedsift import select
 from fedsift.audit import attacks_on, record, record_sites
 from fedsift.audit.attacks.differencing import two_jobs
-from fedsift.audit.attacks.folds import ask_for_draws, ask_for_many_folds
+from fedsift.audit.attacks.folds import ask_for_draws
 from fedsift.core import party
 from fedsift.core.party import Site
 from fedsift.core.table import Table
@@ -87,12 +87,6 @@ def draws() -> Any:
     return ask_for_draws(party.draw_rows, calls=24)
 
 
-def folds() -> Any:
-    from fedsift.evaluate.evaluation import draw_folds
-
-    return ask_for_many_folds(draw_folds)
-
-
 CASES = {
     "sffs": Case(lambda: select.SFFS(), (*WIDE, "sonar", "wdbc")),
     "information_value": Case(lambda: select.InformationValue(), (*SHORT, "phishing", "adult", "bank", "default")),
@@ -110,7 +104,6 @@ CASES = {
     "secureboost, early stopping": Case(stopped_early, TALL),
     "fedsdg": Case(lambda: select.FedSDG(epochs=1, refit_epochs=1), ("wdbc",)),
     "hostile draw_rows": Case(draws, TALL),
-    "hostile draw_folds": Case(folds, TALL),
     "sffs, two jobs": Case(lambda: two_jobs(select.SFFS, range(0, 125, 5)), ("wdbc",), rows=150),
 }
 
@@ -172,7 +165,8 @@ def run(methods: list[str], sets: list[str], data: Path) -> None:
                 continue
             if any((r["commit"], r["method"], r["set"]) == (commit, method, name) for r in known):
                 continue
-            for found in measure(method, name, data):
+            measured = measure(method, name, data)
+            for found in [*measured, *gone(measured, [r for r in known if (r["method"], r["set"]) == (method, name)])]:
                 never = not any((r["method"], r["set"], r["attack"]) == (method, name, found["attack"]) for r in known)
                 if never and found["note"].startswith("nothing to read"):
                     continue  # the attack does not apply to this method; where it once did, "nothing" is the news
@@ -180,6 +174,26 @@ def run(methods: list[str], sets: list[str], data: Path) -> None:
                 with FIGURES.open("a", encoding="utf-8") as file:
                     file.write(line + "\n")
                 print(line, flush=True)
+
+
+def gone(measured: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Attacks that had something to read in an earlier version, and whose message is not sent any more."""
+    now = {(row["attack"], row.get("party")) for row in measured}
+    last = {(row["attack"], row["party"]): row for row in before if row["attack"]}
+    lost = [row for place, row in last.items() if place not in now]
+    note = "gone: what it read is not sent any more"
+    kept = ("attack", "role", "party", "target", "metric", "guess", "baseline", "knows", "declared", "line")
+    return [
+        {
+            **{key: row.get(key) for key in kept},
+            "value": row["guess"],
+            "control": None,
+            "cpu_seconds": 0.0,
+            "note": note,
+        }
+        for row in lost
+        if not row["note"].startswith("gone")
+    ]
 
 
 def _rounded(found: dict[str, Any]) -> dict[str, Any]:
