@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedsift import select
+from fedsift import methods as select
 from fedsift.audit import attacks_on, record, record_sites
 from fedsift.audit.attacks.differencing import two_jobs
 from fedsift.audit.attacks.folds import ask_for_draws

@@ -22,7 +22,7 @@ from typing import Any
 
 from exposure import FIGURES, FILES, load, rows_of, version
 
-from fedsift import select
+from fedsift import methods as select
 from fedsift.audit import attacks_on, record
 from fedsift.errors import FedsiftError
 
