@@ -17,15 +17,13 @@ import numpy as np
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
-from fedsift.errors import OperationRefused, ParameterError, ReplyError
+from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers.shared_parts import Batch, Kept, Part, Roles, Rows, Targets
 from fedsift.models.splitnn.layers.sine import (
     OFFSET,
-    OUTPUT_BITS,
     PARTS,
     ActivationShares,
-    Floats,
     Shape,
     angle_gradients,
     angle_mask,
@@ -36,7 +34,6 @@ from fedsift.models.splitnn.layers.sine import (
     outputs,
     shapes_of,
     shortened,
-    signed,
 )
 from fedsift.mpc.dealer import Dealt
 from fedsift.mpc.pairs import Pairs
@@ -54,7 +51,7 @@ def part_of(party: Party, model: str) -> Part:
     return part
 
 
-def _exactly(value: Any, shape: tuple[int, ...], sender: str, kind: Any = np.uint64) -> np.ndarray:
+def exactly(value: Any, shape: tuple[int, ...], sender: str, kind: Any = np.uint64) -> np.ndarray:
     """An array from another member, checked before it is used."""
     if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype != kind:
         raise ReplyError(sender, "shared network", f"party {sender!r} must send {shape} numbers of the ring")
@@ -135,9 +132,9 @@ def take_rows(party: Party, *, number: int, boxes: dict[str, SealedBox]) -> None
         message = pairs.open(box, sender=sender, about="rows", number=number)
         if sender in part.kept:
             shape = (len(rows.own), part.roles.owners[sender])
-            part.kept[sender].rows = _exactly(message.get("rows"), shape, sender)
+            part.kept[sender].rows = exactly(message.get("rows"), shape, sender)
         if sender == part.roles.keeper_of(party.name) and party.name in part.roles.owners:
-            part.weights = part.weights + _exactly(message.get("weights"), part.weights.shape, sender)
+            part.weights = part.weights + exactly(message.get("weights"), part.weights.shape, sender)
 
 
 # --- once a batch --------------------------------------------------------------------------------------------------
@@ -178,9 +175,9 @@ def _learn(party: Party, rows: Rows, batch: Batch, learned: dict[str, Any]) -> N
     other = batch.delta
     if party.name != roles.helper:
         other = pairs.open(learned["helper"], sender=roles.helper, about="half gradient", number=batch.number)
-    delta = _exactly(other, size, roles.helper) + _exactly(message.get("delta"), size, roles.active)
-    gradient = _exactly(message.get("gradient"), inputs, roles.active)
-    rows.step_weights(batch, delta, gradient, _exactly(learned["dealer"], inputs, "coordinator"))
+    delta = exactly(other, size, roles.helper) + exactly(message.get("delta"), size, roles.active)
+    gradient = exactly(message.get("gradient"), inputs, roles.active)
+    rows.step_weights(batch, delta, gradient, exactly(learned["dealer"], inputs, "coordinator"))
 
 
 @operation(
@@ -200,18 +197,18 @@ def join_angles(
     hidden = _masked_angles(party, rows, batch)
     for sender, box in boxes.items():
         part = pairs.open(box, sender=sender, about="angles", number=batch.number)
-        hidden = hidden + _exactly(part, size, sender, np.uint16)
+        hidden = hidden + exactly(part, size, sender, np.uint16)
     sizes = shapes_of(size[0], shape)
     batch.hidden = hidden
-    batch.shares = ActivationShares(**{p: _exactly(dealt.get(p), sizes[p], "coordinator") for p in PARTS})
+    batch.shares = ActivationShares(**{p: exactly(dealt.get(p), sizes[p], "coordinator") for p in PARTS})
     return pairs.seal(hidden, to=rows.part.roles.helper, about="hidden angles", number=batch.number)
 
 
-def _helper_outputs(party: Party, rows: Rows, batch: Batch, box: SealedBox) -> Ring:
+def helper_outputs(party: Party, rows: Rows, batch: Batch, box: SealedBox) -> Ring:
     """The helper's share of a batch's outputs."""
     shape, active = rows.part.shape, rows.part.roles.active
     message = party.held(Pairs).open(box, sender=active, about="hidden angles", number=batch.number)
-    batch.hidden = _exactly(message, (len(batch.rows), shape.width), active, np.uint16)
+    batch.hidden = exactly(message, (len(batch.rows), shape.width), active, np.uint16)
     batch.shares = drawn_shares(party.held(Dealt), batch.number, len(batch.rows), shape)
     return outputs(batch.hidden, batch.shares, shape.signs())
 
@@ -227,7 +224,7 @@ def _helper_outputs(party: Party, rows: Rows, batch: Batch, box: SealedBox) -> R
 def send_output(party: Party, *, box: SealedBox) -> SealedBox:
     rows, pairs, dealt = party.held(Rows), party.held(Pairs), party.held(Dealt)
     batch = rows.now(party)
-    batch.half = _helper_outputs(party, rows, batch, box)
+    batch.half = helper_outputs(party, rows, batch, box)
     masked = batch.half + dealt.draw("error", batch.number, batch.half.shape)
     return pairs.seal(masked, to=rows.part.roles.active, about="output", number=batch.number)
 
@@ -247,14 +244,12 @@ def shorten_error(party: Party, *, box: SealedBox) -> SealedBox:
     if rows.target is None or batch.hidden is None:
         raise OperationRefused(party.name, "shared network", "these rows are not for training")
     size = (len(batch.rows), shape.outputs)
-    other = _exactly(pairs.open(box, sender=helper, about="output", number=batch.number), size, helper)
+    other = exactly(pairs.open(box, sender=helper, about="output", number=batch.number), size, helper)
     own = outputs(batch.hidden, batch.shares, shape.signs()) - rows.target[batch.rows]
     opened = own + other + dealt.draw("error", batch.number, size) + OFFSET
     batch.again = dealt.draw("short error", batch.number, size)
     batch.error = shortened(opened, batch.shares, True) + batch.again
-    return pairs.seal(
-        {"opened": opened, "again": batch.error}, to=helper, about="short error", number=batch.number
-    )
+    return pairs.seal({"opened": opened, "again": batch.error}, to=helper, about="short error", number=batch.number)
 
 
 @operation(
@@ -270,10 +265,10 @@ def send_error(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
     batch, roles, shape = rows.now(party), rows.part.roles, rows.part.shape
     size = (len(batch.rows), shape.outputs)
     message = pairs.open(box, sender=roles.active, about="short error", number=batch.number)
-    opened = _exactly(message.get("opened"), size, roles.active)
+    opened = exactly(message.get("opened"), size, roles.active)
     batch.again = dealt.draw("short error", batch.number, size)
     half = shortened(opened, batch.shares, False) + batch.again
-    batch.error = half + _exactly(message.get("again"), size, roles.active)
+    batch.error = half + exactly(message.get("again"), size, roles.active)
     _after_error(rows, batch, first=False)
     assert batch.delta is not None
     sent = {"again": half, **_for_owner(party, rows, batch, roles.active)}
@@ -300,13 +295,13 @@ def send_gradients(party: Party, *, box: SealedBox, dealer: Any) -> dict[str, Se
         raise OperationRefused(party.name, "shared network", "no errors of this batch were opened")
     size, wide = (len(batch.rows), shape.outputs), (len(batch.rows), shape.width)
     message = pairs.open(box, sender=roles.helper, about="half error", number=batch.number)
-    batch.error = batch.error + _exactly(message.get("again"), size, roles.helper)
+    batch.error = batch.error + exactly(message.get("again"), size, roles.helper)
     _after_error(rows, batch, first=True)
     assert batch.delta is not None
     boxes = _to_owners(party, rows, batch)
-    delta = batch.delta + _exactly(message.get("delta"), wide, roles.helper)
-    gradient = _exactly(message.get("gradient"), rows.part.weights.shape, roles.helper)
-    rows.step_weights(batch, delta, gradient, _exactly(dealer, rows.part.weights.shape, "coordinator"))
+    delta = batch.delta + exactly(message.get("delta"), wide, roles.helper)
+    gradient = exactly(message.get("gradient"), rows.part.weights.shape, roles.helper)
+    rows.step_weights(batch, delta, gradient, exactly(dealer, rows.part.weights.shape, "coordinator"))
     batch.error = None
     return boxes
 
@@ -363,86 +358,7 @@ def loss_half(party: Party, *, epoch: int) -> Ring:
     return half + party.held(Pairs).cancelling(peer, "loss", epoch, (1,))
 
 
-# --- predictions ---------------------------------------------------------------------------------------------------
-
-
-@operation(
-    "sine_network.send_answer",
-    discloses="masked",
-    receives="masked",
-    about="its share of the outputs of these rows, sealed to the label holder",
-    learns="nothing: angles under a mask",
-    reply=SealedBox,
-)
-def send_answer(party: Party, *, box: SealedBox) -> SealedBox:
-    rows = party.held(Rows)
-    if rows.factor:
-        raise OperationRefused(party.name, "shared network", "outputs of training rows are not opened in training")
-    batch = rows.now(party)
-    half = _helper_outputs(party, rows, batch, box)
-    return party.held(Pairs).seal(half, to=rows.part.roles.active, about="answer", number=batch.number)
-
-
-def _answer(party: Party, box: SealedBox) -> Floats:
-    rows = party.held(Rows)
-    batch, shape, helper = rows.now(party), rows.part.shape, rows.part.roles.helper
-    if batch.hidden is None or rows.part.targets is None:
-        raise OperationRefused(party.name, "shared network", "no angles of these rows were opened")
-    half = party.held(Pairs).open(box, sender=helper, about="answer", number=batch.number)
-    total = outputs(batch.hidden, batch.shares, shape.signs())
-    total = total + _exactly(half, (len(batch.rows), shape.outputs), helper)
-    return rows.part.targets.presented(np.ldexp(signed(total), -OUTPUT_BITS) * shape.unit)
-
-
-@operation(
-    "sine_network.predict",
-    discloses="plain",
-    receives="masked",
-    about="the prediction for each row",
-    learns="the network's output for each row",
-    reply=Array("f", 2),
-)
-def predict_rows(party: Party, *, box: SealedBox) -> Floats:
-    return _answer(party, box)
-
-
-@operation(
-    "sine_network.hold",
-    discloses="control",
-    receives="masked",
-    about="acknowledgement",
-    learns="the network's output for each row",
-)
-def hold_rows(party: Party, *, box: SealedBox) -> None:
-    """Predict, and keep the predictions here, to score them."""
-    party.held(Rows).held.append(_answer(party, box))
-
-
-@operation("sine_network.score", discloses="aggregate", about="one score of the model over many rows", reply=float)
-def score_rows(party: Party) -> float:
-    rows = party.held(Rows)
-    label, held, targets = party.table.label, rows.held, rows.part.targets
-    if label is None or targets is None or sum(map(len, held)) != len(label):
-        raise ParameterError(f"party {party.name!r} has no predictions or no labels of all rows to score")
-    rows.held = []
-    return targets.score(np.concatenate(held), label)
-
-
-@operation("sine_network.keep", discloses="control", about="acknowledgement")
-def keep_part(party: Party, *, model: str) -> None:
-    """Keep this run's part at the site, without rows, for predictions."""
-    part = part_of(party, model)
-    for kept in part.kept.values():
-        kept.rows = None
-    party.keys[KEY.format(model)] = part
-
-
-@operation("sine_network.forget", discloses="control", about="acknowledgement")
-def forget_part(party: Party, *, model: str) -> None:
-    party.keys.pop(KEY.format(model), None)
-
-
 OPERATIONS = (
     count_inputs, begin_part, hide_rows, take_rows, send_angles, join_angles, send_output, shorten_error, send_error,
-    send_gradients, loss_half, send_answer, predict_rows, hold_rows, score_rows, keep_part, forget_part,
+    send_gradients, loss_half,
 )  # fmt: skip

@@ -104,6 +104,13 @@ class Kept:
 
     weights: Ring
     rows: Ring | None = None
+    open: Ring | None = None  # 1 for each input that takes part, 0 for the others (gates); None: all do
+    masks: Ring | None = None  # sum of the masks that its gradients travelled under since the gates were last read
+
+
+def gated(weights: Ring, open: Ring | None) -> Ring:
+    """Weights of the inputs that take part."""
+    return weights if open is None else weights * open[:, None]
 
 
 @dataclass
@@ -125,6 +132,30 @@ class Part:
             return matrix
         return np.hstack([matrix, quantised(np.ones((len(matrix), 1)))])
 
+    def plain(self) -> dict[str, Any]:
+        """What a file says of it, beside the arrays."""
+        t = self.targets
+        facts = None if t is None else {"task": t.task, "classes": list(t.classes), "spread": t.spread}
+        return {
+            "roles": self.roles.plain(), "width": self.shape.width, "outputs": self.shape.outputs,
+            "seed": self.shape.seed, "encoder": self.encoder.to_plain(), "targets": facts,
+        }  # fmt: skip
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        found = {"weights": self.weights, **{f"kept/{owner}": kept.weights for owner, kept in self.kept.items()}}
+        return found if self.targets is None else {**found, "means": self.targets.means}
+
+    @classmethod
+    def load(cls, model: str, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Part:
+        shape = Shape(int(facts["width"]), int(facts["outputs"]), int(facts["seed"]))
+        kept = {k.removeprefix("kept/"): Kept(v) for k, v in arrays.items() if k.startswith("kept/")}
+        t = facts["targets"]
+        targets = None
+        if t is not None:
+            targets = Targets(str(t["task"]), tuple(map(str, t["classes"])), arrays["means"], float(t["spread"]))
+        encoder = InputEncoder.from_plain(facts["encoder"])
+        return cls(model, Roles.read(facts["roles"]), shape, encoder, arrays["weights"], kept, targets)
+
 
 @dataclass
 class Rows:
@@ -142,6 +173,8 @@ class Rows:
     loss: Ring = field(default_factory=lambda: np.zeros(1, dtype=np.uint64))
     held: list[Floats] = field(default_factory=list)
     batch: Batch | None = None
+    open: Ring | None = None  # its own inputs' gates, as in Kept
+    gradient: Ring | None = None  # sum of its shares of gradients since the gates were last read
 
     def begin(self, party: Party, epoch: int, start: int) -> Batch:
         """The next batch; a step is never taken twice."""
@@ -161,24 +194,29 @@ class Rows:
 
     def angle_share(self, batch: Batch) -> Ring:
         """This member's share of the angles: of its own columns, and of those it keeps."""
-        share = product(self.own[batch.rows], self.part.weights)
+        share = product(self.own[batch.rows], gated(self.part.weights, self.open))
         for owner, kept in self.part.kept.items():
             if kept.rows is None:
                 raise ReplyError(owner, "shared network", f"party {owner!r} has sent no rows")
-            share = share + product(kept.rows[batch.rows], kept.weights)
+            share = share + product(kept.rows[batch.rows], gated(kept.weights, kept.open))
         return share
 
     def step_weights(self, batch: Batch, delta: Ring, from_keeper: Ring, from_dealer: Ring) -> None:
         """The owner's side of one gradient step."""
         gradient = product(self.own[batch.rows].T, delta) + from_keeper + from_dealer
-        self.part.weights = self.part.weights - np.uint64(self.factor) * gradient
+        self.part.weights = self.part.weights - np.uint64(self.factor) * gated(gradient, self.open)
+        if self.open is not None:
+            self.gradient = gradient if self.gradient is None else self.gradient + gradient
 
     def step_kept(self, batch: Batch, owner: str, mask: Ring, masks: tuple[Ring, Ring]) -> Ring:
         """The keeper's side: what the owner gets, under the first of two masks; its share takes both."""
         kept = self.part.kept[owner]
         assert kept.rows is not None
         message = -product(kept.rows[batch.rows].T, mask) - masks[0]
-        kept.weights = kept.weights - np.uint64(self.factor) * (masks[0] + masks[1])
+        both = masks[0] + masks[1]
+        kept.weights = kept.weights - np.uint64(self.factor) * gated(both, kept.open)
+        if kept.open is not None:
+            kept.masks = both if kept.masks is None else kept.masks + both
         return message
 
 

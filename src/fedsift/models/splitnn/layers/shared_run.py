@@ -12,7 +12,7 @@ squared errors, once an epoch, to the coordinator. Errors are those of a squared
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,14 +20,14 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation
 from fedsift.errors import ParameterError
+from fedsift.models.splitnn.layers import shared_answers as answers
 from fedsift.models.splitnn.layers import shared_network as ops
-from fedsift.models.splitnn.layers.shared_parts import Roles, batch_order
+from fedsift.models.splitnn.layers.shared_parts import Roles, batch_order, gated
 from fedsift.models.splitnn.layers.sine import (
     DROPPED,
     ERROR_BITS,
     PARTS,
     TABLE_BITS,
-    Angles,
     Shape,
     angle_mask,
     angles_of,
@@ -41,7 +41,7 @@ from fedsift.mpc import pairs
 from fedsift.mpc.dealer import Dealer
 from fedsift.mpc.ring import Ring, product
 
-OPERATIONS = (*pairs.OPERATIONS, *dealing.OPERATIONS, *ops.OPERATIONS)
+OPERATIONS = (*pairs.OPERATIONS, *dealing.OPERATIONS, *ops.OPERATIONS, *answers.OPERATIONS)
 PREDICT_ROWS = 4096
 
 
@@ -52,7 +52,8 @@ class ShareDealer:
         self.of, self.roles, self.shape = dealer.of, roles, shape
         self.rows: dict[str, Ring] = {}  # U of each owner
         self.weights: dict[str, Ring] = {}  # T of each owner
-        self.masks: Angles = np.zeros((0, 0), dtype=np.uint16)
+        self.open: dict[str, Ring] = {}  # gates of each owner's inputs, where there are any
+        self.masks: dict[str, Ring] = {}  # of the gradients of each owner since the gates were last read
 
     def begin_rows(self, number: int, rows: int) -> None:
         for owner, inputs in self.roles.owners.items():
@@ -63,7 +64,7 @@ class ShareDealer:
     def corrections(self, step: int, rows: np.ndarray, members: list[str], train: bool) -> dict[str, Ring]:
         """What the label holder lacks to the helper's shares of one batch."""
         shape, size = self.shape, (len(rows), self.shape.outputs)
-        absorbed = sum(product(u[rows], self.weights[o]) for o, u in self.rows.items())
+        absorbed = sum(product(u[rows], gated(self.weights[o], self.open.get(o))) for o, u in self.rows.items())
         mask = np.zeros((len(rows), shape.width), dtype=np.uint16) - angles_of(np.asarray(absorbed, dtype=np.uint64))
         for name in members:
             mask = mask + angle_mask(self.of[name], step, len(rows), shape.width)
@@ -95,12 +96,17 @@ class ShareDealer:
             kept = self.of[name].draw(f"kept of {owner}", step, shape)
             dealt = self.of[name].draw(f"dealt of {owner}", step, shape)
             parts[owner] = -product(u[rows].T, masks[name]) - dealt
-            self.weights[owner] = self.weights[owner] - np.uint64(factor) * (kept + dealt)
+            self.weights[owner] = self.weights[owner] - np.uint64(factor) * gated(kept + dealt, self.open.get(owner))
+            if owner in self.open:
+                self.masks[owner] = self.masks.get(owner, np.uint64(0)) + kept + dealt
         return parts
 
 
 class SharedRun(SplitRun):
     """One network on shares within one session: its training, or predictions of a kept one."""
+
+    every: int
+    pause: Callable[[], None] | None
 
     def __init__(self, fed: Federation, model: str, widths: dict[str, int], batch_size: int):
         super().__init__(fed, model, widths, batch_size)
@@ -109,11 +115,12 @@ class SharedRun(SplitRun):
         self.helper = fed.passive[0] if fed.passive else ""
         self._step = self._number = 0
         self._dealer: ShareDealer | None = None
+        self.every, self.pause = 0, None
+        self.seen = 0  # rows trained on; whoever pauses may set it back
+        self._for_training = False
 
     @classmethod
-    def begin(
-        cls, fed: Federation, model: str, *, width: int, seed: int, rate: float, batch_size: int
-    ) -> SharedRun:
+    def begin(cls, fed: Federation, model: str, *, width: int, seed: int, rate: float, batch_size: int) -> SharedRun:
         """Build the parts at the members: parties with columns, the label holder and a helper."""
         if not fed.passive:
             raise ParameterError("a network on shares needs a second party; with one alone use protection='open'")
@@ -121,7 +128,7 @@ class SharedRun(SplitRun):
         run = cls(fed, model, {name: c["inputs"] for name, c in counts.items() if c["inputs"]}, batch_size)
         run.helper = next((name for name in fed.passive if name in run.widths), fed.passive[0])
         run.shape, run.rate, run.seed = Shape(width, counts[fed.active]["outputs"], seed), rate, seed
-        step_factor(rate, run.shape, min(batch_size, run.rows))
+        assert run.factor >= 1  # raises where the rate is too small
         fed.ask(
             ops.begin_part, to=run.members, model=model, roles=run.roles.plain(), width=width,
             outputs=run.shape.outputs, seed=seed, task=fed.asked_task,
@@ -151,19 +158,32 @@ class SharedRun(SplitRun):
         each = {name: {"boxes": {s: b[name] for s, b in sent.items() if name in b}} for name in self.members}
         fed.ask(ops.take_rows, to=self.members, each=each, number=self._number)
         self._number += 1
+        self._for_training = factor > 0
+        return self._dealer
+
+    @property
+    def factor(self) -> int:
+        return step_factor(self.rate, self.shape, min(self.batch_size, self.rows))
+
+    def hide(self) -> ShareDealer:
+        """The training rows, masked, unless they are there already."""
+        if self._dealer is None or not self._for_training:
+            return self._hide(self.fed, self.factor, self.batch_size)
         return self._dealer
 
     def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Any = None) -> int:
+        """Train. ``observe`` hears of each epoch, ``pause`` of every ``every``-th batch, when its step is taken."""
         fed = self.fed
         self._count()
-        factor = step_factor(self.rate, self.shape, min(self.batch_size, self.rows))
-        dealer = self._hide(fed, factor, self.batch_size)
+        factor, dealer = self.factor, self.hide()
         learned: dict[str, dict[str, Any]] = {name: {} for name in self.members[:-1]}
         last = first
         for epoch in fed.track(range(first, first + epochs), "epoch", at_most=patience is not None):
             order = batch_order(self.seed, epoch, self.rows)
             for _, start in fed.track(list(self.batches(epoch)), "batch"):
                 learned = self._batch(fed, dealer, factor, order, epoch, start, learned)
+                if self.every and self._step % self.every == 0:
+                    learned = self._pause(fed, learned)
             self._loss(fed, epoch)
             last = epoch + 1
             if observe is not None:
@@ -179,7 +199,7 @@ class SharedRun(SplitRun):
     ) -> dict[str, dict[str, Any]]:  # fmt: skip
         """One batch, top to bottom; what each passive member needs for its step."""
         rows = order[start : start + self.batch_size]
-        self._step += 1
+        self._step, self.seen = self._step + 1, self.seen + len(rows)
         passive, active, helper = self.members[:-1], self.active, self.helper
         angles = fed.ask(ops.send_angles, to=passive, each=learned, epoch=epoch, start=start)
         dealt = dealer.corrections(self._step, rows, self.members, train=True)
@@ -195,6 +215,13 @@ class SharedRun(SplitRun):
             else {}
             for name in passive
         }
+
+    def _pause(self, fed: Federation, learned: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Let the parties take their last step, and whoever wants look at the weights."""
+        fed.ask(ops.send_angles, to=self.members[:-1], each=learned, epoch=None)
+        if self.pause is not None:
+            self.pause()
+        return {name: {} for name in self.members[:-1]}
 
     def _loss(self, fed: Federation, epoch: int) -> None:
         """The mean squared error of the epoch, from two halves."""
@@ -214,23 +241,33 @@ class SharedRun(SplitRun):
             rows = order[start : start + PREDICT_ROWS]
             dealt = dealer.corrections(self._step, rows, self.members, train=False)
             hidden = fed.ask(ops.join_angles, to=self.active, epoch=-1, start=start, boxes=angles, dealt=dealt)
-            answer = fed.ask(ops.send_answer, to=self.helper, box=hidden)
+            answer = fed.ask(answers.send_answer, to=self.helper, box=hidden)
             parts.append(fed.ask(last, to=self.active, box=answer))
         return parts
 
-    def within(self, view: Federation) -> Federation:
-        """Another view's rows, in the session of this network."""
-        other = copy.copy(view)
-        other._session = self.fed._session
-        return other
-
     def predict(self, fed: Federation) -> np.ndarray:
-        return np.concatenate(self._answers(self.within(fed), ops.predict_rows))
+        return np.concatenate(self._answers(self.within(fed), answers.predict_rows))
 
     def score(self, fed: Federation) -> float:
         run = self.within(fed)
-        self._answers(run, ops.hold_rows)
-        return float(run.ask(ops.score_rows, to=self.active))
+        self._answers(run, answers.hold_rows)
+        return float(run.ask(answers.score_rows, to=self.active))
 
     def keep(self) -> None:
-        self.fed.ask(ops.keep_part, to=self.members, model=self.model)
+        self.fed.ask(answers.keep_part, to=self.members, model=self.model)
+
+    def forget(self) -> None:
+        self.fed.ask(answers.forget_part, to=self.members, model=self.model)
+
+    def facts(self) -> dict[str, Any]:
+        shape = self.shape
+        return {"helper": self.helper, "inputs": self.widths, "width": shape.width, "outputs": shape.outputs,
+                "seed": shape.seed}  # fmt: skip
+
+    @classmethod
+    def again(cls, fed: Federation, model: str, facts: dict[str, Any]) -> SharedRun:
+        """A kept network, to predict with."""
+        run = cls(fed, model, {str(k): int(v) for k, v in facts["inputs"].items()}, PREDICT_ROWS)
+        run.helper = str(facts["helper"])
+        run.shape = Shape(int(facts["width"]), int(facts["outputs"]), int(facts["seed"]))
+        return run

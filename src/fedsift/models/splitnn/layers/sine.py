@@ -105,9 +105,9 @@ def angles_of(share: Ring) -> Angles:
     return (share >> np.uint64(64 - ANGLE_BITS)).astype(np.uint16)
 
 
-def angle_mask(dealt: Dealt, number: int, rows: int, width: int) -> Angles:
-    """A member's mask of the angles of one batch."""
-    return dealt.bits("angles", number, rows, ANGLE_BITS * width).view("<u2").astype(np.uint16, copy=False)
+def angle_mask(dealt: Dealt, number: int, rows: int, width: int, purpose: str = "angles") -> Angles:
+    """A member's mask of the angles of one batch (or of weights)."""
+    return dealt.bits(purpose, number, rows, ANGLE_BITS * width).view("<u2").astype(np.uint16, copy=False)
 
 
 def circle(angles: Angles, bits: int) -> tuple[Ring, Ring]:
