@@ -105,7 +105,8 @@ class Kept:
     weights: Ring
     rows: Ring | None = None
     open: Ring | None = None  # 1 for each input that takes part, 0 for the others (gates); None: all do
-    masks: Ring | None = None  # sum of the masks that its gradients travelled under since the gates were last read
+    masks: Ring | None = None  # sum of the masks that its gradients travelled under since the gates were set
+    before: Ring | None = None  # the weights when the gates were set
 
 
 def gated(weights: Ring, open: Ring | None) -> Ring:
@@ -174,7 +175,8 @@ class Rows:
     held: list[Floats] = field(default_factory=list)
     batch: Batch | None = None
     open: Ring | None = None  # its own inputs' gates, as in Kept
-    gradient: Ring | None = None  # sum of its shares of gradients since the gates were last read
+    gradient: Ring | None = None  # sum of its shares of gradients since the gates were set
+    before: Ring | None = None  # its share of the weights when the gates were set
 
     def begin(self, party: Party, epoch: int, start: int) -> Batch:
         """The next batch; a step is never taken twice."""
