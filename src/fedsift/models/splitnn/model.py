@@ -54,7 +54,7 @@ class SplitNN(BaseEstimator):
         embeddings, which tell about labels. ``"open"``: everything in the clear, for research.
     width : sines of the network on shares.
     epochs, batch_size : passes over the rows, and rows of a step.
-    learning_rate : by default 0.2 (plain steps) on shares, and 0.003 (Adam) elsewhere.
+    learning_rate : by default 0.5 (plain steps, smaller ones at the end) on shares, and 0.003 (Adam) elsewhere.
     bottom, bottom_options : not on shares: registered model of each party and its options; ``dense`` takes ``hidden``
         and ``dropout``.
     top, top_options : the same for the label holder's top model.
@@ -137,10 +137,12 @@ class SplitNN(BaseEstimator):
     def _start(self, run: Federation) -> SplitRun:
         seed, rate = seed_of(self.random_state), self.learning_rate
         if self.protection == "shares":
-            return shared_run.SharedRun.begin(
-                run, self.model_, width=self.width, seed=seed, rate=0.2 if rate is None else rate,
+            split = shared_run.SharedRun.begin(
+                run, self.model_, width=self.width, seed=seed, rate=0.5 if rate is None else rate,
                 batch_size=self.batch_size,
             )  # fmt: skip
+            split.epochs = self.epochs
+            return split
         rate = 0.003 if rate is None else rate
         common = {"seed": seed, "batch_size": self.batch_size, "rate": rate, "decay": self.weight_decay}
         bottom_options = {"hidden": [100]} if self.bottom_options is None else self.bottom_options

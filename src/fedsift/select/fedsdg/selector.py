@@ -279,7 +279,8 @@ class FedSDG(Selector):
                 self._epochs(fed.n_rows), self._batch_size, self.width, self.sigma, seed_of(self.random_state),
                 self._rate, self.trace_every,
             )  # fmt: skip
-            return [_found_on_path(fed, path) for path in train_gates(fed, sorted(prices), start, settings)]
+            paths = train_gates(fed, sorted(prices, reverse=True), start, settings)
+            return [_found_on_path(fed, path) for path in reversed(paths)]
         kind = own_networks(self.protection)
         if len(prices) > 1 and kind is not SplitRun:
             return [run for price in prices for run in self._gate_runs(fed, [price], start, copies)]

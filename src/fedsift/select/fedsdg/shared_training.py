@@ -6,7 +6,8 @@ each block it gets dL/ds of every column, a sum over rows (``layers/shared_gates
 (dL/ds + price) phi(mu / sigma) / sigma. It draws the bits from numbers that all parties gave it, so that no party can
 recompute them from the announced seed.
 
-The prices are one path: the network of one price goes on with the next higher one.
+The prices are one path, from the highest down: the network of one price goes on with the next lower one. (Upwards, what
+the low prices let in was learned by heart and stayed.)
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class GateSettings:
 def train_gates(
     fed: Federation, prices: list[float], start: dict[str, Floats], settings: GateSettings
 ) -> list[GatePath]:
-    """Gates at each of the ascending prices, beginning at ``start``."""
+    """Gates at each of the descending prices, beginning at ``start``."""
     counts = fed.n_columns
     with fed.session() as inner:
         run = SharedRun.begin(

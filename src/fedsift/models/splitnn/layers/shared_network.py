@@ -102,7 +102,7 @@ def begin_part(
     reply=dict,
 )
 def hide_rows(
-    party: Party, *, model: str, number: int, factor: int, seed: int, batch_size: int
+    party: Party, *, model: str, number: int, factor: int, epochs: int, seed: int, batch_size: int
 ) -> dict[str, SealedBox]:
     """X - U to the keeper of this party's weights; T - T' to each owner whose weights are kept here."""
     part, dealt, pairs = part_of(party, model), party.held(Dealt), party.held(Pairs)
@@ -110,7 +110,7 @@ def hide_rows(
     target = None
     if part.targets is not None and factor:
         target = part.targets.ring(party.labels(task=part.targets.task), part.shape)
-    rows = Rows(part, part.inputs(party), target, factor, seed, batch_size)
+    rows = Rows(part, part.inputs(party), target, factor, epochs, seed, batch_size)
     rows.step = before.step if isinstance(before, Rows) else 0
     party.keep(rows)
     sent: dict[str, dict[str, Ring]] = {}
@@ -275,7 +275,8 @@ def send_error(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
     boxes = {roles.active: pairs.seal(sent, to=roles.active, about="half error", number=batch.number)}
     for owner in roles.owners:
         if owner not in (roles.active, roles.helper):
-            boxes[owner] = pairs.seal(batch.delta, to=owner, about="half gradient", number=batch.number)
+            mask = _third_mask(party, rows, batch, roles.active, owner)
+            boxes[owner] = pairs.seal(batch.delta + mask, to=owner, about="half gradient", number=batch.number)
     return boxes
 
 
@@ -318,6 +319,12 @@ def _delta_mask(party: Party, rows: Rows, batch: Batch) -> Ring:
     return party.held(Dealt).draw("gradient", batch.number, (len(batch.rows), rows.part.shape.width))
 
 
+def _third_mask(party: Party, rows: Rows, batch: Batch, peer: str, owner: str) -> Ring:
+    """Label holder and helper mask what a third owner gets of each: a half alone would show how it was computed."""
+    shape = (len(batch.rows), rows.part.shape.width)
+    return party.held(Pairs).mask(peer, f"half gradient of {owner}", batch.number, shape)
+
+
 def _gradient_for(party: Party, rows: Rows, batch: Batch, owner: str, mask: Ring) -> Ring:
     dealt, shape = party.held(Dealt), rows.part.kept[owner].weights.shape
     masks = (
@@ -339,7 +346,10 @@ def _to_owners(party: Party, rows: Rows, batch: Batch) -> dict[str, SealedBox]:
     assert batch.delta is not None
     masked = batch.delta + mask
     for owner in rows.part.kept:
-        message = {"delta": masked, "gradient": _gradient_for(party, rows, batch, owner, mask)}
+        sent = masked
+        if owner != rows.part.roles.helper:
+            sent = masked - _third_mask(party, rows, batch, rows.part.roles.helper, owner)
+        message = {"delta": sent, "gradient": _gradient_for(party, rows, batch, owner, mask)}
         boxes[owner] = pairs.seal(message, to=owner, about="gradients", number=batch.number)
     return boxes
 

@@ -20,7 +20,7 @@ import numpy as np
 from fedsift.core.party import Labels, Party
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.splitnn.inputs import InputEncoder
-from fedsift.models.splitnn.layers.sine import Angles, Floats, Shape, quantised, targets_to_ring
+from fedsift.models.splitnn.layers.sine import Angles, Floats, Shape, cooled, quantised, targets_to_ring
 from fedsift.models.splitnn.networks import derived_seed
 from fedsift.mpc.ring import Ring, product
 
@@ -165,7 +165,8 @@ class Rows:
     part: Part
     own: Ring
     target: Ring | None
-    factor: int
+    factor: int  # of the first steps; 0: these rows are not for training
+    epochs: int  # of the whole training, over which steps get smaller (0: they do not)
     seed: int
     batch_size: int
     step: int = 0
@@ -186,7 +187,7 @@ class Rows:
         if not len(rows):
             raise OperationRefused(party.name, "shared network", "there is no such batch")
         self.step += 1
-        self.batch = Batch(rows, self.step)
+        self.batch = Batch(rows, self.step, np.uint64(cooled(self.factor, epoch, self.epochs)))
         return self.batch
 
     def now(self, party: Party) -> Batch:
@@ -206,7 +207,7 @@ class Rows:
     def step_weights(self, batch: Batch, delta: Ring, from_keeper: Ring, from_dealer: Ring) -> None:
         """The owner's side of one gradient step."""
         gradient = product(self.own[batch.rows].T, delta) + from_keeper + from_dealer
-        self.part.weights = self.part.weights - np.uint64(self.factor) * gated(gradient, self.open)
+        self.part.weights = self.part.weights - batch.factor * gated(gradient, self.open)
         if self.open is not None:
             self.gradient = gradient if self.gradient is None else self.gradient + gradient
 
@@ -216,7 +217,7 @@ class Rows:
         assert kept.rows is not None
         message = -product(kept.rows[batch.rows].T, mask) - masks[0]
         both = masks[0] + masks[1]
-        kept.weights = kept.weights - np.uint64(self.factor) * gated(both, kept.open)
+        kept.weights = kept.weights - batch.factor * gated(both, kept.open)
         if kept.open is not None:
             kept.masks = both if kept.masks is None else kept.masks + both
         return message
@@ -228,6 +229,7 @@ class Batch:
 
     rows: np.ndarray
     number: int
+    factor: np.uint64
     hidden: Angles | None = None
     shares: Any = None
     error: Ring | None = None

@@ -32,6 +32,7 @@ from fedsift.models.splitnn.layers.sine import (
     angle_mask,
     angles_of,
     circle,
+    cooled,
     drawn_shares,
     step_factor,
 )
@@ -118,6 +119,7 @@ class SharedRun(SplitRun):
         self.every, self.pause = 0, None
         self.seen = 0  # rows trained on; whoever pauses may set it back
         self._for_training = False
+        self.epochs = 0  # over which steps get smaller; 0: they do not
 
     @classmethod
     def begin(cls, fed: Federation, model: str, *, width: int, seed: int, rate: float, batch_size: int) -> SharedRun:
@@ -151,8 +153,8 @@ class SharedRun(SplitRun):
             pairs.meet_all(fed, self.members)
             self._dealer = ShareDealer(Dealer.begin(fed, self.members), self.roles, self.shape)
         sent = fed.ask(
-            ops.hide_rows, to=self.members, model=self.model, number=self._number, factor=factor, seed=self.seed,
-            batch_size=batch_size,
+            ops.hide_rows, to=self.members, model=self.model, number=self._number, factor=factor, epochs=self.epochs,
+            seed=self.seed, batch_size=batch_size,
         )  # fmt: skip
         self._dealer.begin_rows(self._number, fed.n_rows)
         each = {name: {"boxes": {s: b[name] for s, b in sent.items() if name in b}} for name in self.members}
@@ -181,7 +183,7 @@ class SharedRun(SplitRun):
         for epoch in fed.track(range(first, first + epochs), "epoch", at_most=patience is not None):
             order = batch_order(self.seed, epoch, self.rows)
             for _, start in fed.track(list(self.batches(epoch)), "batch"):
-                learned = self._batch(fed, dealer, factor, order, epoch, start, learned)
+                learned = self._batch(fed, dealer, cooled(factor, epoch, self.epochs), order, epoch, start, learned)
                 if self.every and self._step % self.every == 0:
                     learned = self._pause(fed, learned)
             self._loss(fed, epoch)
