@@ -1,4 +1,4 @@
-"""Networks on shares: equal to the same network in floating point; what a member sees is uniform; attacks find nothing."""
+"""Networks on shares: equal to the same network in floating point; views are uniform; attacks find nothing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def test_a_label_holder_without_columns_and_a_helper_without_columns_take_part()
     )
     none = alone.view(columns={"a": [0, 1]})
     with begun(none) as net:
-        assert net.helper == "b" and "b" not in net.widths
+        assert net.helper == "b"
+        assert "b" not in net.widths
         net.train(2)
         assert net.loss_curve[1] < net.loss_curve[0]
 

@@ -48,9 +48,9 @@ class SplitNN(BaseEstimator):
 
     Parameters
     ----------
-    protection : ``"shares"`` (default): one network of ``width`` sines, on shares from end to end; the coordinator deals
-        the randomness and must be neutral. ``"lattice"``: networks of the parties' own, the layer between them under
-        ciphertexts, for two organisations of which one runs the coordinator; a party sees the gradients of its
+    protection : ``"shares"`` (default): one network of ``width`` sines, on shares from end to end; the coordinator
+        deals the randomness and must be neutral. ``"lattice"``: networks of the parties' own, the layer between them
+        under ciphertexts, for two organisations of which one runs the coordinator; a party sees the gradients of its
         embeddings, which tell about labels. ``"open"``: everything in the clear, for research.
     width : sines of the network on shares.
     epochs, batch_size : passes over the rows, and rows of a step.
@@ -239,8 +239,8 @@ class SplitNN(BaseEstimator):
         own += [name for name in ("bottom", "top") if getattr(self, name) != "dense"]
         if own:
             raise ParameterError(
-                f"{own[0]} is for networks of the parties' own, with protection='lattice' or 'open'; on shares there is "
-                "one network of sines, of which you choose the width"
+                f"{own[0]} is for networks of the parties' own, with protection='lattice' or 'open'; on shares there "
+                "is one network of sines, of which you choose the width"
             )
 
 

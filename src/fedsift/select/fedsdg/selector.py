@@ -9,11 +9,11 @@ Departures: noise is drawn for each row instead of once a batch (lower variance 
 *refitted* network on a part of the training rows, the fewest columns within one standard error of the best; impurities
 are scaled to ``init_range`` over all parties.
 
-``protection="shares"`` (the default) is ours, because in Algorithms 2 and 3 a party reads every label from the gradients
-of its embedding: one network of sines stays on shares from end to end, the coordinator learns the gates from sums over
-rows and draws them as bits (``shared_training.py``). It has no embeddings, so no gates on them. Search and refit go the
-same way. ``"lattice"`` is Algorithms 2 and 3 under ciphertexts, ``"open"`` the same in the clear, for research.
-"""
+``protection="shares"`` (the default) is ours, because in Algorithms 2 and 3 a party reads every label from the
+gradients of its embedding: one network of sines stays on shares from end to end, the coordinator learns the gates from
+sums over rows and draws them as bits (``shared_training.py``). It has no embeddings, so no gates on them. Search and
+refit go the same way. ``"lattice"`` is Algorithms 2 and 3 under ciphertexts, ``"open"`` the same in the clear, for
+research."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class FedSDG(Selector):
     Parameters
     ----------
     protection : ``"shares"`` (default): no party sees a gradient, an embedding or a weight; the coordinator deals the
-        randomness and must be neutral. ``"lattice"``: the paper's layer under ciphertexts between the parties alone, for
-        two organisations of which one runs the coordinator; a party sees the gradients of its embedding, which tell
+        randomness and must be neutral. ``"lattice"``: the paper's layer under ciphertexts between the parties alone,
+        for two organisations of which one runs the coordinator; a party sees the gradients of its embedding, which tell
         about labels. ``"open"``: in the clear, for research.
     width : sines of the network on shares.
     lambda_ : price of an open gate, or ``"auto"``: the one of ``lambdas`` whose refitted network validates best. While
@@ -57,24 +57,24 @@ class FedSDG(Selector):
     init : ``"gini"`` (encrypted impurities, scaled to ``init_range``) or ``"half"`` (all gates at 0.5).
     sigma : deviation of a gate's noise.
     epochs : of the gated training; ``"auto"``: so many that gates take 800 steps, whatever the number of rows.
-    refit_epochs, batch_size, learning_rate, refit_decay : of the refit, of both (256 rows and plain steps on shares, 128
-        and Adam at 0.003 elsewhere), and the refit's weight decay (Adam).
+    refit_epochs, batch_size, learning_rate, refit_decay : of the refit, of both (256 rows and plain steps on shares,
+        128 and Adam at 0.003 elsewhere), and the refit's weight decay (Adam).
     validation : share of the training rows that chooses lambda.
     false_discovery : not on shares: estimate the share of false finds by a second run with a shuffled copy of every
         column.
     hidden, embedding, top_hidden : not on shares: the network, by default the paper's: d -> 100 -> 100, top -> 50 ->
         classes.
-    interactive_rate : of ``"open"``: plain gradient steps of this size for the layer that meets the embeddings, as under
-        ciphertexts, where it is 2^-4 (``None``: Adam).
+    interactive_rate : of ``"open"``: plain gradient steps of this size for the layer that meets the embeddings, as
+        under ciphertexts, where it is 2^-4 (``None``: Adam).
     """
 
     name = "fedsdg"
     paper = "Li et al. 2023, FedSDG-FS (Algorithms 1 to 3)"
     leaks = (
-        "coordinator: one impurity and the gate of each column, sums over rows that move the gates, losses and validation "
-        "scores; parties: which of their columns take part in a block of batches (bits drawn around the gates); label "
-        "holder: outputs for the validation rows; not on shares also: gradients of embeddings (which tell about labels) "
-        "to their party, and with protection='open' embeddings (which tell about rows) to the label holder"
+        "coordinator: one impurity and the gate of each column, sums over rows that move the gates, losses and "
+        "validation scores; parties: which of their columns take part in a block of batches (bits drawn around the "
+        "gates); label holder: outputs for the validation rows; not on shares also: gradients of embeddings (which "
+        "tell about labels) to their party, and in the open form embeddings (which tell about rows) to the label holder"
     )
     operations = (
         *SplitNN.operations, *shared_training.OPERATIONS, *gate_training.OPERATIONS,
@@ -212,7 +212,7 @@ class FedSDG(Selector):
         """
         best, going = float("-inf"), True
         for run in fed.track(runs[::-1], "lambda", at_most=True):
-            columns = tuple(np.flatnonzero(np.concatenate(list(run["kept"].values()))).tolist())
+            columns = _columns_of(run)
             if going:
                 if columns not in scores:
                     scores[columns] = self._refit_score(part, held, run["kept"])
@@ -220,10 +220,12 @@ class FedSDG(Selector):
                 going = scores[columns] >= best - 2 * _standard_error(best, held)
             run["score"] = scores.get(columns, float("-inf"))
         good = [run for run in runs if run["score"] >= best - _standard_error(best, held)]
-        return min(good, key=lambda run: run["count"] or np.inf)
+        fewest = min(good, key=lambda run: run["count"] or np.inf)
+        alike = [run for run in good if run["count"] and _columns_of(run) == _columns_of(fewest)]
+        return alike[-1] if len(alike) > 2 else fewest  # three prices that agree: lower ones need not be tried
 
     def _begin_gates(self, fed: Federation) -> dict[str, np.ndarray]:
-        """Algorithm 1: encrypted labels out, masked counts back; where each gate begins. On shares parties hear none."""
+        """Algorithm 1: encrypted labels out, masked counts back; where gates begin. On shares no party hears it."""
         if self.init != "gini":
             return {name: np.full(count, 0.5) for name, count in fed.n_columns.items()}
         impurities = gini.encrypted_gini(fed, bins=self.bins, min_cell=self.min_cell, scheme=self.scheme)
@@ -358,6 +360,10 @@ class FedSDG(Selector):
         """Open copies to open columns, in a run where every column competes with a shuffled copy of itself."""
         run = self._gate_runs(fed, [price], start, copies=True)[0]
         return float(min(1.0, run["copies_open"] / max(1, run["count"])))
+
+
+def _columns_of(run: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(np.concatenate(list(run["kept"].values()))).tolist())
 
 
 def _found_on_path(fed: Federation, path: GatePath) -> dict[str, Any]:

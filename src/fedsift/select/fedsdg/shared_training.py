@@ -29,7 +29,7 @@ from fedsift.models.splitnn.layers.sine import Floats
 BLOCK = 4  # batches between two readings of the gates
 GATE_RATE = 0.04  # Adam's, of the means
 WEIGHT_RATE = 0.4  # of the network's steps
-LATER = 4  # a price after the first gets the n-th part of its epochs
+LATER = 8  # a price after the first gets the n-th part of its epochs
 
 
 @operation("fedsdg.gate_seed", discloses="control", about="a random number for drawing gates", reply=int)

@@ -264,3 +264,6 @@ def restrict_top(party: Party, *, model: str, components: dict[str, Any], rate: 
     top = top_of(party, model)
     top.settings = {**top.settings, "rate": rate}
     top.restrict({name: np.asarray(kept, dtype=np.int64) for name, kept in components.items()})
+
+
+OPERATIONS = (upload_embeddings, select_components, select_columns, restrict_bottom, restrict_top)

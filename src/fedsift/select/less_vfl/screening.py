@@ -13,9 +13,11 @@ import numpy as np
 from scipy.stats import f as f_distribution
 
 from fedsift.core.federation import Federation
-from fedsift.mpc.column_scores.f_statistic import encrypted_f
+from fedsift.mpc.column_scores.f_statistic import class_sums, encrypted_f, f_statistics
+from fedsift.mpc.encrypted_histogram import encrypt_classes
 
 _BITS, _CLIP = 12, 8.0
+OPERATIONS = (encrypt_classes, class_sums, f_statistics)
 
 
 def screen_columns(fed: Federation, level: float, scheme: str) -> dict[str, np.ndarray]:

@@ -14,6 +14,7 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
+from fedsift.models.splitnn import training
 from fedsift.models.splitnn.gates import shrink_columns
 from fedsift.models.splitnn.model import seed_of
 from fedsift.models.splitnn.networks import build_model, derived_seed, torch_module
@@ -47,6 +48,9 @@ def autoencode(party: Party, *, model: str, epochs: int, weight: float, price: f
             shrink_columns(bottom.first.weight, bottom.owner, bottom.n_groups, price * s["rate"])
 
 
+OPERATIONS = (autoencode, read_norms)
+
+
 class VFLFS(Selector):
     """Group lasso with an auto-encoder at each party, on the rows that all parties share.
 
@@ -63,6 +67,8 @@ class VFLFS(Selector):
         "label holder: embeddings of every batch, in the clear; others: gradients of their embeddings (which tell "
         "about labels); coordinator: weight norms of columns"
     )
+
+    operations = (*training.OPERATIONS, *OPERATIONS)
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Which form a split network takes: the word ``protection`` -> the conversation.
 
-``"shares"`` (the default): everything stays on shares (``shared_run``); the coordinator deals the randomness, so it must
-be neutral. ``"lattice"``: networks of the parties' own, the layer between them under lattice ciphertexts, between the two
-parties alone; gradients of embeddings are seen by their party. ``"open"``: in the clear, for research.
+``"shares"`` (the default): everything stays on shares (``shared_run``); the coordinator deals the randomness, so it
+must be neutral. ``"lattice"``: networks of the parties' own, the layer between them under lattice ciphertexts, between
+the two parties alone; gradients of embeddings are seen by their party. ``"open"``: in the clear, for research.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Predictions of a network on shares, and what members keep of it. Outputs are opened here, to the label holder alone.
 
-An output is one number a row (one a class where there are more than two): the answer that was asked for. Each is also an
-equation about the row's columns, so outputs of one network over many rows, or of many networks over the same rows, tell
-about columns (``docs/splitnn.md`` has the figures); training opens none.
+An output is one number a row (one a class where there are more than two): the answer that was asked for. Each is also
+an equation about the row's columns, so outputs of one network over many rows, or of many networks over the same rows,
+tell about columns (``docs/splitnn.md`` has the figures); training opens none.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 A gate s of an input multiplies its weights: dL/ds = sum over k of W[k] G[k], where G = dL/dW. Weights and gradients are
 shared (owner: w and g; keeper and dealer: T and C, with W = w + T and G = g + C), and their product needs no
-multiplication on shares: sin a sin b = (cos(a - b) - cos(a + b)) / 2, where a is the weight as an angle and b a multiple
-of the gradient, so two masked angles are opened between owner and keeper and the cosines of their masks are dealt, as
-for the network's own angles. For the small angles that weights and gradients are, the sine is the number itself. The
-weights are those from before the batches: after them, W G would hold the squares of the gradients' noise (measured: on
-Madelon 18 columns of noise stayed for that).
+multiplication on shares: sin a sin b = (cos(a - b) - cos(a + b)) / 2, where a is the weight as an angle and b a
+multiple of the gradient, so two masked angles are opened between owner and keeper and the cosines of their masks are
+dealt, as for the network's own angles. For the small angles that weights and gradients are, the sine is the number
+itself. The weights are those from before the batches: after them, W G would hold the squares of the gradients' noise
+(measured: on Madelon 18 columns of noise stayed for that).
 
 The coordinator gets one number for each column, a sum over the rows of several batches, from two halves that carry a
-mask it does not know. Owner and keeper see uniform angles, and which inputs take part in the next batches: one bit each.
+mask it does not know. Owner and keeper see uniform angles, and which inputs take part in the next batches: a bit each.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def send_weights(party: Party, *, number: int, times: int) -> SealedBox:
     if rows.gradient is None or rows.before is None:
         raise OperationRefused(party.name, "send_weights", "no gated batch was trained on since the last reading")
     share = angles_of(_pair(rows.before, rows.gradient, times))
-    mask = angle_mask(party.held(Dealt), number, *share.shape, purpose=f"gates of {party.name}")
+    mask = angle_mask(party.held(Dealt), number, share.shape, f"gates of {party.name}")
     keeper = rows.part.roles.keeper_of(party.name)
     return party.held(Pairs).seal(share + mask, to=keeper, about="gates", number=number)
 
@@ -127,7 +127,7 @@ def join_weights(party: Party, *, number: int, times: int, sent: dict[str, Any])
         if kept is None or kept.masks is None or kept.before is None:
             raise OperationRefused(party.name, "join_weights", f"no weights of {owner!r} were trained here")
         share = angles_of(_pair(kept.before, kept.masks, times))
-        mask = angle_mask(dealt, number, *share.shape, purpose=f"gates of {owner}")
+        mask = angle_mask(dealt, number, share.shape, f"gates of {owner}")
         other = pairs.open(given["box"], sender=owner, about="gates", number=number)
         hidden = share + mask + exactly(other, share.shape, owner, np.uint16)
         cos, sin = (exactly(given[name], share.shape, "coordinator") for name in ("cos", "sin"))
@@ -217,7 +217,7 @@ class SharedGates:
         of, shape = run._dealer.of, (2 * run.widths[owner], run.shape.width)
         mask: Any = np.uint16(0)
         for name in (owner, run.roles.keeper_of(owner)):
-            mask = mask + angle_mask(of[name], number, *shape, purpose=f"gates of {owner}")
+            mask = mask + angle_mask(of[name], number, shape, f"gates of {owner}")
         cosine, sine = circle(mask, TABLE_BITS)
         return {
             "cos": cosine - of[owner].draw("cos of gates", number, shape),

@@ -163,7 +163,7 @@ def send_angles(
 
 
 def _masked_angles(party: Party, rows: Rows, batch: Batch) -> np.ndarray:
-    mask = angle_mask(party.held(Dealt), batch.number, len(batch.rows), rows.part.shape.width)
+    mask = angle_mask(party.held(Dealt), batch.number, (len(batch.rows), rows.part.shape.width))
     return angles_of(rows.angle_share(batch)) + mask
 
 
@@ -309,7 +309,9 @@ def send_gradients(party: Party, *, box: SealedBox, dealer: Any) -> dict[str, Se
 
 def _after_error(rows: Rows, batch: Batch, first: bool) -> None:
     """This side's share of the angles' gradients, and of the loss."""
-    assert batch.error is not None and batch.again is not None and batch.hidden is not None
+    assert batch.error is not None
+    assert batch.again is not None
+    assert batch.hidden is not None
     batch.delta = angle_gradients(batch.hidden, batch.error, batch.shares, rows.part.shape.signs())
     squares = batch.shares.square - (np.uint64(2) * batch.error * batch.again).sum(dtype=np.uint64)
     rows.loss = rows.loss + squares + ((batch.error**2).sum(dtype=np.uint64) if first else np.uint64(0))

@@ -68,7 +68,7 @@ class ShareDealer:
         absorbed = sum(product(u[rows], gated(self.weights[o], self.open.get(o))) for o, u in self.rows.items())
         mask = np.zeros((len(rows), shape.width), dtype=np.uint16) - angles_of(np.asarray(absorbed, dtype=np.uint64))
         for name in members:
-            mask = mask + angle_mask(self.of[name], step, len(rows), shape.width)
+            mask = mask + angle_mask(self.of[name], step, (len(rows), shape.width))
         cosine, sine = circle(mask, TABLE_BITS)
         helper, active = self.of[self.roles.helper], self.of[self.roles.active]
         long = short = np.zeros(size, dtype=np.uint64)

@@ -73,8 +73,8 @@ def step_factor(rate: float, shape: Shape, batch: int) -> int:
     factor = round(exact)
     if factor < 1:
         raise ParameterError(
-            f"a learning_rate of {rate:g} with batches of {batch} rows is too small for steps on shares: raise it above "
-            f"{rate / exact:.2g}, or take smaller batches"
+            f"a learning_rate of {rate:g} with batches of {batch} rows is too small for steps on shares: raise it "
+            f"above {rate / exact:.2g}, or take smaller batches"
         )
     return factor
 
@@ -112,9 +112,9 @@ def angles_of(share: Ring) -> Angles:
     return (share >> np.uint64(64 - ANGLE_BITS)).astype(np.uint16)
 
 
-def angle_mask(dealt: Dealt, number: int, rows: int, width: int, purpose: str = "angles") -> Angles:
+def angle_mask(dealt: Dealt, number: int, shape: tuple[int, ...], purpose: str = "angles") -> Angles:
     """A member's mask of the angles of one batch (or of weights)."""
-    return dealt.bits(purpose, number, rows, ANGLE_BITS * width).view("<u2").astype(np.uint16, copy=False)
+    return dealt.bits(purpose, number, shape[0], ANGLE_BITS * shape[1]).view("<u2").astype(np.uint16, copy=False)
 
 
 def circle(angles: Angles, bits: int) -> tuple[Ring, Ring]:
