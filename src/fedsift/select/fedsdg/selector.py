@@ -13,7 +13,8 @@ are scaled to ``init_range`` over all parties.
 gradients of its embedding: one network of sines stays on shares from end to end, the coordinator learns the gates from
 sums over rows and draws them as bits (``shared_training.py``). It has no embeddings, so no gates on them. Search and
 refit go the same way. ``"lattice"`` is Algorithms 2 and 3 under ciphertexts, ``"open"`` the same in the clear, for
-research."""
+research.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ class FedSDG(Selector):
     init : ``"gini"`` (encrypted impurities, scaled to ``init_range``) or ``"half"`` (all gates at 0.5).
     sigma : deviation of a gate's noise.
     epochs : of the gated training; ``"auto"``: so many that gates take 800 steps, whatever the number of rows.
-    refit_epochs, batch_size, learning_rate, refit_decay : of the refit, of both (256 rows and plain steps on shares,
+    refit_epochs, batch_size, learning_rate, refit_decay : of the refit (half as many in the search), of both (256 rows and plain steps on shares,
         128 and Adam at 0.003 elsewhere), and the refit's weight decay (Adam).
     validation : share of the training rows that chooses lambda.
     false_discovery : not on shares: estimate the share of false finds by a second run with a shuffled copy of every
@@ -338,10 +339,12 @@ class FedSDG(Selector):
         if not any(len(places) for places in columns.values()):
             return float("-inf")
         network = self._network()
+        if self.protection == "shares":  # bytes: to compare prices half of the epochs will do
+            network.epochs = max(1, self.refit_epochs // 2)
         network.model_ = f"refit-{secrets.token_hex(4)}"
         with part.view(columns=columns).session() as inner:
             run = network._start(inner)
-            run.train(self.refit_epochs)
+            run.train(network.epochs)
             return run.score(held.view(columns=columns))
 
     def _refit(self, fed: Federation, kept: dict[str, np.ndarray]) -> None:
