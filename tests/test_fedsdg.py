@@ -163,7 +163,9 @@ def test_gates_on_shares_close_on_the_signal_and_show_no_row(task):
     assert {"a", "b"} <= names(selector)
     assert len(names(selector)) <= 4
     assert selector.network_.score(fed) > 0.8
-    assert [entry["lambda"] for entry in selector.details_["path"]] == [0.003, 0.01]
+    tried = [entry["lambda"] for entry in selector.details_["path"]]
+    assert tried == sorted(tried)  # lower ones may have been tried
+    assert tried[-2:] == [0.003, 0.01]
     assert selector.details_["gates_by_epoch"][-1]["epoch"] in (40, 45)
     sent = selector.ledger_.frame()
     assert set(sent.query("form == 'plain'").operation) <= {"share_names"}

@@ -58,8 +58,8 @@ class FedSDG(Selector):
     init : ``"gini"`` (encrypted impurities, scaled to ``init_range``) or ``"half"`` (all gates at 0.5).
     sigma : deviation of a gate's noise.
     epochs : of the gated training; ``"auto"``: so many that gates take 800 steps, whatever the number of rows.
-    refit_epochs, batch_size, learning_rate, refit_decay : of the refit (half as many in the search), of both (256 rows and plain steps on shares,
-        128 and Adam at 0.003 elsewhere), and the refit's weight decay (Adam).
+    refit_epochs, batch_size, learning_rate, refit_decay : of the refit (on shares half as many epochs in the search),
+        of both (256 rows and plain steps on shares, 128 and Adam at 0.003 elsewhere), and the refit's decay (Adam).
     validation : share of the training rows that chooses lambda.
     false_discovery : not on shares: estimate the share of false finds by a second run with a shuffled copy of every
         column.
