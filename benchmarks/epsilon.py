@@ -4,13 +4,8 @@
 
 The plaintext twin of ``InformationValue(epsilon=...)``: the same bins of ranks, the same noise of both sides, the same
 scores (``tests/test_filter_privacy.py`` holds the federated run to it), two parties with half of the columns each. Real
-<<<<<<< HEAD
-sets: of the five columns that are best without noise, how many are among the five best; generated ones (100 columns,
-ten of them related to the label): how many of those ten are among the ten best.
-=======
 sets: of the five that are best without noise, how many are among the five best; generated ones (100 columns, ten
 of them related to the label): how many of those ten are among the ten best.
->>>>>>> releases
 """
 
 from __future__ import annotations
@@ -38,11 +33,7 @@ def tables_of(codes: np.ndarray, y: np.ndarray, classes: int) -> np.ndarray:
 
 
 def noisy_values(tables: np.ndarray, epsilon: float, passive: np.ndarray) -> np.ndarray:
-<<<<<<< HEAD
-    """Information values of what the coordinator opens; ``passive``: columns of the party without the label."""
-=======
     """Information values of what the coordinator opens; ``passive`` marks the columns of the party without label."""
->>>>>>> releases
     columns, _, classes = tables.shape
     noise = Noise(epsilon, DELTA, int(tables[0].sum()), classes, BINS)
     holder = noise.holder_scale(int((~passive).sum()), int(passive.sum()))

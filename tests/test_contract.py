@@ -14,7 +14,14 @@ from fedsift.testing import MODEL_CHECKS, SELECTOR_CHECKS, ModelCase, SelectorCa
 QUICK: dict[str, dict[str, Any]] = {
     "muse": {"n_features": 4, "n_bins": 4},
     "fedsdg": {"lambda_": 0.01, "epochs": 2, "refit_epochs": 2},
-    "less_vfl": {"pretrain_epochs": 1, "epochs": 1, "stage_epochs": 2, "batch_size": 24},
+    "less_vfl": {
+        "pretrain_epochs": 2,
+        "epochs": 1,
+        "stage_epochs": 2,
+        "batch_size": 24,
+        "quantile": 0.5,
+        "lambda_components": 0.0,
+    },
     "pso_evffs": {"popsize": 3, "iterations": 1, "models": 1, "folds": 2, "max_trees": 2, "max_depth": 2},
     "top_gain": {"n_features": 3, "n_estimators": 2, "max_depth": 2, "folds": 2},
     "information_value": {"n_features": 4},
@@ -33,8 +40,8 @@ QUICK: dict[str, dict[str, Any]] = {
 }
 #: How else a method can be protected.
 FORMS: dict[str, list[dict[str, Any]]] = {
-    "fedsdg": [{"secure": False}, {"secure": "lattice"}],
-    "stochastic_gate": [{"secure": False}],
+    "fedsdg": [{"protection": "open"}, {"protection": "lattice"}],
+    "stochastic_gate": [{"protection": "open"}],
     "vertical_flafe": [{"protection": "open"}, {"protection": "statistics"}],
     "hybrid_flafe": [{"protection": "open"}],
     "fed_iife": [{"protection": "open"}],
@@ -49,9 +56,9 @@ MODELS: dict[str, ModelCase] = {
     "SecureBoost leafwise": ModelCase(
         fs.SecureBoostClassifier(n_estimators=2, max_depth=0, max_leaves=3, grow_policy="lossguide")
     ),
-    "SplitNN": ModelCase(fs.SplitNN(**TRAINED), repeats=1e-5),
-    "SplitNN shares": ModelCase(fs.SplitNN(secure="shares", **TRAINED), repeats=1e-3),
-    "SplitNN lattice": ModelCase(fs.SplitNN(secure="lattice", **TRAINED), repeats=1e-3),
+    "SplitNN": ModelCase(fs.SplitNN(epochs=2, batch_size=30), repeats=1e-2),
+    "SplitNN open": ModelCase(fs.SplitNN(protection="open", **TRAINED), repeats=1e-5),
+    "SplitNN lattice": ModelCase(fs.SplitNN(protection="lattice", **TRAINED), repeats=1e-3),
     "VerticalLogisticRegression": ModelCase(fs.VerticalLogisticRegression(max_iter=3)),
     "HyFDCA vertical": ModelCase(fs.HyFDCA(tol=0.2)),
     "HyFDCA hinge": ModelCase(fs.HyFDCA(loss="hinge", tol=0.2)),

@@ -37,3 +37,6 @@ def read_gates(party: Party, *, model: str) -> dict[str, np.ndarray]:
     components = bottom.gates["embedding"].values() if "embedding" in bottom.gates else columns[..., :0]
     n = bottom.n_columns
     return {"columns": columns[..., :n], "copies": columns[..., n:], "components": components}
+
+
+OPERATIONS = (take_importance, read_gates)
