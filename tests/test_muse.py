@@ -277,8 +277,7 @@ def test_no_party_gets_a_number_computed_from_labels():
 
 def test_a_data_holder_that_runs_the_coordinator_is_refused():
     X, y = many_columns(columns=6)
-    fed = fs.Federation.split(X, y, parties=2)
-    fed.run_by = "party2"
+    fed = fs.Federation.split(X, y, parties=2, coordinator="party2")
     with pytest.raises(errors.ParameterError, match="'party2'"):
         Muse(n_features=3).fit(fed)
 

@@ -17,7 +17,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import plain
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation
-from fedsift.errors import ParameterError
+from fedsift.errors import ParameterError, PolicyRefused
 from fedsift.select.selection import Selection
 
 
@@ -91,8 +91,10 @@ class Selector(BaseEstimator):
                 f"{type(self).__name__} is for {' or '.join(self.partitions)} parties; these are {fed.partition}"
             )
         mark, start = len(fed.ledger), time.perf_counter()
+        checked = self._checked(fed)
         with fed.session(*self.announcement()) as run:
-            self._check(run)
+            if not checked:
+                self._check(run)
             names = run.column_names()
             outcome = self._select(run)
         self.seconds_ = time.perf_counter() - start
@@ -105,6 +107,15 @@ class Selector(BaseEstimator):
         self.scores_ = self.selection_.frame()
         self.masks_ = outcome.selected
         return self
+
+    def _checked(self, fed: Federation) -> bool:
+        """Whether the parameters could be checked before the job is announced: a site may keep to itself what kind of
+        label it has until then."""
+        try:
+            self._check(fed)
+        except PolicyRefused:
+            return False
+        return True
 
     def announcement(self) -> tuple[str, dict[str, Any]]:
         """What a party hears first: the method's name in job files, and its parameters as plain values."""

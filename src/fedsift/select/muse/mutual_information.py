@@ -146,7 +146,6 @@ def _row_order(party: Party, points: bytes, factors: list[str]) -> tuple[np.ndar
     reply={"entropies": Array("f"), "small": Array("i"), "bins": int},
     min_cell="min_cell",
     settings=("n_bins", "binning"),
-    times=1,
 )
 def prepare_columns(party: Party, *, n_bins: int, binning: str, min_cell: int, task: str, label: bool) -> Any:
     codes = column_codes(party, n_bins, binning)
