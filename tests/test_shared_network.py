@@ -23,11 +23,12 @@ from shared_networks import (
 from sklearn.metrics import roc_auc_score
 
 import fedsift as fs
+from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError, SecurityError
 from fedsift.models.splitnn.layers import shared_answers, shared_network, sine
 from fedsift.models.splitnn.layers.shared_gates import SharedGates
 from fedsift.models.splitnn.layers.shared_parts import Rows, batch_order
-from fedsift.models.splitnn.model import SplitNN, load_part, save_part
+from fedsift.models.splitnn.model import SplitNN, load_part
 
 
 @pytest.mark.parametrize("task", ["two classes", "three classes", "regression"])
@@ -217,15 +218,14 @@ def test_nothing_is_opened_while_training_and_the_ledger_says_masked():
     with begun(fed) as net:
         net.train(2)
     forms = {
-        (e.operation, e.form)
-        for e in fed.ledger.entries
-        if e.operation in {o.short_name for o in shared_network.OPERATIONS}
+        (e.operation, e.form) for e in fed.ledger.entries if e.operation in {o.id for o in shared_network.OPERATIONS}
     }
+    assert {"sine_network.send_angles", "sine_network.send_gradients"} <= {name for name, _ in forms}
     assert {form for _, form in forms} <= {"masked", "control"}, forms
     with begun(fed) as net:
         net.train(1)
         with pytest.raises(OperationRefused, match="not opened"):
-            net.fed.ask(shared_answers.send_answer, to=net.helper, box=b"")
+            net.fed.ask(shared_answers.send_answer, to=net.helper, box=SealedBox(bytes(100)))
 
 
 def test_a_step_asked_twice_is_refused():
@@ -262,18 +262,15 @@ def test_predictions_survive_saving_and_another_session_and_new_rows(tmp_path):
     assert network.score(test) > 0.7
     np.testing.assert_allclose(before.sum(axis=1), 1)
     np.testing.assert_allclose(network.predict_proba(test), before, atol=2e-3)
-    network.save(tmp_path / "network.json")
-    for name, site in sites(fed).items():
-        save_part(site, network.model_, tmp_path / name)
+    network.save(tmp_path)
+    for site in sites(fed).values():
         site.keys.clear()
     with pytest.raises(OperationRefused, match="no part"):
         network.predict(test)
-    for name, site in sites(fed).items():
-        load_part(site, tmp_path / name)
-    again = SplitNN.load(tmp_path / "network.json")
+    again = SplitNN.load(tmp_path, fed)
     np.testing.assert_allclose(again.predict_proba(test), before, atol=2e-3)
     with pytest.raises(DataError, match="part of party"):
-        load_part(sites(fed)["party1"], tmp_path / "party2")
+        load_part(sites(fed)["party1"], next(tmp_path.glob("party2.*.part")))
     again.forget(fed)
     with pytest.raises(OperationRefused, match="no part"):
         again.predict(test)
@@ -334,3 +331,30 @@ def test_gate_gradients_equal_those_in_floating_point_and_parties_hear_bits():
 def test_wrong_parameters_are_named(change, word):
     with pytest.raises(ParameterError, match=word):
         SplitNN(**change).fit(federation(*numbers()))
+
+
+@pytest.mark.parametrize("runners", [("shop", "neutral", "neutral"), ("neutral", "shop", "neutral"),
+                                     ("neutral", "neutral", "shop")])  # fmt: skip
+@pytest.mark.parametrize("method", [SplitNN, fs.FedSDG, fs.StochasticGate])
+def test_a_data_holder_that_runs_the_coordinator_is_refused(method, runners, monkeypatch):
+    """With the dealer's masks it would read the others' columns or labels."""
+    X, y = numbers(60)
+    fed = fs.Federation.from_tables(
+        {"bank": X.iloc[:, :2].assign(y=y), "shop": X.iloc[:, 2:]}, id=None, label=("bank", "y")
+    )
+    monkeypatch.setattr(fed, "_runners", runners)
+    mark = len(fed.ledger)
+    with pytest.raises(ParameterError, match=r"holds no rows.*'shop' runs it.*protection='lattice'"):
+        method().fit(fed)
+    assert len(fed.ledger) == mark
+
+
+def test_a_kept_network_answers_to_no_coordinator_that_holds_rows(monkeypatch):
+    fed = federation(*numbers())
+    network = SplitNN(width=4, epochs=1).fit(fed)
+    mark = len(fed.ledger)
+    monkeypatch.setattr(fed, "_runners", ("party1", "neutral", "neutral"))
+    for ask in (network.predict, network.score):
+        with pytest.raises(ParameterError, match=r"prediction.*'party1' runs it"):
+            ask(fed)
+    assert {e.operation for e in fed.ledger.since(mark).entries} <= {"core.end_session"}

@@ -24,7 +24,7 @@ from fedsift.models.parts import label_kind, part_file
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers import lattice, shared_network, shared_run
-from fedsift.models.splitnn.layers.choice import check_protection, own_networks
+from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks
 from fedsift.models.splitnn.layers.shared_parts import Part
 from fedsift.models.splitnn.networks import (
     read_arrays,
@@ -43,7 +43,10 @@ FORMAT = "fedsift-splitnn"
 VERSION = 1
 
 
-@operation("network.class_names", discloses="plain", about="names of the classes", reply=[str], needs=("class names",))
+@operation(
+    "network.class_names", discloses="plain", about="names of the classes", reply=[str], needs=("class names",),
+    times="1 a session",
+)  # fmt: skip
 def network_classes(party: Party, *, model: str) -> list[str]:
     """Of the labels that the network was trained with; none for a number."""
     held = party.keys.get(shared_network.KEY.format(model))
@@ -52,12 +55,12 @@ def network_classes(party: Party, *, model: str) -> list[str]:
     return [str(name) for name in top_of(party, model).classes]
 
 
-@operation("network.write_part", discloses="control", about="acknowledgement")
+@operation("network.write_part", discloses="control", about="acknowledgement", times="1 a session")
 def write_network(party: Party, *, model: str) -> None:
     save_part(party.site, model, part_file(party, model))
 
 
-@operation("network.read_part", discloses="control", about="acknowledgement")
+@operation("network.read_part", discloses="control", about="acknowledgement", times="1 a session")
 def read_network(party: Party, *, model: str) -> None:
     file = part_file(party, model)
     if not file.exists():
@@ -67,10 +70,10 @@ def read_network(party: Party, *, model: str) -> None:
 
 
 #: What fit, predict, score, save and load ask, in whatever form.
-OPERATIONS = (
+OPERATIONS = tuple(dict.fromkeys((
     *parts.OPERATIONS, *training.OPERATIONS, *lattice.OPERATIONS, *shared_run.OPERATIONS, network_classes,
     write_network, read_network,
-)  # fmt: skip
+)))  # fmt: skip
 
 
 class SplitNN(FederatedModel):
@@ -207,6 +210,7 @@ class SplitNN(FederatedModel):
 
     def _network(self, run: Federation) -> SplitRun:
         if self.protection == "shares":
+            check_neutral(run, "prediction")
             return shared_run.SharedRun.again(run, self.model_, self.facts_)
         return own_networks(self.protection)(run, self.model_, self.widths_, self.batch_size)
 
@@ -227,6 +231,7 @@ class SplitNN(FederatedModel):
                 raise ParameterError(f"{name} must be a whole number of at least 1; got {getattr(self, name)!r}")
         if check_protection(self.protection) == "shares":
             self._check_shares()
+            check_neutral(fed, type(self).__name__)
         if self.protection != "open" and self.label_protection is not None:
             raise ParameterError("label_protection is of protection='open': the others compute exact gradients")
         if self.label_protection not in LABEL_PROTECTIONS:

@@ -188,7 +188,7 @@ def hold_predictions(party: Party, model: str, out: np.ndarray) -> None:
     party.state.setdefault(f"{model}/held", []).append(out)
 
 
-@operation("network.keep_model", discloses="control", about="acknowledgement")
+@operation("network.keep_model", discloses="control", about="acknowledgement", times="1 a session")
 def keep_model(party: Party, *, model: str) -> None:
     """Keep this run's halves at the site after the run, for predictions."""
     for part in PARTS:

@@ -28,7 +28,7 @@ from fedsift.core.operation import Operation
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import ParameterError
 from fedsift.models.splitnn.gates import importance_to_mu
-from fedsift.models.splitnn.layers.choice import check_protection, own_networks
+from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.training import SplitRun, forget_model
 from fedsift.mpc.column_scores import gini
@@ -78,9 +78,9 @@ class FedSDG(Selector):
         "gates); label holder: outputs for the validation rows; not on shares also: gradients of embeddings (which "
         "tell about labels) to their party, and in the open form embeddings (which tell about rows) to the label holder"
     )
-    operations: ClassVar[tuple[Operation, ...]] = (
-        *SplitNN.operations, *shared_training.OPERATIONS, *gate_training.OPERATIONS, *gini.OPERATIONS,
-    )  # fmt: skip
+    operations: ClassVar[tuple[Operation, ...]] = tuple(dict.fromkeys(
+        (*SplitNN.operations, *shared_training.OPERATIONS, *gate_training.OPERATIONS, *gini.OPERATIONS)
+    ))  # fmt: skip
     cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)
 
     def __init__(
@@ -158,6 +158,8 @@ class FedSDG(Selector):
             raise ParameterError(f"lambdas must be numbers of at least 0; got {self.lambdas!r}")
         if len(self.init_range) != 2 or not self.init_range[0] <= self.init_range[1]:
             raise ParameterError(f"init_range must be (low, high); got {self.init_range!r}")
+        if self.protection == "shares":
+            check_neutral(fed, type(self).__name__)
 
     def _select(self, fed: Federation) -> Outcome:
         path: list[dict[str, Any]] = []

@@ -21,7 +21,7 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
-from fedsift.models.splitnn.layers import shared_gates, shared_run
+from fedsift.models.splitnn.layers import shared_gates
 from fedsift.models.splitnn.layers.shared_gates import SharedGates
 from fedsift.models.splitnn.layers.shared_run import SharedRun
 from fedsift.models.splitnn.layers.sine import Floats
@@ -32,12 +32,15 @@ WEIGHT_RATE = 0.4  # of the network's steps
 LATER = 8  # a price after the first gets the n-th part of its epochs
 
 
-@operation("fedsdg.gate_seed", discloses="control", about="a random number for drawing gates", reply=int)
+@operation(
+    "fedsdg.gate_seed", discloses="control", about="a random number for drawing gates", reply=int, times="1 a session"
+)
 def gate_seed(party: Party, *, seed: int) -> int:
     return int(party.generator("gates", seed).integers(2**62))
 
 
-OPERATIONS = (gate_seed, *shared_run.OPERATIONS, *shared_gates.OPERATIONS)
+#: Beside those of the network itself.
+OPERATIONS = (gate_seed, *shared_gates.OPERATIONS)
 
 
 @dataclass

@@ -46,8 +46,6 @@ class GroupLasso(Selector):
         "label holder: embeddings of every batch, in the clear; others: gradients of their embeddings (which tell "
         "about labels); coordinator: weight norms of columns"
     )
-    operations = (*training.OPERATIONS, read_norms)
-
     operations = (*training.OPERATIONS, *OPERATIONS)
 
     def __init__(

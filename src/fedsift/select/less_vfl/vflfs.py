@@ -23,7 +23,7 @@ from fedsift.select.base import Outcome, Selector, check_number, check_size
 from fedsift.select.less_vfl.lasso_networks import read_norms
 
 
-@operation("less_vfl.autoencode", discloses="control", about="acknowledgement")
+@operation("less_vfl.autoencode", discloses="control", about="acknowledgement", times=1)
 def autoencode(party: Party, *, model: str, epochs: int, weight: float, price: float) -> None:
     """Local epochs of an auto-encoder with group lasso: embedding -> columns, sharing the bottom model."""
     torch, bottom = torch_module(), bottom_of(party, model)
@@ -67,8 +67,6 @@ class VFLFS(Selector):
         "label holder: embeddings of every batch, in the clear; others: gradients of their embeddings (which tell "
         "about labels); coordinator: weight norms of columns"
     )
-    operations = (*training.OPERATIONS, autoencode, read_norms)
-
     operations = (*training.OPERATIONS, *OPERATIONS)
 
     def __init__(

@@ -81,7 +81,7 @@ def score_rows(party: Party) -> float:
     return targets.score(np.concatenate(held), label)
 
 
-@operation("sine_network.keep", discloses="control", about="acknowledgement")
+@operation("sine_network.keep", discloses="control", about="acknowledgement", times="1 a session")
 def keep_part(party: Party, *, model: str) -> None:
     """Keep this run's part at the site, without rows, for predictions."""
     part = part_of(party, model)

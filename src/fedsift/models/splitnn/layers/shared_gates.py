@@ -71,6 +71,7 @@ def _half(hidden: Angles, cos: Ring, sin: Ring, columns: np.ndarray, count: int)
     discloses="control",
     about="how many inputs each of its columns makes (1, or one a category)",
     reply=np.ndarray,
+    times="1 a session",
 )
 def input_columns(party: Party) -> np.ndarray:
     return party.held(Rows).part.encoder.owner

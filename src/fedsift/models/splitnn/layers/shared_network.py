@@ -66,6 +66,7 @@ def exactly(value: Any, shape: tuple[int, ...], sender: str, kind: Any = np.uint
     discloses="control",
     about="number of inputs, and of outputs at the label holder",
     reply={"inputs": int, "outputs": int},
+    times="1 a session",
 )
 def count_inputs(party: Party, *, task: str) -> dict[str, int]:
     encoder = InputEncoder.fit(party.table, party.columns)
@@ -75,7 +76,7 @@ def count_inputs(party: Party, *, task: str) -> dict[str, int]:
     return {"inputs": len(encoder.owner) + 1, "outputs": targets.outputs}
 
 
-@operation("sine_network.begin_part", discloses="control", about="acknowledgement")
+@operation("sine_network.begin_part", discloses="control", about="acknowledgement", times="1 a session")
 def begin_part(
     party: Party, *, model: str, roles: dict[str, Any], width: int, outputs: int, seed: int, task: str
 ) -> None:
