@@ -1,8 +1,8 @@
-"""FedSDG-FS beside its baselines and nulls (Tables III and IV, Figures 4 and 7), and the secure layer's cost.
+"""FedSDG-FS beside its baselines and nulls (Tables III and IV, Figures 4 and 7), and the ciphertext layer's cost.
 
     python benchmarks/fedsdg.py --data DIR [--sets madelon ...] [--parties 2 5 10] [--methods ...] [--seeds 20 21 ...]
     python benchmarks/fedsdg.py --render          the table from the cells that are there
-    python benchmarks/fedsdg.py --data DIR --secure [--forms False shares lattice additive]
+    python benchmarks/fedsdg.py --data DIR --cost
 
 A cell is one data set, method, number of parties and seed; each is appended to the .jsonl beside the table as it ends,
 and cells that are there are not run again. Real Madelon: 2,000 training and 600 test rows, its 20 true columns are
@@ -26,9 +26,8 @@ from split_cells import append_row, cell_of, read_rows, table
 
 import fedsift as fs
 from fedsift.evaluate.datasets import load
-from fedsift.models.splitnn.layers.choice import RUNS
+from fedsift.models.splitnn.layers.choice import own_networks
 from fedsift.models.splitnn.model import SplitNN
-from fedsift.models.splitnn.training import SplitRun
 from fedsift.select.fedsdg.selector import FedSDG
 from fedsift.select.less_vfl.vflfs import VFLFS
 
@@ -68,7 +67,7 @@ def problem(name: str, seed: int, data: str | None) -> tuple[pd.DataFrame, np.nd
 
 def refit(train: Any, test: Any, columns: dict[str, Any], seed: int) -> float:
     """The judge: the same network, in the clear, for every selection."""
-    network = SplitNN(epochs=60, weight_decay=1e-3, random_state=seed)
+    network = SplitNN(protection="open", epochs=60, weight_decay=1e-3, random_state=seed)
     network.fit(train.view(columns=columns))
     return network.score(test.view(columns=columns))
 
@@ -78,7 +77,7 @@ def selector_of(method: str, name: str, seed: int, first: dict[str, Any]) -> Any
     lambdas = {} if name in ("madelon", "friedman") else {"lambdas": DENSE}
     trace = {"random_state": seed, "trace_every": 20}
     if method in ("fedsdg", "plain"):
-        return FedSDG(**lambdas, **trace, secure=method == "fedsdg")
+        return FedSDG(**lambdas, **trace, protection="shares" if method == "fedsdg" else "open")
     if method == "original_auto":
         return FedSDG(**lambdas, **trace, gates="input", init="half")
     if method in ("dual", "single", "original"):
@@ -151,7 +150,7 @@ def render(path: Path, out: Path) -> None:
     note = (
         f"`python benchmarks/fedsdg.py --data DIR`, then `--render`. Seeds {', '.join(map(str, seeds))}; score is "
         "accuracy (Friedman: R2) on untouched test rows of a network refitted on the selected columns. FedSDG-FS and "
-        "the gates train on secret shares (`secure=True`) unless the method says otherwise. CPU seconds of the "
+        "the gates train on shares unless the method says otherwise. CPU seconds of the "
         f"selection, two cores shared with other work (load {os.getloadavg()[0]:.1f} when this was written)."
     )
     text = f"# FedSDG-FS\n\n{note}\n\n{table(shown, ['data', 'parties', 'method'], columns)}\n"
@@ -159,28 +158,22 @@ def render(path: Path, out: Path) -> None:
     print(text)
 
 
-def secure_cost(data: str | None, forms: list[Any], out: Path, head: str) -> None:
+def ciphertext_cost(data: str | None, out: Path, head: str) -> None:
     """An epoch of Madelon, two parties, in each form, in CPU seconds of all threads (steady on a shared machine)."""
     X, y, _, share = problem("madelon", 0, data)
     fed = fs.Federation.split(X, y, parties=2, how="random", random_state=0)
     train, _ = fed.rows(train=share, random_state=0)
-    names = {
-        False: "plain",
-        "shares": "secret shares (coordinator helps)",
-        "lattice": "BFV lattice, 128 bits (4 batches, times 4)",
-        "additive": "additive HE, 2048 bits (1 batch, times 16)",
-    }
+    names = {"open": "open", "lattice": "BFV lattice, 128 bits (4 batches, times 4)"}
     lines = ["| one epoch (16 batches of 128 rows) | CPU seconds | times plain | MiB, one way |", "|---|--:|--:|--:|"]
     plain = 0.0
-    for form in forms:
-        times = {"lattice": 4, "additive": 16}.get(form, 1)
+    for form in names:
+        times = 4 if form == "lattice" else 1
         view = train if times == 1 else train.view(rows=np.arange(2048 // times))
         with view.session() as session:
-            settings = FedSDG(init="half", random_state=0)._settings([0.003], False)
-            run = RUNS[form].start(session, "m", 100, *settings)
-            repeat = 5 if RUNS[form] is SplitRun or form == "shares" else 1
-            if form != "additive":
-                run.train(1)  # warm: the first steps load libraries and make keys
+            settings = FedSDG(protection=form, init="half", random_state=0)._settings([0.003], False)
+            run = own_networks(form).start(session, "m", 100, *settings)
+            repeat = 5 if form == "open" else 1
+            run.train(1)  # warm: the first steps load libraries and make keys
             mark, start = len(fed.ledger), time.process_time()
             run.train(repeat, first=1)
             seconds = times * (time.process_time() - start) / repeat
@@ -201,23 +194,21 @@ def main() -> None:
     parser.add_argument("--parties", nargs="+", type=int, default=[2, 5, 10])
     parser.add_argument("--seeds", nargs="+", type=int, default=[20, 21, 22, 23, 24], help="0 to 19 set the defaults")
     parser.add_argument("--render", action="store_true", help="make the table from the cells that are there")
-    parser.add_argument("--secure", action="store_true", help="measure the protected layer alone")
-    parser.add_argument("--forms", nargs="+", default=["plain", "shares", "lattice", "additive"])
+    parser.add_argument("--cost", action="store_true", help="measure the layer under ciphertexts alone")
     arguments = parser.parse_args()
     import torch
 
     torch.set_num_threads(1)
     out = Path(arguments.out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    if arguments.secure:
+    if arguments.cost:
         note = (
-            "`python benchmarks/fedsdg.py --data DIR --secure`: gated training as FedSDG-FS does it (d -> 100 -> 100, "
+            "`python benchmarks/fedsdg.py --data DIR --cost`: gated training as FedSDG-FS does it (d -> 100 -> 100, "
             "top 200 -> 50 -> 2), one run after the other in one process. "
             f"Load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, shared with other work."
         )
         head = f"# The protected interactive layer, Madelon, 2 parties\n\n{note}\n\n"
-        forms = [False if form == "plain" else form for form in arguments.forms]
-        secure_cost(arguments.data, forms, out.with_name("secure_layer.md"), head)
+        ciphertext_cost(arguments.data, out.with_name("secure_layer.md"), head)
         return
     path = out.with_suffix(".jsonl")
     if arguments.quick:

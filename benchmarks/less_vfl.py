@@ -108,6 +108,7 @@ def curve(selector: Any) -> list[tuple[float, float]]:
 
 def network(train: Any, test: Any, epochs: int, seed: int) -> float:
     return SplitNN(
+        protection="open",
         embedding=16, bottom_options={"hidden": [64, 32]}, top_options={"hidden": []}, epochs=epochs,
         batch_size=256, learning_rate=0.01, random_state=seed,
     ).fit(train).score(test)  # fmt: skip

@@ -22,7 +22,7 @@ ORDER = ("muse", "fedsdg", "secure_layer", "less_vfl", "pso", "boost", "autofe_h
 #: Where a table does not name the command that made it.
 COMMANDS = {
     "fedsdg": "python benchmarks/fedsdg.py --data DIR",
-    "secure_layer": "python benchmarks/fedsdg.py --data DIR --secure",
+    "secure_layer": "python benchmarks/fedsdg.py --data DIR --cost",
     "less_vfl": "python benchmarks/less_vfl.py --data DIR",
 }
 HEAD = """\

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 from leaky.networks import split_training
 
-from fedsift.audit import record
+from fedsift.audit import attacks_on, record
 from fedsift.audit.attacks.embedding_decoder import embedding_decoder
 from fedsift.audit.attacks.first_weights import first_weights_at_coordinator, first_weights_at_holder
 from fedsift.audit.attacks.gradient_labels import (
@@ -106,15 +106,26 @@ def test_a_decoder_finds_nothing_in_noise(runs):
     assert found.value < 0.05
 
 
-def test_the_readers_take_the_shipped_messages_as_they_are(table):
-    """On secret shares a party opens the same gradients that plain training sends, in the first batch."""
-    plain, shared = (record(*table, SplitNN(epochs=1, batch_size=125, secure=secure), parties=["holder", "other"])
-                     for secure in (False, True))  # fmt: skip
-    first, second = (gradients_of_own(run["other"])[0] for run in (plain, shared))
-    assert np.array_equal(first.rows, second.rows)
-    assert np.allclose(first.gradient, second.gradient, atol=1e-4)
-    assert np.allclose(first.embedding, second.embedding, atol=1e-3)
-    seen = next(iter(batches_at_holder(shared["holder"])))
-    assert seen.party == "other"
-    assert seen.activations is not None
-    assert gradient_spectral.run(shared["other"], shared.truth).value > 0.99
+def test_the_readers_take_the_messages_of_the_open_form_as_they_are(table):
+    """The shipped leaky form: the other party sees its gradients, the label holder the same embeddings."""
+    seen = record(*table, SplitNN(epochs=1, batch_size=125, protection="open"), parties=["holder", "other"])
+    own = gradients_of_own(seen["other"])
+    at_holder = [batch for batch in batches_at_holder(seen["holder"]) if batch.party == "other"]
+    assert len(own) == len(at_holder) == 4
+    for mine, theirs in zip(own, at_holder):
+        assert np.array_equal(mine.rows, theirs.rows)
+        assert np.array_equal(mine.embedding, theirs.embedding)
+        assert np.array_equal(mine.gradient, theirs.gradient)
+        assert mine.gradient.shape == (125, 100)
+    assert np.array_equal(np.sort(np.concatenate([batch.rows for batch in own])), np.arange(500))
+    assert gradient_spectral.run(seen["other"], seen.truth).value > 0.99
+
+
+def test_on_shares_the_readers_find_nothing(table):
+    seen = record(*table, SplitNN(epochs=1, batch_size=125), parties=["holder", "other"])
+    assert "sine_network.send_gradients" in seen["holder"].operations
+    assert gradients_of_own(seen["other"]) == []
+    assert list(batches_at_holder(seen["holder"])) == []
+    reading = attacks_on(seen["other"].operations, "passive")
+    assert not {gradient_spectral, gradient_norm, gradient_cosine, model_completion}.intersection(reading)
+    assert gradient_spectral.run(seen["other"], seen.truth).value == 0.5

@@ -13,8 +13,8 @@ from fedsift.testing import MODEL_CHECKS, SELECTOR_CHECKS, ModelCase, SelectorCa
 
 #: How else a method can be protected.
 FORMS: dict[str, list[dict[str, Any]]] = {
-    "fedsdg": [{"secure": False}, {"secure": "lattice"}],
-    "stochastic_gate": [{"secure": False}],
+    "fedsdg": [{"protection": "open"}, {"protection": "lattice"}],
+    "stochastic_gate": [{"protection": "open"}],
     "vertical_flafe": [{"protection": "open"}, {"protection": "statistics"}],
     "hybrid_flafe": [{"protection": "open"}],
     "top_gain": [{"protection": "open"}],
@@ -30,9 +30,9 @@ MODELS: dict[str, ModelCase] = {
     "SecureBoost leafwise": ModelCase(
         fs.SecureBoostClassifier(n_estimators=2, max_depth=0, max_leaves=3, grow_policy="lossguide", protection="open")
     ),
-    "SplitNN": ModelCase(fs.SplitNN(**TRAINED), repeats=1e-5),
-    "SplitNN shares": ModelCase(fs.SplitNN(secure="shares", **TRAINED), repeats=1e-3),
-    "SplitNN lattice": ModelCase(fs.SplitNN(secure="lattice", **TRAINED), repeats=1e-3),
+    "SplitNN": ModelCase(fs.SplitNN(epochs=2, batch_size=30), repeats=1e-2),
+    "SplitNN open": ModelCase(fs.SplitNN(protection="open", **TRAINED), repeats=1e-5),
+    "SplitNN lattice": ModelCase(fs.SplitNN(protection="lattice", **TRAINED), repeats=1e-3),
     "VerticalLogisticRegression": ModelCase(fs.VerticalLogisticRegression(max_iter=3)),
     "HyFDCA vertical": ModelCase(fs.HyFDCA(tol=0.2)),
     "HyFDCA hinge": ModelCase(fs.HyFDCA(loss="hinge", tol=0.2)),

@@ -10,15 +10,20 @@ from oracles import gini_impurity, slow_bins
 
 import fedsift as fs
 from fedsift.errors import ParameterError
+from fedsift.models.splitnn.layers.shared_gates import SharedGates
 from fedsift.mpc.fixed_point import STEP_BITS
 from fedsift.select.fedsdg.selector import FedSDG
+from fedsift.select.fedsdg.shared_training import GateMeans, gate_seed
 from fedsift.select.fedsdg.stochastic_gate import StochasticGate
 from fedsift.select.less_vfl.vflfs import VFLFS
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
 
-SMALL = {"embedding": 6, "hidden": (8,), "top_hidden": (6,), "batch_size": 64, "learning_rate": 0.02, "trace_every": 5}
+SMALL = {
+    "protection": "open", "embedding": 6, "hidden": (8,), "top_hidden": (6,), "batch_size": 64, "learning_rate": 0.02,
+    "trace_every": 5,
+}  # fmt: skip
 
 
 def noisy(n=300, noise=8, seed=0, task="classification"):
@@ -81,7 +86,7 @@ def test_prices_that_close_every_gate_end_the_search():
     """ARCENE: on 10,000 columns every price of the list closed all gates, and nothing was selected."""
     X, y = noisy()
     train, _ = fs.Federation.split(X, y, parties=2).rows(train=0.7)
-    common = {**SMALL, "epochs": 35, "refit_epochs": 15, "secure": False}
+    common = {**SMALL, "epochs": 35, "refit_epochs": 15}
     selector = FedSDG(**common, lambdas=(3.0, 5.0)).fit(train)
     tried = [entry["lambda"] for entry in selector.details_["path"]]
     assert tried == sorted(tried)
@@ -135,40 +140,90 @@ def test_false_discoveries_are_estimated_by_copies():
 TINY = {"embedding": 3, "hidden": (4,), "top_hidden": (3,), "batch_size": 18, "learning_rate": 0.02, "refit_epochs": 1}
 
 
-@pytest.mark.parametrize("secure", [True, "lattice", "additive"])
-def test_secure_gates_differ_from_plain_ones(secure):
+def test_gates_under_ciphertexts_equal_plain_ones():
     X, y = noisy(n=36, noise=4)
     fed = fs.Federation.split(X, y, parties=2)
     common = {**TINY, "lambda_": 0.02, "epochs": 2}
-    hidden = FedSDG(**common, secure=secure).fit(fed)
-    plain = FedSDG(**common, secure=False, interactive_rate=2.0**-STEP_BITS).fit(fed)
+    hidden = FedSDG(**common, protection="lattice").fit(fed)
+    plain = FedSDG(**common, protection="open", interactive_rate=2.0**-STEP_BITS).fit(fed)
     merged = hidden.scores_.merge(plain.scores_, on=["party", "feature"])
     np.testing.assert_allclose(merged.score_x, merged.score_y, atol=1e-3)
     assert hidden.selected_ == plain.selected_
-    readable = hidden.ledger_.frame().query("form == 'plain'")
-    assert set(readable.operation) <= {"core.share_names"}
+    assert set(hidden.ledger_.frame().query("form == 'plain'").operation) <= {"core.share_names"}
     assert hidden.network_.predict(fed).shape == (36,)
     assert "network.bottom_round" in set(plain.ledger_.frame().operation)
 
 
-@pytest.mark.parametrize("secure", [True, "lattice"])
-def test_a_secure_search_shows_rows_or_chooses_another_lambda(secure):
-    X, y = noisy(n=40, noise=4)
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_gates_on_shares_close_on_the_signal_and_show_no_row(task):
+    X, y = noisy(task=task)
     fed = fs.Federation.split(X, y, parties=2)
-    common = {**TINY, "lambdas": (0.01, 0.5), "epochs": 2 if secure == "lattice" else 8}
-    hidden = FedSDG(**common, secure=secure).fit(fed)
-    plain = FedSDG(**common, secure=False, interactive_rate=2.0**-STEP_BITS).fit(fed)
-    assert [e["columns"] for e in hidden.details_["path"]] == [e["columns"] for e in plain.details_["path"]]
-    readable = hidden.ledger_.frame().query("form == 'plain'")
-    assert set(readable.operation) <= {"core.share_names"}
-    assert not {"network.embed_rows", "network.bottom_round", "network.top_round"} & set(
-        hidden.ledger_.frame().operation
-    )
+    selector = FedSDG(batch_size=64, lambdas=(0.003, 0.01), epochs=40, refit_epochs=15).fit(fed)
+    assert {"a", "b"} <= names(selector)
+    assert len(names(selector)) <= 4
+    assert selector.network_.score(fed) > 0.8
+    tried = [entry["lambda"] for entry in selector.details_["path"]]
+    assert tried == sorted(tried)  # lower ones may have been tried
+    assert tried[-2:] == [0.003, 0.01]
+    assert selector.details_["gates_by_epoch"][-1]["epoch"] in (40, 45)
+    sent = selector.ledger_.frame()
+    assert set(sent.query("form == 'plain'").operation) <= {"core.share_names"}
+    assert not {"network.embed_rows", "network.bottom_round", "network.top_round"} & set(sent.operation)
+    aggregate = set(sent.query("form == 'aggregate'").operation)
+    aggregates = {
+        "sine_gates.set_gates", "sine_network.score", "tables.masked_counts", "tables.open_counts", "core.draw_rows",
+    }  # fmt: skip
+    assert aggregate <= aggregates, aggregate
+
+
+def test_a_party_hears_bits_of_its_gates_and_no_number(monkeypatch):
+    """Of each block of batches: which inputs take part. The means stay with the coordinator."""
+    heard = []
+    monkeypatch.setattr(SharedGates, "set", _recorded(SharedGates.set, heard))
+    X, y = noisy()
+    FedSDG(batch_size=64, lambda_=0.003, epochs=8, refit_epochs=1).fit(fs.Federation.split(X, y, parties=2))
+    assert len(heard) == 1 + 8 * 5 // 4
+    assert {bits.dtype for gates in heard for bits in gates.values()} == {np.dtype(bool)}
+    assert any((heard[0][name] != heard[-1][name]).any() for name in heard[0])
+
+
+def _recorded(function, heard):
+    def record(gates, bits):
+        heard.append(bits)
+        return function(gates, bits)
+
+    return record
+
+
+def test_means_of_gates_take_adam_s_steps_on_the_penalised_loss():
+    means = GateMeans(np.array([0.5, 0.5, -0.2]), 0.5)
+    reference = torch.nn.Parameter(torch.tensor([0.5, 0.5, -0.2], dtype=torch.float64))
+    adam = torch.optim.Adam([reference], lr=0.04)
+    gains = np.random.default_rng(0).normal(size=(20, 3)) * 0.01
+    for gain in gains:
+        means.step(gain, 0.003, 0.04)
+        opened = 0.5 * (1 + torch.erf(reference / (0.5 * 2**0.5)))
+        adam.zero_grad()
+        ((torch.tensor(gain) + 0.003) * opened).sum().backward()
+        adam.step()
+    np.testing.assert_allclose(means.mu, reference.detach().numpy(), atol=1e-9)
+
+
+def test_bits_of_gates_are_drawn_with_their_probability_and_not_from_the_announced_seed():
+    means = GateMeans(np.repeat([1.0, 0.0, -1.0], 4000), 0.5)
+    drawn = means.draw(np.random.default_rng(0)).reshape(3, 4000).mean(axis=1)
+    np.testing.assert_allclose(drawn, [0.977, 0.5, 0.023], atol=0.03)
+    X, y = noisy()
+    feds = fs.Federation.split(X, y, parties=2), fs.Federation.split(X + 1, y, parties=2)
+    first, second = (fed.ask(gate_seed, to=fed.parties, seed=0) for fed in feds)
+    assert not set(first.values()) & set(second.values())
 
 
 def test_few_rows_get_too_few_steps_for_gates_to_close():
+    assert FedSDG(protection="open")._epochs(600) == 160
+    assert FedSDG(protection="open")._epochs(1600) == 62
     assert FedSDG()._epochs(600) == 160
-    assert FedSDG()._epochs(1600) == 62
+    assert FedSDG()._epochs(2000) == 60
     assert FedSDG()._epochs(10**6) == 20
     assert FedSDG()._epochs(5) == 400
     assert FedSDG(epochs=7)._epochs(600) == 7
@@ -176,8 +231,8 @@ def test_few_rows_get_too_few_steps_for_gates_to_close():
 
 def test_an_unknown_protection_is_taken_for_none():
     X, y = noisy(40)
-    with pytest.raises(ParameterError, match="secure"):
-        FedSDG(secure="ckks").fit(fs.Federation.split(X, y, parties=2))
+    with pytest.raises(ParameterError, match="protection"):
+        FedSDG(protection="ckks").fit(fs.Federation.split(X, y, parties=2))
 
 
 def test_the_original_gate_is_the_single_gate_without_start():

@@ -172,3 +172,21 @@ def test_wrong_parameters_are_named_before_anything_is_sent(change, word):
     with pytest.raises(ParameterError, match=word):
         LessVFL(**change).fit(fed)
     assert len(fed.ledger) == mark
+
+
+def test_an_empty_answer_says_why_and_what_to_do():
+    rng = np.random.default_rng(1)
+    tables = {
+        "a": pd.DataFrame(rng.normal(size=(60, 2)), columns=["u", "v"]),
+        "b": pd.DataFrame({"w": rng.normal(size=60)}),
+    }
+    tables["a"]["y"] = rng.integers(0, 2, 60)
+    fed = fs.Federation.from_tables(tables, id=None, label=("a", "y"))
+    with pytest.warns(
+        UserWarning, match=r"LessVFL keeps no column: after 1 pre-training steps on 60 rows.*What helps: raise"
+    ):
+        selector = LessVFL(**SMALL, pretrain_epochs=1, quantile=1.0, lambda_components=0.0).fit(fed)
+    assert not any(selector.selected_.values())
+    assert any("keeps no column" in note for note in selector.ledger_.notes)
+    with pytest.warns(UserWarning, match="lambda_columns took all weights"):
+        LessVFL(**SMALL, shadows=False, lambda_columns=1e6, lambda_components=0.0, pretrain_epochs=1).fit(fed)

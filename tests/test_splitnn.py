@@ -17,7 +17,7 @@ from fedsift.models.splitnn.gates import Gates, importance_to_mu, shrink_columns
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.model import SplitNN, load_part, register_model
 from fedsift.models.splitnn.networks import build_model, derived_seed, weights_of
-from fedsift.models.splitnn.training import PROTECTIONS, protected, top_round
+from fedsift.models.splitnn.training import LABEL_PROTECTIONS, protected, top_round
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
@@ -33,7 +33,7 @@ def numbers(n=80, d=9, seed=0, task="classification"):
 
 def small(**changes):
     options = {"embedding": 4, "bottom_options": {"hidden": [8]}, "top_options": {"hidden": [5]}, "batch_size": 20}
-    return SplitNN(**{"epochs": 5, "random_state": 3, **options, **changes})
+    return SplitNN(**{"protection": "open", "epochs": 5, "random_state": 3, **options, **changes})
 
 
 def sites(fed):
@@ -227,7 +227,7 @@ def test_bytes_are_those_of_the_embeddings_and_little_more():
     assert set(up.form) == {"plain"}  # embeddings can be inverted: never called anything better
 
 
-@pytest.mark.parametrize("how", [p for p in PROTECTIONS if p])
+@pytest.mark.parametrize("how", [p for p in LABEL_PROTECTIONS if p])
 def test_label_protection_leaves_norms_that_tell_the_label(how):
     rng = np.random.default_rng(0)
     direction = rng.normal(size=8)

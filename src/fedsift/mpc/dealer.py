@@ -101,7 +101,10 @@ class Dealer:
         return cls({name: Dealt(name, seed) for name, seed in seeds.items()})
 
 
-@operation("dealer.take_seed", discloses="control", about="acknowledgement", learns="randomness from the dealer")
+@operation(
+    "dealer.take_seed", discloses="control", about="acknowledgement", learns="randomness from the dealer",
+    times="1 a session",
+)  # fmt: skip
 def take_seed(party: Party, *, seed: bytes) -> None:
     """Keep the dealer's seed for this run; a second one is refused."""
     if Dealt in party.state:

@@ -42,12 +42,12 @@ def explained(columns: np.ndarray, decoded: np.ndarray, known: np.ndarray) -> fl
 
 
 def last_seen(view: View, n_rows: int) -> dict[str, np.ndarray]:
-    """Of each other party: the last embedding (or activation) of each row that was seen, of one network."""
+    """Of each other party: the last embedding of each row that was seen, of one network."""
     tables: dict[str, np.ndarray] = {}
     networks: dict[str, str] = {}
     for batch in batches_at_holder(view):
-        seen = batch.embedding if batch.embedding is not None else batch.activations
-        if seen is None or not batch.party:
+        seen = batch.embedding
+        if seen is None:
             continue
         flat = seen if seen.ndim == 2 else np.concatenate(list(seen), axis=1)
         if networks.get(batch.party) != batch.model:
@@ -61,7 +61,7 @@ def last_seen(view: View, n_rows: int) -> dict[str, np.ndarray]:
 
 
 @attack(
-    reads=["top_round", "shared_step", "select_components"],
+    reads=["top_round", "select_components"],
     role="active",
     target="columns",
     knows="5 % of the rows of the other party",

@@ -1,10 +1,9 @@
 """A party's columns from its first embeddings, where its first weights follow from the announced seed.
 
-Whoever sees the embedding of batch 1 (on secret shares the label holder: the embedding times weights that it knows)
-builds the party's half from the seed, and solves for the rows by damped least squares: dense layers with ReLU are
-linear between bends, and rows are independent of each other. With the rows found and the gradient that went back, the
-half's first step is replayed, and batch 2 is opened the same way, and so on. The half sees standardised columns: they
-come out up to place and scale, which a correlation does not mind.
+Whoever sees the embedding of batch 1 builds the party's half from the seed, and solves for the rows by damped least
+squares: dense layers with ReLU are linear between bends, and rows are independent of each other. With the rows found
+and the gradient that went back, the half's first step is replayed, and batch 2 is opened the same way, and so on. The
+half sees standardised columns: they come out up to place and scale, which a correlation does not mind.
 
 The guess is no zero: solving with wrong weights gives mixtures of the party's columns, and those correlate with each of
 them, the more the fewer there are. So it is measured: the same attack with the weights of other seeds.
@@ -29,7 +28,6 @@ _BATCHES = 2
 _OTHER_SEEDS = 3
 _MOST_INPUTS = 64  # that are tried where nobody told
 _PROBED, _PROBE_STEPS = 12, 12  # rows and steps of each trial
-_LAYER_STEP = 2.0**-4  # of the weights between embedding and top model, on shares
 
 
 class Replica:
@@ -119,33 +117,24 @@ class Opened:
     inputs: np.ndarray
 
 
-def replay(replica: Replica, batches: Sequence[Batch], inputs: int, weights: np.ndarray | None = None) -> list[Opened]:
-    """Open batch after batch. ``weights``: of the layer behind the embedding, where its product was seen."""
+def replay(replica: Replica, batches: Sequence[Batch], inputs: int) -> list[Opened]:
+    """Open batch after batch."""
     torch = torch_module()
-    layer = None if weights is None else torch.from_numpy(weights.astype(np.float32))
     opened = []
     for batch in batches:
-        seen = batch.embedding if layer is None else batch.activations
+        seen = batch.embedding
         if seen is None or seen.ndim != 2:
             break
         drawn = replica.draw(len(seen))
 
-        def shown(x: Any, drawn: dict[str, Any] = drawn, layer: Any = layer) -> Any:
-            out = replica.forward(x, drawn)
-            return out if layer is None else out @ layer
+        def shown(x: Any, drawn: dict[str, Any] = drawn) -> Any:
+            return replica.forward(x, drawn)
 
         found = invert(shown, seen, inputs)
         opened.append(Opened(batch.rows, found))
         if batch.gradient is None:
             break
-        x = torch.from_numpy(found)
-        gradient = batch.gradient
-        if layer is not None:
-            embedding = replica.forward(x, drawn).detach()
-            delta = torch.from_numpy(np.array(batch.gradient, dtype=np.float32))
-            gradient = (delta @ layer.T).numpy()
-            layer = layer - _LAYER_STEP * embedding.T @ delta
-        replica.learn(x, drawn, gradient)
+        replica.learn(torch.from_numpy(found), drawn, batch.gradient)
     return opened
 
 
@@ -163,23 +152,12 @@ def column_correlations(opened: Sequence[Opened], columns: np.ndarray, by_place:
     return np.abs(np.diag(table)) if by_place else np.abs(table).max(axis=1)
 
 
-def top_block(networks: Networks, model: str, party: str, classes: int) -> np.ndarray:
-    """The top model's first weights for one party's embedding: the label holder's own (width x outputs)."""
-    top = networks.tops[model]
-    settings, widths = top["settings"], top["widths"]
-    seed = derived_seed(settings["seed"], "top")
-    module = build_model(settings["model"], sum(widths.values()), classes, settings["options"], seed)
-    first = next(iter(module.parameters())).detach().numpy()
-    begin = sum(list(widths.values())[: list(widths).index(party)])
-    return np.asarray(first[:, begin : begin + widths[party]].T)
-
-
 def _first_batches(view: View) -> dict[tuple[str, str], list[Batch]]:
     """The first batches of each network and party."""
     found: dict[tuple[str, str], list[Batch]] = {}
     for batch in batches_at_holder(view):
         kept = found.setdefault((batch.model, batch.party), [])
-        if len(kept) < _BATCHES and batch.party:
+        if len(kept) < _BATCHES:
             kept.append(batch)
     return {key: kept for key, kept in found.items() if kept}
 
@@ -218,12 +196,11 @@ class _Half:
     party: str
     inputs: int
     importance: np.ndarray | None
-    weights: np.ndarray | None
 
     def open(self, batches: Sequence[Batch], other: int = 0) -> list[Opened]:
         """With the weights of the announced seed, or of another."""
         settings = {**self.settings, "seed": self.settings["seed"] + 1_000_003 * other}
-        return replay(Replica(settings, self.inputs, self.party, self.importance), batches, self.inputs, self.weights)
+        return replay(Replica(settings, self.inputs, self.party, self.importance), batches, self.inputs)
 
 
 def _half(view: View, networks: Networks, model: str, party: str, batch: Batch) -> _Half | None:
@@ -231,32 +208,25 @@ def _half(view: View, networks: Networks, model: str, party: str, batch: Batch) 
     settings, importance = _settings_of(networks, model, party), _importance(view, party)
     if settings is None:
         return None
-    weights = None
-    if batch.embedding is None:
-        weights = top_block(networks, model, party, len(np.unique(np.asarray(view.own_table.label))))
     inputs = networks.inputs.get((model, party))
     if inputs is None:
-        inputs = fitting_inputs(settings, party, batch, weights, importance)
-    return _Half(settings, party, inputs, importance, weights)
+        inputs = fitting_inputs(settings, party, batch, importance)
+    return _Half(settings, party, inputs, importance)
 
 
-def fitting_inputs(
-    settings: dict[str, Any], party: str, batch: Batch, weights: np.ndarray | None, importance: np.ndarray | None
-) -> int:
+def fitting_inputs(settings: dict[str, Any], party: str, batch: Batch, importance: np.ndarray | None) -> int:
     """How many inputs the party's network has: the number with which some rows of batch 1 are explained best."""
-    seen = batch.embedding if weights is None else batch.activations
+    seen = batch.embedding
     if seen is None or seen.ndim != 2:
         return 1
     torch = torch_module()
-    layer = None if weights is None else torch.from_numpy(weights.astype(np.float32))
     missed = {}
     for inputs in range(1, min(_MOST_INPUTS, seen.shape[1])):
         replica = Replica(settings, inputs, party, importance)
         drawn = {kind: gate[:_PROBED] for kind, gate in replica.draw(len(seen)).items()}
 
         def shown(x: Any, replica: Replica = replica, drawn: dict[str, Any] = drawn) -> Any:
-            out = replica.forward(x, drawn)
-            return out if layer is None else out @ layer
+            return replica.forward(x, drawn)
 
         found = invert(shown, seen[:_PROBED], inputs, steps=_PROBE_STEPS)
         with torch.no_grad():
@@ -290,14 +260,7 @@ def _settings_of(networks: Networks, model: str, party: str) -> dict[str, Any] |
     return {**known, "width": widths.get(party, known["width"])}
 
 
-@attack(
-    reads=["top_round", "shared_step"],
-    role="active",
-    target="columns",
-    knows="the announced seed",
-    declared="denied",
-    line=9,
-)
+@attack(reads=["top_round"], role="active", target="columns", knows="the announced seed", declared="denied", line=9)
 def first_weights_at_holder(view: View, truth: Truth) -> Measure:
     """Mean correlation of the other parties' columns with what the label holder solves the first batches for."""
     return _attack(view, truth)

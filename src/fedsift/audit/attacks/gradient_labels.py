@@ -24,7 +24,7 @@ from fedsift.audit.network_messages import Batch, gradients_of_own
 from fedsift.audit.registry import attack
 from fedsift.audit.views import Truth, View
 
-READS = ["bottom_round", "hide_embedding"]
+READS = ["bottom_round"]
 Pairs = list[tuple[np.ndarray, np.ndarray]]  # of each batch: its rows, and their gradients
 
 

@@ -1,8 +1,9 @@
 """SplitNN: one network over parties that keep their columns. Bottom models at the parties, top model at the label.
 
-The baseline VFDNN of the papers, and the model that LESS-VFL and FedSDG-FS train. Any ``torch.nn.Module`` can be a
-half: ``register_model(name, factory)`` at the sites (a module cannot be sent). With ``secure=False`` embeddings and
-gradients travel in the clear (``split_training`` says what they leak); ``secure_runs`` names the protected forms.
+The baseline VFDNN of the papers. By default one network trains on shares (``layers/shared_run.py``): no party sees a
+row's gradient, another's columns, or a weight. Where parties have networks of their own (``protection="lattice"``, and
+``"open"`` for research: ``training.py`` says what leaks), any ``torch.nn.Module`` can be a half:
+``register_model(name, factory)`` at the sites (a module cannot be sent).
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from fedsift.errors import DataError, ParameterError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel, as_they_went_in
 from fedsift.models.parts import label_kind, part_file
+from fedsift.models.splitnn import training
 from fedsift.models.splitnn.inputs import InputEncoder
-from fedsift.models.splitnn.layers.choice import run_class
+from fedsift.models.splitnn.layers import lattice, shared_network, shared_run
+from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks
+from fedsift.models.splitnn.layers.shared_parts import Part
 from fedsift.models.splitnn.networks import (
     read_arrays,
     register_model,
@@ -31,7 +35,7 @@ from fedsift.models.splitnn.networks import (
     write_arrays,
 )
 from fedsift.models.splitnn.party_networks import Bottom, Top
-from fedsift.models.splitnn.training import PROTECTIONS, SplitRun, keep_model, top_of
+from fedsift.models.splitnn.training import LABEL_PROTECTIONS, SplitRun, top_of
 
 __all__ = ["SplitNN", "load_part", "register_model", "save_part"]
 
@@ -39,18 +43,24 @@ FORMAT = "fedsift-splitnn"
 VERSION = 1
 
 
-@operation("network.class_names", discloses="plain", about="names of the classes", reply=[str], needs=("class names",))
+@operation(
+    "network.class_names", discloses="plain", about="names of the classes", reply=[str], needs=("class names",),
+    times="1 a session",
+)  # fmt: skip
 def network_classes(party: Party, *, model: str) -> list[str]:
     """Of the labels that the network was trained with; none for a number."""
+    held = party.keys.get(shared_network.KEY.format(model))
+    if isinstance(held, Part):
+        return [] if held.targets is None else list(held.targets.classes)
     return [str(name) for name in top_of(party, model).classes]
 
 
-@operation("network.write_part", discloses="control", about="acknowledgement")
+@operation("network.write_part", discloses="control", about="acknowledgement", times="1 a session")
 def write_network(party: Party, *, model: str) -> None:
     save_part(party.site, model, part_file(party, model))
 
 
-@operation("network.read_part", discloses="control", about="acknowledgement")
+@operation("network.read_part", discloses="control", about="acknowledgement", times="1 a session")
 def read_network(party: Party, *, model: str) -> None:
     file = part_file(party, model)
     if not file.exists():
@@ -59,8 +69,11 @@ def read_network(party: Party, *, model: str) -> None:
         raise DataError(f"party {party.name!r}: {file.name!r} is the file of another network")
 
 
-#: Beside those that training and prediction ask (``training.py``, ``layers``).
-OPERATIONS = (*parts.OPERATIONS, keep_model, network_classes, write_network, read_network)
+#: What fit, predict, score, save and load ask, in whatever form.
+OPERATIONS = tuple(dict.fromkeys((
+    *parts.OPERATIONS, *training.OPERATIONS, *lattice.OPERATIONS, *shared_run.OPERATIONS, network_classes,
+    write_network, read_network,
+)))  # fmt: skip
 
 
 class SplitNN(FederatedModel):
@@ -68,21 +81,34 @@ class SplitNN(FederatedModel):
 
     Parameters
     ----------
-    bottom, bottom_options : registered model of each party and its options; ``dense`` takes ``hidden`` and ``dropout``.
+    protection : ``"shares"`` (default): one network of ``width`` sines, on shares from end to end; the coordinator
+        deals the randomness and must be neutral. ``"lattice"``: networks of the parties' own, the layer between them
+        under ciphertexts, for two organisations of which one runs the coordinator; a party sees the gradients of its
+        embeddings, which tell about labels. ``"open"``: everything in the clear, for research.
+    width : sines of the network on shares.
+    epochs, batch_size : passes over the rows, and rows of a step.
+    learning_rate : by default 0.5 (plain steps, smaller ones at the end) on shares, and 0.003 (Adam) elsewhere.
+    bottom, bottom_options : not on shares: registered model of each party and its options; ``dense`` takes ``hidden``
+        and ``dropout``.
     top, top_options : the same for the label holder's top model.
-    embedding : numbers a row that a party sends, one for all or by party. Smaller leaks less.
-    epochs, batch_size, learning_rate, weight_decay : Adam's.
+    embedding : not on shares: numbers a row that a party sends, one for all or by party. Smaller leaks less.
+    weight_decay : Adam's, not on shares.
     patience : stop when the training loss has not improved for so many epochs.
     label_protection : ``None``, ``"max_norm"`` or ``"noise"``: blur gradients before they leave the label holder.
-    label_protection_scale : how much (noise relative to the gradients). Of plain training only.
-    secure : ``False``, or the form that hides embeddings and weights: ``True`` (``"shares"``), ``"lattice"``,
-        ``"additive"``. The layer that meets the embeddings then learns by plain gradient steps of 2^-4.
-    scheme : additive scheme of ``secure="additive"``.
-    random_state : the same gives the same network (label protection draws from the operating system).
+    label_protection_scale : how much (noise relative to the gradients). Of ``"open"`` only.
+    random_state : the same gives the same network; on shares to the precision of its fixed point (about 1e-3).
+
+    Examples
+    --------
+    >>> import fedsift as fs, numpy as np, pandas as pd
+    >>> X = pd.DataFrame(np.random.default_rng(0).normal(size=(300, 4)), columns=list("abcd"))
+    >>> fed = fs.Federation.split(X, (X["a"] * X["c"] > 0).astype(int), parties=2)
+    >>> fs.SplitNN(epochs=40).fit(fed).score(fed) > 0.9
+    True
     """
 
     operations = OPERATIONS
-    _saved = ("widths_", "loss_curve_")
+    _saved = ("widths_", "loss_curve_", "facts_")
 
     def __init__(
         self,
@@ -94,13 +120,13 @@ class SplitNN(FederatedModel):
         embedding: int | dict[str, int] = 100,
         epochs: int = 30,
         batch_size: int = 128,
-        learning_rate: float = 0.003,
+        learning_rate: float | None = None,
         weight_decay: float = 0.0,
         patience: int | None = None,
         label_protection: str | None = None,
         label_protection_scale: float = 1.0,
-        secure: bool | str = False,
-        scheme: str = "auto",
+        protection: str = "shares",
+        width: int = 32,
         random_state: Any = 0,
     ):
         self.bottom = bottom
@@ -115,17 +141,22 @@ class SplitNN(FederatedModel):
         self.patience = patience
         self.label_protection = label_protection
         self.label_protection_scale = label_protection_scale
-        self.secure = secure
-        self.scheme = scheme
+        self.protection = protection
+        self.width = width
         self.random_state = random_state
 
     def _fit(self, run: Federation) -> Sequence[str]:
-        torch_module()
+        if self.protection != "shares":
+            torch_module()
         split = self._start(run)
         split.train(self.epochs, patience=self.patience)
-        run.ask(keep_model, to=run.parties, model=self.model_)
-        self.widths_, self.loss_curve_, self.training_ = split.widths, split.loss_curve, split.story()
-        return run.ask(network_classes, to=run.active, model=self.model_)
+        self._keep(run, split)
+        self.loss_curve_, self.training_ = split.loss_curve, split.story()
+        return self._class_names(run)
+
+    def _class_names(self, run: Federation) -> Sequence[str]:
+        names: list[str] = run.ask(network_classes, to=run.active, model=self.model_)
+        return names
 
     @property
     def model_id_(self) -> str:
@@ -136,9 +167,23 @@ class SplitNN(FederatedModel):
     def model_id_(self, name: str) -> None:
         self.model_ = name
 
+    def _keep(self, run: Federation, split: SplitRun) -> None:
+        """Let the parties keep what was trained, and remember who holds it."""
+        split.keep()
+        self.task_, self.widths_ = run.task, split.widths
+        self.facts_ = split.facts()
+
     def _start(self, run: Federation) -> SplitRun:
-        seed = seed_of(self.random_state)
-        common = {"seed": seed, "batch_size": self.batch_size, "rate": self.learning_rate, "decay": self.weight_decay}
+        seed, rate = seed_of(self.random_state), self.learning_rate
+        if self.protection == "shares":
+            split = shared_run.SharedRun.begin(
+                run, self.model_, width=self.width, seed=seed, rate=0.5 if rate is None else rate,
+                batch_size=self.batch_size,
+            )  # fmt: skip
+            split.epochs = self.epochs
+            return split
+        rate = 0.003 if rate is None else rate
+        common = {"seed": seed, "batch_size": self.batch_size, "rate": rate, "decay": self.weight_decay}
         bottom_options = {"hidden": [100]} if self.bottom_options is None else self.bottom_options
         top_options = {"hidden": [50]} if self.top_options is None else self.top_options
         bottom = {**common, "model": self.bottom, "options": bottom_options}
@@ -146,7 +191,7 @@ class SplitNN(FederatedModel):
             **common, "model": self.top, "options": top_options,
             "protection": self.label_protection, "protection_scale": float(self.label_protection_scale),
         }  # fmt: skip
-        return run_class(self.secure).start(run, self.model_, self.embedding, {**bottom, "scheme": self.scheme}, top)
+        return own_networks(self.protection).start(run, self.model_, self.embedding, bottom, top)
 
     def score(self, fed: Federation, y: Any = None) -> float:
         """Accuracy or R2, computed by the label holder; ``y`` is ignored."""
@@ -159,12 +204,15 @@ class SplitNN(FederatedModel):
         if self.task_ == "regression":
             return out
         if not hasattr(self, "classes_"):  # a network that a selector trained
-            names = run.ask(network_classes, to=run.active, model=self.model_)
+            names = self._class_names(run)
             self.classes_ = as_they_went_in(names, {run.ask(label_kind, to=run.active)})
         return np.log(np.maximum(out.astype(np.float64), 1e-300))
 
     def _network(self, run: Federation) -> SplitRun:
-        return run_class(self.secure)(run, self.model_, self.widths_, self.batch_size)
+        if self.protection == "shares":
+            check_neutral(run, "prediction")
+            return shared_run.SharedRun.again(run, self.model_, self.facts_)
+        return own_networks(self.protection)(run, self.model_, self.widths_, self.batch_size)
 
     def _check_parties(self, fed: Federation) -> None:
         missing = [name for name in self.widths_ if name not in fed.parties]
@@ -181,16 +229,30 @@ class SplitNN(FederatedModel):
         for name in ("epochs", "batch_size"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ParameterError(f"{name} must be a whole number of at least 1; got {getattr(self, name)!r}")
-        if run_class(self.secure) is not SplitRun and self.label_protection is not None:
-            raise ParameterError("label_protection is of plain training: the protected layer computes exact gradients")
-        if self.label_protection not in PROTECTIONS:
-            raise ParameterError(f"label_protection must be one of {PROTECTIONS}; got {self.label_protection!r}")
+        if check_protection(self.protection) == "shares":
+            self._check_shares()
+            check_neutral(fed, type(self).__name__)
+        if self.protection != "open" and self.label_protection is not None:
+            raise ParameterError("label_protection is of protection='open': the others compute exact gradients")
+        if self.label_protection not in LABEL_PROTECTIONS:
+            raise ParameterError(f"label_protection must be one of {LABEL_PROTECTIONS}; got {self.label_protection!r}")
         if isinstance(self.embedding, dict):
             missing = [name for name in fed.parties if name not in self.embedding]
             if missing:
                 raise ParameterError(f"embedding names no width for party {missing[0]!r}")
         elif not isinstance(self.embedding, int) or self.embedding < 1:
             raise ParameterError(f"embedding must be a whole number of at least 1; got {self.embedding!r}")
+
+    def _check_shares(self) -> None:
+        if not isinstance(self.width, int) or self.width < 2:
+            raise ParameterError(f"width must be a whole number of at least 2; got {self.width!r}")
+        own = [name for name in ("bottom_options", "top_options") if getattr(self, name) is not None]
+        own += [name for name in ("bottom", "top") if getattr(self, name) != "dense"]
+        if own:
+            raise ParameterError(
+                f"{own[0]} is for networks of the parties' own, with protection='lattice' or 'open'; on shares there "
+                "is one network of sines, of which you choose the width"
+            )
 
 
 def seed_of(random_state: Any) -> int:
@@ -206,6 +268,10 @@ def save_part(site: Site, model: str, path: str | Path) -> Path:
     arrays: dict[str, np.ndarray] = {}
     bottom: Bottom | None = site.keys.get(f"model:{model}/bottom")
     top: Top | None = site.keys.get(f"model:{model}/top")
+    shares: Part | None = site.keys.get(shared_network.KEY.format(model))
+    if shares is not None:
+        facts["shares"], arrays = shares.plain(), shares.arrays()
+        return write_arrays(path, facts, arrays)
     if bottom is None and top is None:
         raise DataError(f"party {site.name!r} holds no part of the network {model!r}")
     if bottom is not None:
@@ -217,12 +283,7 @@ def save_part(site: Site, model: str, path: str | Path) -> Path:
         arrays |= {f"top/{k}": v for k, v in weights_of(top.module).items()}
     share = site.keys.get(f"model:{model}/share")
     if share is not None:
-        shares = {"share": share}
-        if isinstance(share, dict):
-            shares = {f"share of/{name}": part for name, part in share.items()}
-        if not all(isinstance(part, np.ndarray) for part in shares.values()):
-            raise DataError("a network of secure='additive' cannot be saved: train it with 'shares' or 'lattice'")
-        arrays |= shares
+        arrays |= {f"share of/{n}": part for n, part in share.items()} if isinstance(share, dict) else {"share": share}
     return write_arrays(path, facts, arrays)
 
 
@@ -235,6 +296,8 @@ def load_part(site: Site, path: str | Path) -> str:
         model, party = str(facts["model"]), str(facts["party"])
         if party != site.name:
             raise DataError(f"{str(path)!r} is the part of party {party!r}, not of {site.name!r}")
+        if "shares" in facts:
+            site.keys[shared_network.KEY.format(model)] = Part.load(model, facts["shares"], arrays)
         if "bottom" in facts:
             bottom = Bottom.__new__(Bottom)
             bottom.settings = facts["bottom"]["settings"]

@@ -3,12 +3,13 @@
 What plain split training leaks, and the ledger says so: the embedding of a row tells the label holder about the row's
 columns (it can be inverted, more easily the wider it is), and the gradient of a row tells a party about the row's label
 (for two classes its sign and norm nearly give the label away). ``label_protection`` blurs the latter at a price in
-accuracy; the secure layer (``secure_layer.py``) removes the former. Rows of a batch are never sent: all parties derive
+accuracy; the forms in ``layers/`` hide them. Rows of a batch are never sent: all parties derive
 them from the schedule's seed.
 """
 
 from __future__ import annotations
 
+import copy
 import secrets
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +24,7 @@ from fedsift.errors import OperationRefused, ParameterError
 from fedsift.models.splitnn.networks import derived_seed
 from fedsift.models.splitnn.party_networks import Bottom, Top, chunks
 
-PROTECTIONS = (None, "max_norm", "noise")
+LABEL_PROTECTIONS = (None, "max_norm", "noise")
 PARTS = ("bottom", "top", "share")  # what a party may hold of a network; a share is of the weights between parties
 
 
@@ -187,7 +188,7 @@ def hold_predictions(party: Party, model: str, out: np.ndarray) -> None:
     party.state.setdefault(f"{model}/held", []).append(out)
 
 
-@operation("network.keep_model", discloses="control", about="acknowledgement")
+@operation("network.keep_model", discloses="control", about="acknowledgement", times="1 a session")
 def keep_model(party: Party, *, model: str) -> None:
     """Keep this run's halves at the site after the run, for predictions."""
     for part in PARTS:
@@ -203,6 +204,12 @@ def forget_model(party: Party, *, model: str) -> None:
     for store, prefix in ((party.state, ""), (party.keys, "model:")):
         for part in PARTS:
             store.pop(f"{prefix}{model}/{part}", None)
+
+
+OPERATIONS = (
+    start_bottom, start_top, bottom_round, top_round, embed_rows, predict_rows, score_rows, score_held, keep_model,
+    forget_model,
+)  # fmt: skip
 
 
 class SplitRun:
@@ -310,16 +317,34 @@ class SplitRun:
             return False
         return min(losses[-patience:]) > 0.999 * min(losses[:-patience])
 
+    def within(self, view: Federation) -> Federation:
+        """Another view's rows, in the session of this network."""
+        other = copy.copy(view)
+        other._session = self.fed._session
+        return other
+
+    def keep(self) -> None:
+        """Let the parties keep their halves after the run, for predictions."""
+        self.fed.ask(keep_model, to=self.fed.parties, model=self.model)
+
+    def forget(self) -> None:
+        self.fed.ask(forget_model, to=self.fed.parties, model=self.model)
+
+    def facts(self) -> dict[str, Any]:
+        """What a coordinator must remember to predict later, beside the widths."""
+        return {}
+
     def embeddings(self, fed: Federation, start: int, stop: int) -> dict[str, np.ndarray]:
         return fed.ask(embed_rows, to=self.passive, model=self.model, start=start, stop=stop) if self.passive else {}
 
     def score(self, fed: Federation) -> float:
         """Accuracy or R2 on a view's rows, computed by the label holder."""
+        fed = self.within(fed)
         found = self.embeddings(fed, 0, fed.n_rows)
         return fed.ask(score_rows, to=self.active, model=self.model, embeddings=found)
 
     def predict(self, fed: Federation) -> np.ndarray:
-        parts = []
+        parts, fed = [], self.within(fed)
         for start, stop in chunks(fed.n_rows):
             found = self.embeddings(fed, start, stop)
             parts.append(
@@ -329,6 +354,3 @@ class SplitRun:
 
 
 #: What a method lists that trains networks in the clear, beside what it does with them afterwards.
-TRAINING = (start_bottom, start_top, bottom_round, top_round)
-SCORING = (embed_rows, score_held, score_rows)
-PREDICTION = (embed_rows, predict_rows)

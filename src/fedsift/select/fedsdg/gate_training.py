@@ -18,6 +18,7 @@ from fedsift.models.splitnn.training import bottom_of
     receives="aggregate",
     about="acknowledgement",
     learns="one Gini impurity for each of its own columns",
+    times=1,
 )
 def take_importance(party: Party, *, impurity: Any, low: float, high: float, best: float, worst: float) -> None:
     """Begin the gates of this run's columns by their impurity (Algorithm 1, lines 13 to 15)."""
@@ -37,3 +38,6 @@ def read_gates(party: Party, *, model: str) -> dict[str, np.ndarray]:
     components = bottom.gates["embedding"].values() if "embedding" in bottom.gates else columns[..., :0]
     n = bottom.n_columns
     return {"columns": columns[..., :n], "copies": columns[..., n:], "components": components}
+
+
+OPERATIONS = (take_importance, read_gates)

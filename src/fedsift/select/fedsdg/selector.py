@@ -7,8 +7,13 @@ selected if its gate's mean is positive at the end. (4) The network is fitted an
 Departures: noise is drawn for each row instead of once a batch (lower variance of the same gradient); Adam at 0.003
 (the paper's 0.03 with lambda 0.1 closes every gate); ``lambda_="auto"`` chooses lambda by the validation score of the
 *refitted* network on a part of the training rows, the fewest columns within one standard error of the best; impurities
-are scaled to ``init_range`` over all parties. ``secure`` says how the layer between embeddings and top model is
-protected (Algorithms 2 and 3): gates, search and refit all go through it.
+are scaled to ``init_range`` over all parties.
+
+``protection="shares"`` (the default) is ours, because in Algorithms 2 and 3 a party reads every label from the
+gradients of its embedding: one network of sines stays on shares from end to end, the coordinator learns the gates from
+sums over rows and draws them as bits (``shared_training.py``). It has no embeddings, so no gates on them. Search and
+refit go the same way. ``"lattice"`` is Algorithms 2 and 3 under ciphertexts, ``"open"`` the same in the clear, for
+research.
 """
 
 from __future__ import annotations
@@ -22,17 +27,19 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import ParameterError
-from fedsift.models.splitnn.layers import choice
-from fedsift.models.splitnn.layers.choice import STACKABLE, run_class
+from fedsift.models.splitnn.gates import importance_to_mu
+from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks
 from fedsift.models.splitnn.model import SplitNN, seed_of
-from fedsift.models.splitnn.training import SplitRun, forget_model, keep_model
+from fedsift.models.splitnn.training import SplitRun, forget_model
 from fedsift.mpc.column_scores import gini
-from fedsift.mpc.column_scores.gini import encrypted_gini
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
+from fedsift.select.fedsdg import gate_training, shared_training
 from fedsift.select.fedsdg.gate_training import read_gates, take_importance
+from fedsift.select.fedsdg.shared_training import GatePath, GateSettings, train_gates
 
-STEPS = 800
+STEPS, SHARED_STEPS = 800, 480
 LAMBDAS = (0.001, 0.0025, 0.0035, 0.005, 0.007, 0.01)
+SHARED_LAMBDAS = (0.0015, 0.0025, 0.0035, 0.005)  # a squared loss; the prices are one path
 _LOWER = 3  # so often lower prices are tried: tables of thousands of columns and few rows need them
 
 
@@ -41,45 +48,46 @@ class FedSDG(Selector):
 
     Parameters
     ----------
+    protection : ``"shares"`` (default): no party sees a gradient, an embedding or a weight; the coordinator deals the
+        randomness and must be neutral. ``"lattice"``: the paper's layer under ciphertexts between the parties alone,
+        for two organisations of which one runs the coordinator; a party sees the gradients of its embedding, which tell
+        about labels. ``"open"``: in the clear, for research.
+    width : sines of the network on shares.
     lambda_ : price of an open gate, or ``"auto"``: the one of ``lambdas`` whose refitted network validates best. While
         that is the lowest of them and leaves less than half of the columns, lower ones are tried too.
-    gates : ``"dual"`` (columns and embedding components) or ``"input"`` (columns only).
+    gates : not on shares: ``"dual"`` (columns and embedding components) or ``"input"`` (columns only).
     init : ``"gini"`` (encrypted impurities, scaled to ``init_range``) or ``"half"`` (all gates at 0.5).
     sigma : deviation of a gate's noise.
     epochs : of the gated training; ``"auto"``: so many that gates take 800 steps, whatever the number of rows.
-    refit_epochs, batch_size, learning_rate, refit_decay : of the refit, of both, and the refit's weight decay (Adam).
+    refit_epochs, batch_size, learning_rate, refit_decay : of the refit (on shares half as many epochs in the search),
+        of both (256 rows and plain steps on shares, 128 and Adam at 0.003 elsewhere), and the refit's decay (Adam).
     validation : share of the training rows that chooses lambda.
-    false_discovery : estimate the share of false finds by a second run with a shuffled copy of every column.
-    hidden, embedding, top_hidden : the network, by default the paper's: d -> 100 -> 100, top -> 50 -> classes.
-    secure : how embeddings and the weights that meet them are hidden. ``True`` (``"shares"``): secret shares, the
-        coordinator helps and must not collude; ``"lattice"`` and ``"additive"``: ciphertexts between the parties alone,
-        tens and a thousand times the cost; ``False``: in the clear, for research.
-    interactive_rate : of ``secure=False``: plain gradient steps of this size for the layer that meets the embeddings,
-        as in the protected forms, where it is 2^-4 (``None``: Adam).
+    false_discovery : not on shares: estimate the share of false finds by a second run with a shuffled copy of every
+        column.
+    hidden, embedding, top_hidden : not on shares: the network, by default the paper's: d -> 100 -> 100, top -> 50 ->
+        classes.
+    interactive_rate : of ``"open"``: plain gradient steps of this size for the layer that meets the embeddings, as
+        under ciphertexts, where it is 2^-4 (``None``: Adam).
     """
 
     name = "fedsdg"
     paper = "Li et al. 2023, FedSDG-FS (Algorithms 1 to 3)"
     leaks = (
-        "label holder: one impurity a column, weighted activations of rows; parties: the gradients of their embeddings "
-        "(which tell about labels); coordinator: the gates, validation scores; with secure=False embeddings (which "
-        "tell about rows) travel in the clear"
+        "coordinator: one impurity and the gate of each column, sums over rows that move the gates, losses and "
+        "validation scores; parties: which of their columns take part in a block of batches (bits drawn around the "
+        "gates); label holder: outputs for the validation rows; not on shares also: gradients of embeddings (which "
+        "tell about labels) to their party, and in the open form embeddings (which tell about rows) to the label holder"
     )
-    operations: ClassVar[tuple[Operation, ...]] = (
-        *choice.TRAINING,
-        *gini.OPERATIONS,
-        keep_model,
-        forget_model,
-        read_gates,
-        take_importance,
-    )
+    operations: ClassVar[tuple[Operation, ...]] = tuple(dict.fromkeys(
+        (*SplitNN.operations, *shared_training.OPERATIONS, *gate_training.OPERATIONS, *gini.OPERATIONS)
+    ))  # fmt: skip
     cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)
 
     def __init__(
         self,
         *,
         lambda_: float | str = "auto",
-        lambdas: tuple[float, ...] = LAMBDAS,
+        lambdas: tuple[float, ...] | None = None,
         gates: str = "dual",
         init: str = "gini",
         init_range: tuple[float, float] = (0.3, 0.7),
@@ -87,8 +95,8 @@ class FedSDG(Selector):
         epochs: int | str = "auto",
         refit_epochs: int = 40,
         refit_decay: float = 1e-3,
-        batch_size: int = 128,
-        learning_rate: float = 0.003,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
         validation: float = 0.2,
         false_discovery: bool = False,
         hidden: tuple[int, ...] = (100,),
@@ -98,7 +106,8 @@ class FedSDG(Selector):
         min_cell: int = 5,
         trace_every: int = 10,
         interactive_rate: float | None = None,
-        secure: bool | str = True,
+        protection: str = "shares",
+        width: int = 16,
         scheme: str = "auto",
         random_state: Any = 0,
     ):
@@ -122,7 +131,8 @@ class FedSDG(Selector):
         self.min_cell = min_cell
         self.trace_every = trace_every
         self.interactive_rate = interactive_rate
-        self.secure = secure
+        self.protection = protection
+        self.width = width
         self.scheme = scheme
         self.random_state = random_state
 
@@ -130,29 +140,35 @@ class FedSDG(Selector):
         check_choice("gates", self.gates, ("dual", "input"))
         check_choice("init", self.init, ("gini", "half"))
         check_choice("scheme", self.scheme, SCHEMES)
-        for name in ("refit_epochs", "batch_size", "embedding", "trace_every"):
+        for name in ("refit_epochs", "embedding", "trace_every", "width"):
             check_number(name, getattr(self, name), 1, whole=True)
+        if self.batch_size is not None:
+            check_number("batch_size", self.batch_size, 1, whole=True)
         if self.epochs != "auto":
             check_number("epochs", self.epochs, 1, whole=True)
         check_number("validation", self.validation, 0.05, 0.5)
         check_number("sigma", self.sigma, 1e-3)
-        check_number("learning_rate", self.learning_rate, 1e-9)
-        run_class(self.secure)
+        if self.learning_rate is not None:
+            check_number("learning_rate", self.learning_rate, 1e-9)
+        if check_protection(self.protection) == "shares" and self.false_discovery:
+            raise ParameterError("false_discovery trains copies of columns, with protection='open' or 'lattice' only")
         if self.lambda_ != "auto":
             check_number("lambda_", self.lambda_, 0.0)
-        elif not self.lambdas or any(not value >= 0 for value in self.lambdas):
+        elif self.lambdas is not None and (not self.lambdas or any(not value >= 0 for value in self.lambdas)):
             raise ParameterError(f"lambdas must be numbers of at least 0; got {self.lambdas!r}")
         if len(self.init_range) != 2 or not self.init_range[0] <= self.init_range[1]:
             raise ParameterError(f"init_range must be (low, high); got {self.init_range!r}")
+        if self.protection == "shares":
+            check_neutral(fed, type(self).__name__)
 
     def _select(self, fed: Federation) -> Outcome:
         path: list[dict[str, Any]] = []
+        start: dict[str, np.ndarray] = {}
         if self.lambda_ == "auto":
             chosen, path = self._search(fed)
         else:
-            if self.init == "gini":
-                self._begin_gates(fed)
-            chosen = self._gate_runs(fed, [float(self.lambda_)])[0]
+            start = self._begin_gates(fed)
+            chosen = self._gate_runs(fed, [float(self.lambda_)], start)[0]
         self._refit(fed, chosen["kept"])
         details = {
             "lambda": chosen["lambda"],
@@ -163,7 +179,7 @@ class FedSDG(Selector):
             **chosen["story"],
         }
         if self.false_discovery:
-            details["false_discovery_rate"] = self._false_discovery(fed, chosen["lambda"])
+            details["false_discovery_rate"] = self._false_discovery(fed, chosen["lambda"], start)
         return Outcome(chosen["scores"], chosen["kept"], details)
 
     def _search(self, fed: Federation) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -172,13 +188,13 @@ class FedSDG(Selector):
         Where the lowest price is chosen and leaves few columns, the next ones to try are lower.
         """
         part, held = fed.rows(train=1 - self.validation, random_state=seed_of(self.random_state))
-        if self.init == "gini":
-            self._begin_gates(part)
-        prices, many = sorted(float(value) for value in self.lambdas), sum(fed.n_columns.values()) / 2
+        start = self._begin_gates(part)
+        grid = self.lambdas or (SHARED_LAMBDAS if self.protection == "shares" else LAMBDAS)
+        prices, many = sorted(float(value) for value in grid), sum(fed.n_columns.values()) / 2
         runs: list[dict[str, Any]] = []
         scores: dict[tuple[int, ...], float] = {}
         for _ in range(1 + _LOWER):
-            runs = self._gate_runs(part, prices) + runs
+            runs = self._gate_runs(part, prices, start) + runs
             chosen = self._judged(fed, part, held, runs, scores)
             lowest = runs[0]["lambda"]
             if chosen["lambda"] > lowest or chosen["count"] > many or not lowest:
@@ -200,7 +216,7 @@ class FedSDG(Selector):
         """
         best, going = float("-inf"), True
         for run in fed.track(runs[::-1], "lambda", at_most=True):
-            columns = tuple(np.flatnonzero(np.concatenate(list(run["kept"].values()))).tolist())
+            columns = _columns_of(run)
             if going:
                 if columns not in scores:
                     scores[columns] = self._refit_score(part, held, run["kept"])
@@ -208,46 +224,72 @@ class FedSDG(Selector):
                 going = scores[columns] >= best - 2 * _standard_error(best, held)
             run["score"] = scores.get(columns, float("-inf"))
         good = [run for run in runs if run["score"] >= best - _standard_error(best, held)]
-        return min(good, key=lambda run: run["count"] or np.inf)
+        fewest = min(good, key=lambda run: run["count"] or np.inf)
+        alike = [run for run in good if run["count"] and _columns_of(run) == _columns_of(fewest)]
+        return alike[-1] if len(alike) > 2 else fewest  # three prices that agree: lower ones need not be tried
 
-    def _begin_gates(self, fed: Federation) -> None:
-        """Algorithm 1: encrypted labels out, masked counts back, one impurity a column to its owner."""
-        impurities = encrypted_gini(fed, bins=self.bins, min_cell=self.min_cell, scheme=self.scheme)
+    def _begin_gates(self, fed: Federation) -> dict[str, np.ndarray]:
+        """Algorithm 1: encrypted labels out, masked counts back; where gates begin. On shares no party hears it."""
+        if self.init != "gini":
+            return {name: np.full(count, 0.5) for name, count in fed.n_columns.items()}
+        impurities = gini.encrypted_gini(fed, bins=self.bins, min_cell=self.min_cell, scheme=self.scheme)
         joined = np.concatenate(list(impurities.values()))
-        low, high = self.init_range
-        each = {name: {"impurity": values} for name, values in impurities.items()}
-        fed.ask(
-            take_importance, to=fed.parties, each=each, low=float(low), high=float(high),
-            best=float(joined.min()), worst=float(joined.max()),
-        )  # fmt: skip
+        low, high = (float(end) for end in self.init_range)
+        best, worst = float(joined.min()), float(joined.max())
+        if self.protection != "shares":
+            each = {name: {"impurity": values} for name, values in impurities.items()}
+            fed.ask(take_importance, to=fed.parties, each=each, low=low, high=high, best=best, worst=worst)
+        return {
+            name: importance_to_mu(values, low, high, best, worst).astype(np.float64)
+            for name, values in impurities.items()
+        }
 
     def _settings(self, prices: list[float], copies: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         """Settings of the halves. Several prices: as many networks side by side, which begin alike."""
         one = len(prices) == 1
         common = {
-            "seed": seed_of(self.random_state), "batch_size": self.batch_size, "rate": self.learning_rate,
-            "model": "dense" if one else "stacked dense", "scheme": self.scheme,
+            "seed": seed_of(self.random_state), "batch_size": self._batch_size, "rate": self._rate,
+            "model": "dense" if one else "stacked dense",
         }  # fmt: skip
         gates = {
             "sigma": self.sigma, "price": prices[0] if one else prices, "embedding": self.gates == "dual",
-            "init": self.init, "rate": self.learning_rate,
+            "init": self.init, "rate": self._rate,
         }  # fmt: skip
         more = {} if one else {"copies": len(prices)}
         bottom = {**common, "options": {"hidden": list(self.hidden), **more}, "gates": gates, "shadows": int(copies)}
         top = {**common, "options": {"hidden": list(self.top_hidden), **more}, "interactive": self.interactive_rate}
         return bottom, top
 
+    @property
+    def _batch_size(self) -> int:
+        return self.batch_size or (256 if self.protection == "shares" else 128)
+
+    @property
+    def _rate(self) -> float:
+        usual = shared_training.WEIGHT_RATE if self.protection == "shares" else 0.003
+        return usual if self.learning_rate is None else self.learning_rate
+
     def _epochs(self, rows: int) -> int:
         """A gate closes by steps, not by epochs: few rows need more epochs. At least 20, at most 400."""
         if self.epochs != "auto":
             return int(self.epochs)
-        return int(np.clip(np.ceil(STEPS / np.ceil(rows / self.batch_size)), 20, 400))
+        steps = SHARED_STEPS if self.protection == "shares" else STEPS
+        return int(np.clip(np.ceil(steps / np.ceil(rows / self._batch_size)), 20, 400))
 
-    def _gate_runs(self, fed: Federation, prices: list[float], copies: bool = False) -> list[dict[str, Any]]:
-        """Train with gates, for several prices side by side where the form allows it; what is open at the end."""
-        kind = run_class(self.secure)
-        if len(prices) > 1 and kind not in STACKABLE:
-            return [run for price in prices for run in self._gate_runs(fed, [price], copies)]
+    def _gate_runs(
+        self, fed: Federation, prices: list[float], start: dict[str, np.ndarray], copies: bool = False
+    ) -> list[dict[str, Any]]:
+        """Train with gates: one path over the prices on shares, else side by side where the form allows it."""
+        if self.protection == "shares":
+            settings = GateSettings(
+                self._epochs(fed.n_rows), self._batch_size, self.width, self.sigma, seed_of(self.random_state),
+                self._rate, self.trace_every,
+            )  # fmt: skip
+            paths = train_gates(fed, sorted(prices, reverse=True), start, settings)
+            return [_found_on_path(fed, path) for path in reversed(paths)]
+        kind = own_networks(self.protection)
+        if len(prices) > 1 and kind is not SplitRun:
+            return [run for price in prices for run in self._gate_runs(fed, [price], start, copies)]
         run = kind.start(fed, f"gates-{secrets.token_hex(4)}", self.embedding, *self._settings(prices, copies))
         trace: list[tuple[int, dict[str, Any]]] = []
         epochs = self._epochs(fed.n_rows)
@@ -282,10 +324,15 @@ class FedSDG(Selector):
         }  # fmt: skip
 
     def _network(self) -> SplitNN:
+        if self.protection == "shares":
+            return SplitNN(
+                width=2 * self.width, epochs=self.refit_epochs, batch_size=min(self._batch_size, 128),
+                random_state=self.random_state,
+            )  # fmt: skip
         return SplitNN(
-            bottom_options={"hidden": list(self.hidden)}, top_options={"hidden": list(self.top_hidden)},
-            embedding=self.embedding, epochs=self.refit_epochs, batch_size=self.batch_size,
-            learning_rate=self.learning_rate, weight_decay=self.refit_decay, secure=self.secure, scheme=self.scheme,
+            protection=self.protection, bottom_options={"hidden": list(self.hidden)},
+            top_options={"hidden": list(self.top_hidden)}, embedding=self.embedding, epochs=self.refit_epochs,
+            batch_size=self._batch_size, learning_rate=self._rate, weight_decay=self.refit_decay,
             random_state=self.random_state,
         )  # fmt: skip
 
@@ -294,14 +341,14 @@ class FedSDG(Selector):
         columns = {name: np.flatnonzero(mask) for name, mask in kept.items()}
         if not any(len(places) for places in columns.values()):
             return float("-inf")
-        view = part.view(columns=columns)
         network = self._network()
+        if self.protection == "shares":  # bytes: to compare prices half of the epochs will do
+            network.epochs = max(1, self.refit_epochs // 2)
         network.model_ = f"refit-{secrets.token_hex(4)}"
-        run = network._start(view)
-        run.train(self.refit_epochs)
-        score = run.score(held.view(columns=columns))
-        view.ask(forget_model, to=view.parties, model=network.model_)
-        return score
+        with part.view(columns=columns).session() as inner:
+            run = network._start(inner)
+            run.train(network.epochs)
+            return run.score(held.view(columns=columns))
 
     def _refit(self, fed: Federation, kept: dict[str, np.ndarray]) -> None:
         """The network of the selected columns, on all training rows; ``network_`` predicts with it."""
@@ -310,15 +357,31 @@ class FedSDG(Selector):
             return
         self.network_ = self._network()
         self.network_.model_ = f"fedsdg-{secrets.token_hex(4)}"
-        run = self.network_._start(fed.view(columns=columns))
-        run.train(self.refit_epochs)
-        fed.ask(keep_model, to=fed.parties, model=self.network_.model_)
-        self.network_.task_, self.network_.widths_ = fed.task, run.widths
+        with fed.view(columns=columns).session() as inner:
+            run = self.network_._start(inner)
+            run.train(self.refit_epochs)
+            self.network_._keep(inner, run)
 
-    def _false_discovery(self, fed: Federation, price: float) -> float:
+    def _false_discovery(self, fed: Federation, price: float, start: dict[str, np.ndarray]) -> float:
         """Open copies to open columns, in a run where every column competes with a shuffled copy of itself."""
-        run = self._gate_runs(fed, [price], copies=True)[0]
+        run = self._gate_runs(fed, [price], start, copies=True)[0]
         return float(min(1.0, run["copies_open"] / max(1, run["count"])))
+
+
+def _columns_of(run: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(np.concatenate(list(run["kept"].values()))).tolist())
+
+
+def _found_on_path(fed: Federation, path: GatePath) -> dict[str, Any]:
+    """The gates of one price of a path, as ``FedSDG._found`` tells them."""
+    empty = {name: np.zeros(count) for name, count in fed.n_columns.items()}
+    scores = {name: path.means.get(name, empty[name]) for name in fed.parties}
+    kept = {name: values > 0 for name, values in scores.items()}
+    return {
+        "lambda": path.price, "scores": scores, "kept": kept, "count": int(sum(k.sum() for k in kept.values())),
+        "components_open": {}, "copies_open": 0,
+        "trace": [{"epoch": epoch, "gates": gates} for epoch, gates in path.trace], "story": path.story,
+    }  # fmt: skip
 
 
 def _standard_error(score: float, held: Federation) -> float:

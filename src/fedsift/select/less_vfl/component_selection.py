@@ -31,6 +31,7 @@ COLUMN_LAMBDAS = tuple(1e-3 * 2.0**k for k in range(16))  # up to 33: 1 left mos
     discloses="plain",
     about="the embedding of each training row, once",
     reply=Array("f", 2),
+    times=1,
 )
 def upload_embeddings(party: Party, *, model: str) -> np.ndarray:
     return _training_embedding(bottom_of(party, model))
@@ -51,6 +52,7 @@ def _training_embedding(bottom: Bottom) -> np.ndarray:
     about="which embedding components matter",
     learns="the embedding of each training row, once",
     reply={"components": dict, "lambda": float},
+    times=1,
 )
 def select_components(
     party: Party, *, model: str, embeddings: dict[str, Any], price: float | None, epochs: int, rate: float
@@ -121,6 +123,7 @@ def _sparse_top(top: Top, joined: Any, rows: Any, price: float, epochs: int, rat
         "norms": Array("f"), "start": Array("f"), "shrinkage": float, "lambda": float, "copies_zero": float,
         "match": float,
     },
+    times=1,
 )  # fmt: skip
 def select_columns(
     party: Party, *, model: str, components: Any, price: float | None, epochs: int, rate: float, quantile: float
@@ -247,7 +250,7 @@ class _LocalLasso:
             self.bottom.first.weight.zero_()
 
 
-@operation("less_vfl.restrict_bottom", discloses="control", about="acknowledgement")
+@operation("less_vfl.restrict_bottom", discloses="control", about="acknowledgement", times=1)
 def restrict_bottom(party: Party, *, model: str, columns: Any, components: Any, rate: float) -> None:
     """Go on with these columns and components (or leave the network, without any)."""
     columns, components = np.asarray(columns, dtype=np.int64), np.asarray(components, dtype=np.int64)
@@ -259,7 +262,7 @@ def restrict_bottom(party: Party, *, model: str, columns: Any, components: Any, 
         party.state.pop(f"{model}/bottom", None)
 
 
-@operation("less_vfl.restrict_top", discloses="control", about="acknowledgement")
+@operation("less_vfl.restrict_top", discloses="control", about="acknowledgement", times=1)
 def restrict_top(party: Party, *, model: str, components: dict[str, Any], rate: float) -> None:
     top = top_of(party, model)
     top.settings = {**top.settings, "rate": rate}

@@ -17,7 +17,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.model import SplitNN, seed_of
-from fedsift.models.splitnn.training import SplitRun, bottom_of, keep_model
+from fedsift.models.splitnn.training import SplitRun, bottom_of
 from fedsift.select.base import Outcome, Selector, check_number
 from fedsift.select.less_vfl.component_selection import restrict_bottom, restrict_top, select_columns
 from fedsift.select.less_vfl.selector import LessVFL
@@ -26,6 +26,9 @@ from fedsift.select.less_vfl.selector import LessVFL
 @operation("less_vfl.read_norms", discloses="aggregate", about="the norm of each column's weights", reply=Array("f"))
 def read_norms(party: Party, *, model: str) -> np.ndarray:
     return bottom_of(party, model).norms()
+
+
+OPERATIONS = (read_norms,)
 
 
 class GroupLasso(Selector):
@@ -43,7 +46,7 @@ class GroupLasso(Selector):
         "label holder: embeddings of every batch, in the clear; others: gradients of their embeddings (which tell "
         "about labels); coordinator: weight norms of columns"
     )
-    operations = (*training.TRAINING, read_norms, keep_model)
+    operations = (*training.OPERATIONS, *OPERATIONS)
 
     def __init__(
         self,
@@ -86,9 +89,9 @@ class GroupLasso(Selector):
                 trace.append({"epoch": epoch + 1, "bytes": fed.ledger.bytes() - start, "norms": norms})
 
         run.train(self.epochs, observe=observe)
-        fed.ask(keep_model, to=fed.parties, model=run.model)
-        self.network_ = SplitNN(batch_size=self.batch_size, random_state=self.random_state)
-        self.network_.model_, self.network_.task_, self.network_.widths_ = run.model, fed.task, run.widths
+        self.network_ = SplitNN(protection="open", batch_size=self.batch_size, random_state=self.random_state)
+        self.network_.model_ = run.model
+        self.network_._keep(fed, run)
         norms = {
             name: trace[-1]["norms"][name].astype(np.float64) if name in run.widths else np.zeros(count)
             for name, count in fed.n_columns.items()
@@ -111,7 +114,7 @@ class LocalLasso(LessVFL):
         "label holder: embeddings of the pre-training batches, in the clear; others: gradients of their embeddings "
         "(which tell about labels); coordinator: weight norms of columns"
     )
-    operations = (*training.TRAINING, select_columns, restrict_bottom, restrict_top, keep_model)
+    operations = (*training.OPERATIONS, select_columns, restrict_bottom, restrict_top)
     _component_stage = False
 
     def __init__(

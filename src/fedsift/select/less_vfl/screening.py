@@ -13,9 +13,11 @@ import numpy as np
 from scipy.stats import f as f_distribution
 
 from fedsift.core.federation import Federation
+from fedsift.mpc.column_scores import f_statistic
 from fedsift.mpc.column_scores.f_statistic import encrypted_f
 
 _BITS, _CLIP = 12, 8.0
+OPERATIONS = f_statistic.OPERATIONS
 
 
 def screen_columns(fed: Federation, level: float, scheme: str) -> dict[str, np.ndarray]:

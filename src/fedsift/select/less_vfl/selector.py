@@ -17,6 +17,7 @@ columns that are noise for certain. A party has at least 80 copies, or the quant
 from __future__ import annotations
 
 import secrets
+import warnings
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,10 +27,9 @@ from fedsift.core.operation import Operation
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.model import SplitNN, seed_of
-from fedsift.models.splitnn.training import SplitRun, keep_model
-from fedsift.mpc.column_scores import f_statistic
+from fedsift.models.splitnn.training import SplitRun
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
-from fedsift.select.less_vfl import component_selection
+from fedsift.select.less_vfl import component_selection, screening
 from fedsift.select.less_vfl.component_selection import (
     restrict_bottom,
     restrict_top,
@@ -67,10 +67,9 @@ class LessVFL(Selector):
         "tell about labels), which components matter; coordinator: weight norms of columns"
     )
     operations: ClassVar[tuple[Operation, ...]] = (
-        *training.TRAINING,
+        *training.OPERATIONS,
         *component_selection.OPERATIONS,
-        *f_statistic.OPERATIONS,
-        keep_model,
+        *screening.OPERATIONS,
     )
 
     def __init__(
@@ -147,11 +146,33 @@ class LessVFL(Selector):
         kept = {name: reply["norms"] > 0 for name, reply in replies.items()}
         if passed is not None:
             kept = {name: mask | passed[name] for name, mask in kept.items()}
+        if not any(mask.any() for mask in kept.values()):
+            self._warn_of_nothing(fed, replies, components)
         self._restrict(fed, run, kept, components)
         if run.widths and self.epochs:
             run.train(self.epochs, first=epoch, patience=self.patience)
         self._keep(fed, run)
         return self._outcome(fed, replies, kept, components, price, run, (begin, mark, trained, staged))
+
+    def _warn_of_nothing(self, fed: Federation, replies: dict[str, Any], components: dict[str, np.ndarray]) -> None:
+        """An empty answer says why, and what to do about it."""
+        rows, columns = fed.n_rows, sum(fed.n_columns.values())
+        steps = self.pretrain_epochs * -(-rows // self.batch_size)
+        if not any(len(places) for places in components.values()):
+            why = "no component of any embedding helps to predict the label after pre-training"
+            what = "raise pretrain_epochs or lower lambda_components"
+        elif self.shadows:
+            why = (
+                f"after {steps} pre-training steps on {rows} rows no column has gained more weight than "
+                f"{self.quantile:.0%} of its shuffled copies"
+            )
+            what = "raise pretrain_epochs, lower batch_size or quantile (0.9, say), or set screen=True"
+        else:
+            why = f"lambda_columns took all weights of all {columns} columns"
+            what = "lower lambda_columns, or raise pretrain_epochs"
+        text = f"{type(self).__name__} keeps no column: {why}. What helps: {what}."
+        fed.ledger.note(text)
+        warnings.warn(text, UserWarning, stacklevel=4)
 
     def _start(self, fed: Federation) -> SplitRun:
         common = {"seed": seed_of(self.random_state), "batch_size": self.batch_size, "rate": self.pretrain_rate}
@@ -206,9 +227,9 @@ class LessVFL(Selector):
         self.loss_curve_ = run.loss_curve
         if not self.keep_model or not run.widths:
             return
-        fed.ask(keep_model, to=fed.parties, model=run.model)
-        self.network_ = SplitNN(batch_size=self.batch_size, random_state=self.random_state)
-        self.network_.model_, self.network_.task_, self.network_.widths_ = run.model, fed.task, run.widths
+        self.network_ = SplitNN(protection="open", batch_size=self.batch_size, random_state=self.random_state)
+        self.network_.model_ = run.model
+        self.network_._keep(fed, run)
 
     def _outcome(
         self, fed: Federation, replies: dict[str, Any], kept: dict[str, np.ndarray],

@@ -23,7 +23,7 @@ from fedsift.select.base import Outcome, Selector, check_number, check_size
 from fedsift.select.less_vfl.lasso_networks import read_norms
 
 
-@operation("less_vfl.autoencode", discloses="control", about="acknowledgement")
+@operation("less_vfl.autoencode", discloses="control", about="acknowledgement", times=1)
 def autoencode(party: Party, *, model: str, epochs: int, weight: float, price: float) -> None:
     """Local epochs of an auto-encoder with group lasso: embedding -> columns, sharing the bottom model."""
     torch, bottom = torch_module(), bottom_of(party, model)
@@ -48,6 +48,9 @@ def autoencode(party: Party, *, model: str, epochs: int, weight: float, price: f
             shrink_columns(bottom.first.weight, bottom.owner, bottom.n_groups, price * s["rate"])
 
 
+OPERATIONS = (autoencode, read_norms)
+
+
 class VFLFS(Selector):
     """Group lasso with an auto-encoder at each party, on the rows that all parties share.
 
@@ -64,7 +67,7 @@ class VFLFS(Selector):
         "label holder: embeddings of every batch, in the clear; others: gradients of their embeddings (which tell "
         "about labels); coordinator: weight norms of columns"
     )
-    operations = (*training.TRAINING, autoencode, read_norms, forget_model)
+    operations = (*training.OPERATIONS, *OPERATIONS)
 
     def __init__(
         self,

@@ -1,45 +1,39 @@
-"""Which form the layer between embeddings and top model takes: a word of the user's -> the conversation.
+"""Which form a split network takes: the word ``protection`` -> the conversation.
 
-``False`` plain (research); ``"shares"`` (what ``True`` means) secret shares, the coordinator helps and must not
-collude; ``"lattice"`` lattice ciphertexts and ``"additive"`` Okamoto-Uchiyama or Paillier ciphertexts, between the two
-parties alone.
+``"shares"`` (the default): everything stays on shares (``shared_run``); the coordinator deals the randomness, so it
+must be neutral. ``"lattice"``: networks of the parties' own, the layer between them under lattice ciphertexts, between
+the two parties alone; gradients of embeddings are seen by their party. ``"open"``: in the clear, for research.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from fedsift.core.federation import Federation
 from fedsift.errors import ParameterError
-from fedsift.models.splitnn import training
-from fedsift.models.splitnn.layers import ciphertext, lattice, shared
-from fedsift.models.splitnn.layers.ciphertext import SecureRun
 from fedsift.models.splitnn.layers.lattice import LatticeRun
-from fedsift.models.splitnn.layers.shared import SharedRun
 from fedsift.models.splitnn.training import SplitRun
 
-RUNS: dict[Any, type[SplitRun]] = {
-    False: SplitRun,
-    True: SharedRun,
-    "shares": SharedRun,
-    "lattice": LatticeRun,
-    "additive": SecureRun,
-}
-#: Forms in which several networks train side by side in one conversation.
-STACKABLE = (SplitRun, SharedRun)
+PROTECTIONS = ("shares", "lattice", "open")
+_OWN_NETWORKS: dict[str, type[SplitRun]] = {"lattice": LatticeRun, "open": SplitRun}
 
 
-def run_class(secure: Any) -> type[SplitRun]:
-    if not isinstance(secure, (bool, str)) or secure not in RUNS:
-        raise ParameterError(f"secure must be False, True, 'shares', 'lattice' or 'additive'; got {secure!r}")
-    return RUNS[secure]
+def check_protection(protection: Any) -> str:
+    if protection not in PROTECTIONS:
+        raise ParameterError(f"protection must be one of {', '.join(map(repr, PROTECTIONS))}; got {protection!r}")
+    return str(protection)
 
 
-#: Of all forms: which one a job takes is a parameter of it.
-TRAINING = (
-    *training.TRAINING,
-    *training.SCORING,
-    *ciphertext.TRAINING,
-    *lattice.TRAINING,
-    *shared.TRAINING,
-)
-PREDICTION = (*training.PREDICTION, *ciphertext.PREDICTION, *lattice.PREDICTION, *shared.PREDICTION)
+def check_neutral(fed: Federation, what: str) -> None:
+    """Refuse shares where a data holder runs the coordinator: with the dealer's masks it would read the others."""
+    if not fed.neutral:
+        raise ParameterError(
+            f"{what} with protection='shares' needs a coordinator that holds no rows and colludes with nobody, because "
+            f"it deals the randomness; here {fed.run_by!r} runs it, deals or gets the results. protection='lattice' "
+            "works there, and shows each party the gradients of its embedding, which tell about labels"
+        )
+
+
+def own_networks(protection: str) -> type[SplitRun]:
+    """The conversation of the forms in which every party has a network of its own."""
+    return _OWN_NETWORKS[protection]

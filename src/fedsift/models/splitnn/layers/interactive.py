@@ -1,13 +1,12 @@
 """The label holder's side of the layer where embeddings meet its weights, as the protected forms of it share it.
 
-In plain training the label holder gets embeddings g and computes z = sum of g_m w_m itself. In the protected forms
-(``shared_layer``, ``lattice_layer``, ``secure_layer``) it gets z alone, and gives d = dL/dz back: ``top_step``. The
+In plain training the label holder gets embeddings g and computes z = sum of g_m w_m itself. Under ciphertexts
+(``lattice.py``) it gets z alone, and gives d = dL/dz back: ``top_step``. The
 weights w_m that meet other parties' embeddings learn by plain gradient steps, since they are never in one hand.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -112,12 +111,11 @@ class BatchRun(SplitRun):
     def predict(self, fed: Federation) -> np.ndarray:
         if not self.passive:
             return super().predict(fed)
-        with nullcontext(fed) if fed._session else fed.session() as run:
-            return np.concatenate(self._rows_through(run, self._at_the_end[0]))
+        return np.concatenate(self._rows_through(self.within(fed), self._at_the_end[0]))
 
     def score(self, fed: Federation) -> float:
         if not self.passive:
             return super().score(fed)
-        with nullcontext(fed) if fed._session else fed.session() as run:
-            self._rows_through(run, self._at_the_end[1])
-            return run.ask(score_held, to=self.active, model=self.model)
+        run = self.within(fed)
+        self._rows_through(run, self._at_the_end[1])
+        return float(run.ask(score_held, to=self.active, model=self.model))

@@ -276,6 +276,12 @@ def hold_lattice(party: Party, *, model: str, activations: dict[str, Any], start
     hold_predictions(party, model, _predicted(party, model, activations, start, stop))
 
 
+OPERATIONS = (
+    lattice_keys, take_lattice_keys, encrypt_lattice, weigh_lattice, open_lattice, learn_lattice, predict_lattice,
+    hold_lattice,
+)  # fmt: skip
+
+
 class LatticeRun(BatchRun):
     """Split training under lattice encryption: four asks a batch."""
 
@@ -311,15 +317,3 @@ class LatticeRun(BatchRun):
     def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
         self._meet(fed)
         return self._forward(fed, {name: {} for name in self.passive}, start=start, stop=stop)
-
-
-TRAINING = (
-    lattice_keys,
-    take_lattice_keys,
-    encrypt_lattice,
-    weigh_lattice,
-    open_lattice,
-    learn_lattice,
-    hold_lattice,
-)
-PREDICTION = (lattice_keys, take_lattice_keys, encrypt_lattice, weigh_lattice, open_lattice, predict_lattice)

@@ -1,0 +1,377 @@
+"""What the members of a network on shares do when asked. The conversation is in ``shared_run.py``.
+
+Who sees what, besides sizes. A passive owner: masked gradients of the angles and two masked parts of its weights'
+gradient, all uniform to it. The helper (the first passive party): also masked angles and masked errors, uniform too.
+The label holder: columns and angles under masks, corrections of the dealer, uniform; and, when it predicts, the output
+of each row, which is the answer. The dealer (the coordinator): sealed boxes, and the mean squared error once an epoch.
+Every mask is drawn for one step and one purpose (``Dealt``, ``Pairs`` refuse a number twice). The dealer together with
+one side reads the other side's columns or labels: where a data holder runs the coordinator, this form is not for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.operation import Array, operation
+from fedsift.core.party import Party
+from fedsift.crypto.sealed_box import SealedBox
+from fedsift.errors import OperationRefused, ReplyError
+from fedsift.models.splitnn.inputs import InputEncoder
+from fedsift.models.splitnn.layers.shared_parts import Batch, Kept, Part, Roles, Rows, Targets
+from fedsift.models.splitnn.layers.sine import (
+    OFFSET,
+    PARTS,
+    ActivationShares,
+    Shape,
+    angle_gradients,
+    angle_mask,
+    angles_of,
+    drawn_shares,
+    first_phases,
+    first_weights,
+    outputs,
+    shapes_of,
+    shortened,
+)
+from fedsift.mpc.dealer import Dealt
+from fedsift.mpc.pairs import Pairs
+from fedsift.mpc.ring import Ring
+
+KEY = "model:{}/shares"
+
+
+def part_of(party: Party, model: str) -> Part:
+    """This member's part: of the run under way, or kept from an earlier one."""
+    held = party.state.get(Part)
+    part = held if isinstance(held, Part) and held.model == model else party.keys.get(KEY.format(model))
+    if not isinstance(part, Part):
+        raise OperationRefused(party.name, "shared network", f"there is no part of the network {model!r} here")
+    return part
+
+
+def exactly(value: Any, shape: tuple[int, ...], sender: str, kind: Any = np.uint64) -> np.ndarray:
+    """An array from another member, checked before it is used."""
+    if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype != kind:
+        raise ReplyError(sender, "shared network", f"party {sender!r} must send {shape} numbers of the ring")
+    return value
+
+
+# --- once a network ----------------------------------------------------------------------------------------------
+
+
+@operation(
+    "sine_network.count_inputs",
+    discloses="control",
+    about="number of inputs, and of outputs at the label holder",
+    reply={"inputs": int, "outputs": int},
+    times="1 a session",
+)
+def count_inputs(party: Party, *, task: str) -> dict[str, int]:
+    encoder = InputEncoder.fit(party.table, party.columns)
+    if party.table.label is None:
+        return {"inputs": len(encoder.owner), "outputs": 0}
+    targets = Targets.fit(party.labels(task=task))
+    return {"inputs": len(encoder.owner) + 1, "outputs": targets.outputs}
+
+
+@operation("sine_network.begin_part", discloses="control", about="acknowledgement", times="1 a session")
+def begin_part(
+    party: Party, *, model: str, roles: dict[str, Any], width: int, outputs: int, seed: int, task: str
+) -> None:
+    """First weights from this party's own draws: nobody else can recompute them from the announced seed."""
+    who, shape = Roles.read(roles), Shape(width, outputs, seed)
+    encoder, generator = InputEncoder.fit(party.table, party.columns), party.generator("first weights", seed)
+    weights = first_weights(generator, len(encoder.owner), sum(who.owners.values()), width)
+    part = Part(model, who, shape, encoder, weights)
+    if party.name == who.active:
+        part.weights = np.vstack([weights, first_phases(generator, width)])
+        part.targets = Targets.fit(party.labels(task=task))
+    for owner in who.kept_by(party.name):
+        part.kept[owner] = Kept(np.zeros((who.owners[owner], width), dtype=np.uint64))
+    party.keep(part)
+
+
+# --- once for every set of rows ------------------------------------------------------------------------------------
+
+
+@operation(
+    "sine_network.hide_rows",
+    discloses="masked",
+    about="its columns and its share of others' weights, each under a mask, sealed to the keeper or the owner",
+    reply=dict,
+)
+def hide_rows(
+    party: Party, *, model: str, number: int, factor: int, epochs: int, seed: int, batch_size: int
+) -> dict[str, SealedBox]:
+    """X - U to the keeper of this party's weights; T - T' to each owner whose weights are kept here."""
+    part, dealt, pairs = part_of(party, model), party.held(Dealt), party.held(Pairs)
+    before = party.state.get(Rows)
+    target = None
+    if part.targets is not None and factor:
+        target = part.targets.ring(party.labels(task=part.targets.task), part.shape)
+    rows = Rows(part, part.inputs(party), target, factor, epochs, seed, batch_size)
+    rows.step = before.step if isinstance(before, Rows) else 0
+    party.keep(rows)
+    sent: dict[str, dict[str, Ring]] = {}
+    if party.name in part.roles.owners:
+        keeper = part.roles.keeper_of(party.name)
+        sent[keeper] = {"rows": rows.own - dealt.draw("rows", number, rows.own.shape)}
+    for owner, kept in part.kept.items():
+        fresh = dealt.draw(f"weights of {owner}", number, kept.weights.shape)
+        sent.setdefault(owner, {})["weights"] = kept.weights - fresh
+        kept.weights = fresh
+    return {name: pairs.seal(message, to=name, about="rows", number=number) for name, message in sent.items()}
+
+
+@operation("sine_network.take_rows", discloses="control", receives="masked", about="acknowledgement")
+def take_rows(party: Party, *, number: int, boxes: dict[str, SealedBox]) -> None:
+    rows, pairs = party.held(Rows), party.held(Pairs)
+    part = rows.part
+    for sender, box in boxes.items():
+        message = pairs.open(box, sender=sender, about="rows", number=number)
+        if sender in part.kept:
+            shape = (len(rows.own), part.roles.owners[sender])
+            part.kept[sender].rows = exactly(message.get("rows"), shape, sender)
+        if sender == part.roles.keeper_of(party.name) and party.name in part.roles.owners:
+            part.weights = part.weights + exactly(message.get("weights"), part.weights.shape, sender)
+
+
+# --- once a batch --------------------------------------------------------------------------------------------------
+
+
+@operation(
+    "sine_network.send_angles",
+    discloses="masked",
+    receives="masked",
+    about="its share of a batch's angles under a mask, sealed to the label holder",
+    learns="nothing: masked gradients of the last batch",
+    reply=(SealedBox, type(None)),
+)
+def send_angles(
+    party: Party, *, epoch: int | None, start: int = 0, learned: dict[str, Any] | None = None
+) -> SealedBox | None:
+    """Take the last batch's step, if any, and give the angles of the next, if there is one."""
+    rows, pairs = party.held(Rows), party.held(Pairs)
+    if learned is not None and party.name in rows.part.roles.owners:
+        _learn(party, rows, rows.now(party), learned)
+    if epoch is None:
+        return None
+    batch = rows.begin(party, epoch, start)
+    masked = _masked_angles(party, rows, batch)
+    return pairs.seal(masked, to=rows.part.roles.active, about="angles", number=batch.number)
+
+
+def _masked_angles(party: Party, rows: Rows, batch: Batch) -> np.ndarray:
+    mask = angle_mask(party.held(Dealt), batch.number, (len(batch.rows), rows.part.shape.width))
+    return angles_of(rows.angle_share(batch)) + mask
+
+
+def _learn(party: Party, rows: Rows, batch: Batch, learned: dict[str, Any]) -> None:
+    """A passive owner's gradient step: the label holder's masked half, the helper's, and the two masked parts."""
+    pairs, roles, width = party.held(Pairs), rows.part.roles, rows.part.shape.width
+    size, inputs = (len(batch.rows), width), (roles.owners[party.name], width)
+    message = pairs.open(learned["active"], sender=roles.active, about="gradients", number=batch.number)
+    other = batch.delta
+    if party.name != roles.helper:
+        other = pairs.open(learned["helper"], sender=roles.helper, about="half gradient", number=batch.number)
+    delta = exactly(other, size, roles.helper) + exactly(message.get("delta"), size, roles.active)
+    gradient = exactly(message.get("gradient"), inputs, roles.active)
+    rows.step_weights(batch, delta, gradient, exactly(learned["dealer"], inputs, "coordinator"))
+
+
+@operation(
+    "sine_network.join_angles",
+    discloses="masked",
+    receives="masked",
+    about="the batch's angles under a mask, sealed to the helper",
+    learns="nothing: angles under masks, and its shares of the dealer's randomness",
+    reply=SealedBox,
+)
+def join_angles(
+    party: Party, *, epoch: int, start: int, boxes: dict[str, SealedBox], dealt: dict[str, Any]
+) -> SealedBox:
+    rows, pairs = party.held(Rows), party.held(Pairs)
+    batch, shape = rows.begin(party, epoch, start), rows.part.shape
+    size = (len(batch.rows), shape.width)
+    hidden = _masked_angles(party, rows, batch)
+    for sender, box in boxes.items():
+        part = pairs.open(box, sender=sender, about="angles", number=batch.number)
+        hidden = hidden + exactly(part, size, sender, np.uint16)
+    sizes = shapes_of(size[0], shape)
+    batch.hidden = hidden
+    batch.shares = ActivationShares(**{p: exactly(dealt.get(p), sizes[p], "coordinator") for p in PARTS})
+    return pairs.seal(hidden, to=rows.part.roles.helper, about="hidden angles", number=batch.number)
+
+
+def helper_outputs(party: Party, rows: Rows, batch: Batch, box: SealedBox) -> Ring:
+    """The helper's share of a batch's outputs."""
+    shape, active = rows.part.shape, rows.part.roles.active
+    message = party.held(Pairs).open(box, sender=active, about="hidden angles", number=batch.number)
+    batch.hidden = exactly(message, (len(batch.rows), shape.width), active, np.uint16)
+    batch.shares = drawn_shares(party.held(Dealt), batch.number, len(batch.rows), shape)
+    return outputs(batch.hidden, batch.shares, shape.signs())
+
+
+@operation(
+    "sine_network.send_output",
+    discloses="masked",
+    receives="masked",
+    about="its share of a batch's errors under a mask, sealed to the label holder",
+    learns="nothing: angles under a mask",
+    reply=SealedBox,
+)
+def send_output(party: Party, *, box: SealedBox) -> SealedBox:
+    rows, pairs, dealt = party.held(Rows), party.held(Pairs), party.held(Dealt)
+    batch = rows.now(party)
+    batch.half = helper_outputs(party, rows, batch, box)
+    masked = batch.half + dealt.draw("error", batch.number, batch.half.shape)
+    return pairs.seal(masked, to=rows.part.roles.active, about="output", number=batch.number)
+
+
+@operation(
+    "sine_network.shorten_error",
+    discloses="masked",
+    receives="masked",
+    about="a batch's errors under masks, sealed to the helper",
+    learns="nothing: errors under a mask",
+    reply=SealedBox,
+)
+def shorten_error(party: Party, *, box: SealedBox) -> SealedBox:
+    """The label holder opens the masked errors, and masks its share of the shortened ones anew."""
+    rows, pairs, dealt = party.held(Rows), party.held(Pairs), party.held(Dealt)
+    batch, shape, helper = rows.now(party), rows.part.shape, rows.part.roles.helper
+    if rows.target is None or batch.hidden is None:
+        raise OperationRefused(party.name, "shared network", "these rows are not for training")
+    size = (len(batch.rows), shape.outputs)
+    other = exactly(pairs.open(box, sender=helper, about="output", number=batch.number), size, helper)
+    own = outputs(batch.hidden, batch.shares, shape.signs()) - rows.target[batch.rows]
+    opened = own + other + dealt.draw("error", batch.number, size) + OFFSET
+    batch.again = dealt.draw("short error", batch.number, size)
+    batch.error = shortened(opened, batch.shares, True) + batch.again
+    return pairs.seal({"opened": opened, "again": batch.error}, to=helper, about="short error", number=batch.number)
+
+
+@operation(
+    "sine_network.send_error",
+    discloses="masked",
+    receives="masked",
+    about="its shares of the batch's errors and gradients under masks, sealed to the members",
+    learns="nothing: errors under masks",
+    reply=dict,
+)
+def send_error(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
+    rows, pairs, dealt = party.held(Rows), party.held(Pairs), party.held(Dealt)
+    batch, roles, shape = rows.now(party), rows.part.roles, rows.part.shape
+    size = (len(batch.rows), shape.outputs)
+    message = pairs.open(box, sender=roles.active, about="short error", number=batch.number)
+    opened = exactly(message.get("opened"), size, roles.active)
+    batch.again = dealt.draw("short error", batch.number, size)
+    half = shortened(opened, batch.shares, False) + batch.again
+    batch.error = half + exactly(message.get("again"), size, roles.active)
+    _after_error(rows, batch, first=False)
+    assert batch.delta is not None
+    sent = {"again": half, **_for_owner(party, rows, batch, roles.active)}
+    boxes = {roles.active: pairs.seal(sent, to=roles.active, about="half error", number=batch.number)}
+    for owner in roles.owners:
+        if owner not in (roles.active, roles.helper):
+            mask = _third_mask(party, rows, batch, roles.active, owner)
+            boxes[owner] = pairs.seal(batch.delta + mask, to=owner, about="half gradient", number=batch.number)
+    return boxes
+
+
+@operation(
+    "sine_network.send_gradients",
+    discloses="masked",
+    receives="masked",
+    about="its share of the gradients under masks, sealed to the owners",
+    learns="nothing: masked gradients of its own weights",
+    reply=dict,
+)
+def send_gradients(party: Party, *, box: SealedBox, dealer: Any) -> dict[str, SealedBox]:
+    """The label holder takes its own step and gives the other owners what they need for theirs."""
+    rows, pairs = party.held(Rows), party.held(Pairs)
+    batch, roles, shape = rows.now(party), rows.part.roles, rows.part.shape
+    if batch.error is None:
+        raise OperationRefused(party.name, "shared network", "no errors of this batch were opened")
+    size, wide = (len(batch.rows), shape.outputs), (len(batch.rows), shape.width)
+    message = pairs.open(box, sender=roles.helper, about="half error", number=batch.number)
+    batch.error = batch.error + exactly(message.get("again"), size, roles.helper)
+    _after_error(rows, batch, first=True)
+    assert batch.delta is not None
+    boxes = _to_owners(party, rows, batch)
+    delta = batch.delta + exactly(message.get("delta"), wide, roles.helper)
+    gradient = exactly(message.get("gradient"), rows.part.weights.shape, roles.helper)
+    rows.step_weights(batch, delta, gradient, exactly(dealer, rows.part.weights.shape, "coordinator"))
+    batch.error = None
+    return boxes
+
+
+def _after_error(rows: Rows, batch: Batch, first: bool) -> None:
+    """This side's share of the angles' gradients, and of the loss."""
+    assert batch.error is not None
+    assert batch.again is not None
+    assert batch.hidden is not None
+    batch.delta = angle_gradients(batch.hidden, batch.error, batch.shares, rows.part.shape.signs())
+    squares = batch.shares.square - (np.uint64(2) * batch.error * batch.again).sum(dtype=np.uint64)
+    rows.loss = rows.loss + squares + ((batch.error**2).sum(dtype=np.uint64) if first else np.uint64(0))
+
+
+def _delta_mask(party: Party, rows: Rows, batch: Batch) -> Ring:
+    return party.held(Dealt).draw("gradient", batch.number, (len(batch.rows), rows.part.shape.width))
+
+
+def _third_mask(party: Party, rows: Rows, batch: Batch, peer: str, owner: str) -> Ring:
+    """Label holder and helper mask what a third owner gets of each: a half alone would show how it was computed."""
+    shape = (len(batch.rows), rows.part.shape.width)
+    return party.held(Pairs).mask(peer, f"half gradient of {owner}", batch.number, shape)
+
+
+def _gradient_for(party: Party, rows: Rows, batch: Batch, owner: str, mask: Ring) -> Ring:
+    dealt, shape = party.held(Dealt), rows.part.kept[owner].weights.shape
+    masks = (
+        dealt.draw(f"kept of {owner}", batch.number, shape),
+        dealt.draw(f"dealt of {owner}", batch.number, shape),
+    )
+    return rows.step_kept(batch, owner, mask, masks)
+
+
+def _for_owner(party: Party, rows: Rows, batch: Batch, owner: str) -> dict[str, Ring]:
+    """What a keeper sends to one owner: its half of the angles' gradients and of the weights', both masked."""
+    assert batch.delta is not None
+    mask = _delta_mask(party, rows, batch)
+    return {"delta": batch.delta + mask, "gradient": _gradient_for(party, rows, batch, owner, mask)}
+
+
+def _to_owners(party: Party, rows: Rows, batch: Batch) -> dict[str, SealedBox]:
+    pairs, mask, boxes = party.held(Pairs), _delta_mask(party, rows, batch), {}
+    assert batch.delta is not None
+    masked = batch.delta + mask
+    for owner in rows.part.kept:
+        sent = masked
+        if owner != rows.part.roles.helper:
+            sent = masked - _third_mask(party, rows, batch, rows.part.roles.helper, owner)
+        message = {"delta": sent, "gradient": _gradient_for(party, rows, batch, owner, mask)}
+        boxes[owner] = pairs.seal(message, to=owner, about="gradients", number=batch.number)
+    return boxes
+
+
+@operation(
+    "sine_network.loss_half",
+    discloses="masked",
+    about="half of the sum of squared errors of an epoch, under a mask; both halves give the sum",
+    reply=Array("i"),
+)
+def loss_half(party: Party, *, epoch: int) -> Ring:
+    rows = party.held(Rows)
+    roles = rows.part.roles
+    peer = roles.helper if party.name == roles.active else roles.active
+    half, rows.loss = rows.loss, np.zeros(1, dtype=np.uint64)
+    return half + party.held(Pairs).cancelling(peer, "loss", epoch, (1,))
+
+
+OPERATIONS = (
+    count_inputs, begin_part, hide_rows, take_rows, send_angles, join_angles, send_output, shorten_error, send_error,
+    send_gradients, loss_half,
+)  # fmt: skip

@@ -1,0 +1,245 @@
+"""What each member holds of a network on shares, and the arithmetic of its own side. No message here.
+
+An *owner* has columns X and a share w of their weights; its *keeper* (the label holder, or the helper where the label
+holder is the owner) has X - U and the rest T of the weights: W = w + T. The dealer knows U and T.
+
+    angles    X W = X w (owner) + (X - U) T (keeper) + U T (dealer)
+    gradient  X'd = X'(d + t) (owner) - (X - U)'t (keeper) - U't (dealer), where t is a mask of the keeper's
+    step      the keeper sends its part less a mask A, the dealer its part less a mask B, and T takes both masks
+
+so that owner and keeper hold shares again, T is still known to the dealer, and the owner has seen uniform numbers only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.party import Labels, Party
+from fedsift.errors import OperationRefused, ReplyError
+from fedsift.models.splitnn.inputs import InputEncoder
+from fedsift.models.splitnn.layers.sine import Angles, Floats, Shape, cooled, quantised, targets_to_ring
+from fedsift.models.splitnn.networks import derived_seed
+from fedsift.mpc.ring import Ring, product
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Who does what: the label holder and the helper compute on shares, members with inputs own columns."""
+
+    active: str
+    helper: str
+    owners: dict[str, int]  # inputs of each
+
+    def keeper_of(self, owner: str) -> str:
+        return self.helper if owner == self.active else self.active
+
+    def kept_by(self, name: str) -> list[str]:
+        return [owner for owner in self.owners if self.keeper_of(owner) == name]
+
+    @classmethod
+    def read(cls, fields: dict[str, Any]) -> Roles:
+        return cls(str(fields["active"]), str(fields["helper"]), {str(k): int(v) for k, v in fields["owners"].items()})
+
+    def plain(self) -> dict[str, Any]:
+        return {"active": self.active, "helper": self.helper, "owners": self.owners}
+
+
+@dataclass
+class Targets:
+    """The label as the network sees it: columns of numbers less their means."""
+
+    task: str
+    classes: tuple[str, ...]
+    means: Floats
+    spread: float
+
+    @classmethod
+    def fit(cls, labels: Labels) -> Targets:
+        if labels.task == "regression":
+            return cls(labels.task, (), labels.values.mean(keepdims=True), float(labels.values.std()) or 1.0)
+        raw = _indicators(labels.codes, labels.n_classes)
+        return cls(labels.task, labels.classes, raw.mean(axis=0), 1.0)
+
+    @property
+    def outputs(self) -> int:
+        return len(self.means)
+
+    def ring(self, labels: Labels, shape: Shape) -> Ring:
+        raw = labels.values[:, None] if self.task == "regression" else _indicators(labels.codes, len(self.classes))
+        return targets_to_ring((raw - self.means) / self.spread, shape)
+
+    def presented(self, out: Floats) -> Floats:
+        """Class probabilities (rows x classes), or values in the target's own scale (rows x 1)."""
+        values = out * self.spread + self.means
+        if self.task == "regression":
+            return values
+        if len(self.classes) == 2:
+            second = np.clip((values + 1) / 2, 0.0, 1.0)
+            return np.hstack([1 - second, second])
+        shares = np.clip(values, 1e-9, None)
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def score(self, out: Floats, label: np.ndarray) -> float:
+        """Accuracy, or R2."""
+        if self.task == "classification":
+            names = np.asarray(self.classes)
+            return float(np.mean(names[out.argmax(axis=1)] == np.array([str(v) for v in label])))
+        residual = label.astype(np.float64) - out[:, 0]
+        return float(1 - (residual**2).sum() / max(((label - label.mean()) ** 2).sum(), 1e-300))
+
+
+def _indicators(codes: np.ndarray, classes: int) -> Floats:
+    """-1 and 1 for two classes (one column), else an indicator of each class."""
+    if classes == 2:
+        return 2.0 * codes[:, None] - 1.0
+    return (codes[:, None] == np.arange(classes)).astype(np.float64)
+
+
+@dataclass
+class Kept:
+    """A keeper's side of one owner: its share of the weights, and the rows under a mask, for one conversation."""
+
+    weights: Ring
+    rows: Ring | None = None
+    open: Ring | None = None  # 1 for each input that takes part, 0 for the others (gates); None: all do
+    masks: Ring | None = None  # sum of the masks that its gradients travelled under since the gates were set
+    before: Ring | None = None  # the weights when the gates were set
+
+
+def gated(weights: Ring, open: Ring | None) -> Ring:
+    """Weights of the inputs that take part."""
+    return weights if open is None else weights * open[:, None]
+
+
+@dataclass
+class Part:
+    """One member's part of a network, during a run and, without rows, after it."""
+
+    model: str
+    roles: Roles
+    shape: Shape
+    encoder: InputEncoder
+    weights: Ring  # its share of the weights of its own inputs
+    kept: dict[str, Kept] = field(default_factory=dict)
+    targets: Targets | None = None
+
+    def inputs(self, party: Party) -> Ring:
+        """This view's rows as the network takes them; the label holder adds a constant."""
+        matrix = quantised(self.encoder.encode(party.table))
+        if party.name != self.roles.active:
+            return matrix
+        return np.hstack([matrix, quantised(np.ones((len(matrix), 1)))])
+
+    def plain(self) -> dict[str, Any]:
+        """What a file says of it, beside the arrays."""
+        t = self.targets
+        facts = None if t is None else {"task": t.task, "classes": list(t.classes), "spread": t.spread}
+        return {
+            "roles": self.roles.plain(), "width": self.shape.width, "outputs": self.shape.outputs,
+            "seed": self.shape.seed, "encoder": self.encoder.to_plain(), "targets": facts,
+        }  # fmt: skip
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        found = {"weights": self.weights, **{f"kept/{owner}": kept.weights for owner, kept in self.kept.items()}}
+        return found if self.targets is None else {**found, "means": self.targets.means}
+
+    @classmethod
+    def load(cls, model: str, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Part:
+        shape = Shape(int(facts["width"]), int(facts["outputs"]), int(facts["seed"]))
+        kept = {k.removeprefix("kept/"): Kept(v) for k, v in arrays.items() if k.startswith("kept/")}
+        t = facts["targets"]
+        targets = None
+        if t is not None:
+            targets = Targets(str(t["task"]), tuple(map(str, t["classes"])), arrays["means"], float(t["spread"]))
+        encoder = InputEncoder.from_plain(facts["encoder"])
+        return cls(model, Roles.read(facts["roles"]), shape, encoder, arrays["weights"], kept, targets)
+
+
+@dataclass
+class Rows:
+    """What a member has of the rows under way, and where it is in the conversation."""
+
+    part: Part
+    own: Ring
+    target: Ring | None
+    factor: int  # of the first steps; 0: these rows are not for training
+    epochs: int  # of the whole training, over which steps get smaller (0: they do not)
+    seed: int
+    batch_size: int
+    step: int = 0
+    order_of: int = -2
+    order: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    loss: Ring = field(default_factory=lambda: np.zeros(1, dtype=np.uint64))
+    held: list[Floats] = field(default_factory=list)
+    batch: Batch | None = None
+    open: Ring | None = None  # its own inputs' gates, as in Kept
+    gradient: Ring | None = None  # sum of its shares of gradients since the gates were set
+    before: Ring | None = None  # its share of the weights when the gates were set
+
+    def begin(self, party: Party, epoch: int, start: int) -> Batch:
+        """The next batch; a step is never taken twice."""
+        if epoch != self.order_of:
+            self.order, self.order_of = batch_order(self.seed, epoch, len(self.own)), epoch
+        rows = self.order[start : start + self.batch_size]
+        if not len(rows):
+            raise OperationRefused(party.name, "shared network", "there is no such batch")
+        self.step += 1
+        self.batch = Batch(rows, self.step, np.uint64(cooled(self.factor, epoch, self.epochs)))
+        return self.batch
+
+    def now(self, party: Party) -> Batch:
+        if self.batch is None:
+            raise OperationRefused(party.name, "shared network", "no batch is under way")
+        return self.batch
+
+    def angle_share(self, batch: Batch) -> Ring:
+        """This member's share of the angles: of its own columns, and of those it keeps."""
+        share = product(self.own[batch.rows], gated(self.part.weights, self.open))
+        for owner, kept in self.part.kept.items():
+            if kept.rows is None:
+                raise ReplyError(owner, "shared network", f"party {owner!r} has sent no rows")
+            share = share + product(kept.rows[batch.rows], gated(kept.weights, kept.open))
+        return share
+
+    def step_weights(self, batch: Batch, delta: Ring, from_keeper: Ring, from_dealer: Ring) -> None:
+        """The owner's side of one gradient step."""
+        gradient = product(self.own[batch.rows].T, delta) + from_keeper + from_dealer
+        self.part.weights = self.part.weights - batch.factor * gated(gradient, self.open)
+        if self.open is not None:
+            self.gradient = gradient if self.gradient is None else self.gradient + gradient
+
+    def step_kept(self, batch: Batch, owner: str, mask: Ring, masks: tuple[Ring, Ring]) -> Ring:
+        """The keeper's side: what the owner gets, under the first of two masks; its share takes both."""
+        kept = self.part.kept[owner]
+        assert kept.rows is not None
+        message = -product(kept.rows[batch.rows].T, mask) - masks[0]
+        both = masks[0] + masks[1]
+        kept.weights = kept.weights - batch.factor * gated(both, kept.open)
+        if kept.open is not None:
+            kept.masks = both if kept.masks is None else kept.masks + both
+        return message
+
+
+@dataclass
+class Batch:
+    """One batch under way."""
+
+    rows: np.ndarray
+    number: int
+    factor: np.uint64
+    hidden: Angles | None = None
+    shares: Any = None
+    error: Ring | None = None
+    half: Ring | None = None
+    again: Ring | None = None
+    delta: Ring | None = None
+
+
+def batch_order(seed: int, epoch: int, rows: int) -> np.ndarray:
+    """The order of an epoch's rows: the same for all members, and of no label. ``epoch`` -1: as they stand."""
+    if epoch < 0:
+        return np.arange(rows)
+    return np.random.default_rng(derived_seed(seed, "rows", epoch)).permutation(rows)

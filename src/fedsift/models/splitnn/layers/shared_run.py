@@ -1,0 +1,275 @@
+"""The conversation of a network on shares, and the dealer's side of it (both the coordinator's).
+
+One batch, six asks (H the label holder, P the helper, O an owner):
+
+    O -> H   angles of its columns, masked          H -> P   the sum of all: masked angles
+    P -> H   its share of the errors, masked        H -> P   the masked errors, shortened
+    P -> H   the same, and its share of gradients   H -> O   masked gradients; O takes its step with the next ask
+
+The dealer sends H seven corrections a batch and each owner one part of its gradient. Nothing is opened but the sum of
+squared errors, once an epoch, to the coordinator. Errors are those of a squared loss, so no logit is needed to train.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.federation import Federation
+from fedsift.core.operation import Operation
+from fedsift.errors import ParameterError
+from fedsift.models.splitnn.layers import shared_answers as answers
+from fedsift.models.splitnn.layers import shared_network as ops
+from fedsift.models.splitnn.layers.shared_parts import Roles, batch_order, gated
+from fedsift.models.splitnn.layers.sine import (
+    DROPPED,
+    ERROR_BITS,
+    PARTS,
+    TABLE_BITS,
+    Shape,
+    angle_mask,
+    angles_of,
+    circle,
+    cooled,
+    drawn_shares,
+    step_factor,
+)
+from fedsift.models.splitnn.training import SplitRun
+from fedsift.mpc import dealer as dealing
+from fedsift.mpc import pairs
+from fedsift.mpc.dealer import Dealer
+from fedsift.mpc.ring import Ring, product
+
+OPERATIONS = (*pairs.OPERATIONS, *dealing.OPERATIONS, *ops.OPERATIONS, *answers.OPERATIONS)
+PREDICT_ROWS = 4096
+
+
+class ShareDealer:
+    """The dealer's own arithmetic: it knows every mask and no number under it."""
+
+    def __init__(self, dealer: Dealer, roles: Roles, shape: Shape):
+        self.of, self.roles, self.shape = dealer.of, roles, shape
+        self.rows: dict[str, Ring] = {}  # U of each owner
+        self.weights: dict[str, Ring] = {}  # T of each owner
+        self.open: dict[str, Ring] = {}  # gates of each owner's inputs, where there are any
+        self.masks: dict[str, Ring] = {}  # of the gradients of each owner since the gates were last read
+
+    def begin_rows(self, number: int, rows: int) -> None:
+        for owner, inputs in self.roles.owners.items():
+            self.rows[owner] = self.of[owner].draw("rows", number, (rows, inputs))
+            keeper = self.of[self.roles.keeper_of(owner)]
+            self.weights[owner] = keeper.draw(f"weights of {owner}", number, (inputs, self.shape.width))
+
+    def corrections(self, step: int, rows: np.ndarray, members: list[str], train: bool) -> dict[str, Ring]:
+        """What the label holder lacks to the helper's shares of one batch."""
+        shape, size = self.shape, (len(rows), self.shape.outputs)
+        absorbed = sum(product(u[rows], gated(self.weights[o], self.open.get(o))) for o, u in self.rows.items())
+        mask = np.zeros((len(rows), shape.width), dtype=np.uint16) - angles_of(np.asarray(absorbed, dtype=np.uint64))
+        for name in members:
+            mask = mask + angle_mask(self.of[name], step, (len(rows), shape.width))
+        cosine, sine = circle(mask, TABLE_BITS)
+        helper, active = self.of[self.roles.helper], self.of[self.roles.active]
+        long = short = np.zeros(size, dtype=np.uint64)
+        if train:
+            long = helper.draw("error", step, size) + active.draw("error", step, size)
+            short = helper.draw("short error", step, size) + active.draw("short error", step, size)
+        through = product(short, shape.signs().T)
+        whole = {
+            "cos": cosine, "sin": sine, "high": long >> np.uint64(DROPPED), "wrap": long >> np.uint64(63),
+            "back_cos": through * cosine, "back_sin": through * sine,
+            "square": np.array([(short**2).sum(dtype=np.uint64)], dtype=np.uint64),
+        }  # fmt: skip
+        drawn = drawn_shares(helper, step, len(rows), shape)
+        return {part: whole[part] - getattr(drawn, part) for part in PARTS}
+
+    def gradients(self, step: int, rows: np.ndarray, factor: int) -> dict[str, Ring]:
+        """The dealer's part of each owner's gradient, masked; its knowledge of T follows the step."""
+        masks = {
+            name: self.of[name].draw("gradient", step, (len(rows), self.shape.width))
+            for name in {self.roles.keeper_of(owner) for owner in self.roles.owners}
+        }
+        parts = {}
+        for owner, u in self.rows.items():
+            name = self.roles.keeper_of(owner)
+            shape = self.weights[owner].shape
+            kept = self.of[name].draw(f"kept of {owner}", step, shape)
+            dealt = self.of[name].draw(f"dealt of {owner}", step, shape)
+            parts[owner] = -product(u[rows].T, masks[name]) - dealt
+            self.weights[owner] = self.weights[owner] - np.uint64(factor) * gated(kept + dealt, self.open.get(owner))
+            if owner in self.open:
+                self.masks[owner] = self.masks.get(owner, np.uint64(0)) + kept + dealt
+        return parts
+
+
+class SharedRun(SplitRun):
+    """One network on shares within one session: its training, or predictions of a kept one."""
+
+    every: int
+    pause: Callable[[], None] | None
+
+    def __init__(self, fed: Federation, model: str, widths: dict[str, int], batch_size: int):
+        super().__init__(fed, model, widths, batch_size)
+        self.shape = Shape(1, 1, 0)
+        self.rate, self.seed = 0.0, 0
+        self.helper = fed.passive[0] if fed.passive else ""
+        self._step = self._number = 0
+        self._dealer: ShareDealer | None = None
+        self.every, self.pause = 0, None
+        self.seen = 0  # rows trained on; whoever pauses may set it back
+        self._for_training = False
+        self.epochs = 0  # over which steps get smaller; 0: they do not
+
+    @classmethod
+    def begin(cls, fed: Federation, model: str, *, width: int, seed: int, rate: float, batch_size: int) -> SharedRun:
+        """Build the parts at the members: parties with columns, the label holder and a helper."""
+        if not fed.passive:
+            raise ParameterError("a network on shares needs a second party; with one alone use protection='open'")
+        counts = fed.ask(ops.count_inputs, to=fed.parties, task=fed.asked_task)
+        run = cls(fed, model, {name: c["inputs"] for name, c in counts.items() if c["inputs"]}, batch_size)
+        run.helper = next((name for name in fed.passive if name in run.widths), fed.passive[0])
+        run.shape, run.rate, run.seed = Shape(width, counts[fed.active]["outputs"], seed), rate, seed
+        assert run.factor >= 1  # raises where the rate is too small
+        fed.ask(
+            ops.begin_part, to=run.members, model=model, roles=run.roles.plain(), width=width,
+            outputs=run.shape.outputs, seed=seed, task=fed.asked_task,
+        )  # fmt: skip
+        return run
+
+    @property
+    def roles(self) -> Roles:
+        return Roles(self.active, self.helper, self.widths)
+
+    @property
+    def members(self) -> list[str]:
+        """Who takes part, the label holder last."""
+        others = [name for name in self.widths if name != self.active]
+        return [*([] if self.helper in others else [self.helper]), *others, self.active]
+
+    def _hide(self, fed: Federation, factor: int, batch_size: int) -> ShareDealer:
+        """Keys and seeds once a session; the rows of a view, masked, once for all batches."""
+        if self._dealer is None:
+            pairs.meet_all(fed, self.members)
+            self._dealer = ShareDealer(Dealer.begin(fed, self.members), self.roles, self.shape)
+        sent = fed.ask(
+            ops.hide_rows, to=self.members, model=self.model, number=self._number, factor=factor, epochs=self.epochs,
+            seed=self.seed, batch_size=batch_size,
+        )  # fmt: skip
+        self._dealer.begin_rows(self._number, fed.n_rows)
+        each = {name: {"boxes": {s: b[name] for s, b in sent.items() if name in b}} for name in self.members}
+        fed.ask(ops.take_rows, to=self.members, each=each, number=self._number)
+        self._number += 1
+        self._for_training = factor > 0
+        return self._dealer
+
+    @property
+    def factor(self) -> int:
+        return step_factor(self.rate, self.shape, min(self.batch_size, self.rows))
+
+    def hide(self) -> ShareDealer:
+        """The training rows, masked, unless they are there already."""
+        if self._dealer is None or not self._for_training:
+            return self._hide(self.fed, self.factor, self.batch_size)
+        return self._dealer
+
+    def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Any = None) -> int:
+        """Train. ``observe`` hears of each epoch, ``pause`` of every ``every``-th batch, when its step is taken."""
+        fed = self.fed
+        self._count()
+        factor, dealer = self.factor, self.hide()
+        learned: dict[str, dict[str, Any]] = {name: {} for name in self.members[:-1]}
+        last = first
+        for epoch in fed.track(range(first, first + epochs), "epoch", at_most=patience is not None):
+            order = batch_order(self.seed, epoch, self.rows)
+            for _, start in fed.track(list(self.batches(epoch)), "batch"):
+                learned = self._batch(fed, dealer, cooled(factor, epoch, self.epochs), order, epoch, start, learned)
+                if self.every and self._step % self.every == 0:
+                    learned = self._pause(fed, learned)
+            self._loss(fed, epoch)
+            last = epoch + 1
+            if observe is not None:
+                observe(epoch)
+            if self.flat(first, patience):
+                break
+        fed.ask(ops.send_angles, to=self.members[:-1], each=learned, epoch=None)
+        return last
+
+    def _batch(
+        self, fed: Federation, dealer: ShareDealer, factor: int, order: np.ndarray, epoch: int, start: int,
+        learned: dict[str, dict[str, Any]],
+    ) -> dict[str, dict[str, Any]]:  # fmt: skip
+        """One batch, top to bottom; what each passive member needs for its step."""
+        rows = order[start : start + self.batch_size]
+        self._step, self.seen = self._step + 1, self.seen + len(rows)
+        passive, active, helper = self.members[:-1], self.active, self.helper
+        angles = fed.ask(ops.send_angles, to=passive, each=learned, epoch=epoch, start=start)
+        dealt = dealer.corrections(self._step, rows, self.members, train=True)
+        hidden = fed.ask(ops.join_angles, to=active, epoch=epoch, start=start, boxes=angles, dealt=dealt)
+        output = fed.ask(ops.send_output, to=helper, box=hidden)
+        short = fed.ask(ops.shorten_error, to=active, box=output)
+        errors = fed.ask(ops.send_error, to=helper, box=short)
+        parts = dealer.gradients(self._step, rows, factor)
+        sent = fed.ask(ops.send_gradients, to=active, box=errors[active], dealer=parts[active])
+        return {
+            name: {"learned": {"active": sent[name], "helper": errors.get(name), "dealer": parts[name]}}
+            if name in self.widths
+            else {}
+            for name in passive
+        }
+
+    def _pause(self, fed: Federation, learned: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Let the parties take their last step, and whoever wants look at the weights."""
+        fed.ask(ops.send_angles, to=self.members[:-1], each=learned, epoch=None)
+        if self.pause is not None:
+            self.pause()
+        return {name: {} for name in self.members[:-1]}
+
+    def _loss(self, fed: Federation, epoch: int) -> None:
+        """The mean squared error of the epoch, from two halves."""
+        halves = fed.ask(ops.loss_half, to=[self.active, self.helper], epoch=epoch)
+        total = int(sum(halves.values())[0].astype(np.int64))
+        loss = total * 4.0**-ERROR_BITS * self.shape.unit**2 / self.rows
+        self._saw({"loss": loss, "score": 1 - loss})
+        self._end_epoch()
+
+    def _answers(self, fed: Federation, last: Operation) -> list[Any]:
+        """Rows of a view through the network, chunk by chunk; ``last`` is what the label holder does with outputs."""
+        dealer = self._hide(fed, 0, PREDICT_ROWS)
+        order, parts = np.arange(fed.n_rows), []
+        for start in range(0, fed.n_rows, PREDICT_ROWS):
+            self._step += 1
+            angles = fed.ask(ops.send_angles, to=self.members[:-1], epoch=-1, start=start)
+            rows = order[start : start + PREDICT_ROWS]
+            dealt = dealer.corrections(self._step, rows, self.members, train=False)
+            hidden = fed.ask(ops.join_angles, to=self.active, epoch=-1, start=start, boxes=angles, dealt=dealt)
+            answer = fed.ask(answers.send_answer, to=self.helper, box=hidden)
+            parts.append(fed.ask(last, to=self.active, box=answer))
+        return parts
+
+    def predict(self, fed: Federation) -> np.ndarray:
+        return np.concatenate(self._answers(self.within(fed), answers.predict_rows))
+
+    def score(self, fed: Federation) -> float:
+        run = self.within(fed)
+        self._answers(run, answers.hold_rows)
+        return float(run.ask(answers.score_rows, to=self.active))
+
+    def keep(self) -> None:
+        self.fed.ask(answers.keep_part, to=self.members, model=self.model)
+
+    def forget(self) -> None:
+        self.fed.ask(answers.forget_part, to=self.members, model=self.model)
+
+    def facts(self) -> dict[str, Any]:
+        shape = self.shape
+        return {"helper": self.helper, "inputs": self.widths, "width": shape.width, "outputs": shape.outputs,
+                "seed": shape.seed}  # fmt: skip
+
+    @classmethod
+    def again(cls, fed: Federation, model: str, facts: dict[str, Any]) -> SharedRun:
+        """A kept network, to predict with."""
+        run = cls(fed, model, {str(k): int(v) for k, v in facts["inputs"].items()}, PREDICT_ROWS)
+        run.helper = str(facts["helper"])
+        run.shape = Shape(int(facts["width"]), int(facts["outputs"]), int(facts["seed"]))
+        return run

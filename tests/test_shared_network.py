@@ -1,0 +1,360 @@
+"""Networks on shares: equal to the same network in floating point; views are uniform; attacks find nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import chi2, kstest
+from shared_networks import (
+    PlainNetwork,
+    Views,
+    begun,
+    cosine,
+    explained,
+    federation,
+    joined_weights,
+    norms,
+    numbers,
+    parts_of,
+    sites,
+    spectral,
+)
+from sklearn.metrics import roc_auc_score
+
+import fedsift as fs
+from fedsift.crypto.sealed_box import SealedBox
+from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError, SecurityError
+from fedsift.models.splitnn.layers import shared_answers, shared_network, sine
+from fedsift.models.splitnn.layers.shared_gates import SharedGates
+from fedsift.models.splitnn.layers.shared_parts import Rows, batch_order
+from fedsift.models.splitnn.model import SplitNN, load_part
+
+
+@pytest.mark.parametrize("task", ["two classes", "three classes", "regression"])
+@pytest.mark.parametrize("parties", [2, 4])
+def test_training_on_shares_equals_training_in_floating_point(task, parties):
+    fed = federation(*numbers(task=task), parties=parties)
+    with begun(fed) as net:
+        net.epochs = 4
+        plain = PlainNetwork(net, fed).train(4)
+        net.train(4)
+        found = joined_weights(parts_of(fed, net.fed), net.roles)
+    np.testing.assert_allclose(net.loss_curve, plain.losses, rtol=2e-3)
+    assert len(found) == parties
+    for owner, weights in plain.weights.items():
+        np.testing.assert_allclose(found[owner], weights, atol=2e-3)
+    assert plain.losses[-1] < 0.9 * plain.losses[0]  # it learned: the weights compared are not the first ones
+
+
+def test_a_label_holder_without_columns_and_a_helper_without_columns_take_part():
+    X, y = numbers()
+    tables = {"a": pd.DataFrame({"y": y}), "b": X[["f0", "f1"]], "c": X[["f2", "f7"]]}
+    fed = fs.Federation.from_tables(tables, id=None, label=("a", "y"))
+    with begun(fed) as net:
+        plain = PlainNetwork(net, fed).train(2)
+        net.train(2)
+    np.testing.assert_allclose(net.loss_curve, plain.losses, rtol=2e-3)
+    alone = fs.Federation.from_tables(
+        {"a": X.assign(y=y), "b": pd.DataFrame({"k": np.ones(len(X))})}, id=None, label=("a", "y")
+    )
+    none = alone.view(columns={"a": [0, 1]})
+    with begun(none) as net:
+        assert net.helper == "b"
+        assert "b" not in net.widths
+        net.train(2)
+        assert net.loss_curve[1] < net.loss_curve[0]
+
+
+def uniform(array):
+    """p value of the upper and the lower byte being uniform."""
+    width = array.dtype.itemsize * 8
+    for shift in (width - 8, 0):
+        counts = np.bincount(
+            ((array.reshape(-1) >> np.array(shift, array.dtype)) & np.array(255, array.dtype)).astype(int),
+            minlength=256,
+        )
+        expected = counts.sum() / 256
+        yield float(chi2.sf(((counts - expected) ** 2 / expected).sum(), 255))
+
+
+KINDS = {
+    "party1": ["rows", "angles", "output", "half error"],  # the label holder
+    "party2": ["rows", "hidden angles", "short error", "gradients"],  # the helper
+    "party3": ["rows", "gradients", "half gradient"],  # another owner
+}
+
+
+def test_everything_that_a_member_opens_is_uniform_whatever_the_data(monkeypatch):
+    """The simulator of a view draws uniform numbers: for tables of one value and for tables of noise alike."""
+    for X in (pd.DataFrame(np.ones((400, 9)) * np.linspace(-3, 3, 400)[:, None]), numbers(400, 9)[0]):
+        X.columns = [f"f{i}" for i in range(9)]
+        views = Views(monkeypatch)
+        fed = federation(X, (np.arange(400) < 40).astype(int), parties=3)
+        assert fed.active == "party1"
+        with begun(fed, batch_size=100) as net:
+            net.train(3)
+        for member, kinds in KINDS.items():
+            assert {about for about, *_ in views.seen[member]} == set(kinds)
+            for about in kinds:
+                for name, joined in _joined(views, member, about).items():
+                    assert min(uniform(joined)) > 1e-5, (member, about, name, len(joined))
+
+
+def _joined(views, member, about):
+    """All numbers of one kind of message, by their name in it."""
+    found = {}
+    for what, _, _, content in views.seen[member]:
+        if what == about:
+            for name, array in (content if isinstance(content, dict) else {"": content}).items():
+                found.setdefault(name, []).append(array.reshape(-1))
+    return {name: np.concatenate(arrays) for name, arrays in found.items()}
+
+
+def test_corrections_of_the_dealer_are_uniform_to_the_label_holder(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        shared_network, "ActivationShares", lambda **dealt: seen.append(dealt) or sine.ActivationShares(**dealt)
+    )
+    with begun(federation(*numbers(400)), batch_size=100) as net:
+        net.train(4)
+    for part in ("cos", "sin", "high", "wrap", "back_cos", "back_sin"):
+        assert min(uniform(np.concatenate([d[part].reshape(-1) for d in seen]))) > 1e-5, part
+
+
+def gradients_seen(views, member, net, rows):
+    """The rows of each batch and the masked gradients of their angles, as the member got them."""
+    orders = [batch_order(net.seed, epoch, rows) for epoch in range(5)]
+    starts = [(e, s) for e in range(5) for s in range(0, rows, net.batch_size)]
+    for about, number, _, content in views.seen[member]:
+        if about == "gradients":
+            epoch, start = starts[number - 1]
+            yield orders[epoch][start : start + net.batch_size], content["delta"]
+
+
+def test_label_attacks_on_a_party_s_gradients_find_nothing_where_the_open_form_gives_all(monkeypatch):
+    X, y = numbers(400, 8)
+    labels = y.to_numpy()
+    fed = federation(X, y)
+    passive = fed.passive[0]
+    views = Views(monkeypatch)
+    with begun(fed, batch_size=100) as net:
+        oracle = PlainNetwork(net, fed)
+        net.train(5)
+    masked = [(rows, sine.signed(delta)) for rows, delta in gradients_seen(views, passive, net, 400)]
+    assert len(masked) == 20
+    oracle.train(5)
+    bare = []  # gradients in the clear, as of an embedding that a linear top model reads: the attacks themselves work
+    for epoch in range(5):
+        order = batch_order(net.seed, epoch, 400)
+        for start in range(0, 400, 100):
+            rows = order[start : start + 100]
+            error = net.shape.unit * np.sin(oracle.angles(rows)) @ oracle.signs - oracle.target[rows]
+            bare.append((rows, error @ oracle.signs.T))
+    known = np.arange(40)
+    rest = np.arange(40, 400)
+    for attack in (spectral, norms, lambda b, n: cosine(b, n, known, labels[known])):
+        value = roc_auc_score(labels[rest], attack(masked, 400)[rest])
+        assert abs(value - 0.5) < 0.09, attack  # three deviations of a guess over 360 rows
+    assert max(_either(labels, spectral(bare, 400)), _either(labels, cosine(bare, 400, known, labels[known]))) > 0.8
+
+
+def _either(labels, score):
+    value = roc_auc_score(labels, score)
+    return max(value, 1 - value)
+
+
+def test_a_decoder_at_the_label_holder_finds_no_column_where_bare_angles_give_them(monkeypatch):
+    X, y = numbers(400, 8)
+    fed = federation(X, y)
+    views = Views(monkeypatch)
+    with begun(fed, batch_size=400, width=12) as net:
+        oracle = PlainNetwork(net, fed)
+        net.train(6)
+    passive = fed.passive[0]
+    columns = oracle.inputs[passive]
+    masked = next(content["rows"] for about, _, _, content in views.seen[fed.active] if about == "rows")
+    angles = []
+    for about, number, _, content in views.seen[fed.active]:
+        if about == "angles":
+            back = np.empty((400, 12))
+            back[batch_order(net.seed, number - 1, 400)] = content.view(np.int16).astype(float)
+            angles.append(back)
+    known = np.arange(0, 400, 4)
+    assert explained(np.hstack([sine.signed(masked), *angles]), columns, known) < 0.05
+    bare = oracle.inputs[passive] @ oracle.weights[passive]
+    assert explained(bare, columns, known) > 0.95
+
+
+def test_first_weights_follow_from_a_party_s_own_secret_and_not_from_the_announced_seed():
+    X, y = numbers()
+    fed, other = federation(X, y), federation(X + 0.001, y)  # another table, so another secret of a simulated site
+    first = {}
+    for name, where in (("a", fed), ("b", other), ("c", federation(X, y))):
+        with begun(where) as net:
+            first[name] = joined_weights(parts_of(where, net.fed), net.roles)
+    for owner in first["a"]:
+        np.testing.assert_array_equal(first["a"][owner], first["c"][owner])
+        assert np.abs(np.corrcoef(first["a"][owner].ravel(), first["b"][owner].ravel())[0, 1]) < 0.5
+    generator = np.random.default_rng(3)
+    replayed = sine.signed(sine.first_weights(generator, 4, 9, 6))
+    assert not np.allclose(first["a"][fed.passive[0]], replayed * 2 * np.pi * 2.0**-58, atol=1e-3)
+
+
+def test_neither_side_s_share_of_the_weights_tells_them():
+    fed = federation(*numbers(200, 40))
+    with begun(fed, width=32) as net:
+        net.train(2)
+        parts, roles = parts_of(fed, net.fed), net.roles
+        for owner, weights in joined_weights(parts, roles).items():
+            for share in (parts[owner].weights, parts[roles.keeper_of(owner)].kept[owner].weights):
+                top = (share >> np.uint64(32)).astype(float).ravel()
+                assert kstest(top / 2**32, "uniform").pvalue > 1e-4
+                assert abs(np.corrcoef(top, weights.ravel())[0, 1]) < 0.2
+
+
+def test_nothing_is_opened_while_training_and_the_ledger_says_masked():
+    fed = federation(*numbers())
+    with begun(fed) as net:
+        net.train(2)
+    forms = {
+        (e.operation, e.form) for e in fed.ledger.entries if e.operation in {o.id for o in shared_network.OPERATIONS}
+    }
+    assert {"sine_network.send_angles", "sine_network.send_gradients"} <= {name for name, _ in forms}
+    assert {form for _, form in forms} <= {"masked", "control"}, forms
+    with begun(fed) as net:
+        net.train(1)
+        with pytest.raises(OperationRefused, match="not opened"):
+            net.fed.ask(shared_answers.send_answer, to=net.helper, box=SealedBox(bytes(100)))
+
+
+def test_a_step_asked_twice_is_refused():
+    fed = federation(*numbers())
+    with begun(fed) as net:
+        dealer = net.hide()
+        net._batch(net.fed, dealer, net.factor, batch_order(3, 0, 120), 0, 0, {net.helper: {}})
+        run, active = net.fed, net.active
+        angles = run.ask(shared_network.send_angles, to=net.members[:-1], epoch=0, start=25)
+        dealt = dealer.corrections(2, batch_order(3, 0, 120)[25:50], net.members, train=True)
+        given = {"epoch": 0, "start": 25, "boxes": angles, "dealt": dealt}
+        hidden = run.ask(shared_network.join_angles, to=active, **given)
+        run.ask(shared_network.send_output, to=net.helper, box=hidden)
+        with pytest.raises(SecurityError):
+            run.ask(shared_network.send_output, to=net.helper, box=hidden)
+        with pytest.raises(SecurityError):
+            run.ask(shared_network.join_angles, to=active, **given)
+
+
+@pytest.mark.parametrize("bad", [np.zeros((3, 3), dtype=np.uint16), np.zeros((25, 6)), "angles"])
+def test_a_member_that_lies_about_a_shape_is_named(monkeypatch, bad):
+    fed = federation(*numbers())
+    monkeypatch.setattr(shared_network, "_masked_angles", lambda *_: bad)
+    with begun(fed) as net, pytest.raises((ReplyError, OperationRefused, fs.errors.OperationFailed)):
+        net.train(1)
+
+
+def test_predictions_survive_saving_and_another_session_and_new_rows(tmp_path):
+    X, y = numbers(300)
+    fed = federation(X, y.map({0: "no", 1: "yes"}), parties=3)
+    train, test = fed.rows(train=0.7)
+    network = SplitNN(width=16, epochs=30, batch_size=50, random_state=1).fit(train)
+    before = network.predict_proba(test)
+    assert network.score(test) > 0.7
+    np.testing.assert_allclose(before.sum(axis=1), 1)
+    np.testing.assert_allclose(network.predict_proba(test), before, atol=2e-3)
+    network.save(tmp_path)
+    for site in sites(fed).values():
+        site.keys.clear()
+    with pytest.raises(OperationRefused, match="no part"):
+        network.predict(test)
+    again = SplitNN.load(tmp_path, fed)
+    np.testing.assert_allclose(again.predict_proba(test), before, atol=2e-3)
+    with pytest.raises(DataError, match="part of party"):
+        load_part(sites(fed)["party1"], next(tmp_path.glob("party2.*.part")))
+    again.forget(fed)
+    with pytest.raises(OperationRefused, match="no part"):
+        again.predict(test)
+
+
+def test_a_kept_part_holds_no_row():
+    fed = federation(*numbers())
+    network = SplitNN(width=4, epochs=1).fit(fed)
+    for site in sites(fed).values():
+        part = site.keys[shared_network.KEY.format(network.model_)]
+        assert all(kept.rows is None for kept in part.kept.values())
+        assert not any(isinstance(v, Rows) for v in site.keys.values())
+
+
+def test_regression_is_predicted_in_the_target_s_own_scale_and_patience_ends_training():
+    X, y = numbers(300, task="regression")
+    fed = federation(X, y)
+    network = SplitNN(width=16, epochs=60, batch_size=50, learning_rate=0.3).fit(fed)
+    assert network.score(fed) > 0.8
+    assert abs(network.predict(fed).mean() - y.mean()) < 0.2 * y.std()
+    short = SplitNN(width=4, epochs=60, patience=1, learning_rate=0.9).fit(fed)
+    assert len(short.loss_curve_) < 60
+
+
+def test_gate_gradients_equal_those_in_floating_point_and_parties_hear_bits():
+    fed = federation(*numbers(200, 12))
+    with begun(fed, batch_size=50) as net:
+        gates, bits = SharedGates(net), {n: np.arange(c) % 3 != 1 for n, c in net.fed.n_columns.items()}
+        gates.set(bits)
+        plain = PlainNetwork(net, fed)
+        before = {o: w.copy() for o, w in plain.weights.items()}
+        for name in plain.gates:
+            plain.gates[name][: len(bits[name]), 0] = bits[name]
+        found = []
+        net.every, net.pause = 4, lambda: found.append(gates.gradients())
+        net.train(1)
+        plain.train(1)
+        shown = joined_weights(parts_of(fed, net.fed), net.roles)
+    for name, values in found[0].items():
+        true = (before[name] * plain.gradients[name]).sum(axis=1)[: len(bits[name])] / 200
+        np.testing.assert_allclose(values, true, atol=0.1 * np.abs(true).max() + 1e-3)
+        np.testing.assert_allclose(shown[name], plain.weights[name], atol=2e-3)
+        np.testing.assert_allclose(
+            shown[name][: len(bits[name])][~bits[name]], before[name][: len(bits[name])][~bits[name]], atol=1e-9
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"protection": "maybe"}, "protection"),
+        ({"width": 0}, "width"),
+        ({"bottom_options": {"hidden": [3]}}, "bottom_options"),
+        ({"label_protection": "noise"}, "label_protection"),
+        ({"learning_rate": 1e-9}, "learning_rate"),
+    ],
+)
+def test_wrong_parameters_are_named(change, word):
+    with pytest.raises(ParameterError, match=word):
+        SplitNN(**change).fit(federation(*numbers()))
+
+
+@pytest.mark.parametrize("runners", [("shop", "neutral", "neutral"), ("neutral", "shop", "neutral"),
+                                     ("neutral", "neutral", "shop")])  # fmt: skip
+@pytest.mark.parametrize("method", [SplitNN, fs.FedSDG, fs.StochasticGate])
+def test_a_data_holder_that_runs_the_coordinator_is_refused(method, runners, monkeypatch):
+    """With the dealer's masks it would read the others' columns or labels."""
+    X, y = numbers(60)
+    fed = fs.Federation.from_tables(
+        {"bank": X.iloc[:, :2].assign(y=y), "shop": X.iloc[:, 2:]}, id=None, label=("bank", "y")
+    )
+    monkeypatch.setattr(fed, "_runners", runners)
+    mark = len(fed.ledger)
+    with pytest.raises(ParameterError, match=r"holds no rows.*'shop' runs it.*protection='lattice'"):
+        method().fit(fed)
+    assert len(fed.ledger) == mark
+
+
+def test_a_kept_network_answers_to_no_coordinator_that_holds_rows(monkeypatch):
+    fed = federation(*numbers())
+    network = SplitNN(width=4, epochs=1).fit(fed)
+    mark = len(fed.ledger)
+    monkeypatch.setattr(fed, "_runners", ("party1", "neutral", "neutral"))
+    for ask in (network.predict, network.score):
+        with pytest.raises(ParameterError, match=r"prediction.*'party1' runs it"):
+            ask(fed)
+    assert {e.operation for e in fed.ledger.since(mark).entries} <= {"core.end_session"}
