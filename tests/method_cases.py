@@ -13,7 +13,11 @@ QUICK: dict[str, dict[str, Any]] = {
     "muse": {"n_features": 4, "n_bins": 4},
     "fedsdg": {"lambda_": 0.01, "epochs": 2, "refit_epochs": 2},
     "less_vfl": {
-        "pretrain_epochs": 2, "epochs": 1, "stage_epochs": 2, "batch_size": 24, "quantile": 0.5,
+        "pretrain_epochs": 2,
+        "epochs": 1,
+        "stage_epochs": 2,
+        "batch_size": 24,
+        "quantile": 0.5,
         "lambda_components": 0.0,
     },
     "pso_evffs": {"popsize": 3, "iterations": 1, "models": 1, "folds": 2, "max_trees": 2, "max_depth": 2},
