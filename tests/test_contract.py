@@ -30,7 +30,7 @@ MODELS: dict[str, ModelCase] = {
     "SecureBoost leafwise": ModelCase(
         fs.SecureBoostClassifier(n_estimators=2, max_depth=0, max_leaves=3, grow_policy="lossguide", protection="open")
     ),
-    "SplitNN": ModelCase(fs.SplitNN(epochs=2, batch_size=30), repeats=1e-2),
+    "SplitNN": ModelCase(fs.SplitNN(epochs=2, batch_size=30), repeats=3e-3, rounds=2e-3),
     "SplitNN open": ModelCase(fs.SplitNN(protection="open", **TRAINED), repeats=1e-5),
     "SplitNN lattice": ModelCase(fs.SplitNN(protection="lattice", **TRAINED), repeats=1e-3),
     "VerticalLogisticRegression": ModelCase(fs.VerticalLogisticRegression(max_iter=3)),

@@ -199,14 +199,19 @@ class SplitNN(FederatedModel):
             return self._network(run).score(run)
 
     def _decision(self, run: Federation) -> np.ndarray:
-        """Values, or logarithms of the class probabilities."""
+        """Values, or class probabilities as the network on shares estimates them, elsewhere their logarithms."""
         out = self._network(run).predict(run)
         if self.task_ == "regression":
             return out
         if not hasattr(self, "classes_"):  # a network that a selector trained
             names = self._class_names(run)
             self.classes_ = as_they_went_in(names, {run.ask(label_kind, to=run.active)})
+        if self.protection == "shares":  # exact to about 1e-3: the logarithm of a small one would be noise
+            return out
         return np.log(np.maximum(out.astype(np.float64), 1e-300))
+
+    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
+        return scores if self.protection == "shares" else super()._probabilities(scores)
 
     def _network(self, run: Federation) -> SplitRun:
         if self.protection == "shares":
