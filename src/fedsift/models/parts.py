@@ -68,12 +68,21 @@ def chosen(scores: Floats) -> NDArray[np.int64]:
 # --- what a party does -----------------------------------------------------------------------------------------------
 
 
-@operation("model.class_names", discloses="plain", about="names of the classes", reply=[str], needs=("class names",))
+@operation(
+    "model.class_names",
+    discloses="plain",
+    about="names of the classes",
+    reply=[str],
+    needs=("class names",),
+    times="1 a session",
+)
 def class_names(party: Party, *, task: str) -> list[str]:
     return list(party.labels(task=task).classes)
 
 
-@operation("model.label_kind", discloses="control", about="whether labels are text or numbers", reply=str)
+@operation(
+    "model.label_kind", discloses="control", about="whether labels are text or numbers", reply=str, times="1 a session"
+)
 def label_kind(party: Party) -> str:
     if party.table.label is None:
         raise DataError(f"party {party.name!r} has no label column")
@@ -104,7 +113,9 @@ def _spelled(name: str) -> str:
     return name.removesuffix(".0")
 
 
-@operation("model.score", discloses="aggregate", about="one score of the model over all rows", reply=float)
+@operation(
+    "model.score", discloses="aggregate", about="one score of the model over all rows", reply=float, times="1 a session"
+)
 def score_rows(party: Party) -> float:
     """A single label holder: accuracy or R2 of the predictions that it has just made."""
     return metric(score_sums.function(party), bool(party.held(Predicted).classes))
@@ -117,7 +128,7 @@ def metric(sums: Floats, classes: bool) -> float:
     return 1.0 - errors / max(squares - total**2 / rows, 1e-300)
 
 
-@operation("model.write_part", discloses="control", about="acknowledgement")
+@operation("model.write_part", discloses="control", about="acknowledgement", times="1 a session")
 def write_part(party: Party, *, model: str) -> None:
     part: Any = party.models.part(model, object)
     if type(part).__name__ not in _kinds:
@@ -130,7 +141,7 @@ def write_part(party: Party, *, model: str) -> None:
     half.replace(file)
 
 
-@operation("model.read_part", discloses="control", about="acknowledgement")
+@operation("model.read_part", discloses="control", about="acknowledgement", times="1 a session")
 def read_part(party: Party, *, model: str) -> None:
     file = part_file(party, model)
     try:

@@ -109,6 +109,13 @@ def keep_model(party: Party, *, model: str) -> dict[str, Any]:
     }
 
 
-@operation("boost.class_names", discloses="plain", about="names of the classes", reply=[str], needs=("class names",))
+@operation(
+    "boost.class_names",
+    discloses="plain",
+    about="names of the classes",
+    reply=[str],
+    needs=("class names",),
+    times="1 a session",
+)
 def class_names(party: Party) -> list[str]:
     return list(party.held(Boosting).labels.classes)

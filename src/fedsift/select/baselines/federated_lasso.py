@@ -36,6 +36,7 @@ Floats = NDArray[np.float64]
     discloses="aggregate",
     about="the column that each standardised feature belongs to, and the largest variance of a combination",
     reply={"owner": Array("i"), "spread": float},
+    times=1,
 )
 def open_columns(party: Party, *, outputs: int, task: str) -> dict[str, Any]:
     """Standardise own columns; the label holder has a column of ones beside them, and the loss."""

@@ -71,7 +71,13 @@ def hold_rows(party: Party, *, box: SealedBox) -> None:
     party.held(Rows).held.append(_answer(party, box))
 
 
-@operation("sine_network.score", discloses="aggregate", about="one score of the model over many rows", reply=float)
+@operation(
+    "sine_network.score",
+    discloses="aggregate",
+    about="one score of the model over many rows",
+    reply=float,
+    times="1 a session",
+)
 def score_rows(party: Party) -> float:
     rows = party.held(Rows)
     label, held, targets = party.table.label, rows.held, rows.part.targets

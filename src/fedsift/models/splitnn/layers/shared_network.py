@@ -101,6 +101,7 @@ def begin_part(
     discloses="masked",
     about="its columns and its share of others' weights, each under a mask, sealed to the keeper or the owner",
     reply=dict,
+    times="2 a session",  # to train, and to predict once
 )
 def hide_rows(
     party: Party, *, model: str, number: int, factor: int, epochs: int, seed: int, batch_size: int
@@ -125,7 +126,9 @@ def hide_rows(
     return {name: pairs.seal(message, to=name, about="rows", number=number) for name, message in sent.items()}
 
 
-@operation("sine_network.take_rows", discloses="control", receives="masked", about="acknowledgement")
+@operation(
+    "sine_network.take_rows", discloses="control", receives="masked", about="acknowledgement", times="2 a session"
+)
 def take_rows(party: Party, *, number: int, boxes: dict[str, SealedBox]) -> None:
     rows, pairs = party.held(Rows), party.held(Pairs)
     part = rows.part
