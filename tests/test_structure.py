@@ -14,7 +14,7 @@ import fedsift
 SOURCE = Path(fedsift.__file__).parent
 #: Left to right. A module may import from its own layer and from those before it.
 LAYERS = [
-    ["errors"],
+    ["errors", "version"],
     ["core"],
     ["crypto"],
     ["mpc"],

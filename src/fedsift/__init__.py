@@ -1,7 +1,6 @@
 """fedsift: find the features that matter when a table's columns or rows may not be pooled."""
 
 from fedsift.core.federation import Federation
-from fedsift.core.job import VERSION as _VERSION
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Array, operation, register_plugin
 from fedsift.core.party import Party
@@ -46,6 +45,7 @@ from fedsift.mpc.psi import aligned as _aligned
 from fedsift.report import Comparison, compare, write_report
 from fedsift.report import notebook_html as _notebook_html
 from fedsift.select.selection import Selection
+from fedsift.version import VERSION as _VERSION
 
 __version__ = _VERSION
 

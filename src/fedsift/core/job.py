@@ -18,9 +18,8 @@ from functools import cached_property
 from typing import Any
 
 from fedsift.errors import OperationRefused, ParameterError
+from fedsift.version import VERSION
 
-#: Of the protocols: sites whose fedsift differs do not run a job together.
-VERSION = "0.1.0"
 NEUTRAL = "neutral"
 _MAX_BYTES = 1 << 20
 
