@@ -34,6 +34,7 @@ def network():
 MODELS = {
     "boost": (boosted, "vertical"),
     "network": (network, "vertical"),
+    "open network": (lambda: network().set_params(protection="open"), "vertical"),
     "logistic": (lambda: fs.VerticalLogisticRegression(max_iter=6), "vertical"),
     "hyfdca": (lambda: fs.HyFDCA(rounds=60, tol=0.05), "vertical"),
     "hyfdca rows": (lambda: fs.HyFDCA(rounds=60, tol=0.05), "horizontal"),
@@ -99,7 +100,10 @@ def test_a_saved_model_predicts_the_same_elsewhere(case, tmp_path):
     assert content["format"] == "fedsift-model"
     fresh = split(partition, KINDS["text"], rows=24, seed=5)
     loaded = type(model).load(tmp_path, fresh)
-    np.testing.assert_allclose(loaded.predict_proba(fresh), expected, atol=1e-6)
+    on_shares = (
+        getattr(model, "protection", "") == "shares"
+    )  # there what is rounded hangs on masks, in fits and answers
+    np.testing.assert_allclose(loaded.predict_proba(fresh), expected, atol=2e-3 if on_shares else 1e-6)
     assert (loaded.predict(fresh) == model.predict(other)).all()
     assert loaded.get_params() == model.get_params()
 

@@ -15,7 +15,7 @@ import fedsift.report
 WITHOUT_EXAMPLE = {
     "SFFS", "VFLFS", "AllFeatures", "Array", "FeatureElection", "FedLinear", "FedSDG", "FederatedLasso", "GiniFilter",
     "GroupLasso", "HyFDCA", "InformationValue", "LessVFL", "LocalLasso", "Muse", "Outcome", "Party", "PsoEvffs",
-    "RandomFeatures", "SecureBoostClassifier", "SecureBoostRegressor", "SplitNN", "StochasticGate", "TopGain",
+    "RandomFeatures", "SecureBoostClassifier", "SecureBoostRegressor", "StochasticGate", "TopGain",
     "operation", "register_criterion", "register_method", "register_model",
     "register_plugin",
 }  # fmt: skip
