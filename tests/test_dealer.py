@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsift as fs
-from fedsift.errors import SecurityError
+from fedsift.errors import OperationRefused, SecurityError
 from fedsift.mpc.dealer import (
     Dealer,
     Dealt,
@@ -100,7 +100,7 @@ def test_a_run_has_one_seed_a_party_that_only_it_and_the_dealer_know():
         dealer = Dealer.begin(run)
         one, two = (dealer.of[name].draw("x", 0, (4,)) for name in fed.parties)
         assert not (one == two).any()
-        with pytest.raises(SecurityError, match="already"):
+        with pytest.raises(OperationRefused, match="already"):  # by the script, before the operation runs
             run.ask(take_seed, to=fed.parties[0], seed=new_seed())
         with pytest.raises(SecurityError, match="32 bytes"), fed.session() as other:
             other.ask(take_seed, to=fed.parties[0], seed=b"short")

@@ -100,10 +100,8 @@ def test_a_saved_model_predicts_the_same_elsewhere(case, tmp_path):
     assert content["format"] == "fedsift-model"
     fresh = split(partition, KINDS["text"], rows=24, seed=5)
     loaded = type(model).load(tmp_path, fresh)
-    on_shares = (
-        getattr(model, "protection", "") == "shares"
-    )  # there what is rounded hangs on masks, in fits and answers
-    np.testing.assert_allclose(loaded.predict_proba(fresh), expected, atol=2e-3 if on_shares else 1e-6)
+    # A network on shares predicts under fresh masks, whose fixed point ends somewhere.
+    np.testing.assert_allclose(loaded.predict_proba(fresh), expected, atol=2e-3 if make is network else 1e-6)
     assert (loaded.predict(fresh) == model.predict(other)).all()
     assert loaded.get_params() == model.get_params()
 

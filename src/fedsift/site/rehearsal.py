@@ -11,6 +11,7 @@ parties nothing is known, so each gets a few columns. Parameters that only say h
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,7 +133,9 @@ def _play(job: Job, sites: dict[str, Site], selector: Selector, holders: list[st
     try:
         if vertical and any(section.id is not None for section in job.settings.parties.values()):
             fed = align(fed)
-        selector.fit(fed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what made-up values lead to is no news
+            selector.fit(fed)
     finally:
         fed.close()
 
