@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exposure import FIGURES, FILES, load, rows_of, version
+from exposure import FIGURES, FILES, gone, load, rows_of, version
 
 from fedsift import methods as select
 from fedsift.audit import attacks_on, record
@@ -106,7 +106,9 @@ def run(methods: list[str], sets: list[str], data: Path) -> None:
             done = any((r["commit"], r["method"], r["set"]) == (commit, method, name) for r in known)
             if name not in sets or done:
                 continue
-            for found in measure(CASES[method], name, data):
+            measured = measure(CASES[method], name, data)
+            before = [r for r in known if (r["method"], r["set"]) == (method, name)]
+            for found in [*measured, *gone(measured, before)]:
                 rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in found.items()}
                 line = json.dumps({"commit": commit, "method": method, "set": name, **rounded})
                 with FIGURES.open("a", encoding="utf-8") as file:
