@@ -209,6 +209,9 @@ give nothing), the baseline (what the same attacker reaches from its own rows an
 such as which of its columns were kept) and the control (the same knowledge on rows that did not take part). An attack
 has failed when it adds nothing to guess and baseline. Version is the commit that was measured.
 
+A line "gone" is no measurement: the message that the attack read is not sent any more, so its success is put at the
+guess. What is sent in its place has attacks of its own, or a written waiver (`audit/waivers.py`), or waits for one there.
+
 Attacks are lower bounds: a line that shows nothing is no proof that there is nothing, and a pass of
 [`fedsift audit`](audit.md) is none either. Two parties, at most 800 rows of
 each set (150 for two jobs), settings lowered where that changes no message that an attack reads. In one process nobody
