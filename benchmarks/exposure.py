@@ -232,9 +232,9 @@ def by_case() -> Figures:
 
 
 def worst_of(method: str) -> dict[str, Any] | None:
-    """The last figure of a method that adds most to guess and baseline; None where nothing was measured."""
-    last = [rows[-1] for (name, _, attack), rows in by_case().items() if name == method and attack]
-    return max(last, key=_added, default=None)
+    """What adds most to guess and baseline in the last version of a method that was measured; None where none was."""
+    rows = [row for row in rows_of() if row["method"] == method and row["attack"]]
+    return max((row for row in rows if row["commit"] == rows[-1]["commit"]), key=_added, default=None)
 
 
 def _added(row: dict[str, Any]) -> float:
@@ -253,7 +253,7 @@ def render() -> str:
 
 
 def _worst_lines(cases: Figures) -> list[str]:
-    lines = ["## The worst of each method", "", "What adds most to guess and baseline, over all sets and attacks.", "",
+    lines = ["## The worst of each method", "", "What adds most to guess and baseline in the last version that was measured, over its sets and attacks.", "",
              "| method | set | attack | role | success | guess | baseline | version |",
              "|--|--|--|--|--:|--:|--:|--|"]  # fmt: skip
     for method in dict.fromkeys(method for method, _, _ in cases):
