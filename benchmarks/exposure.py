@@ -210,7 +210,7 @@ such as which of its columns were kept) and the control (the same knowledge on r
 has failed when it adds nothing to guess and baseline. Version is the commit that was measured.
 
 A line "gone" is no measurement: the message that the attack read is not sent any more, so its success is put at the
-guess. What is sent in its place has attacks of its own, or a written waiver (`audit/waivers.py`), or waits for one there.
+guess. What is sent in its place has attacks of its own, or a written waiver in `audit/waivers.py`, or waits for one.
 
 Attacks are lower bounds: a line that shows nothing is no proof that there is nothing, and a pass of
 [`fedsift audit`](audit.md) is none either. Two parties, at most 800 rows of
@@ -253,7 +253,8 @@ def render() -> str:
 
 
 def _worst_lines(cases: Figures) -> list[str]:
-    lines = ["## The worst of each method", "", "What adds most to guess and baseline in the last version that was measured, over its sets and attacks.", "",
+    lines = ["## The worst of each method", "",
+             "What adds most to guess and baseline in the last version that was measured, over its sets and attacks.", "",
              "| method | set | attack | role | success | guess | baseline | version |",
              "|--|--|--|--|--:|--:|--:|--|"]  # fmt: skip
     for method in dict.fromkeys(method for method, _, _ in cases):
