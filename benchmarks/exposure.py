@@ -254,7 +254,7 @@ def render() -> str:
 
 def _worst_lines(cases: Figures) -> list[str]:
     lines = ["## The worst of each method", "",
-             "What adds most to guess and baseline in the last version that was measured, over its sets and attacks.", "",
+             "What adds most to guess and baseline in the last version measured, over its sets and attacks.", "",
              "| method | set | attack | role | success | guess | baseline | version |",
              "|--|--|--|--|--:|--:|--:|--|"]  # fmt: skip
     for method in dict.fromkeys(method for method, _, _ in cases):
