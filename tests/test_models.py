@@ -16,7 +16,7 @@ import fedsift as fs
 from fedsift.core.message import decode
 from fedsift.crypto.additive import keys as additive
 from fedsift.crypto.additive import loaded
-from fedsift.errors import DataError, FedsiftError, OperationRefused
+from fedsift.errors import DataError, FedsiftError, OperationRefused, ParameterError
 from fedsift.models.base import FederatedModel, as_they_went_in
 from fedsift.models.parts import Predicted, score_rows
 
@@ -234,3 +234,15 @@ def test_every_model_stands_on_the_base(name):
     assert issubclass(model, FederatedModel)
     assert model.operations
     assert model.__doc__
+
+
+@pytest.mark.parametrize(
+    "make", [fs.VerticalLogisticRegression, fs.HyFDCA, fs.FederatedLasso, fs.SecureBoostClassifier, fs.SplitNN]
+)
+def test_a_data_holder_that_runs_the_coordinator_is_refused_before_anything_is_sent(make):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 4)), np.arange(60) % 2
+    fed = fs.Federation.split(X, y, parties=["bank", "shop"], coordinator="shop")
+    with pytest.raises(ParameterError, match="holds no rows"):
+        make().fit(fed)
+    assert len(fed.ledger) == 0

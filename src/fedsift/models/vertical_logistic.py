@@ -34,7 +34,7 @@ from fedsift.models.parts import Predicted, class_names
 from fedsift.mpc import shared_descent
 from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.ring import Ring, from_ring, to_ring
-from fedsift.mpc.shared_descent import Columns, SharedDescent, check_room, spread
+from fedsift.mpc.shared_descent import Columns, SharedDescent, check_neutral, check_room, spread
 
 Floats = NDArray[np.float64]
 _SCORE_BITS = 32  # of the fraction of a score
@@ -162,6 +162,7 @@ class VerticalLogisticRegression(FederatedModel):
         self.memory = memory
 
     def _check(self, fed: Federation) -> None:
+        check_neutral(fed, type(self).__name__)
         check_number("max_iter", self.max_iter, 1, whole=True)
         check_number("memory", self.memory, 1, 50, whole=True)
         check_number("tol", self.tol, 0)

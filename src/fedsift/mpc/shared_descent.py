@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from fedsift.core.federation import Federation
 from fedsift.core.operation import ANY, Array, operation
 from fedsift.core.party import Party
-from fedsift.errors import OperationRefused, OverflowGuard, ReplyError
+from fedsift.errors import OperationRefused, OverflowGuard, ParameterError, ReplyError
 from fedsift.mpc import pairs
 from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.ring import Ring, from_ring, new_seed, product, stream, to_ring
@@ -272,6 +272,15 @@ OPERATIONS = (
 # --- the coordinator's side -------------------------------------------------------------------------------------------
 
 
+def check_neutral(fed: Federation, what: str) -> None:
+    """Refuse where a data holder runs the coordinator, which reads sums over the others' columns."""
+    if fed.passive and not fed.neutral:
+        raise ParameterError(
+            f"{what} needs a coordinator that holds no rows, because it reads sums of columns times residuals; here "
+            f"{fed.run_by!r} runs it, deals or gets the results. Let an organisation without rows run it"
+        )
+
+
 class SharedDescent:
     """Gradients of a linear model, step by step. The parties must have kept their ``Columns``.
 
@@ -287,6 +296,7 @@ class SharedDescent:
         self.bits = Precision.of(self.rows, reads_scores)
         if not run.passive:
             return
+        check_neutral(run, "descent under masks")
         self.helper = run.passive[0]  # of the label holder
         meet_all(run)
         each = {

@@ -52,6 +52,7 @@ from fedsift.models.hyfdca.setup import describe_part, open_part
 from fedsift.mpc import group_sum
 from fedsift.mpc.group_sum import Groups, add_up
 from fedsift.mpc.horizontal_study import _class_order as class_order
+from fedsift.mpc.shared_descent import check_neutral
 
 _MAX_CLASSES = 100
 OPERATIONS = (
@@ -148,6 +149,8 @@ class HyFDCA(FederatedModel):
         rounds.surely(keep_part, model=self.model_id_, back=back)
 
     def _check(self, fed: Federation) -> None:
+        if fed.partition == "vertical":
+            check_neutral(fed, type(self).__name__)
         if len(fed.parties) < 2:
             raise ParameterError("HyFDCA needs at least two parties; a single table is fitted with scikit-learn")
         check_choice("loss", self.loss, ("auto", *LOSSES))

@@ -25,7 +25,7 @@ from fedsift.core.party import Labels, Party
 from fedsift.core.scaling import standardised
 from fedsift.errors import ReplyError
 from fedsift.mpc import shared_descent
-from fedsift.mpc.shared_descent import Columns, SharedDescent, check_room, spread
+from fedsift.mpc.shared_descent import Columns, SharedDescent, check_neutral, check_room, spread
 from fedsift.select.base import Outcome, Selector, check_number, check_size
 
 Floats = NDArray[np.float64]
@@ -163,6 +163,7 @@ class FederatedLasso(Selector):
         self.tol = tol
 
     def _check(self, fed: Federation) -> None:
+        check_neutral(fed, type(self).__name__)
         check_size(self.n_features, self.threshold)
         check_number("alpha", self.alpha, 0)
         check_number("max_iter", self.max_iter, 1, whole=True)
