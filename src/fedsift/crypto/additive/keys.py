@@ -65,12 +65,12 @@ class Ciphertexts:
         self._key = key  # the back-end's public key, known once a ``PublicKey`` has taken the vector for its own
 
     @property
-    def payload(self) -> np.ndarray:
+    def payload(self) -> Any:
         """The numbers, in the form in which ``montgomery`` computes; what no encryption gives is refused here."""
         if self._payload is None:
             self._check_range()
             self._payload = self._key.modulus.load(self._raw, self._width)
-        return np.asarray(self._payload)
+        return self._payload
 
     def _check_range(self) -> None:
         """Above zero and below the modulus: compared where a number first differs from it, from the highest byte on."""
@@ -94,7 +94,7 @@ class Ciphertexts:
     def take(self, positions: Sequence[int] | np.ndarray) -> Ciphertexts:
         rows = np.asarray(positions, dtype=np.int64)
         if self._payload is not None:
-            return self._with(self._payload[rows])
+            return self._with(self._key.modulus.take(self._payload, rows))
         return self._with(raw=np.frombuffer(self._raw or b"", np.uint8).reshape(-1, self._width)[rows].tobytes())
 
     @staticmethod
@@ -105,7 +105,7 @@ class Ciphertexts:
                 raise CiphertextError("ciphertexts under different keys cannot be joined")
         if any(part._payload is None for part in parts):
             return first._with(raw=b"".join(part._bytes() for part in parts))
-        return first._with(np.concatenate([part.payload for part in parts]))
+        return first._with(first._key.modulus.join([part.payload for part in parts]))
 
     def _with(self, payload: Any = None, raw: bytes | None = None) -> Ciphertexts:
         return Ciphertexts(self.scheme, self.bits, self.fingerprint, payload, raw, self._key)
@@ -202,9 +202,12 @@ class PublicKey:
         self._same_length(len(a), len(factors))
         self._guard(factors)
         powers = modulus.power(payload, [abs(f) for f in factors])
-        negative = np.array([f < 0 for f in factors], dtype=bool)
-        if negative.any():
-            powers[negative] = modulus.inverse(powers[negative])
+        negative = np.flatnonzero([f < 0 for f in factors])
+        if len(negative):
+            places = np.arange(len(factors))
+            places[negative] = len(factors) + np.arange(len(negative))
+            inverted = modulus.inverse(modulus.take(powers, negative))
+            powers = modulus.take(modulus.join([powers, inverted]), places)
         return self._wrap(powers)
 
     def sum_all(self, a: Ciphertexts) -> Ciphertexts:
@@ -236,7 +239,8 @@ class PublicKey:
             raise ParameterError("codes must have a row for each ciphertext and a column for each entry of groups")
         if codes.size and (codes.min() < 0 or (codes.max(axis=0) >= np.asarray(groups)).any()):
             raise ParameterError("a group number is out of range")
-        return _GroupSums(self, a, codes, [int(g) for g in groups]).result()
+        counted = self._key.modulus.grouped(a.payload, codes, groups)
+        return _GroupSums(self, a, codes, [int(g) for g in groups]).result() if counted is None else self._wrap(counted)
 
     def to_bytes(self) -> bytes:
         """Filled up with zeros: some keys have a shorter number in them, and messages are to be of one length."""

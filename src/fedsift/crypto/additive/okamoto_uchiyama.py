@@ -30,7 +30,7 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from fedsift.crypto.additive.montgomery import modulus
+from fedsift.crypto.additive.montgomery import cpu_modulus, modulus
 from fedsift.errors import CiphertextError
 
 _SUBGROUP_BITS = 256
@@ -88,7 +88,7 @@ class Secret:
 
     def __init__(self, p: int, q: int, t: int, bits: int):
         self._p, self._t, self._square = mpz(p), t, mpz(p) ** 2
-        self._modulus = modulus(int(self._square))
+        self._modulus = cpu_modulus(int(self._square))
         n, u = self._square * q, (self._p - 1) // t
         while True:
             g, other = (mpz(secrets.randbelow(int(n))) for _ in range(2))

@@ -16,7 +16,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import rsa
 from gmpy2 import mpz
 
-from fedsift.crypto.additive.montgomery import modulus
+from fedsift.crypto.additive.montgomery import cpu_modulus, modulus
 from fedsift.errors import CiphertextError
 
 
@@ -60,7 +60,7 @@ class _Half:
 
     def __init__(self, prime: int, n: int):
         self.prime, self._square = mpz(prime), mpz(prime) ** 2
-        self._modulus = modulus(int(self._square))
+        self._modulus = cpu_modulus(int(self._square))
         self._factor = gmpy2.invert(self._log(gmpy2.powmod(n + 1, prime - 1, self._square)), prime)
 
     def _log(self, x: mpz) -> mpz:
