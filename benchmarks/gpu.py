@@ -1,6 +1,7 @@
 """What a graphics processor changes: modular products, encryption, encrypted histograms, beside the same machine's CPU.
 
     python benchmarks/gpu.py [--quick] [--rows 1000000] [--columns 1000] [--out FILE]
+    python benchmarks/gpu.py --render          # results/gpu.json into docs/scale.md
 
 Runs on a machine that has CuPy, NumPy and gmpy2 and none of fedsift's other dependencies: only ``fedsift.crypto`` is
 imported then. Every part first compares the device with plain integers, to the last bit. What such a run hides: the
@@ -30,9 +31,11 @@ if importlib.util.find_spec("polars") is None:  # a machine for computing alone:
 
 from fedsift.crypto import kernel
 from fedsift.crypto.additive import cuda, montgomery
+from fedsift.crypto.additive.grouped import group_sums
 from fedsift.crypto.additive.keys import generate_key
 
 BITS = 2_054
+BEGIN, END = "<!-- begin: written by benchmarks/gpu.py -->", "<!-- end -->"
 
 
 def timed(work: Callable[[], Any], times: int = 3) -> tuple[Any, float]:
@@ -106,20 +109,51 @@ def histogram(rows: int, columns: int, bins: int, share: int) -> dict[str, float
     received = type(encrypted).from_bytes(raw)
     public._own(received)
     _, load = timed(lambda: received.payload, 1)
-    sums, group = timed(lambda: public.group_sums(received, codes, [bins] * columns), 2)
+    sums, group = timed(lambda: group_sums(public, received, codes, [bins] * columns), 2)
     opened = key.decrypt(sums.take(np.arange(bins)), bits=64)
     assert opened == np.bincount(codes[:, 0], weights=values, minlength=bins).astype(int).tolist()
-    cpu = public._key.modulus.cpu
-    fewer = cpu.load(received._raw, received._width)
-    public._key.modulus = cpu
-    on_cpu = public._wrap(fewer)
-    again, alone = timed(lambda: public.group_sums(on_cpu, codes[:, :share], [bins] * share), 1)
+    public._key.modulus.large = 1 << 60  # nothing is worth the way any more
+    on_cpu = type(encrypted).from_bytes(raw)
+    again, alone = timed(lambda: group_sums(public, on_cpu, codes[:, :share], [bins] * share), 1)
     _, encrypt_cpu = timed(lambda: public.encrypt(values[: rows // 20].tolist()), 1)
     assert key.decrypt(again.take(np.arange(bins)), bits=64) == opened
     return {
         "encrypt": encrypt, "to the wire": dump, "from the wire": load, "sums": group,
         "cpu sums": alone * columns / share, "cpu encrypt": encrypt_cpu * 20,
     }  # fmt: skip
+
+
+def words(result: dict[str, Any]) -> str:
+    """The figures as the page shows them."""
+    seconds, rates = result["histogram"], result["products a second"]
+    size = f"{result['rows']:,} rows x {result['columns']:,} columns x {result['bins']} bins"
+    table = [
+        f"`python benchmarks/gpu.py`, commit {result['commit']}: {result['device']} beside {result['cores']} cores "
+        f"of the same machine ({result['cpu']}); {' and '.join(f'{n:,}' for n in result['compared'])} results of both "
+        "key lengths compared with plain integers first, to the last bit.",
+        "",
+        "| work | device | CPU, all cores |",
+        "|---|---|---|",
+        *[
+            f"| million products a second, {bits} bits | {rate['device'] / 1e6:.0f} | {rate['cpu'] / 1e6:.0f} |"
+            for bits, rate in rates.items()
+        ],
+        f"| encrypting {result['rows']:,} numbers | {seconds['encrypt']:.1f} s | {seconds['cpu encrypt']:.1f} s* |",
+        f"| those from and to a message | {seconds['from the wire'] + seconds['to the wire']:.1f} s | |",
+        f"| encrypted histogram, {size} | {seconds['sums']:.1f} s | {seconds['cpu sums']:.0f} s* |",
+        "",
+        "\\* from a part of the work, taken in proportion. The run hides the rows' numbers from whoever sums them; the "
+        "sums are the key holder's to open.",
+    ]
+    return "\n".join(table)
+
+
+def render() -> None:
+    here = Path(__file__).parent
+    page = here.parent / "docs" / "scale.md"
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
+    text = words(json.loads((here / "results" / "gpu.json").read_text())["runs"][-1])
+    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
 
 
 def main() -> None:
@@ -129,7 +163,10 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=1_000)
     parser.add_argument("--bins", type=int, default=32)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--render", action="store_true")
     options = parser.parse_args()
+    if options.render:
+        return render()
     if cuda.machine() is None:
         raise SystemExit(f"no graphics processor: {cuda.state()}")
     rows, columns = (50_000, 20) if options.quick else (options.rows, options.columns)
@@ -151,7 +188,7 @@ def main() -> None:
     result["histogram"] = histogram(rows, columns, options.bins, min(columns, 8))
     print(json.dumps(result, indent=1), flush=True)
     if options.out:
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
+        options.out.write_text(json.dumps({"runs": [result]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -158,26 +158,27 @@ class Device(Modulus):
         return self.machine.host(xp.ascontiguousarray(wide[:, :size])).tobytes()
 
     def take(self, a: Array, places: Array) -> Array:
-        return a[self.machine.xp.asarray(places)] if self._there(a) else self.cpu.take(a, places)
+        return self.cpu.take(a, self.machine.xp.asarray(places) if self._there(a) else places)
 
     def join(self, parts: Sequence[Array]) -> Array:
         if not any(map(self._there, parts)):
             return self.cpu.join(parts)
-        return self.machine.xp.concatenate([self._up(part) for part in parts])
+        joined: Array = self.machine.xp.concatenate([self._up(part) for part in parts])
+        return joined
 
     def product(self, a: Array, b: Array) -> Array:
         check_lengths(a, b, 1)
         if not (self._there(a) or self._there(b)):
             return self.cpu.product(a, b)
         a, b = self._up(a), self._up(b)
-        out = self.machine.xp.empty_like(a)
+        out: Array = self.machine.xp.empty_like(a)
         self._run("products", len(a), a, len(a), b, len(b), out)
         return out
 
     def squared(self, a: Array, times: int) -> Array:
         if not self._there(a):
             return self.cpu.squared(a, times)
-        out = self.machine.xp.empty_like(a)
+        out: Array = self.machine.xp.empty_like(a)
         self._run("squares", len(a), a, times, out)
         return out
 
@@ -191,16 +192,14 @@ class Device(Modulus):
         """Long segments are cut so that all threads have work, and the pieces' products multiplied in turn."""
         lengths = np.diff(bounds)
         pieces = np.maximum(1, -(-lengths // _PIECE))
-        ends = np.cumsum(pieces)
-        if not len(lengths):
-            return self.machine.xp.empty((0, self.limbs), "<u4")
-        number = np.arange(ends[-1]) - np.repeat(ends - pieces, pieces)
+        ends = np.append(0, np.cumsum(pieces))
+        number = np.arange(ends[-1]) - np.repeat(ends[:-1], pieces)
         cut = np.append(np.repeat(bounds[:-1], pieces) + number * _PIECE, bounds[-1])
-        out = self.machine.xp.empty((int(ends[-1]), self.limbs), "<u4")
+        out: Array = self.machine.xp.empty((int(ends[-1]), self.limbs), "<u4")
         self._run("segments", len(out), values, order, self.machine.xp.asarray(cut.astype(np.int64)), out)
         if len(out) == len(lengths):
             return out
-        return self._pieces(out, self.machine.xp.arange(len(out), dtype="i4"), np.append(0, ends))
+        return self._pieces(out, self.machine.xp.arange(len(out), dtype="i4"), ends)
 
     def power(self, a: Array, exponents: Sequence[int]) -> Array:
         check_lengths(a, exponents)
@@ -209,7 +208,8 @@ class Device(Modulus):
         size = max([(int(e).bit_length() + 7) // 8 for e in exponents], default=0)
         raw = b"".join([int(e).to_bytes(size, "big") for e in exponents])
         xp = self.machine.xp
-        digits, out = xp.asarray(np.frombuffer(raw, np.uint8)), xp.empty_like(a)
+        digits = xp.asarray(np.frombuffer(raw, np.uint8))
+        out: Array = xp.empty_like(a)
         for start in range(0, len(a), _POWERS_AT_ONCE):
             part = a[start : start + _POWERS_AT_ONCE]
             table = xp.empty((len(part), 16, self.limbs), "<u4")
@@ -228,7 +228,7 @@ class Device(Modulus):
         if table.device is None:
             table.device = self._up(table.host)
         xp = self.machine.xp
-        out = xp.empty((count, self.limbs), "<u4")
+        out: Array = xp.empty((count, self.limbs), "<u4")
         digits = xp.asarray(np.frombuffer(exponents, np.uint8))
         self._run("table_powers", count, table.device, digits, len(exponents) // count, out)
         return out
@@ -261,7 +261,7 @@ class Device(Modulus):
 
     def _there(self, a: Array) -> bool:
         """Whether a vector lies on the device: as an array of the device's, or (in a double of it) by its words."""
-        return isinstance(a, self.machine.xp.ndarray) and a.dtype == np.dtype("<u4")
+        return bool(isinstance(a, self.machine.xp.ndarray) and a.dtype == np.dtype("<u4"))
 
     def _up(self, a: Array) -> Array:
         if self._there(a):
@@ -274,7 +274,7 @@ class Device(Modulus):
 
     def _enter_all(self, plain: Array) -> Array:
         """Numbers of any size that a row holds, into Montgomery's form."""
-        out = self.machine.xp.empty_like(plain)
+        out: Array = self.machine.xp.empty_like(plain)
         self._run("products", len(plain), self._enter, 1, plain, len(plain), out)
         return out
 

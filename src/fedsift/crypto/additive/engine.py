@@ -8,7 +8,7 @@ from typing import Any
 import gmpy2
 import numpy as np
 
-Array = Any  # the engine's own: NumPy's, or a device's with the same functions
+Array = np.ndarray  # or a device's, which has the same functions
 
 
 def split(raw: bytes, size: int) -> list[int]:
@@ -36,7 +36,8 @@ class Modulus:
         raise NotImplementedError
 
     def take(self, a: Array, places: Array) -> Array:
-        return a[places]
+        taken: Array = a[places]
+        return taken
 
     def join(self, parts: Sequence[Array]) -> Array:
         return np.concatenate(parts)

@@ -47,11 +47,11 @@ class Public:
         self.plaintext_bits = _third(bits) - 1
 
     @functools.cached_property
-    def _h_table(self) -> np.ndarray:
+    def _h_table(self) -> Any:
         return self.modulus.power_table(self.h, _RANDOM_BYTES)
 
     @functools.cached_property
-    def _wide_table(self) -> np.ndarray:
+    def _wide_table(self) -> Any:
         return self.modulus.power_table(self.h, self._wide_bytes)
 
     @property
@@ -59,7 +59,7 @@ class Public:
         return -(-(_third(self.bits) + _SUBGROUP_BITS + _HIDING_BITS) // 8)
 
     @functools.cached_property
-    def _g_table(self) -> np.ndarray:
+    def _g_table(self) -> Any:
         return self.modulus.power_table(self.g, self.plaintext_bits // 8 + 2)  # one for the shift of negative ones
 
     def blinding(self, count: int, wide: bool = False) -> np.ndarray:

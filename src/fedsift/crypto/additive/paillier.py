@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Sequence
+from typing import Any
 
 import gmpy2
 import numpy as np
@@ -29,11 +30,11 @@ class Public:
         self.plaintext_bits = self.bits - 2
 
     @functools.cached_property
-    def _table(self) -> np.ndarray:
+    def _table(self) -> Any:
         return self.modulus.power_table(self.h, self.bits // 16)
 
     @functools.cached_property
-    def _wide_table(self) -> np.ndarray:
+    def _wide_table(self) -> Any:
         return self.modulus.power_table(self.h, self._wide_bytes)
 
     @property
