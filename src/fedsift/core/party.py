@@ -163,7 +163,7 @@ class Site:
         state = State(self.name)
         if session:
             state = self.sessions.setdefault(session, state)
-        return Party(self, view, state, round, run)
+        return Party(self, view, state, round, run, session)
 
     def cache(self, view: str) -> dict[Any, Any]:
         """What was computed for a view: a table, bins. Kept for the views used last; the rest is made again."""
@@ -180,8 +180,11 @@ class Site:
 class Party:
     """What an operation may use: this view's rows and columns, this run's state, this site's keys."""
 
-    def __init__(self, site: Site, view: str, state: dict[Any, Any], round: int = 0, run: Run | None = None):
+    def __init__(
+        self, site: Site, view: str, state: dict[Any, Any], round: int = 0, run: Run | None = None, session: str = ""
+    ):
         self.site = site
+        self.session = session
         self.run = run or Run()
         self.name = site.name
         self.state = state
