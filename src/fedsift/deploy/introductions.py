@@ -31,7 +31,7 @@ def introduce_parties(files: Mapping[str, Path]) -> None:
             values["draws"] = simulated_secret(name, read_table(source, ("party",), settings.party, name))
         make(folder, values, replace=True)
         fingerprints[name] = Secrets.open(folder).signing_key.fingerprint
-    for name, file in files.items():
+    for file in files.values():
         text = file.read_text(encoding="utf-8")
         if "[peers]" not in text:
             peers = [f"{json.dumps(peer)} = {json.dumps(told.hex)}" for peer, told in fingerprints.items()]

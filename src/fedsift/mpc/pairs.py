@@ -45,7 +45,7 @@ from fedsift.crypto.sealed_box import (
     seal,
     unseal,
 )
-from fedsift.errors import SecurityError
+from fedsift.errors import OperationRefused, SecurityError
 from fedsift.mpc.ring import Ring, stream
 
 MAX_PARTIES = 1000
@@ -245,7 +245,7 @@ def offer_key(party: Party, *, among: Names, circle: Circle = "") -> Offer:
     if circle:
         (party.state.get(Circles) or party.keep(Circles())).of[circle] = made
     elif Pairs in party.state:
-        raise SecurityError(f"party {party.name!r} has offered a key already in this session")
+        raise OperationRefused(party.name, "offer_key", "it has offered a key already in this session")
     else:
         party.keep(made)
     return made.offer()
