@@ -369,10 +369,8 @@ party_app = typer.Typer(
 )
 app.add_typer(party_app, name="party")
 _command("audit")(audit.audit)
-_command("init", on=party_app)(party.init)
-_command("check", on=party_app)(party.check)
-_command("fingerprint", on=party_app)(secrets.fingerprint)
-_command("secrets", on=party_app)(secrets.secrets)
+for function in (party.init, party.check, secrets.fingerprint, secrets.secrets):
+    _command(function.__name__, on=party_app)(function)
 
 
 # --- the entry point -------------------------------------------------------------------------------------------------
