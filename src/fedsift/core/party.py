@@ -20,6 +20,7 @@ from fedsift import errors
 from fedsift.core.arguments import AtMost, Between
 from fedsift.core.binning import ColumnBins, codes_of
 from fedsift.core.draws import private_generator, simulated_secret
+from fedsift.core.identity import Identity
 from fedsift.core.job import Job
 from fedsift.core.message import decode, encode
 from fedsift.core.model_store import ModelStore
@@ -70,10 +71,11 @@ class State(dict[Any, Any]):
 class Site:
     """One organisation's end of the conversation: bytes in, bytes out. Data never leave but in a declared reply."""
 
-    def __init__(self, name: str, table: Table, secret: bytes | None = None):
+    def __init__(self, name: str, table: Table, secret: bytes | None = None, identity: Identity | None = None):
         self.name = name
         self.table = table
         self._secret = secret
+        self.identity = identity or Identity()
         self.views: dict[str, tuple[np.ndarray | None, list[str] | None]] = {"": (None, None)}
         self.sessions: dict[str, State] = {}
         self.runs: dict[str, Run] = {}
@@ -161,7 +163,7 @@ class Site:
         state = State(self.name)
         if session:
             state = self.sessions.setdefault(session, state)
-        return Party(self, view, state, round, run)
+        return Party(self, view, state, round, run, session)
 
     def cache(self, view: str) -> dict[Any, Any]:
         """What was computed for a view: a table, bins. Kept for the views used last; the rest is made again."""
@@ -178,8 +180,11 @@ class Site:
 class Party:
     """What an operation may use: this view's rows and columns, this run's state, this site's keys."""
 
-    def __init__(self, site: Site, view: str, state: dict[Any, Any], round: int = 0, run: Run | None = None):
+    def __init__(
+        self, site: Site, view: str, state: dict[Any, Any], round: int = 0, run: Run | None = None, session: str = ""
+    ):
         self.site = site
+        self.session = session
         self.run = run or Run()
         self.name = site.name
         self.state = state
