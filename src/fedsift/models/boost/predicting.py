@@ -114,7 +114,7 @@ OPERATIONS = (walk_down, route_rows, predicted, *HIDDEN)
 
 def predict_jointly(run: Federation, model: str, *, protection: str = "coordinator") -> np.ndarray:
     """Raw scores, rows x outputs. Runs at the coordinator, in a session of its own."""
-    if protection == "coordinator" and run.passive:
+    if protection != "open" and run.passive:
         walk_hidden(run, model)
         return run.ask(predicted, to=run.active, model=model)
     questions = run.ask(walk_down, to=run.active, model=model, sides={})

@@ -63,13 +63,13 @@ def column_uses(party: Party) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def all_uses(own: list[dict[str, Any]], cuts: list[tuple[str, int, int, float]]) -> list[dict[str, Any]]:
+def all_uses(own: list[dict[str, Any]], cuts: list[tuple[str, int, int, int, float]]) -> list[dict[str, Any]]:
     """What the label holder knows of its own columns, and the cuts of the others' that were chosen on shares."""
     found = [dict(model) for model in own]
     tables: dict[tuple[int, str], dict[int, list[float]]] = {}
-    for party, model, column, gain in cuts:
+    for party, model, column, splits, gain in cuts:
         use = tables.setdefault((model, party), {}).setdefault(column, [0, 0.0])
-        use[0], use[1] = use[0] + 1, use[1] + gain
+        use[0], use[1] = use[0] + splits, use[1] + gain
     for (model, party), columns in tables.items():
         found[model][party] = _as_arrays(columns)
     return found
