@@ -53,6 +53,8 @@ CELLS = ("default_credit", "bank_marketing")
 #: A name with "+holes": a tenth of the values are deleted at random (seed 0), for us and for the library.
 ACCURACY = ("breast_cancer_wdbc", "spambase", "jm1+holes", "airfoil_self_noise", "openml_586_fri_c3_1000_25+holes")
 ONCE = ("describe_cuts", "meet_cuts", "hide_cuts", "keep_cuts", "take_seed", "offer_key", "meet")
+#: Requests that carry the dealer's corrections (and, for half of the second, what the other party had sent).
+DEALT = ("boost.begin_comparing", "boost.begin_own_finals", "boost.own_half_sums")
 TITLES = {
     "speed": "Speed a tree: 2 parties, depth 5, 32 bins",
     "growth": "Growth: generated numbers, 2 parties, depth 5, 32 bins, 2 trees on shares",
@@ -97,7 +99,7 @@ def measured(model, train, trees: int) -> dict[str, float]:
     model.fit(train)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     hidden, frame = once.stop(), model.ledger_.frame()
-    sent = frame[frame["receiver"] == "coordinator"]
+    sent = frame[(frame["receiver"] == "coordinator") | frame["operation"].isin(DEALT)]
     first = sent["operation"].str.split(".").str[-1].isin(ONCE)
     return {
         "seconds": round((wall - hidden) / trees, 3), "cpu": round(cpu / trees, 3),
@@ -122,12 +124,14 @@ def library(X, y, rows, task: str, trees: int, **options) -> tuple[np.ndarray, f
 
 
 def speed(given):
-    settings = {"on shares": {}, "open": {"protection": "open"}}
+    settings = {"on shares": {}, "all": {"protection": "all"}, "open": {"protection": "open"}}
     if os.environ.get("FEDSIFT_KERNEL") == "off":  # what a machine without AVX-512 or without a compiler gets
         settings = {"on shares, without the kernel": {}}
     for name in given.sets or SPEED:
         X, y = load(name, path=given.data)
         for label, options in settings.items():
+            if given.settings and label not in given.settings:
+                continue
             trees = 3 if given.quick else 10
             train, test, rows = federation(X, y, 2, 0)
             model = SecureBoostClassifier(n_estimators=trees, max_depth=5, max_bin=32, **options)
@@ -314,6 +318,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=None, help="data sets of a part")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the accuracy part")
     parser.add_argument("--rows", nargs="+", type=int, default=None, help="of the growth part")
+    parser.add_argument("--settings", nargs="+", default=None, help="of the speed part")
     parser.add_argument("--render", action="store_true", help="only write the tables again")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--data", default=None)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
 from typing import TypeVar
 
 import numpy as np
@@ -65,14 +65,15 @@ class Source:
         """A share of the products of random numbers."""
         return self._derived(np.broadcast_shapes(first.shape, second.shape))
 
-    def conjunction(self, parts: Sequence[Bits]) -> Bits:
-        """A share of the AND of random bits."""
+    def conjunctions(self, masks: Bits, parts: Sequence[Sequence[int]]) -> Bits:
+        """Shares of ANDs of random bits (masks x rows x bytes), one for each part."""
+        shape = (len(parts), *masks.shape[1:])
         if self.number == 0:
-            return self._next(parts[0].shape, np.uint8)
-        return self.bits(*parts[0].shape)
+            return self._next(shape, np.uint8)
+        return self.bits(shape[0] * shape[1], shape[2]).reshape(shape)
 
-    def as_numbers(self, parts: Sequence[Bits], count: int) -> Wide:
-        """A share, as numbers, of the AND of random bits."""
+    def as_numbers(self, bits: Bits, count: int) -> Wide:
+        """A share, as numbers, of random bits."""
         return self._derived((count, WORDS))
 
     def finish(self) -> None:
@@ -113,13 +114,14 @@ class DealerSource(Source):
     def product(self, first: Wide, second: Wide) -> Wide:
         return self._correct(times(first, second))
 
-    def conjunction(self, parts: Sequence[Bits]) -> Bits:
-        value = reduce(np.bitwise_and, parts)
-        self.corrections.append(value ^ super().bits(*value.shape))
+    def conjunctions(self, masks: Bits, parts: Sequence[Sequence[int]]) -> Bits:
+        shape = (len(parts), *masks.shape[1:])
+        value = np.array([np.bitwise_and.reduce(masks[list(part)]) for part in parts], np.uint8).reshape(shape)
+        self.corrections.append(value ^ super().bits(shape[0] * shape[1], shape[2]).reshape(shape))
         return value
 
-    def as_numbers(self, parts: Sequence[Bits], count: int) -> Wide:
-        return self._correct(widen(np.unpackbits(reduce(np.bitwise_and, parts)[0], count=count)))
+    def as_numbers(self, bits: Bits, count: int) -> Wide:
+        return self._correct(widen(np.unpackbits(bits[0], count=count)))
 
     def _correct(self, value: Wide) -> Wide:
         self.corrections.append(minus(value, self._draw(value.shape)))
@@ -140,23 +142,24 @@ def dealt_for(program: Program[T], source: DealerSource) -> list[np.ndarray]:
 # --- bits ------------------------------------------------------------------------------------------------------------
 
 
-def conjunctions(source: Source, inputs: Sequence[Bits], products: Sequence[Sequence[int]]) -> Program[list[Bits]]:
+def conjunctions(source: Source, inputs: Sequence[Bits], products: Sequence[tuple[int, ...]]) -> Program[list[Bits]]:
     """ANDs of several shared bits each, in one round: every product names its inputs by their places.
 
     With e = x ^ m opened for every input, an AND of x's is the exclusive or, over all subsets, of the AND of the m's
     inside (shares from the dealer) and of the e's outside.
     """
-    masks = [source.bits(*bits.shape) for bits in inputs]
+    values = np.stack(inputs)
+    masks = source.bits(len(inputs) * values.shape[1], values.shape[2]).reshape(values.shape)
+    wanted = sorted({part for product in products for part in _subsets(product) if len(part) > 1})
+    joint = source.conjunctions(masks, wanted)
     known: dict[tuple[int, ...], Bits] = {(i,): mask for i, mask in enumerate(masks)}
-    wanted = {part for product in products for part in _subsets(product) if len(part) > 1}
-    for part in sorted(wanted, key=lambda part: (len(part), part)):
-        known[part] = source.conjunction([masks[i] for i in part])
-    mine = [bits ^ mask for bits, mask in zip(inputs, masks)]
-    theirs = yield mine
-    opened = [a ^ b for a, b in zip(mine, theirs)]
+    known.update(zip(wanted, joint))
+    hidden = values ^ masks
+    (theirs,) = yield [hidden]
+    opened = hidden ^ theirs
     found = []
     for product in products:
-        total = np.zeros_like(opened[product[0]])
+        total = np.zeros_like(opened[0])
         for part in _subsets(product):
             rest = [opened[i] for i in product if i not in part]
             if part:
@@ -167,7 +170,8 @@ def conjunctions(source: Source, inputs: Sequence[Bits], products: Sequence[Sequ
     return found
 
 
-def _subsets(places: Sequence[int]) -> list[tuple[int, ...]]:
+@cache
+def _subsets(places: tuple[int, ...]) -> list[tuple[int, ...]]:
     ordered = sorted(places)
     return [part for size in range(len(ordered) + 1) for part in itertools.combinations(ordered, size)]
 
@@ -206,12 +210,12 @@ def either(source: Source, mine: Flags) -> Program[Wide]:
     """Shares, as numbers, of whether one of the two parties has a bit set (each knows its own)."""
     count, packed = len(mine), np.packbits(mine)[None]
     alpha, beta = source.own(0, *packed.shape), source.own(1, *packed.shape)
-    both = source.as_numbers([alpha, beta], count)
+    both = source.as_numbers(alpha & beta, count)
     masked = packed ^ (beta if source.number == 1 else alpha)
     (theirs,) = yield [masked]
     ours, others = (np.unpackbits(part[0], count=count).astype(bool) for part in (masked, theirs))
     mask = np.unpackbits((beta if source.number == 1 else alpha)[0], count=count)
-    # own bit = ours ^ mask, so (a AND b) = ours others + others (1 - 2 ours) mask + ... + (1 - 2 ours)(1 - 2 others) both
+    # A bit x = e ^ m is e + (1 - 2 e) m, so the product of two is this and the other side's part:
     product = add(signed(ours, where(others, widen(mask))), signed(ours ^ others, both))
     if source.number == 0:
         product = add(product, widen((ours & others).astype(np.uint64)))
@@ -221,8 +225,10 @@ def either(source: Source, mine: Flags) -> Program[Wide]:
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def products(source: Source, pairs: Sequence[tuple[Wide, Wide]], places: np.ndarray | None = None) -> Program[list[Wide]]:
-    """Shares of elementwise products, one round. With ``places`` the first factors are shorter lists: ``x[places] y``."""
+def products(
+    source: Source, pairs: Sequence[tuple[Wide, Wide]], places: NDArray[np.int64] | None = None
+) -> Program[list[Wide]]:
+    """Shares of elementwise products, one round. With ``places`` the first factors are shorter: ``x[places] y``."""
     masks, hidden = [], []
     for x, y in pairs:
         u, v = source.wide(x.shape[:-1]), source.wide(y.shape[:-1])
@@ -238,7 +244,7 @@ def products(source: Source, pairs: Sequence[tuple[Wide, Wide]], places: np.ndar
     return found
 
 
-def _at(values: Wide, places: np.ndarray | None) -> Wide:
+def _at(values: Wide, places: NDArray[np.int64] | None) -> Wide:
     return values if places is None else values[places]
 
 
@@ -246,7 +252,7 @@ def chosen(source: Source, bits: Bits, first: Sequence[Wide], second: Sequence[W
     """Shares of ``first`` where a shared bit is 1, else of ``second``; one round."""
     count = len(first[0])
     rho = source.bits(*bits.shape)
-    number = source.as_numbers([rho], count)
+    number = source.as_numbers(rho, count)
     differences = [minus(a, b) for a, b in zip(first, second)]
     masks = [source.wide((count,)) for _ in differences]
     joint = [source.product(number, mask) for mask in masks]

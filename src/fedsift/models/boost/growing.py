@@ -1,8 +1,8 @@
 """The conversation in which boosted trees grow, for one model or for many in lock-step. Runs at the coordinator.
 
-``protection="coordinator"`` and ``"all"``: on shares (``hidden/growing.py``, ``compared/growing.py``). ``"open"``, here: one level of all trees is encrypted
-sums from the parties, the best splits from the label holder, rows divided by the owners of the columns that were
-chosen. The smaller child of each split is summed, the other follows by subtraction.
+``protection="coordinator"`` and ``"all"``: on shares (``hidden/growing.py``, ``compared/growing.py``). ``"open"``,
+here: one level of all trees is encrypted sums from the parties, the best splits from the label holder, rows divided by
+the owners of the columns that were chosen. The smaller child of each split is summed, the other by subtraction.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.errors import ParameterError, ReplyError
-from fedsift.models.boost.hidden import growing as hidden_growing
 from fedsift.models.boost.compared import growing as compared_growing
 from fedsift.models.boost.compared.growing import ComparedTrees
+from fedsift.models.boost.hidden import growing as hidden_growing
 from fedsift.models.boost.hidden.growing import HiddenTrees, Uses, check_neutral, check_settings
 from fedsift.models.boost.hidden.shares import Tree
 from fedsift.models.boost.label_holder import (

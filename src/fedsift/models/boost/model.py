@@ -7,8 +7,8 @@ is the encrypted form of the paper, by name: it shows sums to the label holder a
 first tree uses the label holder's columns only, every split leaves ``min_leaf`` (``min_cell``) rows on each side.
 
 Modules: ``tree`` (mathematics), ``bins``, ``rows``, ``rounds`` (the label holder's shared steps), ``growing`` (the
-conversation), ``predicting``, ``results``, ``store``; ``hidden/`` is the form on shares, ``compared/`` its comparisons; ``sums``, ``passive`` and
-``label_holder`` are the encrypted one.
+conversation), ``predicting``, ``results``, ``store``; ``hidden/`` is the form on shares, ``compared/`` the one in which
+nobody reads a sum (``protection="all"``); ``sums``, ``passive`` and ``label_holder`` are the encrypted one.
 """
 
 from __future__ import annotations

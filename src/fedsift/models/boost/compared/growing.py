@@ -105,10 +105,8 @@ class ComparedTrees:
         while own:
             if set(own) != set(theirs):
                 raise ReplyError(fed.active, "compare", "the two sides of a comparison are not at the same step")
-            answers = fed.ask(
-                compare, to=[fed.active, *own],
-                each={fed.active: {"boxes": theirs}, **{name: {"boxes": {fed.active: box}} for name, box in own.items()}},
-            )  # fmt: skip
+            each = {name: {"boxes": {fed.active: box}} for name, box in own.items()}
+            answers = fed.ask(compare, to=[fed.active, *own], each={fed.active: {"boxes": theirs}, **each})
             own = answers.pop(fed.active)
             theirs = {name: reply[fed.active] for name, reply in answers.items() if reply}
 

@@ -15,7 +15,7 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import ReplyError
-from fedsift.models.boost.compared.program import NEVER, NodeFacts, Shape, best_cuts, finalists, winners
+from fedsift.models.boost.compared.program import NEVER, NodeFacts, Shape, best_cuts, finalists, flat_sums, winners
 from fedsift.models.boost.compared.talks import Talk, Talks, purpose
 from fedsift.models.boost.growing_tree import Boosting, Job, Node, cut_own, make_children, splittable
 from fedsift.models.boost.hidden.label_holder import GRADIENTS, HiddenGradients, hidden_level, own_cuts, peer_shares
@@ -28,9 +28,9 @@ from fedsift.models.boost.tree import (
     least_gain,
 )
 from fedsift.mpc.comparing import Fractions, Source
-from fedsift.mpc.dealer import Dealt, open_and
+from fedsift.mpc.dealer import Bits, Dealt, open_and
 from fedsift.mpc.pairs import Pairs
-from fedsift.mpc.ring import Ring, product, to_ring, uniform
+from fedsift.mpc.ring import product, to_ring, uniform
 
 #: Bits of the summed gains of a column.
 GAIN_BITS = 40
@@ -81,14 +81,6 @@ def begin_comparing(
         talk.source.corrections = list(dealt[name])
         boxes[name] = talks.sealed(pairs, name, talk.begin(best_cuts(talk.source, shape, values, counts, facts)))
     return boxes
-
-
-def flat_sums(sums: list[Ring]) -> tuple[Ring, np.ndarray]:
-    """Shares of the sums and counts of all candidates of a level, tree after tree, node after node."""
-    nothing = [np.zeros(0, np.uint64)]
-    values = np.concatenate(nothing + [part[:, :, 0].ravel() for part in sums])
-    counts = np.concatenate(nothing + [part[:, :, 1].ravel() for part in sums])
-    return values, counts.astype(np.uint32)
 
 
 _Places = list[tuple[Job, TreeSettings, "Node | None"]]
@@ -195,7 +187,7 @@ def _best(talk: Talk, name: str) -> Fractions:
 def tell_winners(party: Party, *, first: str) -> dict[str, SealedBox]:
     """To every party: the nodes that it cuts, and the other share of the place of its cut there; noise elsewhere."""
     boosting, talks, state = party.held(Boosting), party.held(Talks), party.held(HiddenGradients)
-    level, places = state.now()
+    _, places = state.now()
     won = talks.of[first].result
     nodes = [node for place in places for node in state.places[place]]
     if not isinstance(won, list) or len(won) != len(nodes):
@@ -225,9 +217,7 @@ def tell_winners(party: Party, *, first: str) -> dict[str, SealedBox]:
     reply=GRADIENTS,
     times="20000 a session",
 )
-def divide_compared(
-    party: Party, *, answers: dict[str, SealedBox], openings: dict[str, np.ndarray]
-) -> dict[str, Any]:
+def divide_compared(party: Party, *, answers: dict[str, SealedBox], openings: dict[str, np.ndarray]) -> dict[str, Any]:
     """Cut the nodes, and hide the gradients of the next level."""
     state, boosting, chosen = party.held(HiddenGradients), party.held(Boosting), party.held(Chosen)
     level, places = state.now()
@@ -240,31 +230,39 @@ def divide_compared(
         below: list[Node | None] = []
         for inside, node in enumerate(nodes):
             index = number * level.nodes + inside
-            owner = boosting.order[chosen.owners[index]] if chosen.owners[index] >= 0 else ""
-            pair: tuple[Node | None, Node | None] = (None, None)
-            gain = 0.0
-            if node is not None and owner == boosting.me and node.best is not None:
-                left, record = cut_own(boosting, job, node, node.best[1])
-                pair = make_children(job, node, owner, record, left)
-            elif node is not None and owner:
-                answer, mine = told[owner], state.nodes[index]
-                bits = open_and(mine, answer["hidden"][index], answer["answers"][index], openings[owner][index])
-                left = np.unpackbits(bits, count=party.n_rows).astype(bool)[node.rows]
-                pair = make_children(job, node, owner, int(answer["records"][index]), left)
-                gain = _gain(job, boosting.settings(job), node, pair[0])
+            owner = boosting.order[chosen.owners[index]] if node and chosen.owners[index] >= 0 else ""
+            answer = (told[owner], openings[owner]) if owner in told else None
+            pair = _divided(party, job, node, owner, index, answer) if node and owner else (None, None)
+            gain = _gain(job, boosting.settings(job), node, pair[0]) if node and pair[0] else 0.0
             for name, gains in chosen.gains.items():
                 gains.append((job.model, gain if name == owner else 0.0))
-            first, second = (child if child and splittable(boosting, job, child) else None for child in pair)
-            below += [first, second]
+            below += [child if child and splittable(boosting, job, child) else None for child in pair]
         state.parents[place], state.places[place] = nodes, below
     state.step, state.level = state.step + 1, state.level + 1
     return hidden_level(party, state, boosting)
 
 
-def _gain(job: Job, settings: TreeSettings, node: Node, left: Node | None) -> float:
+def _divided(
+    party: Party, job: Job, node: Node, owner: str, index: int, answer: tuple[dict[str, np.ndarray], Bits] | None
+) -> tuple[Node, Node]:
+    """The children of a node; ``answer`` is the owner's, with the dealer's correction, where it is another party."""
+    boosting = party.held(Boosting)
+    if answer is None:
+        if owner != boosting.me or node.best is None:
+            raise ReplyError(owner, "divide_compared", "a cut without an answer")
+        left, record = cut_own(boosting, job, node, node.best[1])
+        return make_children(job, node, owner, record, left)
+    told, opening = answer
+    mine, nodes = party.held(HiddenGradients).nodes[index], len(party.held(HiddenGradients).nodes)
+    if not len(opening) == len(told["hidden"]) == len(told["answers"]) == len(told["records"]) == nodes:
+        raise ReplyError(owner, "take_winners", "it answered for another number of nodes than the level has")
+    bits = open_and(mine, told["hidden"][index], told["answers"][index], opening[index])
+    left = np.unpackbits(bits, count=party.n_rows).astype(bool)[node.rows]
+    return make_children(job, node, owner, int(told["records"][index]), left)
+
+
+def _gain(job: Job, settings: TreeSettings, node: Node, left: Node) -> float:
     """Of a cut whose rows are known now."""
-    if left is None:
-        return 0.0
     usable = np.ones(1, dtype=bool)
     return float(cut_gains(left.total[None], node.total, 2, job.units, settings, usable)[0])
 

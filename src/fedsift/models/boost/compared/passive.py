@@ -17,8 +17,7 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.boost.bins import SplitRecords, split_record
-from fedsift.models.boost.compared.label_holder import flat_sums
-from fedsift.models.boost.compared.program import NodeFacts, Shape, best_cuts, finalists, winners
+from fedsift.models.boost.compared.program import NodeFacts, Shape, best_cuts, finalists, flat_sums, winners
 from fedsift.models.boost.compared.talks import Talk, Talks, purpose
 from fedsift.models.boost.hidden.passive import HiddenCuts, own_shares
 from fedsift.mpc.comparing import Fractions, Source
@@ -131,18 +130,20 @@ def take_winners(party: Party, *, box: SealedBox) -> SealedBox:
     best = taken.best
     if best is None or state.nodes is None or told["won"].shape != (nodes,) or told["places"].shape != (nodes,):
         raise OperationRefused(party.name, "take_winners", "the winners are not of this level's nodes")
+    opened = best.label[:, 0, 0] + told["places"]  # where it has won; noise elsewhere
     bits, numbers = np.zeros((nodes, (rows + 7) // 8), np.uint8), np.full(nodes, -1, dtype=np.int64)
     for node in range(nodes):
         tree = node // level.nodes
         column = -1
         if told["won"][node]:
             candidates = state.tree_cuts[places[tree]].candidates
-            place = int(best.label[node, 0, 0] + told["places"][node])
+            place = int(opened[node])
             if place >= len(candidates):
                 raise OperationRefused(party.name, "take_winners", "a cut that is none of its candidates")
             own = state.cuts[level.trees[tree].bins]
             cut = own.cut(candidates[place : place + 1])
-            bits[node], numbers[node], column = np.packbits(cut.left[own.codes[:, cut.column]]), len(records), cut.column
+            bits[node] = np.packbits(cut.left[own.codes[:, cut.column]])
+            numbers[node], column = len(records), cut.column
             records.append(split_record(own.bins[cut.column], cut.left, cut.missing_left))
         taken.columns.append((state.models[level.trees[tree].model], column))
     a, r = dealt.bits("boost: left", state.step, nodes, rows), dealt.bits("boost: answer", state.step, nodes, rows)

@@ -77,15 +77,21 @@ class NodeFacts:
         return self.hessian + 2 * self.penalty
 
 
+def flat_sums(sums: list[Ring]) -> tuple[Ring, np.ndarray]:
+    """Shares of the sums and counts of all candidates of a level, tree after tree, node after node."""
+    nothing = [np.zeros(0, np.uint64)]
+    values = np.concatenate(nothing + [part[:, :, 0].ravel() for part in sums])
+    counts = np.concatenate(nothing + [part[:, :, 1].ravel() for part in sums])
+    return values, counts.astype(np.uint32)
+
+
 def best_cuts(source: Source, shape: Shape, values: Ring, counts: Counts, facts: NodeFacts) -> Program[Fractions]:
     """Shares of the best candidate of every node (nodes x 1) and of its place, the first of equally good ones."""
     gradient, hessian = yield from _lifted(source, values)
     node = shape.node
     weight = add(hessian, widen(facts.penalty[node]))
     whole = widen(facts.whole)
-    scaled, shifted_by = yield from products(
-        source, [(whole, gradient), (widen(facts.gradient), weight)], places=node
-    )
+    scaled, shifted_by = yield from products(source, [(whole, gradient), (widen(facts.gradient), weight)], places=node)
     across = minus(scaled, shifted_by)
     over, under = yield from products(source, [(across, across), (weight, minus(whole[node], weight))])
     fits = yield from _fitting(source, node, values & _HESSIAN, counts, facts)
@@ -98,7 +104,7 @@ def _lifted(source: Source, values: Ring) -> Program[tuple[Wide, Wide]]:
     low = values & _HESSIAN
     wrapped = yield from either(source, (low >> np.uint64(HESSIAN_SUM_BITS - 1)).astype(bool))
     hessian = minus(widen(low), shifted(wrapped, HESSIAN_SUM_BITS))
-    mine = np.uint64(_OFFSET if source.number == 0 else 0)
+    mine = np.array(_OFFSET if source.number == 0 else 0, dtype=np.uint64)
     high = ((values >> _SHIFT) + wrapped[:, 0] + mine) & np.uint64(2**_REST - 1)
     wrapped = yield from either(source, (high >> np.uint64(_REST - 1)).astype(bool))
     return minus(minus(widen(high), shifted(wrapped, _REST)), widen(mine)), hessian

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
@@ -90,8 +88,3 @@ def compare(party: Party, *, boxes: dict[str, SealedBox]) -> dict[str, SealedBox
         if message is not None:
             answers[name] = talks.sealed(pairs, name, message)
     return answers
-
-
-def as_arrays(parts: list[np.ndarray]) -> list[np.ndarray]:
-    """Corrections as they travel."""
-    return [np.ascontiguousarray(part) for part in parts]
