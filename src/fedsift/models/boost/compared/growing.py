@@ -30,7 +30,7 @@ from fedsift.models.boost.compared.passive import (
     begin_finals,
     compare_own,
     gain_halves,
-    hide_columns,
+    hide_cut_columns,
     pass_best,
     take_winners,
 )
@@ -130,7 +130,7 @@ class ComparedTrees:
     def uses(self, models: int) -> list[tuple[str, int, int, int, float]]:
         """Of every column of a passive party that was cut: party, model, column, splits, gain."""
         fed, of = self.trees.fed, self.trees.dealer.of
-        boxes = fed.ask(hide_columns, to=fed.passive, models=models)
+        boxes = fed.ask(hide_cut_columns, to=fed.passive, models=models)
         corrections = {}
         for place, name in enumerate(fed.passive):
             parts, width = [], fed.n_columns[name]

@@ -156,7 +156,7 @@ def take_winners(party: Party, *, box: SealedBox) -> SealedBox:
 
 
 @operation(
-    "boost.hide_columns",
+    "boost.hide_cut_columns",
     discloses="masked",
     about="which column each cut is of, under a mask and sealed for the label holder",
     role="passive",
@@ -164,7 +164,7 @@ def take_winners(party: Party, *, box: SealedBox) -> SealedBox:
     reply=SealedBox,
     times="1 a session",
 )
-def hide_columns(party: Party, *, models: int) -> SealedBox:
+def hide_cut_columns(party: Party, *, models: int) -> SealedBox:
     """A table a model: nodes x columns, 1 where the node was cut at the column."""
     tables = _column_tables(party, models)
     dealt = party.held(Dealt)
@@ -188,7 +188,7 @@ def _column_tables(party: Party, models: int) -> list[Ring]:
     opened="aggregate: the summed gain of each column, and how often it was cut",
     learns="gains of cuts under masks that it does not have",
     role="passive",
-    after="boost.hide_columns",
+    after="boost.hide_cut_columns",
     reply={"half": Array("i"), "splits": Array("i", 2)},
     times="1 a session",
 )
@@ -205,4 +205,4 @@ def gain_halves(party: Party, *, box: SealedBox) -> dict[str, Any]:
     return {"half": half + pairs.cancelling(state.peer, "boost: gains", 0, half.shape), "splits": splits}
 
 
-OPERATIONS = (compare_own, pass_best, begin_finals, take_winners, hide_columns, gain_halves)
+OPERATIONS = (compare_own, pass_best, begin_finals, take_winners, hide_cut_columns, gain_halves)
