@@ -8,7 +8,8 @@ Every row goes into ``results/boost.jsonl`` with the commit that it was measured
 replaces the old one. The tables of ``results/boost.md`` and of docs/secureboost.md are made from that file.
 
 Parties share this machine and its cores; CPU seconds are those of the whole process (all parties, coordinator, dealer).
-"MB" counts what the parties send, once; the coordinator relays it, so that twice as much passes through it. The cuts
+"MB" counts what the parties and the dealer send, once; the coordinator relays it, so that nearly twice as much passes
+through it. The cuts
 are hidden once for a training: seconds and MB of that stand apart. Settings: depth 5, 32 bins, 80/20 split.
 
 ``nodes``: 40 labels are spread over the nodes that a party without labels hears of (beside: a forest on its columns,
@@ -53,7 +54,7 @@ CELLS = ("default_credit", "bank_marketing")
 #: A name with "+holes": a tenth of the values are deleted at random (seed 0), for us and for the library.
 ACCURACY = ("breast_cancer_wdbc", "spambase", "jm1+holes", "airfoil_self_noise", "openml_586_fri_c3_1000_25+holes")
 ONCE = ("describe_cuts", "meet_cuts", "hide_cuts", "keep_cuts", "take_seed", "offer_key", "meet")
-#: Requests that carry the dealer's corrections (and, for half of the second, what the other party had sent).
+#: Requests that carry what the dealer sends: its corrections.
 DEALT = ("boost.begin_comparing", "boost.begin_own_finals", "boost.own_half_sums")
 TITLES = {
     "speed": "Speed a tree: 2 parties, depth 5, 32 bins",
@@ -242,7 +243,8 @@ def cells(given):
         with Watch(label_holder, "_divided") as calls:
             model.fit(train)
         party = train.passive[0]
-        table = train.simulated[party]._party(train._view, "", 0).table
+        site = train.simulated[party]
+        table = site.table.take(site.views[train._view][0])
         fitted = {column: ColumnBins.fit(table, column, 32) for column in table.columns}
         codes = np.stack([bins.codes(table) for bins in fitted.values()], axis=1)
         records = train.simulated[party].keys[f"boost:{model.model_id_}"]["records"]

@@ -41,6 +41,7 @@ def auc(target: np.ndarray, chance: np.ndarray) -> float:
 
 @operation(
     "boost.held_out_scores",
+    times="1 a session",
     discloses="aggregate",
     about="one score a model, of the rows that were held out",
     reply=[float],
@@ -52,6 +53,7 @@ def held_out_scores(party: Party, *, metric: str) -> list[float]:
 
 @operation(
     "boost.column_uses",
+    times="1 a session",
     discloses="aggregate",
     about="how often each column was cut, and with which gain",
     reply=[dict],
@@ -85,6 +87,7 @@ def _as_arrays(uses: dict[int, list[float]]) -> dict[str, np.ndarray]:
 
 @operation(
     "boost.keep_model",
+    times="1 a session",
     discloses="control",
     about="number of trees and the validation curve",
     reply={"trees": int, "rounds": int, "curve": list},

@@ -31,6 +31,7 @@ from fedsift.models.boost.tree import (
 
 @operation(
     "boost.begin_boosting",
+    times="1 a session",
     discloses="control",
     about="number of outputs of a tree",
     reply={"outputs": int, "task": str},
@@ -110,7 +111,13 @@ def _sampled(model: Model, g: np.ndarray, by_gradient: bool) -> tuple[np.ndarray
     return model.train, every
 
 
-@operation("boost.end_round", discloses="control", about="which models go on", reply={"live": Array("i")})
+@operation(
+    "boost.end_round",
+    times="20000 a session",
+    discloses="control",
+    about="which models go on",
+    reply={"live": Array("i")},
+)
 def end_round(party: Party) -> dict[str, Any]:
     """Leaf values, new scores, early stopping."""
     state = party.held(Boosting)

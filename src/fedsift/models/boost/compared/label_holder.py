@@ -53,7 +53,7 @@ class Chosen:
     role="active",
     after="boost.hide_gradients",
     reply=dict,
-    times="20000 a session",
+    times="240000 a session",
 )
 def begin_comparing(
     party: Party, *, corrections: dict[str, dict[str, np.ndarray]], dealt: dict[str, list[np.ndarray]]
@@ -145,7 +145,7 @@ def _least_fraction(job: Job, settings: TreeSettings, node: Node) -> tuple[int, 
     role="active",
     after="boost.begin_comparing",
     reply=SealedBox,
-    times="20000 a session",
+    times="240000 a session",
 )
 def begin_own_finals(party: Party, *, first: str, dealt: list[np.ndarray]) -> SealedBox:
     """With the party ``first``, which has got the others' shares of their best cuts."""
@@ -182,7 +182,7 @@ def _best(talk: Talk, name: str) -> Fractions:
     role="active",
     after="boost.begin_own_finals",
     reply=dict,
-    times="20000 a session",
+    times="240000 a session",
 )
 def tell_winners(party: Party, *, first: str) -> dict[str, SealedBox]:
     """To every party: the nodes that it cuts, and the other share of the place of its cut there; noise elsewhere."""
@@ -215,7 +215,7 @@ def tell_winners(party: Party, *, first: str) -> dict[str, SealedBox]:
     role="active",
     after="boost.tell_winners",
     reply=GRADIENTS,
-    times="20000 a session",
+    times="240000 a session",
 )
 def divide_compared(party: Party, *, answers: dict[str, SealedBox], openings: dict[str, np.ndarray]) -> dict[str, Any]:
     """Cut the nodes, and hide the gradients of the next level."""

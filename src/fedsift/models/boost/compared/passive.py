@@ -43,7 +43,7 @@ class Taken:
     role="passive",
     after="boost.expect_trees",
     reply=SealedBox,
-    times="20000 a session",
+    times="240000 a session",
 )
 def compare_own(party: Party, *, box: SealedBox) -> SealedBox:
     """Its shares of the sums of a level, and the first step."""
@@ -74,7 +74,7 @@ def _best(party: Party) -> Fractions:
     role="passive",
     after="boost.compare_own",
     reply=SealedBox,
-    times="20000 a session",
+    times="240000 a session",
 )
 def pass_best(party: Party, *, first: str) -> SealedBox:
     """The places of its cuts stay here."""
@@ -92,7 +92,7 @@ def pass_best(party: Party, *, first: str) -> SealedBox:
     role="passive",
     after="boost.compare_own",
     reply=SealedBox,
-    times="20000 a session",
+    times="240000 a session",
 )
 def begin_finals(party: Party, *, order: list[str], boxes: dict[str, SealedBox]) -> SealedBox:
     """For all parties without labels, with the label holder."""
@@ -119,7 +119,7 @@ def begin_finals(party: Party, *, order: list[str], boxes: dict[str, SealedBox])
     role="passive",
     after="boost.compare_own",
     reply=SealedBox,
-    times="20000 a session",
+    times="240000 a session",
 )
 def take_winners(party: Party, *, box: SealedBox) -> SealedBox:
     """An answer for every node of the level; where another party cuts, it has no rows."""

@@ -74,7 +74,7 @@ class Talks:
     learns="numbers under masks that it does not have",
     concerns="own columns and labels",
     reply=dict,
-    times="1000000 a session",
+    times="20000000 a session",
 )
 def compare(party: Party, *, boxes: dict[str, SealedBox]) -> dict[str, SealedBox]:
     """One step of every program under way; nothing comes back from those that have ended."""

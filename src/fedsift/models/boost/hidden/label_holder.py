@@ -75,7 +75,13 @@ class HiddenGradients:
         return Level.of(self.trees, self.level), [n for n, tree in enumerate(self.trees) if tree.depth > self.level]
 
 
-@operation("boost.meet_cuts", discloses="control", about="acknowledgement", learns="how many cuts each column has")
+@operation(
+    "boost.meet_cuts",
+    times="1 a session",
+    discloses="control",
+    about="acknowledgement",
+    learns="how many cuts each column has",
+)
 def meet_cuts(party: Party, *, bins: list[int], layouts: dict[str, list[dict[str, np.ndarray]]]) -> None:
     """How many candidate cuts the other parties' columns have."""
     party.keep(
@@ -90,6 +96,7 @@ def meet_cuts(party: Party, *, bins: list[int], layouts: dict[str, list[dict[str
 
 @operation(
     "boost.keep_cuts",
+    times="100000 a session",
     discloses="control",
     receives="masked",
     about="acknowledgement",
@@ -128,6 +135,7 @@ GRADIENTS = {"boxes": dict, "more": bool}
 
 @operation(
     "boost.hide_gradients",
+    times="20000 a session",
     discloses="masked",
     about="gradients of the rows by node, under a mask and sealed for the other parties",
     reply=GRADIENTS,
@@ -194,6 +202,7 @@ def _lay_out(job: Job, nodes: list[Node | None], tree: Tree, values: Ring, count
 
 @operation(
     "boost.own_half_sums",
+    times="240000 a session",
     discloses="masked",
     about="its half of the sums, under a mask; gradient sums of nodes, and the best gain of its own columns in each",
     reply={"halves": dict, "totals": Array("i", 2), "gains": Array("f", 1, finite=False), "units": Array("f", 2)},
@@ -265,6 +274,7 @@ def own_cuts(boosting: Boosting, job: Job, nodes: list[Node | None], parents: li
 
 @operation(
     "boost.divide_nodes",
+    times="240000 a session",
     discloses="masked",
     receives="masked",
     about="gradients of the rows of the next level's nodes, under a mask and sealed",

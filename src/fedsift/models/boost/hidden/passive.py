@@ -120,6 +120,7 @@ class HiddenCuts:
 
 @operation(
     "boost.describe_cuts",
+    times="1 a session",
     discloses="aggregate",
     about="how many candidate cuts each column has, and which columns have categories",
     reply=[{"counts": Array("i"), "categories": Array("b")}],
@@ -137,6 +138,7 @@ def describe_cuts(party: Party, *, bins: list[int], peer: str) -> list[dict[str,
 
 @operation(
     "boost.hide_cuts",
+    times="100000 a session",
     discloses="masked",
     about="its candidate cuts, a bit a row, under a mask and sealed for the label holder",
     reply=SealedBox,
@@ -153,7 +155,7 @@ def hide_cuts(party: Party, *, bins: int, piece: int) -> SealedBox:
     )
 
 
-@operation("boost.expect_trees", discloses="control", about="acknowledgement")
+@operation("boost.expect_trees", times="20000 a session", discloses="control", about="acknowledgement")
 def expect_trees(party: Party, *, trees: list[list[int]], live: list[int], columns: list[np.ndarray]) -> None:
     """The trees of a round, and which of its columns each may use."""
     state = party.held(HiddenCuts)
@@ -170,6 +172,7 @@ def expect_trees(party: Party, *, trees: list[list[int]], live: list[int], colum
 
 @operation(
     "boost.half_sums",
+    times="240000 a session",
     discloses="masked",
     receives="masked",
     about="its half of the gradient sums of candidate cuts, shuffled and unnamed, under a mask",
@@ -201,6 +204,7 @@ def own_shares(party: Party, state: HiddenCuts, box: SealedBox) -> list[Ring]:
 
 @operation(
     "boost.take_cuts",
+    times="240000 a session",
     discloses="masked",
     about="which rows go left, under a mask; the label holder reads them for the rows of the node alone",
     learns="which of its cuts were taken",
@@ -250,6 +254,7 @@ def _meant(own: OwnCuts, tree: TreeCuts, shuffle: Shuffle, node: int, places: Nu
 
 @operation(
     "boost.cut_columns",
+    times="1 a session",
     discloses="aggregate",
     about="of each cut that was taken, the number of the column",
     reply=Array("i"),
