@@ -64,7 +64,7 @@ WAIVERS: dict[str, str] = {
     "tell_winners": "Which of its own cuts were taken, told to their owner: the answer that it is entitled to.",
     "take_winners": "As take_cuts: bits under a mask, opened for the rows of the node.",
     "divide_compared": "Gradients under a fresh mask, sealed.",
-    "hide_cut_columns": "Which column a cut is of, under a mask of the dealer that the receiver, the label holder, lacks.",
+    "hide_cut_columns": "Which column a cut is of, under a mask of the dealer, sealed for the label holder.",
     "own_gain_halves": "A half under a mask of the two parties; both together are one gain a column.",
     "gain_halves": "A half under a mask of the two parties; both together are one gain a column.",
     # Filters
