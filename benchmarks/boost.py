@@ -8,7 +8,8 @@ Every row goes into ``results/boost.jsonl`` with the commit that it was measured
 replaces the old one. The tables of ``results/boost.md`` and of docs/secureboost.md are made from that file.
 
 Parties share this machine and its cores; CPU seconds are those of the whole process (all parties, coordinator, dealer).
-"MB" counts what the parties send, once; the coordinator relays it, so that twice as much passes through it. The cuts
+"MB" counts what the parties and the dealer send, once; the coordinator relays it, so that nearly twice as much passes
+through it. The cuts
 are hidden once for a training: seconds and MB of that stand apart. Settings: depth 5, 32 bins, 80/20 split.
 
 ``nodes``: 40 labels are spread over the nodes that a party without labels hears of (beside: a forest on its columns,
@@ -53,6 +54,8 @@ CELLS = ("default_credit", "bank_marketing")
 #: A name with "+holes": a tenth of the values are deleted at random (seed 0), for us and for the library.
 ACCURACY = ("breast_cancer_wdbc", "spambase", "jm1+holes", "airfoil_self_noise", "openml_586_fri_c3_1000_25+holes")
 ONCE = ("describe_cuts", "meet_cuts", "hide_cuts", "keep_cuts", "take_seed", "offer_key", "meet")
+#: Requests that carry what the dealer sends: its corrections.
+DEALT = ("boost.begin_comparing", "boost.begin_own_finals", "boost.own_half_sums")
 TITLES = {
     "speed": "Speed a tree: 2 parties, depth 5, 32 bins",
     "growth": "Growth: generated numbers, 2 parties, depth 5, 32 bins, 2 trees on shares",
@@ -97,7 +100,7 @@ def measured(model, train, trees: int) -> dict[str, float]:
     model.fit(train)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     hidden, frame = once.stop(), model.ledger_.frame()
-    sent = frame[frame["receiver"] == "coordinator"]
+    sent = frame[(frame["receiver"] == "coordinator") | frame["operation"].isin(DEALT)]
     first = sent["operation"].str.split(".").str[-1].isin(ONCE)
     return {
         "seconds": round((wall - hidden) / trees, 3), "cpu": round(cpu / trees, 3),
@@ -122,12 +125,14 @@ def library(X, y, rows, task: str, trees: int, **options) -> tuple[np.ndarray, f
 
 
 def speed(given):
-    settings = {"on shares": {}, "open": {"protection": "open"}}
+    settings = {"on shares": {}, "all": {"protection": "all"}, "open": {"protection": "open"}}
     if os.environ.get("FEDSIFT_KERNEL") == "off":  # what a machine without AVX-512 or without a compiler gets
         settings = {"on shares, without the kernel": {}}
     for name in given.sets or SPEED:
         X, y = load(name, path=given.data)
         for label, options in settings.items():
+            if given.settings and label not in given.settings:
+                continue
             trees = 3 if given.quick else 10
             train, test, rows = federation(X, y, 2, 0)
             model = SecureBoostClassifier(n_estimators=trees, max_depth=5, max_bin=32, **options)
@@ -238,7 +243,8 @@ def cells(given):
         with Watch(label_holder, "_divided") as calls:
             model.fit(train)
         party = train.passive[0]
-        table = train.simulated[party]._party(train._view, "", 0).table
+        site = train.simulated[party]
+        table = site.table.take(site.views[train._view][0])
         fitted = {column: ColumnBins.fit(table, column, 32) for column in table.columns}
         codes = np.stack([bins.codes(table) for bins in fitted.values()], axis=1)
         records = train.simulated[party].keys[f"boost:{model.model_id_}"]["records"]
@@ -314,6 +320,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=None, help="data sets of a part")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the accuracy part")
     parser.add_argument("--rows", nargs="+", type=int, default=None, help="of the growth part")
+    parser.add_argument("--settings", nargs="+", default=None, help="of the speed part")
     parser.add_argument("--render", action="store_true", help="only write the tables again")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--data", default=None)

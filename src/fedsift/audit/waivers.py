@@ -53,6 +53,20 @@ WAIVERS: dict[str, str] = {
     "cut_columns": "Numbers of the columns whose cuts were taken: the answer that a party is entitled to give.",
     "walk_hidden": "Which rows reach a cut, under a mask.",
     "route_hidden": "Bits under a mask; the label holder reads those of rows that are there: as take_cuts.",
+    # Boosting on shares, compared
+    "compare": "Uniform numbers: every value is under a fresh mask of which neither side knows more than a share "
+    "(tests/test_comparing.py), sealed from the coordinator.",
+    "begin_comparing": "The first step of compare.",
+    "compare_own": "The first step of compare.",
+    "begin_finals": "The first step of compare, about the parties' best cuts.",
+    "begin_own_finals": "The first step of compare, about the parties' best cuts.",
+    "pass_best": "One share of each number; the other stays with the label holder.",
+    "tell_winners": "Which of its own cuts were taken, told to their owner: the answer that it is entitled to.",
+    "take_winners": "As take_cuts: bits under a mask, opened for the rows of the node.",
+    "divide_compared": "Gradients under a fresh mask, sealed.",
+    "hide_cut_columns": "Which column a cut is of, under a mask of the dealer, sealed for the label holder.",
+    "own_gain_halves": "A half under a mask of the two parties; both together are one gain a column.",
+    "gain_halves": "A half under a mask of the two parties; both together are one gain a column.",
     # Filters
     "encrypt_classes": f"{_CIPHER} label_sums, f_statistics.",
     # Ids

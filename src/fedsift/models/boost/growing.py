@@ -1,8 +1,8 @@
 """The conversation in which boosted trees grow, for one model or for many in lock-step. Runs at the coordinator.
 
-``protection="coordinator"``: on shares (``hidden/growing.py``). ``"open"``, here: one level of all trees is encrypted
-sums from the parties, the best splits from the label holder, rows divided by the owners of the columns that were
-chosen. The smaller child of each split is summed, the other follows by subtraction.
+``protection="coordinator"`` and ``"all"``: on shares (``hidden/growing.py``, ``compared/growing.py``). ``"open"``,
+here: one level of all trees is encrypted sums from the parties, the best splits from the label holder, rows divided by
+the owners of the columns that were chosen. The smaller child of each split is summed, the other by subtraction.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.errors import ReplyError
+from fedsift.errors import ParameterError, ReplyError
+from fedsift.models.boost.compared import growing as compared_growing
+from fedsift.models.boost.compared.growing import ComparedTrees
 from fedsift.models.boost.hidden import growing as hidden_growing
-from fedsift.models.boost.hidden.growing import HiddenTrees, check_neutral, check_settings
+from fedsift.models.boost.hidden.growing import HiddenTrees, Uses, check_neutral, check_settings
 from fedsift.models.boost.hidden.shares import Tree
 from fedsift.models.boost.label_holder import (
     advance,
@@ -34,7 +36,7 @@ from fedsift.mpc.encrypted_histogram import public_key
 #: What both forms ask.
 OPERATIONS = (
     begin_boosting, end_round, grow_own_trees, next_trees, next_sampled_trees, receive_gradients, level_sums,
-    choose_splits, divide, advance, public_key, *hidden_growing.OPERATIONS,
+    choose_splits, divide, advance, public_key, *hidden_growing.OPERATIONS, *compared_growing.OPERATIONS,
 )  # fmt: skip
 
 
@@ -84,11 +86,9 @@ def round_half_up(value: float) -> int:
     return int(np.floor(value + 0.5))
 
 
-#: How boosting is protected: on shares with a neutral coordinator, or the encrypted form that shows sums and nodes.
-PROTECTIONS = ("coordinator", "open")
-
-#: Of every cut at a party without labels: party, model, column, gain.
-Uses = list[tuple[str, int, int, float]]
+#: How boosting is protected: on shares with a neutral coordinator, which opens sums or nobody does, or the encrypted
+#: form that shows sums and nodes.
+PROTECTIONS = ("coordinator", "all", "open")
 
 
 def grow(
@@ -110,9 +110,11 @@ def grow(
     check_neutral(fed, "boosting")
     for booster in boosters:
         check_settings(booster.settings)
-    begun = _begin(fed, boosters, scheme, bits=0)
-    _note_hidden(fed, first_tree_local)
-    hidden: HiddenTrees | None = None
+        check_outputs(fed, protection, booster.multi_output)
+    begun = _begin(fed, boosters, scheme, 0, "compared" if protection == "all" else "opened")
+    _note_hidden(fed, protection, first_tree_local)
+    kind = ComparedTrees if protection == "all" else HiddenTrees
+    hidden: HiddenTrees | ComparedTrees | None = None
     for round, live in _rounds(fed, boosters):
         columns, shared = _columns(fed, boosters, live, round)
         if shared and not (first_tree_local and round == 0):
@@ -121,17 +123,26 @@ def grow(
                 together = booster.multi_output or outputs == 1
                 tree = Tree(place, booster.bins, booster.settings.max_depth, outputs if together else 1)
                 trees += [tree] * (1 if together else outputs)
-            hidden = hidden or HiddenTrees.begin(fed, sorted({booster.bins for booster in boosters}))
+            hidden = hidden or kind.begin(fed, sorted({booster.bins for booster in boosters}))
             hidden.grow(live, trees, [boosters[m].settings for m in live], columns)
         else:
             fed.ask(grow_own_trees, to=fed.active, live=live, columns=columns)
-    return [] if hidden is None else hidden.uses()
+    return [] if hidden is None else hidden.uses(len(boosters))
 
 
-def _begin(fed: Federation, boosters: list[Booster], scheme: str, bits: int) -> dict[str, Any]:
+def check_outputs(fed: Federation, protection: str, multi_output: bool) -> None:
+    """Refuse what cannot be compared on shares: a gain that is a sum of fractions."""
+    if protection == "all" and multi_output and fed.task == "classification" and fed.n_classes > 2:
+        raise ParameterError(
+            "protection='all' compares one fraction a cut, so a tree has one output: multi_output=False grows a tree "
+            f"a class ({fed.n_classes} classes); protection='coordinator' can do otherwise"
+        )
+
+
+def _begin(fed: Federation, boosters: list[Booster], scheme: str, bits: int, sums: str) -> dict[str, Any]:
     return fed.ask(
         begin_boosting, to=fed.active, models=[b.plan() for b in boosters], order=fed.parties, scheme=scheme,
-        task=fed.asked_task, bits=bits,
+        task=fed.asked_task, bits=bits, sums=sums,
     )  # fmt: skip
 
 
@@ -156,10 +167,17 @@ def _columns(
     return columns, [name for name in fed.passive if any(len(c) for c in columns[name])]
 
 
-def _note_hidden(fed: Federation, first_tree_local: bool) -> None:
+def _note_hidden(fed: Federation, protection: str, first_tree_local: bool) -> None:
+    left = "the label holder learns which rows of a node go left at another party's cut"
+    if protection == "all":
+        fed.ledger.note(
+            "protection='all': nobody reads a sum; cuts are compared on shares, with randomness that the coordinator "
+            f"deals; {left}; the coordinator reads the summed gain of each column"
+        )
+        return
     fed.ledger.note(
         "protection='coordinator': the coordinator reads the sums of every candidate cut, candidates shuffled and "
-        "unnamed, and deals the randomness; the label holder learns which rows of a node go left at another party's cut"
+        f"unnamed, and deals the randomness; {left}"
     )
     if not first_tree_local:
         fed.ledger.note("first_tree_local=False: the first tree's sums are label counts of other parties' bins")
@@ -170,7 +188,7 @@ def _grow_open(
     per: int | None,
 ) -> None:  # fmt: skip
     """The encrypted form (Cheng et al. 2021): for research, and where a data holder runs the coordinator."""
-    begun = _begin(fed, boosters, scheme, bits)
+    begun = _begin(fed, boosters, scheme, bits, "encrypted")
     packing = (
         _Packing(fed, boosters, scheme, bits, begun["outputs"]) if per is None and fed.passive and boosters else None
     )

@@ -85,6 +85,7 @@ class Boosting:
     # Of the encrypted form alone:
     scheme: str = "auto"
     bits: int = 0
+    sums: str = "encrypted"
     wanted: list[Entry] = field(default_factory=list)
     layout: GradientLayout | None = None
 

@@ -37,7 +37,13 @@ _TREES = {"key": PublicKey, "rows": Ciphertexts, "layout": dict, "sets": [Array(
           "jobs": {"set": Array("i"), "model": Array("i")}, "nodes": dict}  # fmt: skip
 
 
-@operation("boost.next_trees", discloses="ciphertext", about="gradient of each row, encrypted", reply=_TREES)
+@operation(
+    "boost.next_trees",
+    times="20000 a session",
+    discloses="ciphertext",
+    about="gradient of each row, encrypted",
+    reply=_TREES,
+)
 def next_trees(party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]], per: int) -> dict[str, Any]:
     """Gradients of one more tree of each live model (a tree an output)."""
     return _encrypted_start(party, live, columns, per, sample=False)
@@ -45,6 +51,7 @@ def next_trees(party: Party, *, live: list[int], columns: dict[str, list[np.ndar
 
 @operation(
     "boost.next_sampled_trees",
+    times="20000 a session",
     discloses="pseudonymous",
     about="which rows were sampled (those of large gradients, and some others); their gradients, encrypted",
     reply=_TREES,
@@ -78,7 +85,7 @@ def _encrypted_start(
     }
 
 
-@operation("boost.grow_own_trees", discloses="control", about="acknowledgement")
+@operation("boost.grow_own_trees", times="20000 a session", discloses="control", about="acknowledgement")
 def grow_own_trees(party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]]) -> None:
     """One more tree of each live model from own columns alone: nothing is sent, no key is needed, all rows are used."""
     state = party.held(Boosting)
@@ -101,6 +108,7 @@ def _start(
 
 @operation(
     "boost.choose_splits",
+    times="240000 a session",
     discloses="aggregate",
     receives="ciphertext",
     about="which column of a party is cut, and between which groups of its bins",
@@ -179,6 +187,7 @@ def _cut_message(cut: dict[str, list[Any]]) -> dict[str, np.ndarray]:
 
 @operation(
     "boost.advance",
+    times="240000 a session",
     discloses="pseudonymous",
     receives="pseudonymous",
     about="which rows lie together in a node of a tree",

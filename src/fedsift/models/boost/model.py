@@ -7,8 +7,8 @@ is the encrypted form of the paper, by name: it shows sums to the label holder a
 first tree uses the label holder's columns only, every split leaves ``min_leaf`` (``min_cell``) rows on each side.
 
 Modules: ``tree`` (mathematics), ``bins``, ``rows``, ``rounds`` (the label holder's shared steps), ``growing`` (the
-conversation), ``predicting``, ``results``, ``store``; ``hidden/`` is the form on shares; ``sums``, ``passive`` and
-``label_holder`` are the encrypted one.
+conversation), ``predicting``, ``results``, ``store``; ``hidden/`` is the form on shares, ``compared/`` the one in which
+nobody reads a sum (``protection="all"``); ``sums``, ``passive`` and ``label_holder`` are the encrypted one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.boost import predicting, store
 from fedsift.models.boost.growing import OPERATIONS as GROWING
-from fedsift.models.boost.growing import PROTECTIONS, Booster, grow
+from fedsift.models.boost.growing import PROTECTIONS, Booster, check_outputs, grow
 from fedsift.models.boost.hidden.growing import check_neutral, check_settings
 from fedsift.models.boost.passive import keep_records
 from fedsift.models.boost.predicting import predict_jointly
@@ -60,8 +60,9 @@ class _SecureBoost(FederatedModel):
     early_stopping_rounds : stop when the loss of held-out rows (``validation_fraction`` of the rows) has not improved
         for so many trees; 0 means never.
     base_score : the score before the first tree; ``None`` takes the mean.
-    protection : ``coordinator`` (on shares, a neutral coordinator reads sums of unnamed candidate cuts), or ``open``
-        (encrypted gradients; the label holder reads sums, the other parties see nodes): see docs/secureboost.md.
+    protection : ``coordinator`` (on shares, a neutral coordinator reads sums of unnamed candidate cuts), ``all`` (on
+        shares, nobody reads a sum: cuts are compared on shares), or ``open`` (encrypted gradients; the label holder
+        reads sums, the other parties see nodes): see docs/secureboost.md.
     first_tree_local, min_cell, min_leaf : see the module.
     random_state : for samples of rows and columns; rows are drawn from the label holder's secret and this.
     precision, scheme, rows_per_ciphertext : of the open form alone: bits of a gradient, additive encryption, ``None``
@@ -193,9 +194,10 @@ class _SecureBoost(FederatedModel):
         for name in ("min_cell", "min_leaf"):
             check_number(name, getattr(self, name), 1, whole=True)
         check_choice("protection", self.protection, PROTECTIONS)
-        if self.protection == "coordinator" and fed.passive:
+        if self.protection != "open" and fed.passive:
             check_neutral(fed, type(self).__name__)
             check_settings(self._settings())
+            check_outputs(fed, self.protection, self.multi_output)
         check_number("precision", self.precision, 8, 40, whole=True)
         check_number("rows_per_ciphertext", self.rows_per_ciphertext, 1, 8, whole=True, none=True)
         if fed.task != self._task:

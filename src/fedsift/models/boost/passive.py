@@ -57,6 +57,7 @@ class _Summing:
 
 @operation(
     "boost.receive_gradients",
+    times="20000 a session",
     discloses="control",
     about="acknowledgement",
     receives="ciphertext",
@@ -89,7 +90,7 @@ def receive_gradients(
 
 
 @operation(
-    "boost.level_sums",
+    "boost.level_sums", times="240000 a session",
     discloses="aggregate",
     receives="pseudonymous",
     about="encrypted gradient sums over groups of bins of unnamed columns, no group below the minimum cell",
@@ -200,6 +201,7 @@ class _Answer:
 
 @operation(
     "boost.divide",
+    times="240000 a session",
     discloses="pseudonymous",
     receives="aggregate",
     about="for nodes cut by one of its columns: which rows go left, one bit a row",
@@ -230,7 +232,7 @@ def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
     return {"bits": np.packbits(flat), "records": np.array(numbers, dtype=np.int64)}
 
 
-@operation("boost.keep_records", discloses="control", about="acknowledgement")
+@operation("boost.keep_records", times="1 a session", discloses="control", about="acknowledgement")
 def keep_records(party: Party, *, model: str) -> None:
     """Move this run's split records into the site's own store, under the model's name."""
     records = party.state.get(SplitRecords, SplitRecords()).records

@@ -23,6 +23,7 @@ from fedsift.models.parts import Predicted
 
 @operation(
     "boost.route_rows",
+    times="10000 a session",
     discloses="pseudonymous",
     receives="pseudonymous",
     about="for rows at one of its splits: which go left, one bit a row",
@@ -45,6 +46,7 @@ def route_rows(party: Party, *, model: str, splits: np.ndarray, counts: np.ndarr
 
 @operation(
     "boost.walk_down",
+    times="10000 a session",
     discloses="pseudonymous",
     receives="pseudonymous",
     about="which rows are at another party's splits",
@@ -95,7 +97,9 @@ def _through_own(party: Party, model: str, part: dict[str, Any], tree: int, rout
             routes.asked.setdefault(fields["party"], []).append((tree, number, rows))
 
 
-@operation("boost.predicted", discloses="plain", about="predictions for the rows", reply=Array("f", 2))
+@operation(
+    "boost.predicted", times="1 a session", discloses="plain", about="predictions for the rows", reply=Array("f", 2)
+)
 def predicted(party: Party, *, model: str) -> np.ndarray:
     """The raw scores of the rows that have walked down: what the user asked for."""
     part = stored_part(party, model)
@@ -114,7 +118,7 @@ OPERATIONS = (walk_down, route_rows, predicted, *HIDDEN)
 
 def predict_jointly(run: Federation, model: str, *, protection: str = "coordinator") -> np.ndarray:
     """Raw scores, rows x outputs. Runs at the coordinator, in a session of its own."""
-    if protection == "coordinator" and run.passive:
+    if protection != "open" and run.passive:
         walk_hidden(run, model)
         return run.ask(predicted, to=run.active, model=model)
     questions = run.ask(walk_down, to=run.active, model=model, sides={})

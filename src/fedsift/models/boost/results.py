@@ -41,6 +41,7 @@ def auc(target: np.ndarray, chance: np.ndarray) -> float:
 
 @operation(
     "boost.held_out_scores",
+    times="1 a session",
     discloses="aggregate",
     about="one score a model, of the rows that were held out",
     reply=[float],
@@ -52,6 +53,7 @@ def held_out_scores(party: Party, *, metric: str) -> list[float]:
 
 @operation(
     "boost.column_uses",
+    times="1 a session",
     discloses="aggregate",
     about="how often each column was cut, and with which gain",
     reply=[dict],
@@ -63,13 +65,13 @@ def column_uses(party: Party) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def all_uses(own: list[dict[str, Any]], cuts: list[tuple[str, int, int, float]]) -> list[dict[str, Any]]:
+def all_uses(own: list[dict[str, Any]], cuts: list[tuple[str, int, int, int, float]]) -> list[dict[str, Any]]:
     """What the label holder knows of its own columns, and the cuts of the others' that were chosen on shares."""
     found = [dict(model) for model in own]
     tables: dict[tuple[int, str], dict[int, list[float]]] = {}
-    for party, model, column, gain in cuts:
+    for party, model, column, splits, gain in cuts:
         use = tables.setdefault((model, party), {}).setdefault(column, [0, 0.0])
-        use[0], use[1] = use[0] + 1, use[1] + gain
+        use[0], use[1] = use[0] + splits, use[1] + gain
     for (model, party), columns in tables.items():
         found[model][party] = _as_arrays(columns)
     return found
@@ -85,6 +87,7 @@ def _as_arrays(uses: dict[int, list[float]]) -> dict[str, np.ndarray]:
 
 @operation(
     "boost.keep_model",
+    times="1 a session",
     discloses="control",
     about="number of trees and the validation curve",
     reply={"trees": int, "rounds": int, "curve": list},

@@ -6,17 +6,20 @@ own secret (``draws.py``): who knows the seed but not the secret cannot draw the
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from fedsift.core.operation import Array, operation
-from fedsift.core.party import Party
+from fedsift.core.party import Party, Task
 from fedsift.models.boost.bins import fitted_bins
 from fedsift.models.boost.growing_tree import Boosting, Job, Model, make_node
 from fedsift.models.boost.rows import large_gradients, training_rows
 from fedsift.models.boost.tree import (
+    COMPARED_GRADIENT_BITS,
+    COMPARED_HESSIAN_BITS,
     TreeSettings,
+    Units,
     gradients,
     leaf_value,
     loss,
@@ -28,16 +31,19 @@ from fedsift.models.boost.tree import (
 
 @operation(
     "boost.begin_boosting",
+    times="1 a session",
     discloses="control",
     about="number of outputs of a tree",
     reply={"outputs": int, "task": str},
 )
 def begin_boosting(
-    party: Party, *, models: list[dict[str, Any]], order: list[str], scheme: str, task: str, bits: int
-) -> dict[str, Any]:
+    party: Party, *, models: list[dict[str, Any]], order: list[str], scheme: str, task: Task, bits: int,
+    sums: Literal["encrypted", "opened", "compared"],
+) -> dict[str, Any]:  # fmt: skip
     """Prepare models that will grow in lock-step. Which rows each learns from is drawn here and stays here.
 
-    ``bits`` of a gradient; 0 where sums are taken on shares (units follow from the totals).
+    ``sums`` are taken of encrypted gradients of so many ``bits``, or on shares (units follow from the totals) and
+    opened by the coordinator, or compared.
     """
     labels = party.labels(task=task)
     outputs = 1 if labels.task == "regression" or labels.n_classes == 2 else labels.n_classes
@@ -49,7 +55,7 @@ def begin_boosting(
             Model(TreeSettings.read(plan["settings"]), plan, train, np.tile(base, (party.n_rows, 1)), base,
                    party.generator("boost: rows of a tree", plan["seed"]))
         )  # fmt: skip
-    party.keep(Boosting(party.name, labels, outputs, order, prepared, scheme=scheme, bits=bits))
+    party.keep(Boosting(party.name, labels, outputs, order, prepared, scheme=scheme, bits=bits, sums=sums))
     return {"outputs": outputs, "task": labels.task}
 
 
@@ -71,7 +77,7 @@ def new_jobs(
             part = slice(None) if output is None else slice(output, output + 1)
             exact = g[:, part], h[:, part]
             heavy = exact[0][train] * weights[train, None], exact[1][train] * weights[train, None]
-            numbers, units = whole_numbers(*heavy, state.bits) if state.bits else whole_for_sums(*heavy)
+            numbers, units = _whole(state, model, *heavy)
             whole = np.zeros((party.n_rows, numbers.shape[1]), dtype=np.int64)
             whole[train] = numbers
             fingerprint = np.packbits(train).tobytes() + numbers.tobytes()
@@ -82,6 +88,16 @@ def new_jobs(
             jobs.append(job)
     state.jobs = jobs
     return jobs
+
+
+def _whole(state: Boosting, model: Model, g: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, Units]:
+    """Gradients and hessians as whole numbers."""
+    if state.sums == "encrypted":
+        return whole_numbers(g, h, state.bits)
+    if state.sums == "opened":
+        return whole_for_sums(g, h)
+    room = (COMPARED_GRADIENT_BITS, COMPARED_HESSIAN_BITS)
+    return whole_for_sums(g, h, room, more=2 * model.settings.reg_lambda)
 
 
 def _sampled(model: Model, g: np.ndarray, by_gradient: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -95,7 +111,13 @@ def _sampled(model: Model, g: np.ndarray, by_gradient: bool) -> tuple[np.ndarray
     return model.train, every
 
 
-@operation("boost.end_round", discloses="control", about="which models go on", reply={"live": Array("i")})
+@operation(
+    "boost.end_round",
+    times="20000 a session",
+    discloses="control",
+    about="which models go on",
+    reply={"live": Array("i")},
+)
 def end_round(party: Party) -> dict[str, Any]:
     """Leaf values, new scores, early stopping."""
     state = party.held(Boosting)

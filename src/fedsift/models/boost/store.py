@@ -19,13 +19,13 @@ from fedsift.models.parts import part_file
 FORMAT, VERSION = "fedsift-boost-part", 1
 
 
-@operation("boost.write_part", discloses="control", about="acknowledgement")
+@operation("boost.write_part", times="1 a session", discloses="control", about="acknowledgement")
 def write_part(party: Party, *, model: str) -> None:
     content = {"format": FORMAT, "version": VERSION, **stored_part(party, model)}
     write_atomic(part_file(party, model).with_suffix(".json"), json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
-@operation("boost.read_part", discloses="control", about="acknowledgement")
+@operation("boost.read_part", times="1 a session", discloses="control", about="acknowledgement")
 def read_part(party: Party, *, model: str) -> None:
     file = part_file(party, model).with_suffix(".json")
     try:

@@ -19,6 +19,8 @@ from fedsift.errors import ParameterError
 PRECISION_BITS = 20
 #: Sums on shares: a gradient sum and a hessian sum share a 64-bit number (sign, 35 and 28 bits).
 GRADIENT_SUM_BITS, HESSIAN_SUM_BITS = 35, 28
+#: Where cuts are compared on shares, each leaves the highest bit of its part free (``compared/program.py``).
+COMPARED_GRADIENT_BITS, COMPARED_HESSIAN_BITS = 34, 27
 _LEAST_GAIN = 1e-6  # as xgboost: a smaller gain is rounding
 _LEAST_HESSIAN = 1e-16
 
@@ -117,16 +119,18 @@ def whole_numbers(g: np.ndarray, h: np.ndarray, bits: int) -> tuple[np.ndarray, 
     return np.hstack([np.rint(g / units.gradient), np.maximum(np.rint(h / units.hessian), 1)]).astype(np.int64), units
 
 
-def whole_for_sums(g: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, Units]:
-    """The same with units from the totals: any sum of gradients is below 2^``GRADIENT_SUM_BITS`` in size, and of
-    hessians below 2^``HESSIAN_SUM_BITS``, whatever the number of rows, so that both fit into one ring element."""
-    units = Units(_sum_unit(np.abs(g), GRADIENT_SUM_BITS - 1), _sum_unit(h, HESSIAN_SUM_BITS - 1))
+def whole_for_sums(
+    g: np.ndarray, h: np.ndarray, bits: tuple[int, int] = (GRADIENT_SUM_BITS, HESSIAN_SUM_BITS), more: float = 0.0
+) -> tuple[np.ndarray, Units]:
+    """The same with units from the totals: any sum of gradients is below 2^``bits[0]`` in size, and of hessians (and
+    ``more``) below 2^``bits[1]``, whatever the number of rows, so that both fit into one ring element."""
+    units = Units(_sum_unit(np.abs(g), bits[0] - 1), _sum_unit(h, bits[1] - 1, more))
     return np.hstack([np.rint(g / units.gradient), np.maximum(np.rint(h / units.hessian), 1)]).astype(np.int64), units
 
 
-def _sum_unit(sizes: np.ndarray, bits: int) -> float:
+def _sum_unit(sizes: np.ndarray, bits: int, more: float = 0.0) -> float:
     """A power of two that leaves room for rounding: a sum of at most 2^bits units, and half a unit for each row."""
-    largest = float(sizes.sum(axis=0).max(initial=0.0)) if sizes.size else 0.0
+    largest = more + (float(sizes.sum(axis=0).max(initial=0.0)) if sizes.size else 0.0)
     return 2.0 ** ((np.ceil(np.log2(largest)) if largest > 0 else 0) - bits)
 
 
@@ -253,6 +257,11 @@ def cut_gains(
         value += _score(side[:, :outputs] * units.gradient, weight, settings)
     before = _score(whole[:, :outputs] * units.gradient, whole[:, outputs:width] * units.hessian, settings)
     return np.where(fits, value - before, -np.inf)
+
+
+def least_gain(settings: TreeSettings) -> float:
+    """The gain that a cut must have at least."""
+    return max(_LEAST_GAIN, settings.gamma)
 
 
 def worth_it(gain: float, settings: TreeSettings) -> bool:

@@ -1,8 +1,9 @@
 """Candidate cuts of a party's columns: one bit a row (does it go left?), the same for the whole training.
 
 An ordered column of k bins has a candidate after each bin but the last; where values are missing, each once with them
-on the right and once on the left. Categories are cut by subsets (Fisher 1958), which only sums can choose: there every
-category is a bit of its own, and the categories of a column are a block.
+on the right and once, from the last to the first, on the left: of equally good cuts plain boosting takes the first.
+Categories are cut by subsets (Fisher 1958), which only sums can choose: there every category is a bit of its own, and
+the categories of a column are a block. Where nobody reads sums, a category is cut from all others.
 
 How many candidates each column has, and which columns have categories, is known to all (``Layout``). Which is which in
 what the coordinator opens is not: cuts of a node are shuffled among each other, blocks likewise, and the categories
@@ -153,7 +154,7 @@ def candidate_bits(bins: ColumnBins, codes: np.ndarray) -> Flags:
         return codes[:, None] <= np.arange(bins.ordinary - 1)
     right = codes[:, None] <= np.arange(bins.ordinary)  # the bin of missing values is the last
     left = right[:, :-1] | (codes == bins.ordinary)[:, None]
-    return np.hstack([right, left])
+    return np.hstack([right, left[:, ::-1]])
 
 
 def read_cut(bins: ColumnBins, column: int, places: Numbers) -> Cut:
@@ -164,7 +165,7 @@ def read_cut(bins: ColumnBins, column: int, places: Numbers) -> Cut:
         return Cut(column, left, False)
     place = int(places[0])
     with_missing = bins.missing and place >= bins.ordinary
-    left[: (place - bins.ordinary if with_missing else place) + 1] = True
+    left[: (2 * bins.ordinary - 2 - place if with_missing else place) + 1] = True
     if bins.missing:
         left[-1] = with_missing
     return Cut(column, left, with_missing)

@@ -10,6 +10,7 @@ nothing about nodes. Cheng et al. 2021 (SecureBoost) for the roles, Beaver 1991 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -63,13 +64,15 @@ check_neutral = partial(
     instead="protection='open' works there, and shows the label holder sums of the others' columns and the others "
     "which rows lie together",
 )
+#: Of columns of parties without labels: party, model, column, splits, gain.
+Uses = list[tuple[str, int, int, int, float]]
 
 
 def check_settings(settings: TreeSettings) -> None:
     if settings.leaf_wise or not 1 <= settings.max_depth <= MAX_DEPTH:
         policy = "lossguide" if settings.leaf_wise else "depthwise"
         raise ParameterError(
-            f"protection='coordinator' pads every level, so trees grow level by level, max_depth from 1 to {MAX_DEPTH} "
+            f"boosting on shares pads every level, so trees grow level by level, max_depth from 1 to {MAX_DEPTH} "
             f"(got grow_policy={policy!r}, max_depth={settings.max_depth}); protection='open' can do otherwise"
         )
 
@@ -127,8 +130,9 @@ class HiddenTrees:
         for name, peer in self.peers.items():
             peer.tree_cuts = [peer.layouts[tree.bins].tree(columns[name][tree.model]) for tree in trees]
         fed.ask(
-            expect_trees, to=fed.passive, trees=shapes, each={name: {"columns": columns[name]} for name in fed.passive}
-        )
+            expect_trees, to=fed.passive, trees=shapes, live=live,
+            each={name: {"columns": columns[name]} for name in fed.passive},
+        )  # fmt: skip
         hidden = fed.ask(hide_gradients, to=fed.active, live=live, columns=columns, trees=shapes)
         number = 0
         while hidden["more"]:
@@ -137,28 +141,28 @@ class HiddenTrees:
                 half_sums, to=fed.passive, each={name: {"box": hidden["boxes"][name]} for name in fed.passive}
             )
             halves = {name: Half(**reply) for name, reply in replies.items()}
-            own = OwnSums.read(fed.ask(own_half_sums, to=fed.active, corrections=self._corrections(level, trees)))
+            own = OwnSums.read(fed.ask(own_half_sums, to=fed.active, corrections=self.corrections(level, trees)))
             owners, cuts = self._choose(level, trees, settings, live, halves, own)
             answers = fed.ask(
                 take_cuts, to=fed.passive, each={name: {"cuts": cuts[name].message()} for name in fed.passive}
             )
-            openings = self._openings(level, cuts)
+            openings = self.openings(level, {name: part.nodes for name, part in cuts.items()})
             hidden = fed.ask(divide_nodes, to=fed.active, owners=owners, answers=answers, openings=openings)
             self.step, number = self.step + 1, number + 1
 
-    def uses(self) -> list[tuple[str, int, int, float]]:
-        """Of every cut of a passive party: party, model, column, gain."""
-        found = []
+    def uses(self, models: int) -> Uses:
+        """Of every cut of a passive party, from what it and the coordinator know."""
+        found: Uses = []
         for name, columns in self.fed.ask(cut_columns, to=self.fed.passive).items():
             taken = self.peers[name].taken
             if len(columns) != len(taken) or (len(columns) and not 0 <= columns.min() <= columns.max()):
                 raise ReplyError(name, "cut_columns", "it named another number of cuts than were taken")
-            found += [(name, model, int(column), gain) for column, (model, gain) in zip(columns, taken)]
+            found += [(name, model, int(column), 1, gain) for column, (model, gain) in zip(columns, taken)]
         return found
 
     # -- the dealer's part -------------------------------------------------------------------------------------------
 
-    def _corrections(self, level: Level, trees: list[Tree]) -> dict[str, dict[str, np.ndarray]]:
+    def corrections(self, level: Level, trees: list[Tree]) -> dict[str, dict[str, np.ndarray]]:
         """U'V - C for every party: the gradients' masks are the label holder's, the rest the party's."""
         dealt, rows = self.dealer.of[self.fed.active], self.fed.n_rows
         wide = sum(level.summed * tree.outputs for tree in level.trees)
@@ -166,7 +170,7 @@ class HiddenTrees:
         counts = draw_counts(dealt, "boost: counts", self.step, rows, level.summed * len(level.trees))
         result = {}
         for name, peer in self.peers.items():
-            cuts = _of_level(level, trees, peer.tree_cuts)
+            cuts = of_level(level, trees, peer.tree_cuts)
             products = level_products(level, peer.masks, cuts, values, counts)
             splits = draw_splits(peer.dealt, self.step, level, cuts)
             parts = [found - split for found, split in zip(products, splits)]
@@ -177,7 +181,7 @@ class HiddenTrees:
             }
         return result
 
-    def _openings(self, level: Level, cuts: dict[str, OwnerCuts]) -> dict[str, Bits]:
+    def openings(self, level: Level, cut: Mapping[str, list[int] | slice]) -> dict[str, Bits]:
         """w of the ANDs, for the nodes that were cut at each party."""
         rows, nodes = self.fed.n_rows, level.nodes * len(level.trees)
         b = self.dealer.of[self.fed.active].bits("boost: nodes", self.step, nodes, rows)
@@ -185,7 +189,7 @@ class HiddenTrees:
         for name, peer in self.peers.items():
             a = peer.dealt.bits("boost: left", self.step, nodes, rows)
             r = peer.dealt.bits("boost: answer", self.step, nodes, rows)
-            chosen = cuts[name].nodes
+            chosen = cut[name]
             found[name] = and_correction(a[chosen], b[chosen], r[chosen])
         return found
 
@@ -202,7 +206,7 @@ class HiddenTrees:
         if not len(own.totals) == len(own.gains) == nodes or own.units.shape != (len(level.trees), 2):
             raise ReplyError(active, "own_half_sums", "it answered for another number of nodes than the level has")
         opened = {name: self._opened(level, trees, peer, halves, own) for name, peer in self.peers.items()}
-        candidates = {name: _of_level(level, trees, peer.tree_cuts) for name, peer in self.peers.items()}
+        candidates = {name: of_level(level, trees, peer.tree_cuts) for name, peer in self.peers.items()}
         owners = np.full(nodes, -1, dtype=np.int16)
         for number, (tree, part) in enumerate(zip(level.trees, level.nodes_of())):
             units = Units(*own.units[number].tolist())
@@ -233,7 +237,7 @@ class HiddenTrees:
         self, level: Level, trees: list[Tree], peer: _Peer, halves: dict[str, Half], own: OwnSums
     ) -> list[Numbers]:
         """The sums of every tree: nodes x candidates x (gradients, hessians, rows)."""
-        cuts = _of_level(level, trees, peer.tree_cuts)
+        cuts = of_level(level, trees, peer.tree_cuts)
         pair = halves[peer.name], own.halves[peer.name]
         for half, name in zip(pair, (peer.name, self.fed.active)):
             if (len(half.values), len(half.counts)) != half_sizes(level, cuts):
@@ -241,5 +245,5 @@ class HiddenTrees:
         return open_halves(level, cuts, *pair)
 
 
-def _of_level(level: Level, trees: list[Tree], cuts: list[TreeCuts]) -> list[TreeCuts]:
+def of_level(level: Level, trees: list[Tree], cuts: list[TreeCuts]) -> list[TreeCuts]:
     return [part for part, tree in zip(cuts, trees) if tree.depth > level.number]

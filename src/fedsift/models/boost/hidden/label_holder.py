@@ -75,7 +75,13 @@ class HiddenGradients:
         return Level.of(self.trees, self.level), [n for n, tree in enumerate(self.trees) if tree.depth > self.level]
 
 
-@operation("boost.meet_cuts", discloses="control", about="acknowledgement", learns="how many cuts each column has")
+@operation(
+    "boost.meet_cuts",
+    times="1 a session",
+    discloses="control",
+    about="acknowledgement",
+    learns="how many cuts each column has",
+)
 def meet_cuts(party: Party, *, bins: list[int], layouts: dict[str, list[dict[str, np.ndarray]]]) -> None:
     """How many candidate cuts the other parties' columns have."""
     party.keep(
@@ -90,6 +96,7 @@ def meet_cuts(party: Party, *, bins: list[int], layouts: dict[str, list[dict[str
 
 @operation(
     "boost.keep_cuts",
+    times="100000 a session",
     discloses="control",
     receives="masked",
     about="acknowledgement",
@@ -123,14 +130,15 @@ class OwnSums:
         return cls(halves, reply["totals"], reply["gains"], reply["units"])
 
 
-_GRADIENTS = {"boxes": dict, "more": bool}
+GRADIENTS = {"boxes": dict, "more": bool}
 
 
 @operation(
     "boost.hide_gradients",
+    times="20000 a session",
     discloses="masked",
     about="gradients of the rows by node, under a mask and sealed for the other parties",
-    reply=_GRADIENTS,
+    reply=GRADIENTS,
 )
 def hide_gradients(
     party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]], trees: list[list[int]]
@@ -147,10 +155,10 @@ def hide_gradients(
         peer.histograms = [None] * len(state.trees)
     state.places = [[job.nodes[0] if splittable(boosting, job, job.nodes[0]) else None] for job in jobs]
     state.parents = [[None] for _ in jobs]
-    return _hidden_level(party, state, boosting)
+    return hidden_level(party, state, boosting)
 
 
-def _hidden_level(party: Party, state: HiddenGradients, boosting: Boosting) -> dict[str, Any]:
+def hidden_level(party: Party, state: HiddenGradients, boosting: Boosting) -> dict[str, Any]:
     """The gradients of the nodes that are summed, and which rows the nodes have, both under masks."""
     level, places = state.now()
     more = any(node is not None for place in places for node in state.places[place])
@@ -194,6 +202,7 @@ def _lay_out(job: Job, nodes: list[Node | None], tree: Tree, values: Ring, count
 
 @operation(
     "boost.own_half_sums",
+    times="240000 a session",
     discloses="masked",
     about="its half of the sums, under a mask; gradient sums of nodes, and the best gain of its own columns in each",
     reply={"halves": dict, "totals": Array("i", 2), "gains": Array("f", 1, finite=False), "units": Array("f", 2)},
@@ -205,23 +214,30 @@ def own_half_sums(party: Party, *, corrections: dict[str, dict[str, np.ndarray]]
     halves = {}
     for name, peer in state.peers.items():
         cuts = [peer.tree_cuts[place] for place in places]
-        products = level_products(level, peer.hidden, cuts, state.values, state.counts)
-        sent = _read_corrections(level, cuts, corrections[name])
-        for tree, place, found, part in zip(level.trees, places, products, sent):
-            peer.histograms[place] = next_histogram(level, tree, peer.histograms[place], found + part)
+        sums = peer_shares(state, peer, corrections[name])
         shuffles = draw_shuffles(pairs, name, state.step, level, cuts)
-        sums = [part for part in (peer.histograms[place] for place in places) if part is not None]
         halves[name] = masked_half(pairs, name, state.step, sums, cuts, shuffles)
     gains, totals = [], []
     for place in places:
         job = boosting.jobs[place]
-        for node in _own_cuts(boosting, job, state.places[place], state.parents[place]):
+        for node in own_cuts(boosting, job, state.places[place], state.parents[place]):
             gains.append(-np.inf if node is None else node.gain)
             totals.append(np.zeros(job.numbers.shape[1] + 1) if node is None else [*node.total, len(node.train)])
     widest = max(len(line) for line in totals)
     table = np.array([[*line, *[0] * (widest - len(line))] for line in totals], dtype=np.int64)
     units = [[boosting.jobs[p].units.gradient, boosting.jobs[p].units.hessian] for p in places]
     return OwnSums(halves, table, np.array(gains, dtype=np.float64), np.array(units)).as_dict()
+
+
+def peer_shares(state: HiddenGradients, peer: Peer, correction: dict[str, np.ndarray]) -> list[Ring]:
+    """The label holder's shares of the sums of a level with one party, tree by tree."""
+    level, places = state.now()
+    cuts = [peer.tree_cuts[place] for place in places]
+    products = level_products(level, peer.hidden, cuts, state.values, state.counts)
+    sent = _read_corrections(level, cuts, correction)
+    for tree, place, found, part in zip(level.trees, places, products, sent):
+        peer.histograms[place] = next_histogram(level, tree, peer.histograms[place], found + part)
+    return [part for part in (peer.histograms[place] for place in places) if part is not None]
 
 
 def _read_corrections(level: Level, cuts: list[TreeCuts], sent: dict[str, np.ndarray]) -> list[Ring]:
@@ -236,7 +252,7 @@ def _read_corrections(level: Level, cuts: list[TreeCuts], sent: dict[str, np.nda
     return found
 
 
-def _own_cuts(boosting: Boosting, job: Job, nodes: list[Node | None], parents: list[Node | None]) -> list[Node | None]:
+def own_cuts(boosting: Boosting, job: Job, nodes: list[Node | None], parents: list[Node | None]) -> list[Node | None]:
     """The best cut of the label holder's own columns in each node; of two siblings the smaller one is counted."""
     settings = boosting.settings(job)
     for place in range(0, len(nodes), 2):
@@ -258,11 +274,12 @@ def _own_cuts(boosting: Boosting, job: Job, nodes: list[Node | None], parents: l
 
 @operation(
     "boost.divide_nodes",
+    times="240000 a session",
     discloses="masked",
     receives="masked",
     about="gradients of the rows of the next level's nodes, under a mask and sealed",
     learns="which rows of a node go left where another party's column was cut",
-    reply=_GRADIENTS,
+    reply=GRADIENTS,
 )
 def divide_nodes(
     party: Party, *, owners: np.ndarray, answers: dict[str, SealedBox], openings: dict[str, np.ndarray]
@@ -288,7 +305,7 @@ def divide_nodes(
             below += pair
         state.parents[place], state.places[place] = nodes, below
     state.step, state.level = state.step + 1, state.level + 1
-    return _hidden_level(party, state, boosting)
+    return hidden_level(party, state, boosting)
 
 
 class _Lefts:

@@ -105,6 +105,7 @@ class HiddenCuts:
     masks: dict[int, list[Piece]] = field(default_factory=dict)
     step: int = 0  # of all levels of the run
     trees: list[Tree] = field(default_factory=list)
+    models: list[int] = field(default_factory=list)  # that take part in the round
     tree_cuts: list[TreeCuts] = field(default_factory=list)
     level: int = 0
     histograms: list[Ring | None] = field(default_factory=list)
@@ -119,6 +120,7 @@ class HiddenCuts:
 
 @operation(
     "boost.describe_cuts",
+    times="1 a session",
     discloses="aggregate",
     about="how many candidate cuts each column has, and which columns have categories",
     reply=[{"counts": Array("i"), "categories": Array("b")}],
@@ -136,6 +138,7 @@ def describe_cuts(party: Party, *, bins: list[int], peer: str) -> list[dict[str,
 
 @operation(
     "boost.hide_cuts",
+    times="100000 a session",
     discloses="masked",
     about="its candidate cuts, a bit a row, under a mask and sealed for the label holder",
     reply=SealedBox,
@@ -152,12 +155,14 @@ def hide_cuts(party: Party, *, bins: int, piece: int) -> SealedBox:
     )
 
 
-@operation("boost.expect_trees", discloses="control", about="acknowledgement")
-def expect_trees(party: Party, *, trees: list[list[int]], columns: list[np.ndarray]) -> None:
+@operation("boost.expect_trees", times="20000 a session", discloses="control", about="acknowledgement")
+def expect_trees(party: Party, *, trees: list[list[int]], live: list[int], columns: list[np.ndarray]) -> None:
     """The trees of a round, and which of its columns each may use."""
     state = party.held(HiddenCuts)
-    state.trees = [Tree(*fields) for fields in trees]
+    state.trees, state.models = [Tree(*fields) for fields in trees], live
     for tree in state.trees:
+        if not 0 <= tree.model < min(len(live), len(columns)):
+            raise OperationRefused(party.name, "expect_trees", "a tree of a model that takes no part")
         chosen = columns[tree.model]
         if tree.bins not in state.cuts or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(party.columns)):
             raise OperationRefused(party.name, "expect_trees", "a column number or a number of bins is out of range")
@@ -167,6 +172,7 @@ def expect_trees(party: Party, *, trees: list[list[int]], columns: list[np.ndarr
 
 @operation(
     "boost.half_sums",
+    times="240000 a session",
     discloses="masked",
     receives="masked",
     about="its half of the gradient sums of candidate cuts, shuffled and unnamed, under a mask",
@@ -175,22 +181,30 @@ def expect_trees(party: Party, *, trees: list[list[int]], columns: list[np.ndarr
 )
 def half_sums(party: Party, *, box: SealedBox) -> dict[str, np.ndarray]:
     """Multiply the hidden gradients of one level."""
-    state, dealt, pairs = party.held(HiddenCuts), party.held(Dealt), party.held(Pairs)
-    hidden = pairs.open(box, sender=state.peer, about="boost: gradients", number=state.step)
+    state, pairs = party.held(HiddenCuts), party.held(Pairs)
+    level, places = state.now()
+    cuts = [state.tree_cuts[place] for place in places]
+    sums = own_shares(party, state, box)
+    state.shuffles = draw_shuffles(pairs, state.peer, state.step, level, cuts)
+    return masked_half(pairs, state.peer, state.step, sums, cuts, state.shuffles).as_dict()
+
+
+def own_shares(party: Party, state: HiddenCuts, box: SealedBox) -> list[Ring]:
+    """The party's shares of the sums of a level, tree by tree, from the hidden gradients."""
+    hidden = party.held(Pairs).open(box, sender=state.peer, about="boost: gradients", number=state.step)
     level, places = state.now()
     cuts = [state.tree_cuts[place] for place in places]
     products = level_products(level, state.masks, cuts, hidden["values"], hidden["counts"])
-    splits = draw_splits(dealt, state.step, level, cuts)
+    splits = draw_splits(party.held(Dealt), state.step, level, cuts)
     for tree, place, found, split in zip(level.trees, places, products, splits):
         state.histograms[place] = next_histogram(level, tree, state.histograms[place], found + split)
     state.nodes = hidden["nodes"]
-    state.shuffles = draw_shuffles(pairs, state.peer, state.step, level, cuts)
-    sums = [part for part in (state.histograms[place] for place in places) if part is not None]
-    return masked_half(pairs, state.peer, state.step, sums, cuts, state.shuffles).as_dict()
+    return [part for part in (state.histograms[place] for place in places) if part is not None]
 
 
 @operation(
     "boost.take_cuts",
+    times="240000 a session",
     discloses="masked",
     about="which rows go left, under a mask; the label holder reads them for the rows of the node alone",
     learns="which of its cuts were taken",
@@ -240,6 +254,7 @@ def _meant(own: OwnCuts, tree: TreeCuts, shuffle: Shuffle, node: int, places: Nu
 
 @operation(
     "boost.cut_columns",
+    times="1 a session",
     discloses="aggregate",
     about="of each cut that was taken, the number of the column",
     reply=Array("i"),

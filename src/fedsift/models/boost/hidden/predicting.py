@@ -40,6 +40,7 @@ class _Walk:
 
 @operation(
     "boost.walk_hidden",
+    times="100 a session",
     discloses="masked",
     receives="masked",
     about="which of its cuts a party is asked about (all of a level); which rows are there, under a mask",
@@ -117,6 +118,7 @@ def _depth(nodes: list[dict[str, Any]]) -> int:
 
 @operation(
     "boost.route_hidden",
+    times="100 a session",
     discloses="masked",
     receives="masked",
     about="which rows go left at its cuts, under a mask; the label holder reads them for the rows that are there",

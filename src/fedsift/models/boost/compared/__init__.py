@@ -1,0 +1,1 @@
+"""Boosting on shares in which nobody reads a sum: the best cut is found by comparisons on shares."""
