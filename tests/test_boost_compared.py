@@ -181,7 +181,7 @@ def test_a_data_holder_that_runs_the_coordinator_is_refused(monkeypatch):
     X, y = blind_table(60)
     fed = fs.Federation.split(X, y, parties=2)
     monkeypatch.setattr(fs.Federation, "neutral", property(lambda self: False), raising=False)
-    with pytest.raises(ParameterError, match="a data holder runs it"):
+    with pytest.raises(ParameterError, match="runs it, deals or gets the results"):
         SecureBoostClassifier(n_estimators=1, protection="all").fit(fed)
 
 
