@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsift import __version__
-from fedsift.cli import audit, console, party
+from fedsift.cli import audit, console, party, secrets
 from fedsift.cli.deploy import KitOption, On, OnOption, ResumeOption, run_elsewhere
 from fedsift.core.expressions import columns_of, parse
 from fedsift.core.table import Table
@@ -370,6 +370,8 @@ app.add_typer(party_app, name="party")
 _command("audit")(audit.audit)
 _command("init", on=party_app)(party.init)
 _command("check", on=party_app)(party.check)
+_command("fingerprint", on=party_app)(secrets.fingerprint)
+_command("secrets", on=party_app)(secrets.secrets)
 
 
 # --- the entry point -------------------------------------------------------------------------------------------------

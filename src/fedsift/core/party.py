@@ -20,6 +20,7 @@ from fedsift import errors
 from fedsift.core.arguments import AtMost, Between
 from fedsift.core.binning import ColumnBins, codes_of
 from fedsift.core.draws import private_generator, simulated_secret
+from fedsift.core.identity import Identity
 from fedsift.core.job import Job
 from fedsift.core.message import decode, encode
 from fedsift.core.model_store import ModelStore
@@ -70,10 +71,11 @@ class State(dict[Any, Any]):
 class Site:
     """One organisation's end of the conversation: bytes in, bytes out. Data never leave but in a declared reply."""
 
-    def __init__(self, name: str, table: Table, secret: bytes | None = None):
+    def __init__(self, name: str, table: Table, secret: bytes | None = None, identity: Identity | None = None):
         self.name = name
         self.table = table
         self._secret = secret
+        self.identity = identity or Identity()
         self.views: dict[str, tuple[np.ndarray | None, list[str] | None]] = {"": (None, None)}
         self.sessions: dict[str, State] = {}
         self.runs: dict[str, Run] = {}

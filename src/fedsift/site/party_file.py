@@ -152,6 +152,11 @@ def party_text(name: str, file: str, seen: Look, categorical: Sequence[str]) -> 
         _list("categorical", categorical),
         "",
         *_policy_lines(policy),
+        "",
+        "# The other parties, by the fingerprints that their people told yours over a safe way (the telephone, say).",
+        "# `fedsift party fingerprint` shows your own. Nobody who is not in this list can pass for a party.",
+        "[peers]",
+        '# shop = "3f2a 90b1 ..."',
     ]
     return "\n".join(lines) + "\n"
 

@@ -19,6 +19,7 @@ import numpy as np
 from pydantic import Field
 
 from fedsift.core.files import plain
+from fedsift.core.identity import Fingerprint, Identity
 from fedsift.core.job import Job as Contract
 from fedsift.core.message import decode
 from fedsift.core.operation import Operation, register_plugin
@@ -33,6 +34,7 @@ from fedsift.mpc import psi
 from fedsift.site import verdict
 from fedsift.site.policy import ERRORS, EXCEPTIONS, Policy, is_core
 from fedsift.site.record import SiteLedger
+from fedsift.site.secrets import FOLDER, Secrets
 
 MAX_RUNS = 100  # under way at the same time
 
@@ -42,6 +44,7 @@ class PartyTable(PartySection):
 
     name: str = Field(min_length=1, description='this party\'s name in job files, such as "bank"')
     file: str = Field(min_length=1, description='a file name in quotes, such as "bank.csv"')
+    secrets: str = Field(default=FOLDER, min_length=1, description='a folder name in quotes, such as "secrets"')
 
 
 class PartyFile(Section):
@@ -49,6 +52,13 @@ class PartyFile(Section):
 
     party: PartyTable = Field(description='a table [party] with name = "..." and file = "..."')
     policy: Policy = Field(default_factory=Policy, description="a table [policy]")
+    peers: dict[str, str] = Field(
+        default={}, description='a table [peers] with each other party\'s fingerprint, such as shop = "3f2a ..."'
+    )
+
+    def pins(self) -> dict[str, Fingerprint] | None:
+        """Whom this site knows; ``None`` where the file says nothing."""
+        return {name: Fingerprint.read(told) for name, told in self.peers.items()} or None
 
 
 def load_party(path: str | Path) -> tuple[PartyFile, Source]:
@@ -61,6 +71,7 @@ def checked_party(source: Source) -> PartyFile:
     settings = validated(source, PartyFile)
     check_name(source, ("party", "name"), settings.party.name)
     check_file(source, ("party", "file"), settings.party.file)
+    _check_peers(source, settings)
     _load_plugins(source, settings.policy)
     methods = [] if settings.policy.methods == "any" else settings.policy.methods
     unknown = next((name for name in methods if name not in METHODS), None)
@@ -72,6 +83,15 @@ def checked_party(source: Source) -> PartyFile:
                 ("policy", "exceptions"), f"there is no exception {name!r}{nearest(name, list(EXCEPTIONS))}"
             )
     return settings
+
+
+def _check_peers(source: Source, settings: PartyFile) -> None:
+    for peer, told in settings.peers.items():
+        check_name(source, ("peers", peer), peer)
+        try:
+            Fingerprint.read(told)
+        except ParameterError as error:
+            raise source.error(("peers", peer), str(error)) from None
 
 
 def _load_plugins(source: Source, policy: Policy) -> None:
@@ -100,8 +120,10 @@ def open_site(path: str | Path, job: Job | Mapping[str, Any] | None = None) -> P
             raise ParameterError(f"the job has no party {name!r} (the name in {path}); it has {told}")
         settings.policy.check_job(name, method, parameters)
         accepted = (method, {**_defaults(method), **plain(parameters)})
+    secrets = Secrets.open(Path(path).parent / settings.party.secrets)
+    identity = Identity(secrets.signing_key, settings.pins())
     table = read_table(source, ("party",), settings.party, name)
-    site = PolicySite(name, table, settings.policy, accepted)
+    site = PolicySite(name, table, settings.policy, accepted, secrets.draw_secret, identity)
     site.audits = Path(path).parent / verdict.FOLDER
     if accepted is not None:
         site.check_audit(*accepted)
@@ -122,8 +144,11 @@ def _read_job(job: Job | Mapping[str, Any]) -> tuple[list[str], str, dict[str, A
 class PolicySite(Site):
     """A site that judges every request by its policy. ``handle`` answers a refused one with a ``PolicyRefused``."""
 
-    def __init__(self, name: str, table: Table, policy: Policy, accepted: tuple[str, dict[str, Any]] | None = None):
-        super().__init__(name, table)
+    def __init__(
+        self, name: str, table: Table, policy: Policy, accepted: tuple[str, dict[str, Any]] | None = None,
+        secret: bytes | None = None, identity: Identity | None = None,
+    ):  # fmt: skip
+        super().__init__(name, table, secret, identity)
         self.policy = policy
         self.accepted = accepted  # method and parameters of the only job, when the site was opened for one
         self.job_folder: Path | None = None  # where a deployed site keeps its part of the result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from fedsift.core.identity import introduce
 from fedsift.core.party import Site
 from fedsift.core.transports.base import Delivery, Transport
 
@@ -36,6 +37,7 @@ class Serial(Transport):
 
     def __init__(self, sites: dict[str, Site]):
         self.sites = sites
+        introduce(sites)
 
     def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
         result = {}

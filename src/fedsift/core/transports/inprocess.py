@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 
+from fedsift.core.identity import introduce
 from fedsift.core.party import Site
 from fedsift.core.transports.base import Delivery, Transport
 
@@ -26,6 +27,7 @@ class InProcess(Transport):
 
     def __init__(self, sites: dict[str, Site]):
         self.sites = sites
+        introduce(sites)
         self._queues: dict[str, queue.SimpleQueue[_Job | None]] = {}
 
     def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
