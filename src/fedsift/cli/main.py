@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsift import __version__
-from fedsift.cli import audit, console, party, secrets
+from fedsift.cli import audit, console, journal, party, secrets
 from fedsift.cli.deploy import KitOption, On, OnOption, ResumeOption, run_elsewhere
 from fedsift.core.expressions import columns_of, parse
 from fedsift.core.table import Table
@@ -372,6 +372,7 @@ _command("init", on=party_app)(party.init)
 _command("check", on=party_app)(party.check)
 _command("fingerprint", on=party_app)(secrets.fingerprint)
 _command("secrets", on=party_app)(secrets.secrets)
+_command("journal", on=party_app)(journal.journal)
 
 
 # --- the entry point -------------------------------------------------------------------------------------------------

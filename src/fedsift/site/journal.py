@@ -9,9 +9,9 @@ Rows stand there as keyed hashes of their ids (BLAKE2b, 16 bytes, under the site
 a bitmap over them. A million rows take 16 MB once and some kilobytes a set. The file tells nobody who is in the table,
 and it is the site's own: 0600, never sent.
 
-``journal.begun`` names the journal that belongs here. A journal that is gone, unreadable or another one than that is not
-made anew behind anybody's back, because that would forget what was let out: nothing leaves until a person restores it
-or says ``fedsift party journal --restart``.
+A file among the site's secrets names the journal that belongs here. One that is gone, unreadable or another than that
+is not made anew behind anybody's back, because that would forget what was let out: nothing leaves until a person
+restores it or says ``fedsift party journal --restart``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import secrets
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
@@ -34,11 +34,12 @@ from fedsift.core.files import write_atomic
 from fedsift.errors import DataError
 from fedsift.site.journal_atoms import Atoms, Whole
 
-NAME, BEGUN = "journal.sqlite", "journal.begun"
 HASH_BYTES = 16
 FORMAT = 1
 _WAIT = 10.0  # seconds for another process to finish its line
-_RESTART = "Restore it from a backup, or begin a new one, which forgets what was let out: fedsift party journal --restart"
+_RESTART = (
+    "Restore it from a backup, or begin a new one, which forgets what was let out: fedsift party journal --restart"
+)
 _SCHEMA = """
 CREATE TABLE journal (id BLOB, proof BLOB, format INTEGER, begun TEXT, version INTEGER);
 CREATE TABLE members (first INTEGER PRIMARY KEY, rows BLOB NOT NULL, persons BLOB NOT NULL);
@@ -53,6 +54,18 @@ CREATE TABLE lines (
 CREATE INDEX lines_by_job ON lines (job);
 CREATE INDEX lines_by_run ON lines (run);
 """
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a party's journal lies, and the file among its secrets that says so."""
+
+    file: Path
+    begun: Path
+
+    @classmethod
+    def of(cls, folder: Path, secrets: Path, party: str) -> Place:
+        return cls(folder / f"journal-{party}.sqlite", secrets / f"journal-{party}.begun")
 
 
 @dataclass(frozen=True)
@@ -119,39 +132,39 @@ class Journal:
         return cls(connection, key)
 
     @classmethod
-    def open(cls, folder: Path, key: bytes, *, read_only: bool = False) -> Journal:
+    def open(cls, place: Place, key: bytes) -> Journal:
         """The journal of a site; made where there never was one. What is wrong with it is told to its own people."""
-        path, begun = folder / NAME, folder / BEGUN
-        if not path.exists():
-            if begun.exists():
-                raise DataError(f"{path} is gone, and this site has let things out before. {_RESTART}")
-            if read_only:
-                return cls.in_memory(key)
-            _create(path, key)
-        _check_private(path)
+        if not place.file.exists():
+            if place.begun.exists():
+                raise DataError(f"{place.file} is gone, and this site has let things out before. {_RESTART}")
+            _create(place.file, key)
+        _check_private(place.file)
         try:
-            connection = sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+            connection = sqlite3.connect(place.file, timeout=_WAIT, isolation_level=None, check_same_thread=False)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            identity = _identity(connection, key, path)
+            identity = _identity(connection, key, place.file)
             journal = cls(connection, key)
-        except (sqlite3.Error, ValueError, zlib.error) as error:
-            raise DataError(f"{path} cannot be read ({error}). {_RESTART}") from None
-        if begun.exists() and begun.read_text(encoding="ascii").strip() != identity:
-            raise DataError(f"{path} is not the journal that was begun here. {_RESTART}")
-        if not begun.exists() and not read_only:
-            write_atomic(begun, identity + "\n")
+        except (sqlite3.Error, ValueError, TypeError, zlib.error) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{place.file} cannot be read ({error}). {_RESTART}") from None
+        if not place.begun.exists():
+            write_atomic(place.begun, identity + "\n")
+        elif place.begun.read_text(encoding="ascii").strip() != identity:
+            raise DataError(f"{place.file} is not the journal that was begun here. {_RESTART}")
         return journal
 
     @classmethod
-    def restart(cls, folder: Path, key: bytes) -> Journal:
+    def restart(cls, place: Place, key: bytes) -> Journal:
         """A new journal in place of the old one, whose files stay beside it under another name."""
-        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-        for name in (NAME, f"{NAME}-wal", f"{NAME}-shm"):
-            if (folder / name).exists():
-                os.replace(folder / name, folder / f"{name}.{stamp}-{secrets.token_hex(2)}.old")
-        (folder / BEGUN).unlink(missing_ok=True)
-        return cls.open(folder, key)
+        old = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}.old"
+        for tail in ("", "-wal", "-shm"):
+            file = place.file.with_name(place.file.name + tail)
+            if file.exists():
+                os.replace(file, place.file.with_name(f"{place.file.name}.{old}{tail}"))
+        place.begun.unlink(missing_ok=True)
+        return cls.open(place, key)
 
     def close(self) -> None:
         self._db.close()
@@ -193,7 +206,7 @@ class Journal:
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
-    def hashed(self, ids: Sequence[object]) -> NDArray[np.bytes_]:
+    def hashed(self, ids: Iterable[object]) -> NDArray[np.bytes_]:
         """Keyed hashes: the same id has the same one for ever, and nobody without the key can try ids."""
         key, blake = self._key, hashlib.blake2b
         parts = [blake(str(each).encode(), key=key, digest_size=HASH_BYTES).digest() for each in ids]
@@ -264,7 +277,8 @@ class Journal:
     def keep_set(self, row_set: RowSet, *, exact: bool) -> None:
         packed = zlib.compress(np.packbits(self.inside(row_set)).tobytes())
         self._db.execute(
-            "INSERT INTO row_sets VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET exact = max(exact, excluded.exact)",
+            "INSERT INTO row_sets VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET exact = max(exact, excluded.exact)",
             (row_set.id, len(row_set.numbers), int(exact), packed),
         )
 

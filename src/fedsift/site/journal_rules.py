@@ -8,8 +8,8 @@ When it has run and the reply has not left yet, the line is written (``write``),
 and the coordinator where one of them runs it or gets its results. Such a reader knows columns of every single row, and
 few exact sums on many rows are then equations for the rest (ten sums on 100 rows, 24 bits each, give every label by
 lattice reduction). A neutral coordinator holds no row: the same sums are, to it, about nobody it knows, so its openings
-are written down and not counted. What is told row by row (left or right in a tree) is judged by the audit's figures, not
-here: it would exceed any such budget at once. The answer counts too: which of its columns were kept tells a party
+are written down and not counted. What is told row by row (left or right in a tree) is judged by the audit's figures,
+not here: it would exceed any such budget at once. The answer counts too: which of its columns were kept tells a party
 something about the labels. So does a refusal, one bit each.
 
 The same number told again to the same reader tells nothing new and is counted once.
@@ -153,14 +153,13 @@ class JournalRules:
         if self.policy.max_epsilon is None:
             return
         reader, inside = self._reader(asked.job), self.journal.inside(rows)
-        for line in self.journal.lines():
-            if line.bits > 0 and reader in line.readers.split(", ") and line.row_set:
-                if inside[self.journal.members(line.row_set)].any():
-                    raise PolicyRefused.by(
-                        "max_epsilon", self.party, asked.marked.short_name,
-                        f"{reader!r} was told exact numbers about the same rows before, so that noise would promise "
-                        "nothing towards it. Let somebody else run the job, or ask the party to do without max_epsilon",
-                    )  # fmt: skip
+        told = [line.row_set for line in self.journal.lines() if line.bits > 0 and reader in line.readers.split(", ")]
+        if any(inside[self.journal.members(row_set)].any() for row_set in set(told) if row_set):
+            raise PolicyRefused.by(
+                "max_epsilon", self.party, asked.marked.short_name,
+                f"{reader!r} was told exact numbers about the same rows before, so that noise would promise nothing "
+                "towards it. Let somebody else run the job, or ask the party to do without max_epsilon",
+            )  # fmt: skip
 
     # -- before a reply leaves -------------------------------------------------------------------------------------
 
@@ -323,5 +322,6 @@ def spent(job: Job) -> tuple[float, float]:
     if not isinstance(epsilon, (int, float)) or isinstance(epsilon, bool) or not 0 < epsilon < math.inf:
         return 0.0, 0.0
     delta = job.parameters.get("delta")
-    gaussian = isinstance(delta, float) and 0 < delta < 1
-    return float(epsilon), epsilon_to_rho(float(epsilon), delta) if gaussian else epsilon**2 / 2
+    if isinstance(delta, float) and 0 < delta < 1:
+        return float(epsilon), epsilon_to_rho(float(epsilon), delta)
+    return float(epsilon), epsilon**2 / 2

@@ -70,7 +70,9 @@ class Policy(Section):
     max_label_auc: float = Field(default=0.7, ge=0.5, le=1, description="an AUC from 0.5 (a guess) to 1, such as 0.7")
     max_column_r2: float = Field(default=0.3, ge=0, le=1, description="an R2 from 0 to 1, such as 0.3")
     require_audit: bool = Field(default=False, description="true or false")
-    partners: Literal["any"] | list[str] = Field(default="any", description='"any" or a list of parties, such as ["shop"]')
+    partners: Literal["any"] | list[str] = Field(
+        default="any", description='"any" or a list of parties, such as ["shop"]'
+    )
     max_bits: Literal["any"] | float = Field(
         default=0.1, gt=0, allow_inf_nan=False, description='a number of bits a row, such as 0.1, or "any"'
     )
@@ -131,8 +133,8 @@ class Policy(Section):
         if rows < self.min_rows:
             raise PolicyRefused.by(
                 "min_rows", party, operation,
-                f"its answers so far, this one among them, would tell about fewer than {self.min_rows} of its rows. Use "
-                'more rows (fewer folds, a larger overlap), those of an earlier job (rows = "as in JOB" under '
+                f"its answers so far and this one would together tell about fewer than {self.min_rows} of its rows. "
+                'Use more rows (fewer folds, a larger overlap), those of an earlier job (rows = "as in JOB" under '
                 "[federation]), or ask the party to lower min_rows",
             )  # fmt: skip
 
@@ -174,6 +176,18 @@ class Policy(Section):
                 f"of a sum over its rows the largest two make up more than {self.max_share:g}: it would tell about "
                 "these. Ask the party to leave such a column out, or to transform it",
             )  # fmt: skip
+
+    def check_persons(self, party: str, job: Job, most_rows: int) -> None:
+        """Where a person may have several rows: a cell of so many rows is one of ``min_cell`` persons for sure."""
+        known = METHODS.get(job.method)
+        if most_rows > 1 and known is not None and known.cell_parameters:
+            largest = max(_number(job.parameters.get(name)) for name in known.cell_parameters)
+            if largest < self.min_cell * most_rows:
+                raise PolicyRefused.by(
+                    "min_cell", party, "begin_job",
+                    f"min_cell counts persons here ({self.min_cell}), some of whom have several rows. Ask the party "
+                    "which min_cell of rows is enough (fedsift party check says it), and write that under [method]",
+                )  # fmt: skip
 
     def check_partners(self, party: str, job: Job) -> None:
         """Refuse a job with somebody who is not on this party's own list."""

@@ -103,7 +103,7 @@ class FedSDG(Selector):
         embedding: int = 100,
         top_hidden: tuple[int, ...] = (50,),
         bins: int = 8,
-        min_cell: int = 5,
+        min_cell: int = 10,
         trace_every: int = 10,
         interactive_rate: float | None = None,
         protection: str = "shares",
