@@ -368,11 +368,8 @@ party_app = typer.Typer(
 )
 app.add_typer(party_app, name="party")
 _command("audit")(audit.audit)
-_command("init", on=party_app)(party.init)
-_command("check", on=party_app)(party.check)
-_command("fingerprint", on=party_app)(secrets.fingerprint)
-_command("secrets", on=party_app)(secrets.secrets)
-_command("journal", on=party_app)(journal.journal)
+for _shown in (party.init, party.check, secrets.fingerprint, secrets.secrets, journal.journal):
+    _command(_shown.__name__, on=party_app)(_shown)
 
 
 # --- the entry point -------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ operations and numbers of the policy, never anything that was read from the data
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -73,8 +73,8 @@ class Policy(Section):
     partners: Literal["any"] | list[str] = Field(
         default="any", description='"any" or a list of parties, such as ["shop"]'
     )
-    max_bits: Literal["any"] | float = Field(
-        default=0.1, gt=0, allow_inf_nan=False, description='a number of bits a row, such as 0.1, or "any"'
+    max_bits: Literal["any"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        default=0.1, description='a number of bits a row, such as 0.1, or "any"'
     )
     accept_bits: list[str] = Field(
         default=[], description='a list of jobs, each by 12 or more digits of its hash, such as ["3f8a21c07b5e"]'
