@@ -17,7 +17,7 @@ from fedsift.cli import console
 from fedsift.cli.party import PartyOption, Verbose
 from fedsift.crypto.dp import rho_to_epsilon
 from fedsift.site.journal import Journal, Line, Place
-from fedsift.site.journal_rules import DELTA, REFUSAL, SHORT
+from fedsift.site.journal_rules import ANSWER, DELTA, REFUSAL, SHORT
 from fedsift.site.policy import Policy
 from fedsift.site.secrets import Secrets
 from fedsift.site.site import load_party
@@ -81,13 +81,13 @@ def _show(facts: dict[str, Any], file: Path) -> None:
     lines = facts["lines"]
     shown = [
         [
-            line["at"], line["job"][:SHORT], line["method"], line["operation"], line["readers"], line["form"],
+            line["at"][:16].replace("T", " "), line["job"][:SHORT], _what(line), line["readers"],
             f"{line['rows']:,}", f"{line['statistics']:,}", f"{line['counted']:.1f}", f"{line['epsilon']:g}",
         ]
         for line in lines[-_SHOWN:]
     ]  # fmt: skip
-    heads = ["at", "job", "method", "what", "who can read it", "form", "rows", "numbers", "bits that count", "epsilon"]
-    console.table(shown, heads, right=heads[6:], title=f"{file}: {len(lines):,} lines")
+    heads = ["at (UTC)", "job", "what", "who can read it", "rows", "numbers", "bits that count", "epsilon"]
+    console.table(shown, heads, right=heads[4:], title=f"{file.name}: {len(lines):,} lines")
     if len(lines) > _SHOWN:
         console.show(f"... and {len(lines) - _SHOWN:,} earlier ones (--json shows all)")
     smallest = facts["smallest_atom"]
@@ -97,3 +97,9 @@ def _show(facts: dict[str, Any], file: Path) -> None:
     console.show(
         f"noise: epsilon {facts['epsilon']:.2f} so far at delta {DELTA:g}; total_epsilon = {facts['total_epsilon']:g}"
     )
+
+
+def _what(line: dict[str, Any]) -> str:
+    if line["operation"] == ANSWER:
+        return f"{ANSWER} of {line['method']}"
+    return f"refused: {line['operation']}" if line["form"] == REFUSAL else str(line["operation"])

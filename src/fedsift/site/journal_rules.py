@@ -43,7 +43,7 @@ from fedsift.site.policy import Policy
 
 log = logging.getLogger("fedsift.site.journal")
 
-COORDINATOR = "coordinator"
+COORDINATOR, NOBODY = "coordinator", "nobody"
 ANSWER, ALIGNMENT, REFUSAL = "the answer", "alignment", "refusal"
 #: At which delta the noise of all jobs is told as one epsilon.
 DELTA = 1e-6
@@ -121,16 +121,18 @@ class JournalRules:
         )  # fmt: skip
 
     def _answer_bits(self, job: Job) -> float:
-        """log2 of how many answers there are: at most ``n_features`` of the others' columns, or any of them."""
+        """log2 of how many answers there are: at most ``n_features`` of the others' columns, or any of them; and what
+        a party learns about each of its columns beside (``Selector.told_bits``)."""
         if job.partition == "horizontal":
             columns = len(self._table.columns)
         else:
             assumed = self.policy.partner_columns
             columns = sum(self._columns.get(name, assumed) for name in job.parties if name != self.party)
+        beside = columns * (METHODS[job.method].told_bits if job.method in METHODS else 0.0)
         kept = job.parameters.get("n_features")
         if not isinstance(kept, int) or not 0 <= kept < columns:
-            return float(columns)
-        return math.log2(sum(math.comb(columns, number) for number in range(kept + 1)))
+            return columns + beside
+        return math.log2(sum(math.comb(columns, number) for number in range(kept + 1))) + beside
 
     def _enter_noise(self, asked: Asked, rows: RowSet) -> bool:
         """Charge the noise of a run once, when it first works on rows; tell whether it has any."""
@@ -169,7 +171,7 @@ class JournalRules:
         noisy = bool(marked.epsilon) and spent(asked.job)[1] > 0
         released = marked.released(value)
         bits = 0.0 if noisy else released.bits
-        counted = bits if readers != (COORDINATOR,) else 0.0
+        counted = bits if not {COORDINATOR, NOBODY} & set(readers) else 0.0
         rows = self._row_set(asked)
         kind = (asked.run, marked.id, rows.id)
         if kind in self._written and not counted:
@@ -190,7 +192,7 @@ class JournalRules:
         """Who can read it: ``("coordinator",)`` is one who holds no rows of these people; this party is none."""
         job, opened_by = asked.job, asked.marked.opened_by
         if asked.marked.opened_form in ("control", "ciphertext", "masked"):
-            return (COORDINATOR,)
+            return (NOBODY,)
         if opened_by == COORDINATOR:
             runs = [name for name in dict.fromkeys((job.coordinator, job.submitter)) if name in self._holders(job)]
             return tuple(runs) or (COORDINATOR,)

@@ -128,7 +128,7 @@ def open_site(path: str | Path, job: Job | Mapping[str, Any] | None = None) -> P
         accepted = (method, {**_defaults(method), **plain(parameters)})
     secrets = Secrets.open(Path(path).parent / settings.party.secrets)
     identity = Identity(secrets.signing_key, settings.pins())
-    table, persons = _read_party(source, settings.party)
+    table, persons = read_party(source, settings.party)
     journal = Journal.open(Place.of(Path(path).parent, secrets.folder, name), secrets.journal_key)
     site = PolicySite(name, table, settings.policy, accepted, secrets.draw_secret, identity, journal, persons)
     site.audits = Path(path).parent / verdict.FOLDER
@@ -137,7 +137,7 @@ def open_site(path: str | Path, job: Job | Mapping[str, Any] | None = None) -> P
     return site
 
 
-def _read_party(source: Source, section: PartyTable) -> tuple[Table, np.ndarray | None]:
+def read_party(source: Source, section: PartyTable) -> tuple[Table, np.ndarray | None]:
     """The table that takes part, and whose row each one is, if the file says so; that column takes no part itself."""
     key, person = ("party",), section.person
     table = read_table(source, key, section, section.name)

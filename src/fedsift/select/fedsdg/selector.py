@@ -82,6 +82,7 @@ class FedSDG(Selector):
         (*SplitNN.operations, *shared_training.OPERATIONS, *gate_training.OPERATIONS, *gini.OPERATIONS)
     ))  # fmt: skip
     cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)
+    told_bits: ClassVar[float] = 120.0  # gates drawn block by block, as measured on shares
 
     def __init__(
         self,
