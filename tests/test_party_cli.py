@@ -198,7 +198,7 @@ def test_check_says_which_rule_refuses_and_ends_with_5(folder):
     assert result.exit_code == 5
     assert "by the rule 'min_cell': min_cell is not set" in result.output
     assert "bank: your policy REFUSES this job" in result.output
-    fine = fedsift("check", "job.toml", "--set", "method.name=muse", "--set", "method.min_cell=5")
+    fine = fedsift("check", "job.toml", "--set", "method.name=muse", "--set", "method.min_cell=10")
     assert fine.exit_code == 0, fine.output
 
 

@@ -156,7 +156,7 @@ def test_an_announcement_ends_with_its_run(folder):
 
 
 def test_a_model_trained_inside_a_method_belongs_to_the_method(folder):
-    site = bank(folder)
+    site = bank(folder, "partner_columns = 2")
     fed = federation(site)
     with fed.session(*InformationValue().announcement()) as run, run.session() as inner:
         assert inner._session != run._session
@@ -207,7 +207,7 @@ def test_a_smaller_cell_than_the_sites_is_refused(folder, given, now):
 
 
 def test_a_cell_that_was_announced_large_and_asked_for_small(folder):
-    fed = federation(bank(folder, "min_cell = 5"))
+    fed = federation(bank(folder, "min_cell = 5\npartner_columns = 2"))
     asked = {"sums": {}, "columns": {}, "n_bins": GiniFilter().bins, "epsilon": None, "delta": GiniFilter().delta}
     with fed.session(*GiniFilter(min_cell=5).announcement()) as run:
         run.ask(encrypt_classes, to="bank", scheme="auto", task="auto")
@@ -228,11 +228,11 @@ def test_the_cell_of_a_request_is_judged_where_an_operation_declares_it():
 
 
 def test_what_a_job_does_not_tell_is_the_methods_default(folder):
-    policy = Policy(min_cell=6)
-    with pytest.raises(PolicyRefused, match="min_cell is 5"):
+    policy = Policy(min_cell=11)
+    with pytest.raises(PolicyRefused, match="min_cell is 10"):
         policy.check_job("bank", "gini", {})
-    policy.check_job("bank", "gini", {"min_cell": 6})
-    policy.check_job("bank", "top_gain", {"min_cell": 1, "min_leaf": 6})  # it takes the larger one
+    policy.check_job("bank", "gini", {"min_cell": 11})
+    policy.check_job("bank", "top_gain", {"min_cell": 1, "min_leaf": 11})  # it takes the larger one
     policy.check_job("bank", "sffs", {})  # counts no cells
 
 
@@ -526,7 +526,7 @@ def test_the_policy_that_is_left_out_is_strict(folder):
     policy = load_party(folder / "party.toml")[0].policy
     assert "plain" not in policy.forms
     assert policy.min_rows >= 50
-    assert policy.min_cell >= 5
+    assert policy.min_cell >= 10
     assert policy.plugins == []
 
 

@@ -29,8 +29,9 @@ TYPED = {
 
 
 def policy(**rules: Any) -> Policy:
-    """The default one; alignment by pseudonyms is the exception that every deployment makes."""
-    return Policy(**{"exceptions": [*DEFAULT_EXCEPTIONS, ALIGNMENT], **rules})
+    """The default one; alignment by pseudonyms is the exception that every deployment makes, and a site knows how many
+    columns its partner has (an alignment tells it; most attacks here come without one)."""
+    return Policy(**{"exceptions": [*DEFAULT_EXCEPTIONS, ALIGNMENT], "partner_columns": 3, **rules})
 
 
 def tables(rows: int = ROWS) -> dict[str, fs.Table]:

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsift import __version__
-from fedsift.cli import audit, console, party, secrets
+from fedsift.cli import audit, console, journal, party, secrets
 from fedsift.cli.deploy import KitOption, On, OnOption, ResumeOption, run_elsewhere
 from fedsift.core.expressions import columns_of, parse
 from fedsift.core.table import Table
@@ -369,8 +369,8 @@ party_app = typer.Typer(
 )
 app.add_typer(party_app, name="party")
 _command("audit")(audit.audit)
-for function in (party.init, party.check, secrets.fingerprint, secrets.secrets):
-    _command(function.__name__, on=party_app)(function)
+for _shown in (party.init, party.check, secrets.fingerprint, secrets.secrets, journal.journal):
+    _command(_shown.__name__, on=party_app)(_shown)
 
 
 # --- the entry point -------------------------------------------------------------------------------------------------

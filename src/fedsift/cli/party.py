@@ -10,16 +10,19 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
 
 from fedsift.cli import console
 from fedsift.core.ledger import FORMS
 from fedsift.core.table import Table
 from fedsift.errors import ParameterError, PolicyRefused
-from fedsift.jobs.job_file import load_job, read_table
+from fedsift.jobs.job_file import load_job
+from fedsift.methods import METHODS
 from fedsift.site.party_file import Look, look, party_text, write_party
+from fedsift.site.policy import Policy
 from fedsift.site.rehearsal import Rehearsal, rehearse
-from fedsift.site.site import PartyFile, load_party
+from fedsift.site.site import PartyFile, load_party, read_party
 from fedsift.site.verdict import FOLDER, why_no_audit
 
 _SHOWN = 40  # columns in a table for people
@@ -120,9 +123,11 @@ def check(
     """
     settings, source = load_party(party)
     loaded = load_job(job, set or (), files=False)
-    table = read_table(source, ("party",), settings.party, settings.party.name)
+    table, persons = read_party(source, settings.party)
     rehearsal = rehearse(loaded, settings.party.name, table, settings.policy)
     facts = _facts(rehearsal, settings, table, _audit_refusal(rehearsal, settings, table, party.parent / FOLDER))
+    if persons is not None:
+        _count_persons(facts, rehearsal, settings.policy, persons)
     if format == "json":
         console.show(json.dumps(facts, indent=2, ensure_ascii=False))
     else:
@@ -166,6 +171,19 @@ def _facts(rehearsal: Rehearsal, settings: PartyFile, table: Table, audit: str) 
     }
 
 
+def _count_persons(facts: dict[str, Any], rehearsal: Rehearsal, policy: Policy, persons: np.ndarray) -> None:
+    """Where the file says whose row it is: how many persons there are, and which min_cell counts enough of them."""
+    _, rows = np.unique(persons, return_counts=True)
+    known = METHODS[rehearsal.method].cell_parameters
+    cell = max((rehearsal.parameters[name] or 0 for name in known), default=None)
+    needed = policy.min_cell * int(rows.max())
+    facts["persons"] = {
+        "file": len(rows), "most_rows": int(rows.max()), "too_few": len(rows) < policy.min_rows, "min_cell": needed,
+        "cell_too_small": cell is not None and cell < needed,
+    }  # fmt: skip
+    facts["allowed"] &= not facts["persons"]["too_few"] and not facts["persons"]["cell_too_small"]
+
+
 def _refused(refusal: PolicyRefused) -> dict[str, str]:
     return {"rule": refusal.rule, "what": refusal.what}
 
@@ -191,6 +209,8 @@ def _show_check(facts: dict[str, Any], title: str) -> None:
     for text in dict.fromkeys(learned):
         console.show(f"this party learns: {text}")
     _show_rows(facts["rows"])
+    if "persons" in facts:
+        _show_persons(facts["persons"])
     if facts["lowered"]:
         console.show(f"rehearsed with less to do: {', '.join(f'{k}={v}' for k, v in facts['lowered'].items())}")
     if facts["stopped"]:
@@ -203,6 +223,15 @@ def _show_rows(rows: dict[str, Any]) -> None:
     console.show(
         f"your file has {rows['file']:,} rows, {enough} min_rows = {rows['min_rows']}; how many of them all parties "
         "share is known when they are matched, and judged then"
+    )
+
+
+def _show_persons(persons: dict[str, Any]) -> None:
+    enough = "too few" if persons["too_few"] else "enough"
+    cells = "too small" if persons["cell_too_small"] else "large enough, where it counts cells"
+    console.show(
+        f"they are of {persons['file']:,} persons, {enough}; one has up to {persons['most_rows']} rows, so min_cell is "
+        f"to be {persons['min_cell']} or more: the job's is {cells}"
     )
 
 

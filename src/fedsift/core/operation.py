@@ -19,6 +19,7 @@ import numpy as np
 
 from fedsift.core.arguments import schema_of
 from fedsift.core.ledger import check_form
+from fedsift.core.release import READERS, Release, numbers_in
 from fedsift.errors import OperationRefused, ParameterError, ReplyError
 
 ROLES = ("any", "passive", "active")
@@ -45,6 +46,15 @@ class Operation:
     settings: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     times: int | str | None = None
+    opened_by: str = "coordinator"
+    releases: Callable[[Any], Release] | None = None
+    sums: bool = False
+
+    def released(self, value: Any) -> Release:
+        """How many numbers somebody reads of this reply, and how exact they are."""
+        if self.releases is not None:
+            return self.releases(value)
+        return numbers_in(value) if self.opened_form in ("aggregate", "plain") else Release(0, 0.0)
 
     @property
     def opened_form(self) -> str:
@@ -93,6 +103,9 @@ def operation(
     settings: tuple[str, ...] = (),
     after: str | tuple[str, ...] = (),
     times: int | str | None = None,
+    opened_by: str = "coordinator",
+    releases: Callable[[Any], Release] | None = None,
+    sums: bool = False,
 ) -> Callable[[Callable[..., Any]], Operation]:
     """Mark a function ``f(party, **arguments)`` as something that a party does when asked.
 
@@ -117,6 +130,10 @@ def operation(
     times : how often it may be run in one job: a number, or a product such as ``"2 x parties x n_estimators"`` of
         numbers, ``parties`` and parameters of the job; with `` a session`` at its end it is counted in each session
         of the job apart. ``None``: not declared yet.
+    opened_by : who opens it: ``"coordinator"``, ``"active"`` (the label holders), ``"passive"`` or ``"parties"``.
+    releases : how many numbers that is, of which precision, as a function of the reply; left out, those that stand in
+        the reply, where its opened form is readable.
+    sums : whether values of its own columns are summed: a site then looks whether few rows make up a whole sum.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+", id):
         raise ParameterError(f'the id of an operation is "family.name" in small letters, got {id!r}')
@@ -127,12 +144,14 @@ def operation(
     concerns = concerns or ("nothing" if discloses == "control" else "own columns")
     if role not in ROLES or concerns not in CONCERNS:
         raise ParameterError(f"{id}: role is one of {ROLES} and concerns one of {CONCERNS}; got {role!r}, {concerns!r}")
+    if opened_by not in READERS:
+        raise ParameterError(f"{id}: opened_by is one of {READERS}; got {opened_by!r}")
     before = (after,) if isinstance(after, str) else after
 
     def mark(function: Callable[..., Any]) -> Operation:
         marked = Operation(
             id, function, discloses, about, reply, receives, learns, needs, role, opened, concerns, min_cell, epsilon,
-            settings, before, times,
+            settings, before, times, opened_by, releases, sums,
         )  # fmt: skip
         known = _registry.get(id)
         if known is not None and (known.module, known.function.__qualname__) != (marked.module, function.__qualname__):

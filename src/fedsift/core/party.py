@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -81,6 +81,7 @@ class Site:
         self.runs: dict[str, Run] = {}
         self.keys: dict[str, Any] = {}
         self.models = ModelStore(name)
+        self.rows_of_job: Callable[[str], np.ndarray] | None = None  # where the site remembers its jobs
         self._caches: dict[str, dict[Any, Any]] = {}
         self._lock = threading.Lock()
 
@@ -126,7 +127,7 @@ class Site:
             self.runs[run_of(session)] = run
             run.count(marked, session)
         value = marked.function(party, **request["arguments"])
-        self._after(marked, request)
+        self._after(marked, request, value)
         reply = encode({"ok": value})
         self._answered(marked, request, len(data), len(reply))
         if session:
@@ -138,7 +139,7 @@ class Site:
     def _before(self, marked: Operation, request: dict[str, Any]) -> None:
         """Called with each request before its operation runs; raises to refuse it."""
 
-    def _after(self, marked: Operation, request: dict[str, Any]) -> None:
+    def _after(self, marked: Operation, request: dict[str, Any], value: Any) -> None:
         """Called when the operation has run and its reply has not left yet; raises to keep the reply here."""
 
     def _answered(self, marked: Operation, request: dict[str, Any], received: int, sent: int) -> None:

@@ -137,7 +137,7 @@ def _select(job: Job, fed: Federation, checkpoint: Path, *, resume: bool) -> run
     settings, parties = job.settings.federation, job.settings.parties
     began = time.perf_counter()
     by_id = any(party.id is not None for party in parties.values())
-    fed = aligned(fed, by_id=by_id, min_overlap=settings.min_overlap)
+    fed = aligned(fed, by_id=by_id, min_overlap=settings.min_overlap, as_in=settings.as_in)
     selector = job.selector()
     if not resume:
         checkpoint.unlink(missing_ok=True)

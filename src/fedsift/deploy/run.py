@@ -78,8 +78,8 @@ def party_text(job: Job, name: str) -> str:
             lines.append(f"{key} = {json.dumps(value)}")
     forms = ["control", "ciphertext", "masked", "pseudonymous", "aggregate", "plain"]
     exceptions = ["column names", "class names", "error messages", "alignment"]
-    lines += ["", "[policy]", "min_rows = 1", "min_cell = 0", f"forms = {json.dumps(forms)}",
-              f"exceptions = {json.dumps(exceptions)}"]  # fmt: skip
+    lines += ["", "[policy]", "min_rows = 1", "min_cell = 0", 'max_bits = "any"', "max_share = 1.0",
+              f"forms = {json.dumps(forms)}", f"exceptions = {json.dumps(exceptions)}"]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 

@@ -64,6 +64,11 @@ class FederationSection(Section):
     min_overlap: int = Field(default=10, ge=1, description="a whole number, 1 or more")
     timeout: float | None = Field(default=None, gt=0, description="a number of seconds above 0")
     names: Literal["shared", "private"] = Field(default="shared", description='"shared" or "private"')
+    rows: str = Field(
+        default="all",
+        pattern=r"^(all|as in [0-9a-f]{12,64})$",
+        description='"all" or "as in JOB", 12 digits or more of an earlier job\'s hash, such as "as in 3f8a21c07b5e"',
+    )
     coordinator: str = Field(
         default=NEUTRAL, min_length=1, description='who runs it: "neutral" (nobody who holds rows) or a party\'s name'
     )
@@ -73,6 +78,11 @@ class FederationSection(Section):
     submitter: str | None = Field(
         default=None, min_length=1, description='who gets the results: "neutral" or a party\'s name; else who runs it'
     )
+
+    @property
+    def as_in(self) -> str | None:
+        """The earlier job whose rows are used again."""
+        return self.rows.removeprefix("as in ") if self.rows != "all" else None
 
 
 class EvaluateSection(Section):
@@ -129,6 +139,11 @@ class Job:
     def federation(self, tables: Mapping[str, Table]) -> Federation:
         """The parties, aligned by private set intersection when they are vertical."""
         federation, parties = self.settings.federation, self.settings.parties
+        if federation.as_in is not None:
+            raise self.source.error(
+                ("federation", "rows"),
+                "the parties' own sites know the rows of an earlier job (--on), nobody here",
+            )
         holders = {name: party.label for name, party in parties.items() if party.label is not None}
         holder, label = next(iter(holders.items()))
         labels: dict[str, Any] = {"vertical": (holder, label), "horizontal": label, "hybrid": holders}

@@ -209,13 +209,13 @@ def compare_methods(job: Job, names: str, folds: int | None, say: Callable[[str]
 
 def summary(run: Run) -> dict[str, Any]:
     """What a reader, a script or an auditor wants to know of a run, as plain data."""
-    ledger, selection = run.ledger(), run.selection
-    columns = run.fed.n_columns
+    ledger, selection, columns = run.ledger(), run.selection, run.fed.n_columns
     return plain(
         {
             "format": FORMAT,
             "version": VERSION,
             "job": run.job.path.name,
+            "hash": run.fed.job(*run.selector.announcement()).hash.hex(),  # by which sites remember the job
             "method": run.job.method,
             "parameters": run.selector.get_params(deep=False),
             "partition": run.fed.partition,

@@ -36,7 +36,7 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto import oprf
 from fedsift.crypto.sealed_box import SealedBox, frame
-from fedsift.errors import AlignmentError, DataError, OperationRefused, SecurityError
+from fedsift.errors import AlignmentError, DataError, OperationRefused, ParameterError, SecurityError
 from fedsift.mpc import pairs
 from fedsift.mpc.pairs import Pairs, meet_all
 
@@ -63,7 +63,7 @@ class Blinding:
     times=1,
 )
 def blind_ids(party: Party) -> bytes:
-    order = np.random.default_rng(secrets.randbits(128)).permutation(party.n_rows)
+    order = np.random.default_rng(secrets.randbits(128)).permutation(_own_rows(party))
     blinding = party.keep(Blinding(order))
     ids = party.table.ids
     points = oprf.hash_to_group([str(ids[row]).encode() for row in order])
@@ -88,11 +88,28 @@ def blind_again(party: Party, *, points: bytes) -> bytes:
         raise OperationRefused(party.name, "blind_again", "every other party's list was raised already")
     blinding.raised += 1
     owner = block[(block.index(party.name) - blinding.raised) % len(block)]
-    if len(points) != oprf.POINT_BYTES * sizes[owner]:
+    told = oprf.POINT_BYTES * sizes[owner]
+    if len(points) > told or len(points) % oprf.POINT_BYTES or (len(points) < told and not _frozen(party)):
         raise OperationRefused(party.name, "blind_again", f"this is not the list of {owner!r} in the size that it told")
     raised = oprf.multiply(points, blinding.key)
     last = blinding.raised == len(block) - 1
     return oprf.pseudonyms(raised, b"fedsift alignment", _SIZE) if last else raised
+
+
+def _frozen(party: Party) -> str:
+    """The earlier job whose rows are to be used again, if any."""
+    told = party.job.parameters.get("as_in")
+    return told if isinstance(told, str) else ""
+
+
+def _own_rows(party: Party) -> np.ndarray:
+    """The rows that take part: all, or those of an earlier job, which this site knows by its journal."""
+    job = _frozen(party)
+    if not job:
+        return np.arange(party.n_rows)
+    if party.site.rows_of_job is None:
+        raise OperationRefused(party.name, "blind_ids", "it keeps no journal of earlier jobs")
+    return party.site.rows_of_job(job)
 
 
 def _agreed(party: Party) -> tuple[list[str], dict[str, int]]:
@@ -162,9 +179,12 @@ def keep_shared(
 OPERATIONS = (*pairs.OPERATIONS, blind_ids, blind_again, seal_order, keep_shared)
 
 
-def align(fed: Federation, *, min_overlap: int = 10, random_state: Any = 0) -> Federation:
-    """A view of the federation in which row i is the same id at every party."""
-    with _session(fed, [fed.parties], random_state) as run:
+def align(fed: Federation, *, min_overlap: int = 10, random_state: Any = 0, as_in: str | None = None) -> Federation:
+    """A view of the federation in which row i is the same id at every party.
+
+    ``as_in`` is an earlier job, by 12 digits or more of its hash: each party enters the rows that it used there.
+    """
+    with _session(fed, [fed.parties], random_state, as_in) as run:
         found = _pseudonyms(run, fed.parties)
         shared = sorted(set.intersection(*(set(index) for index in found.values())))
         if len(shared) < min_overlap:
@@ -173,10 +193,16 @@ def align(fed: Federation, *, min_overlap: int = 10, random_state: Any = 0) -> F
     return fed.named_view("aligned")
 
 
-def _session(fed: Federation, blocks: list[list[str]], random_state: Any) -> AbstractContextManager[Federation]:
-    """Alignment is a job like any other: who takes part and how long each list is, is agreed before it starts."""
-    rows = {name: size["rows"] for name, size in fed.sizes().items()}
-    return fed.session(JOB, {"blocks": blocks, "rows": rows, "random_state": random_state})
+def _session(
+    fed: Federation, blocks: list[list[str]], random_state: Any, as_in: str | None
+) -> AbstractContextManager[Federation]:
+    """Alignment is a job like any other: who takes part and how long each list is, is agreed before it starts.
+
+    How many columns each has is told too: a site reckons from it how much a later answer can tell.
+    """
+    rows, columns = ({name: size[what] for name, size in fed.sizes().items()} for what in ("rows", "columns"))
+    told = {"blocks": blocks, "rows": rows, "columns": columns, "random_state": random_state}
+    return fed.session(JOB, told if as_in is None else {**told, "as_in": as_in})
 
 
 def _pseudonyms(run: Federation, names: list[str]) -> dict[str, dict[bytes, int]]:
@@ -222,13 +248,17 @@ def _too_few(found: dict[str, dict[bytes, int]], shared: int, wanted: int) -> st
     )
 
 
-def aligned(fed: Federation, *, by_id: bool, min_overlap: int, random_state: Any = 0) -> Federation:
+def aligned(
+    fed: Federation, *, by_id: bool, min_overlap: int, random_state: Any = 0, as_in: str | None = None
+) -> Federation:
     """The federation with its rows in the same order wherever parties share rows, whatever its partition."""
+    if as_in is not None and (fed.partition == "horizontal" or not by_id):
+        raise ParameterError("the rows of an earlier job are found by ids, where parties share rows")
     if fed.partition == "hybrid":
-        return align_blocks(fed, by_id=by_id, min_overlap=min_overlap, random_state=random_state)
+        return align_blocks(fed, by_id=by_id, min_overlap=min_overlap, random_state=random_state, as_in=as_in)
     if fed.partition == "vertical":
         if by_id:
-            return align(fed, min_overlap=min_overlap, random_state=random_state)
+            return align(fed, min_overlap=min_overlap, random_state=random_state, as_in=as_in)
         _check_same_length(fed)
     return fed
 
@@ -241,7 +271,9 @@ def _check_same_length(fed: Federation) -> None:
         )
 
 
-def align_blocks(fed: Federation, *, by_id: bool, min_overlap: int, random_state: Any = 0) -> Federation:
+def align_blocks(
+    fed: Federation, *, by_id: bool, min_overlap: int, random_state: Any = 0, as_in: str | None = None
+) -> Federation:
     """A view in which row i is the same id at all parties of a row block. What is learned: as in ``align``."""
     blocks = Grid.of(fed).rows
     if not by_id:
@@ -251,7 +283,7 @@ def align_blocks(fed: Federation, *, by_id: bool, min_overlap: int, random_state
             if len(set(counts.values())) > 1:
                 raise DataError(f"without an id the tables of a row block must have the same rows; got {counts}")
         return fed
-    with _session(fed, blocks, random_state) as run:
+    with _session(fed, blocks, random_state, as_in) as run:
         for block in blocks:
             found = _pseudonyms(run, block)
             shared = sorted(set.intersection(*(set(index) for index in found.values())))

@@ -77,6 +77,8 @@ class Selector(BaseEstimator):
     #: Parameters that carry the smallest cell (the largest of them counts), and those that carry an epsilon.
     cell_parameters: ClassVar[tuple[str, ...]] = ()
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
+    #: How many bits a party learns for each of its columns, beside whether it was kept: a weight, say.
+    told_bits: ClassVar[float] = 0.0
 
     #: Reports stand to the right of methods: the package hands these two over (``fedsift/__init__.py``).
     _write_report: ClassVar[Callable[..., Any]]

@@ -121,6 +121,7 @@ class FedHalving(Selector):
     partitions = ("horizontal", "vertical", "hybrid")
     leaks = "coordinator: averaged weights and summed errors of each mask's model; parties: the averaged weights"
     operations = together(horizontal_study.OPERATIONS, fed_linear.OPERATIONS, [load_features, add_engineered])
+    told_bits = 53.0  # the averaged weights
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ class TopGain(Selector):
         min_child_weight: float = 1.0,
         protection: str = "coordinator",
         first_tree_local: bool = True,
-        min_cell: int = 5,
+        min_cell: int = 10,
         min_leaf: int = 5,
         scheme: str = "auto",
         random_state: int = 0,

@@ -145,6 +145,7 @@ def party_text(name: str, file: str, seen: Look, categorical: Sequence[str]) -> 
         if id
         else '# id = "..."  # none: rows cannot be matched',
         f"label = {_toml(label)}  # what is to be predicted" if label else '# label = "..."  # if the label is here',
+        '# person = "..."  # whose row it is, where one may have several: the rules below then count persons',
         "# Only these columns are read; a column that is added to the file later stays out until it is added here.",
         *(["# Left out:", *left_out] if left_out else []),
         _list("columns", seen.of("column")),
@@ -186,6 +187,27 @@ def _policy_lines(policy: Policy) -> list[str]:
         f"max_column_r2 = {policy.max_column_r2}",
         "# Whether a job is accepted only after it has passed an audit here.",
         f"require_audit = {_toml(policy.require_audit)}",
+        *_journal_lines(policy),
+    ]
+
+
+def _journal_lines(policy: Policy) -> list[str]:
+    return [
+        "# The next rules look at all jobs together, in this site's journal (`fedsift party journal`).",
+        '# With whom a job may be: "any", or a list such as ["shop"].',
+        f"partners = {_toml(policy.partners)}",
+        "# How many bits of exact numbers others that hold rows of the same people may get, a row: a tenth of a bit.",
+        f"max_bits = {policy.max_bits}",
+        "# Jobs that may exceed it, by the first 12 digits of their hash (a refusal quotes them).",
+        _list("accept_bits", policy.accept_bits),
+        "# How many columns another party has, at most, where no alignment has told: for what an answer can tell.",
+        f"partner_columns = {policy.partner_columns}",
+        "# The privacy loss of all jobs with noise together, at delta 1e-6.",
+        f"total_epsilon = {policy.total_epsilon}",
+        "# How often ids are matched: each time the others may bring another list.",
+        f"max_id_lists = {policy.max_id_lists}",
+        "# The share of a sum over rows that its largest two may make up; 1.0 for no such rule.",
+        f"max_share = {policy.max_share}",
     ]
 
 

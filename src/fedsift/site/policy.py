@@ -15,7 +15,7 @@ operations and numbers of the policy, never anything that was read from the data
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -55,7 +55,7 @@ class Policy(Section):
         default="any", description='"any" or a list of methods, such as ["gini", "muse"] (see: fedsift methods)'
     )
     min_rows: int = Field(default=50, ge=1, description="a whole number of rows, 1 or more")
-    min_cell: int = Field(default=5, ge=0, description="a whole number of rows; 0 for no such rule")
+    min_cell: int = Field(default=10, ge=0, description="a whole number of rows; 0 for no such rule")
     max_epsilon: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="a number above 0, such as 1.0"
     )
@@ -70,6 +70,19 @@ class Policy(Section):
     max_label_auc: float = Field(default=0.7, ge=0.5, le=1, description="an AUC from 0.5 (a guess) to 1, such as 0.7")
     max_column_r2: float = Field(default=0.3, ge=0, le=1, description="an R2 from 0 to 1, such as 0.3")
     require_audit: bool = Field(default=False, description="true or false")
+    partners: Literal["any"] | list[str] = Field(
+        default="any", description='"any" or a list of parties, such as ["shop"]'
+    )
+    max_bits: Literal["any"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        default=0.1, description='a number of bits a row, such as 0.1, or "any"'
+    )
+    accept_bits: list[str] = Field(
+        default=[], description='a list of jobs, each by 12 or more digits of its hash, such as ["3f8a21c07b5e"]'
+    )
+    partner_columns: int = Field(default=100, ge=1, description="a whole number of columns, 1 or more")
+    total_epsilon: float = Field(default=10.0, gt=0, allow_inf_nan=False, description="a number above 0, such as 10.0")
+    max_id_lists: int = Field(default=100, ge=1, description="a whole number, 1 or more")
+    max_share: float = Field(default=0.9, gt=0, le=1, description="a share of a sum, such as 0.9; 1 for no such rule")
 
     # -- before a job ----------------------------------------------------------------------------------------------
 
@@ -120,9 +133,71 @@ class Policy(Section):
         if rows < self.min_rows:
             raise PolicyRefused.by(
                 "min_rows", party, operation,
-                f"it would work on fewer than {self.min_rows} of its rows. Use more rows (fewer folds, a larger "
-                "overlap), or ask the party to lower min_rows",
+                f"its answers so far and this one would together tell about fewer than {self.min_rows} of its rows. "
+                'Use more rows (fewer folds, a larger overlap), those of an earlier job (rows = "as in JOB" under '
+                "[federation]), or ask the party to lower min_rows",
             )  # fmt: skip
+
+    # -- over all jobs (the journal) -------------------------------------------------------------------------------
+
+    def check_bits(self, party: str, operation: str, bits: float, job: str) -> None:
+        """Refuse exact numbers beyond the budget of their rows, unless the party has accepted this very job."""
+        accepted = any(len(told) >= 12 and job.startswith(told) for told in self.accept_bits)
+        if self.max_bits != "any" and bits > self.max_bits and not accepted:
+            raise PolicyRefused.by(
+                "max_bits", party, operation,
+                f"exact numbers about the same rows, and refusals, have together at most {self.max_bits:g} bits a row "
+                "here. Use noise (epsilon) or more rows. On a short, wide table the answer alone (which columns were "
+                f'kept) tells more; the party accepts that knowingly by accept_bits = ["{job[:12]}"]',
+            )  # fmt: skip
+
+    def check_total_epsilon(self, party: str, operation: str, epsilon: float) -> None:
+        """Refuse noise that the budget of all jobs does not cover any more."""
+        if epsilon > self.total_epsilon:
+            raise PolicyRefused.by(
+                "total_epsilon", party, operation,
+                f"the noise of all jobs on this table may cost at most {self.total_epsilon:g} (at delta 1e-6). Ask for "
+                "a smaller epsilon, or ask the party to raise total_epsilon",
+            )  # fmt: skip
+
+    def check_id_lists(self, party: str, lists: int) -> None:
+        """Refuse to match ids once more: each list of the others' may hold other guesses."""
+        if lists > self.max_id_lists:
+            raise PolicyRefused.by(
+                "max_id_lists", party, "begin_job",
+                f"this party matches its ids with at most {self.max_id_lists} lists. Ask it to raise max_id_lists",
+            )  # fmt: skip
+
+    def check_share(self, party: str, operation: str, share: float) -> None:
+        """Refuse sums that few rows make up. Which column it is, is not said."""
+        if share > self.max_share:
+            raise PolicyRefused.by(
+                "max_share", party, operation,
+                f"of a sum over its rows the largest two make up more than {self.max_share:g}: it would tell about "
+                "these. Ask the party to leave such a column out, or to transform it",
+            )  # fmt: skip
+
+    def check_persons(self, party: str, job: Job, most_rows: int) -> None:
+        """Where a person may have several rows: a cell of so many rows is one of ``min_cell`` persons for sure."""
+        known = METHODS.get(job.method)
+        if most_rows > 1 and known is not None and known.cell_parameters:
+            largest = max(_number(job.parameters.get(name)) for name in known.cell_parameters)
+            if largest < self.min_cell * most_rows:
+                raise PolicyRefused.by(
+                    "min_cell", party, "begin_job",
+                    f"min_cell counts persons here ({self.min_cell}), some of whom have several rows. Ask the party "
+                    "which min_cell of rows is enough (fedsift party check says it), and write that under [method]",
+                )  # fmt: skip
+
+    def check_partners(self, party: str, job: Job) -> None:
+        """Refuse a job with somebody who is not on this party's own list."""
+        if self.partners != "any":
+            foreign = next((name for name in job.parties if name not in (party, *self.partners)), None)
+            if foreign is not None:
+                raise PolicyRefused.by(
+                    "partners", party, "begin_job",
+                    f"{_short(foreign)} is none of the parties that it works with. Ask it to add them to partners",
+                )  # fmt: skip
 
     def _check_module(self, party: str, marked: Operation) -> None:
         module = marked.module

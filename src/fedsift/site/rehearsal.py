@@ -29,6 +29,7 @@ from fedsift.errors import FedsiftError, ParameterError, PolicyRefused
 from fedsift.jobs.job_file import Job
 from fedsift.methods import Selector
 from fedsift.mpc.psi import align
+from fedsift.site.journal_rules import Asked
 from fedsift.site.policy import Policy
 from fedsift.site.site import PolicySite
 
@@ -156,14 +157,20 @@ class _Witness(PolicySite):
         except PolicyRefused as refusal:
             line.refusal = line.refusal or refusal
 
-    def _judge_job(self, job: Contract, in_session: bool) -> None:
+    def _judge_job(self, job: Contract, session: str) -> None:
         """Judged before, by the parameters that the job really has."""
 
     def _judge_rows(self, marked: Operation, view: str) -> None:
         """Made-up rows say nothing about the real ones."""
 
-    def _judge_atom(self, marked: Operation, rows: int) -> None:
-        """Neither does what they have in common."""
+    def _judge_sums(self, marked: Operation, view: str) -> None:
+        """Neither do sums of them."""
+
+    def _enter(self, asked: Asked) -> None:
+        """And nothing is let out."""
+
+    def _write(self, asked: Asked, value: Any) -> None:
+        """So there is nothing to write down."""
 
     def _line(self, marked: Operation) -> Disclosure:
         if marked.id not in self.seen:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from pydantic import Field
 
 from fedsift.core.files import plain
@@ -32,6 +33,8 @@ from fedsift.jobs.text import Section, Source, nearest, validated
 from fedsift.methods import METHODS
 from fedsift.mpc import psi
 from fedsift.site import verdict
+from fedsift.site.journal import Journal, Place
+from fedsift.site.journal_rules import Asked, JournalRules
 from fedsift.site.policy import ERRORS, EXCEPTIONS, Policy, is_core
 from fedsift.site.record import SiteLedger
 from fedsift.site.secrets import FOLDER, Secrets
@@ -44,6 +47,9 @@ class PartyTable(PartySection):
 
     name: str = Field(min_length=1, description='this party\'s name in job files, such as "bank"')
     file: str = Field(min_length=1, description='a file name in quotes, such as "bank.csv"')
+    person: str | None = Field(
+        default=None, min_length=1, description='the column that says whose row it is, such as "patient_id"'
+    )
     secrets: str = Field(default=FOLDER, min_length=1, description='a folder name in quotes, such as "secrets"')
 
 
@@ -122,12 +128,28 @@ def open_site(path: str | Path, job: Job | Mapping[str, Any] | None = None) -> P
         accepted = (method, {**_defaults(method), **plain(parameters)})
     secrets = Secrets.open(Path(path).parent / settings.party.secrets)
     identity = Identity(secrets.signing_key, settings.pins())
-    table = read_table(source, ("party",), settings.party, name)
-    site = PolicySite(name, table, settings.policy, accepted, secrets.draw_secret, identity)
+    table, persons = read_party(source, settings.party)
+    journal = Journal.open(Place.of(Path(path).parent, secrets.folder, name), secrets.journal_key)
+    site = PolicySite(name, table, settings.policy, accepted, secrets.draw_secret, identity, journal, persons)
     site.audits = Path(path).parent / verdict.FOLDER
     if accepted is not None:
         site.check_audit(*accepted)
     return site
+
+
+def read_party(source: Source, section: PartyTable) -> tuple[Table, np.ndarray | None]:
+    """The table that takes part, and whose row each one is, if the file says so; that column takes no part itself."""
+    key, person = ("party",), section.person
+    table = read_table(source, key, section, section.name)
+    if person is None:
+        return table, None
+    if person in (section.id, section.label, *(section.columns or ())):
+        raise source.error(("party", "person"), "this column says whose row it is: it can be nothing else")
+    owners = read_table(source, key, section.model_copy(update={"columns": [person]}), section.name)
+    values = owners.to_polars()[person].cast(pl.String)
+    if values.null_count():
+        raise source.error(("party", "person"), f"the column {person!r} has rows without a value")
+    return table.select([column for column in table.columns if column != person]), values.to_numpy()
 
 
 def _defaults(method: str) -> dict[str, Any]:
@@ -146,7 +168,8 @@ class PolicySite(Site):
 
     def __init__(
         self, name: str, table: Table, policy: Policy, accepted: tuple[str, dict[str, Any]] | None = None,
-        secret: bytes | None = None, identity: Identity | None = None,
+        secret: bytes | None = None, identity: Identity | None = None, journal: Journal | None = None,
+        persons: np.ndarray | None = None,
     ):  # fmt: skip
         super().__init__(name, table, secret, identity)
         self.policy = policy
@@ -154,20 +177,39 @@ class PolicySite(Site):
         self.job_folder: Path | None = None  # where a deployed site keeps its part of the result
         self.ledger: SiteLedger | None = None  # what it answered and refused, in a file of its own
         self.audits: Path | None = None  # where this site's own audits are stored
+        self.journal = JournalRules(name, table, persons, policy, journal or Journal.in_memory())
+        self.rows_of_job = self.journal.rows_of_job
         self._accepted = dict(self.views)  # views as they were when they were last judged
         self._distinct: dict[str, tuple[Any, int]] = {}  # view -> its rows, and how many different ones they are
-        self._atoms = np.zeros(table.n_rows, dtype=np.int64)  # rows that all answers so far had in common; 0: in none
+        self._all = np.arange(table.n_rows)
+        codes = self._all if persons is None else np.unique(persons, return_inverse=True)[1]
+        self._persons = codes.reshape(-1)  # of each row, a number that its person's rows share
+        self._most_rows = int(np.bincount(self._persons).max(initial=1))  # that one person has
 
     def _before(self, marked: Operation, request: dict[str, Any]) -> None:
         run, arguments = self.runs.get(run_of(request["session"])), request["arguments"]
         if marked is begin_job:
-            self._judge_job(Contract.read(arguments["job"], self.name), bool(request["session"]))
+            self._judge_job(Contract.read(arguments["job"], self.name), request["session"])
             return
         self._judge(marked, arguments, run.job if run is not None else None)
         if not is_core(marked) and marked not in psi.OPERATIONS and request["view"] in self.views:
             self._judge_rows(marked, request["view"])
-            if marked.discloses != "control":
-                self._atoms = self._cut(marked, request["view"])
+            if marked.sums:
+                self._judge_sums(marked, request["view"])
+        asked = self._asked(marked, request)
+        if asked is not None:
+            self._enter(asked)
+
+    def _asked(self, marked: Operation, request: dict[str, Any]) -> Asked | None:
+        """For the journal: what is about to be told, about which rows and columns; ``None`` where nothing is."""
+        run = self.runs.get(run_of(request["session"]))
+        if run is None or run.job is None or request["view"] not in self.views or not tells(marked):
+            return None
+        rows, columns = self.views[request["view"]]
+        return Asked(
+            marked, run.job, run_of(request["session"]), self._all if rows is None else rows,
+            tuple(self.table.columns if columns is None else columns),
+        )  # fmt: skip
 
     def _judge(self, marked: Operation, arguments: dict[str, Any], job: Contract | None) -> None:
         self.policy.check_operation(self.name, marked, arguments, job)
@@ -175,28 +217,32 @@ class PolicySite(Site):
     def _judge_rows(self, marked: Operation, view: str) -> None:
         self.policy.check_rows(self.name, marked.short_name, self.distinct_rows(view))
 
-    def _cut(self, marked: Operation, view: str) -> np.ndarray:
-        """The atoms into which all row sets that were answered about cut the table, this one among them.
+    def _judge_sums(self, marked: Operation, view: str) -> None:
+        """Of no column may the two largest values make up nearly all of the sum: it would tell them."""
+        rows, columns = self.views[view]
+        table = self.table if columns is None else self.table.select(columns)
+        values = np.abs(np.nan_to_num(table.matrix()))
+        values = values if rows is None else values[rows]
+        if not len(values):
+            return
+        total, largest = values.sum(axis=0), np.sort(values, axis=0)[-2:].sum(axis=0)
+        shares = largest[total > 0] / total[total > 0]
+        self.policy.check_share(self.name, marked.short_name, float(shares.max(initial=0.0)))
 
-        Each has as many rows as the policy wants: the difference of two answers is then about many rows too, and so is
-        any sum and difference of several.
-        """
-        inside = np.zeros(self.table.n_rows, dtype=np.int64)
-        inside[slice(None) if self.views[view][0] is None else self.views[view][0]] = 1
-        codes = 2 * self._atoms + inside
-        kinds, atoms, counts = np.unique(codes, return_inverse=True, return_counts=True)
-        self._judge_atom(marked, int(counts[kinds > 0].min(initial=self.table.n_rows)))
-        return atoms + int(kinds[0] > 0)
+    def _enter(self, asked: Asked) -> None:
+        self.journal.enter(asked)
 
-    def _judge_atom(self, marked: Operation, rows: int) -> None:
-        self.policy.check_rows(self.name, marked.short_name, rows)
+    def _write(self, asked: Asked, value: Any) -> None:
+        self.journal.write(asked, value)
 
     def check_audit(self, method: str, parameters: dict[str, Any]) -> None:
         """Refuse a job that this site's own stored audits do not let pass, where its policy asks for one."""
         verdict.check_audit(self.audits, self.policy, self.name, method, parameters, self.table)
 
-    def _judge_job(self, job: Contract, in_session: bool) -> None:
+    def _judge_job(self, job: Contract, session: str) -> None:
         self.policy.check_job(self.name, job.method, job.parameters)
+        self.policy.check_partners(self.name, job)
+        self.policy.check_persons(self.name, job, self._most_rows)
         if job.method != psi.JOB:
             self.check_audit(job.method, dict(job.parameters))
         known = METHODS.get(job.method)
@@ -205,10 +251,12 @@ class PolicySite(Site):
             raise OperationRefused(
                 self.name, "begin_job", f"the job leaves out {missing[0]!r} of {job.method!r}: all parameters are told"
             )
-        if not in_session:
+        if not session:
             raise OperationRefused(self.name, "begin_job", "a job is put to a party inside a session")
         if len(self.runs) >= MAX_RUNS:
             raise OperationRefused(self.name, "begin_job", f"{MAX_RUNS} jobs are under way here; end one of them first")
+        if job.method == psi.JOB:
+            self.journal.enter_alignment(job, run_of(session))
         if self.accepted is None or job.method == psi.JOB:
             return
         method, parameters = self.accepted
@@ -219,11 +267,14 @@ class PolicySite(Site):
                 "methods", self.name, "begin_job", f"this run is for the method {method!r} as submitted: {what}"
             )
 
-    def _after(self, marked: Operation, request: dict[str, Any]) -> None:
+    def _after(self, marked: Operation, request: dict[str, Any], value: Any) -> None:
         for name, view in list(self.views.items()):
             if self._accepted.get(name) is not view:
                 self._judge_view(marked, name)
                 self._accepted[name] = view
+        asked = self._asked(marked, request)
+        if asked is not None:
+            self._write(asked, value)
 
     def handle(self, data: bytes) -> bytes:
         reply = super().handle(data)
@@ -259,13 +310,13 @@ class PolicySite(Site):
             raise
 
     def distinct_rows(self, view: str) -> int:
-        """How many different rows a view has: a row that is named twice is still one person."""
+        """How many persons a view is about: a row that is named twice is still one, and so are two rows of one."""
         rows = self.views[view][0]
         if rows is None:
-            return self.table.n_rows
+            rows = self._all
         counted, count = self._distinct.get(view, (None, 0))
         if counted is not rows:
-            count = len(np.unique(rows))
+            count = len(np.unique(self._persons[rows]))
             self._distinct[view] = (rows, count)
         return count
 
@@ -273,3 +324,10 @@ class PolicySite(Site):
         if ERRORS in self.policy.exceptions or isinstance(error, OperationRefused):
             return text  # a refusal is written from the policy and the request alone
         return "the text stays in this party's log (its policy: exceptions)"
+
+
+def tells(marked: Operation) -> bool:
+    """Whether an operation's reply belongs into the journal: all but control, names, and the ids of an alignment."""
+    if marked.discloses == "control" or marked in psi.OPERATIONS:
+        return False
+    return not is_core(marked) or marked.releases is not None

@@ -96,7 +96,7 @@ class _SecureBoost(FederatedModel):
         multi_output: bool = False,
         protection: str = "coordinator",
         first_tree_local: bool = True,
-        min_cell: int = 5,
+        min_cell: int = 10,
         min_leaf: int = 5,
         precision: int = PRECISION_BITS,
         scheme: str = "auto",

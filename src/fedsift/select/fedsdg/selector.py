@@ -82,6 +82,7 @@ class FedSDG(Selector):
         (*SplitNN.operations, *shared_training.OPERATIONS, *gate_training.OPERATIONS, *gini.OPERATIONS)
     ))  # fmt: skip
     cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)
+    told_bits: ClassVar[float] = 120.0  # gates drawn block by block, as measured on shares
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class FedSDG(Selector):
         embedding: int = 100,
         top_hidden: tuple[int, ...] = (50,),
         bins: int = 8,
-        min_cell: int = 5,
+        min_cell: int = 10,
         trace_every: int = 10,
         interactive_rate: float | None = None,
         protection: str = "shares",

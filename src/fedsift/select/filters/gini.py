@@ -38,7 +38,7 @@ class GiniFilter(Selector):
         n_features: int | None = 10,
         threshold: float | None = None,
         bins: int = 8,
-        min_cell: int = 5,
+        min_cell: int = 10,
         scheme: str = "auto",
         epsilon: float | None = None,
         delta: float = 1e-6,

@@ -80,7 +80,7 @@ class InformationValue(Selector):
         n_features: int | None = 10,
         threshold: float | None = None,
         bins: int = 10,
-        min_cell: int = 5,
+        min_cell: int = 10,
         scheme: str = "auto",
         epsilon: float | None = None,
         delta: float = 1e-6,

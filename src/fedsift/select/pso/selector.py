@@ -99,7 +99,7 @@ class PsoEvffs(Selector):
         checkpoint: str | None = None,
         protection: str = "coordinator",
         first_tree_local: bool = True,
-        min_cell: int = 5,
+        min_cell: int = 10,
         min_leaf: int = 5,
         scheme: str = "auto",
         random_state: int = 0,

@@ -1,0 +1,329 @@
+"""What a site still lets out, judged by what its journal says that it let out before.
+
+Two moments. Before an operation runs, its rows are entered (``enter``): an exact release must leave no atom below
+``min_rows`` persons, noise must fit into ``total_epsilon``, and what the job's answer tells must fit into ``max_bits``.
+When it has run and the reply has not left yet, the line is written (``write``), with the numbers that its readers get.
+
+**Which bits count.** Those that reach somebody who holds rows of the same people: the other parties of a vertical job,
+and the coordinator where one of them runs it or gets its results. Such a reader knows columns of every single row, and
+few exact sums on many rows are then equations for the rest (ten sums on 100 rows, 24 bits each, give every label by
+lattice reduction). A neutral coordinator holds no row: the same sums are, to it, about nobody it knows, so its openings
+are written down and not counted. What is told row by row (left or right in a tree) is judged by the audit's figures,
+not here: it would exceed any such budget at once. The answer counts too: which of its columns were kept tells a party
+something about the labels. So does a refusal, one bit each.
+
+The same number told again to the same reader tells nothing new and is counted once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsift.core.draws import simulated_secret
+from fedsift.core.job import NEUTRAL, Job
+from fedsift.core.message import encode
+from fedsift.core.operation import Operation
+from fedsift.core.table import Table
+from fedsift.crypto.dp import epsilon_to_rho, rho_to_epsilon
+from fedsift.errors import DataError, OperationRefused, PolicyRefused
+from fedsift.methods import METHODS
+from fedsift.site.journal import Journal, Line, RowSet, now
+from fedsift.site.journal_atoms import Whole
+from fedsift.site.policy import Policy
+
+log = logging.getLogger("fedsift.site.journal")
+
+COORDINATOR, NOBODY = "coordinator", "nobody"
+ANSWER, ALIGNMENT, REFUSAL = "the answer", "alignment", "refusal"
+#: At which delta the noise of all jobs is told as one epsilon.
+DELTA = 1e-6
+MAX_SETS = 64
+SHORT = 12  # digits of a job's hash that people are shown
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked: the operation, the accepted job, the run, and the rows and columns that it is about."""
+
+    marked: Operation
+    job: Job
+    run: str
+    rows: Whole
+    columns: tuple[str, ...]
+
+
+class JournalRules:
+    """One site's rules over all its jobs. Not for several threads at once: the site has a lock."""
+
+    def __init__(self, party: str, table: Table, persons: NDArray[Any] | None, policy: Policy, journal: Journal):
+        self.party = party
+        self.policy = policy
+        self.journal = journal
+        self._table = table
+        self._people = persons
+        self._numbers: Whole | None = None  # of the table's rows, in the journal
+        self._sets: dict[int, tuple[Whole, RowSet]] = {}  # for the arrays of rows used last
+        self._written: set[tuple[str, str, bytes]] = set()  # run, operation, row set: they have their line
+        self._columns: dict[str, int] = {}  # how many the other parties have, as an alignment told
+
+    # -- before an operation ---------------------------------------------------------------------------------------
+
+    def enter(self, asked: Asked) -> None:
+        """Refuse what the journal does not allow; else the rows are entered, before anything is computed."""
+        rows = self._row_set(asked)
+        if (asked.run, asked.marked.id, rows.id) in self._written:
+            return
+        try:
+            with self._writing(asked.marked.short_name) as journal:
+                noisy = self._enter_noise(asked, rows)
+                if not noisy or self._is_exact(asked.marked):
+                    self._check_left(asked, rows)
+                    self._cut(asked, rows)
+                    self._enter_answer(asked, rows)
+                journal.keep_set(rows, exact=not noisy or self._is_exact(asked.marked))
+        except PolicyRefused as refusal:
+            if refusal.rule == "min_rows":
+                self._note_refusal(asked)
+            raise
+
+    def _cut(self, asked: Asked, rows: RowSet) -> None:
+        if self.journal.known(rows):
+            return
+        atoms, new = self.journal.atoms.cut(self.journal.inside(rows))
+        smallest = atoms.smallest(new, self.journal.persons)
+        if smallest is not None:
+            self.policy.check_rows(self.party, asked.marked.short_name, smallest)
+        self.journal.keep_atoms(atoms)
+
+    def _enter_answer(self, asked: Asked, rows: RowSet) -> None:
+        """What everybody learns in the end: which columns were kept. Once for a job on the same rows and values."""
+        job = asked.job
+        told = f"{job.hash.hex()} {rows.id.hex()} {self._content}"
+        digest = hashlib.blake2b(told.encode(), digest_size=16).digest()
+        if self.journal.has("digest = ? AND operation = ?", digest, ANSWER):
+            return
+        bits = self._answer_bits(job)
+        counted = bits if self._holders(job) else 0.0
+        self._charge(asked, rows, counted)
+        self.journal.add(
+            self._line(asked, rows, operation=ANSWER, readers=", ".join(self._holders(job)) or COORDINATOR,
+                       form="aggregate", statistics=math.ceil(bits), bits=bits, counted=counted, digest=digest)
+        )  # fmt: skip
+
+    def _answer_bits(self, job: Job) -> float:
+        """log2 of how many answers there are: at most ``n_features`` of the others' columns, or any of them; and what
+        a party learns about each of its columns beside (``Selector.told_bits``)."""
+        if job.partition == "horizontal":
+            columns = len(self._table.columns)
+        else:
+            assumed = self.policy.partner_columns
+            columns = sum(self._columns.get(name, assumed) for name in job.parties if name != self.party)
+        beside = columns * (METHODS[job.method].told_bits if job.method in METHODS else 0.0)
+        kept = job.parameters.get("n_features")
+        if not isinstance(kept, int) or not 0 <= kept < columns:
+            return columns + beside
+        return math.log2(sum(math.comb(columns, number) for number in range(kept + 1))) + beside
+
+    def _enter_noise(self, asked: Asked, rows: RowSet) -> bool:
+        """Charge the noise of a run once, when it first works on rows; tell whether it has any."""
+        epsilon, rho = spent(asked.job)
+        if rho <= 0:
+            return False
+        if self.journal.has("run = ? AND rho > 0", asked.run):
+            return True
+        self._check_void(asked, rows)
+        total = self.journal.total_rho() + rho
+        self.policy.check_total_epsilon(self.party, asked.marked.short_name, rho_to_epsilon(total, DELTA))
+        self.journal.add(
+            self._line(asked, rows, operation=asked.marked.id, readers=self._reader(asked.job), form="noise",
+                       epsilon=epsilon, rho=rho)
+        )  # fmt: skip
+        return True
+
+    def _check_void(self, asked: Asked, rows: RowSet) -> None:
+        """A reader who has exact numbers about the same rows is not kept from them by noise."""
+        if self.policy.max_epsilon is None:
+            return
+        reader, inside = self._reader(asked.job), self.journal.inside(rows)
+        told = [line.row_set for line in self.journal.lines() if line.bits > 0 and reader in line.readers.split(", ")]
+        if any(inside[self.journal.members(row_set)].any() for row_set in set(told) if row_set):
+            raise PolicyRefused.by(
+                "max_epsilon", self.party, asked.marked.short_name,
+                f"{reader!r} was told exact numbers about the same rows before, so that noise would promise nothing "
+                "towards it. Let somebody else run the job, or ask the party to do without max_epsilon",
+            )  # fmt: skip
+
+    # -- before a reply leaves -------------------------------------------------------------------------------------
+
+    def write(self, asked: Asked, value: Any) -> None:
+        """The line of a reply that is about to leave, and its bits."""
+        marked, readers = asked.marked, self._readers(asked)
+        noisy = bool(marked.epsilon) and spent(asked.job)[1] > 0
+        released = marked.released(value)
+        bits = 0.0 if noisy else released.bits
+        counted = bits if not {COORDINATOR, NOBODY} & set(readers) else 0.0
+        rows = self._row_set(asked)
+        kind = (asked.run, marked.id, rows.id)
+        if kind in self._written and not counted:
+            return
+        with self._writing(marked.short_name) as journal:
+            digest = hashlib.blake2b(encode(value), digest_size=16).digest() if counted else b""
+            told = ", ".join(readers)
+            if counted and journal.has("digest = ? AND readers = ?", digest, told):
+                counted = 0.0
+            self._charge(asked, rows, counted)
+            journal.add(
+                self._line(asked, rows, operation=marked.id, readers=told, form=marked.opened_form,
+                           statistics=released.statistics, bits=bits, counted=counted, digest=digest)
+            )  # fmt: skip
+        self._written.add(kind)
+
+    def _readers(self, asked: Asked) -> tuple[str, ...]:
+        """Who can read it: ``("coordinator",)`` is one who holds no rows of these people; this party is none."""
+        job, opened_by = asked.job, asked.marked.opened_by
+        if asked.marked.opened_form in ("control", "ciphertext", "masked"):
+            return (NOBODY,)
+        if opened_by == COORDINATOR:
+            runs = [name for name in dict.fromkeys((job.coordinator, job.submitter)) if name in self._holders(job)]
+            return tuple(runs) or (COORDINATOR,)
+        roles = {"active": ("active",), "passive": ("passive",)}.get(opened_by, ("active", "passive"))
+        return tuple(name for name in self._holders(job) if job.role_of(name) in roles) or (COORDINATOR,)
+
+    def _holders(self, job: Job) -> tuple[str, ...]:
+        """The other parties that hold rows of the same people."""
+        return () if job.partition == "horizontal" else tuple(name for name in job.parties if name != self.party)
+
+    def _reader(self, job: Job) -> str:
+        return COORDINATOR if job.coordinator in (NEUTRAL, self.party) else job.coordinator
+
+    # -- budgets ---------------------------------------------------------------------------------------------------
+
+    def _charge(self, asked: Asked, rows: RowSet, bits: float) -> None:
+        if bits <= 0:
+            return
+        inside = self.journal.inside(rows)
+        self.journal.keep_atoms(self.journal.atoms.charged(inside, bits, rows.persons))
+        self._check_left(asked, rows)
+
+    def _check_left(self, asked: Asked, rows: RowSet) -> None:
+        refusals = self.journal.count("form = ?", REFUSAL) / max(1, self._table.n_rows)
+        most = self.journal.atoms.most_bits(self.journal.inside(rows)) + refusals
+        self.policy.check_bits(self.party, asked.marked.short_name, most, asked.job.hash.hex())
+
+    def _note_refusal(self, asked: Asked) -> None:
+        """A refusal tells one bit about the rows."""
+        with self._writing(asked.marked.short_name) as journal:
+            journal.add(
+                Line(now(), asked.job.hash.hex(), asked.run, asked.job.method, asked.marked.id, COORDINATOR, b"", 0, "",
+                     REFUSAL, statistics=1, bits=1.0, counted=1.0)
+            )  # fmt: skip
+
+    # -- alignment -------------------------------------------------------------------------------------------------
+
+    def enter_alignment(self, job: Job, run: str) -> None:
+        """Each alignment lets the others ask about another list of ids: so many, no more."""
+        told = job.parameters.get("columns")
+        with self._writing("begin_job") as journal:
+            self.policy.check_id_lists(self.party, journal.count("form = ?", ALIGNMENT) + 1)
+            sizes = job.parameters.get("rows")
+            listed = ", ".join(f"{name}: {size}" for name, size in sizes.items()) if isinstance(sizes, dict) else ""
+            others = ", ".join(name for name in job.parties if name != self.party)
+            journal.add(
+                Line(now(), job.hash.hex(), run, job.method, ALIGNMENT, others, b"", self._table.n_rows, "",
+                     ALIGNMENT, note=listed[:500])
+            )  # fmt: skip
+        if isinstance(told, Mapping):
+            whole = {name: count for name, count in told.items() if isinstance(count, int) and count >= 0}
+            self._columns = {name: count for name, count in whole.items() if name in job.parties}
+
+    def rows_of_job(self, job: str) -> Whole:
+        """The rows of this table that releases of an earlier job were about; ``job`` is the beginning of its hash."""
+        if len(job) < SHORT or not set(job) <= set("0123456789abcdef"):
+            raise OperationRefused(self.party, "rows", f'rows = "as in JOB" names a job by {SHORT} digits of its hash')
+        known = self._known("rows")
+        with self._writing("rows") as journal:
+            found = np.flatnonzero(np.isin(known, journal.rows_of_job(job)))
+        if not len(found):
+            raise OperationRefused(self.party, "rows", "its journal knows no such job")
+        return found
+
+    # -- helpers ---------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _writing(self, operation: str) -> Iterator[Journal]:
+        """A transaction; where the journal cannot be written nothing leaves, and why is told in this site's log."""
+        try:
+            with self.journal.writing() as journal:
+                yield journal
+        except DataError as error:
+            log.error("%s: %s", self.party, error)
+            raise PolicyRefused.by(
+                "journal", self.party, operation,
+                "it cannot write its journal, and nothing leaves without a line there. Try again later; its own log "
+                "says why",
+            ) from None  # fmt: skip
+
+    def _known(self, operation: str) -> Whole:
+        """The numbers of the table's rows; those that are new are entered, as rows that no release was about."""
+        if self._numbers is None:
+            rows = self.journal.hashed(self._table.ids)
+            persons = rows if self._people is None else self.journal.hashed(self._people)
+            with self._writing(operation) as journal:
+                new = journal.numbers(rows) < 0
+                if new.any():
+                    journal.add_rows(rows[new], persons[new])
+                numbers = journal.numbers(rows)
+                journal.keep_persons(numbers, persons)
+            self._numbers = numbers
+        return self._numbers
+
+    def _row_set(self, asked: Asked) -> RowSet:
+        _, found = self._sets.get(id(asked.rows), (None, None))
+        if found is None:
+            found = self.journal.row_set(self._known(asked.marked.short_name)[asked.rows])
+            self._sets[id(asked.rows)] = (asked.rows, found)  # the array is kept, so that its id stays its own
+            while len(self._sets) > MAX_SETS:
+                self._sets.pop(next(iter(self._sets)))
+        return found
+
+    @cached_property
+    def _content(self) -> str:
+        """What the table holds: a job on other values has another answer."""
+        return simulated_secret(self.party, self._table).hex()
+
+    def _is_exact(self, marked: Operation) -> bool:
+        """Whether its receiver reads exact numbers although the job has noise."""
+        return marked.opened_form in ("aggregate", "plain", "pseudonymous") and not marked.epsilon
+
+    def _line(self, asked: Asked, rows: RowSet, **said: Any) -> Line:
+        job = asked.job
+        return Line(
+            at=now(), job=job.hash.hex(), run=asked.run, method=job.method, row_set=rows.id, rows=len(rows.numbers),
+            columns=", ".join(asked.columns)[:2000], **said,
+        )  # fmt: skip
+
+
+def spent(job: Job) -> tuple[float, float]:
+    """The epsilon of a job and what it costs in rho; zeros where it has no noise.
+
+    A method with ``delta`` counts in rho itself (Gaussian noise); pure epsilon costs epsilon^2 / 2 (Bun, Steinke 2016).
+    """
+    known = METHODS.get(job.method)
+    names = known.epsilon_parameters if known is not None else ()
+    epsilon = job.parameters.get(names[0]) if names else None
+    if not isinstance(epsilon, (int, float)) or isinstance(epsilon, bool) or not 0 < epsilon < math.inf:
+        return 0.0, 0.0
+    delta = job.parameters.get("delta")
+    if isinstance(delta, float) and 0 < delta < 1:
+        return float(epsilon), epsilon_to_rho(float(epsilon), delta)
+    return float(epsilon), epsilon**2 / 2
