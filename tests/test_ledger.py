@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
+import numpy as np
 import pytest
 
 import fedsift as fs
 from fedsift.core.ledger import COORDINATOR, FORMS, Entry, Ledger
-from fedsift.core.operation import operation
+from fedsift.core.operation import operation, operations
 from fedsift.errors import ParameterError
 
 
@@ -86,3 +88,31 @@ def test_protections_that_are_off_are_noted(small_fed):
 
 def test_every_form_is_explained():
     assert all(text.endswith(".") and len(text) > 15 for text in FORMS.values())
+
+
+def test_nobody_is_said_to_learn_what_it_only_holds_encrypted_or_masked():
+    closed = re.compile(r"encrypted|under (a )?masks?|sealed")
+    wrong = [marked.id for marked in operations() if closed.search(marked.learns) and "nothing" not in marked.learns]
+    assert not wrong, "begin with 'nothing: ...'"
+
+
+def test_a_resumed_jobs_ledger_covers_both_attempts(tmp_path):
+    first = Ledger([entry(round=1), entry(round=2, relayed=True, seconds=0.5, opened="aggregate: sums")])
+    first.frame().to_csv(tmp_path / "ledger.csv", index=False)
+    again = Ledger([entry(round=1, about="y")])
+    again.take_up(Ledger.read(tmp_path / "ledger.csv").entries)
+    assert [(e.round, e.about) for e in again.entries] == [(-1, "x"), (0, "x"), (1, "y")]
+    assert (again.entries[1].relayed, again.entries[1].seconds, again.entries[0].relayed) == (True, 0.5, False)
+    assert again.rounds() == 3
+    assert again.bytes() == 30
+    assert "2 messages are of an earlier attempt" in again.notes[0]
+
+
+def test_the_ledger_says_who_opens_what():
+    X, y = np.arange(480.0).reshape(120, 4) % 7, np.arange(120) % 2
+    ledger = fs.InformationValue(n_features=2).fit(fs.Federation.split(X, y, parties=["bank", "shop"])).ledger_
+    opened = {(e.operation, e.sender): (e.opened, e.opened_by) for e in ledger.entries}
+    assert opened["tables.masked_counts", "shop"] == (
+        "aggregate: label counts of shuffled bins of unnamed columns, to the coordinator", "coordinator",
+    )  # fmt: skip
+    assert opened["labels.encrypt_classes", "bank"][0].startswith("ciphertext")

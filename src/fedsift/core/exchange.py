@@ -119,14 +119,15 @@ class Exchange:
                 count += len(leaf)
                 schemes.add(leaf.scheme_name)
             sealed = sealed or type(leaf).__name__ == "SealedBox"
-        opened = ""
+        opened, opened_by = "", ""
         if about is None:
             opened = operation.opened if receiver == COORDINATOR else operation.learns
+            opened_by = operation.opened_by if receiver == COORDINATOR else receiver
             request = operation.learns or f"request: {operation.short_name}"
             about = operation.about if receiver == COORDINATOR else request
         self.ledger.add(
             Entry(round, sender, receiver, operation.id, size, form, about, sealed, count,
-                  ", ".join(sorted(schemes)), seconds, opened)
+                  ", ".join(sorted(schemes)), seconds, opened, opened_by)
         )  # fmt: skip
 
 

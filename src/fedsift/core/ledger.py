@@ -6,9 +6,11 @@ sent past it. A privacy officer reads ``Ledger.disclosures()``: one line for eac
 
 from __future__ import annotations
 
+import csv
 import threading
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -44,6 +46,7 @@ class Entry:
     scheme: str = ""
     seconds: float = 0.0
     opened: str = ""  # what its receiver (or who it is passed on to) can open or compute of it, the form first
+    opened_by: str = ""  # who that is: the coordinator, or which parties it is passed on to
 
 
 def check_form(form: str) -> str:
@@ -78,6 +81,27 @@ class Ledger:
     def add(self, entry: Entry) -> None:
         with self._lock:
             self._entries.append(entry)
+
+    def take_up(self, earlier: Iterable[Entry]) -> None:
+        """Put the messages of an earlier attempt at the same job first; their rounds are counted back from 0."""
+        found = list(earlier)
+        if not found:
+            return
+        last = max(entry.round for entry in found)
+        with self._lock:
+            self._entries[:0] = [replace(entry, round=entry.round - last) for entry in found]
+            self._notes = [(at + len(found), text) for at, text in self._notes]
+        self.note(f"{len(found):,} messages are of an earlier attempt at this job (rounds up to 0)")
+
+    @classmethod
+    def read(cls, path: str | Path) -> Ledger:
+        """A ledger from a file that was written by ``frame().to_csv``."""
+        kinds: dict[str, Callable[[str], Any]] = {
+            "int": int, "float": float, "str": str, "bool": lambda text: text == "True",
+        }  # fmt: skip
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        return cls(Entry(**{f.name: kinds[str(f.type)](row[f.name]) for f in fields(Entry)}) for row in rows)
 
     def note(self, text: str) -> None:
         """A sentence for the reader: a protection that was turned off, a budget spent."""

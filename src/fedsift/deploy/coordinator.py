@@ -24,6 +24,7 @@ from nvflare.collab import collab
 
 from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
+from fedsift.core.ledger import Ledger
 from fedsift.core.places import check_grid
 from fedsift.core.transports.flare import Aborted, Flare
 from fedsift.deploy.delivery import keep_failure, keep_result
@@ -78,20 +79,25 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path) -> None:
     """The whole job; ``folder`` gets the result and the outcome."""
     start = time.time()
     _outcome(folder, "running", started=start)
-    fed = None
+    fed, earlier = None, folder / LEDGER
     try:
         job = _job(content)
         fed = _federation(job, transport)
-        run = _select(job, fed, _checkpoint(job, folder), resume=content.get("resume") is True)
+        checkpoint, resume = _checkpoint(job, folder), content.get("resume") is True
+        earlier = checkpoint.with_suffix(".ledger.csv")
+        if resume and earlier.exists():
+            fed.ledger.take_up(Ledger.read(earlier).entries)
+        run = _select(job, fed, checkpoint, resume=resume)
         _deliver(run)
+        earlier.unlink(missing_ok=True)
         runs.write(run, folder / RESULT)
         _outcome(folder, "finished", started=start)
     except Aborted as error:
-        _leave_ledger(fed, folder)
+        _leave_ledger(fed, folder / LEDGER, earlier)
         _outcome(folder, "ended", started=start, why=str(error), waiting=error.waiting)
         raise
     except Exception as error:
-        _leave_ledger(fed, folder)
+        _leave_ledger(fed, folder / LEDGER, earlier)
         known = isinstance(error, FedsiftError)
         what = str(error) if known else f"the coordinator failed with {type(error).__name__}; see the server's log"
         _outcome(folder, "failed", started=start, error=type(error).__name__ if known else "FedsiftError", what=what,
@@ -102,10 +108,12 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path) -> None:
         raise
 
 
-def _leave_ledger(fed: Federation | None, folder: Path) -> None:
-    """A job that failed or was cut off has told things too."""
+def _leave_ledger(fed: Federation | None, *files: Path) -> None:
+    """A job that failed or was cut off has told things too; an attempt that resumes it finds them in the last file."""
     if fed is not None:
-        fed.ledger.frame().to_csv(folder / LEDGER, index=False)
+        for file in dict.fromkeys(files):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            fed.ledger.frame().to_csv(file, index=False)
 
 
 def _job(content: dict[str, Any]) -> Job:

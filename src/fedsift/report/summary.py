@@ -52,6 +52,8 @@ READABLE = {
     "plain": "everything in it",
 }
 
+OPENERS = {"active": "the label holder reads ", "passive": "the others read ", "parties": "all parties read "}
+
 _PACKAGES = ("fedsift", "numpy", "scikit-learn", "polars", "cryptography", "gmpy2", "tenseal", "torch")
 #: Stands for the party where all have the same columns.
 EVERY = "every party"
@@ -307,6 +309,19 @@ def _ledger(ledger: Ledger) -> Disclosures:
     )
 
 
+def _reader(entry: Entry, learns: bool) -> str:
+    """What the receiver, or whom it is passed on to, can make of a message: nobody opens what it has no key for."""
+    if learns:
+        return "learns exactly this"
+    if entry.relayed:
+        return "sealed: the coordinator cannot read it"
+    form, _, opened = entry.opened.partition(": ")
+    if entry.sender == COORDINATOR or form not in FORMS or opened == entry.about:
+        return READABLE[entry.form]
+    who = OPENERS.get(entry.opened_by, "")
+    return f"{who}{READABLE[form]}: {opened}" if form not in ("control", "ciphertext", "masked") else READABLE[form]
+
+
 def disclosure_lines(ledger: Ledger) -> list[Disclosure]:
     """What went where in which form: one line a kind, parties that did the same together, the most readable first."""
     rows: dict[tuple[object, ...], Disclosure] = {}
@@ -314,11 +329,8 @@ def disclosure_lines(ledger: Ledger) -> list[Disclosure]:
         outward = e.sender == COORDINATOR
         request = outward and e.about.startswith("request: ")
         what = f"passed on for the step {e.operation}" if request else e.about
-        learns = outward and not request
-        reader = "sealed: the coordinator cannot read it" if e.relayed else READABLE[e.form]
-        fresh = Disclosure(
-            what, e.form, learns, e.relayed, e.operation, "learns exactly this" if learns else reader
-        )  # fmt: skip
+        learns = outward and not request and not e.about.startswith("nothing")
+        fresh = Disclosure(what, e.form, learns, e.relayed, e.operation, _reader(e, learns))
         row = rows.setdefault((outward, e.form, what, e.operation, e.relayed), fresh)
         for end, party in ((row.senders, e.sender), (row.receivers, e.receiver)):
             if party not in end:

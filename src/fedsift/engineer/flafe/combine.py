@@ -119,7 +119,7 @@ def encrypt_columns(party: Party, *, blocks: list[list[int]], powers: list[int])
     discloses="ciphertext",
     receives="ciphertext",
     about="products with its standardised, clipped columns (and noise, if any), under the key of their holder",
-    learns="columns of the party that will hold the products, encrypted under that party's key",
+    learns="nothing: columns of the party that will hold the products, encrypted under that party's key",
     reply=[CkksCiphertexts],
 )
 def multiply_columns(

@@ -158,7 +158,7 @@ def _codes(values: np.ndarray) -> tuple[np.ndarray, list[int]]:
     discloses="control",
     receives="ciphertext",
     about="acknowledgement",
-    learns="target of each training row, encrypted",
+    learns="nothing: target of each training row, encrypted",
 )
 def keep_target(party: Party, *, key: PublicKey, layers: list[dict[str, Any]]) -> None:
     party.keep(EncryptedTarget(key, [Layer(**layer) for layer in layers]))

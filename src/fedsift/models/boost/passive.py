@@ -61,7 +61,7 @@ class _Summing:
     discloses="control",
     about="acknowledgement",
     receives="ciphertext",
-    learns="gradients, encrypted",
+    learns="nothing: gradients, encrypted",
     min_cell="least",
     role="passive",
 )

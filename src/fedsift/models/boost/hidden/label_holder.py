@@ -100,7 +100,7 @@ def meet_cuts(party: Party, *, bins: list[int], layouts: dict[str, list[dict[str
     discloses="control",
     receives="masked",
     about="acknowledgement",
-    learns="the other party's cuts under a mask that it does not have",
+    learns="nothing: the other party's cuts under a mask that it does not have",
 )
 def keep_cuts(party: Party, *, sender: str, bins: int, piece: int, box: SealedBox) -> None:
     peer = party.held(HiddenGradients).peers[sender]

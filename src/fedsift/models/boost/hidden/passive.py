@@ -176,7 +176,7 @@ def expect_trees(party: Party, *, trees: list[list[int]], live: list[int], colum
     discloses="masked",
     receives="masked",
     about="its half of the gradient sums of candidate cuts, shuffled and unnamed, under a mask",
-    learns="gradients and nodes under masks that it does not have",
+    learns="nothing: gradients and nodes under masks that it does not have",
     reply={"values": Array("i"), "counts": Array("i")},
 )
 def half_sums(party: Party, *, box: SealedBox) -> dict[str, np.ndarray]:
