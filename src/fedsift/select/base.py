@@ -77,6 +77,8 @@ class Selector(BaseEstimator):
     #: Parameters that carry the smallest cell (the largest of them counts), and those that carry an epsilon.
     cell_parameters: ClassVar[tuple[str, ...]] = ()
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
+    #: How far scores of the same seed may differ: numbers read from shares carry the rounding of fresh masks.
+    repeats_within: ClassVar[float] = 1e-9
 
     #: Reports stand to the right of methods: the package hands these two over (``fedsift/__init__.py``).
     _write_report: ClassVar[Callable[..., Any]]
