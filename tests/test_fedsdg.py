@@ -247,8 +247,8 @@ def test_the_original_gate_is_the_single_gate_without_start():
 def test_vflfs_keeps_the_number_it_is_asked_for_and_the_signal():
     X, y = noisy()
     fed = fs.Federation.split(X, y, parties=2)
-    selector = VFLFS(n_features=3, lambda_=0.1, pretrain_epochs=1, epochs=25, batch_size=64, learning_rate=0.01,
-                     embedding=6, hidden=(8,), top_hidden=(6,)).fit(fed)  # fmt: skip
+    selector = VFLFS(protection="open", n_features=3, lambda_=0.1, pretrain_epochs=1, epochs=25, batch_size=64,
+                     learning_rate=0.01, embedding=6, hidden=(8,), top_hidden=(6,)).fit(fed)  # fmt: skip
     assert len(names(selector)) == 3
     assert "a" in names(selector)
 

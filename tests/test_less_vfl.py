@@ -1,4 +1,5 @@
-"""LESS-VFL and its baselines: noise goes, bytes are what the formula says, stage 3 is silent."""
+"""LESS-VFL and its baselines in the clear: noise goes, bytes are what the formula says, stage 3 is silent. Protected
+forms are in test_less_vfl_shares.py and test_shared_lasso.py."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from fedsift.select.less_vfl.selector import LessVFL
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
 
-SMALL = {"embedding": 4, "hidden": (8,), "batch_size": 64, "epochs": 3, "stage_epochs": 9}
+SMALL = {
+    "protection": "open", "embedding": 4, "hidden": (8,), "batch_size": 64, "epochs": 3, "stage_epochs": 9,
+}  # fmt: skip
 
 
 def noisy(n=400, real=6, noise=9, seed=0, parties=3):
@@ -117,9 +120,10 @@ def test_a_party_without_signal_leaves_the_network():
 
 def test_group_lasso_removes_columns_over_the_wire():
     fed = noisy()
-    free = GroupLasso(lambda_=0.0, epochs=2, embedding=4, hidden=(8,), batch_size=64).fit(fed)
+    small = {"protection": "open", "embedding": 4, "hidden": (8,), "batch_size": 64}
+    free = GroupLasso(lambda_=0.0, epochs=2, **small).fit(fed)
     assert free.details_["share_kept"] == 1.0
-    strong = GroupLasso(lambda_=5.0, epochs=12, embedding=4, hidden=(8,), batch_size=64, trace_every=3).fit(fed)
+    strong = GroupLasso(lambda_=5.0, epochs=12, trace_every=3, **small).fit(fed)
     assert kept(strong, "noise") < 9
     sizes = [point["bytes"] for point in strong.details_["norms_by_epoch"]]
     assert sizes == sorted(sizes)

@@ -129,7 +129,7 @@ def gradients_seen(views, member, net, rows):
     for about, number, _, content in views.seen[member]:
         if about == "gradients":
             epoch, start = starts[number - 1]
-            yield orders[epoch][start : start + net.batch_size], content["delta"]
+            yield orders[epoch][start : start + net.batch_size], sine.lengthened(content["delta"])
 
 
 def test_label_attacks_on_a_party_s_gradients_find_nothing_where_the_open_form_gives_all(monkeypatch):

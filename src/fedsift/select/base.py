@@ -79,6 +79,8 @@ class Selector(BaseEstimator):
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
     #: How many bits a party learns for each of its columns, beside whether it was kept: a weight, say.
     told_bits: ClassVar[float] = 0.0
+    #: How far scores of the same seed may differ: numbers read from shares carry the rounding of fresh masks.
+    repeats_within: ClassVar[float] = 1e-9
 
     #: Reports stand to the right of methods: the package hands these two over (``fedsift/__init__.py``).
     _write_report: ClassVar[Callable[..., Any]]

@@ -8,6 +8,7 @@ row's gradient, another's columns, or a weight. Where parties have networks of t
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,15 @@ class SplitNN(FederatedModel):
         split.keep()
         self.task_, self.widths_ = run.task, split.widths
         self.facts_ = split.facts()
+
+    def fit_columns(self, fed: Federation, kept: dict[str, np.ndarray], name: str) -> SplitNN:
+        """Fit on the columns of these masks alone, within the run of a selector; the parties keep it."""
+        self.model_ = f"{name}-{secrets.token_hex(4)}"
+        with fed.view(columns={party: np.flatnonzero(mask) for party, mask in kept.items()}).session() as inner:
+            run = self._start(inner)
+            run.train(self.epochs)
+            self._keep(inner, run)
+        return self
 
     def _start(self, run: Federation) -> SplitRun:
         seed, rate = seed_of(self.random_state), self.learning_rate

@@ -20,7 +20,7 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.core.scaling import clipped
+from fedsift.core.scaling import CLIPPED_BOUND, clipped
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import ReplyError
 from fedsift.mpc.column_scores.noise import Noise, drawn, make_noise, ranks
@@ -46,6 +46,22 @@ _WEIGHT_BITS = 36
 def _fraction_bits(bits: int, rows: int, clip: float) -> int:
     """What a weight's sign and whole part leave: a standardised value is at most sqrt(rows), a clipped one 15.5."""
     return bits - 5 if clip else bits - 2 - (rows.bit_length() + 1) // 2
+
+
+def _components(party: Party, clip: float) -> tuple[np.ndarray, np.ndarray]:
+    """Standardised columns and, where the accepted job says ``squares``, the squares of those with more than two
+    values, standardised too: a column that differs between the classes in its spread shows in them.
+    """
+    values, owner = clipped(party, clip)
+    job = party.run.job
+    if job is None or job.parameters.get("squares") is not True:
+        return values, owner
+    squares = np.minimum(values**2, CLIPPED_BOUND)
+    squares = squares - squares.mean(axis=0)
+    spread = squares.std(axis=0)
+    more = spread > 1e-3
+    scaled = np.clip(squares[:, more] / spread[more], -CLIPPED_BOUND, CLIPPED_BOUND)
+    return np.hstack([values, scaled]), np.concatenate([owner, owner[more]])
 
 
 def _rank_values(party: Party) -> tuple[np.ndarray, np.ndarray]:
@@ -88,7 +104,7 @@ def masked_class_sums(
     labels = take_labels(party, key, layers, note, holder)
     noise = make_noise(epsilon, delta, party.n_rows, labels.values + 1, 0)
     if noise is None:
-        values, owner = clipped(party, clip)
+        values, owner = _components(party, clip)
         whole = np.rint(values * 2.0 ** _fraction_bits(bits, party.n_rows, clip)).astype(np.int64)
     else:
         whole, owner = _rank_values(party)
@@ -116,7 +132,7 @@ def open_class_sums(
 ) -> dict[str, Any]:
     labels = party.held(LabelLayers).labels
     noise = make_noise(epsilon, delta, party.n_rows, labels.n_classes, 0)
-    values, owner = clipped(party, clip) if noise is None else _rank_values(party)
+    values, owner = _components(party, clip) if noise is None else _rank_values(party)
     one_hot = labels.codes[:, None] == np.arange(labels.n_classes)
     own, sizes, added = values.T @ one_hot[:, :-1], np.bincount(labels.codes, minlength=labels.n_classes), None
     if noise is not None:
@@ -153,10 +169,18 @@ def _best(values: np.ndarray, owner: np.ndarray, n_columns: int) -> np.ndarray:
 
 
 def encrypted_f(
+    fed: Federation, *, scheme: str, epsilon: float | None = None, delta: float = 1e-6
+) -> dict[str, np.ndarray]:
+    """F of every column of every party, at the coordinator."""
+    found = component_f(fed, scheme=scheme, epsilon=epsilon, delta=delta)
+    return {name: _best(values, owner, fed.n_columns[name]) for name, (values, owner) in found.items()}
+
+
+def component_f(
     fed: Federation, *, scheme: str, bits: int = _WEIGHT_BITS, clip: float = 0.0, epsilon: float | None = None,
     delta: float = 1e-6,
-) -> dict[str, np.ndarray]:  # fmt: skip
-    """The conversation: F of every column of every party, at the coordinator.
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:  # fmt: skip
+    """The conversation: F of every component of every party, and the column that each belongs to.
 
     Fewer ``bits`` and ``clip`` make it coarser and cheaper.
     """
@@ -194,7 +218,7 @@ def encrypted_f(
         if len(first) != len(owner) or set(owner.tolist()) != set(range(fed.n_columns[name])):
             raise ReplyError(name, "masked_class_sums", "another number of columns than it has")
         variance = 0.0 if noise is None else _variance(fed, name, noise) / unit**2
-        scores[name] = _best(f_statistic(first, opened["sizes"], variance), owner, fed.n_columns[name])
+        scores[name] = (f_statistic(first, opened["sizes"], variance), owner)
     return scores
 
 

@@ -353,15 +353,8 @@ class FedSDG(Selector):
 
     def _refit(self, fed: Federation, kept: dict[str, np.ndarray]) -> None:
         """The network of the selected columns, on all training rows; ``network_`` predicts with it."""
-        columns = {name: np.flatnonzero(mask) for name, mask in kept.items()}
-        if not any(len(places) for places in columns.values()):
-            return
-        self.network_ = self._network()
-        self.network_.model_ = f"fedsdg-{secrets.token_hex(4)}"
-        with fed.view(columns=columns).session() as inner:
-            run = self.network_._start(inner)
-            run.train(self.refit_epochs)
-            self.network_._keep(inner, run)
+        if any(mask.any() for mask in kept.values()):
+            self.network_ = self._network().fit_columns(fed, kept, "fedsdg")
 
     def _false_discovery(self, fed: Federation, price: float, start: dict[str, np.ndarray]) -> float:
         """Open copies to open columns, in a run where every column competes with a shuffled copy of itself."""

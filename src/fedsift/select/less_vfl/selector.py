@@ -1,94 +1,94 @@
-"""LESS-VFL: group lasso over vertical parties with one upload of embeddings instead of thousands of rounds.
+"""LESS-VFL: group lasso over vertical parties with one exchange about the label instead of thousands of rounds.
 
-Castiglia et al. 2023. (1) Pre-train a split network for a few epochs. (2) Each party sends its embeddings once; the
-label holder sparsifies its own first layer and says which components matter. (3) Each party drops columns by group
-lasso on its own, matching those components; no message. (4) Training goes on with what is left.
+Castiglia et al. 2023: (1) pre-train a split network; (2) the label holder finds out which components of the parties'
+embeddings matter; (3) each party drops columns by group lasso on its own, matching those components; (4) training goes
+on with what is left. In (1) a party reads every label from the gradients of its embedding, and in (2) the label holder
+gets embeddings that tell about columns: ``protection="open"`` is that, for research (``open_form.py``).
 
-Ours, ``shadows=True``: with a fixed lambda, what goes is little more than what began with small weights. So each party
-trains row-shuffled copies of its columns beside them, all starting at the same small norm, gently (two epochs at a
-low rate), and takes the smallest shrinkage that sets ``quantile`` of its own copies to zero: the level is set by
-columns that are noise for certain. A party has at least 80 copies, or the quantile would mean little.
-``shadows=False`` is the paper, with both lambdas searched without a message.
+``protection="shares"`` (the default) keeps the idea and shows neither:
 
-``screen=True`` adds columns that pass an F test on encrypted class sums (those of SFFS), at a false-discovery rate of
-``screen_level`` (Benjamini-Hochberg) within each party.
+1. Embeddings are self-taught: a column's components are itself, standardised, and its square. No message.
+2. One exchange says which components matter: class sums under ciphertexts, opened by the coordinator from two halves,
+   and an F test (``screening.py``). The level is that of columns without a signal: ``quantile`` of them go, and of all
+   that pass at most the share ``screen_level`` is expected to be noise (Benjamini-Hochberg over all parties).
+3. Each party hears which of its columns have a component that matters, and drops by group lasso those that the others
+   explain (``matching.py``). No message but the columns left.
+4. ``network_`` is trained on shares on what is left.
+
+What pre-training on shares would cost and find, and why auto-encoders do not serve, is in docs/less-vfl.md.
 """
 
 from __future__ import annotations
 
-import secrets
 import warnings
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Operation
-from fedsift.crypto.additive.keys import SCHEMES
-from fedsift.models.splitnn import training
+from fedsift.core.operation import Operation, together
+from fedsift.models.splitnn.layers.choice import check_neutral
 from fedsift.models.splitnn.model import SplitNN, seed_of
-from fedsift.models.splitnn.training import SplitRun
-from fedsift.select.base import Outcome, Selector, check_choice, check_number
-from fedsift.select.less_vfl import component_selection, screening
-from fedsift.select.less_vfl.component_selection import (
-    restrict_bottom,
-    restrict_top,
-    select_columns,
-    select_components,
-    upload_embeddings,
-)
-from fedsift.select.less_vfl.screening import screen_columns
+from fedsift.select.base import Outcome, check_choice, check_number
+from fedsift.select.less_vfl import matching, screening
+from fedsift.select.less_vfl.matching import match_components
+from fedsift.select.less_vfl.open_form import OpenLessVFL
+from fedsift.select.less_vfl.screening import benjamini_hochberg, label_screen
 
-LEAST_COPIES = 80
+FORMS = ("shares", "open")
 
 
-class LessVFL(Selector):
+class LessVFL(OpenLessVFL):
     """Group lasso with almost no communication.
 
     Parameters
     ----------
-    shadows : set lambda by permuted copies of the columns (ours) instead of by search (the paper).
-    quantile : share of the copies that must reach zero.
-    screen, screen_level : also keep columns that pass an encrypted F test at this false-discovery rate.
-    lambda_columns, lambda_components : penalties; ``"auto"`` searches them without communication.
-    pretrain_epochs, epochs : of training before and after selection (the paper's way wants about 5 before).
-    pretrain_rate, learning_rate : Adam's, before and after selection. The paper's is 0.01 for both.
-    stage_epochs, stage_rate : of the proximal stages.
-    embedding, hidden : width of a party's embedding, and of its hidden layers.
-    batch_size, patience : of the split training.
-    start_norm : norm of every column's weights at the start, with shadows.
-    keep_model : keep the trained network at the parties; ``network_`` predicts with it.
+    protection : ``"shares"`` (default) shows no label, no embedding and no gradient; the coordinator must be neutral.
+        ``"open"``: the paper's way in the clear, for research.
+    quantile : share of the columns without a signal that goes: 0.97 by default, of shuffled copies 0.99 in the open
+        form.
+    screen_level : false-discovery rate of the label screen, 0.05 by default; 0.01 in the open form.
+    squares : a column's square is a component too.
+    match : share of the components' variance that a party's remaining columns must explain; 1: none is dropped for
+        being explained by others.
+    width, epochs, batch_size : of ``network_``, trained on shares on what is left.
+    shadows, screen, lambda_columns, lambda_components, pretrain_epochs, pretrain_rate, stage_epochs, stage_rate,
+    embedding, hidden, learning_rate, start_norm, patience, keep_model : of the open form (``OpenLessVFL``).
     """
 
     name = "less_vfl"
-    paper = "Castiglia et al. 2023, LESS-VFL (Algorithm 1); shadows and screen are ours"
+    paper = "Castiglia et al. 2023, LESS-VFL (Algorithm 1); self-taught components, label screen and shadows are ours"
     leaks = (
-        "label holder: embeddings of the training rows, in the clear; others: gradients of their embeddings (which "
-        "tell about labels), which components matter; coordinator: weight norms of columns"
+        "coordinator: per-class sums of unnamed standardised columns and of their squares, p values; parties: which of "
+        "their columns pass, then which are left; label holder: the network's outputs when it predicts; in the open "
+        "form also embeddings of the training rows to the label holder and gradients of embeddings (which tell about "
+        "labels) to their party"
     )
-    operations: ClassVar[tuple[Operation, ...]] = (
-        *training.OPERATIONS,
-        *component_selection.OPERATIONS,
-        *screening.OPERATIONS,
+    operations: ClassVar[tuple[Operation, ...]] = together(
+        OpenLessVFL.operations, SplitNN.operations, matching.OPERATIONS, screening.OPERATIONS
     )
 
     def __init__(
         self,
         *,
+        protection: str = "shares",
+        quantile: float | None = None,
+        screen_level: float | None = None,
+        squares: bool = True,
+        match: float = 0.9,
+        width: int = 32,
+        epochs: int = 18,
+        batch_size: int = 256,
         shadows: bool = True,
-        quantile: float = 0.99,
         screen: bool = False,
-        screen_level: float = 0.01,
         lambda_columns: float | str = "auto",
         lambda_components: float | str = "auto",
         pretrain_epochs: int = 2,
         pretrain_rate: float = 0.001,
-        epochs: int = 18,
         stage_epochs: int = 30,
         stage_rate: float = 0.01,
         embedding: int = 16,
         hidden: tuple[int, ...] = (64, 32),
-        batch_size: int = 256,
         learning_rate: float = 0.01,
         start_norm: float = 0.01,
         patience: int | None = None,
@@ -96,167 +96,76 @@ class LessVFL(Selector):
         scheme: str = "auto",
         random_state: Any = 0,
     ):
-        self.shadows = shadows
-        self.quantile = quantile
-        self.screen = screen
-        self.screen_level = screen_level
-        self.lambda_columns = lambda_columns
-        self.lambda_components = lambda_components
-        self.pretrain_epochs = pretrain_epochs
-        self.pretrain_rate = pretrain_rate
-        self.epochs = epochs
-        self.stage_epochs = stage_epochs
-        self.stage_rate = stage_rate
-        self.embedding = embedding
-        self.hidden = hidden
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.start_norm = start_norm
-        self.patience = patience
-        self.keep_model = keep_model
-        self.scheme = scheme
-        self.random_state = random_state
-
-    #: LocalLasso leaves stage 2 out.
-    _component_stage = True
+        super().__init__(
+            shadows=shadows, quantile=quantile, screen=screen, screen_level=screen_level, lambda_columns=lambda_columns,
+            lambda_components=lambda_components, pretrain_epochs=pretrain_epochs, pretrain_rate=pretrain_rate,
+            epochs=epochs, stage_epochs=stage_epochs, stage_rate=stage_rate, embedding=embedding, hidden=hidden,
+            batch_size=batch_size, learning_rate=learning_rate, start_norm=start_norm, patience=patience,
+            keep_model=keep_model, scheme=scheme, random_state=random_state,
+        )  # fmt: skip
+        self.protection = protection
+        self.squares = squares
+        self.match = match
+        self.width = width
 
     def _check(self, fed: Federation) -> None:
-        for name in ("pretrain_epochs", "stage_epochs", "embedding", "batch_size"):
-            check_number(name, getattr(self, name), 1, whole=True)
-        check_number("epochs", self.epochs, 0, whole=True)
-        check_choice("scheme", self.scheme, SCHEMES)
-        check_number("quantile", self.quantile, 0.5, 1.0)
-        check_number("screen_level", self.screen_level, 0.0, 1.0)
-        for name in ("learning_rate", "pretrain_rate", "stage_rate", "start_norm"):
-            check_number(name, getattr(self, name), 1e-9)
-        for name in ("lambda_columns", "lambda_components"):
-            if getattr(self, name) != "auto":
-                check_number(name, getattr(self, name), 0.0)
+        super()._check(fed)
+        check_choice("protection", self.protection, FORMS)
+        check_number("match", self.match, 0.0, 1.0)
+        check_number("width", self.width, 2, whole=True)
+        if self.protection == "shares":
+            check_neutral(fed, type(self).__name__)
 
     def _select(self, fed: Federation) -> Outcome:
-        begin = len(fed.ledger)
-        passed = screen_columns(fed, self.screen_level, self.scheme) if self.screen else None
-        run = self._start(fed)
-        mark = len(fed.ledger)
-        epoch = run.train(self.pretrain_epochs, patience=self.patience)
-        trained = len(fed.ledger)
-        components, price = self._components(fed, run)
-        replies = self._columns(fed, run, components)
-        staged = len(fed.ledger)
-        kept = {name: reply["norms"] > 0 for name, reply in replies.items()}
-        if passed is not None:
-            kept = {name: mask | passed[name] for name, mask in kept.items()}
+        if self.protection == "open":
+            return super()._select(fed)
+        begun = fed.ledger.bytes()
+        p = label_screen(fed, self.scheme)
+        passed = self._passed(p)
+        replies = fed.ask(
+            match_components, to=fed.parties, each={name: {"passed": bits} for name, bits in passed.items()},
+            share=float(self.match), seed=seed_of(self.random_state),
+        )  # fmt: skip
+        kept = {name: reply["kept"] & passed[name] for name, reply in replies.items()}
+        chosen = fed.ledger.bytes()
         if not any(mask.any() for mask in kept.values()):
-            self._warn_of_nothing(fed, replies, components)
-        self._restrict(fed, run, kept, components)
-        if run.widths and self.epochs:
-            run.train(self.epochs, first=epoch, patience=self.patience)
-        self._keep(fed, run)
-        return self._outcome(fed, replies, kept, components, price, run, (begin, mark, trained, staged))
-
-    def _warn_of_nothing(self, fed: Federation, replies: dict[str, Any], components: dict[str, np.ndarray]) -> None:
-        """An empty answer says why, and what to do about it."""
-        rows, columns = fed.n_rows, sum(fed.n_columns.values())
-        steps = self.pretrain_epochs * -(-rows // self.batch_size)
-        if not any(len(places) for places in components.values()):
-            why = "no component of any embedding helps to predict the label after pre-training"
-            what = "raise pretrain_epochs or lower lambda_components"
-        elif self.shadows:
-            why = (
-                f"after {steps} pre-training steps on {rows} rows no column has gained more weight than "
-                f"{self.quantile:.0%} of its shuffled copies"
-            )
-            what = "raise pretrain_epochs, lower batch_size or quantile (0.9, say), or set screen=True"
-        else:
-            why = f"lambda_columns took all weights of all {columns} columns"
-            what = "lower lambda_columns, or raise pretrain_epochs"
-        text = f"{type(self).__name__} keeps no column: {why}. What helps: {what}."
-        fed.ledger.note(text)
-        warnings.warn(text, UserWarning, stacklevel=4)
-
-    def _start(self, fed: Federation) -> SplitRun:
-        common = {"seed": seed_of(self.random_state), "batch_size": self.batch_size, "rate": self.pretrain_rate}
-        bottom = {
-            **common, "model": "dense", "options": {"hidden": list(self.hidden)},
-            "shadows": LEAST_COPIES if self.shadows else 0,
-            "equal_norm": float(self.start_norm) if self.shadows else None, "prox": 0.0,
-        }  # fmt: skip
-        top = {**common, "model": "dense", "options": {"hidden": []}}
-        return SplitRun.start(fed, f"less-{secrets.token_hex(4)}", self.embedding, bottom, top)
-
-    def _components(self, fed: Federation, run: SplitRun) -> tuple[dict[str, np.ndarray], float]:
-        if not self._component_stage:
-            return {name: np.arange(width) for name, width in run.widths.items()}, 0.0
-        uploaded = fed.ask(upload_embeddings, to=run.passive, model=run.model)
-        answer = fed.ask(
-            select_components, to=run.active, model=run.model, embeddings=uploaded,
-            price=None if self.lambda_components == "auto" else float(self.lambda_components),
-            epochs=self.stage_epochs, rate=0.1,
+            self._warn_of_no_signal(fed, p)
+        network = SplitNN(
+            width=self.width, epochs=max(1, self.epochs), batch_size=min(self.batch_size, 128),
+            random_state=self.random_state,
         )  # fmt: skip
-        return answer["components"], answer["lambda"]
+        self.network_ = network.fit_columns(fed, kept, "less")
+        scores = {name: -np.log10(np.maximum(values, 1e-300)) for name, values in p.items()}
+        return Outcome(scores, kept, {
+            "share_kept": float(np.mean(np.concatenate(list(kept.values())))),
+            "columns_passed": {name: int(bits.sum()) for name, bits in passed.items()},
+            "components_explained": {name: reply["explained"] for name, reply in replies.items()},
+            "bytes": {"selection": chosen - begun, "training": fed.ledger.bytes() - chosen},
+        })  # fmt: skip
 
-    def _columns(self, fed: Federation, run: SplitRun, components: dict[str, np.ndarray]) -> dict[str, Any]:
-        each = {name: {"components": components[name]} for name in run.widths}
-        return fed.ask(
-            select_columns, to=list(run.widths), each=each, model=run.model,
-            price=None if self.lambda_columns == "auto" else float(self.lambda_columns),
-            epochs=self._stage_length,
-            rate=self.stage_rate, quantile=self.quantile,
-        )  # fmt: skip
+    def _passed(self, p: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Columns below both levels: that of a column alone, and that of all columns of all parties together."""
+        joined = np.concatenate(list(p.values()))
+        passed = benjamini_hochberg(joined, self._screen_level) & (joined <= 1 - self._quantile)
+        return dict(zip(p, np.split(passed, np.cumsum([len(values) for values in p.values()])[:-1])))
 
     @property
-    def _stage_length(self) -> int:
-        """Epochs of the column stage; with shadows they only repair the embedding."""
-        return max(1, self.stage_epochs // 3) if self.shadows else self.stage_epochs
+    def _quantile(self) -> float:
+        usual = 0.97 if self.protection == "shares" else 0.99
+        return usual if self.quantile is None else self.quantile
 
-    def _restrict(
-        self, fed: Federation, run: SplitRun, kept: dict[str, np.ndarray], components: dict[str, np.ndarray]
-    ) -> None:
-        """Tell everybody what goes on; a party without columns or components leaves the network."""
-        columns = {name: np.flatnonzero(mask) for name, mask in kept.items()}
-        alive = {name: components[name] if len(columns[name]) else components[name][:0] for name in run.widths}
-        each = {name: {"columns": columns[name], "components": alive[name]} for name in run.widths}
-        rate = float(self.learning_rate)
-        fed.ask(restrict_bottom, to=list(run.widths), each=each, model=run.model, rate=rate)
-        if any(len(places) for places in alive.values()):
-            fed.ask(restrict_top, to=run.active, model=run.model, components=alive, rate=rate)
-        run.widths = {name: len(places) for name, places in alive.items() if len(places)}
-        run.passive = [name for name in run.widths if name != run.active]
+    @property
+    def _screen_level(self) -> float:
+        usual = 0.05 if self.protection == "shares" else 0.01
+        return usual if self.screen_level is None else self.screen_level
 
-    def _keep(self, fed: Federation, run: SplitRun) -> None:
-        self.loss_curve_ = run.loss_curve
-        if not self.keep_model or not run.widths:
-            return
-        self.network_ = SplitNN(protection="open", batch_size=self.batch_size, random_state=self.random_state)
-        self.network_.model_ = run.model
-        self.network_._keep(fed, run)
-
-    def _outcome(
-        self, fed: Federation, replies: dict[str, Any], kept: dict[str, np.ndarray],
-        components: dict[str, np.ndarray], price: float, run: SplitRun, marks: tuple[int, int, int, int],
-    ) -> Outcome:  # fmt: skip
-        counts = fed.n_columns
-        none = {name: np.zeros(count) for name, count in counts.items()}
-        scores = {name: replies[name]["norms"].astype(np.float64) if name in replies else none[name] for name in counts}
-        selected = {name: kept.get(name, none[name].astype(bool)) for name in counts}
-        below = {name: r["start"] <= r["shrinkage"] for name, r in replies.items()}
-        entries = fed.ledger.entries
-        points = [*marks, len(entries)]
-        stages = zip(("start", "pre-training", "selection", "training"), points, points[1:])
-        details = {
-            "share_kept": float(np.mean(np.concatenate(list(selected.values())))),
-            "removed_by_start_norms_alone": float(np.mean(np.concatenate(list(below.values())))),
-            "start_norm_below_shrinkage": {name: mask.tolist() for name, mask in below.items()},
-            "components_kept": {name: len(places) for name, places in components.items()},
-            "lambda_components": price,
-            "lambda_columns": {name: r["lambda"] for name, r in replies.items()},
-            "copies_zero": {name: r["copies_zero"] for name, r in replies.items()},
-            "embedding_explained": {name: r["match"] for name, r in replies.items()},
-            "bytes": {stage: sum(e.bytes for e in entries[a:b]) for stage, a, b in stages},
-            "norms_by_epoch": [
-                {"epoch": epoch, "norms": {name: r[when].tolist() for name, r in replies.items()}}
-                for epoch, when in ((0, "start"), (self._stage_length, "norms"))
-            ],
-            **run.story(),
-        }
-        return Outcome(scores, selected, details)
+    def _warn_of_no_signal(self, fed: Federation, p: dict[str, np.ndarray]) -> None:
+        joined = np.concatenate(list(p.values()))
+        text = (
+            f"{type(self).__name__} keeps no column: over {fed.n_rows} rows none of {len(joined)} columns differs "
+            f"between the classes by more than chance (least p value {joined.min(initial=1.0):.2g}, needed about "
+            f"{self._screen_level / max(1, len(joined)):.2g}). network_ answers with the mean. What helps: more rows, "
+            "a higher screen_level (0.2, say), or FedSDG, which finds columns that tell only together."
+        )
+        fed.ledger.note(text)
+        warnings.warn(text, UserWarning, stacklevel=4)

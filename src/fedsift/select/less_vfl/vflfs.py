@@ -2,6 +2,10 @@
 
 A split network with group lasso on the first layers, whose bottoms also have to rebuild their columns from the
 embedding (an auto-encoder); the ``n_features`` columns with the largest norms are kept.
+
+On shares (the default) the network is the one of ``shared_lasso.py``: each party's first weights are those of an
+auto-encoder that it trained on its own columns, and nobody sees what becomes of them. ``protection="open"`` is the
+paper's way in the clear, for research.
 """
 
 from __future__ import annotations
@@ -12,15 +16,17 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.core.operation import operation
+from fedsift.core.operation import operation, together
 from fedsift.core.party import Party
-from fedsift.models.splitnn import training
 from fedsift.models.splitnn.gates import shrink_columns
-from fedsift.models.splitnn.model import seed_of
+from fedsift.models.splitnn.layers.choice import check_neutral
+from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.networks import build_model, derived_seed, torch_module
 from fedsift.models.splitnn.training import SplitRun, bottom_of, forget_model
-from fedsift.select.base import Outcome, Selector, check_number, check_size
-from fedsift.select.less_vfl.lasso_networks import read_norms
+from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
+from fedsift.select.less_vfl import shared_lasso
+from fedsift.select.less_vfl.lasso_networks import FORMS, read_norms, usual
+from fedsift.select.less_vfl.shared_lasso import LassoSettings, train_lasso
 
 
 @operation("less_vfl.autoencode", discloses="control", about="acknowledgement", times=1)
@@ -57,17 +63,23 @@ class VFLFS(Selector):
     Parameters
     ----------
     n_features, threshold : how many columns to keep by their weights' norm, or the least norm.
+    protection : ``"shares"`` (default): no party sees a gradient, an embedding or a weight; the coordinator deals the
+        randomness and must be neutral. ``"open"``: in the clear, for research.
     lambda_ : price of a column's norm. reconstruction : weight of the auto-encoder's loss.
-    pretrain_epochs, epochs : of the auto-encoder alone and of the split training.
+    pretrain_epochs, epochs : of the auto-encoder alone and of the training of all.
+    batch_size, learning_rate : by default 256 and 0.4 (plain steps) on shares, 128 and 0.003 (Adam) in the open form.
+    width : sines of the network on shares. embedding, hidden, top_hidden : of the open form.
     """
 
     name = "vflfs"
     paper = "Feng 2022, VFLFS (without non-overlapping rows); baseline of FedSDG-FS"
     leaks = (
-        "label holder: embeddings of every batch, in the clear; others: gradients of their embeddings (which tell "
-        "about labels); coordinator: weight norms of columns"
+        "coordinator: weight norms of columns, losses; parties: what is left of their columns, in sixteenths, about "
+        "twenty times; in the open form also embeddings of every batch to the label holder and gradients of embeddings "
+        "(which tell about labels) to their party"
     )
-    operations = (*training.OPERATIONS, *OPERATIONS)
+    operations = together(SplitNN.operations, OPERATIONS, shared_lasso.OPERATIONS)
+    repeats_within = 0.1
 
     def __init__(
         self,
@@ -78,8 +90,10 @@ class VFLFS(Selector):
         reconstruction: float = 1.0,
         pretrain_epochs: int = 10,
         epochs: int = 30,
-        batch_size: int = 128,
-        learning_rate: float = 0.003,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        protection: str = "shares",
+        width: int = 16,
         embedding: int = 100,
         hidden: tuple[int, ...] = (100,),
         top_hidden: tuple[int, ...] = (50,),
@@ -93,6 +107,8 @@ class VFLFS(Selector):
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
+        self.protection = protection
+        self.width = width
         self.embedding = embedding
         self.hidden = hidden
         self.top_hidden = top_hidden
@@ -103,13 +119,29 @@ class VFLFS(Selector):
         check_number("lambda_", self.lambda_, 0.0)
         check_number("reconstruction", self.reconstruction, 0.0)
         check_number("pretrain_epochs", self.pretrain_epochs, 0, whole=True)
-        for name in ("epochs", "batch_size", "embedding"):
+        check_choice("protection", self.protection, FORMS)
+        for name in ("epochs", "embedding"):
             check_number(name, getattr(self, name), 1, whole=True)
+        check_number("width", self.width, 2, whole=True)
+        if self.batch_size is not None:
+            check_number("batch_size", self.batch_size, 1, whole=True)
+        if self.protection == "shares":
+            check_neutral(fed, type(self).__name__)
 
     def _select(self, fed: Federation) -> Outcome:
+        if self.protection == "open":
+            return self._select_open(fed)
+        found = train_lasso(fed, LassoSettings(
+            float(self.lambda_), self.epochs, usual(self.batch_size, self.protection, 256, 128), self.width,
+            usual(self.learning_rate, self.protection, 0.4, 0.003), seed_of(self.random_state), self.pretrain_epochs,
+            float(self.reconstruction),
+        ))  # fmt: skip
+        return Outcome.best(found.norms, self.n_features, self.threshold, **found.story)
+
+    def _select_open(self, fed: Federation) -> Outcome:
         common = {
-            "seed": seed_of(self.random_state), "batch_size": self.batch_size, "rate": self.learning_rate,
-            "model": "dense",
+            "seed": seed_of(self.random_state), "batch_size": usual(self.batch_size, self.protection, 256, 128),
+            "rate": usual(self.learning_rate, self.protection, 0.4, 0.003), "model": "dense",
         }  # fmt: skip
         bottom = {**common, "options": {"hidden": list(self.hidden)}, "prox": float(self.lambda_)}
         top = {**common, "options": {"hidden": list(self.top_hidden)}}

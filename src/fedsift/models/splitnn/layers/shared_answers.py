@@ -13,8 +13,8 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ParameterError
-from fedsift.models.splitnn.layers.shared_network import KEY, exactly, helper_outputs, part_of
-from fedsift.models.splitnn.layers.shared_parts import Rows
+from fedsift.models.splitnn.layers.shared_network import BATCHES, KEY, helper_outputs, part_of
+from fedsift.models.splitnn.layers.shared_parts import Rows, exactly
 from fedsift.models.splitnn.layers.sine import OUTPUT_BITS, Floats, outputs, signed
 from fedsift.mpc.pairs import Pairs
 
@@ -26,6 +26,7 @@ from fedsift.mpc.pairs import Pairs
     about="its share of the outputs of these rows, sealed to the label holder",
     learns="nothing: angles under a mask",
     reply=SealedBox,
+    times=BATCHES,
 )
 def send_answer(party: Party, *, box: SealedBox) -> SealedBox:
     rows = party.held(Rows)
@@ -54,6 +55,7 @@ def _answer(party: Party, box: SealedBox) -> Floats:
     about="the prediction for each row",
     learns="the network's output for each row",
     reply=Array("f", 2),
+    times=BATCHES,
 )
 def predict_rows(party: Party, *, box: SealedBox) -> Floats:
     return _answer(party, box)
@@ -65,6 +67,7 @@ def predict_rows(party: Party, *, box: SealedBox) -> Floats:
     receives="masked",
     about="acknowledgement",
     learns="the network's output for each row",
+    times=BATCHES,
 )
 def hold_rows(party: Party, *, box: SealedBox) -> None:
     """Predict, and keep the predictions here, to score them."""
@@ -96,7 +99,7 @@ def keep_part(party: Party, *, model: str) -> None:
     party.keys[KEY.format(model)] = part
 
 
-@operation("sine_network.forget", discloses="control", about="acknowledgement")
+@operation("sine_network.forget", discloses="control", about="acknowledgement", times="100 a session")
 def forget_part(party: Party, *, model: str) -> None:
     party.keys.pop(KEY.format(model), None)
 

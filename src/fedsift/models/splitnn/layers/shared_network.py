@@ -10,22 +10,35 @@ one side reads the other side's columns or labels: where a data holder runs the 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedsift.core.arguments import Between
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
-from fedsift.errors import OperationRefused, ReplyError
+from fedsift.errors import OperationRefused
 from fedsift.models.splitnn.inputs import InputEncoder
-from fedsift.models.splitnn.layers.shared_parts import Batch, Kept, Part, Roles, Rows, Targets
+from fedsift.models.splitnn.layers.shared_gradients import after_error, for_owner, learn, third_mask, to_owners
+from fedsift.models.splitnn.layers.shared_parts import (
+    Batch,
+    Kept,
+    Part,
+    Roles,
+    Rows,
+    Targets,
+    exactly,
+    exactly_short,
+)
 from fedsift.models.splitnn.layers.sine import (
+    DELTA_BYTES,
+    GRADIENT_BYTES,
     OFFSET,
     PARTS,
     ActivationShares,
     Shape,
-    angle_gradients,
     angle_mask,
     angles_of,
     drawn_shares,
@@ -34,12 +47,14 @@ from fedsift.models.splitnn.layers.sine import (
     outputs,
     shapes_of,
     shortened,
+    shortened_to,
 )
 from fedsift.mpc.dealer import Dealt
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
 
 KEY = "model:{}/shares"
+BATCHES = "10000000 a session"
 
 
 def part_of(party: Party, model: str) -> Part:
@@ -49,13 +64,6 @@ def part_of(party: Party, model: str) -> Part:
     if not isinstance(part, Part):
         raise OperationRefused(party.name, "shared network", f"there is no part of the network {model!r} here")
     return part
-
-
-def exactly(value: Any, shape: tuple[int, ...], sender: str, kind: Any = np.uint64) -> np.ndarray:
-    """An array from another member, checked before it is used."""
-    if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype != kind:
-        raise ReplyError(sender, "shared network", f"party {sender!r} must send {shape} numbers of the ring")
-    return value
 
 
 # --- once a network ----------------------------------------------------------------------------------------------
@@ -78,10 +86,11 @@ def count_inputs(party: Party, *, task: str) -> dict[str, int]:
 
 @operation("sine_network.begin_part", discloses="control", about="acknowledgement", times="1 a session")
 def begin_part(
-    party: Party, *, model: str, roles: dict[str, Any], width: int, outputs: int, seed: int, task: str
-) -> None:
+    party: Party, *, model: str, active: str, helper: str, owners: dict[str, int],
+    width: Annotated[int, Between(1, 4096)], outputs: Annotated[int, Between(1, 10_000)], seed: int, task: str,
+) -> None:  # fmt: skip
     """First weights from this party's own draws: nobody else can recompute them from the announced seed."""
-    who, shape = Roles.read(roles), Shape(width, outputs, seed)
+    who, shape = Roles(active, helper, owners), Shape(width, outputs, seed)
     encoder, generator = InputEncoder.fit(party.table, party.columns), party.generator("first weights", seed)
     weights = first_weights(generator, len(encoder.owner), sum(who.owners.values()), width)
     part = Part(model, who, shape, encoder, weights)
@@ -151,14 +160,16 @@ def take_rows(party: Party, *, number: int, boxes: dict[str, SealedBox]) -> None
     about="its share of a batch's angles under a mask, sealed to the label holder",
     learns="nothing: masked gradients of the last batch",
     reply=(SealedBox, type(None)),
+    times=BATCHES,
 )
 def send_angles(
-    party: Party, *, epoch: int | None, start: int = 0, learned: dict[str, Any] | None = None
-) -> SealedBox | None:
+    party: Party, *, epoch: int | None, start: int = 0, from_active: SealedBox | None = None,
+    from_helper: SealedBox | None = None, from_dealer: NDArray[np.uint8] | None = None,
+) -> SealedBox | None:  # fmt: skip
     """Take the last batch's step, if any, and give the angles of the next, if there is one."""
     rows, pairs = party.held(Rows), party.held(Pairs)
-    if learned is not None and party.name in rows.part.roles.owners:
-        _learn(party, rows, rows.now(party), learned)
+    if from_active is not None and party.name in rows.part.roles.owners:
+        learn(party, rows, rows.now(party), from_active, from_helper, from_dealer)
     if epoch is None:
         return None
     batch = rows.begin(party, epoch, start)
@@ -171,19 +182,6 @@ def _masked_angles(party: Party, rows: Rows, batch: Batch) -> np.ndarray:
     return angles_of(rows.angle_share(batch)) + mask
 
 
-def _learn(party: Party, rows: Rows, batch: Batch, learned: dict[str, Any]) -> None:
-    """A passive owner's gradient step: the label holder's masked half, the helper's, and the two masked parts."""
-    pairs, roles, width = party.held(Pairs), rows.part.roles, rows.part.shape.width
-    size, inputs = (len(batch.rows), width), (roles.owners[party.name], width)
-    message = pairs.open(learned["active"], sender=roles.active, about="gradients", number=batch.number)
-    other = batch.delta
-    if party.name != roles.helper:
-        other = pairs.open(learned["helper"], sender=roles.helper, about="half gradient", number=batch.number)
-    delta = exactly(other, size, roles.helper) + exactly(message.get("delta"), size, roles.active)
-    gradient = exactly(message.get("gradient"), inputs, roles.active)
-    rows.step_weights(batch, delta, gradient, exactly(learned["dealer"], inputs, "coordinator"))
-
-
 @operation(
     "sine_network.join_angles",
     discloses="masked",
@@ -191,9 +189,10 @@ def _learn(party: Party, rows: Rows, batch: Batch, learned: dict[str, Any]) -> N
     about="the batch's angles under a mask, sealed to the helper",
     learns="nothing: angles under masks, and its shares of the dealer's randomness",
     reply=SealedBox,
+    times=BATCHES,
 )
 def join_angles(
-    party: Party, *, epoch: int, start: int, boxes: dict[str, SealedBox], dealt: dict[str, Any]
+    party: Party, *, epoch: int, start: int, boxes: dict[str, SealedBox], dealt: dict[str, NDArray[np.uint64]]
 ) -> SealedBox:
     rows, pairs = party.held(Rows), party.held(Pairs)
     batch, shape = rows.begin(party, epoch, start), rows.part.shape
@@ -224,6 +223,7 @@ def helper_outputs(party: Party, rows: Rows, batch: Batch, box: SealedBox) -> Ri
     about="its share of a batch's errors under a mask, sealed to the label holder",
     learns="nothing: angles under a mask",
     reply=SealedBox,
+    times=BATCHES,
 )
 def send_output(party: Party, *, box: SealedBox) -> SealedBox:
     rows, pairs, dealt = party.held(Rows), party.held(Pairs), party.held(Dealt)
@@ -240,6 +240,7 @@ def send_output(party: Party, *, box: SealedBox) -> SealedBox:
     about="a batch's errors under masks, sealed to the helper",
     learns="nothing: errors under a mask",
     reply=SealedBox,
+    times=BATCHES,
 )
 def shorten_error(party: Party, *, box: SealedBox) -> SealedBox:
     """The label holder opens the masked errors, and masks its share of the shortened ones anew."""
@@ -263,6 +264,7 @@ def shorten_error(party: Party, *, box: SealedBox) -> SealedBox:
     about="its shares of the batch's errors and gradients under masks, sealed to the members",
     learns="nothing: errors under masks",
     reply=dict,
+    times=BATCHES,
 )
 def send_error(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
     rows, pairs, dealt = party.held(Rows), party.held(Pairs), party.held(Dealt)
@@ -273,14 +275,15 @@ def send_error(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
     batch.again = dealt.draw("short error", batch.number, size)
     half = shortened(opened, batch.shares, False) + batch.again
     batch.error = half + exactly(message.get("again"), size, roles.active)
-    _after_error(rows, batch, first=False)
+    after_error(rows, batch, first=False)
     assert batch.delta is not None
-    sent = {"again": half, **_for_owner(party, rows, batch, roles.active)}
+    sent = {"again": half, **for_owner(party, rows, batch, roles.active)}
     boxes = {roles.active: pairs.seal(sent, to=roles.active, about="half error", number=batch.number)}
     for owner in roles.owners:
         if owner not in (roles.active, roles.helper):
-            mask = _third_mask(party, rows, batch, roles.active, owner)
-            boxes[owner] = pairs.seal(batch.delta + mask, to=owner, about="half gradient", number=batch.number)
+            mask = third_mask(party, rows, batch, roles.active, owner)
+            half = shortened_to(DELTA_BYTES, batch.delta + mask)
+            boxes[owner] = pairs.seal(half, to=owner, about="half gradient", number=batch.number)
     return boxes
 
 
@@ -291,8 +294,9 @@ def send_error(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
     about="its share of the gradients under masks, sealed to the owners",
     learns="nothing: masked gradients of its own weights",
     reply=dict,
+    times=BATCHES,
 )
-def send_gradients(party: Party, *, box: SealedBox, dealer: Any) -> dict[str, SealedBox]:
+def send_gradients(party: Party, *, box: SealedBox, dealer: NDArray[np.uint8]) -> dict[str, SealedBox]:
     """The label holder takes its own step and gives the other owners what they need for theirs."""
     rows, pairs = party.held(Rows), party.held(Pairs)
     batch, roles, shape = rows.now(party), rows.part.roles, rows.part.shape
@@ -301,62 +305,14 @@ def send_gradients(party: Party, *, box: SealedBox, dealer: Any) -> dict[str, Se
     size, wide = (len(batch.rows), shape.outputs), (len(batch.rows), shape.width)
     message = pairs.open(box, sender=roles.helper, about="half error", number=batch.number)
     batch.error = batch.error + exactly(message.get("again"), size, roles.helper)
-    _after_error(rows, batch, first=True)
+    after_error(rows, batch, first=True)
     assert batch.delta is not None
-    boxes = _to_owners(party, rows, batch)
-    delta = batch.delta + exactly(message.get("delta"), wide, roles.helper)
-    gradient = exactly(message.get("gradient"), rows.part.weights.shape, roles.helper)
-    rows.step_weights(batch, delta, gradient, exactly(dealer, rows.part.weights.shape, "coordinator"))
+    boxes = to_owners(party, rows, batch)
+    inputs = (roles.owners[party.name], shape.width)
+    delta = batch.delta + exactly_short(message.get("delta"), wide, DELTA_BYTES, roles.helper)
+    gradient = exactly_short(message.get("gradient"), inputs, GRADIENT_BYTES, roles.helper)
+    rows.step_weights(batch, delta, gradient, exactly_short(dealer, inputs, GRADIENT_BYTES, "coordinator"))
     batch.error = None
-    return boxes
-
-
-def _after_error(rows: Rows, batch: Batch, first: bool) -> None:
-    """This side's share of the angles' gradients, and of the loss."""
-    assert batch.error is not None
-    assert batch.again is not None
-    assert batch.hidden is not None
-    batch.delta = angle_gradients(batch.hidden, batch.error, batch.shares, rows.part.shape.signs())
-    squares = batch.shares.square - (np.uint64(2) * batch.error * batch.again).sum(dtype=np.uint64)
-    rows.loss = rows.loss + squares + ((batch.error**2).sum(dtype=np.uint64) if first else np.uint64(0))
-
-
-def _delta_mask(party: Party, rows: Rows, batch: Batch) -> Ring:
-    return party.held(Dealt).draw("gradient", batch.number, (len(batch.rows), rows.part.shape.width))
-
-
-def _third_mask(party: Party, rows: Rows, batch: Batch, peer: str, owner: str) -> Ring:
-    """Label holder and helper mask what a third owner gets of each: a half alone would show how it was computed."""
-    shape = (len(batch.rows), rows.part.shape.width)
-    return party.held(Pairs).mask(peer, f"half gradient of {owner}", batch.number, shape)
-
-
-def _gradient_for(party: Party, rows: Rows, batch: Batch, owner: str, mask: Ring) -> Ring:
-    dealt, shape = party.held(Dealt), rows.part.kept[owner].weights.shape
-    masks = (
-        dealt.draw(f"kept of {owner}", batch.number, shape),
-        dealt.draw(f"dealt of {owner}", batch.number, shape),
-    )
-    return rows.step_kept(batch, owner, mask, masks)
-
-
-def _for_owner(party: Party, rows: Rows, batch: Batch, owner: str) -> dict[str, Ring]:
-    """What a keeper sends to one owner: its half of the angles' gradients and of the weights', both masked."""
-    assert batch.delta is not None
-    mask = _delta_mask(party, rows, batch)
-    return {"delta": batch.delta + mask, "gradient": _gradient_for(party, rows, batch, owner, mask)}
-
-
-def _to_owners(party: Party, rows: Rows, batch: Batch) -> dict[str, SealedBox]:
-    pairs, mask, boxes = party.held(Pairs), _delta_mask(party, rows, batch), {}
-    assert batch.delta is not None
-    masked = batch.delta + mask
-    for owner in rows.part.kept:
-        sent = masked
-        if owner != rows.part.roles.helper:
-            sent = masked - _third_mask(party, rows, batch, rows.part.roles.helper, owner)
-        message = {"delta": sent, "gradient": _gradient_for(party, rows, batch, owner, mask)}
-        boxes[owner] = pairs.seal(message, to=owner, about="gradients", number=batch.number)
     return boxes
 
 
@@ -365,6 +321,7 @@ def _to_owners(party: Party, rows: Rows, batch: Batch) -> dict[str, SealedBox]:
     discloses="masked",
     about="half of the sum of squared errors of an epoch, under a mask; both halves give the sum",
     reply=Array("i"),
+    times="100000 a session",
 )
 def loss_half(party: Party, *, epoch: int) -> Ring:
     rows = party.held(Rows)

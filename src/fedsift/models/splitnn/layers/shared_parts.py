@@ -12,7 +12,7 @@ so that owner and keeper hold shares again, T is still known to the dealer, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,15 @@ import numpy as np
 from fedsift.core.party import Labels, Party
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.splitnn.inputs import InputEncoder
-from fedsift.models.splitnn.layers.sine import Angles, Floats, Shape, cooled, quantised, targets_to_ring
+from fedsift.models.splitnn.layers.sine import (
+    Angles,
+    Floats,
+    Shape,
+    cooled,
+    lengthened,
+    quantised,
+    targets_to_ring,
+)
 from fedsift.models.splitnn.networks import derived_seed
 from fedsift.mpc.ring import Ring, product
 
@@ -98,20 +106,39 @@ def _indicators(codes: np.ndarray, classes: int) -> Floats:
     return (codes[:, None] == np.arange(classes)).astype(np.float64)
 
 
+def exactly(value: Any, shape: tuple[int, ...], sender: str, kind: Any = np.uint64) -> np.ndarray:
+    """An array from another member, checked before it is used."""
+    if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype != kind:
+        raise ReplyError(sender, "shared network", f"party {sender!r} must send {shape} numbers of the ring")
+    return value
+
+
+def exactly_short(value: Any, shape: tuple[int, int], size: int, sender: str) -> Ring:
+    """The same of numbers of which the ``size`` upper bytes travelled."""
+    return lengthened(exactly(value, (*shape, size), sender, np.uint8))
+
+
 @dataclass
 class Kept:
     """A keeper's side of one owner: its share of the weights, and the rows under a mask, for one conversation."""
 
     weights: Ring
     rows: Ring | None = None
-    open: Ring | None = None  # 1 for each input that takes part, 0 for the others (gates); None: all do
+    gates: Ring | None = None  # 1 for each input that takes part, 0 for the others; None: all do
     masks: Ring | None = None  # sum of the masks that its gradients travelled under since the gates were set
     before: Ring | None = None  # the weights when the gates were set
 
+    def only(self, places: np.ndarray) -> None:
+        """Go on with these inputs alone."""
+        self.weights = self.weights[places]
+        self.rows = None if self.rows is None else np.ascontiguousarray(self.rows[:, places])
+        self.gates = None if self.gates is None else self.gates[places]
+        self.masks = self.before = None
 
-def gated(weights: Ring, open: Ring | None) -> Ring:
+
+def gated(weights: Ring, gates: Ring | None) -> Ring:
     """Weights of the inputs that take part."""
-    return weights if open is None else weights * open[:, None]
+    return weights if gates is None else weights * gates[:, None]
 
 
 @dataclass
@@ -125,6 +152,7 @@ class Part:
     weights: Ring  # its share of the weights of its own inputs
     kept: dict[str, Kept] = field(default_factory=dict)
     targets: Targets | None = None
+    gates: Ring | None = None  # of its own inputs, as in Kept
 
     def inputs(self, party: Party) -> Ring:
         """This view's rows as the network takes them; the label holder adds a constant."""
@@ -175,9 +203,20 @@ class Rows:
     loss: Ring = field(default_factory=lambda: np.zeros(1, dtype=np.uint64))
     held: list[Floats] = field(default_factory=list)
     batch: Batch | None = None
-    open: Ring | None = None  # its own inputs' gates, as in Kept
     gradient: Ring | None = None  # sum of its shares of gradients since the gates were set
     before: Ring | None = None  # its share of the weights when the gates were set
+
+    def only(self, owners: dict[str, np.ndarray], name: str) -> None:
+        """Go on with these inputs of each owner alone."""
+        part = self.part
+        part.roles = replace(part.roles, owners={o: len(owners[o]) for o in part.roles.owners})
+        for owner, kept in part.kept.items():
+            kept.only(owners[owner])
+        if name in owners:
+            places = owners[name]
+            part.weights, self.own = part.weights[places], np.ascontiguousarray(self.own[:, places])
+            part.gates = None if part.gates is None else part.gates[places]
+        self.gradient = self.before = None
 
     def begin(self, party: Party, epoch: int, start: int) -> Batch:
         """The next batch; a step is never taken twice."""
@@ -197,18 +236,19 @@ class Rows:
 
     def angle_share(self, batch: Batch) -> Ring:
         """This member's share of the angles: of its own columns, and of those it keeps."""
-        share = product(self.own[batch.rows], gated(self.part.weights, self.open))
+        share = product(self.own[batch.rows], gated(self.part.weights, self.part.gates))
         for owner, kept in self.part.kept.items():
             if kept.rows is None:
                 raise ReplyError(owner, "shared network", f"party {owner!r} has sent no rows")
-            share = share + product(kept.rows[batch.rows], gated(kept.weights, kept.open))
+            share = share + product(kept.rows[batch.rows], gated(kept.weights, kept.gates))
         return share
 
     def step_weights(self, batch: Batch, delta: Ring, from_keeper: Ring, from_dealer: Ring) -> None:
         """The owner's side of one gradient step."""
         gradient = product(self.own[batch.rows].T, delta) + from_keeper + from_dealer
-        self.part.weights = self.part.weights - batch.factor * gated(gradient, self.open)
-        if self.open is not None:
+        part = self.part
+        part.weights = part.weights - batch.factor * gated(gradient, part.gates)
+        if part.gates is not None:
             self.gradient = gradient if self.gradient is None else self.gradient + gradient
 
     def step_kept(self, batch: Batch, owner: str, mask: Ring, masks: tuple[Ring, Ring]) -> Ring:
@@ -217,8 +257,8 @@ class Rows:
         assert kept.rows is not None
         message = -product(kept.rows[batch.rows].T, mask) - masks[0]
         both = masks[0] + masks[1]
-        kept.weights = kept.weights - batch.factor * gated(both, kept.open)
-        if kept.open is not None:
+        kept.weights = kept.weights - batch.factor * gated(both, kept.gates)
+        if kept.gates is not None:
             kept.masks = both if kept.masks is None else kept.masks + both
         return message
 

@@ -26,14 +26,17 @@ from fedsift.models.splitnn.layers.shared_parts import Roles, batch_order, gated
 from fedsift.models.splitnn.layers.sine import (
     DROPPED,
     ERROR_BITS,
+    GRADIENT_BYTES,
     PARTS,
     TABLE_BITS,
     Shape,
+    Short,
     angle_mask,
     angles_of,
     circle,
     cooled,
     drawn_shares,
+    shortened_to,
     step_factor,
 )
 from fedsift.models.splitnn.training import SplitRun
@@ -53,8 +56,8 @@ class ShareDealer:
         self.of, self.roles, self.shape = dealer.of, roles, shape
         self.rows: dict[str, Ring] = {}  # U of each owner
         self.weights: dict[str, Ring] = {}  # T of each owner
-        self.open: dict[str, Ring] = {}  # gates of each owner's inputs, where there are any
-        self.masks: dict[str, Ring] = {}  # of the gradients of each owner since the gates were last read
+        self.gates: dict[str, Ring] = {}  # of each owner's inputs, where there are any
+        self.masks: dict[str, Ring] = {}  # of the gradients of each owner since the gates were last set
 
     def begin_rows(self, number: int, rows: int) -> None:
         for owner, inputs in self.roles.owners.items():
@@ -65,7 +68,7 @@ class ShareDealer:
     def corrections(self, step: int, rows: np.ndarray, members: list[str], train: bool) -> dict[str, Ring]:
         """What the label holder lacks to the helper's shares of one batch."""
         shape, size = self.shape, (len(rows), self.shape.outputs)
-        absorbed = sum(product(u[rows], gated(self.weights[o], self.open.get(o))) for o, u in self.rows.items())
+        absorbed = sum(product(u[rows], gated(self.weights[o], self.gates.get(o))) for o, u in self.rows.items())
         mask = np.zeros((len(rows), shape.width), dtype=np.uint16) - angles_of(np.asarray(absorbed, dtype=np.uint64))
         for name in members:
             mask = mask + angle_mask(self.of[name], step, (len(rows), shape.width))
@@ -84,7 +87,16 @@ class ShareDealer:
         drawn = drawn_shares(helper, step, len(rows), shape)
         return {part: whole[part] - getattr(drawn, part) for part in PARTS}
 
-    def gradients(self, step: int, rows: np.ndarray, factor: int) -> dict[str, Ring]:
+    def only(self, places: dict[str, np.ndarray]) -> None:
+        """Go on with these inputs of each owner alone."""
+        for owner, kept in places.items():
+            self.rows[owner] = np.ascontiguousarray(self.rows[owner][:, kept])
+            self.weights[owner] = self.weights[owner][kept]
+            if owner in self.gates:
+                self.gates[owner] = self.gates[owner][kept]
+        self.masks = {}
+
+    def gradients(self, step: int, rows: np.ndarray, factor: int) -> dict[str, Short]:
         """The dealer's part of each owner's gradient, masked; its knowledge of T follows the step."""
         masks = {
             name: self.of[name].draw("gradient", step, (len(rows), self.shape.width))
@@ -96,9 +108,10 @@ class ShareDealer:
             shape = self.weights[owner].shape
             kept = self.of[name].draw(f"kept of {owner}", step, shape)
             dealt = self.of[name].draw(f"dealt of {owner}", step, shape)
-            parts[owner] = -product(u[rows].T, masks[name]) - dealt
-            self.weights[owner] = self.weights[owner] - np.uint64(factor) * gated(kept + dealt, self.open.get(owner))
-            if owner in self.open:
+            parts[owner] = shortened_to(GRADIENT_BYTES, -product(u[rows].T, masks[name]) - dealt)
+            moved = gated(kept + dealt, self.gates.get(owner))
+            self.weights[owner] = self.weights[owner] - np.uint64(factor) * moved
+            if owner in self.gates:
                 self.masks[owner] = self.masks.get(owner, np.uint64(0)) + kept + dealt
         return parts
 
@@ -129,11 +142,12 @@ class SharedRun(SplitRun):
         counts = fed.ask(ops.count_inputs, to=fed.parties, task=fed.asked_task)
         run = cls(fed, model, {name: c["inputs"] for name, c in counts.items() if c["inputs"]}, batch_size)
         run.helper = next((name for name in fed.passive if name in run.widths), fed.passive[0])
-        run.shape, run.rate, run.seed = Shape(width, counts[fed.active]["outputs"], seed), rate, seed
+        run.shape = Shape(width, counts[fed.active]["outputs"], seed)
+        run.rate, run.seed = rate, seed
         assert run.factor >= 1  # raises where the rate is too small
         fed.ask(
-            ops.begin_part, to=run.members, model=model, roles=run.roles.plain(), width=width,
-            outputs=run.shape.outputs, seed=seed, task=fed.asked_task,
+            ops.begin_part, to=run.members, model=model, active=run.active, helper=run.helper, owners=run.widths,
+            width=width, outputs=run.shape.outputs, seed=seed, task=fed.asked_task,
         )  # fmt: skip
         return run
 
@@ -212,7 +226,7 @@ class SharedRun(SplitRun):
         parts = dealer.gradients(self._step, rows, factor)
         sent = fed.ask(ops.send_gradients, to=active, box=errors[active], dealer=parts[active])
         return {
-            name: {"learned": {"active": sent[name], "helper": errors.get(name), "dealer": parts[name]}}
+            name: {"from_active": sent[name], "from_helper": errors.get(name), "from_dealer": parts[name]}
             if name in self.widths
             else {}
             for name in passive
