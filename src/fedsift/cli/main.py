@@ -224,8 +224,8 @@ def compare_(
 ) -> None:
     """Set several methods side by side on the same rows.
 
-    Each is fitted on the same folds of the job's rows and scored on the rest, beside all and random columns. Scoring
-    pools the columns in this process: only for data that you may pool.
+    Each is fitted on the same folds of the job's rows and scored on the rest by a joint model, beside all and random
+    columns. Nothing is pooled, unless the job says pooled = true under [evaluate].
     """
     loaded = load_job(job, set or ())
     if out is not None:

@@ -30,6 +30,7 @@ from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.design import Design, LinearPart
 from fedsift.models.lbfgs import direction
+from fedsift.models.metrics import probabilities
 from fedsift.models.parts import Predicted, class_names
 from fedsift.mpc import shared_descent
 from fedsift.mpc.pairs import Pairs, meet_all
@@ -114,6 +115,24 @@ def part_scores(party: Party, *, model: str, label_holder: str) -> Ring:
     reply=Array("f", 2),
 )
 def read_scores(party: Party, *, model: str, total: Ring | None, others: list[str]) -> Floats:
+    return _read(party, model, total, others).scores
+
+
+@operation(
+    "logistic.hold_scores",
+    discloses="control",
+    receives="masked",
+    about="acknowledgement",
+    learns="the sum of the other parties' scores of each row",
+    role="active",
+    times="1 a session",
+)
+def hold_scores(party: Party, *, model: str, total: Ring | None, others: list[str]) -> None:
+    """The same, and they stay with the label holder."""
+    _read(party, model, total, others)
+
+
+def _read(party: Party, model: str, total: Ring | None, others: list[str]) -> Predicted:
     part = party.models.part(model, LinearPart)
     scores = part.scores(party.table)
     if total is not None:
@@ -122,12 +141,12 @@ def read_scores(party: Party, *, model: str, total: Ring | None, others: list[st
         for name in others:
             total = total - party.held(Pairs).mask(name, "part scores", 1, scores.shape)
         scores = scores + from_ring(total, _SCORE_BITS)
-    party.keep(Predicted(scores, part.classes))
-    return scores
+    return party.keep(Predicted(scores, part.classes, "one against the rest"))
 
 
 OPERATIONS = (
     *parts.OPERATIONS, *shared_descent.OPERATIONS, open_columns, keep_weights, part_scores, read_scores,
+    hold_scores,
 )  # fmt: skip
 
 
@@ -152,6 +171,7 @@ class VerticalLogisticRegression(FederatedModel):
     (['no', 'yes'], True)
     """
 
+    name = "vertical_logistic"
     operations = OPERATIONS
     _saved = ("n_iter_", "curve_")
 
@@ -212,6 +232,16 @@ class VerticalLogisticRegression(FederatedModel):
         return dict(zip(run.parties, np.split(here, ends[:-1])))
 
     def _decision(self, run: Federation) -> Floats:
+        total = self._others(run)
+        scores: Floats = run.ask(read_scores, to=run.active, model=self.model_id_, total=total, others=run.passive)
+        return scores
+
+    def _hold(self, run: Federation) -> None:
+        total = self._others(run)
+        run.ask(hold_scores, to=run.active, model=self.model_id_, total=total, others=run.passive)
+
+    def _others(self, run: Federation) -> Ring | None:
+        """The other parties' scores, added up under masks."""
         total = None
         if run.passive:
             meet_all(run)
@@ -221,12 +251,7 @@ class VerticalLogisticRegression(FederatedModel):
                 if part.shape != shape or part.dtype != np.uint64:
                     raise ReplyError(name, "part_scores", f"expected masked scores of shape {shape}")
                 total = part if total is None else total + part
-        scores: Floats = run.ask(read_scores, to=run.active, model=self.model_id_, total=total, others=run.passive)
-        return scores
+        return total
 
     def _probabilities(self, scores: Floats) -> Floats:
-        """One against the rest: the chances of all classes are brought to a sum of 1."""
-        if scores.shape[1] == 1:
-            return super()._probabilities(scores)
-        chance = 1.0 / (1.0 + np.exp(-np.clip(scores, -500.0, 500.0)))
-        return np.asarray(chance / np.maximum(chance.sum(axis=1, keepdims=True), 1e-12))
+        return probabilities(scores, "one against the rest")
