@@ -24,7 +24,9 @@ from fedsift.site.site import PolicySite
 
 QUICK = {
     "boost": fs.SecureBoostClassifier(n_estimators=4, max_depth=3),
-    "linear": fs.VerticalLogisticRegression(max_iter=5),
+    "linear": fs.VerticalAdditive(bins=None, max_iter=5),
+    "additive": fs.VerticalAdditive(max_iter=5),
+    "logistic": fs.VerticalLogisticRegression(max_iter=5),
     "network": fs.SplitNN(epochs=3),
 }
 

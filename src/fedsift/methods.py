@@ -9,6 +9,7 @@ from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegress
 from fedsift.models.fed_linear import FedLinear
 from fedsift.models.hyfdca.model import HyFDCA
 from fedsift.models.splitnn.model import SplitNN
+from fedsift.models.vertical_additive import VerticalAdditive
 from fedsift.models.vertical_logistic import VerticalLogisticRegression
 from fedsift.select.base import Outcome, Selector
 from fedsift.select.baselines.feature_election import FeatureElection
@@ -61,6 +62,7 @@ MODELS: dict[str, type[FederatedModel]] = {
         SecureBoostClassifier,
         SecureBoostRegressor,
         VerticalLogisticRegression,
+        VerticalAdditive,
         HyFDCA,
         FedLinear,
         SplitNN,

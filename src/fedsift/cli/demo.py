@@ -42,7 +42,7 @@ n_features = 5                 # fedsift methods information_value lists its par
 
 # A joint model, trained on the parties' shares, says how good the selection is. Nothing is pooled.
 # [evaluate]
-# model = "boost"              # or "linear", "network"
+# model = "boost"              # or "additive", "linear", "network"
 # folds = 5
 
 [output]

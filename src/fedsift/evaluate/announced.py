@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from fedsift.core.operation import Operation
 from fedsift.evaluate.holder import EvaluationJob
+from fedsift.evaluate.value_holder import ValueJob
 from fedsift.methods import METHODS, MODELS
 from fedsift.models.base import FederatedModel
 from fedsift.select.base import Selector
 
-Announced = type[Selector] | type[FederatedModel] | type[EvaluationJob]
+Announced = type[Selector] | type[FederatedModel] | type[EvaluationJob] | type[ValueJob]
 
 #: Work that is neither a method nor a model, by the name that its job has.
-WORK: dict[str, type[EvaluationJob]] = {EvaluationJob.name: EvaluationJob}
+WORK: dict[str, type[EvaluationJob] | type[ValueJob]] = {
+    EvaluationJob.name: EvaluationJob,
+    ValueJob.name: ValueJob,
+}
 
 
 def find_job(name: str) -> Announced | None:

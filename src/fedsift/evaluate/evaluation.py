@@ -40,8 +40,8 @@ def evaluate(
     Parameters
     ----------
     selectors : a selector, a list of them, or a dictionary name -> selector.
-    model : ``boost``, ``linear``, ``network`` or a model of fedsift. With ``pooled=True``: ``forest``, ``linear``,
-        ``svm``, ``knn`` (3 neighbours) or a scikit-learn estimator.
+    model : ``boost``, ``additive``, ``linear``, ``network`` or a model of fedsift. With ``pooled=True``: ``forest``,
+        ``linear``, ``svm``, ``knn`` (3 neighbours) or a scikit-learn estimator.
     cv : a number of folds, or the share of training rows of a single split (below 1).
     metrics : from ``accuracy``, ``auc`` (one against the rest), ``f1_micro``, ``f1_macro``, or ``r2``, ``1-rae``.
     nulls : rows for all columns and for random columns of the same number.

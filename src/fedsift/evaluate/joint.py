@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 
 from fedsift.core.federation import Federation
@@ -22,19 +23,12 @@ from fedsift.errors import ParameterError, ReplyError
 from fedsift.evaluate.candidates import facts_of, gather, named_selectors, seeded
 from fedsift.evaluate.holder import EvaluationJob, deal_folds, release
 from fedsift.evaluate.result import ALL, Evaluation, Release
-from fedsift.methods import (
-    AllFeatures,
-    HyFDCA,
-    SecureBoostClassifier,
-    SecureBoostRegressor,
-    SplitNN,
-    VerticalLogisticRegression,
-)
+from fedsift.methods import AllFeatures, SecureBoostClassifier, SecureBoostRegressor, SplitNN, VerticalAdditive
 from fedsift.models.base import FederatedModel
 from fedsift.models.metrics import check_metrics
 from fedsift.select.base import Selector
 
-MODELS = ("boost", "linear", "network")
+MODELS = ("boost", "additive", "linear", "network")
 NOTE = (
     "evaluate pooled nothing: the label holder measured the joint models' predictions of test rows and released one "
     "rounded summary over all folds"
@@ -49,8 +43,8 @@ def make_joint_model(model: Any, task: str, random_state: int) -> FederatedModel
     if model == "boost":
         kind = SecureBoostClassifier if task == "classification" else SecureBoostRegressor
         return kind(n_estimators=30, max_depth=4, learning_rate=0.2, random_state=random_state)
-    if model == "linear":
-        return VerticalLogisticRegression() if task == "classification" else HyFDCA()
+    if model in ("additive", "linear"):
+        return VerticalAdditive(bins=8 if model == "additive" else None)
     if model == "network":
         return SplitNN(random_state=random_state)
     raise ParameterError(
@@ -80,7 +74,9 @@ def evaluate_jointly(
         make_joint_model(model, task, random_state)  # an impossible model is an error before the long work
         whole = fed.named_view(fed._view)
         whole._task = task  # what the whole label says; the few values of a fold might look like another task
-        splits = [_views(run, whole, repeat, job.folds) for repeat in range(repeats)]
+        defined = [fold_views(run, dealt(run, repeat, job.folds), job.folds) for repeat in range(repeats)]
+    # The views outlive the session in which the parties defined them.
+    splits = [[tuple(whole.named_view(view._view) for view in pair) for pair in views] for views in defined]
     fed.ledger.note(NOTE)
     settings = {
         "pooled": False, "task": task, "model": shown, "cv": cv,
@@ -103,18 +99,17 @@ def evaluate_jointly(
     return result
 
 
-def _views(run: Federation, whole: Federation, repeat: int, folds: int) -> list[tuple[Federation, Federation]]:
-    """Training and test rows of each fold; the views outlive the session in which the parties define them."""
-    fold = run.ask(deal_folds, to=run.active, repeat=repeat)
+def dealt(run: Federation, repeat: int, folds: int) -> NDArray[np.int64]:
+    """The fold of each row, from the label holder."""
+    fold: NDArray[np.int64] = run.ask(deal_folds, to=run.active, repeat=repeat)
     if len(fold) != run.n_rows or not 0 <= fold.min() <= fold.max() < max(2, folds):
         raise ReplyError(run.active, "deal_folds", "it dealt other rows or folds than there are")
-    return [
-        (
-            whole.named_view(run.view(rows=np.flatnonzero(fold != k))._view),
-            whole.named_view(run.view(rows=np.flatnonzero(fold == k))._view),
-        )
-        for k in range(folds)
-    ]
+    return fold
+
+
+def fold_views(run: Federation, fold: NDArray[np.int64], folds: int) -> list[tuple[Federation, Federation]]:
+    """Training and test rows of each fold."""
+    return [(run.view(rows=np.flatnonzero(fold != k)), run.view(rows=np.flatnonzero(fold == k))) for k in range(folds)]
 
 
 @dataclass

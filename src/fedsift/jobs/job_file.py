@@ -70,9 +70,9 @@ class FederationSection(Section):
 
 
 class EvaluateSection(Section):
-    model: Literal["boost", "linear", "network", "forest", "svm", "knn"] | None = Field(
+    model: Literal["boost", "additive", "linear", "network", "forest", "svm", "knn"] | None = Field(
         default=None,
-        description='"boost", "linear" or "network"; with pooled = true "forest", "linear", "svm" or "knn"',
+        description='"boost", "additive", "linear" or "network"; with pooled = true "forest", "linear", "svm" or "knn"',
     )
     pooled: bool = Field(default=False, description="true or false: score on one pooled table (data you may pool)")
     train: float = Field(default=0.7, gt=0, lt=1, description="the share of training rows, between 0 and 1")

@@ -29,13 +29,13 @@ from fedsift.errors import DataError, ReplyError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.design import Design, LinearPart
-from fedsift.models.lbfgs import direction
+from fedsift.models.lbfgs import descend
 from fedsift.models.metrics import probabilities
 from fedsift.models.parts import Predicted, class_names
 from fedsift.mpc import shared_descent
 from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.ring import Ring, from_ring, to_ring
-from fedsift.mpc.shared_descent import Columns, SharedDescent, check_neutral, check_room, spread
+from fedsift.mpc.shared_descent import Columns, SharedDescent, check_neutral, spread
 
 Floats = NDArray[np.float64]
 _SCORE_BITS = 32  # of the fraction of a score
@@ -197,39 +197,14 @@ class VerticalLogisticRegression(FederatedModel):
         widths = {name: reply["width"] for name, reply in opened.items()}
         descent = SharedDescent(run, widths, outputs, reads_scores=False)
         wide = max(1.0, sum(reply["spread"] for reply in opened.values()))
-        weights = self._descend(run, descent, wide)
+        weights, self.curve_ = descend(
+            run, descent, wide, max_iter=self.max_iter, tol=self.tol, reg_lambda=self.reg_lambda, memory=self.memory
+        )
         each = {name: {"weights": part} for name, part in weights.items()}
         run.ask(keep_weights, to=run.parties, each=each, model=self.model_id_)
         run.ledger.note("columns, weights, scores and residuals travelled under one-time masks (X25519, ChaCha20)")
         self.n_iter_ = len(self.curve_)
         return list(names)
-
-    def _descend(self, run: Federation, descent: SharedDescent, wide: float) -> dict[str, Floats]:
-        """Limited-memory BFGS on all weights together, for all classes at once."""
-        ends = np.cumsum([descent.widths[name] for name in run.parties])
-        here = np.zeros((int(ends[-1]), descent.outputs))
-        intercept = int(dict(zip(run.parties, ends))[run.active]) - 1  # not shrunk
-        first = 1.0 / (0.25 * (1 + sum(run.n_columns.values())) ** 0.5 + self.reg_lambda)
-        history: list[tuple[Floats, Floats]] = []
-        last: tuple[Floats, Floats] | None = None
-        self.curve_: list[float] = []
-        for _ in run.track(range(self.max_iter), "step", at_most=True):
-            check_room(np.linalg.norm(here, axis=0), wide, 2.0)
-            _, found = descent.at(dict(zip(run.parties, np.split(here, ends[:-1]))))
-            shrunk = float(self.reg_lambda) * here
-            shrunk[intercept] = 0.0
-            gradient = np.vstack(list(found.values())) / 4 + shrunk
-            if last is not None:
-                history = [*history, (last[0], gradient - last[1])][-int(self.memory) :]
-            basis = np.array([*(s for s, _ in history), *(y for _, y in history), gradient]).reshape(
-                2 * len(history) + 1, -1
-            )
-            self.curve_.append(float(np.linalg.norm(gradient)))
-            if self.curve_[-1] < self.tol:
-                break
-            step = (direction(basis @ basis.T, first) @ basis).reshape(here.shape)
-            here, last = here + step, (step, gradient)
-        return dict(zip(run.parties, np.split(here, ends[:-1])))
 
     def _decision(self, run: Federation) -> Floats:
         total = self._others(run)
