@@ -54,6 +54,15 @@ class Valuation:
     """What each partner adds to the label holder's model, measured on rows that no model had seen.
 
     ``lines`` has a record a partner, ``scores`` the mean of each coalition, ``together`` the gain of all partners.
+
+    Examples
+    --------
+    >>> import fedsift as fs, numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(300, 4))
+    >>> y = (X[:, 0] + X[:, 2] > 0).astype(int)
+    >>> valuation = fs.value(fs.Federation.split(X, y, parties=["bank", "shop"]), folds=3)
+    >>> valuation.lines[0].adds.seen, list(valuation.scores)
+    (True, ['alone', 'with shop'])
     """
 
     holder: str

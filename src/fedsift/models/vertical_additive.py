@@ -29,6 +29,7 @@ from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.design import BinnedDesign, Design
 from fedsift.models.lbfgs import descend
+from fedsift.models.metrics import probabilities
 from fedsift.models.parts import Predicted, class_names
 from fedsift.mpc import shared_descent
 from fedsift.mpc.shared_descent import Columns, SharedDescent, check_neutral, spread
@@ -193,3 +194,6 @@ class VerticalAdditive(FederatedModel):
         self._hold(run)
         scores: Floats = run.ask(tell_scores, to=run.active)
         return scores
+
+    def _probabilities(self, scores: Floats) -> Floats:
+        return probabilities(scores, "one against the rest")
