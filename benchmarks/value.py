@@ -5,8 +5,7 @@
 Each seed draws fresh rows of bank_marketing (client / loans / campaign) and default_credit (client / pay / bills), adds
 a partner of six noise columns and one that repeats the client's columns, and deals fresh folds. ``plain`` rows are the
 plaintext twin: the ridge solution of the same designs, side by side (``tests/test_value.py`` holds the joint model to
-it); ``secure`` rows are ``fs.value`` itself. Fresh seeds: 100 and up (the settings were chosen on 0 to 39). The true gain
-is the twin's mean over all seeds.
+it); ``secure`` rows are ``fs.value`` itself. Fresh seeds: 100 and up (the settings were chosen on 0 to 39).
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ PARTIES = {
     },
 }
 FIRST_SEED = 100
-TRUE_GAIN = 0.02
 
 
 def tables(name: str, rows: int, seed: int, folder: Path | None) -> tuple[dict[str, pd.DataFrame], np.ndarray]:
@@ -120,9 +118,11 @@ def secure(name: str, rows: int, seed: int, folder: Path | None) -> list[dict[st
 
 def render() -> str:
     frame = pd.DataFrame([json.loads(line) for line in ROWS.read_text().splitlines()])
-    text = ["# What partners are worth", "", "`python benchmarks/value.py --data DIR`: gain in AUC over the client alone "
-            "(or beyond the other partner), how often the whole interval lay above 0. Fresh rows and folds in each seed.",
-            "", "| data | rows | run | partner | mean gain | seeds | gain seen |", "|:--|--:|:--|:--|--:|--:|--:|"]  # fmt: skip
+    text = ["# What partners are worth", "",
+            "`python benchmarks/value.py --data DIR`: gain in AUC over the client alone (or beyond the other partner), and",
+            "how often the whole interval lay above 0. Fresh rows and folds in each seed.", "",
+            "| data | rows | run | partner | mean gain | seeds | gain seen |",
+            "|:--|--:|:--|:--|--:|--:|--:|"]  # fmt: skip
     for (data, rows, how, who), part in frame.groupby(["data", "rows", "how", "who"], sort=False):
         text.append(f"| {data} | {rows:,} | {how} | {who} | {part.gain.mean():.3f} | {len(part)} | {part.seen.sum()} |")
     timed = frame[frame.how == "secure"].drop_duplicates(["data", "rows", "seed"])
