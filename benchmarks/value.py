@@ -119,7 +119,7 @@ def secure(name: str, rows: int, seed: int, folder: Path | None) -> list[dict[st
 def render() -> str:
     frame = pd.DataFrame([json.loads(line) for line in ROWS.read_text().splitlines()])
     text = ["# What partners are worth", "",
-            "`python benchmarks/value.py --data DIR`: gain in AUC over the client alone (or beyond the other partner), and",
+            "`python benchmarks/value.py --data DIR`: gain in AUC over the client alone (or beyond the other), and",
             "how often the whole interval lay above 0. Fresh rows and folds in each seed.", "",
             "| data | rows | run | partner | mean gain | seeds | gain seen |",
             "|:--|--:|:--|:--|--:|--:|--:|"]  # fmt: skip
