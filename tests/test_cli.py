@@ -211,9 +211,7 @@ def test_parties_with_the_same_columns_run_too_and_new_features_are_shown(clinic
     assert "gini is for vertical parties" in wrong.stderr
 
 
-@pytest.mark.parametrize(
-    ("how", "note"), [("", "evaluate pooled nothing"), ("pooled = true\n", "evaluate pooled all")]
-)
+@pytest.mark.parametrize(("how", "note"), [("", "evaluate pooled nothing"), ("pooled = true\n", "evaluate pooled all")])
 def test_an_evaluated_job_says_whether_columns_were_pooled(job, how, note):
     with job.open("a") as file:
         file.write(f'[evaluate]\nmodel = "linear"\n{how}')
