@@ -211,14 +211,15 @@ def test_parties_with_the_same_columns_run_too_and_new_features_are_shown(clinic
     assert "gini is for vertical parties" in wrong.stderr
 
 
-def test_an_evaluated_job_says_that_columns_were_pooled(job):
+@pytest.mark.parametrize(("how", "note"), [("", "evaluate pooled nothing"), ("pooled = true\n", "evaluate pooled all")])
+def test_an_evaluated_job_says_whether_columns_were_pooled(job, how, note):
     with job.open("a") as file:
-        file.write('[evaluate]\nmodel = "linear"\n')
+        file.write(f'[evaluate]\nmodel = "linear"\n{how}')
     result = fedsift("run", job, "-q")
     assert result.exit_code == 0, result.output
     assert "all features" in result.stdout
     assert "random" in result.stdout
-    assert "note: evaluate pooled" in result.stdout
+    assert f"note: {note}" in result.stdout
     facts = json.loads((job.parent / "result" / "run.json").read_text())
     assert len(facts["evaluation"]) == 3
     assert (job.parent / "result" / "evaluation.csv").is_file()

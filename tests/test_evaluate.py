@@ -11,10 +11,11 @@ from fedsift.core.operation import Array
 from fedsift.core.party import Party
 from fedsift.core.transports.base import Transport
 from fedsift.errors import ParameterError
-from fedsift.evaluate import scoring
-from fedsift.evaluate.evaluation import NOTE, evaluate, folds_of
+from fedsift.evaluate.evaluation import evaluate
+from fedsift.evaluate.pooled import NOTE, folds_of
 from fedsift.evaluate.result import ALL
-from fedsift.evaluate.scoring import Columns, Preparation, auc, jaccard, kuncheva, one_minus_rae
+from fedsift.evaluate.scoring import Columns, Preparation, jaccard, kuncheva
+from fedsift.models.metrics import auc, measure, one_minus_rae
 from fedsift.select.base import Outcome, Selector
 
 fs.register_plugin(__name__)
@@ -93,7 +94,7 @@ def test_selector_sees_training_rows_only(cv):
     X = pd.DataFrame({"id1": np.arange(rows, dtype=float), "id2": np.arange(rows) + 0.5})
     fed = fs.Federation.split(X, np.arange(rows) % 2, parties=2, random_state=0)
     Spy.seen = []
-    evaluate(fed, Spy(), cv=cv, model="knn", nulls=False)
+    evaluate(fed, Spy(), cv=cv, model="knn", pooled=True, nulls=False)
     folds = 3 if cv == 3 else 1
     assert len(Spy.seen) == folds
     unseen = [set(range(rows)) - set(np.floor(next(iter(look["ids"].values()))).astype(int)) for look in Spy.seen]
@@ -111,9 +112,11 @@ def test_pure_noise_scores_as_noise_where_selection_outside_the_folds_would_shin
     generator = np.random.default_rng(1)
     X, y = generator.normal(size=(80, 400)), np.tile([0, 1], 40)
     fed = fs.Federation.split(X, y, parties=2, random_state=0)
-    honest = evaluate(fed, Correlation(10), model="linear", cv=5, nulls=False, metrics="accuracy").frame()
+    honest = evaluate(fed, Correlation(10), model="linear", cv=5, pooled=True, nulls=False, metrics="accuracy").frame()
     outside = Correlation(10).fit(fed).transform(fed)
-    inflated = evaluate(outside, fs.AllFeatures(), model="linear", cv=5, nulls=False, metrics="accuracy").frame()
+    inflated = evaluate(
+        outside, fs.AllFeatures(), model="linear", cv=5, pooled=True, nulls=False, metrics="accuracy"
+    ).frame()
     assert abs(honest["accuracy"][0] - 0.5) < 0.12
     assert inflated["accuracy"][0] > 0.75
 
@@ -138,7 +141,7 @@ def test_preparation_learns_nothing_from_test_rows():
 def test_nulls_stand_beside_each_method_with_the_same_number_of_columns():
     fed = federation()
     methods = {"two": Correlation(2), "deux": Correlation(2), "five": Correlation(5)}
-    result = evaluate(fed, methods, model="linear", cv=3)
+    result = evaluate(fed, methods, model="linear", cv=3, pooled=True)
     frame = result.frame().set_index("method")
     assert list(frame.index) == ["two", "deux", "five", ALL, "2 random columns", "5 random columns"]
     assert frame["n_features"].tolist() == [2, 2, 5, 8, 2, 5]
@@ -153,16 +156,18 @@ def test_nulls_stand_beside_each_method_with_the_same_number_of_columns():
 
 
 def test_same_seed_same_scores_and_repeats_draw_new_folds():
-    first, again = (evaluate(federation(), Correlation(2), cv=3, repeats=2, model="knn").frame() for _ in range(2))
+    first, again = (
+        evaluate(federation(), Correlation(2), cv=3, repeats=2, model="knn", pooled=True).frame() for _ in range(2)
+    )
     timeless = [column for column in first.columns if column != "seconds"]
     pd.testing.assert_frame_equal(first[timeless], again[timeless])
-    rows = evaluate(federation(), Correlation(2), cv=3, repeats=2, model="knn", nulls=False).rows
+    rows = evaluate(federation(), Correlation(2), cv=3, repeats=2, model="knn", pooled=True, nulls=False).rows
     assert [(row["repeat"], row["fold"]) for row in rows] == [(r, f) for r in range(2) for f in range(3)]
     assert [r["auc"] for r in rows[:3]] != [r["auc"] for r in rows[3:]]
 
 
 def test_a_selector_that_keeps_nothing_scores_like_a_guess():
-    frame = evaluate(federation(), Nothing(), cv=3, model="svm").frame().set_index("method")
+    frame = evaluate(federation(), Nothing(), cv=3, model="svm", pooled=True).frame().set_index("method")
     assert frame.loc["Nothing", "n_features"] == 0
     assert frame.loc["Nothing", "auc"] == 0.5
     assert np.isnan(frame.loc["Nothing", "kuncheva"])
@@ -174,7 +179,7 @@ def test_categories_gaps_and_several_classes_are_scored():
     X = pd.DataFrame({"word": word, "gap": np.where(generator.random(90) < 0.3, np.nan, 1.0), "joy": word == "red"})
     X.loc[::10, "word"] = None
     fed = fs.Federation.split(X, word, parties=2, random_state=0)
-    frame = evaluate(fed, fs.AllFeatures(), cv=3, model="linear", nulls=False).frame()
+    frame = evaluate(fed, fs.AllFeatures(), cv=3, model="linear", pooled=True, nulls=False).frame()
     assert frame["accuracy"][0] > 0.85
     assert frame["auc"][0] > 0.9
 
@@ -185,7 +190,7 @@ def test_regression_and_horizontal_parties_are_scored():
     X["t"] = generator.choice(["u", "v"], size=120)
     y = 3 * X["a"] + generator.normal(size=120) * 0.1
     fed = fs.Federation.split(X, y, parties=3, partition="horizontal", random_state=0)
-    result = evaluate(fed, fs.AllFeatures(), cv=4, model="linear")
+    result = evaluate(fed, fs.AllFeatures(), cv=4, model="linear", pooled=True)
     assert result.metrics == ("r2", "1-rae")
     assert result.n_features == 5
     assert result.frame()["r2"].min() > 0.98
@@ -197,7 +202,7 @@ def test_private_names_stay_out_of_the_records():
     fed = fs.Federation(
         fs.Federation.split.__globals__["InProcess"](sites), list(sites), active="party1", names="private"
     )
-    row = evaluate(fed, Correlation(2), cv=2, model="knn", nulls=False).rows[0]
+    row = evaluate(fed, Correlation(2), cv=2, model="knn", pooled=True, nulls=False).rows[0]
     assert all(".column " in name for name in row["features"])
 
 
@@ -206,13 +211,13 @@ def test_private_names_stay_out_of_the_records():
 
 def test_measures_equal_hand_computed_values():
     y, p = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 1, 1, 2, 0])
-    assert scoring.measure("accuracy", y, p) == pytest.approx(4 / 6)
-    assert scoring.measure("f1_micro", y, p) == pytest.approx(4 / 6)
+    assert measure("accuracy", y, p) == pytest.approx(4 / 6)
+    assert measure("f1_micro", y, p) == pytest.approx(4 / 6)
     # class 0: P 1/2 R 1/2; class 1: P 2/3 R 1; class 2: P 1 R 1/2
-    assert scoring.measure("f1_macro", y, p) == pytest.approx((0.5 + 0.8 + 2 / 3) / 3)
+    assert measure("f1_macro", y, p) == pytest.approx((0.5 + 0.8 + 2 / 3) / 3)
     t, q = np.array([1.0, 2.0, 3.0, 6.0]), np.array([1.0, 2.0, 4.0, 4.0])
     assert one_minus_rae(t, q) == pytest.approx(1 - 3 / 6)  # mean 3: |-2| + |-1| + 0 + 3 = 6
-    assert scoring.measure("r2", t, q) == pytest.approx(1 - 5 / 14)
+    assert measure("r2", t, q) == pytest.approx(1 - 5 / 14)
     assert np.isnan(one_minus_rae(np.ones(3), np.zeros(3)))
 
 
@@ -231,7 +236,7 @@ def test_auc_of_two_and_of_more_classes():
 
 def test_cross_validation_equals_scikit_learn_by_hand():
     fed = federation()
-    result = evaluate(fed, fs.AllFeatures(), cv=3, model=LogisticRegression(C=0.1), nulls=False)
+    result = evaluate(fed, fs.AllFeatures(), cv=3, model=LogisticRegression(C=0.1), pooled=True, nulls=False)
     site = fed._link.transport.sites
     X = np.hstack([site[name].table.matrix() for name in fed.parties])
     y = np.asarray(site["party1"].table.label)
@@ -270,7 +275,7 @@ def test_columns_are_never_pooled_over_another_transport():
 
     fed = fs.Federation(Far(), ["a", "b"], active="a")
     with pytest.raises(ParameterError, match=r"only in one process.*'far'"):
-        evaluate(fed, fs.AllFeatures())
+        evaluate(fed, fs.AllFeatures(), cv=0.7, pooled=True)
 
 
 @pytest.mark.parametrize(

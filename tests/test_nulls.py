@@ -71,5 +71,5 @@ def test_names_that_stay_private_cannot_be_matched():
 
 
 def test_horizontal_methods_can_be_compared_with_it():
-    result = evaluate(federation("horizontal"), fs.RandomFeatures(n_features=2), cv=2, model="knn")
+    result = evaluate(federation("horizontal"), fs.RandomFeatures(n_features=2), cv=2, model="knn", pooled=True)
     assert set(result.frame()["n_features"]) == {2, 7}

@@ -178,7 +178,7 @@ def test_alignment_and_folds_are_watched_too():
     with watching(notes):
         fed = fs.Federation.from_tables(tables, id="id", label=("bank", "label"))
         aligned = [place for seen in notes.seen for place in seen]
-        evaluate(fed, {"a": fs.AllFeatures(), "r": fs.RandomFeatures(n_features=2)}, cv=2, model="knn")
+        evaluate(fed, {"a": fs.AllFeatures(), "r": fs.RandomFeatures(n_features=2)}, cv=2, model="knn", pooled=True)
     assert [done for what, done, of in aligned if what == "pass over the ids" and of == 3] == [0, 1, 2]
     assert notes.asks[:5] == ["count_table", "begin_job", "blind_ids", "blind_again", "blind_again"]
     assert (("repeat", 0, 1), ("fold", 1, 2), ("method", 1, 2)) in notes.seen
@@ -273,7 +273,7 @@ def job(tmp_path):
 
 def test_scripts_get_progress_as_json_from_alignment_to_folds(job):
     with job.open("a") as file:
-        file.write('[evaluate]\nmodel = "knn"\nfolds = 2\n')
+        file.write('[evaluate]\nmodel = "knn"\npooled = true\nfolds = 2\n')
     arguments = ["run", str(job), "--log-json", "--set", "method.name=sffs"]
     result = CliRunner().invoke(cli.app, arguments)
     assert result.exit_code == 0, result.output

@@ -228,7 +228,7 @@ def test_a_sealed_or_encrypted_line_says_who_cannot_read_it():
 
 
 def test_a_column_called_script_is_harmless(fitted):
-    evaluation = evaluate(federation(), {NASTY: Widest()}, cv=2, model="knn")
+    evaluation = evaluate(federation(), {NASTY: Widest()}, cv=2, model="knn", pooled=True)
     page = render_html(summarize(fitted, evaluation=evaluation))
     parsed = Tags(page)
     assert [tag for tag, _ in parsed.tags].count("script") == 1
@@ -263,7 +263,7 @@ def test_the_page_has_all_sections_and_warns_in_red(fitted):
 
 
 def test_how_good_stands_beside_its_nulls(fitted):
-    evaluation = evaluate(federation(), {"Widest": Widest(), "other": Widest(2)}, cv=3, model="knn")
+    evaluation = evaluate(federation(), {"Widest": Widest(), "other": Widest(2)}, cv=3, model="knn", pooled=True)
     record = summarize(fitted, evaluation=evaluation)
     line = next(line for line in evaluation.frame().to_dict("records") if line["method"] == "Widest")
     assert record["quality"]["method"] == "Widest"
@@ -476,7 +476,7 @@ def test_a_protection_that_was_off_is_red_and_one_that_was_on_is_not(note, warns
 
 
 def test_compare_sets_methods_and_nulls_side_by_side(tmp_path):
-    comparison = compare(federation(), {"wide": Widest(2), NASTY: "random"}, cv=2, model="knn")
+    comparison = compare(federation(), {"wide": Widest(2), NASTY: "random"}, cv=2, model="knn", pooled=True)
     frame = comparison.frame()
     assert frame["null"].tolist() == sorted(frame["null"])
     methods = frame[~frame["null"]]
@@ -500,8 +500,8 @@ def test_compare_sets_methods_and_nulls_side_by_side(tmp_path):
 def test_compare_takes_method_names_and_suggests_the_right_one():
     with pytest.raises(ParameterError, match=r"'ginni'.*gini"):
         compare(federation(), ["ginni"])
-    assert list(compare(federation(), ["all"], cv=2, model="knn").evaluation.methods) == ["all"]
-    assert list(compare(federation(), [Widest(), Widest()], cv=2, model="knn").evaluation.methods) == [
+    assert list(compare(federation(), ["all"], cv=2, model="knn", pooled=True).evaluation.methods) == ["all"]
+    assert list(compare(federation(), [Widest(), Widest()], cv=2, model="knn", pooled=True).evaluation.methods) == [
         "Widest",
         "Widest 2",
     ]
@@ -524,7 +524,7 @@ def test_notebooks_show_names_as_text_and_looking_sends_nothing(fitted):
 
 
 def test_how_sure_counts_the_folds_that_chose_a_column(fitted):
-    evaluation = evaluate(federation(), Widest(), cv=3, model="knn")
+    evaluation = evaluate(federation(), Widest(), cv=3, model="knn", pooled=True)
     record = summarize(fitted, evaluation=evaluation)
     assert record["answer"]["fits"] == 3
     for row in record["answer"]["scores"]:
@@ -627,7 +627,7 @@ def test_labels_of_points_that_are_close_do_not_cover_each_other():
 
 
 def test_advice_tells_when_all_columns_are_better():
-    comparison = compare(federation(), {"wide": Widest(2)}, cv=2, model="knn")
+    comparison = compare(federation(), {"wide": Widest(2)}, cv=2, model="knn", pooled=True)
     rows = [dict(row, accuracy=0.9 if row["method"] == "all features" else 0.6) for row in comparison.evaluation.rows]
     comparison.evaluation.rows = rows
     assert "All 6 columns score higher: 0.900" in comparison.advice()

@@ -61,14 +61,14 @@ def page(tmp_path_factory):
         "order": [{"step": i, "party": "bank", "feature": NASTY, "score": i / 3} for i in range(15)],
     }
     fitted.ledger_.note("encryption was turned off by hand")
-    evaluation = evaluate(fed, fs.RandomFeatures(n_features=8), cv=3, model="knn")
+    evaluation = evaluate(fed, fs.RandomFeatures(n_features=8), cv=3, model="knn", pooled=True)
     return write_report(fitted, tmp_path_factory.mktemp("report") / "report.html", evaluation=evaluation)
 
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory):
     methods = {"random": fs.RandomFeatures(n_features=8), "everything": fs.AllFeatures()}
-    result = compare(_federation(), methods, cv=2, model="knn")
+    result = compare(_federation(), methods, cv=2, model="knn", pooled=True)
     return result.report(tmp_path_factory.mktemp("compare") / "compare.html")
 
 

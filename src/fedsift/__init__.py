@@ -9,6 +9,8 @@ from fedsift.core.table import Table
 from fedsift.errors import FedsiftError
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.result import Evaluation
+from fedsift.evaluate.value import value
+from fedsift.evaluate.worth import Valuation
 from fedsift.methods import (
     SFFS,
     VFLFS,
@@ -40,6 +42,7 @@ from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegress
 from fedsift.models.fed_linear import FedLinear
 from fedsift.models.hyfdca.model import HyFDCA
 from fedsift.models.splitnn.model import SplitNN, register_model
+from fedsift.models.vertical_additive import VerticalAdditive
 from fedsift.models.vertical_logistic import VerticalLogisticRegression
 from fedsift.mpc.psi import aligned as _aligned
 from fedsift.report import Comparison, compare, write_report
@@ -91,6 +94,8 @@ __all__ = [
     "StochasticGate",
     "Table",
     "TopGain",
+    "Valuation",
+    "VerticalAdditive",
     "VerticalFLAFE",
     "VerticalLogisticRegression",
     "compare",
@@ -101,5 +106,6 @@ __all__ = [
     "register_method",
     "register_model",
     "register_plugin",
+    "value",
     "write_report",
 ]

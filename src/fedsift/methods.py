@@ -1,9 +1,16 @@
-"""All methods by the names that job files and the command line give them."""
+"""All methods, and all models, by the names that job files and the command line give them."""
 
 from __future__ import annotations
 
 from fedsift.engineer.fed_iife.selector import FedIIFE
 from fedsift.engineer.flafe.api import HybridFLAFE, VerticalFLAFE
+from fedsift.models.base import FederatedModel
+from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
+from fedsift.models.fed_linear import FedLinear
+from fedsift.models.hyfdca.model import HyFDCA
+from fedsift.models.splitnn.model import SplitNN
+from fedsift.models.vertical_additive import VerticalAdditive
+from fedsift.models.vertical_logistic import VerticalLogisticRegression
 from fedsift.select.base import Outcome, Selector
 from fedsift.select.baselines.feature_election import FeatureElection
 from fedsift.select.baselines.federated_lasso import FederatedLasso
@@ -48,6 +55,20 @@ METHODS: dict[str, type[Selector]] = {
     )
 }
 
+#: A model on its own announces itself to the parties by one of these.
+MODELS: dict[str, type[FederatedModel]] = {
+    model.name: model
+    for model in (
+        SecureBoostClassifier,
+        SecureBoostRegressor,
+        VerticalLogisticRegression,
+        VerticalAdditive,
+        HyFDCA,
+        FedLinear,
+        SplitNN,
+    )
+}
+
 
 def register_method(name: str, method: type[Selector]) -> None:
     """Let job files and the command line name a selector of your own."""
@@ -57,6 +78,7 @@ def register_method(name: str, method: type[Selector]) -> None:
 
 __all__ = [
     "METHODS",
+    "MODELS",
     "SFFS",
     "VFLFS",
     "AllFeatures",

@@ -32,6 +32,14 @@ WAIVERS: dict[str, str] = {
     "model.score_sums": f"{_MASKED_SUM} the score of the model.",
     "model.score_sums.open": "An option for one pooled table: the score of one party's own rows.",
     "linear.score_rows": "Predictions of a party's own rows, which it asked for itself.",
+    "evaluate.deal_folds": "Folds are dealt without a look at the label (a test turns the labels round and gets the "
+    "same folds), in the order of a secret draw: which rows are in a fold tells nothing about any of them.",
+    "evaluate.release": "One rounded mean, deviation and interval a method and measure over all folds; what many such "
+    "figures tell together is for the site's journal.",
+    "value.release": "Rounded gains of each partner over all folds: the answer itself, to whoever asks; what many such "
+    "figures tell together is for the site's journal.",
+    "additive.open_columns": "A width and one variance: no row.",
+    "additive.tell_scores": "Predictions go to whoever asked for them: the answer itself.",
     # Linear descent: columns, weights, scores and residuals under one-time masks of the parties
     "share_scores": "Scores under one-time masks that the coordinator does not have.",
     "residual_shares": "Residuals under one-time masks that the coordinator does not have.",

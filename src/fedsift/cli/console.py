@@ -16,7 +16,7 @@ from fedsift.core.ledger import COORDINATOR, FORMS, Ledger
 from fedsift.core.progress_bar import follow as progress  # noqa: F401 (the command line shows through this module)
 from fedsift.core.terminal import clean, log_line, open_console, size
 from fedsift.core.terminal import remark as remark
-from fedsift.evaluate.evaluation import NOTE
+from fedsift.evaluate import joint, pooled
 from fedsift.evaluate.result import Evaluation
 from fedsift.jobs.runs import Run, summary
 from fedsift.methods import METHODS
@@ -170,7 +170,7 @@ def show_comparison(comparison: Comparison) -> None:
         for name, facts in evaluation.methods.items()
     ]
     table(told, ["method", "parameters", "gives away"], title="What each method gives away")
-    show(f"\nnote: {NOTE}")
+    show(f"\nnote: {pooled.NOTE if evaluation.settings['pooled'] else joint.NOTE}")
 
 
 def _changed(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:

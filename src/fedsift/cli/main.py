@@ -1,4 +1,4 @@
-"""The command line: run, check, compare, report, methods, apply, demo, audit, party.
+"""The command line: run, check, compare, value, report, methods, apply, demo, audit, party.
 
 Results go to stdout, everything else to stderr. A failure is one line on stderr and an exit code that tells its kind
 (see ``errors.py``); ``--verbose`` adds the traceback. An interruption ends with 130 and leaves nothing half-written.
@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsift import __version__
-from fedsift.cli import audit, console, journal, party, secrets
+from fedsift.cli import audit, console, journal, party, secrets, value
 from fedsift.cli.deploy import KitOption, On, OnOption, ResumeOption, run_elsewhere
 from fedsift.core.expressions import columns_of, parse
 from fedsift.core.table import Table
@@ -225,8 +225,8 @@ def compare_(
 ) -> None:
     """Set several methods side by side on the same rows.
 
-    Each is fitted on the same folds of the job's rows and scored on the rest, beside all and random columns. Scoring
-    pools the columns in this process: only for data that you may pool.
+    Each is fitted on the same folds of the job's rows and scored on the rest by a joint model, beside all and random
+    columns. Nothing is pooled, unless the job says pooled = true under [evaluate].
     """
     loaded = load_job(job, set or ())
     if out is not None:
@@ -368,7 +368,8 @@ party_app = typer.Typer(
     help="One organisation's side: its data, its rules.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(party_app, name="party")
-_command("audit")(audit.audit)
+for _own in (audit.audit, value.value):
+    _command()(_own)
 for _shown in (party.init, party.check, secrets.fingerprint, secrets.secrets, journal.journal):
     _command(_shown.__name__, on=party_app)(_shown)
 

@@ -42,3 +42,10 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value)
+
+
+def announced(value: Any) -> Any:
+    """A parameter as a job tells it: data as they are, anything else (a function, a generator) by its kind."""
+    if value is None or isinstance(value, (bool, int, float, str, list, tuple, dict, set, np.generic, np.ndarray)):
+        return plain(value)
+    return f"a {type(value).__name__}"

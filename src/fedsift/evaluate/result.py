@@ -15,6 +15,19 @@ ALL = "all features"
 
 
 @dataclass(frozen=True)
+class Release:
+    """What the label holder let out of one method and measure: over all folds, rounded.
+
+    ``low`` and ``high`` are of the difference to the model of all columns (95 %, paired over folds).
+    """
+
+    mean: float
+    deviation: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
 class EvaluationLine:
     """A method, or a null: means over the folds, and the standard deviation of each measure (NaN of a single fold)."""
 
@@ -28,12 +41,16 @@ class EvaluationLine:
     rounds: float
     jaccard: float
     kuncheva: float
+    #: Where nothing was pooled: the difference to all columns, from and to.
+    difference: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
         """Side by side, for a table: each measure with its deviation as ``MEASURE_std``."""
         fields = asdict(self)
-        means, spreads = fields.pop("mean"), fields.pop("spread")
+        means, spreads, differences = fields.pop("mean"), fields.pop("spread"), fields.pop("difference")
         measures = {key: value for m in means for key, value in ((m, means[m]), (f"{m}_std", spreads[m]))}
+        for m, (low, high) in differences.items():
+            measures[f"{m}_from"], measures[f"{m}_to"] = low, high
         first = {key: fields.pop(key) for key in ("method", "null")}
         return {**first, **measures, **fields}
 
@@ -65,6 +82,8 @@ class Evaluation:
     settings: dict[str, Any]
     n_features: int
     selected: dict[str, list[frozenset[str]]] = field(default_factory=dict)
+    #: Method -> measure -> what the label holder released; empty where the columns were pooled.
+    released: dict[str, dict[str, Release]] = field(default_factory=dict)
 
     def frame(self) -> pd.DataFrame:
         """One line a method, then the nulls: mean and standard deviation over the folds of each measure."""
@@ -78,11 +97,21 @@ class Evaluation:
     def _line(self, name: str, rows: pd.DataFrame) -> EvaluationLine:
         sets = self.selected.get(name, [])
         cost = {key: float(rows[key].mean()) for key in ("n_features", "seconds", "bytes", "rounds")}
+        if self.released:
+            found = self.released[name]
+            mean = {m: found[m].mean for m in self.metrics}
+            spread = {m: _number(found[m].deviation) for m in self.metrics}
+            difference = {m: (_number(found[m].low), _number(found[m].high)) for m in self.metrics}
+        else:
+            mean = {m: float(rows[m].mean()) for m in self.metrics}
+            spread = {m: float(rows[m].std(ddof=1)) if len(rows) > 1 else float("nan") for m in self.metrics}
+            difference = {}
         return EvaluationLine(
             method=name,
             null=name not in self.methods,
-            mean={m: float(rows[m].mean()) for m in self.metrics},
-            spread={m: float(rows[m].std(ddof=1)) if len(rows) > 1 else float("nan") for m in self.metrics},
+            mean=mean,
+            spread=spread,
+            difference=difference,
             jaccard=jaccard(sets),
             kuncheva=kuncheva(sets, self.n_features),
             **cost,
@@ -109,6 +138,10 @@ class Evaluation:
         )
         title = html.escape(f"{self.settings['task']}, model {self.settings['model']}, {self.settings['how']}")
         return f"<p>{title}</p><table><tr>{head}</tr>{body}</table>"
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 def _shown(value: object) -> str:

@@ -1,6 +1,6 @@
-"""How good a set of columns is: preparation, downstream model and measures, each fitted on training rows only.
+"""How good a set of pooled columns is: preparation and downstream model, each fitted on training rows only.
 
-Plain functions of arrays; who may see these arrays is decided in ``evaluate.py``.
+Plain functions of arrays; who may see these arrays is decided in ``pooled.py``.
 """
 
 from __future__ import annotations
@@ -17,19 +17,14 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import accuracy_score, f1_score, r2_score, roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, SVR
 
 from fedsift.errors import ParameterError
+from fedsift.models.metrics import auc, measure
 
-#: Measures by task; the first is the one that a comparison sorts by.
-METRICS = {
-    "classification": ("accuracy", "auc", "f1_micro", "f1_macro"),
-    "regression": ("r2", "1-rae"),
-}
-
+#: Models of a pooled table.
 MODELS = ("forest", "linear", "svm", "knn")
 
 _MAX_CATEGORIES = 64
@@ -109,19 +104,6 @@ def make_model(model: Any, task: str, random_state: Any) -> Any:
     raise ParameterError(f"model must be one of {', '.join(MODELS)} or a scikit-learn estimator; got {model!r}")
 
 
-def check_metrics(metrics: Any, task: str) -> tuple[str, ...]:
-    known = METRICS[task]
-    if metrics is None:
-        return known
-    names = (metrics,) if isinstance(metrics, str) else tuple(metrics)
-    for name in names:
-        if name not in known:
-            raise ParameterError(f"metrics for {task} are {', '.join(known)}; got {name!r}")
-    if not names:
-        raise ParameterError(f"metrics is empty; choose from {', '.join(known)}")
-    return names
-
-
 def score(
     train: Columns, y_train: np.ndarray, test: Columns, y_test: np.ndarray, *, model: Any, task: str,
     metrics: Sequence[str], random_state: Any,
@@ -150,42 +132,6 @@ def _confidence(fitted: Any, X: np.ndarray) -> np.ndarray | None:
     if hasattr(fitted, "predict_proba"):
         return np.asarray(fitted.predict_proba(X))
     return np.asarray(fitted.decision_function(X)) if hasattr(fitted, "decision_function") else None
-
-
-def measure(metric: str, y: np.ndarray, predicted: np.ndarray) -> float:
-    """One of the measures that need predictions only."""
-    if metric == "accuracy":
-        return float(accuracy_score(y, predicted))
-    if metric in ("f1_micro", "f1_macro"):
-        return float(f1_score(y, predicted, average=metric[3:], zero_division=0.0))
-    if metric == "r2":
-        return float(r2_score(y, predicted)) if len(y) > 1 else float("nan")
-    if metric == "1-rae":
-        return one_minus_rae(y, predicted)
-    raise ParameterError(f"no measure {metric!r}")
-
-
-def one_minus_rae(y: np.ndarray, predicted: np.ndarray) -> float:
-    """1 - relative absolute error: 1 is perfect, 0 is as good as always saying the mean of these rows."""
-    spread = np.abs(y - y.mean()).sum()
-    return float(1.0 - np.abs(y - predicted).sum() / spread) if spread > 0 else float("nan")
-
-
-def auc(y: np.ndarray, confidence: np.ndarray, classes: np.ndarray) -> float:
-    """Area under the ROC curve; more than two classes: each against the rest, averaged over the classes in ``y``.
-
-    A class that the training rows did not have gets no scores, so it counts as a coin toss.
-    """
-    if confidence.ndim == 1:
-        confidence = np.column_stack([-confidence, confidence])
-    present = [k for k in np.unique(y) if (y != k).any()]
-    if not present:
-        return float("nan")
-    if len(classes) == 2 and set(present) <= set(classes):
-        return float(roc_auc_score(y == classes[1], confidence[:, 1]))
-    column = {k: i for i, k in enumerate(classes)}
-    values = [roc_auc_score(y == k, confidence[:, column[k]]) if k in column else 0.5 for k in present]
-    return float(np.mean(values))
 
 
 def jaccard(sets: Sequence[frozenset[str]]) -> float:

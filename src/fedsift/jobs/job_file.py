@@ -86,9 +86,11 @@ class FederationSection(Section):
 
 
 class EvaluateSection(Section):
-    model: Literal["forest", "linear", "svm", "knn"] = Field(
-        default="forest", description='"forest", "linear", "svm" or "knn"'
+    model: Literal["boost", "additive", "linear", "network", "forest", "svm", "knn"] | None = Field(
+        default=None,
+        description='"boost", "additive", "linear" or "network"; with pooled = true "forest", "linear", "svm" or "knn"',
     )
+    pooled: bool = Field(default=False, description="true or false: score on one pooled table (data you may pool)")
     train: float = Field(default=0.7, gt=0, lt=1, description="the share of training rows, between 0 and 1")
     folds: int | None = Field(default=None, ge=2, description="a number of folds, 2 or more (in place of train)")
     seed: int = Field(default=0, ge=0, description="a whole number, 0 or more")

@@ -149,13 +149,10 @@ def execute(job: Job, say: Callable[[str], None] = lambda text: None, out: Path 
 
 
 def evaluation(run: Run, section: EvaluateSection) -> Evaluation:
-    """Score the method on rows that selection did not see, beside all and random columns.
-
-    Scoring pools the columns in this process; the ledger gets a note that says so.
-    """
+    """Score the method on rows that it did not see, beside nulls; pooled only if the job says so (a note tells)."""
     return evaluate(
         run.fed, clone(run.selector), model=section.model, cv=section.folds or section.train,
-        random_state=section.seed, nulls=section.nulls,
+        random_state=section.seed, nulls=section.nulls, pooled=section.pooled,
     )  # fmt: skip
 
 
@@ -186,7 +183,7 @@ def methods_named(job: Job, names: str) -> dict[str, Selector]:
 
 
 def compare_methods(job: Job, names: str, folds: int | None, say: Callable[[str], None]) -> Comparison:
-    """Fit several methods on the same folds of a job's rows and score them. Scoring pools the columns."""
+    """Fit several methods on the same folds of a job's rows and score them; pooled if the job says so."""
     selectors = methods_named(job, names)
     section = job.settings.evaluate or EvaluateSection()
     split = section.train if "train" in section.model_fields_set else _FOLDS
@@ -201,7 +198,8 @@ def compare_methods(job: Job, names: str, folds: int | None, say: Callable[[str]
         except ParameterError as error:
             raise ParameterError(f"{name}: {error}") from None
     say(f"comparing {', '.join(selectors)}: {f'{cv} folds' if cv >= 2 else 'one split'}, the same for all")
-    return compare(fed, selectors, model=section.model, cv=cv, random_state=section.seed, nulls=section.nulls)
+    options = {"model": section.model, "random_state": section.seed, "nulls": section.nulls, "pooled": section.pooled}
+    return compare(fed, selectors, cv=cv, **options)
 
 
 # --- the summary -----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import secrets
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -22,10 +22,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.federation import Federation
-from fedsift.core.files import write_atomic
+from fedsift.core.files import announced, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation
-from fedsift.errors import DataError, ParameterError
+from fedsift.errors import DataError, ParameterError, PolicyRefused
+from fedsift.models.metrics import probabilities
 from fedsift.models.parts import (
     OPERATIONS,
     Floats,
@@ -34,6 +35,7 @@ from fedsift.models.parts import (
     forget_part,
     free_all,
     label_kind,
+    measure_rows,
     metric,
     read_part,
     same_organisations,
@@ -64,9 +66,14 @@ class FederatedModel(BaseEstimator):
     (True, ['no', 'yes'], True)
     """
 
+    #: What a job calls it.
+    name: ClassVar[str] = ""
     partitions: ClassVar[tuple[str, ...]] = ("vertical",)
     #: Every operation that fit, predict, score, save and load ask.
     operations: ClassVar[tuple[Operation, ...]] = OPERATIONS
+    #: Parameters that carry the smallest cell (the largest of them counts), and those that carry an epsilon.
+    cell_parameters: ClassVar[tuple[str, ...]] = ()
+    epsilon_parameters: ClassVar[tuple[str, ...]] = ()
     #: Learned values of the coordinator that ``save`` writes beside those of every model.
     _saved: ClassVar[tuple[str, ...]] = ()
 
@@ -77,12 +84,14 @@ class FederatedModel(BaseEstimator):
         if fed.partition not in self.partitions:
             kinds = " or ".join(self.partitions)
             raise ParameterError(f"{type(self).__name__} is for {kinds} parties; these are {fed.partition}")
-        self._check(fed)
         mark, start = len(fed.ledger), time.perf_counter()
+        checked = self._checked(fed)
         self.model_id_ = secrets.token_hex(8)
         self.parties_ = list(fed.parties)
         self.holders_ = [fed.active] if fed.partition == "vertical" else list(fed.label_parties)
-        with fed.session() as run:
+        with self._session(fed) as run:
+            if not checked:
+                self._check(run)
             names = self._fit(run)
             self._read_classes(run, names)
         self._fed: Federation | None = fed
@@ -91,6 +100,23 @@ class FederatedModel(BaseEstimator):
         self.traffic_: pd.DataFrame = self.ledger_.traffic()
         weakref.finalize(self, free_all, [weakref.ref(site) for site in fed.simulated.values()], self.model_id_)
         return self
+
+    def announcement(self) -> tuple[str, dict[str, Any]]:
+        """What a party hears first: the model's name in jobs, and its parameters as plain values."""
+        return self.name or type(self).__name__, {k: announced(v) for k, v in self.get_params(deep=False).items()}
+
+    def _session(self, fed: Federation) -> AbstractContextManager[Federation]:
+        """A session with the model's own job; inside another job (a selector that trains one) it belongs to that."""
+        return fed.session(*self.announcement()) if fed._job is None else fed.session()
+
+    def _checked(self, fed: Federation) -> bool:
+        """Whether the parameters could be checked before the job is announced: a site may keep to itself what kind of
+        label it has until then."""
+        try:
+            self._check(fed)
+        except PolicyRefused:
+            return False
+        return True
 
     # What a subclass supplies.
 
@@ -105,13 +131,13 @@ class FederatedModel(BaseEstimator):
         """Raw scores of the rows, rows x outputs; the label holders keep what they ``Predicted``."""
         raise ParameterError(f"{type(self).__name__} defines no _decision")
 
+    def _hold(self, run: Federation) -> None:
+        """Predict, and leave what is ``Predicted`` with the label holder: no score is sent to the coordinator."""
+        raise ParameterError(f"{type(self).__name__} cannot leave its predictions with the label holder")
+
     def _probabilities(self, scores: Floats) -> Floats:
         """Class probabilities from raw scores: logistic for one score, softmax for several."""
-        if scores.shape[1] == 1:
-            second = 1.0 / (1.0 + np.exp(-np.clip(scores, -500.0, 500.0)))
-            return np.hstack([1.0 - second, second])
-        powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+        return probabilities(scores)
 
     # What users call.
 
@@ -144,12 +170,22 @@ class FederatedModel(BaseEstimator):
                 return float(run.ask(score_rows, to=holders[0]))
             return metric(SecureSum(run, parties=holders).sum(score_sums, (5,)), self.task_ == "classification")
 
+    def measure(self, fed: Federation, record: str, method: str, metrics: Sequence[str]) -> None:
+        """Let the label holder measure the model on these rows and keep the figures under ``record``.
+
+        Predictions stay with it, and so do the figures, until a summary over all folds is released (``evaluate``).
+        """
+        with self._run(fed) as run:
+            self._hold(run)
+            run.ask(measure_rows, to=fed.active, record=record, method=method, metrics=list(metrics))
+
     def forget(self, fed: Federation | None = None) -> None:
         """Let the sites free their parts. Afterwards the model predicts no more."""
         check_is_fitted(self, "model_id_")
         where = fed or self._fed
         if where is not None:
-            where.ask(forget_part, to=where.parties, model=self.model_id_)
+            with self._session(where) as run:
+                run.ask(forget_part, to=run.parties, model=self.model_id_)
 
     def save(self, folder: str | Path, fed: Federation | None = None) -> Path:
         """One file a party (written at its site), and ``model.json`` with what the coordinator knows.
@@ -181,7 +217,7 @@ class FederatedModel(BaseEstimator):
         model._fed = None
         model._check_parties(fed)
         choose_folder(fed, folder)
-        with fed.session() as run:
+        with model._session(fed) as run:
             model._read_parts(run)
         return model
 
@@ -208,7 +244,7 @@ class FederatedModel(BaseEstimator):
         self._check_parties(fed)
         if getattr(self, "_fed", None) is not None:
             same_organisations(self._fed, fed, self.model_id_)
-        with fed.session() as run:
+        with self._session(fed) as run:
             yield run
 
     def _check_parties(self, fed: Federation) -> None:

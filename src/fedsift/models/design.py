@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.binning import MAX_CATEGORY_BINS
+from fedsift.core.binning import MAX_CATEGORY_BINS, ColumnBins
 from fedsift.core.table import Table
 from fedsift.errors import DataError
 from fedsift.models.parts import model_part
@@ -50,6 +50,41 @@ class Design:
             raise DataError(f"table {table.name!r} lacks the column {missing[0]!r} that the model was trained with")
         raw = _raw(table, self.columns)
         return np.asarray(np.where(np.isnan(raw), 0.0, raw - self.means) / self.scales)
+
+
+@dataclass(frozen=True)
+class BinnedDesign:
+    """Fitted on training rows: an indicator for each bin of each column (core/binning.py), mean 0 and variance 1.
+
+    What the training rows did not have (a new category) stands at the mean of all bins.
+    """
+
+    columns: list[ColumnBins]
+    means: np.ndarray
+    scales: np.ndarray
+
+    @classmethod
+    def fit(cls, table: Table, n_bins: int, min_rows: int) -> BinnedDesign:
+        columns = [ColumnBins.fit(table, name, n_bins, min_rows) for name in table.columns]
+        raw = _indicators(table, columns)
+        means, spread = raw.mean(axis=0), raw.std(axis=0)
+        return cls(columns, means, np.where(spread > 0, spread, np.inf))
+
+    def matrix(self, table: Table) -> np.ndarray:
+        """Rows x bins."""
+        raw = _indicators(table, self.columns)
+        return np.asarray(np.where(np.isnan(raw), 0.0, raw - self.means) / self.scales)
+
+
+def _indicators(table: Table, columns: list[ColumnBins]) -> np.ndarray:
+    """Of two bins one indicator says all; a row without a bin has none."""
+    blocks = []
+    for bins in columns:
+        codes = bins.codes(table)
+        block = (codes[:, None] == np.arange(1 if bins.count <= 2 else bins.count)).astype(np.float64)
+        block[codes < 0] = np.nan
+        blocks.append(block)
+    return np.hstack(blocks) if blocks else np.zeros((table.n_rows, 0))
 
 
 def _raw(table: Table, columns: list[tuple[str, tuple[str, ...] | None]]) -> np.ndarray:

@@ -236,6 +236,7 @@ class FedLinear(FederatedModel):
     """
 
     partitions = ("horizontal",)
+    name = "fed_linear"
     operations = OPERATIONS
     _saved = ("columns_", "coef_", "intercept_", "centre_", "class_names_", "penalty_", "n_rounds_")
 

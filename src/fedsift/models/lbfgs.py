@@ -1,12 +1,18 @@
-"""The quasi-Newton direction from inner products alone (limited-memory BFGS, Chen et al. 2014).
+"""Quasi-Newton steps: the direction from inner products alone (limited-memory BFGS, Chen et al. 2014), and a descent.
 
-The vectors are spread over parties, so whoever computes the direction has only the table of their inner products, and
-gives back how to combine them.
+Where the vectors are spread over parties, whoever computes the direction has only the table of their inner products,
+and gives back how to combine them. ``descend`` is the coordinator's loop, over all weights together.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
+
+from fedsift.core.federation import Federation
+from fedsift.mpc.shared_descent import SharedDescent, check_room
+
+Floats = NDArray[np.float64]
 
 
 def direction(products: np.ndarray, first_step: float) -> np.ndarray:
@@ -30,3 +36,36 @@ def direction(products: np.ndarray, first_step: float) -> np.ndarray:
         beta = float(products[memory + i] @ coefficients) / products[i, memory + i]
         coefficients[i] += alphas[i] - beta
     return coefficients
+
+
+def descend(
+    run: Federation, descent: SharedDescent, wide: float, *, max_iter: int, tol: float, reg_lambda: float, memory: int
+) -> tuple[dict[str, Floats], list[float]]:
+    """Minimise the quadratic loss on all weights together, for all classes at once; weights and gradient lengths.
+
+    ``wide`` is the sum of the parties' spreads; the label holder's last weight is an intercept, which is not shrunk.
+    """
+    ends = np.cumsum([descent.widths[name] for name in run.parties])
+    here = np.zeros((int(ends[-1]), descent.outputs))
+    intercept = int(dict(zip(run.parties, ends))[run.active]) - 1
+    first = 1.0 / (0.25 * (1 + sum(run.n_columns.values())) ** 0.5 + reg_lambda)
+    history: list[tuple[Floats, Floats]] = []
+    last: tuple[Floats, Floats] | None = None
+    curve: list[float] = []
+    for _ in run.track(range(max_iter), "step", at_most=True):
+        check_room(np.linalg.norm(here, axis=0), wide, 2.0)
+        _, found = descent.at(dict(zip(run.parties, np.split(here, ends[:-1]))))
+        shrunk = float(reg_lambda) * here
+        shrunk[intercept] = 0.0
+        gradient = np.vstack(list(found.values())) / 4 + shrunk
+        if last is not None:
+            history = [*history, (last[0], gradient - last[1])][-int(memory) :]
+        basis = np.array([*(s for s, _ in history), *(y for _, y in history), gradient]).reshape(
+            2 * len(history) + 1, -1
+        )
+        curve.append(float(np.linalg.norm(gradient)))
+        if curve[-1] < tol:
+            break
+        step = (direction(basis @ basis.T, first) @ basis).reshape(here.shape)
+        here, last = here + step, (step, gradient)
+    return dict(zip(run.parties, np.split(here, ends[:-1]))), curve

@@ -2,25 +2,28 @@
 
 A part stays at its site (``core/model_store.py``). A score is of predictions that the label holder made itself a moment
 ago: no request brings predictions, which would be a way to ask for labels one by one. Several label holders add up what
-they count under masks. A part's file is written and read at its site, in the site's own folder; no pickle.
+they count under masks. Measures of several models (the folds of an evaluation) stay with the label holder until it
+releases a summary. A part's file is written and read at its site, in the site's own folder; no pickle.
 """
 
 from __future__ import annotations
 
 import re
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.arguments import AtMost
 from fedsift.core.federation import Federation
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import Operation, operation
 from fedsift.core.party import Party, Site
 from fedsift.errors import DataError, MessageError, ParameterError
+from fedsift.models.metrics import auc, measure, probabilities
 from fedsift.mpc import secure_sum
 from fedsift.mpc.secure_sum import summed
 
@@ -55,9 +58,42 @@ class Predicted:
 
     scores: Floats
     classes: tuple[str, ...] = ()
+    link: Literal["softmax", "one against the rest", "given"] = "softmax"  # from scores to probabilities
 
     def chosen(self) -> NDArray[np.int64]:
         return chosen(self.scores)
+
+    def probabilities(self) -> Floats:
+        return probabilities(self.scores, self.link)
+
+    def truth(self, label: NDArray[Any]) -> NDArray[np.int64]:
+        """The class of each label, -1 for one that training did not have.
+
+        Labels are compared by name, whether a file has a class as 1, 1.0 or "1".
+        """
+        code = {_spelled(name): number for number, name in enumerate(self.classes)}
+        return np.array([code.get(_spelled(str(value)), -1) for value in label], dtype=np.int64)
+
+    def measures(self, label: NDArray[Any], metrics: list[str]) -> dict[str, float]:
+        """Each measure of these predictions against the labels."""
+        if not self.classes:
+            values = label.astype(np.float64)
+            return {name: measure(name, values, self.scores[:, 0]) for name in metrics}
+        truth, guessed = self.truth(label), self.chosen()
+        places = np.arange(len(self.classes))
+        return {
+            name: auc(truth, self.probabilities(), places) if name == "auc" else measure(name, truth, guessed)
+            for name in metrics
+        }
+
+
+@dataclass
+class Measured:
+    """At the label holder: measures of models by name, in the order of the folds, until a summary is released."""
+
+    metrics: tuple[str, ...]
+    values: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    rows: list[int] = field(default_factory=list)  # test rows of the first model's folds
 
 
 def chosen(scores: Floats) -> NDArray[np.int64]:
@@ -96,17 +132,11 @@ def score_sums(party: Party) -> Floats:
     if label is None or len(label) != len(predicted.scores):
         raise DataError(f"party {party.name!r} has no labels of the rows that were predicted")
     if predicted.classes:
-        return np.array([len(label), _right(predicted, label), 0.0, 0.0, 0.0])
+        right = int((predicted.truth(label) == predicted.chosen()).sum())
+        return np.array([len(label), right, 0.0, 0.0, 0.0])
     values = label.astype(np.float64)
     errors = ((values - predicted.scores[:, 0]) ** 2).sum()
     return np.array([len(label), 0.0, values.sum(), (values**2).sum(), errors])
-
-
-def _right(predicted: Predicted, label: NDArray[Any]) -> int:
-    """Labels are compared by name, whether a file has a class as 1, 1.0 or "1"."""
-    code = {_spelled(name): number for number, name in enumerate(predicted.classes)}
-    truth = np.array([code.get(_spelled(str(value)), -1) for value in label])
-    return int((truth == predicted.chosen()).sum())
 
 
 def _spelled(name: str) -> str:
@@ -126,6 +156,30 @@ def metric(sums: Floats, classes: bool) -> float:
     if classes:
         return right / rows
     return 1.0 - errors / max(squares - total**2 / rows, 1e-300)
+
+
+@operation(
+    "model.measure",
+    discloses="control",
+    about="acknowledgement: the measures stay here until a summary of all folds is released",
+    learns="how good the model is on these rows",
+    role="active",
+    times="1 a session",
+)
+def measure_rows(
+    party: Party, *, record: Annotated[str, AtMost(64)], method: Annotated[str, AtMost(200)],
+    metrics: Annotated[list[str], AtMost(8)],
+) -> None:  # fmt: skip
+    """Measure the predictions that were just made, and put the figures beside those of the other folds."""
+    predicted, label = party.held(Predicted), party.table.label
+    if label is None or len(label) != len(predicted.scores):
+        raise DataError(f"party {party.name!r} has no labels of the rows that were predicted")
+    if record not in party.models:
+        party.models.keep(record, Measured(tuple(metrics)))
+    measured = party.models.part(record, Measured)
+    measured.values.setdefault(method, []).append(predicted.measures(label, list(measured.metrics)))
+    if method == next(iter(measured.values)):
+        measured.rows.append(len(label))
 
 
 @operation("model.write_part", discloses="control", about="acknowledgement", times="1 a session")
@@ -184,7 +238,8 @@ def _in_keys(site: Site, model: str) -> list[str]:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    class_names, label_kind, score_rows, score_sums.masked, *secure_sum.OPERATIONS, write_part, read_part, forget_part,
+    class_names, label_kind, score_rows, measure_rows, score_sums.masked, *secure_sum.OPERATIONS, write_part, read_part,
+    forget_part,
 )  # fmt: skip
 
 

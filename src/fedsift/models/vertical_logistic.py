@@ -29,12 +29,13 @@ from fedsift.errors import DataError, ReplyError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.design import Design, LinearPart
-from fedsift.models.lbfgs import direction
+from fedsift.models.lbfgs import descend
+from fedsift.models.metrics import probabilities
 from fedsift.models.parts import Predicted, class_names
 from fedsift.mpc import shared_descent
 from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.ring import Ring, from_ring, to_ring
-from fedsift.mpc.shared_descent import Columns, SharedDescent, check_neutral, check_room, spread
+from fedsift.mpc.shared_descent import Columns, SharedDescent, check_neutral, spread
 
 Floats = NDArray[np.float64]
 _SCORE_BITS = 32  # of the fraction of a score
@@ -114,6 +115,24 @@ def part_scores(party: Party, *, model: str, label_holder: str) -> Ring:
     reply=Array("f", 2),
 )
 def read_scores(party: Party, *, model: str, total: Ring | None, others: list[str]) -> Floats:
+    return _read(party, model, total, others).scores
+
+
+@operation(
+    "logistic.hold_scores",
+    discloses="control",
+    receives="masked",
+    about="acknowledgement",
+    learns="the sum of the other parties' scores of each row",
+    role="active",
+    times="1 a session",
+)
+def hold_scores(party: Party, *, model: str, total: Ring | None, others: list[str]) -> None:
+    """The same, and they stay with the label holder."""
+    _read(party, model, total, others)
+
+
+def _read(party: Party, model: str, total: Ring | None, others: list[str]) -> Predicted:
     part = party.models.part(model, LinearPart)
     scores = part.scores(party.table)
     if total is not None:
@@ -122,12 +141,11 @@ def read_scores(party: Party, *, model: str, total: Ring | None, others: list[st
         for name in others:
             total = total - party.held(Pairs).mask(name, "part scores", 1, scores.shape)
         scores = scores + from_ring(total, _SCORE_BITS)
-    party.keep(Predicted(scores, part.classes))
-    return scores
+    return party.keep(Predicted(scores, part.classes, "one against the rest"))
 
 
 OPERATIONS = together(
-    parts.OPERATIONS, shared_descent.OPERATIONS, (open_columns, keep_weights, part_scores, read_scores)
+    parts.OPERATIONS, shared_descent.OPERATIONS, (open_columns, keep_weights, part_scores, read_scores, hold_scores)
 )
 
 
@@ -152,6 +170,7 @@ class VerticalLogisticRegression(FederatedModel):
     (['no', 'yes'], True)
     """
 
+    name = "vertical_logistic"
     operations = OPERATIONS
     _saved = ("n_iter_", "curve_")
 
@@ -177,41 +196,26 @@ class VerticalLogisticRegression(FederatedModel):
         widths = {name: reply["width"] for name, reply in opened.items()}
         descent = SharedDescent(run, widths, outputs, reads_scores=False)
         wide = max(1.0, sum(reply["spread"] for reply in opened.values()))
-        weights = self._descend(run, descent, wide)
+        weights, self.curve_ = descend(
+            run, descent, wide, max_iter=self.max_iter, tol=self.tol, reg_lambda=self.reg_lambda, memory=self.memory
+        )
         each = {name: {"weights": part} for name, part in weights.items()}
         run.ask(keep_weights, to=run.parties, each=each, model=self.model_id_)
         run.ledger.note("columns, weights, scores and residuals travelled under one-time masks (X25519, ChaCha20)")
         self.n_iter_ = len(self.curve_)
         return list(names)
 
-    def _descend(self, run: Federation, descent: SharedDescent, wide: float) -> dict[str, Floats]:
-        """Limited-memory BFGS on all weights together, for all classes at once."""
-        ends = np.cumsum([descent.widths[name] for name in run.parties])
-        here = np.zeros((int(ends[-1]), descent.outputs))
-        intercept = int(dict(zip(run.parties, ends))[run.active]) - 1  # not shrunk
-        first = 1.0 / (0.25 * (1 + sum(run.n_columns.values())) ** 0.5 + self.reg_lambda)
-        history: list[tuple[Floats, Floats]] = []
-        last: tuple[Floats, Floats] | None = None
-        self.curve_: list[float] = []
-        for _ in run.track(range(self.max_iter), "step", at_most=True):
-            check_room(np.linalg.norm(here, axis=0), wide, 2.0)
-            _, found = descent.at(dict(zip(run.parties, np.split(here, ends[:-1]))))
-            shrunk = float(self.reg_lambda) * here
-            shrunk[intercept] = 0.0
-            gradient = np.vstack(list(found.values())) / 4 + shrunk
-            if last is not None:
-                history = [*history, (last[0], gradient - last[1])][-int(self.memory) :]
-            basis = np.array([*(s for s, _ in history), *(y for _, y in history), gradient]).reshape(
-                2 * len(history) + 1, -1
-            )
-            self.curve_.append(float(np.linalg.norm(gradient)))
-            if self.curve_[-1] < self.tol:
-                break
-            step = (direction(basis @ basis.T, first) @ basis).reshape(here.shape)
-            here, last = here + step, (step, gradient)
-        return dict(zip(run.parties, np.split(here, ends[:-1])))
-
     def _decision(self, run: Federation) -> Floats:
+        total = self._others(run)
+        scores: Floats = run.ask(read_scores, to=run.active, model=self.model_id_, total=total, others=run.passive)
+        return scores
+
+    def _hold(self, run: Federation) -> None:
+        total = self._others(run)
+        run.ask(hold_scores, to=run.active, model=self.model_id_, total=total, others=run.passive)
+
+    def _others(self, run: Federation) -> Ring | None:
+        """The other parties' scores, added up under masks."""
         total = None
         if run.passive:
             meet_all(run)
@@ -221,12 +225,7 @@ class VerticalLogisticRegression(FederatedModel):
                 if part.shape != shape or part.dtype != np.uint64:
                     raise ReplyError(name, "part_scores", f"expected masked scores of shape {shape}")
                 total = part if total is None else total + part
-        scores: Floats = run.ask(read_scores, to=run.active, model=self.model_id_, total=total, others=run.passive)
-        return scores
+        return total
 
     def _probabilities(self, scores: Floats) -> Floats:
-        """One against the rest: the chances of all classes are brought to a sum of 1."""
-        if scores.shape[1] == 1:
-            return super()._probabilities(scores)
-        chance = 1.0 / (1.0 + np.exp(-np.clip(scores, -500.0, 500.0)))
-        return np.asarray(chance / np.maximum(chance.sum(axis=1, keepdims=True), 1e-12))
+        return probabilities(scores, "one against the rest")

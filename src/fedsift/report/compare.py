@@ -1,6 +1,6 @@
 """Several methods on the same folds: how good, how many columns, how steady, how many bytes and seconds, what leaks.
 
-Scoring pools the columns, as ``evaluate`` does: for simulations and public data.
+Scored as ``evaluate`` does: by joint models, nothing pooled, unless ``pooled=True`` is said.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
-from fedsift.core.files import plain
+from fedsift.core.files import announced
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation
 from fedsift.errors import ParameterError, PolicyRefused
@@ -124,7 +124,7 @@ class Selector(BaseEstimator):
     def announcement(self) -> tuple[str, dict[str, Any]]:
         """What a party hears first: the method's name in job files, and its parameters as plain values."""
         name = str(vars(type(self)).get("name", type(self).__name__))  # not that of a class above it
-        return name, {key: _told(value) for key, value in self.get_params(deep=False).items()}
+        return name, {key: announced(value) for key, value in self.get_params(deep=False).items()}
 
     def _check(self, fed: Federation) -> None:
         """Raise ``ParameterError`` for values that make no sense, before anything is sent."""
@@ -179,13 +179,6 @@ class Selector(BaseEstimator):
             engineered=list(outcome.engineered),
             groups=dict(outcome.groups),
         )
-
-
-def _told(value: Any) -> Any:
-    """A parameter as it is announced: data as they are, anything else (a function, a generator) by its kind."""
-    if value is None or isinstance(value, (bool, int, float, str, list, tuple, dict, set, np.generic, np.ndarray)):
-        return plain(value)
-    return f"a {type(value).__name__}"
 
 
 def check_size(n_features: Any, threshold: Any) -> None:

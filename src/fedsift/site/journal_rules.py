@@ -36,6 +36,7 @@ from fedsift.core.operation import Operation
 from fedsift.core.table import Table
 from fedsift.crypto.dp import epsilon_to_rho, rho_to_epsilon
 from fedsift.errors import DataError, OperationRefused, PolicyRefused
+from fedsift.evaluate.announced import find_job
 from fedsift.methods import METHODS
 from fedsift.site.journal import Journal, Line, RowSet, now
 from fedsift.site.journal_atoms import Whole
@@ -318,7 +319,7 @@ def spent(job: Job) -> tuple[float, float]:
 
     A method with ``delta`` counts in rho itself (Gaussian noise); pure epsilon costs epsilon^2 / 2 (Bun, Steinke 2016).
     """
-    known = METHODS.get(job.method)
+    known = find_job(job.method)
     names = known.epsilon_parameters if known is not None else ()
     epsilon = job.parameters.get(names[0]) if names else None
     if not isinstance(epsilon, (int, float)) or isinstance(epsilon, bool) or not 0 < epsilon < math.inf:

@@ -4,7 +4,8 @@ A rule is judged from what the site itself knows: the operation that it has inst
 disclosure and what its receiver can open, its module), the arguments that the operation would run with, and the rows of
 the view it would run on. What the coordinator *says* about the job narrows things down further, it never widens them:
 the announced method must be an allowed one, and then only the operations that this method lists
-(``Selector.operations``) are run. So a coordinator that announces one method and asks for another is refused at the
+(``operations`` of a selector, a model, an evaluation) are run. So a coordinator that announces one method and asks for
+another is refused at the
 first operation. Which parameters and arguments carry a cell size or an epsilon is declared with the method
 (``Selector.cell_parameters``, ``Selector.epsilon_parameters``) and the operation, not guessed from a name.
 
@@ -23,8 +24,8 @@ from fedsift.core.job import Job
 from fedsift.core.ledger import FORMS
 from fedsift.core.operation import Operation, is_own
 from fedsift.errors import OperationRefused, PolicyRefused
+from fedsift.evaluate import announced
 from fedsift.jobs.text import Section
-from fedsift.methods import METHODS
 from fedsift.mpc import psi
 
 COLUMN_NAMES, CLASS_NAMES, ERRORS, ALIGNMENT = "column names", "class names", "error messages", "alignment"
@@ -90,8 +91,8 @@ class Policy(Section):
         """Refuse a method that is not allowed, or parameters that are too weak; what is not told is the default."""
         if method == psi.JOB:
             return
-        known = METHODS.get(method)
-        allowed = sorted(METHODS) if self.methods == "any" else self.methods
+        known = announced.find_job(method)
+        allowed = announced.job_names() if self.methods == "any" else self.methods
         if known is None or method not in allowed:
             what = "is not allowed here" if known else "is not known here"
             raise PolicyRefused.by(
@@ -179,7 +180,7 @@ class Policy(Section):
 
     def check_persons(self, party: str, job: Job, most_rows: int) -> None:
         """Where a person may have several rows: a cell of so many rows is one of ``min_cell`` persons for sure."""
-        known = METHODS.get(job.method)
+        known = announced.find_job(job.method)
         if most_rows > 1 and known is not None and known.cell_parameters:
             largest = max(_number(job.parameters.get(name)) for name in known.cell_parameters)
             if largest < self.min_cell * most_rows:
@@ -265,7 +266,7 @@ def _check_listed(party: str, marked: Operation, job: Job | None) -> None:
 
 def listed(method: str) -> tuple[Operation, ...]:
     """The operations that a method, or the alignment before it, declares."""
-    return psi.OPERATIONS if method == psi.JOB else METHODS[method].operations
+    return psi.OPERATIONS if method == psi.JOB else announced.listed(method)
 
 
 def _declared(name: str, arguments: Mapping[str, Any], job: Job | None) -> Any:

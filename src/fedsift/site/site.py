@@ -28,6 +28,7 @@ from fedsift.core.party import Site, begin_job
 from fedsift.core.script import run_of
 from fedsift.core.table import Table
 from fedsift.errors import FedsiftError, OperationRefused, ParameterError, PolicyRefused
+from fedsift.evaluate import announced
 from fedsift.jobs.job_file import Job, PartySection, check_file, check_name, read_table
 from fedsift.jobs.text import Section, Source, nearest, validated
 from fedsift.methods import METHODS
@@ -80,9 +81,10 @@ def checked_party(source: Source) -> PartyFile:
     _check_peers(source, settings)
     _load_plugins(source, settings.policy)
     methods = [] if settings.policy.methods == "any" else settings.policy.methods
-    unknown = next((name for name in methods if name not in METHODS), None)
+    unknown = next((name for name in methods if announced.find_job(name) is None), None)
     if unknown is not None:
-        raise source.error(("policy", "methods"), f"there is no method {unknown!r}{nearest(unknown, list(METHODS))}")
+        near = nearest(unknown, announced.job_names())
+        raise source.error(("policy", "methods"), f"there is no method {unknown!r}{near}")
     for name in settings.policy.exceptions:
         if name not in EXCEPTIONS and "." not in name:
             raise source.error(
@@ -245,7 +247,7 @@ class PolicySite(Site):
         self.policy.check_persons(self.name, job, self._most_rows)
         if job.method != psi.JOB:
             self.check_audit(job.method, dict(job.parameters))
-        known = METHODS.get(job.method)
+        known = announced.find_job(job.method)
         missing = sorted(set(known().get_params(deep=False)) - set(job.parameters)) if known is not None else ()
         if missing:
             raise OperationRefused(

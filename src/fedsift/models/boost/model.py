@@ -34,7 +34,7 @@ from fedsift.models.boost.growing import OPERATIONS as GROWING
 from fedsift.models.boost.growing import PROTECTIONS, Booster, check_outputs, grow
 from fedsift.models.boost.hidden.growing import check_neutral, check_settings
 from fedsift.models.boost.passive import keep_records
-from fedsift.models.boost.predicting import predict_jointly
+from fedsift.models.boost.predicting import hold_predicted, predict_jointly, walk_jointly
 from fedsift.models.boost.results import all_uses, class_names, column_uses, keep_model
 from fedsift.models.boost.store import read_part, write_part
 from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
@@ -70,6 +70,7 @@ class _SecureBoost(FederatedModel):
     """
 
     operations: ClassVar[tuple[Operation, ...]] = OPERATIONS
+    cell_parameters = ("min_cell", "min_leaf")
     _saved = ("n_trees_", "best_iteration_", "validation_curve_", "n_columns_", "feature_importances_")
     _task = ""
 
@@ -225,6 +226,10 @@ class _SecureBoost(FederatedModel):
     def _decision(self, run: Federation) -> np.ndarray:
         return predict_jointly(run, self.model_id_, protection=self.protection)
 
+    def _hold(self, run: Federation) -> None:
+        walk_jointly(run, self.model_id_, protection=self.protection)
+        run.ask(hold_predicted, to=run.active, model=self.model_id_)
+
     def _write_parts(self, run: Federation) -> None:
         run.ask(write_part, to=self.parties_, model=self.model_id_)
 
@@ -252,6 +257,7 @@ class SecureBoostClassifier(_SecureBoost):
     """Boosted trees for two or more classes (a tree a class, or ``multi_output=True``: one tree for all)."""
 
     __doc__ += _SecureBoost.__doc__ or ""
+    name = "boost_classifier"
     _task = "classification"
 
     def _check_target(self, fed: Federation) -> None:
@@ -263,4 +269,5 @@ class SecureBoostRegressor(_SecureBoost):
     """Boosted trees for a number (squared error)."""
 
     __doc__ += _SecureBoost.__doc__ or ""
+    name = "boost_regressor"
     _task = "regression"

@@ -102,6 +102,23 @@ def _through_own(party: Party, model: str, part: dict[str, Any], tree: int, rout
 )
 def predicted(party: Party, *, model: str) -> np.ndarray:
     """The raw scores of the rows that have walked down: what the user asked for."""
+    return _predicted(party, model).scores
+
+
+@operation(
+    "boost.hold_predicted",
+    discloses="control",
+    about="acknowledgement",
+    learns="the predictions for the rows",
+    role="active",
+    times="1 a session",
+)
+def hold_predicted(party: Party, *, model: str) -> None:
+    """The same, and they stay with the label holder."""
+    _predicted(party, model)
+
+
+def _predicted(party: Party, model: str) -> Predicted:
     part = stored_part(party, model)
     at = party.held(Routes).at
     total = np.tile(np.array(part["base"], dtype=np.float64), (party.n_rows, 1))
@@ -110,17 +127,23 @@ def predicted(party: Party, *, model: str) -> np.ndarray:
         values = np.array([node.get("value", [0.0] * width) for node in fields["nodes"]])
         part_of = slice(None) if fields["output"] < 0 else slice(fields["output"], fields["output"] + 1)
         total[:, part_of] += values[at[tree]]
-    return party.keep(Predicted(total, tuple(part["classes"]))).scores
+    return party.keep(Predicted(total, tuple(part["classes"])))
 
 
-OPERATIONS = (walk_down, route_rows, predicted, *HIDDEN)
+OPERATIONS = (walk_down, route_rows, predicted, hold_predicted, *HIDDEN)
 
 
 def predict_jointly(run: Federation, model: str, *, protection: str = "coordinator") -> np.ndarray:
     """Raw scores, rows x outputs. Runs at the coordinator, in a session of its own."""
+    walk_jointly(run, model, protection=protection)
+    return run.ask(predicted, to=run.active, model=model)
+
+
+def walk_jointly(run: Federation, model: str, *, protection: str = "coordinator") -> None:
+    """All rows down all trees; the label holder knows their leaves."""
     if protection != "open" and run.passive:
         walk_hidden(run, model)
-        return run.ask(predicted, to=run.active, model=model)
+        return
     questions = run.ask(walk_down, to=run.active, model=model, sides={})
     while questions:
         unknown = [name for name in questions if name not in run.passive]
@@ -128,4 +151,3 @@ def predict_jointly(run: Federation, model: str, *, protection: str = "coordinat
             raise DataError(f"the model needs the party {unknown[0]!r}, which is not in this federation")
         sides = run.ask(route_rows, to=list(questions), each=questions, model=model)
         questions = run.ask(walk_down, to=run.active, model=model, sides=sides)
-    return run.ask(predicted, to=run.active, model=model)

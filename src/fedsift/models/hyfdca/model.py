@@ -39,14 +39,14 @@ from sklearn.utils.validation import check_is_fitted
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.grid import Grid
-from fedsift.core.operation import together
+from fedsift.core.operation import Operation, together
 from fedsift.errors import DataError, ParameterError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.design import LinearPart
 from fedsift.models.hyfdca import party, setup, vertical
 from fedsift.models.hyfdca.loss import LOSSES, probabilities
-from fedsift.models.hyfdca.party import keep_part, read_scores, score_rows
+from fedsift.models.hyfdca.party import hold_scores, keep_part, read_scores, score_rows
 from fedsift.models.hyfdca.rounds import FULL_EVERY, Dealer, Rounds, check_ring, prepare
 from fedsift.models.hyfdca.search import Search
 from fedsift.models.hyfdca.setup import describe_part, open_part
@@ -82,6 +82,7 @@ class HyFDCA(FederatedModel):
     """
 
     partitions = ("vertical", "horizontal", "hybrid")
+    name = "hyfdca"
     operations = OPERATIONS
     _saved = ("loss_", "n_rows_", "n_rounds_", "converged_", "history_")
 
@@ -266,6 +267,13 @@ class HyFDCA(FederatedModel):
 
     def _decision(self, run: Federation) -> np.ndarray:
         """Scores row block after row block (horizontal: party after party)."""
+        return np.concatenate(self._scores(run, read_scores))
+
+    def _hold(self, run: Federation) -> None:
+        self._scores(run, hold_scores)
+
+    def _scores(self, run: Federation, last: Operation) -> list[np.ndarray]:
+        """``last`` is what each label holder does with the scores of its row block."""
         outputs = len(self.classes_) if self.task_ == "classification" and len(self.classes_) > 2 else 1
         rows, groups = run.sizes(), Groups(run, {})
         number = groups.number()
@@ -283,10 +291,8 @@ class HyFDCA(FederatedModel):
                 shape = (rows[holder]["rows"], outputs)
                 vectors = {n: check_ring(n, "score_rows", reply["scores"], shape) for n, reply in told.items()}
                 total = add_up(vectors, "score_rows")
-            parts.append(
-                run.ask(read_scores, to=holder, model=self.model_id_, number=number, scores=total, senders=senders)
-            )
-        return np.concatenate(parts)
+            parts.append(run.ask(last, to=holder, model=self.model_id_, number=number, scores=total, senders=senders))
+        return parts
 
     def _probabilities(self, scores: np.ndarray) -> np.ndarray:
         if self.loss_ != "logistic":

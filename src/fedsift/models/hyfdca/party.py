@@ -273,13 +273,32 @@ def score_rows(party: Party, *, model: str, number: int, among: list[str], reade
     reply=Array("f", 2),
 )
 def read_scores(party: Party, *, model: str, number: int, scores: Any, senders: list[str]) -> np.ndarray:
+    return _read_scores(party, model, number, scores, senders).scores
+
+
+@operation(
+    "hyfdca.hold_scores",
+    discloses="control",
+    receives="masked",
+    about="acknowledgement",
+    learns="the sum of the other parties' scores of each row",
+    role="active",
+    times="1 a session",
+)
+def hold_scores(party: Party, *, model: str, number: int, scores: Ring | None, senders: list[str]) -> None:
+    """The same, and they stay with the label holder."""
+    _read_scores(party, model, number, scores, senders)
+
+
+def _read_scores(party: Party, model: str, number: int, scores: Any, senders: list[str]) -> Predicted:
     part = party.models.part(model, LinearPart)
     total = part.scores(party.table)
     if scores is not None:
         total = total + _number(uncover(party, scores, "scores", number, senders[0], total.shape), SCORE_BITS)
-    return party.keep(Predicted(part.centre + part.scale * total, part.classes)).scores
+    return party.keep(Predicted(part.centre + part.scale * total, part.classes))
 
 
 OPERATIONS = (
     step_and_score, hand_over, raise_duals, weigh_rows, finish_round, keep_part, score_rows, read_scores,
+    hold_scores,
 )  # fmt: skip

@@ -108,6 +108,7 @@ class SplitNN(FederatedModel):
     True
     """
 
+    name = "split_network"
     operations = OPERATIONS
     _saved = ("widths_", "loss_curve_", "facts_")
 
@@ -219,6 +220,13 @@ class SplitNN(FederatedModel):
         if self.protection == "shares":  # exact to about 1e-3: the logarithm of a small one would be noise
             return out
         return np.log(np.maximum(out.astype(np.float64), 1e-300))
+
+    def _hold(self, run: Federation) -> None:
+        if self.protection != "shares":
+            raise ParameterError("only protection='shares' leaves the predictions of a network with the label holder")
+        network = self._network(run)
+        assert isinstance(network, shared_run.SharedRun)
+        network.hold(run)
 
     def _probabilities(self, scores: np.ndarray) -> np.ndarray:
         return scores if self.protection == "shares" else super()._probabilities(scores)

@@ -13,6 +13,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ParameterError
+from fedsift.models.parts import Predicted
 from fedsift.models.splitnn.layers.shared_network import BATCHES, KEY, helper_outputs, part_of
 from fedsift.models.splitnn.layers.shared_parts import Rows, exactly
 from fedsift.models.splitnn.layers.sine import OUTPUT_BITS, Floats, outputs, signed
@@ -90,6 +91,23 @@ def score_rows(party: Party) -> float:
     return targets.score(np.concatenate(held), label)
 
 
+@operation(
+    "sine_network.hold_all",
+    discloses="control",
+    about="acknowledgement",
+    learns="the network's output for each row",
+    role="active",
+    times="1 a session",
+)
+def hold_all(party: Party) -> None:
+    """What was held of all rows are this party's predictions: probabilities, or values."""
+    rows = party.held(Rows)
+    if rows.part.targets is None or not rows.held:
+        raise OperationRefused(party.name, "shared network", "no outputs of these rows were opened")
+    party.keep(Predicted(np.concatenate(rows.held), tuple(rows.part.targets.classes), "given"))
+    rows.held = []
+
+
 @operation("sine_network.keep", discloses="control", about="acknowledgement", times="1 a session")
 def keep_part(party: Party, *, model: str) -> None:
     """Keep this run's part at the site, without rows, for predictions."""
@@ -104,4 +122,4 @@ def forget_part(party: Party, *, model: str) -> None:
     party.keys.pop(KEY.format(model), None)
 
 
-OPERATIONS = (send_answer, predict_rows, hold_rows, score_rows, keep_part, forget_part)
+OPERATIONS = (send_answer, predict_rows, hold_rows, hold_all, score_rows, keep_part, forget_part)

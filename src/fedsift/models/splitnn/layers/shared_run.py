@@ -264,6 +264,12 @@ class SharedRun(SplitRun):
     def predict(self, fed: Federation) -> np.ndarray:
         return np.concatenate(self._answers(self.within(fed), answers.predict_rows))
 
+    def hold(self, fed: Federation) -> None:
+        """Predictions that stay with the label holder."""
+        run = self.within(fed)
+        self._answers(run, answers.hold_rows)
+        run.ask(answers.hold_all, to=self.active)
+
     def score(self, fed: Federation) -> float:
         run = self.within(fed)
         self._answers(run, answers.hold_rows)

@@ -1,0 +1,157 @@
+"""Does ``fs.value`` see what is there, and nothing else? Over many seeds, with planted useless and duplicate partners.
+
+    python benchmarks/value.py [--data DIR] [--seeds 40] [--secure 2] [--rows 10000] [--render]
+
+Each seed draws fresh rows of bank_marketing (client / loans / campaign) and default_credit (client / pay / bills), adds
+a partner of six noise columns and one that repeats the client's columns, and deals fresh folds. ``plain`` rows are the
+plaintext twin: the ridge solution of the same designs, side by side (``tests/test_value.py`` holds the joint model to
+it); ``secure`` rows are ``fs.value`` itself. Fresh seeds: 100 and up (the settings were chosen on 0 to 39).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from provenance import commit
+from sklearn.linear_model import Ridge
+from sklearn.metrics import roc_auc_score
+
+import fedsift as fs
+from fedsift.core.table import Table
+from fedsift.evaluate import datasets
+from fedsift.evaluate.intervals import corrected_interval
+from fedsift.evaluate.value_holder import ValueJob
+from fedsift.models.design import BinnedDesign
+
+HERE = Path(__file__).parent / "results"
+ROWS, PAGE = HERE / "value.jsonl", HERE / "value.md"
+PARTIES = {
+    "bank_marketing": {
+        "client": ["age", "job", "marital", "education", "default", "balance"],
+        "loans": ["housing", "loan"],
+        "campaign": ["contact", "day", "month", "duration", "campaign", "pdays", "previous", "poutcome"],
+    },
+    "default_credit": {
+        "client": ["LIMIT_BAL", "SEX", "EDUCATION", "MARRIAGE", "AGE"],
+        "pay": ["PAY_0", "PAY_2", "PAY_3", "PAY_4", "PAY_5", "PAY_6"],
+        "bills": [f"{what}_AMT{i}" for what in ("BILL", "PAY") for i in range(1, 7)],
+    },
+}
+FIRST_SEED = 100
+
+
+def tables(name: str, rows: int, seed: int, folder: Path | None) -> tuple[dict[str, pd.DataFrame], np.ndarray]:
+    X, y = datasets.load(name, folder)
+    drawn = np.random.default_rng(seed).choice(len(X), rows, replace=False)
+    X, y = X.iloc[drawn].reset_index(drop=True), y.iloc[drawn].to_numpy()
+    made = {party: X[columns].copy() for party, columns in PARTIES[name].items()}
+    noise = np.random.default_rng([seed, 1]).normal(size=(rows, 6))
+    made["useless"] = pd.DataFrame(noise, columns=[f"noise_{i}" for i in range(6)])
+    made["duplicate"] = made["client"].rename(columns=lambda column: f"{column}_again")
+    return made, y
+
+
+def plain(name: str, rows: int, seed: int, folder: Path | None) -> list[dict[str, Any]]:
+    """The twin: every partner by itself, the two real ones beyond each other, and shuffled."""
+    made, y = tables(name, rows, seed, folder)
+    job, generator = ValueJob(), np.random.default_rng([seed, 2])
+    fold = generator.permutation(rows) % job.folds
+    real = list(PARTIES[name])[1:]
+    tried: dict[str, Sequence[str]] = {"alone": [], "both": real, **{p: [p] for p in made if p != "client"}}
+    tables_of = {party: Table.read(frame, id=None, name=party) for party, frame in made.items()}
+    scores: dict[str, list[float]] = {name: [] for name in (*tried, *(f"shuffled {p}" for p in real))}
+    for k in range(job.folds):
+        train, test = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
+        designs = {p: BinnedDesign.fit(t.take(train), job.bins or 8, job.min_cell) for p, t in tables_of.items()}
+        parts = {p: (designs[p].matrix(t.take(train)), designs[p].matrix(t.take(test))) for p, t in tables_of.items()}
+        for what, group in tried.items():
+            scores[what].append(_auc([parts[p] for p in ("client", *group)], y, train, test, job.reg_lambda))
+        for partner in real:
+            a, b = (part[generator.permutation(len(part))] for part in parts[partner])
+            found = _auc([parts["client"], (a, b)], y, train, test, job.reg_lambda)
+            scores[f"shuffled {partner}"].append(found)
+    found = {what: np.array(values) for what, values in scores.items()}
+    gains = {p: found[p] - found["alone"] for p in (*real, "useless", "duplicate", *(f"shuffled {p}" for p in real))}
+    gains |= {f"{p} beyond {q}": found["both"] - found[q] for p, q in (real, real[::-1])}
+    return [_row(name, "plain", seed, rows, who, gain, 1 / job.folds, job.digits) for who, gain in gains.items()]
+
+
+def _auc(parts: list[tuple[np.ndarray, np.ndarray]], y: np.ndarray, train: Any, test: Any, penalty: float) -> float:
+    X, Z = (np.hstack([part[side] for part in parts]) for side in (0, 1))
+    model = Ridge(alpha=4 * penalty * len(train)).fit(X, np.where(y[train] == 1, 2.0, -2.0))
+    return float(roc_auc_score(y[test], model.predict(Z)))
+
+
+def _row(name: str, how: str, seed: int, rows: int, who: str, gain: Any, share: float, digits: int) -> dict[str, Any]:
+    interval = corrected_interval(gain.tolist(), share).rounded(digits)
+    return {"data": name, "how": how, "seed": seed, "rows": rows, "who": who, "gain": interval.mean,
+            "low": interval.low, "high": interval.high, "seen": interval.low > 0}  # fmt: skip
+
+
+def secure(name: str, rows: int, seed: int, folder: Path | None) -> list[dict[str, Any]]:
+    """``fs.value`` itself on the three real parties, timed."""
+    made, y = tables(name, rows, seed, folder)
+    ids = np.arange(rows).astype(str)
+    real = list(PARTIES[name])
+    files = {party: made[party].assign(id=ids) for party in real}
+    files["client"]["target"] = y
+    fed = fs.Federation.from_tables(files, id="id", label=("client", "target"))
+    start = time.process_time()
+    found = fs.value(fed, random_state=seed)
+    cost = {"cpu": round(time.process_time() - start, 1), "wall": round(found.seconds, 1),
+            "load": round(os.getloadavg()[0], 1), "megabytes": round(found.bytes / 1e6)}  # fmt: skip
+    lines = []
+    for line in found.lines:
+        for who, gain in ((line.partner, line.adds), (f"shuffled {line.partner}", line.null)):
+            lines.append({"data": name, "how": "secure", "seed": seed, "rows": rows, "who": who, "gain": gain.mean,
+                          "low": gain.low, "high": gain.high, "seen": gain.seen, **cost})  # fmt: skip
+    return lines
+
+
+def render() -> str:
+    frame = pd.DataFrame([json.loads(line) for line in ROWS.read_text().splitlines()])
+    text = ["# What partners are worth", "",
+            "`python benchmarks/value.py --data DIR`: gain in AUC over the client alone (or beyond the other), and",
+            "how often the whole interval lay above 0. Fresh rows and folds in each seed.", "",
+            "| data | rows | run | partner | mean gain | seeds | gain seen |",
+            "|:--|--:|:--|:--|--:|--:|--:|"]  # fmt: skip
+    for (data, rows, how, who), part in frame.groupby(["data", "rows", "how", "who"], sort=False):
+        text.append(f"| {data} | {rows:,} | {how} | {who} | {part.gain.mean():.3f} | {len(part)} | {part.seen.sum()} |")
+    timed = frame[frame.how == "secure"].drop_duplicates(["data", "rows", "seed"])
+    text += ["", "## Cost of a whole valuation (three parties, ten folds, with shuffled nulls)", "",
+             "| data | rows | seed | wall s | CPU s | load | MB sent |", "|:--|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
+    text += [f"| {r.data} | {r.rows:,} | {r.seed} | {r.wall} | {r.cpu} | {r.load} | {r.megabytes:.0f} |"
+             for r in timed.itertuples()]  # fmt: skip
+    return "\n".join(text) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--seeds", type=int, default=40)
+    parser.add_argument("--secure", type=int, default=2)
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--render", action="store_true", help="only write the page from the rows")
+    options = parser.parse_args()
+    if not options.render:
+        made_by = commit()
+        with ROWS.open("a", encoding="utf-8") as file:
+            for run, count in ((plain, options.seeds), (secure, options.secure)):
+                for seed in range(FIRST_SEED, FIRST_SEED + count):
+                    for name in PARTIES:
+                        for row in run(name, options.rows, seed, options.data):
+                            file.write(json.dumps({**row, "commit": made_by}) + "\n")
+                        file.flush()
+    PAGE.write_text(render(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

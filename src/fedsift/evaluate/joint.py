@@ -1,0 +1,189 @@
+"""Evaluation without pooling: in each fold the parties train the model together, and the label holder measures it.
+
+A fold is a view of the training rows and one of the test rows, dealt by the label holder without a look at the label.
+Each selector and each model is a job of its own, which every party's policy judges. Predictions of the test rows stay
+with the label holder, and so do the measures of single folds; it releases one rounded summary at the end
+(``holder.py``). No column and no label is sent to anybody, on whatever transport.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from fedsift.core.federation import Federation
+from fedsift.core.ledger import FORMS
+from fedsift.errors import ParameterError, ReplyError
+from fedsift.evaluate.candidates import facts_of, gather, named_selectors, seeded
+from fedsift.evaluate.holder import EvaluationJob, deal_folds, release
+from fedsift.evaluate.result import ALL, Evaluation, Release
+from fedsift.methods import AllFeatures, SecureBoostClassifier, SecureBoostRegressor, SplitNN, VerticalAdditive
+from fedsift.models.base import FederatedModel
+from fedsift.models.metrics import check_metrics
+from fedsift.select.base import Selector
+
+MODELS = ("boost", "additive", "linear", "network")
+NOTE = (
+    "evaluate pooled nothing: the label holder measured the joint models' predictions of test rows and released one "
+    "rounded summary over all folds"
+)
+
+
+def make_joint_model(model: Any, task: str, random_state: int) -> FederatedModel:
+    """A fresh joint model: one of ``MODELS`` by name, or a copy of a model of fedsift."""
+    if isinstance(model, FederatedModel):
+        fresh: FederatedModel = clone(model)
+        return fresh
+    if model == "boost":
+        kind = SecureBoostClassifier if task == "classification" else SecureBoostRegressor
+        return kind(n_estimators=30, max_depth=4, learning_rate=0.2, random_state=random_state)
+    if model in ("additive", "linear"):
+        return VerticalAdditive(bins=8 if model == "additive" else None)
+    if model == "network":
+        return SplitNN(random_state=random_state)
+    raise ParameterError(
+        f"model must be one of {', '.join(MODELS)} or a model of fedsift; got {model!r}. Any other model needs the "
+        "columns in one place: pooled=True, in a simulation"
+    )
+
+
+def evaluate_jointly(
+    fed: Federation, selectors: Any, model: Any, cv: int | float, metrics: Any, random_state: int, nulls: bool,
+    repeats: int, digits: int,
+) -> Evaluation:  # fmt: skip
+    """Score selectors with a model that the parties train together (see ``evaluate``)."""
+    named = named_selectors(selectors)
+    if fed.partition != "vertical":
+        raise ParameterError("joint models are scored for vertical parties; horizontal ones need pooled=True")
+    shown = model if isinstance(model, str) else type(model).__name__
+    job = EvaluationJob(
+        methods=tuple(named), model=shown, folds=cv if isinstance(cv, int) else 1, repeats=repeats,
+        train=None if isinstance(cv, int) else cv, beside=ALL if nulls else None, digits=digits,
+        metrics=None if metrics is None else (metrics,) if isinstance(metrics, str) else tuple(metrics),
+        random_state=random_state,
+    )  # fmt: skip
+    with fed.session(*job.announcement()) as run:
+        task, columns, rows = run.task, run.n_columns, run.n_rows
+        chosen = check_metrics(metrics, task)
+        make_joint_model(model, task, random_state)  # an impossible model is an error before the long work
+        whole = fed.named_view(fed._view)
+        whole._task = task  # what the whole label says; the few values of a fold might look like another task
+        defined = [fold_views(run, dealt(run, repeat, job.folds), job.folds) for repeat in range(repeats)]
+    # The views outlive the session in which the parties defined them.
+    splits = [[tuple(whole.named_view(view._view) for view in pair) for pair in views] for views in defined]
+    fed.ledger.note(NOTE)
+    settings = {
+        "pooled": False, "task": task, "model": shown, "cv": cv,
+        "how": f"{cv} folds" if isinstance(cv, int) else f"one split, {cv:g} of the rows for training",
+        "repeats": repeats, "random_state": random_state, "random_draws": 1, "rows": rows,
+    }  # fmt: skip
+    methods = {name: facts_of(selector) for name, selector in named.items()}
+    result = Evaluation([], chosen, methods, settings, sum(columns.values()))
+    record = f"evaluation-{secrets.token_hex(8)}"
+    for repeat in fed.track(range(repeats), "repeat"):
+        for fold, (train, test) in fed.track(enumerate(splits[repeat]), "fold", len(splits[repeat])):
+            turn = _Turn(train, test, record, chosen, make_joint_model(model, task, random_state), repeat, fold)
+            for name, selector in fed.track(named.items(), "method", alike=False):
+                result.rows.append(turn.method(name, seeded(selector, repeat)))
+            if nulls:
+                result.rows += turn.nulls(columns, random_state)
+    with fed.session(*job.announcement()) as run:
+        result.released = _read(run.ask(release, to=run.active, record=record), chosen, run.active)
+    gather(result, nulls)
+    return result
+
+
+def dealt(run: Federation, repeat: int, folds: int) -> NDArray[np.int64]:
+    """The fold of each row, from the label holder."""
+    fold: NDArray[np.int64] = run.ask(deal_folds, to=run.active, repeat=repeat)
+    if len(fold) != run.n_rows or not 0 <= fold.min() <= fold.max() < max(2, folds):
+        raise ReplyError(run.active, "deal_folds", "it dealt other rows or folds than there are")
+    return fold
+
+
+def fold_views(run: Federation, fold: NDArray[np.int64], folds: int) -> list[tuple[Federation, Federation]]:
+    """Training and test rows of each fold."""
+    return [(run.view(rows=np.flatnonzero(fold != k)), run.view(rows=np.flatnonzero(fold == k))) for k in range(folds)]
+
+
+@dataclass
+class _Turn:
+    """One fold: fits every method and its nulls on the training rows and lets the label holder measure them."""
+
+    train: Federation
+    test: Federation
+    record: str
+    metrics: tuple[str, ...]
+    model: FederatedModel
+    repeat: int
+    fold: int
+
+    def __post_init__(self) -> None:
+        self.kept: dict[str, int] = {}
+
+    def method(self, name: str, selector: Selector) -> dict[str, Any]:
+        """Fit the selector on the training rows, then the model on what its ``transform`` gives."""
+        start = time.perf_counter()
+        with self.train.session(*selector.announcement()) as accepted:
+            selector.fit(accepted)
+            seconds = time.perf_counter() - start
+            train = selector.transform(accepted)
+            test = selector.transform(accepted.named_view(self.test._view))
+            kept = train.column_names()
+        self._measure(self._outside(train), self._outside(test), [name])
+        features = [f"{party}.{column}" for party, columns in kept.items() for column in columns]
+        self.kept[name] = len(features)
+        ledger = selector.ledger_
+        return {
+            "method": name, "repeat": self.repeat, "fold": self.fold, "n_features": len(features),
+            "seconds": seconds, "bytes": ledger.bytes(), "rounds": ledger.rounds(), "features": tuple(features),
+            "encryption": ledger.encryption_line(),
+            "forms": [form for form in FORMS if any(e.form == form for e in ledger.entries)],
+            "notes": list(ledger.notes),
+        }  # fmt: skip
+
+    def nulls(self, columns: dict[str, int], random_state: int) -> list[dict[str, Any]]:
+        """All columns, and random ones for each number that a method kept."""
+        total = sum(columns.values())
+        self._measure(self.train, self.test, [ALL])
+        rows = [self._null(ALL, total)]
+        generator = np.random.default_rng([random_state, self.repeat, self.fold])
+        owners = [(party, position) for party, count in columns.items() for position in range(count)]
+        for count in sorted(set(self.kept.values())):
+            names = [f"random, as many as {name}" for name, kept in self.kept.items() if kept == count]
+            drawn = [owners[i] for i in generator.choice(total, min(count, total), replace=False)]
+            mine = {party: sorted(p for who, p in drawn if who == party) for party in columns}
+            with self.train.session(*AllFeatures().announcement()) as run:
+                train = run.view(columns=mine)
+                test = run.named_view(self.test._view).view(columns=mine)
+            self._measure(self._outside(train), self._outside(test), names)
+            rows += [self._null(name, min(count, total)) for name in names]
+        return rows
+
+    def _measure(self, train: Federation, test: Federation, names: list[str]) -> None:
+        fresh: FederatedModel = clone(self.model)
+        fresh.fit(train)
+        for name in names:
+            fresh.measure(test, self.record, name, self.metrics)
+        fresh.forget()
+
+    def _outside(self, view: Federation) -> Federation:
+        """A view that was defined in a session, as the next job sees it."""
+        return self.train.named_view(view._view)
+
+    def _null(self, name: str, size: int) -> dict[str, Any]:
+        place = {"method": name, "repeat": self.repeat, "fold": self.fold, "n_features": size}
+        return {**place, "seconds": 0.0, "bytes": 0, "rounds": 0}
+
+
+def _read(reply: dict[str, Any], metrics: tuple[str, ...], holder: str) -> dict[str, dict[str, Release]]:
+    try:
+        return {name: {m: Release(**found[m]) for m in metrics} for name, found in reply.items()}
+    except (KeyError, TypeError):
+        raise ReplyError(holder, "release", "it released other figures than were asked for") from None

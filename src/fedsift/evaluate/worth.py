@@ -1,0 +1,107 @@
+"""What partners are worth: the record that ``fs.value`` gives, in words and as a table."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A gain and its 95 % interval (``None``: one fold says nothing of the spread)."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+    @property
+    def seen(self) -> bool:
+        """Whether the whole interval, as released, lies above nothing."""
+        return self.low is not None and self.low > 0
+
+    def words(self, metric: str) -> str:
+        """``0.039 AUC (0.021 to 0.055)``."""
+        between = "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
+        return f"{self.mean:.3f} {metric}{between}"
+
+
+@dataclass(frozen=True)
+class PartnerLine:
+    """One partner: what it adds to the label holder alone, beyond all others, its share of the whole, and shuffled."""
+
+    partner: str
+    adds: Gain
+    beyond: Gain
+    share: Gain | None
+    null: Gain | None
+
+    def words(self, metric: str) -> str:
+        if not self.adds.seen:
+            text = f"{self.partner} adds nothing that we can see"
+        else:
+            text = f"{self.partner} adds {self.adds.words(metric)}"
+            if not self.beyond.seen:
+                text += ", but nothing that we can see beyond the other partners"
+        if self.null is not None and self.null.seen:
+            text += f". Careful: with its rows shuffled it adds {self.null.words(metric)}: do not trust these figures"
+        return text
+
+
+@dataclass
+class Valuation:
+    """What each partner adds to the label holder's model, measured on rows that no model had seen.
+
+    ``lines`` has a record a partner, ``scores`` the mean of each coalition, ``together`` the gain of all partners.
+
+    Examples
+    --------
+    >>> import fedsift as fs, numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(300, 4))
+    >>> y = (X[:, 0] + X[:, 2] > 0).astype(int)
+    >>> valuation = fs.value(fs.Federation.split(X, y, parties=["bank", "shop"]), folds=3)
+    >>> valuation.lines[0].adds.seen, list(valuation.scores)
+    (True, ['alone', 'with shop'])
+    """
+
+    holder: str
+    metric: str
+    lines: list[PartnerLine]
+    together: Gain
+    scores: dict[str, float]
+    settings: dict[str, Any]
+    seconds: float = 0.0
+    bytes: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def sentences(self) -> list[str]:
+        """The answer in words, a sentence a partner."""
+        name = {"auc": "AUC", "r2": "R2"}.get(self.metric, self.metric)
+        told = [f"{self.holder} alone: {name} {self.scores['alone']:.3f}."]
+        told += [f"{line.words(name)}." for line in self.lines]
+        if len(self.lines) > 1:
+            what = f"add {self.together.words(name)}" if self.together.seen else "add nothing that we can see"
+            told.append(f"All {len(self.lines)} partners together {what}.")
+        return told
+
+    def frame(self) -> pd.DataFrame:
+        """A line a partner: each gain with the ends of its interval."""
+        rows = []
+        for line in self.lines:
+            row: dict[str, Any] = {"partner": line.partner}
+            for what in ("adds", "beyond", "share", "null"):
+                gain: Gain | None = getattr(line, what)
+                if gain is not None:
+                    row[what], row[f"{what}_from"], row[f"{what}_to"] = gain.mean, gain.low, gain.high
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {"format": "fedsift-value", "words": self.sentences(), **asdict(self)}
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
+    __repr__ = __str__

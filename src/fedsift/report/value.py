@@ -1,0 +1,78 @@
+"""The page of a valuation: what each partner adds, as sentences, a picture with intervals, and the table behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedsift.core.files import write_atomic
+from fedsift.evaluate.worth import Gain, Valuation
+from fedsift.report import charts
+from fedsift.report.markup import Html, duration, h, join, size, table
+from fedsift.report.page import page, section
+from fedsift.report.summary import versions
+
+_KINDS = (
+    ("adds", "to the label holder alone", "kept"),
+    ("beyond", "beyond all other partners", "kept"),
+    ("null", "with its rows shuffled (must be nothing)", "dropped"),
+)
+
+
+def picture(valuation: Valuation) -> Html:
+    """A dot a gain, with its interval."""
+    rows: list[tuple[str, float, float, str]] = []
+    for line in valuation.lines:
+        for what, words, class_ in _KINDS:
+            gain: Gain | None = getattr(line, what)
+            if gain is not None:
+                reach = float("nan") if gain.high is None else gain.high - gain.mean
+                rows.append((f"{line.partner}, {words}", gain.mean, reach, class_))
+    return charts.dots(rows)
+
+
+def value_page(valuation: Valuation) -> str:
+    """The whole page."""
+    settings = valuation.settings
+    answer = section("answer", "What each partner adds", h("ul", [h("li", text) for text in valuation.sentences()]))
+    drawn = section(
+        "picture", f"Gain in {valuation.metric}", picture(valuation),
+        h("p", "Dots are means over the folds, lines 95 % intervals, paired over folds, corrected for their overlap. "
+          "Nothing that we can see: the line reaches zero.", class_="quiet"),
+    )  # fmt: skip
+    cells = [
+        [line.partner, *(_shown(getattr(line, what)) for what in ("adds", "beyond", "share", "null"))]
+        for line in valuation.lines
+    ]
+    heads = ["partner", "adds alone", "beyond the others", "share of the whole (Shapley)", "shuffled"]
+    figures = section(
+        "figures", "Figures", table(heads, cells), h("h3", "Models"),
+        table(["model", valuation.metric], _models(valuation), numeric=(1,)),
+    )  # fmt: skip
+    how = section(
+        "how", "How", h("p", f"{settings['rows']:,} rows that all parties share, {settings['folds']} folds. The "
+                        "parties trained the models together; predictions stayed with the label holder, which released "
+                        "the figures on this page; no party learned a weight of any model. "
+                        f"{size(valuation.bytes)} sent in {duration(valuation.seconds)}."),
+        h("p", ", ".join(f"{key} {value}" for key, value in versions().items()), class_="quiet"),
+    )  # fmt: skip
+    head = join(h("h1", "Is the partner worth it?"), h("p", valuation.sentences()[0], class_="lead"))
+    parts = [("answer", "The answer", answer), ("picture", "Picture", drawn), ("figures", "Figures", figures),
+             ("how", "How", how)]  # fmt: skip
+    return page("fedsift: value", head, parts, "Made by fedsift. This file loads nothing from anywhere.")
+
+
+def write_value(valuation: Valuation, path: str | Path) -> Path:
+    """HTML when the path ends in .html, text otherwise."""
+    as_html = Path(path).suffix.lower() in (".html", ".htm")
+    return write_atomic(path, value_page(valuation) if as_html else f"{valuation}\n")
+
+
+def _shown(gain: Gain | None) -> str:
+    if gain is None:
+        return "–"
+    return f"{gain.mean:.3f}" + ("" if gain.low is None else f" ({gain.low:.3f} to {gain.high:.3f})")
+
+
+def _models(valuation: Valuation) -> Sequence[Sequence[object]]:
+    return [[f"{valuation.holder} {name}", f"{score:.3f}"] for name, score in valuation.scores.items()]
