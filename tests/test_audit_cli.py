@@ -165,6 +165,18 @@ def test_a_message_without_an_attack_or_a_broken_attack_is_no_pass():
     assert conclude(fine, [], []).label_auc == 0.5
 
 
+def test_a_rehearsal_in_which_nothing_was_measured_is_no_pass():
+    site = Site("shop", False)
+    silent = judge(exposure(0.5, target="columns", role="coordinator", note="nothing to read: no sums"), LIMITS, site)
+    planted = judge(exposure(0.6), LIMITS, site)  # after the planted label, which is nobody's
+    for judged in ([], [silent], [planted], [silent, planted]):
+        verdict = conclude(judged, [], [])
+        assert verdict.outcome == "incomplete"
+        assert "nothing was measured" in verdict.reasons[0]
+    tried = judge(exposure(0.0, 0.0, 0.0, metric="r2", target="columns", role="active", party="bank"), LIMITS, site)
+    assert conclude([silent, tried], [], []).outcome == "passed"
+
+
 # --- who plays whom --------------------------------------------------------------------------------------------------
 
 
@@ -283,7 +295,7 @@ def test_one_site_audits_with_its_own_file_alone_and_sends_nothing(folder, monke
 
     monkeypatch.setattr(socket, "socket", refuse)
     (folder / ("shop.csv" if name == "bank" else "bank.csv")).unlink()
-    attacked_by(monkeypatch, reads_nothing)
+    attacked_by(monkeypatch, reads_nothing, target="columns")
     result = fedsift("job.toml", "--party", party_file(folder, name), "-q")
     assert result.exit_code == 0, result.output
     verdicts = stored.read_verdicts(folder / "audits")
@@ -301,9 +313,9 @@ def test_a_party_without_the_label_can_rehearse_a_job_about_amounts(folder, monk
 def test_attacks_on_what_others_hold_are_told_and_not_run(folder, monkeypatch):
     attacked_by(monkeypatch, reads_everything)  # labels: the shop has none
     result = fedsift("job.toml", "--party", party_file(folder, "shop"), "-q")
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 5
     assert "after what others hold: reads everything" in result.output
-    assert "of 0 attacks on what is here" in result.output
+    assert "nothing was measured" in result.output
 
 
 def test_the_real_attacks_run_on_a_real_filter(folder):
@@ -314,6 +326,17 @@ def test_the_real_attacks_run_on_a_real_filter(folder):
     assert record["rows"] == 100
     assert result.exit_code == (0 if record["verdict"]["outcome"] == "passed" else 5)
     assert {line["status"] for line in record["coverage"]} <= {"attacked", "needs none", "none yet"}
+
+
+def test_an_empty_audit_at_a_site_says_so_and_does_not_count(folder, monkeypatch):
+    attacked_by(monkeypatch, reads_everything)  # after labels, and the shop has none
+    party = party_file(folder, "shop", "require_audit = true")
+    done = fedsift("job.toml", "--party", party)
+    assert done.exit_code == 5
+    assert "INCOMPLETE" in done.stdout
+    assert "nothing was measured" in done.stdout
+    [verdict] = stored.read_verdicts(folder / "audits")
+    assert not verdict.complete
 
 
 def test_progress_tells_the_attack_that_is_running(folder, monkeypatch):

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from fedsift.audit.naming import matches
-from fedsift.audit.views import Fresh, Message, State, Truth, View, numbers
+from fedsift.audit.views import Boxed, Fresh, Message, State, Truth, View, numbers
 from fedsift.core.federation import Federation
 from fedsift.core.job import Job
 from fedsift.core.ledger import COORDINATOR, Ledger
@@ -30,6 +31,7 @@ from fedsift.core.transports.base import Delivery, Transport
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import FedsiftError
 from fedsift.mpc.encrypted_histogram import JobKeys
+from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.psi import align
 
 END_OF_RUN = "end_session"
@@ -49,11 +51,14 @@ class Recorder(Transport):
         self.log: list[tuple[int, str, bool, bytes]] = []  # number, party, is it a request, the bytes
         self.states: dict[str, list[State]] = {name: [] for name in sites}
         self.keys: dict[str, dict[str, Any]] = {name: {} for name in sites}  # of the last job that had any
+        self.boxes: dict[str, list[Boxed]] = {name: [] for name in sites}
+        self._asked: dict[str, dict[str, Any]] = {}  # party -> the request that it is at
         self._lock = threading.Lock()
         self._number = 0
 
     def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
         heads = {name: self._keep(name, True, data) for name, data in requests.items()}
+        self._asked.update(heads)
         ends = {name for name, head in heads.items() if matches(END_OF_RUN, head["operation"])}
         for name in ends:
             self._snapshot(name, heads[name]["arguments"]["session"], heads[name]["operation"])
@@ -68,6 +73,37 @@ class Recorder(Transport):
 
     def close(self) -> None:
         self.inner.close()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Keep what the parties of this process take out of sealed boxes and put into them, each for its own view."""
+        opened, sealed = Pairs.open, Pairs.seal
+
+        def open(met: Pairs, box: Any, *, sender: str, about: str, number: int) -> Any:
+            content = opened(met, box, sender=sender, about=about, number=number)
+            self._box(met.me, sender, True, about, number, content)
+            return content
+
+        def seal(met: Pairs, payload: Any, *, to: str, about: str, number: int) -> Any:
+            box = sealed(met, payload, to=to, about=about, number=number)
+            self._box(met.me, to, False, about, number, payload)
+            return box
+
+        setattr(Pairs, "open", open)  # noqa: B010
+        setattr(Pairs, "seal", seal)  # noqa: B010
+        try:
+            yield
+        finally:
+            setattr(Pairs, "open", opened)  # noqa: B010
+            setattr(Pairs, "seal", sealed)  # noqa: B010
+
+    def _box(self, me: str, peer: str, is_opened: bool, about: str, step: int, content: Any) -> None:
+        if me in self._asked:
+            at = self._asked[me]
+            self.boxes[me].append(
+                Boxed(self._number, at["operation"], at["view"], at["session"], peer, is_opened, about, step,
+                      _copied(content))
+            )  # fmt: skip
 
     def _keep(self, party: str, is_request: bool, data: bytes) -> dict[str, Any]:
         with self._lock:
@@ -188,8 +224,9 @@ def record_sites(
     recorder = Recorder(InProcess(sites), sites, every_step)
     fed = Federation(recorder, list(sites), active=active, task=task, names=names)
     try:
-        fed = align(fed) if by_id else fed
-        result = _converse(fed, conversation)
+        with recorder.listening():
+            fed = align(fed) if by_id else fed
+            result = _converse(fed, conversation)
     finally:
         fed.close()
     tables = _common_rows(_decoded(recorder), sites)
@@ -245,6 +282,7 @@ def _views(
             {**site.keys, **recorder.keys[name]},
             tuple(recorder.states[name]),
             _kept(result, name),
+            tuple(recorder.boxes[name]),
         )
     return views
 

@@ -9,8 +9,8 @@ becomes 0.5 + (share - guess) / (1 - guess) / 2, which is 0.5 for a guess and 1 
 R2: a correlation is squared, a share (of cells, values or tables) counts above its guess, as 1 for all. Membership and
 ids have no limit of their own: they are over when they add anything to what was promised.
 
-A verdict is *passed*, *failed* or *incomplete*: a message for which no attack is written yet, or an attack that broke
-down, is no reason to pass.
+A verdict is *passed*, *failed* or *incomplete*: a message for which no attack is written yet, an attack that broke down,
+or a rehearsal in which no attack on this site had anything to read, is no reason to pass.
 """
 
 from __future__ import annotations
@@ -127,6 +127,8 @@ def conclude(judged: Sequence[Judged], pending: Sequence[str], broken: Sequence[
     reasons += [f"the attack {name} did not come to its end" for name in broken]
     if pending:
         reasons.append(f"no attack is written yet for: {', '.join(pending)}")
+    if not any(line.concerns and not line.found_nothing for line in judged):
+        reasons.append("nothing was measured: no attack on what is here had anything to read")
     outcome = FAILED if over else INCOMPLETE if reasons else PASSED
     return Verdict(outcome, tuple(reasons), _worst(judged, "labels", 0.5), _worst(judged, "columns", 0.0))
 

@@ -188,7 +188,7 @@ def _show_verdict(record: dict[str, Any]) -> None:
     words = {
         "passed": f"PASSED: of {tried} on what is here none is over the limits",
         "failed": f"FAILED: of {tried} on what is here {over} {'is' if over == 1 else 'are'} over the limits",
-        "incomplete": "INCOMPLETE: nothing over the limits was found, but not every message was attacked",
+        "incomplete": "INCOMPLETE: nothing over the limits was found, but not everything could be measured",
     }
     console.show(f"{whose}: {words[outcome]}")
     if outcome == "incomplete":

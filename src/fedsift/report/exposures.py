@@ -22,7 +22,7 @@ FORMAT, VERSION = "fedsift-audit", 1
 _WORDS = {
     "passed": ("Passed", "No attack reads more than the policy allows and the attacker knows anyway."),
     "failed": ("Failed", "An attack reads more than the policy allows."),
-    "incomplete": ("Incomplete", "Nothing over the limits was found, but not every message was attacked."),
+    "incomplete": ("Incomplete", "Nothing over the limits was found, but not everything could be measured."),
 }
 
 
