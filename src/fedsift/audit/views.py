@@ -70,7 +70,7 @@ class Boxed:
 class View:
     """Everything that one role received, and for a party everything of its own."""
 
-    role: str  # "passive", "active" or "coordinator"
+    role: str  # "passive", "active", "coordinator"; "member": one of several parties with rows and labels of its own
     name: str
     job: Job
     messages: tuple[Message, ...]
@@ -140,11 +140,15 @@ class Fresh:
 
 @dataclass(frozen=True)
 class Truth:
-    """What the attacks are after. For scoring only."""
+    """What the attacks are after. For scoring only.
+
+    Horizontal and hybrid parties have other rows each: ``labels`` are then those of all holders, one after the other.
+    """
 
     labels: np.ndarray  # class codes of the common rows
     columns: Mapping[str, np.ndarray]  # of each party, rows x columns
     fresh: Fresh | None = None
+    ids: Mapping[str, np.ndarray] = field(default_factory=dict)  # of each party whose table has any
 
     @property
     def n_classes(self) -> int:
