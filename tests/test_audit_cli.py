@@ -79,7 +79,11 @@ def fedsift(*args):
     return CliRunner().invoke(cli.app, ["audit", *map(str, args)])
 
 
-def attacked_by(monkeypatch, *functions, role="coordinator", target="labels", reads=("share_names",)):
+#: Messages that every job has; with these nothing of the job is without an attack.
+EVERYWHERE = ("share_names", "blind_ids", "blind_again")
+
+
+def attacked_by(monkeypatch, *functions, role="coordinator", target="labels", reads=EVERYWHERE):
     """Only these attacks are known, on a message that every job has."""
     registry.load_attacks()
     known = {

@@ -1,4 +1,4 @@
-"""What the coordinator opens from two halves: sums over rows of columns, bins and cuts that have numbers and no names."""
+"""What the coordinator opens from two halves: sums over rows of columns, bins and cuts without names."""
 
 from __future__ import annotations
 

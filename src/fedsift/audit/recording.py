@@ -238,7 +238,7 @@ def record_sites(
     )  # fmt: skip
     try:
         with recorder.listening():
-            fed = aligned(fed, by_id=by_id, min_overlap=10)
+            fed = aligned(fed, by_id=True, min_overlap=10) if by_id else fed
             result = _converse(fed, conversation)
     finally:
         fed.close()

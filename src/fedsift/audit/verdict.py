@@ -9,8 +9,8 @@ becomes 0.5 + (share - guess) / (1 - guess) / 2, which is 0.5 for a guess and 1 
 R2: a correlation is squared, a share (of cells, values or tables) counts above its guess, as 1 for all. Membership and
 ids have no limit of their own: they are over when they add anything to what was promised.
 
-A verdict is *passed*, *failed* or *incomplete*: a message for which no attack is written yet, an attack that broke down,
-or a rehearsal in which no attack on this site had anything to read, is no reason to pass.
+A verdict is *passed*, *failed* or *incomplete*: a message for which no attack is written yet, an attack that broke
+down, or a rehearsal in which no attack on this site had anything to read, is no reason to pass.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Which bin each row of a passive party's column lies in, from which rows went left at its cuts.
 
-The label holder reads, for the rows of a node, which go left: on shares while trees grow (level ``coordinator``), and in
-the clear when rows walk down for a prediction in the open form. Every cut halves the bins that a row may lie in. The
-attack is given more than the label holder has: which column each cut is of, between which bins, and the bins' sizes;
-of the bins that are left it guesses the largest.
+The label holder reads, for the rows of a node, which go left: on shares while trees grow (level ``coordinator``), and
+in the clear when rows walk down for a prediction in the open form. Every cut narrows the bins that a row may lie in.
+The attack is given more than the label holder has: which column each cut is of, between which bins, and the bins'
+sizes; of the bins that are left it guesses the largest.
 """
 
 from __future__ import annotations

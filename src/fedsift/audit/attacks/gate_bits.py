@@ -12,8 +12,15 @@ import numpy as np
 from fedsift.audit.exposure import Measure
 from fedsift.audit.inversion import Score, VarianceScore, cut, from_kept, invert_ranks, leading
 from fedsift.audit.registry import attack
-from fedsift.audit.scoring import accuracy, auc, control_accuracy, nothing_to_read, own_rows_accuracy, up_to_names
-from fedsift.audit.scoring import standardise
+from fedsift.audit.scoring import (
+    accuracy,
+    auc,
+    control_accuracy,
+    nothing_to_read,
+    own_rows_accuracy,
+    standardise,
+    up_to_names,
+)
 from fedsift.audit.views import Truth, View
 
 _MOST_ROWS = 1000  # for the search by ranks

@@ -66,4 +66,6 @@ def guessed_ids(view: View, truth: Truth) -> Measure:
     for place, id in enumerate(raw):
         names = [*public_names(id), points[width * place : width * (place + 1)]]
         found += any(name in there.get(len(name), ()) for name in names)
-    return Measure("ids", found / len(raw), 0.0, 0.0, note=f"{len(raw)} guesses, {sum(map(len, there.values()))} pieces")
+    return Measure(
+        "ids", found / len(raw), 0.0, 0.0, note=f"{len(raw)} guesses, {sum(map(len, there.values()))} pieces"
+    )

@@ -31,7 +31,7 @@ def released_means(view: View, columns: int) -> dict[str, np.ndarray]:
         numbers = {name: _one_word(decode(vector, exponent=0)) for name, vector in vectors.items()}
     elif replies:
         last = {m.party: m.content for m in replies}
-        total = np.sum(list(last.values()), axis=0, dtype=np.uint64)
+        total = np.asarray(np.sum(list(last.values()), axis=0, dtype=np.uint64))
         numbers = {"all": _one_word(decode(total, exponent=0))}
     else:
         return {}
@@ -40,6 +40,20 @@ def released_means(view: View, columns: int) -> dict[str, np.ndarray]:
         for name, vector in numbers.items()
         if len(vector) == 3 * columns
     }
+
+
+def means_of_moments(view: View, columns: int) -> dict[str, np.ndarray]:
+    """Means of each party's columns from its own moments (features, 1, target), in the units that all were told."""
+    told, found = view.requests("scale_features"), {}
+    for message in view.replies("linear.moments.open") if told else []:
+        flat = _one_word(decode(message.content, exponent=0))
+        size = int((np.sqrt(8 * len(flat) + 1) - 1) / 2)
+        moments = np.zeros((size, size))
+        moments[np.triu_indices(size)] = flat
+        centre, deviation = (np.asarray(told[-1].content[key]) for key in ("centre", "deviation"))
+        if len(centre) == columns < size:
+            found[message.party] = centre + deviation * moments[:columns, columns] / max(moments[columns, columns], 1.0)
+    return found
 
 
 def members_auc(means: np.ndarray, inside: np.ndarray, outside: np.ndarray) -> float:
@@ -56,7 +70,7 @@ def members_auc(means: np.ndarray, inside: np.ndarray, outside: np.ndarray) -> f
 
 
 @attack(
-    reads=["feature_sums", "feature_spread"], role="coordinator", target="membership", knows=_KNOWS, declared="no"
+    reads=["feature_sums", "linear.moments.open"], role="coordinator", target="membership", knows=_KNOWS, declared="no"
 )
 def column_means_tell_members(view: View, truth: Truth) -> Measure:
     """AUC of whether a person took part, from means of the columns."""
@@ -64,7 +78,8 @@ def column_means_tell_members(view: View, truth: Truth) -> Measure:
         return Measure("auc", 0.5, 0.5, 0.5, note=_SILENT)
     outside = np.vstack(list(truth.fresh.columns.values()))
     values = []
-    for name, means in released_means(view, outside.shape[1]).items():
+    released = released_means(view, outside.shape[1])
+    for name, means in {**released, **means_of_moments(view, outside.shape[1])}.items():
         inside = np.vstack(list(truth.columns.values())) if name == "all" else truth.columns[name]
         values.append(members_auc(means, inside, outside))
     if not values:

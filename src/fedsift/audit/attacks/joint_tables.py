@@ -81,7 +81,7 @@ def joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     expected = np.einsum("cl,cr->lcr", first, second) / sizes[None, :, None]
     whole = np.floor(expected)
     rest = expected - whole
-    for place in np.argsort(-rest, axis=None)[: int(round(expected.sum() - whole.sum()))]:
+    for place in np.argsort(-rest, axis=None)[: round(float(expected.sum() - whole.sum()))]:
         whole.flat[place] += 1
     return np.asarray(whole)
 

@@ -66,7 +66,7 @@ def _opened(view: View, message: Message) -> np.ndarray | None:
 
 
 @attack(
-    reads=["open_residuals", *PREDICTIONS, "raise_duals"], role="active", target="columns", declared="yes",
+    reads=["open_residuals", *PREDICTIONS], role="active", target="columns", declared="yes",
     knows="5 % of the rows of the other party",
 )  # fmt: skip
 def scores_give_columns(view: View, truth: Truth) -> Measure:

@@ -8,6 +8,8 @@ it may ask whether a person whose record it knows took part (membership): who di
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
@@ -173,7 +175,7 @@ def cuts_followed_over_trees(view: View, truth: Truth) -> Measure:
     """Share of shuffled candidate cuts that are recognised at the root of the next tree, by the rows that they send."""
     followed, total = 0.0, 0
     for trees in root_counts(view).values():
-        for before, after in zip(trees, trees[1:]):
+        for before, after in itertools.pairwise(trees):
             for count, times in zip(*np.unique(before, return_counts=True)):
                 there = int((after == count).sum())
                 followed += min(times, there) / max(times, there, 1)  # one right match is expected in a group
