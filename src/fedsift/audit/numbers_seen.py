@@ -3,7 +3,7 @@
 Everything that travels under masks is uniform to its reader, if the masks are. So an attack can take *all* such numbers
 of a run, from requests, replies and sealed boxes, bring them to the rows of the table, and look at them, at what is
 left between two of them of the same kind (a mask used twice cancels), and at their sums (a mask and what it hides,
-both in the same hands). What is not spread over the whole ring any more is where a mask came off; it is looked at first.
+both in the same hands). What is not spread over the whole ring is where a mask came off; it is looked at first.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class OpenedSums:
 
 def opened_sums(view: View) -> list[OpenedSums]:
     """The label sums that the coordinator has opened, of every passive party."""
-    found = []
+    found = list(_told(view))
     for labels in view.replies("encrypt_classes"):
         for masked, opened in _pairs(view, labels):
             reply, halves = masked.content, opened.content["halves"].get(masked.party, [])
@@ -40,6 +40,16 @@ def opened_sums(view: View) -> list[OpenedSums]:
             sizes = reply["sizes"] if counted else opened.content["sizes"]
             found.append(OpenedSums(masked.party, table, np.asarray(sizes), reply["bins"] if counted else None))
     return found
+
+
+def _told(view: View) -> Iterator[OpenedSums]:
+    """Sums that were told in the clear."""
+    for message in view.replies("open_class_sums"):
+        for party, sums in message.content.get("told", {}).items():
+            yield OpenedSums(party, sums, np.asarray(message.content["sizes"]))
+    for message in view.replies("open_counts"):
+        for party, table in message.content.get("told", {}).items():
+            yield OpenedSums(party, table["sums"][:, None].astype(np.float64), table["sizes"], table["bins"])
 
 
 def _pairs(view: View, labels: Message) -> Iterator[tuple[Message, Message]]:
