@@ -181,6 +181,17 @@ def test_a_rehearsal_in_which_nothing_was_measured_is_no_pass():
     assert conclude([silent, tried], [], []).outcome == "passed"
 
 
+def test_names_of_columns_and_who_took_part_have_limits_of_their_own():
+    private = Site(None, True, names_shared=False)
+    followed = exposure(
+        0.9, 0.0, 0.0, metric="cuts followed", target="columns", role="coordinator", party="coordinator"
+    )
+    assert judge(followed, LIMITS, private).over
+    assert not judge(followed, LIMITS, Site(None, True)).over
+    assert judge(exposure(0.75, 0.5, 0.5, metric="auc", target="membership"), LIMITS, private).over
+    assert not judge(exposure(0.6, 0.5, 0.5, metric="auc", target="membership"), LIMITS, private).over
+
+
 # --- who plays whom --------------------------------------------------------------------------------------------------
 
 
@@ -322,6 +333,47 @@ def test_attacks_on_what_others_hold_are_told_and_not_run(folder, monkeypatch):
     assert "nothing was measured" in result.output
 
 
+HORIZONTAL = """\
+[federation]
+partition = "horizontal"
+[parties.bank]
+file = "bank.csv"
+label = "default"
+[parties.shop]
+file = "other.csv"
+label = "default"
+[method]
+name = "feature_election"
+"""
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_parties_with_rows_of_their_own_are_rehearsed_and_attacked(folder, alone):
+    bank = frames(600)[0].drop(columns="customer")
+    bank.iloc[:300].to_csv("bank.csv", index=False)
+    bank.iloc[300:].to_csv("other.csv", index=False)
+    (folder / "job.toml").write_text(HORIZONTAL)
+    (folder / "bank.toml").write_text('[party]\nname = "bank"\nfile = "bank.csv"\nlabel = "default"\n')
+    if alone:
+        (folder / "other.csv").unlink()
+    result = fedsift("job.toml", "-q", "--format", "json", *(["--party", "bank.toml"] if alone else []))
+    record = json.loads(result.stdout)
+    assert record["broken"] == {}
+    assert record["verdict"]["outcome"] == "passed"
+    attackers = {(line["attack"], line["party"]) for line in record["exposures"] if not line["found_nothing"]}
+    expected = {("column_means_tell_members", "coordinator"), ("means_less_own_rows", "shop")}
+    assert attackers == (expected if alone else expected | {("means_less_own_rows", "bank")})
+    assert record["rows"] == (240 if alone else 480)
+
+
+def test_a_hybrid_job_is_not_rehearsed_at_one_site(folder):
+    text = JOB.replace("[parties.bank]", '[federation]\npartition = "hybrid"\n[parties.bank]\ngrid = [0, 0]')
+    (folder / "job.toml").write_text(text.replace("[parties.shop]", "[parties.shop]\ngrid = [0, 1]"))
+    result = fedsift("job.toml", "--party", party_file(folder), "-q")
+    assert result.exit_code == 2
+    assert "with all parties' files" in result.output.replace("\n", " ")
+
+
 def test_the_real_attacks_run_on_a_real_filter(folder):
     """No attack breaks down on a shipped method, and the verdict is one of three."""
     result = fedsift("job.toml", "-q", "--format", "json", "--rows", "100", "--set", "method.name=information_value")
@@ -383,10 +435,6 @@ MISTAKES = {
     "too few rows": (["job.toml", "--rows", "5"], "an audit needs 20 rows or more"),
     "no such party file": (["job.toml", "--party", "telecom.toml"], "there is no party file telecom.toml"),
     "a misspelt method": (["job.toml", "--set", "method.name=randum"], "did you mean 'random'?"),
-    "horizontal parties": (
-        ["job.toml", "--set", "federation.partition=horizontal", "--set", "parties.shop.label=default"],
-        "rehearses vertical jobs",
-    ),
 }
 
 
