@@ -56,7 +56,7 @@ class Attack:
         seconds = time.process_time() - start
         return Exposure(
             self.name, self.role, view.name, self.target, found.metric, float(found.value), float(found.guess),
-            float(found.baseline), found.control, seconds, self.knows, self.declared, found.note,
+            float(found.baseline), found.control, seconds, self.knows, self.declared, found.note, found.auc,
         )  # fmt: skip
 
 

@@ -5,7 +5,8 @@ without them (guess and baseline; ``ADDS`` is what is taken for noise). So a par
 the label does not make every job fail, and a leak below the limit is told and not refused.
 
 Figures of attacks differ in kind; a limit has one. Labels are judged as an AUC: a share of labels that were read
-becomes 0.5 + (share - guess) / (1 - guess) / 2, which is 0.5 for a guess and 1 for all labels. Columns are judged as an
+becomes 0.5 + (share - guess) / (1 - guess) / 2, which is 0.5 for a guess and 1 for all labels, or its AUC where that is
+known and larger. Columns are judged as an
 R2: a correlation is squared, a share (of cells, values or tables) counts above its guess, as 1 for all. Who took part
 is judged as labels are, where it is an AUC; an epsilon and ids are over when they add anything to what was promised.
 Names of columns, and which unnamed one is which, count only where names are private.
@@ -85,7 +86,10 @@ def figure_of(exposure: Exposure) -> float:
     """The figure of an exposure in the kind of its limit."""
     above = (exposure.value - exposure.guess) / max(1 - exposure.guess, 1e-9)
     if exposure.target == "labels":
-        return exposure.value if exposure.metric == "auc" else 0.5 + max(above, 0.0) / 2
+        if exposure.metric == "auc":
+            return exposure.value
+        share = 0.5 + max(above, 0.0) / 2
+        return share if exposure.auc is None else max(share, exposure.auc)
     if exposure.target == "columns":
         if exposure.metric == "r2":
             return exposure.value

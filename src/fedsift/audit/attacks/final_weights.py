@@ -78,12 +78,10 @@ def final_weights(view: View, truth: Truth) -> Measure:
     by_scores = (scores > np.quantile(scores, zeros / len(scores))).astype(np.int64)
     baseline = max(own_rows_accuracy(view, truth), accuracy(by_scores, truth.labels))
     labels = (values > 0).astype(np.int64)
-    note = (
-        f"{len(weights)} columns, {len(labels)} rows; AUC {auc(values, truth.labels):.3f} (of its own scores "
-        f"{auc(scores, truth.labels):.3f})"
-    )
+    note = f"{len(weights)} columns, {len(labels)} rows; AUC of its own scores {auc(scores, truth.labels):.3f}"
     control = control_accuracy(view, truth, labels)
-    return Measure("accuracy", accuracy(labels, truth.labels), truth.guess, baseline, control, note)
+    return Measure("accuracy", accuracy(labels, truth.labels), truth.guess, baseline, control, note,
+                   auc(values, truth.labels))  # fmt: skip
 
 
 def _matrix(table: Table) -> np.ndarray:

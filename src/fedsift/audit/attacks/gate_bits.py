@@ -59,6 +59,7 @@ def gates_give_labels(view: View, truth: Truth) -> Measure:
     if view.kept is not None and len(view.kept) == len(gates):
         hinted = from_kept(score, view.kept, ones)
         baseline = baseline if hinted is None else max(baseline, up_to_names(hinted, truth.labels))
-    note = f"{len(view.requests('set_gates'))} bits a column, {len(gates)} columns; AUC {auc(named, truth.labels):.3f}"
+    note = f"{len(view.requests('set_gates'))} bits a column, {len(gates)} columns"
     control = control_accuracy(view, truth, named)
-    return Measure("accuracy", accuracy(named, truth.labels), truth.guess, baseline, control, note)
+    return Measure("accuracy", accuracy(named, truth.labels), truth.guess, baseline, control, note,
+                   auc(named, truth.labels))  # fmt: skip

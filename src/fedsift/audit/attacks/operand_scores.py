@@ -52,9 +52,7 @@ def importance_of_operands(view: View, truth: Truth) -> Measure:
     wanted = purity(shares[looked], codes.max(axis=0) + 1, len(labels), sizes[1])
     found = invert(score, wanted, sizes[1], starts=4)
     named = found if accuracy(found, labels) >= 0.5 else 1 - found
-    note = (
-        f"{len(looked)} candidates, {len(labels)} rows, distance {distance(score, wanted, found):.1e}; "
-        f"AUC {auc(named, labels):.3f}"
-    )
+    note = f"{len(looked)} candidates, {len(labels)} rows, distance {distance(score, wanted, found):.1e}"
     guess = max(sizes) / len(labels)
-    return Measure("accuracy", accuracy(named, labels), guess, own_rows_accuracy(view, truth), note=note)
+    return Measure("accuracy", accuracy(named, labels), guess, own_rows_accuracy(view, truth), note=note,
+                   auc=auc(named, labels))  # fmt: skip
