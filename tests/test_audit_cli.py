@@ -79,7 +79,11 @@ def fedsift(*args):
     return CliRunner().invoke(cli.app, ["audit", *map(str, args)])
 
 
-def attacked_by(monkeypatch, *functions, role="coordinator", target="labels", reads=("share_names",)):
+#: Messages that every job has; with these nothing of the job is without an attack.
+EVERYWHERE = ("share_names", "blind_ids", "blind_again")
+
+
+def attacked_by(monkeypatch, *functions, role="coordinator", target="labels", reads=EVERYWHERE):
     """Only these attacks are known, on a message that every job has."""
     registry.load_attacks()
     known = {
@@ -163,6 +167,29 @@ def test_a_message_without_an_attack_or_a_broken_attack_is_no_pass():
     assert conclude(bad, ["boost.level_sums"], []).outcome == "failed"
     assert conclude(bad, [], []).label_auc == pytest.approx(0.9375)
     assert conclude(fine, [], []).label_auc == 0.5
+
+
+def test_a_rehearsal_in_which_nothing_was_measured_is_no_pass():
+    site = Site("shop", False)
+    silent = judge(exposure(0.5, target="columns", role="coordinator", note="nothing to read: no sums"), LIMITS, site)
+    planted = judge(exposure(0.6), LIMITS, site)  # after the planted label, which is nobody's
+    for judged in ([], [silent], [planted], [silent, planted]):
+        verdict = conclude(judged, [], [])
+        assert verdict.outcome == "incomplete"
+        assert "nothing was measured" in verdict.reasons[0]
+    tried = judge(exposure(0.0, 0.0, 0.0, metric="r2", target="columns", role="active", party="bank"), LIMITS, site)
+    assert conclude([silent, tried], [], []).outcome == "passed"
+
+
+def test_names_of_columns_and_who_took_part_have_limits_of_their_own():
+    private = Site(None, True, names_shared=False)
+    followed = exposure(
+        0.9, 0.0, 0.0, metric="cuts followed", target="columns", role="coordinator", party="coordinator"
+    )
+    assert judge(followed, LIMITS, private).over
+    assert not judge(followed, LIMITS, Site(None, True)).over
+    assert judge(exposure(0.75, 0.5, 0.5, metric="auc", target="membership"), LIMITS, private).over
+    assert not judge(exposure(0.6, 0.5, 0.5, metric="auc", target="membership"), LIMITS, private).over
 
 
 # --- who plays whom --------------------------------------------------------------------------------------------------
@@ -283,7 +310,7 @@ def test_one_site_audits_with_its_own_file_alone_and_sends_nothing(folder, monke
 
     monkeypatch.setattr(socket, "socket", refuse)
     (folder / ("shop.csv" if name == "bank" else "bank.csv")).unlink()
-    attacked_by(monkeypatch, reads_nothing)
+    attacked_by(monkeypatch, reads_nothing, target="columns")
     result = fedsift("job.toml", "--party", party_file(folder, name), "-q")
     assert result.exit_code == 0, result.output
     verdicts = stored.read_verdicts(folder / "audits")
@@ -301,9 +328,50 @@ def test_a_party_without_the_label_can_rehearse_a_job_about_amounts(folder, monk
 def test_attacks_on_what_others_hold_are_told_and_not_run(folder, monkeypatch):
     attacked_by(monkeypatch, reads_everything)  # labels: the shop has none
     result = fedsift("job.toml", "--party", party_file(folder, "shop"), "-q")
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 5
     assert "after what others hold: reads everything" in result.output
-    assert "of 0 attacks on what is here" in result.output
+    assert "nothing was measured" in result.output
+
+
+HORIZONTAL = """\
+[federation]
+partition = "horizontal"
+[parties.bank]
+file = "bank.csv"
+label = "default"
+[parties.shop]
+file = "other.csv"
+label = "default"
+[method]
+name = "feature_election"
+"""
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_parties_with_rows_of_their_own_are_rehearsed_and_attacked(folder, alone):
+    bank = frames(600)[0].drop(columns="customer")
+    bank.iloc[:300].to_csv("bank.csv", index=False)
+    bank.iloc[300:].to_csv("other.csv", index=False)
+    (folder / "job.toml").write_text(HORIZONTAL)
+    (folder / "bank.toml").write_text('[party]\nname = "bank"\nfile = "bank.csv"\nlabel = "default"\n')
+    if alone:
+        (folder / "other.csv").unlink()
+    result = fedsift("job.toml", "-q", "--format", "json", *(["--party", "bank.toml"] if alone else []))
+    record = json.loads(result.stdout)
+    assert record["broken"] == {}
+    assert record["verdict"]["outcome"] == "passed"
+    attackers = {(line["attack"], line["party"]) for line in record["exposures"] if not line["found_nothing"]}
+    expected = {("column_means_tell_members", "coordinator"), ("means_less_own_rows", "shop")}
+    assert attackers == (expected if alone else expected | {("means_less_own_rows", "bank")})
+    assert record["rows"] == (240 if alone else 480)
+
+
+def test_a_hybrid_job_is_not_rehearsed_at_one_site(folder):
+    text = JOB.replace("[parties.bank]", '[federation]\npartition = "hybrid"\n[parties.bank]\ngrid = [0, 0]')
+    (folder / "job.toml").write_text(text.replace("[parties.shop]", "[parties.shop]\ngrid = [0, 1]"))
+    result = fedsift("job.toml", "--party", party_file(folder), "-q")
+    assert result.exit_code == 2
+    assert "with all parties' files" in result.output.replace("\n", " ")
 
 
 def test_the_real_attacks_run_on_a_real_filter(folder):
@@ -314,6 +382,17 @@ def test_the_real_attacks_run_on_a_real_filter(folder):
     assert record["rows"] == 100
     assert result.exit_code == (0 if record["verdict"]["outcome"] == "passed" else 5)
     assert {line["status"] for line in record["coverage"]} <= {"attacked", "needs none", "none yet"}
+
+
+def test_an_empty_audit_at_a_site_says_so_and_does_not_count(folder, monkeypatch):
+    attacked_by(monkeypatch, reads_everything)  # after labels, and the shop has none
+    party = party_file(folder, "shop", "require_audit = true")
+    done = fedsift("job.toml", "--party", party)
+    assert done.exit_code == 5
+    assert "INCOMPLETE" in done.stdout
+    assert "nothing was measured" in done.stdout
+    [verdict] = stored.read_verdicts(folder / "audits")
+    assert not verdict.complete
 
 
 def test_progress_tells_the_attack_that_is_running(folder, monkeypatch):
@@ -356,10 +435,6 @@ MISTAKES = {
     "too few rows": (["job.toml", "--rows", "5"], "an audit needs 20 rows or more"),
     "no such party file": (["job.toml", "--party", "telecom.toml"], "there is no party file telecom.toml"),
     "a misspelt method": (["job.toml", "--set", "method.name=randum"], "did you mean 'random'?"),
-    "horizontal parties": (
-        ["job.toml", "--set", "federation.partition=horizontal", "--set", "parties.shop.label=default"],
-        "rehearses vertical jobs",
-    ),
 }
 
 

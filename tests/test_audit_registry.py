@@ -18,7 +18,7 @@ from fedsift.core.operation import is_own, operations
 from fedsift.errors import ParameterError
 
 #: The line may only get shorter: an attack or a waiver takes an operation off it, and this number with it.
-MOST_PENDING = 39
+MOST_PENDING = 3
 SKIPPED = {"fedsift.__main__", "fedsift.crypto._kernel", "fedsift.deploy.__main__"}
 
 

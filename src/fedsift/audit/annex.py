@@ -22,6 +22,10 @@ _NEEDED = {
     "align": "to find the rows that all parties share, without showing anybody the others' ids",
     "core": "to name and count what takes part, so that the result can be told by name",
     "delivery": "to give each party its own part of the result",
+    "keep_result": "to give each party its own part of the result",
+    "pairs": "so that the parties can keep from the coordinator what is between them",
+    "sum": "so that the coordinator reads totals over all parties and no party's own numbers",
+    "dealer": "random numbers for computing on numbers that nobody sees",
 }
 _FORMS = {
     "ciphertext": "What travels as ciphertext can be read by the holder of the key alone; no secret key travels.",
@@ -57,10 +61,13 @@ def _processing(record: Record) -> Chapter:
     site = record["site"]
     role = "holds the label" if site["holds_label"] else "holds columns and no label"
     who = f"This annex is for {site['party']}, which {role}." if site["party"] else "This annex is for all parties."
+    holds = (
+        f"a label that {record['active']} holds" if record["active"] else "a label that they hold for their own rows"
+    )
     about = (
         f"Columns of {len(record['parties'])} organisations ({', '.join(record['parties'])}) are compared by "
-        f"{record['method']} to find those that matter for a label that {record['active']} holds. No table is pooled: "
-        "each organisation computes on its own rows, and a coordinator relays and counts messages."
+        f"{record['method']} to find those that matter for {holds}. No table is pooled: each organisation computes on "
+        "its own rows, and a coordinator relays and counts messages."
     )
     return Chapter("processing", "1. The processing", (
         about, who,

@@ -57,7 +57,18 @@ def leaves_seen(view: View) -> list[np.ndarray]:
             forests.append(Forest(n_rows))
         elif message.is_request and _is(message, "level_sums") and message.view == "" and forests:
             forests[-1].add(message.content["nodes"])
-    return [codes for forest in forests for codes in forest.deepest.values()]
+    grown = [codes for forest in forests for codes in forest.deepest.values()]
+    return grown or list(_splits_reached(view, n_rows))
+
+
+def _splits_reached(view: View, n_rows: int) -> Iterator[np.ndarray]:
+    """Predictions in the open form: at each step of the walk, which of the party's splits each row has reached."""
+    for message in view.requests("route_rows"):
+        place = 0
+        for split, count in zip(message.content["splits"].tolist(), message.content["counts"].tolist()):
+            rows = message.content["rows"][place : place + count]
+            place += count
+            yield np.where(np.isin(np.arange(n_rows), rows), split, -1)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Who plays in a rehearsal: this site's own table, and stand-ins for what it does not have.
 
-Three ways to fill the parts of a job, all in this process and on at most ``MOST_ROWS`` rows:
+Ways to fill the parts of a job, all in this process and on at most ``MOST_ROWS`` rows:
 
 - ``all_parties``: every party's file is here (a simulation). Nothing is made up.
 - ``label_holder``: the site has the label. Its own columns are dealt to all parties of the job; it keeps those that
@@ -9,6 +9,9 @@ Three ways to fill the parts of a job, all in this process and on at most ``MOST
   scores or sums: every partner is given mixtures of its columns under noise until it has ``columns`` of them.
 - ``passive``: the site has columns only. A label is planted that its columns explain to a chosen degree (the AUC of the
   combination that makes it), and the label holder and the other parties get made-up columns related to that label.
+
+- ``parties_with_rows``: horizontal or hybrid parties whose files are all here; ``one_of_the_rows``: a horizontal party
+  alone, whose own rows are dealt to all parties of the job.
 
 Rows that are not used are the control: attacks that claim to know a public sample of such rows get these.
 """
@@ -42,19 +45,24 @@ class Cast:
     """The tables of a rehearsal by party, and in words what was made up."""
 
     tables: Mapping[str, Table]
-    active: str
+    active: str | None  # the label holder; none where several parties have rows and labels of their own
     by_id: bool
     stand_ins: str
     fresh: Mapping[str, Table] | None = None
 
     @property
     def n_rows(self) -> int:
-        """Rows of the label holder's table: with ids some of them may have no partner."""
-        return self.tables[self.active].n_rows
+        """Rows of the label holder's table: with ids some of them may have no partner. Else of all holders."""
+        return self._rows(self.tables)
 
     @property
     def n_fresh(self) -> int:
-        return 0 if self.fresh is None else self.fresh[self.active].n_rows
+        return 0 if self.fresh is None else self._rows(self.fresh)
+
+    def _rows(self, tables: Mapping[str, Table]) -> int:
+        if self.active is not None:
+            return tables[self.active].n_rows
+        return sum(table.n_rows for table in tables.values() if table.label is not None)
 
 
 def all_parties(tables: Mapping[str, Table], active: str, *, by_id: bool, rows: int = MOST_ROWS) -> Cast:
@@ -65,6 +73,33 @@ def all_parties(tables: Mapping[str, Table], active: str, *, by_id: bool, rows: 
     taken = {name: table.take(places[name][used]) for name, table in tables.items()}
     fresh = {name: table.take(places[name][rest]) for name, table in tables.items()}
     return Cast(taken, active, by_id, "nothing was made up: every party's file is here", _enough(fresh, active))
+
+
+def parties_with_rows(tables: Mapping[str, Table], *, by_id: bool, partition: str, rows: int = MOST_ROWS) -> Cast:
+    """Horizontal parties: some rows of each, the others for the control. Hybrid ones as they are, without control."""
+    if partition == "hybrid":
+        if max(table.n_rows for table in tables.values()) > MOST_ROWS:
+            raise DataError(f"an audit of hybrid parties takes tables of {MOST_ROWS:,} rows at most, for time")
+        return Cast(tables, None, by_id, "nothing was made up: every party's file is here")
+    used, fresh = {}, {}
+    for name, table in tables.items():
+        most = max(_LEAST_ROWS, rows // len(tables))
+        here, rest = _drawn(table.n_rows, most, table.label, -(-_LEAST_FRESH // len(tables)))
+        used[name], fresh[name] = table.take(here), table.take(rest)
+    spare = min(table.n_rows for table in fresh.values())
+    stand_ins = "nothing was made up: every party's file is here"
+    return Cast(used, None, by_id, stand_ins, fresh if spare * len(fresh) >= _LEAST_FRESH else None)
+
+
+def one_of_the_rows(table: Table, name: str, parties: Sequence[str], *, rows: int = MOST_ROWS) -> Cast:
+    """A horizontal party alone: its own rows are dealt to all parties of the job."""
+    used, rest = _drawn(table.n_rows, rows, table.label)
+    order = [name, *(party for party in parties if party != name)]
+    parts = {party: table.take(used[place :: len(order)]) for place, party in enumerate(order)}
+    fresh = {party: table.take(rest[place :: len(order)]) for place, party in enumerate(order)}
+    stand_ins = f"{name}'s own rows were dealt to {len(order)} parties"
+    return Cast({party: parts[party] for party in parties}, None, False, stand_ins,
+                fresh if len(rest) >= _LEAST_FRESH else None)  # fmt: skip
 
 
 def label_holder(
@@ -167,14 +202,16 @@ def _common(tables: Mapping[str, Table]) -> dict[str, np.ndarray]:
     return places
 
 
-def _drawn(count: int, most: int, label: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that take part and rows for the control, classes in proportion where there is a label."""
+def _drawn(
+    count: int, most: int, label: np.ndarray | None, fewest: int = _LEAST_FRESH
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that take part and a fifth for the control (``fewest`` or none), classes in proportion to the label's."""
     if count < _LEAST_ROWS:
         raise DataError(f"there are {count} rows; an audit needs {_LEAST_ROWS} or more to say anything")
     if most < _LEAST_ROWS:
         raise ParameterError(f"--rows is {most}; an audit needs {_LEAST_ROWS} rows or more to say anything")
     kept = min(count, most, MOST_ROWS)
-    spare = min(count // 5, MOST_FRESH) if count >= 5 * _LEAST_FRESH else 0
+    spare = min(count // 5, MOST_FRESH) if count >= 5 * fewest else 0
     kept = min(kept, count - spare)
     if kept == count:
         return np.arange(count), np.arange(0)

@@ -22,6 +22,7 @@ class Measure:
     baseline: float
     control: float | None = None
     note: str = ""  # what the reader should know: nothing to read, how many rows are certain
+    auc: float | None = None  # of labels, beside a share of them that is right: a rare class counts as much
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Exposure:
     knows: str  # in words, beside the view
     declared: str  # whether the shipped documents say so: "no", "in words", "partly", "yes", "denied"
     note: str = ""
+    auc: float | None = None
 
     @property
     def added(self) -> float:

@@ -7,16 +7,13 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedsift.audit.annex import render_markdown, render_page
 from fedsift.audit.evidence import write_evidence
-from fedsift.errors import ParameterError
+from fedsift.core import folders
 from fedsift.report.exposures import FORMAT, render_audit
 
 RECORD = "audit.json"
@@ -24,61 +21,26 @@ FILES = (RECORD, "audit.html", "annex.md", "annex.html", "acro")
 
 
 def check_folder(out: Path) -> None:
-    """Refuse a folder that holds anything but an earlier audit. Called first, so that no work is lost."""
-    if not out.exists():
-        parent = next(folder for folder in out.absolute().parents if folder.exists())
-        if not parent.is_dir() or not os.access(parent, os.W_OK):
-            raise ParameterError(f"cannot write into {parent}; give another folder for the audit (--out DIR)")
-        return
-    if not out.is_dir():
-        raise ParameterError(f"{out} is a file; give a folder for the audit (--out DIR)")
-    there = {path.name for path in out.iterdir()}
-    if not there:
-        return
-    if not _is_audit(out / RECORD):
-        raise ParameterError(f"the folder {out} is not empty and no earlier audit; give another one (--out DIR)")
-    strange = sorted(there - set(FILES))
-    if strange:
-        raise ParameterError(
-            f"the folder {out} holds {strange[0]!r}, which fedsift did not write; move it or give another --out DIR"
-        )
+    """Refuse a folder that holds anything but an earlier audit."""
+    folders.check_folder(out, "the audit", "no earlier audit", _files)
 
 
-def _is_audit(path: Path) -> bool:
+def _files(out: Path) -> set[str]:
+    """What an audit has written there; nothing if the folder is no audit's."""
     try:
-        return bool(json.loads(path.read_text(encoding="utf-8"))["format"] == FORMAT)
+        mine = json.loads((out / RECORD).read_text(encoding="utf-8"))["format"] == FORMAT
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return set()
+    return set(FILES) if mine else set()
 
 
 def write_audit(record: Mapping[str, Any], out: Path) -> Path:
-    """Write into a hidden folder beside ``out`` and rename it: an interruption leaves the old one or none."""
+    """Record, page, annex and evidence, in one folder."""
     check_folder(out)
-    out = out.absolute()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    token = secrets.token_hex(4)
-    staging, old = (out.with_name(f".{out.name}.{token}.{kind}") for kind in ("partial", "old"))
-    try:
-        staging.mkdir()
+    with folders.written_whole(out) as staging:
         text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
         (staging / RECORD).write_text(text + "\n", encoding="utf-8")
         for name, render in (("audit.html", render_audit), ("annex.md", render_markdown), ("annex.html", render_page)):
             (staging / name).write_text(render(record), encoding="utf-8")
         write_evidence(record, staging / "acro")
-        _replace(staging, out, old)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-    return out
-
-
-def _replace(staging: Path, out: Path, old: Path) -> None:
-    if not out.exists():
-        os.rename(staging, out)
-        return
-    os.rename(out, old)
-    try:
-        os.rename(staging, out)
-    except BaseException:
-        os.rename(old, out)
-        raise
+    return out.absolute()

@@ -227,6 +227,8 @@ def invert_ranks(score: Score, ranks: np.ndarray, ones: int, *, turns: int = 6) 
     """Labels from the order of the scores alone: values for the ranks are taken from the present labels, in turns."""
     labels = cut(leading(score, ranks - ranks.mean())[0], ones)
     best, best_fit = labels, -1.0
+    if len(ranks) < 2:
+        return labels
     for _ in range(turns):
         for way in (labels, 1 - labels):
             start = cut(way + 0.0, ones)

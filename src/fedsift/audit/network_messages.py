@@ -79,7 +79,7 @@ def is_of(message: Message, name: str) -> bool:
 def gradients_of_own(view: View) -> list[Batch]:
     """What a passive party sees of each batch: its own embedding, and the gradient that came back for it."""
     networks, n_rows = Networks(view), view.own_table.n_rows
-    done: list[Batch] = []
+    done: list[Batch] = list(_under_lattice_keys(view, networks))
     waiting: dict[str, Batch] = {}
     for message in view.messages:
         if not is_of(message, "bottom_round"):
@@ -98,6 +98,29 @@ def gradients_of_own(view: View) -> list[Batch]:
             waiting[model] = Batch(model, view.name, message.content["epoch"], rows)
             waiting["latest"] = waiting[model]
     return done
+
+
+def _under_lattice_keys(view: View, networks: Networks) -> Iterator[Batch]:
+    """Gradients of the party's embedding that came back under its own key, which it opens."""
+    from fedsift.models.splitnn.layers import lattice
+
+    waiting: dict[str, Batch] = {}
+    for message in view.requests("encrypt_lattice"):
+        content, model = message.content, message.content["model"]
+        batch = waiting.pop(model, None)
+        keys = [
+            state.values[f"{model}/keys"]
+            for state in view.states
+            if state.session == message.session and f"{model}/keys" in state.values
+        ]
+        settings = networks.settings(model)
+        if batch is not None and content.get("answer") is not None and keys and settings:
+            plan = lattice.plans(settings["batch_size"], settings["width"], content["outputs"])["back"]
+            opened = plan.gather(keys[-1]["value"].open(content["answer"]["back"], plan.places))[: len(batch.rows)]
+            yield replace(batch, gradient=lattice._value(opened, lattice._GRADIENT))
+        if content.get("epoch") is not None:
+            rows = networks.rows(message, view.own_table.n_rows)
+            waiting[model] = Batch(model, view.name, content["epoch"], rows)
 
 
 def batches_at_holder(view: View) -> Iterator[Batch]:

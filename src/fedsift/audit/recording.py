@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from fedsift.audit.naming import matches
-from fedsift.audit.views import Fresh, Message, State, Truth, View, numbers
+from fedsift.audit.views import Boxed, Fresh, Message, State, Truth, View, numbers
 from fedsift.core.federation import Federation
-from fedsift.core.job import Job
+from fedsift.core.job import NEUTRAL, Job
 from fedsift.core.ledger import COORDINATOR, Ledger
 from fedsift.core.message import decode, encode
 from fedsift.core.party import Site, read_labels
@@ -30,7 +31,8 @@ from fedsift.core.transports.base import Delivery, Transport
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import FedsiftError
 from fedsift.mpc.encrypted_histogram import JobKeys
-from fedsift.mpc.psi import align
+from fedsift.mpc.pairs import Pairs
+from fedsift.mpc.psi import aligned
 
 END_OF_RUN = "end_session"
 DELIVERY = "delivery.keep_result"
@@ -49,11 +51,14 @@ class Recorder(Transport):
         self.log: list[tuple[int, str, bool, bytes]] = []  # number, party, is it a request, the bytes
         self.states: dict[str, list[State]] = {name: [] for name in sites}
         self.keys: dict[str, dict[str, Any]] = {name: {} for name in sites}  # of the last job that had any
+        self.boxes: dict[str, list[Boxed]] = {name: [] for name in sites}
+        self._asked: dict[str, dict[str, Any]] = {}  # party -> the request that it is at
         self._lock = threading.Lock()
         self._number = 0
 
     def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
         heads = {name: self._keep(name, True, data) for name, data in requests.items()}
+        self._asked.update(heads)
         ends = {name for name, head in heads.items() if matches(END_OF_RUN, head["operation"])}
         for name in ends:
             self._snapshot(name, heads[name]["arguments"]["session"], heads[name]["operation"])
@@ -68,6 +73,37 @@ class Recorder(Transport):
 
     def close(self) -> None:
         self.inner.close()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Keep what the parties of this process take out of sealed boxes and put into them, each for its own view."""
+        opened, sealed = Pairs.open, Pairs.seal
+
+        def open(met: Pairs, box: Any, *, sender: str, about: str, number: int) -> Any:
+            content = opened(met, box, sender=sender, about=about, number=number)
+            self._box(met.me, sender, True, about, number, content)
+            return content
+
+        def seal(met: Pairs, payload: Any, *, to: str, about: str, number: int) -> Any:
+            box = sealed(met, payload, to=to, about=about, number=number)
+            self._box(met.me, to, False, about, number, payload)
+            return box
+
+        setattr(Pairs, "open", open)  # noqa: B010
+        setattr(Pairs, "seal", seal)  # noqa: B010
+        try:
+            yield
+        finally:
+            setattr(Pairs, "open", opened)  # noqa: B010
+            setattr(Pairs, "seal", sealed)  # noqa: B010
+
+    def _box(self, me: str, peer: str, is_opened: bool, about: str, step: int, content: Any) -> None:
+        if me in self._asked:
+            at = self._asked[me]
+            self.boxes[me].append(
+                Boxed(self._number, at["operation"], at["view"], at["session"], peer, is_opened, about, step,
+                      _copied(content))
+            )  # fmt: skip
 
     def _keep(self, party: str, is_request: bool, data: bytes) -> dict[str, Any]:
         with self._lock:
@@ -126,6 +162,7 @@ def record(
     conversation: Any,
     *,
     parties: int | Sequence[str] = 2,
+    partition: str = "vertical",
     label_party: str | None = None,
     how: str = "equal",
     random_state: int = 0,
@@ -137,7 +174,7 @@ def record(
 
     Parameters
     ----------
-    X, y : one table, dealt by columns to ``parties`` as ``Federation.split`` does (``how``, ``random_state``).
+    X, y : one table, dealt to ``parties`` as ``Federation.split`` does: by columns, or by rows (``partition``).
     conversation : a selector or model (anything with ``fit(fed)``), or a function of the federation: what a
         coordinator that deviates would ask. What its last announcement says is the job. A function may return a
         list of fitted selectors: each party is then told its part of each result, in that order.
@@ -147,13 +184,15 @@ def record(
 
     def dealt(X: Any, y: Any) -> tuple[dict[str, Site], str | None]:
         return simulated_sites(
-            X, y, parties=parties, partition="vertical", how=how, duplicates=False, random_state=random_state,
+            X, y, parties=parties, partition=partition, how=how, duplicates=False, random_state=random_state,
             label_party=label_party, grid=None,
         )  # fmt: skip
 
     sites, active = dealt(X, y)
     others = None if fresh is None else dealt(*fresh)[0]
-    return record_sites(sites, str(active), conversation, task=task, every_step=every_step, fresh=others)
+    return record_sites(
+        sites, active, conversation, task=task, every_step=every_step, fresh=others, partition=partition
+    )
 
 
 def record_tables(
@@ -175,7 +214,7 @@ def record_tables(
 
 def record_sites(
     sites: dict[str, Site],
-    active: str,
+    active: str | None,
     conversation: Any,
     *,
     task: str = "auto",
@@ -183,23 +222,35 @@ def record_sites(
     by_id: bool = False,
     fresh: dict[str, Site] | None = None,
     names: str = "shared",
+    partition: str = "vertical",
+    grid: Mapping[str, tuple[int, int]] | None = None,
+    coordinator: str = NEUTRAL,
 ) -> Recording:
-    """Record a conversation with sites in this process (a site may have a policy)."""
+    """Record a conversation with sites in this process (a site may have a policy).
+
+    ``active`` is the label holder of vertical parties; others have labels where their tables have.
+    """
     recorder = Recorder(InProcess(sites), sites, every_step)
-    fed = Federation(recorder, list(sites), active=active, task=task, names=names)
+    holders = [active] if active else [name for name, site in sites.items() if site.table.label is not None]
+    fed = Federation(
+        recorder, list(sites), active=active, task=task, names=names, partition=partition, grid=grid,
+        label_parties=holders, coordinator=coordinator,
+    )  # fmt: skip
     try:
-        fed = align(fed) if by_id else fed
-        result = _converse(fed, conversation)
+        with recorder.listening():
+            fed = aligned(fed, by_id=True, min_overlap=10) if by_id else fed
+            result = _converse(fed, conversation)
     finally:
         fed.close()
     tables = _common_rows(_decoded(recorder), sites)
-    labels, columns = _labels_and_columns(tables, active, task)
+    labels, columns = _labels_and_columns(tables, holders, task)
     others = None
     if fresh is not None:
-        fresh_labels, fresh_columns = _labels_and_columns({n: s.table for n, s in fresh.items()}, active, task)
+        fresh_labels, fresh_columns = _labels_and_columns({n: s.table for n, s in fresh.items()}, holders, task)
         others = Fresh(fresh_columns, fresh_labels)
     views = _views(recorder, sites, tables, active, result)
-    return Recording(views, Truth(labels, columns, others), result, fed.ledger)
+    ids = {name: table.ids for name, table in tables.items() if table.id_name is not None}
+    return Recording(views, Truth(labels, columns, others, ids), result, fed.ledger)
 
 
 def _converse(fed: Federation, conversation: Any) -> Any:
@@ -211,25 +262,26 @@ def _converse(fed: Federation, conversation: Any) -> Any:
 
 def _common_rows(messages: list[Message], sites: Mapping[str, Site]) -> dict[str, Table]:
     """Each party's table in the common order of the rows: as it is, or as the alignment has told it."""
-    aligned = [m.content["view"] for m in messages if m.is_request and matches("keep_shared", m.operation)]
+    kept = [m.content["view"] for m in messages if m.is_request and matches("keep_shared", m.operation)]
     tables = {}
     for name, site in sites.items():
-        rows = site.views[aligned[-1]][0] if aligned else None
+        rows = site.views[kept[-1]][0] if kept else None
         tables[name] = site.table if rows is None else site.table.take(rows)
     return tables
 
 
 def _labels_and_columns(
-    tables: Mapping[str, Table], active: str, task: str
+    tables: Mapping[str, Table], holders: Sequence[str], task: str
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    label = tables[active].label
-    if label is None:
-        raise FedsiftError(f"party {active!r} has no label column")
-    return read_labels(label, active, task=task).codes, {name: numbers(table) for name, table in tables.items()}
+    found = [label for name in holders if (label := tables[name].label) is not None]
+    if not found:
+        raise FedsiftError(f"party {holders[0]!r} has no label column" if holders else "no party has a label column")
+    labels = read_labels(np.concatenate(found), holders[0], task=task).codes
+    return labels, {name: numbers(table) for name, table in tables.items()}
 
 
 def _views(
-    recorder: Recorder, sites: Mapping[str, Site], tables: Mapping[str, Table], active: str, result: Any
+    recorder: Recorder, sites: Mapping[str, Site], tables: Mapping[str, Table], active: str | None, result: Any
 ) -> dict[str, View]:
     messages = _decoded(recorder)
     messages += _deliveries(messages, sites, result)
@@ -237,7 +289,7 @@ def _views(
     views = {COORDINATOR: View("coordinator", COORDINATOR, job, tuple(messages))}
     for name, site in sites.items():
         views[name] = View(
-            "active" if name == active else "passive",
+            "member" if active is None else "active" if name == active else "passive",
             name,
             job,
             tuple(m for m in messages if m.party == name),
@@ -245,6 +297,7 @@ def _views(
             {**site.keys, **recorder.keys[name]},
             tuple(recorder.states[name]),
             _kept(result, name),
+            tuple(recorder.boxes[name]),
         )
     return views
 
@@ -287,7 +340,7 @@ def _deliveries(messages: list[Message], sites: Mapping[str, Site], result: Any)
     return told
 
 
-def _job(messages: list[Message], sites: Mapping[str, Site], active: str, result: Any) -> Job:
+def _job(messages: list[Message], sites: Mapping[str, Site], active: str | None, result: Any) -> Job:
     """What was announced last; a model on its own announces nothing, but its job file would name its parameters."""
     announced = [m for m in messages if m.is_request and matches("begin_job", m.operation)]
     if announced:
@@ -295,4 +348,4 @@ def _job(messages: list[Message], sites: Mapping[str, Site], active: str, result
     method, parameters = "", {}
     if hasattr(result, "get_params"):
         method, parameters = type(result).__name__, result.get_params(deep=False)
-    return Job(method, dict(parameters), tuple(sites), active)
+    return Job(method, dict(parameters), tuple(sites), active or "")

@@ -22,7 +22,7 @@ from fedsift.audit.views import Truth, View
 from fedsift.audit.waivers import PENDING, WAIVERS
 from fedsift.errors import ParameterError
 
-ROLES = ("passive", "active", "coordinator")
+ROLES = ("passive", "active", "coordinator", "member")
 TARGETS = ("labels", "columns", "membership", "ids")
 
 AttackFunction = Callable[[View, Truth], Measure]
@@ -56,7 +56,7 @@ class Attack:
         seconds = time.process_time() - start
         return Exposure(
             self.name, self.role, view.name, self.target, found.metric, float(found.value), float(found.guess),
-            float(found.baseline), found.control, seconds, self.knows, self.declared, found.note,
+            float(found.baseline), found.control, seconds, self.knows, self.declared, found.note, found.auc,
         )  # fmt: skip
 
 
@@ -78,7 +78,8 @@ def attack(
     Parameters
     ----------
     reads : the operations whose messages it reads, e.g. ``["class_sums"]``; see ``naming.matches``.
-    role : whose view it works on: ``passive``, ``active`` (the label holder) or ``coordinator``.
+    role : whose view it works on: ``passive``, ``active`` (the label holder), ``coordinator``, or ``member``: a party
+        of a horizontal or hybrid job, where every party has rows of its own.
     target : what it is after: ``labels``, ``columns``, ``membership`` or ``ids``.
     knows : what the attacker knows beside the view, in words.
     declared : what the documents of the shipped method say about it, in a word.

@@ -81,7 +81,8 @@ def _rehearsed(job: Job, cast: Cast, selector: Selector) -> Recording:
     fresh = None if cast.fresh is None else {name: party.Site(name, table) for name, table in cast.fresh.items()}
     return record_sites(
         {name: party.Site(name, table) for name, table in cast.tables.items()}, cast.active, selector,
-        task=settings.task, by_id=cast.by_id, fresh=fresh, names=settings.names,
+        task=settings.task, by_id=cast.by_id, fresh=fresh, names=settings.names, partition=settings.partition,
+        grid=job.grid(), coordinator=settings.coordinator,
     )  # fmt: skip
 
 

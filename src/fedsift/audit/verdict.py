@@ -5,12 +5,14 @@ without them (guess and baseline; ``ADDS`` is what is taken for noise). So a par
 the label does not make every job fail, and a leak below the limit is told and not refused.
 
 Figures of attacks differ in kind; a limit has one. Labels are judged as an AUC: a share of labels that were read
-becomes 0.5 + (share - guess) / (1 - guess) / 2, which is 0.5 for a guess and 1 for all labels. Columns are judged as an
-R2: a correlation is squared, a share (of cells, values or tables) counts above its guess, as 1 for all. Membership and
-ids have no limit of their own: they are over when they add anything to what was promised.
+becomes 0.5 + (share - guess) / (1 - guess) / 2, which is 0.5 for a guess and 1 for all labels, or its AUC where that is
+known and larger. Columns are judged as an
+R2: a correlation is squared, a share (of cells, values or tables) counts above its guess, as 1 for all. Who took part
+is judged as labels are, where it is an AUC; an epsilon and ids are over when they add anything to what was promised.
+Names of columns, and which unnamed one is which, count only where names are private.
 
-A verdict is *passed*, *failed* or *incomplete*: a message for which no attack is written yet, or an attack that broke
-down, is no reason to pass.
+A verdict is *passed*, *failed* or *incomplete*: a message for which no attack is written yet, an attack that broke
+down, or a rehearsal in which no attack on this site had anything to read, is no reason to pass.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from fedsift.audit.exposure import Exposure
 ADDS = 0.01
 PASSED, FAILED, INCOMPLETE = "passed", "failed", "incomplete"
 NOTHING = "nothing to read"
+#: Metrics that say which column is which, and nothing about a value in it.
+NAMES = ("columns named", "cuts followed")
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,10 @@ def figure_of(exposure: Exposure) -> float:
     """The figure of an exposure in the kind of its limit."""
     above = (exposure.value - exposure.guess) / max(1 - exposure.guess, 1e-9)
     if exposure.target == "labels":
-        return exposure.value if exposure.metric == "auc" else 0.5 + max(above, 0.0) / 2
+        if exposure.metric == "auc":
+            return exposure.value
+        share = 0.5 + max(above, 0.0) / 2
+        return share if exposure.auc is None else max(share, exposure.auc)
     if exposure.target == "columns":
         if exposure.metric == "r2":
             return exposure.value
@@ -93,14 +100,14 @@ def figure_of(exposure: Exposure) -> float:
 def judge(exposure: Exposure, limits: Limits, site: Site) -> Judged:
     """One exposure beside the limit for what it is after."""
     figure, concerns = figure_of(exposure), concerns_site(exposure.role, exposure.party, exposure.target, site)
-    if exposure.target == "labels":
+    if exposure.target == "labels" or (exposure.target == "membership" and exposure.metric == "auc"):
         limit = limits.label_auc
     elif exposure.target == "columns":
         limit = limits.column_r2
     else:
         limit = max(exposure.guess, exposure.baseline)
     why = "" if concerns else "it is about a stand-in, not about this site's data"
-    if concerns and exposure.metric == "columns named" and site.names_shared:
+    if concerns and exposure.metric in NAMES and site.names_shared:
         concerns, why = False, "the job tells the names of columns anyway"
     over = concerns and figure > limit and exposure.added > ADDS and not exposure.note.startswith(NOTHING)
     return Judged(exposure, concerns, figure, limit, over, why)
@@ -127,6 +134,8 @@ def conclude(judged: Sequence[Judged], pending: Sequence[str], broken: Sequence[
     reasons += [f"the attack {name} did not come to its end" for name in broken]
     if pending:
         reasons.append(f"no attack is written yet for: {', '.join(pending)}")
+    if not any(line.concerns and not line.found_nothing and line.exposure.target != "ids" for line in judged):
+        reasons.append("nothing was measured: no attack on labels, columns or rows that are here had anything to read")
     outcome = FAILED if over else INCOMPLETE if reasons else PASSED
     return Verdict(outcome, tuple(reasons), _worst(judged, "labels", 0.5), _worst(judged, "columns", 0.0))
 

@@ -2,8 +2,8 @@
 
 ``recording.py`` keeps every request and reply of a run; from it a ``View`` is made for each role:
 
-- a party: the requests that it got and its own replies, its own table and keys, and what its own operations kept
-  while they ran (what it decrypted is its own state);
+- a party: the requests that it got and its own replies, its own table and keys, what its own operations kept while
+  they ran (what it decrypted is its own state), and what was in the sealed boxes that it opened or closed;
 - the coordinator: every request and every reply, for they all pass through it;
 - everybody: what the job says (method, parameters and with them the seed, the parties, who holds the label).
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from fedsift.audit.naming import matches
 from fedsift.core.job import Job
 from fedsift.core.table import Table
 from fedsift.errors import FedsiftError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,29 @@ class State:
     number: int  # of the reply after which it was taken
     operation: str
     session: str
-    values: Mapping[str, Any]
+    values: Mapping[Any, Any]
+
+
+@dataclass(frozen=True)
+class Boxed:
+    """What a party took out of a sealed box, or put into one: only the two parties ever see it."""
+
+    number: int  # of the last message before it
+    operation: str  # during which it was opened or sealed
+    view: str
+    session: str
+    peer: str
+    is_opened: bool
+    about: str
+    step: int  # the box's own number
+    content: Any
 
 
 @dataclass(frozen=True)
 class View:
     """Everything that one role received, and for a party everything of its own."""
 
-    role: str  # "passive", "active" or "coordinator"
+    role: str  # "passive", "active", "coordinator"; "member": one of several parties with rows and labels of its own
     name: str
     job: Job
     messages: tuple[Message, ...]
@@ -61,6 +78,7 @@ class View:
     keys: Mapping[str, Any] = field(default_factory=dict)
     states: tuple[State, ...] = ()
     kept: np.ndarray | None = None  # the answer that a party is entitled to: which of its columns were kept
+    boxes: tuple[Boxed, ...] = ()  # a party's own
 
     def requests(self, operation: str, session: str | None = None) -> list[Message]:
         """Requests for an operation, in order (``naming.matches`` reads the name)."""
@@ -82,6 +100,18 @@ class View:
             if message.is_request and message.session and inside and matches("begin_job", message.operation):
                 return Job.read(message.content["job"], message.party)
         return self.job
+
+    def opened(self, about: str) -> list[Boxed]:
+        """What the party took out of boxes about this, in order."""
+        return [box for box in self.boxes if box.is_opened and box.about == about]
+
+    def last_kept(self, kind: type[T]) -> T | None:
+        """The object of this type that the party's operations kept last, if any."""
+        for state in reversed(self.states):
+            found = state.values.get(kind)
+            if isinstance(found, kind):
+                return found
+        return None
 
     @property
     def operations(self) -> set[str]:
@@ -110,11 +140,15 @@ class Fresh:
 
 @dataclass(frozen=True)
 class Truth:
-    """What the attacks are after. For scoring only."""
+    """What the attacks are after. For scoring only.
+
+    Horizontal and hybrid parties have other rows each: ``labels`` are then those of all holders, one after the other.
+    """
 
     labels: np.ndarray  # class codes of the common rows
     columns: Mapping[str, np.ndarray]  # of each party, rows x columns
     fresh: Fresh | None = None
+    ids: Mapping[str, np.ndarray] = field(default_factory=dict)  # of each party whose table has any
 
     @property
     def n_classes(self) -> int:

@@ -17,7 +17,7 @@ from fedsift.audit.cast import MOST_ROWS, Cast
 from fedsift.audit.folder import check_folder, write_audit
 from fedsift.audit.rehearsal import audit_job
 from fedsift.audit.summary import audit_record, stored_verdict
-from fedsift.audit.verdict import Limits, Site
+from fedsift.audit.verdict import NAMES, Limits, Site
 from fedsift.cli import console
 from fedsift.core.table import Table
 from fedsift.errors import JobError, ParameterError
@@ -96,11 +96,11 @@ def _load(path: Path, changes: list[str], party: Path | None) -> Job:
         if party is None and ("there is no file" in str(error) or ".file is missing" in str(error)):
             raise JobError(f"{error}\nto audit at one site, with its own table: --party party.toml") from None
         raise
-    if job.settings.federation.partition != "vertical":
+    if job.settings.federation.partition == "hybrid" and party is not None:
         raise job.source.error(
             ("federation", "partition"),
-            "fedsift audit rehearses vertical jobs (other columns about the same people); for horizontal and hybrid "
-            "jobs no attacks are written yet: see what would leave with fedsift check",
+            "a hybrid job is rehearsed with all parties' files (one party alone knows neither the others' rows nor "
+            "their columns): leave --party out, or see what would leave with fedsift check",
         )
     return job
 
@@ -109,7 +109,9 @@ def _parts(
     job: Job, party: Path | None, rows: int, columns: int | None, strength: float
 ) -> tuple[Cast, Site, Policy, Table | None]:
     """Who plays whom, whose audit it is, by which policy, and the site's own table."""
-    parties = job.settings.parties
+    parties, partition = job.settings.parties, job.settings.federation.partition
+    if partition != "vertical":
+        return _parts_with_rows(job, party, rows)
     active = next(name for name, section in parties.items() if section.label is not None)
     by_id = any(section.id is not None for section in parties.values())
     shared = job.settings.federation.names == "shared"
@@ -132,6 +134,26 @@ def _parts(
     amount = job.settings.federation.task == "regression"
     cast = casting.passive(table, name, list(parties), active, by_id=by_id, strength=strength, amount=amount, rows=rows)
     return cast, Site(name, False, shared), settings.policy, table
+
+
+def _parts_with_rows(job: Job, party: Path | None, rows: int) -> tuple[Cast, Site, Policy, Table | None]:
+    """The same for parties that have rows of their own."""
+    parties, settings = job.settings.parties, job.settings.federation
+    shared = settings.names == "shared"
+    if party is None:
+        by_id = any(section.id is not None for section in parties.values())
+        cast = casting.parties_with_rows(job.tables(), by_id=by_id, partition=settings.partition, rows=rows)
+        return cast, Site(None, True, shared), Policy(), None
+    own, source = load_party(party)
+    if own.party.name not in parties:
+        raise ParameterError(
+            f"{job.path} has no party {own.party.name!r} (the name in {party}); it has {', '.join(parties)}"
+        )
+    table = read_table(source, ("party",), own.party, own.party.name)
+    if table.label is None:
+        raise ParameterError(f'{party} names no label, which every horizontal party has: write label = "COLUMN"')
+    cast = casting.one_of_the_rows(table, own.party.name, list(parties), rows=rows)
+    return cast, Site(own.party.name, True, shared), own.policy, table
 
 
 # --- what people see -------------------------------------------------------------------------------------------------
@@ -175,7 +197,7 @@ def _verdict(line: dict[str, Any]) -> str:
     if line["over"]:
         return f"OVER: {line['figure']:.2f} > {line['limit']:.2f}"
     if not line["concerns"]:
-        return "names are told anyway" if line["metric"] == "columns named" else "not about you"
+        return "names are told anyway" if line["metric"] in NAMES else "not about you"
     return "below the limit" if line["adds"] else "adds nothing"
 
 
@@ -188,7 +210,7 @@ def _show_verdict(record: dict[str, Any]) -> None:
     words = {
         "passed": f"PASSED: of {tried} on what is here none is over the limits",
         "failed": f"FAILED: of {tried} on what is here {over} {'is' if over == 1 else 'are'} over the limits",
-        "incomplete": "INCOMPLETE: nothing over the limits was found, but not every message was attacked",
+        "incomplete": "INCOMPLETE: nothing over the limits was found, but not everything could be measured",
     }
     console.show(f"{whose}: {words[outcome]}")
     if outcome == "incomplete":

@@ -9,8 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +19,7 @@ from typing import Any
 import pandas as pd
 from sklearn.base import clone
 
+from fedsift.core import folders
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain, write_atomic
 from fedsift.core.ledger import Ledger
@@ -249,53 +248,23 @@ def summary(run: Run) -> dict[str, Any]:
 
 def check_folder(out: Path) -> None:
     """Refuse a folder that holds anything but an earlier run. Called before a run, so that no work is lost."""
-    if not out.exists():
-        parent = next(folder for folder in out.absolute().parents if folder.exists())
-        if not parent.is_dir() or not os.access(parent, os.W_OK):
-            raise ParameterError(f"cannot write into {parent}; give another folder for the result (--out DIR)")
-        return
-    if not out.is_dir():
-        raise ParameterError(f"{out} is a file; give a folder for the result (--out DIR)")
-    there = {path.name for path in out.iterdir()}
-    if not there:
-        return
+    folders.check_folder(out, "the result", "not a fedsift run", _files)
+
+
+def _files(out: Path) -> set[str]:
+    """What a run has written there; nothing if the folder is no run's."""
     try:
         run = json.loads((out / "run.json").read_text(encoding="utf-8"))
-        written = set(run["files"]) if run["format"] == FORMAT else set()
+        return set(run["files"]) if run["format"] == FORMAT else set()
     except (OSError, ValueError, KeyError, TypeError):
-        written = set()
-    if not written:
-        raise ParameterError(f"the folder {out} is not empty and not a fedsift run; give another one (--out DIR)")
-    strange = sorted(there - written)
-    if strange:
-        raise ParameterError(
-            f"the folder {out} holds {strange[0]!r}, which fedsift did not write; move it or give another --out DIR"
-        )
+        return set()
 
 
 def write(run: Run, out: Path) -> dict[str, Any]:
     """Write the result folder; returns the summary that is in its ``run.json``."""
     check_folder(out)
-    out = out.absolute()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    token = secrets.token_hex(4)
-    staging, old = (out.with_name(f".{out.name}.{token}.{kind}") for kind in ("partial", "old"))
-    staging.mkdir()
-    try:
-        facts = _fill(run, staging)
-        if out.exists():
-            os.rename(out, old)
-            try:
-                os.rename(staging, out)
-            except BaseException:
-                os.rename(old, out)
-                raise
-        else:
-            os.rename(staging, out)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-    return facts
+    with folders.written_whole(out) as staging:
+        return _fill(run, staging)
 
 
 def _fill(run: Run, folder: Path) -> dict[str, Any]:

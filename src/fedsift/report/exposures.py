@@ -22,7 +22,7 @@ FORMAT, VERSION = "fedsift-audit", 1
 _WORDS = {
     "passed": ("Passed", "No attack reads more than the policy allows and the attacker knows anyway."),
     "failed": ("Failed", "An attack reads more than the policy allows."),
-    "incomplete": ("Incomplete", "Nothing over the limits was found, but not every message was attacked."),
+    "incomplete": ("Incomplete", "Nothing over the limits was found, but not everything could be measured."),
 }
 
 
@@ -135,18 +135,19 @@ def _figures(lines: list[dict[str, Any]]) -> Html:
         rows.append([
             name(whom(line)), line["target"], h("span", h("b", readable(line["attack"])), ": ", line["how"]),
             line["metric"], (success, line["value"]), (f"{line['guess']:.3f}", line["guess"]),
-            (f"{line['baseline']:.3f}", line["baseline"]), _control(line), line["declared"],
+            (f"{line['baseline']:.3f}", line["baseline"]), _number(line["control"]), _number(line.get("auc")),
+            line["declared"],
             h("span", judged(line), class_="bad" if line["over"] else None), line["knows"],
         ])  # fmt: skip
     if not rows:
         return h("p", "No attack reads a message of this job.", class_="quiet")
-    heads = ["to whom", "what", "how", "measure", "success", "guess", "baseline", "control", "declared", "verdict",
-             "knows beside its messages"]  # fmt: skip
-    return table(heads, rows, numeric=(4, 5, 6, 7), filter="Filter: a party, an attack", stack=True)
+    heads = ["to whom", "what", "how", "measure", "success", "guess", "baseline", "control", "AUC", "declared",
+             "verdict", "knows beside its messages"]  # fmt: skip
+    return table(heads, rows, numeric=(4, 5, 6, 7, 8), filter="Filter: a party, an attack", stack=True)
 
 
-def _control(line: Record) -> Any:
-    return "" if line["control"] is None else (f"{line['control']:.3f}", line["control"])
+def _number(value: float | None) -> Any:
+    return "" if value is None else (f"{value:.3f}", value)
 
 
 def judged(line: Record) -> str:

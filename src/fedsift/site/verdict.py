@@ -58,7 +58,7 @@ class StoredVerdict:
     rows: int
     made: str  # a time in UTC
     outcome: str  # "passed", "failed" or "incomplete", as the policy was then
-    complete: bool  # every message was attacked or needs no attack
+    complete: bool  # every message was attacked or needs no attack, and something was measured
     label_auc: float  # the worst figures
     column_r2: float
     format: str = FORMAT
@@ -135,7 +135,7 @@ def _why_not(verdict: StoredVerdict, policy: Policy, table: Table, now: datetime
     if not timedelta(0) <= now - datetime.fromisoformat(verdict.made) + timedelta(minutes=5) <= VALID:
         return f"the audit is of {verdict.made[:10]}; one is valid for {VALID.days} days"
     if not verdict.complete:
-        return "the audit is incomplete: some messages have no attack yet"
+        return "the audit is incomplete: a message has no attack yet, or no attack had anything to read"
     if verdict.label_auc > policy.max_label_auc:
         return f"labels were read with an AUC of {verdict.label_auc:.3f}; max_label_auc is {policy.max_label_auc:g}"
     if verdict.column_r2 > policy.max_column_r2:

@@ -57,11 +57,18 @@ def last_seen(view: View, n_rows: int) -> dict[str, np.ndarray]:
         for party, table in message.content["embeddings"].items():
             if len(table) == n_rows:
                 tables[party] = np.asarray(table, dtype=np.float64)
+    for message in view.requests("predict_rows"):  # some rows at a time
+        for party, table in message.content["embeddings"].items():
+            start, known = message.content["start"], tables.get(party)
+            if known is None or known.shape[1] != table.shape[1]:
+                tables[party] = known = np.zeros((n_rows, table.shape[1]))
+            if start + len(table) <= n_rows:
+                known[start : start + len(table)] = table
     return tables
 
 
 @attack(
-    reads=["top_round", "select_components"],
+    reads=["top_round", "select_components", "embed_rows", "predict_rows"],
     role="active",
     target="columns",
     knows="5 % of the rows of the other party",

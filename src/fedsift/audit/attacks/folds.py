@@ -183,8 +183,9 @@ def _labels_measure(view: View, truth: Truth, draws: Sequence[Draw], metric: str
     found = (chance > 0.5).astype(np.int64)
     control = control_accuracy(view, truth, found)
     return Measure(
-        "accuracy", accuracy(found, truth.labels), truth.guess, own_rows_accuracy(view, truth), control, note
-    )
+        "accuracy", accuracy(found, truth.labels), truth.guess, own_rows_accuracy(view, truth), control, note,
+        auc(chance, truth.labels),
+    )  # fmt: skip
 
 
 @attack(
@@ -311,5 +312,6 @@ def as_many_folds_as_rows(view: View, truth: Truth) -> Measure:
         told = request.content.get("folds", 0) >= rows and isinstance(reply.content, dict)
         if told and "fold" in reply.content and truth.n_classes == 2:
             found = (reply.content["fold"] >= truth.class_sizes[0]).astype(np.int64)
-            return Measure("accuracy", accuracy(found, truth.labels), truth.guess, truth.guess, note="one request")
+            return Measure("accuracy", accuracy(found, truth.labels), truth.guess, truth.guess, note="one request",
+                           auc=auc(found, truth.labels))  # fmt: skip
     return nothing_to_read(truth, "no draw of as many folds as rows")

@@ -24,7 +24,7 @@ from fedsift.audit.network_messages import Batch, gradients_of_own
 from fedsift.audit.registry import attack
 from fedsift.audit.views import Truth, View
 
-READS = ["bottom_round"]
+READS = ["bottom_round", "encrypt_lattice"]
 Pairs = list[tuple[np.ndarray, np.ndarray]]  # of each batch: its rows, and their gradients
 
 
@@ -140,7 +140,7 @@ def gradient_cosine(view: View, truth: Truth) -> Measure:
     return _measure(view, truth, value, f"{len(pairs)} batches")
 
 
-@attack(reads=READS, role="passive", target="labels", knows="40 labels, its own half", declared="no", line=8)
+@attack(reads=["bottom_round"], role="passive", target="labels", knows="40 labels, its own half", declared="no", line=8)
 def model_completion(view: View, truth: Truth) -> Measure:
     """A top model of its own on the embedding that it has trained with the label holder (Fu et al. 2022)."""
     batches = [b for b in gradients_of_own(view) if b.embedding is not None]

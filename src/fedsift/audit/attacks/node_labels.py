@@ -49,7 +49,7 @@ def spread_labels(trees: Sequence[np.ndarray], known: np.ndarray, labels: np.nda
 
 
 @attack(
-    reads=["level_sums"],
+    reads=["level_sums", "route_rows"],
     role="passive",
     target="labels",
     knows="40 labels, its own columns",

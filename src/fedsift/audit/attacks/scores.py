@@ -29,7 +29,7 @@ from fedsift.audit.inversion import (
     invert_ranks,
 )
 from fedsift.audit.registry import attack
-from fedsift.audit.scoring import accuracy, control_accuracy, nothing_to_read, own_rows_accuracy, up_to_names
+from fedsift.audit.scoring import accuracy, auc, control_accuracy, nothing_to_read, own_rows_accuracy, up_to_names
 from fedsift.audit.views import Truth, View
 from fedsift.core.party import Party, Site
 from fedsift.core.scaling import standardised
@@ -117,7 +117,8 @@ def _measure(view: View, truth: Truth, told: tuple[str, np.ndarray] | None, form
     note = f"{len(scores)} columns, {len(truth.labels)} rows, distance {distance(score, scores[columns], found):.1e}"
     named = found if accuracy(found, truth.labels) >= 0.5 else 1 - found
     control = control_accuracy(view, truth, named)
-    return Measure("accuracy", accuracy(named, truth.labels), truth.guess, baseline, control, note)
+    ranked = auc(named, truth.labels)
+    return Measure("accuracy", accuracy(named, truth.labels), truth.guess, baseline, control, note, ranked)
 
 
 def _looked_at(scores: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:

@@ -21,7 +21,7 @@ from scipy.optimize import linprog
 
 from fedsift.audit.exposure import Measure
 from fedsift.audit.registry import attack
-from fedsift.audit.scoring import accuracy, control_accuracy, nothing_to_read, own_rows_accuracy, standardise
+from fedsift.audit.scoring import accuracy, auc, control_accuracy, nothing_to_read, own_rows_accuracy, standardise
 from fedsift.audit.views import State, Truth, View
 
 
@@ -85,7 +85,7 @@ def _measure(view: View, truth: Truth, sums: Sums, tolerance: float = 1e-4) -> M
     return Measure(
         "accuracy", accuracy(labels, truth.labels), truth.guess, own_rows_accuracy(view, truth),
         control_accuracy(view, truth, labels),
-        f"{len(sums.value)} columns, {len(labels)} rows, {settled:.2f} of the rows settled",
+        f"{len(sums.value)} columns, {len(labels)} rows, {settled:.2f} of the rows settled", auc(found, truth.labels),
     )  # fmt: skip
 
 

@@ -1,0 +1,80 @@
+"""What the coordinator opens from two halves: sums over rows of columns, bins and cuts without names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsift.audit.naming import matches
+from fedsift.audit.views import Message, View
+from fedsift.mpc.encrypted_histogram import RowLayout
+from fedsift.mpc.two_halves import join_halves
+
+
+@dataclass(frozen=True)
+class OpenedSums:
+    """One party's class sums: of standardised columns (``bins`` is none), or counts of the bins of its columns."""
+
+    party: str
+    sums: np.ndarray  # columns or bins x all classes but the last
+    sizes: np.ndarray  # rows of each class; for bins, of each bin
+    bins: np.ndarray | None = None  # how many each column has
+
+
+def opened_sums(view: View) -> list[OpenedSums]:
+    """The label sums that the coordinator has opened, of every passive party."""
+    found = list(_told(view))
+    for labels in view.replies("encrypt_classes"):
+        for masked, opened in _pairs(view, labels):
+            reply, halves = masked.content, opened.content["halves"].get(masked.party, [])
+            counted = "bins" in reply
+            rows = int(reply["sizes"].sum() // max(1, len(reply["bins"]))) if counted else int(
+                opened.content["sizes"].sum()
+            )  # fmt: skip
+            layouts = [RowLayout.read(layer["layout"], rows) for layer in labels.content["layers"]]
+            count = len(reply["sizes"]) if counted else len(reply["owner"])
+            offset = not counted or view.job_of(masked.session).parameters.get("epsilon") is not None
+            table = join_halves(masked.party, reply["seed"], halves, layouts, count, offset=offset).astype(np.float64)
+            sizes = reply["sizes"] if counted else opened.content["sizes"]
+            found.append(OpenedSums(masked.party, table, np.asarray(sizes), reply["bins"] if counted else None))
+    return found
+
+
+def _told(view: View) -> Iterator[OpenedSums]:
+    """Sums that were told in the clear."""
+    for message in view.replies("open_class_sums"):
+        for party, sums in message.content.get("told", {}).items():
+            yield OpenedSums(party, sums, np.asarray(message.content["sizes"]))
+    for message in view.replies("open_counts"):
+        for party, table in message.content.get("told", {}).items():
+            yield OpenedSums(party, table["sums"][:, None].astype(np.float64), table["sizes"], table["bins"])
+
+
+def _pairs(view: View, labels: Message) -> Iterator[tuple[Message, Message]]:
+    """A party's masked reply and the label holder's opening of the same run."""
+    for first, second in (("masked_counts", "open_counts"), ("masked_class_sums", "open_class_sums")):
+        opened = view.replies(second, labels.session)
+        for masked in view.replies(first, labels.session) if opened else []:
+            yield masked, opened[0]
+
+
+def root_counts(view: View) -> dict[str, list[np.ndarray]]:
+    """Boosting on shares, one model: rows that each candidate cut sends left at the root of every tree, by party."""
+    found: dict[str, list[np.ndarray]] = {}
+    halves: dict[str, np.ndarray] = {}
+    for message in view.messages:
+        if message.is_request or not isinstance(message.content, dict):
+            continue
+        if matches("half_sums", message.operation):
+            halves[message.party] = message.content["counts"]
+        elif matches("own_half_sums", message.operation):
+            for party, half in message.content["halves"].items():
+                if party in halves and len(half["counts"]) == len(halves[party]):
+                    counts = (half["counts"] + halves[party]).astype(np.int64)
+                    known = found.setdefault(party, [])
+                    if not known or len(known[0]) == len(counts):  # levels below the root have more nodes
+                        known.append(counts)
+            halves = {}
+    return found

@@ -1,0 +1,208 @@
+"""For every attack the recording on which it must succeed: operations with the behaviour that it was written for.
+
+A twin is made once and kept: several attacks read the same one. ``TWINS`` names, for each attack, the recording and
+whose view of it the attack gets; a test demands an entry for every attack of the registry.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from sklearn.datasets import load_breast_cancer
+
+from fedsift.audit import Recording, record, record_tables
+from fedsift.audit.attacks.folds import ask_for_draws, ask_for_many_folds
+from fedsift.engineer.flafe.importance import _BINS
+from leaky import boosting, coordinator, draws, gini, jobs, masks, networks, parties, scores, sizes, sums
+
+BOTH = ["bank", "shop"]
+
+
+def wdbc(rows=569, seed=3):
+    X, y = load_breast_cancer(return_X_y=True)
+    order = np.random.default_rng(seed).permutation(len(y))[:rows]
+    return X[order], y[order]
+
+
+def wide(rows=60, columns=160, seed=0, strength=0.3):
+    """Short and wide, as expression data are: a fifth of the columns tells about the label, in every draw the same."""
+    rng = np.random.default_rng(seed)
+    y = (np.arange(rows) < round(rows * 0.4)).astype(int)
+    rng.shuffle(y)
+    X = rng.normal(size=(rows, columns))
+    X[:, ::5] += strength * y[:, None] * np.random.default_rng(42).normal(size=X[:, ::5].shape[1])
+    return X, y
+
+
+def graded(rows=1000, columns=20, seed=0):
+    """The class moves every column by another amount."""
+    rng = np.random.default_rng(seed)
+    y = (rng.random(rows) < 0.4).astype(int)
+    return rng.normal(size=(rows, columns)) + y[:, None] * np.linspace(-2, 2, columns), y
+
+
+def unrelated(rows=569, columns=6):
+    """Columns that say nothing about the label."""
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(rows, columns)), (rng.random(rows) < 0.4).astype(int)
+
+
+def separable(rows=120, columns=90):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows, columns))
+    return X, (X[:, columns // 2 :] @ rng.normal(size=columns // 2) > 0).astype(int)
+
+
+def noisy(rows=300, columns=12, seed=0):
+    """The label hangs on all columns; the second party's say little alone."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, columns))
+    return X, (X[:, :3].sum(axis=1) + 0.3 * X[:, columns // 2] + rng.normal(size=rows) > 0.8).astype(int)
+
+
+def poisson(rows=2000, columns=18, seed=0):
+    """Every column has heavy values of its own."""
+    rng = np.random.default_rng(seed)
+    X = rng.poisson(np.geomspace(0.3, 8.0, columns), size=(rows, columns))
+    return X, (X[:, -1] + rng.normal(0, 2, rows) > 8).astype(int)
+
+
+@functools.cache
+def made(name: str) -> Recording:
+    return MAKERS[name]()
+
+
+def split(data, conversation, **more):
+    return lambda: record(*data(), conversation, parties=BOTH, **more)
+
+
+def with_ids():
+    X, y = noisy(80, 4)
+    bank = pd.DataFrame(X[:, :2], columns=["a", "b"]).assign(id=np.arange(80), y=y)
+    shop = pd.DataFrame(X[:, 2:], columns=["c", "d"]).assign(id=np.arange(80))
+    return record_tables({"bank": bank, "shop": shop}, coordinator.hashed_ids, id="id", label=("bank", "y"))
+
+
+def gini_table():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    return (rng.random((200, 10)) < 0.3 + 0.3 * y[:, None] * rng.random(10)).astype(float), y
+
+
+def network_table():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 12))
+    return X, (X[:, 0] + X[:, 1] + X[:, 6] + X[:, 7] + rng.normal(0, 1.5, 500) > 2.2).astype(int)
+
+
+def boosted_table():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 60))
+    return X, (X[:, :8].sum(axis=1) + X[:, 30:32].sum(axis=1) + rng.normal(0, 2.0, 200) > 0).astype(int)
+
+
+MAKERS: dict[str, Callable[[], Recording]] = {
+    "folds": split(unrelated, draws.cross_validation([0])),
+    "draws": split(unrelated, ask_for_draws(draws.draw_rows, calls=24)),
+    "many folds": split(unrelated, ask_for_many_folds(draws.draw_folds)),
+    "one split": split(unrelated, draws.one_split),
+    "early stopping": split(unrelated, draws.early_stopping),
+    "scores": split(lambda: wide(columns=400), scores.told("sffs")),
+    "relevance": split(wide, scores.told("muse", "preselect")),
+    "impurity": split(wide, scores.told("gini", "take_importance")),
+    "gradient": split(separable, sums.one_step(sums.inner_products), every_step=True),
+    "duals": split(separable, sums.one_step(sums.weigh_rows), every_step=True),
+    "coefficients": split(separable, sums.one_step(sums.partial_scores), every_step=True),
+    "integers": split(gini_table, gini.impurities),
+    "sizes": split(poisson, sizes.sizes_told, fresh=poisson(1000, seed=1)),
+    "two jobs": split(lambda: (wdbc(120)[0][:, ::2], wdbc(120)[1]), jobs.with_and_without(range(0, 48, 4))),
+    "boosting": split(boosted_table, boosting.boosting()),
+    "network": split(network_table, networks.split_training()),
+    "masks": split(noisy, masks.twice()),
+    "weights": split(lambda: unrelated(120, 180), parties.weights_at_optimum()),
+    "every step": split(noisy, parties.scores_in_every_step()),
+    "gates": split(lambda: wide(columns=400), parties.gates_by_score()),
+    "bits": split(noisy, parties.bits_of_all_rows()),
+    "importances": split(lambda: wide(columns=60), parties.importances_told(_BINS)),
+    "class sums": split(
+        lambda: wide(60, 600),
+        coordinator.sums_in_the_clear(coordinator.open_class_sums),
+        fresh=wide(400, 600, seed=1),
+    ),
+    "graded sums": split(
+        graded, coordinator.sums_in_the_clear(coordinator.open_class_sums), fresh=graded(1000, seed=1)
+    ),
+    "counts": split(
+        poisson, coordinator.sums_in_the_clear(coordinator.open_counts, bins=10), fresh=poisson(1000, seed=1)
+    ),
+    "cuts": split(poisson, coordinator.cuts_in_the_clear(), fresh=poisson(1000, seed=1)),
+    "joint tables": split(noisy, coordinator.lists_in_one_order, fresh=noisy(seed=1)),
+    "ids": with_ids,
+    "horizontal": split(
+        lambda: wide(60, 300), coordinator.horizontal_sums, partition="horizontal", fresh=wide(200, 300, seed=9)
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Twin:
+    """Which recording, and whose view."""
+
+    recording: str
+    view: str
+
+
+TWINS = {
+    "fold_masks_at_party": Twin("folds", "shop"),
+    "fold_masks_at_coordinator": Twin("folds", "coordinator"),
+    "chosen_seeds": Twin("draws", "coordinator"),
+    "as_many_folds_as_rows": Twin("many folds", "coordinator"),
+    "one_split_at_party": Twin("one split", "shop"),
+    "early_stopping_rows": Twin("early stopping", "shop"),
+    "scores_of_result": Twin("scores", "shop"),
+    "rounded_scores_of_result": Twin("scores", "shop"),
+    "ranks_of_result": Twin("scores", "shop"),
+    "relevance_of_columns": Twin("relevance", "shop"),
+    "impurity_of_columns": Twin("impurity", "shop"),
+    "first_gradient": Twin("gradient", "shop"),
+    "first_duals": Twin("duals", "shop"),
+    "first_coefficients": Twin("coefficients", "shop"),
+    "integers_give_tables": Twin("integers", "bank"),
+    "sizes_name_columns": Twin("sizes", "coordinator"),
+    "label_of_row_left_out": Twin("two jobs", "shop"),
+    "values_of_row_left_out": Twin("two jobs", "bank"),
+    "nodes_give_labels": Twin("boosting", "shop"),
+    "sums_give_bins": Twin("boosting", "bank"),
+    "gradient_spectral": Twin("network", "shop"),
+    "gradient_norm": Twin("network", "shop"),
+    "gradient_cosine": Twin("network", "shop"),
+    "model_completion": Twin("network", "shop"),
+    "first_weights_at_holder": Twin("network", "bank"),
+    "first_weights_at_coordinator": Twin("network", "coordinator"),
+    "embedding_decoder": Twin("network", "bank"),
+    "masks_hide_labels": Twin("masks", "shop"),
+    "masks_hide_labels_from_coordinator": Twin("masks", "coordinator"),
+    "masks_hide_columns": Twin("masks", "bank"),
+    "masks_hide_columns_from_coordinator": Twin("masks", "coordinator"),
+    "final_weights": Twin("weights", "shop"),
+    "scores_give_columns": Twin("every step", "bank"),
+    "gates_give_labels": Twin("gates", "shop"),
+    "bits_give_cells": Twin("bits", "bank"),
+    "importance_of_operands": Twin("importances", "shop"),
+    "class_sums_name_columns": Twin("graded sums", "coordinator"),
+    "class_sums_tell_members": Twin("class sums", "coordinator"),
+    "label_counts_name_columns": Twin("counts", "coordinator"),
+    "cut_sizes_name_columns": Twin("cuts", "coordinator"),
+    "cuts_followed_over_trees": Twin("cuts", "coordinator"),
+    "joint_tables_give_records": Twin("joint tables", "coordinator"),
+    "guessed_ids": Twin("ids", "coordinator"),
+    "column_means_tell_members": Twin("horizontal", "coordinator"),
+    "means_less_own_rows": Twin("horizontal", "shop"),
+}
+
+#: Attacks whose twin is arithmetic, and the test that has it.
+ELSEWHERE = {"combinations_lose_more": "test_attacks_privacy_loss.test_the_old_release_loses_more_than_it_claims"}
