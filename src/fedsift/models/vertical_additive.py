@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import AtMost, Between
 from fedsift.core.checks import check_number
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, operation, together
 from fedsift.core.party import Party
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
@@ -121,7 +121,7 @@ def tell_scores(party: Party) -> Floats:
     return party.held(Predicted).scores
 
 
-OPERATIONS = (*parts.OPERATIONS, *shared_descent.OPERATIONS, open_columns, open_rows, tell_scores)
+OPERATIONS = together(parts.OPERATIONS, shared_descent.OPERATIONS, (open_columns, open_rows, tell_scores))
 
 
 class VerticalAdditive(FederatedModel):

@@ -16,8 +16,7 @@ from fedsift.audit.exposure import Measure
 from fedsift.audit.registry import attack
 from fedsift.audit.scoring import auc
 from fedsift.audit.views import Truth, View
-from fedsift.mpc.pairwise_masks import decode
-from fedsift.mpc.secure_sum import _one_word
+from fedsift.mpc.ring import from_words
 
 _KNOWS = "whole records of people, some of whom took part, and a public sample"
 _SILENT = "nothing to read: no means of columns, or no public sample"
@@ -28,11 +27,11 @@ def released_means(view: View, columns: int) -> dict[str, np.ndarray]:
     replies = view.replies("feature_sums")
     vectors = {m.party: m.content for m in replies if m.operation.endswith(".open")}
     if vectors:
-        numbers = {name: _one_word(decode(vector, exponent=0)) for name, vector in vectors.items()}
+        numbers = {name: from_words(vector) for name, vector in vectors.items()}
     elif replies:
         last = {m.party: m.content for m in replies}
         total = np.asarray(np.sum(list(last.values()), axis=0, dtype=np.uint64))
-        numbers = {"all": _one_word(decode(total, exponent=0))}
+        numbers = {"all": from_words(total)}
     else:
         return {}
     return {
@@ -46,7 +45,7 @@ def means_of_moments(view: View, columns: int) -> dict[str, np.ndarray]:
     """Means of each party's columns from its own moments (features, 1, target), in the units that all were told."""
     told, found = view.requests("scale_features"), {}
     for message in view.replies("linear.moments.open") if told else []:
-        flat = _one_word(decode(message.content, exponent=0))
+        flat = from_words(message.content)
         size = int((np.sqrt(8 * len(flat) + 1) - 1) / 2)
         moments = np.zeros((size, size))
         moments[np.triu_indices(size)] = flat
