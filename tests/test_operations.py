@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from typing_extensions import TypeAliasType
 
 import fedsift as fs
 from fedsift.core.arguments import AtMost, Between, MayMiss, schema_of, unchecked
@@ -157,6 +158,20 @@ def test_a_missing_argument_is_refused():
 
     with pytest.raises(OperationRefused, match="unknown or missing"):
         schema_of(needs).check({}, "bank", "needs")
+
+
+def test_an_alias_is_what_it_stands_for():
+    """NumPy from 2.5 on writes ``NDArray`` as a ``type`` statement."""
+    kind = TypeVar("kind", bound=np.generic)
+    alias = TypeAliasType("alias", np.ndarray[Any, np.dtype[kind]], type_params=(kind,))
+
+    def sums(party, *, values: Any) -> None: ...
+
+    sums.__annotations__["values"] = alias[np.uint64]
+    schema_of(sums).check({"values": np.zeros(3, np.uint64)}, "bank", "sums")
+    with pytest.raises(OperationRefused, match="array of uint64"):
+        schema_of(sums).check({"values": np.zeros(3)}, "bank", "sums")
+    assert unchecked(sums) == []
 
 
 def test_containers_have_a_limit():

@@ -108,7 +108,16 @@ def _has_any(hint: Any) -> bool:
     return hint is Any or hint is object or hint in (dict, list) or any(map(_has_any, _inner(hint)))
 
 
+def _plain(hint: Any) -> Any:
+    """What a ``type`` alias stands for: newer versions of NumPy write ``NDArray`` as one."""
+    origin = get_origin(hint)
+    if hasattr(origin, "__value__"):
+        return origin.__value__[get_args(hint)]
+    return getattr(hint, "__value__", hint)
+
+
 def _inner(hint: Any) -> tuple[Any, ...]:
+    hint = _plain(hint)
     origin = get_origin(hint)
     if origin in (Literal, np.ndarray) or (isinstance(origin, type) and issubclass(origin, np.ndarray)):
         return ()
@@ -116,6 +125,7 @@ def _inner(hint: Any) -> tuple[Any, ...]:
 
 
 def _check(hint: Any, value: Any, limits: _Limits) -> None:
+    hint = _plain(hint)
     if hint is Any or hint is object:
         return
     origin = get_origin(hint)
@@ -133,15 +143,7 @@ def _check(hint: Any, value: Any, limits: _Limits) -> None:
         _check_items(value, dict, limits)
         for item in value.values() if origin else ():
             _check(get_args(hint)[1], item, _Limits())
-    elif (
-        isinstance(origin or hint, type)
-        and issubclass(origin or hint, (list, tuple, Sequence))
-        and hint
-        not in (
-            str,
-            bytes,
-        )
-    ):
+    elif hint not in (str, bytes) and isinstance(origin or hint, type) and issubclass(origin or hint, Sequence):
         _check_items(value, list, limits)
         for item in value if origin else ():
             _check(get_args(hint)[0], item, _Limits())
