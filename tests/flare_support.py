@@ -15,6 +15,7 @@ from conftest import mixed_table
 
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.deploy.flare_job import PARTY_FILE, write_job
+from fedsift.deploy.introductions import introduce_parties
 from fedsift.site.site import open_site
 
 
@@ -27,10 +28,13 @@ def parties(folder: Path, partition: str) -> dict[str, str]:
 
 
 def in_one_process(folder: Path, partition: str, methods: dict) -> dict:
-    sites = {}
+    files = {}
     for name, text in parties(folder, partition).items():
-        (folder / f"{name}-{partition}.toml").write_text(text)
-        sites[name] = open_site(folder / f"{name}-{partition}.toml")
+        files[name] = folder / partition / name / PARTY_FILE
+        files[name].parent.mkdir(parents=True, exist_ok=True)
+        files[name].write_text(text)
+    introduce_parties(files)
+    sites = {name: open_site(file) for name, file in files.items()}
     return doubles.results_of(doubles.federation(InProcess(sites), partition), methods)
 
 
@@ -45,7 +49,8 @@ def assert_same(there: dict, here: dict) -> None:
 def many(system, folder: Path, partition: str, methods: dict) -> dict:
     """Run several methods in one job of a running system."""
     for name, text in parties(folder, partition).items():
-        (system.kit(name) / "local" / PARTY_FILE).write_text(text)
+        system.party_file(name).write_text(text)
+    introduce_parties({name: system.party_file(name) for name in doubles.names_of(partition)})
     job = write_job(doubles.many_job(partition, methods), folder / f"job-{partition}", doubles.MANY)
     with system.session() as session:
         job_id = session.submit(job)

@@ -12,7 +12,7 @@ from fedsift.core.operation import register_plugin
 from fedsift.core.party import Party
 from fedsift.core.transports.base import Delivery
 from fedsift.errors import DataError, OverflowGuard, ParameterError, PartyGone, ReplyError, SecurityError
-from fedsift.mpc.secure_sum import SecureSum, meet, offer_key, summed
+from fedsift.mpc.secure_sum import SecureSum, go_on_without, summed
 
 
 @summed("test_aggregate.column_sums", about="test: column sums", receives="control")
@@ -151,14 +151,14 @@ def test_a_party_that_has_met_nobody_refuses_to_mask():
 def test_a_coordinator_can_neither_slip_in_a_peer_nor_leave_all_out():
     _, fed = federation()
     with fed.session() as run:
-        publics = run.ask(offer_key, to=run.parties)
-        run.ask(meet, to="party1", publics={n: publics[n] for n in ("party1", "party2")})
+        SecureSum(run)
         with pytest.raises(SecurityError, match="neither join"):
-            run.ask(meet, to="party1", publics=publics)
-        with pytest.raises(SecurityError, match="alone"):
-            run.ask(meet, to="party3", publics={"party3": publics["party3"]})
-        with pytest.raises(SecurityError, match="its own key"):
-            run.ask(meet, to="party4", publics={"party4": publics["party1"], "party2": publics["party2"]})
+            run.ask(go_on_without, to="party1", left=["ghost"])
+        with pytest.raises(SecurityError, match="leave it alone"):
+            run.ask(go_on_without, to="party1", left=["party2", "party3", "party4"])
+        run.ask(go_on_without, to="party1", left=["party2"])
+        with pytest.raises(SecurityError, match="neither join"):
+            run.ask(go_on_without, to="party1", left=["party2"])
 
 
 def test_numbers_that_cannot_be_summed_are_refused():

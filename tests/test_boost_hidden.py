@@ -256,10 +256,10 @@ def test_where_a_data_holder_runs_the_coordinator_shares_are_refused_before_anyt
     before = fed.ledger.bytes()
     monkeypatch.setattr(fs.Federation, "neutral", property(lambda self: False), raising=False)
     for refused in (lambda: SecureBoostClassifier().fit(fed), lambda: TopGain().fit(fed)):
-        with pytest.raises(ParameterError, match="a data holder runs it"):
+        with pytest.raises(ParameterError, match="runs it, deals or gets the results"):
             refused()
     assert fed.ledger.bytes() == before
-    with pytest.raises(ParameterError, match="a data holder runs it"):
+    with pytest.raises(ParameterError, match="runs it, deals or gets the results"):
         model.predict(fed)
     assert SecureBoostClassifier(n_estimators=2, max_depth=2, protection="open").fit(fed).n_trees_ == 2
 

@@ -100,7 +100,7 @@ def test_no_residual_score_or_value_is_on_the_wire():
     received = {key for request in to_passive for key in request["arguments"]}
     announced = {"method", "parameters"}
     told = {"helper", "widths", "reads_scores", "weights", "seed", "step", "label_holder", "share", "outputs", "task"}
-    assert received - announced <= told | {"publics", "session", "view", "rows", "columns", "job"}
+    assert received - announced <= told | {"among", "circle", "offers", "session", "view", "rows", "columns", "job"}
     masked = [leaf for _, _, data in log.log for leaf in walk(decode(data)) if isinstance(leaf, np.ndarray)]
     words = np.concatenate([leaf.ravel() for leaf in masked if leaf.dtype == np.uint64 and leaf.size > 20])
     # Fixed-point numbers without a mask start with the byte 0 or 255, uniform ones hardly ever do (1 in 128).

@@ -280,7 +280,8 @@ def test_no_party_gets_a_score_or_a_seed_of_masks(name):
     assert not [m for m in requests if seed in encode(m)]
     told = {argument for m in requests for argument in m["arguments"]}
     assert told <= {
-        "publics", "scheme", "task", "answers", "weight_bits", "key", "layers", "note", "holder", "n_bins", "min_cell",
+        "among", "circle", "offers",
+        "scheme", "task", "answers", "weight_bits", "key", "layers", "note", "holder", "n_bins", "min_cell",
         "epsilon", "delta", "sums", "columns", "bits", "clip", "job", "session",
     }  # fmt: skip
 

@@ -24,6 +24,7 @@ from flare_support import running_system  # noqa: F401  a fixture
 from relay import Relay, through
 
 from fedsift.deploy.flare_job import PARTY_FILE, write_job
+from fedsift.deploy.introductions import introduce_parties
 from fedsift.deploy.processes import Processes
 from fedsift.deploy.run import run_on
 from fedsift.deploy.status import read_status
@@ -99,6 +100,7 @@ def test_every_method_in_the_simulator(tmp_path, partition):
     for name, text in support.parties(tmp_path, partition).items():
         (tmp_path / "parties" / name).mkdir(parents=True)
         (tmp_path / "parties" / name / PARTY_FILE).write_text(text)
+    introduce_parties({name: tmp_path / "parties" / name / PARTY_FILE for name in doubles.names_of(partition)})
     (workspace / "local").mkdir(parents=True)
     rules = {"format_version": 2, "class_list_enforcement_mode": "enforce", "class_allow_list": list(doubles.MANY)}
     (workspace / "local" / "resources.json").write_text(json.dumps(rules))

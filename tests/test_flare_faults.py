@@ -17,6 +17,7 @@ import flare_support as support
 from flare_support import parties, ports, running_system, wait_until  # noqa: F401  a fixture is among them
 
 from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, write_job
+from fedsift.deploy.introductions import introduce_parties
 from fedsift.deploy.local_system import SERVER, provision
 from fedsift.deploy.processes import Processes
 from fedsift.deploy.results import check_outcome
@@ -105,7 +106,8 @@ def states(system) -> dict[str, str]:
 @pytest.fixture
 def vertical(system, tmp_path):
     for name, text in parties(tmp_path, "vertical").items():
-        (system.kit(name) / "local" / PARTY_FILE).write_text(text)
+        system.party_file(name).write_text(text)
+    introduce_parties({name: system.party_file(name) for name in doubles.NAMES})
     yield system
     for name in doubles.NAMES:
         (system.kit(name) / "local" / "fault.json").unlink(missing_ok=True)

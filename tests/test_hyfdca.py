@@ -577,7 +577,7 @@ def test_masks_are_used_once_and_hide_what_they_cover():
             assert not (vectors[name] == to_words(values[name])).any()
         assert not (total == to_words(sum(values.values()))).any()
         for again in (7, 3):
-            with pytest.raises(SecurityError, match="never used twice"):
+            with pytest.raises(SecurityError, match="was used before"):
                 hide(parties["a"], total, "test", again, list("abc"), "all")
         with pytest.raises(SecurityError, match="alone"):
             hide(parties["a"], total, "other", 8, ["a"], None)
@@ -596,8 +596,8 @@ def test_no_state_stays_behind_at_the_parties():
     ("operation", "party"),
     [
         ("step_and_score", "rows1-columns2"), ("raise_duals", "rows1-columns1"), ("scale_columns", "rows1-columns3"),
-        ("finish_round", "rows2-columns2"), ("describe_part", "rows1-columns2"), ("offer_group_key", "rows1-columns3"),
-        ("meet_groups", "rows1-columns1"), ("open_columns", "party2"), ("hide_columns", "party3"),
+        ("finish_round", "rows2-columns2"), ("describe_part", "rows1-columns2"), ("offer_key", "rows1-columns3"),
+        ("draw_secrets", "rows1-columns1"), ("open_columns", "party2"), ("hide_columns", "party3"),
         ("share_scores", "party2"), ("open_residuals", "party1"),
     ],
 )  # fmt: skip

@@ -156,8 +156,10 @@ def test_pair_secrets_are_fresh_for_every_run_and_cannot_be_brought_back():
             peer = fed._link.transport.sites["party2"].sessions[run._session]["seeds"]["party1"]
             assert peer == seeds[-1]
             given = run.ask(mi.blind_rows, to="party1", factors=[])
-            with pytest.raises(errors.OperationFailed):  # the salt is used up
-                run.ask(mi.number_rows, to="party1", points=given, factors=[], seals={}, salts={})
+            with pytest.raises(errors.SecurityError, match="used before"):
+                run.ask(mi.number_rows, to="party1", points=given, factors=[])
+            with pytest.raises(errors.OperationRefused, match="no list of blinded rows"):
+                run.ask(mi.number_rows, to="party1", points=given, factors=[])
     assert seeds[0] != seeds[1]
 
 

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from doubles import Recording
 
 import fedsift as fs
-from fedsift.core.message import decode
+from fedsift.core.identity import Identity
+from fedsift.core.message import decode, encode
 from fedsift.core.operation import operation
 from fedsift.crypto.sealed_box import SealedBox
-from fedsift.errors import OperationRefused, SealError, SecurityError
-from fedsift.mpc.pairs import Pairs, meet_all
+from fedsift.errors import MessageError, OperationRefused, SealError, SecurityError
+from fedsift.mpc.pairs import Meeting, Offer, Pairs, meet_all
 from fedsift.mpc.ring import from_ring, product, to_ring, uniform
+
+NAMES = ("bank", "shop", "lab")
+
+
+def strangers(names: tuple[str, ...] = NAMES, **changed) -> dict[str, Pairs]:
+    """Sites that know each other and have not met yet."""
+    identities = {name: Identity() for name in names}
+    pins = {name: identity.key.fingerprint for name, identity in identities.items()}
+    meeting = replace(Meeting(b"job", "session", 3, "", names), **changed)
+    return {name: Pairs(name, meeting, replace(identity, peers=pins)) for name, identity in identities.items()}
+
+
+def offers_of(sides: dict[str, Pairs]) -> dict[str, Offer]:
+    return {name: side.offer() for name, side in sides.items()}
 
 
 def three() -> dict[str, Pairs]:
-    sides = {name: Pairs(name) for name in ("bank", "shop", "lab")}
+    sides = strangers()
     for side in sides.values():
-        side.meet({name: other.key.public for name, other in sides.items()})
+        side.meet(offers_of(sides))
     return sides
 
 
@@ -58,17 +77,133 @@ def test_a_box_opens_for_its_receiver_once():
         sides["shop"].open(box, sender="bank", about="gradients", number=7)
 
 
-def test_invented_and_changed_peers_are_refused():
-    side, other = Pairs("bank"), Pairs("shop")
+def test_peers_neither_change_nor_come_later():
+    sides = strangers()
+    bank, offers = sides["bank"], offers_of(sides)
+    for told in ({}, {"bank": offers["bank"]}, {**offers, "ghost": offers["shop"]}):
+        with pytest.raises(SecurityError, match="not the offers of those"):
+            bank.meet(told)
     with pytest.raises(SecurityError, match="own key"):
-        side.meet({"bank": other.key.public, "shop": side.key.public})
+        bank.meet({**offers, "bank": offers["shop"], "shop": offers["bank"]})
     with pytest.raises(SecurityError, match="twice"):
-        side.meet({"bank": side.key.public, "shop": side.key.public})
-    side.meet({"bank": side.key.public, "shop": other.key.public})
+        bank.meet({**offers, "lab": offers["shop"]})
+    bank.meet(offers)
     with pytest.raises(SecurityError, match="already"):
-        side.meet({"bank": side.key.public, "shop": Pairs("shop").key.public})
+        bank.meet(offers_of(strangers()))
     with pytest.raises(SecurityError, match="no secret with 'ghost'"):
-        side.mask("ghost", "sums", 1, (2,))
+        bank.mask("ghost", "sums", 1, (2,))
+
+
+def test_a_key_of_the_coordinator_under_a_peers_name_is_refused():
+    """Its own signature, the peer's old signature with another key, no signature at all."""
+    sides = strangers()
+    offers, own = offers_of(sides), Pairs("shop", sides["bank"].meeting, Identity())
+    true = offers["shop"]
+    cases = {
+        "its own key and signature": (own.offer(), "pinned"),
+        "its own key under the peer's signature": (replace(true, key=own.key.public), "not signed for this"),
+        "its own signature under the peer's name": (replace(own.offer(), signer=true.signer), "not signed for this"),
+        "no signature": (replace(true, signature=bytes(64)), "not signed for this"),
+        "a signature cut short": (replace(true, signature=true.signature[:32]), "not signed for this"),
+        "a low-order point, truly signed": (_signed(sides["shop"], bytes(32)), "not a usable"),
+    }
+    for name, (offer, says) in cases.items():
+        with pytest.raises(SecurityError, match=says):
+            sides["bank"].meet({**offers, "shop": offer})
+        assert sides["bank"].peers == [], name
+    sides["bank"].meet(offers)
+
+
+def _signed(side: Pairs, key: bytes) -> Offer:
+    signer = side.identity.key
+    return Offer(key, signer.public, signer.sign(side.meeting.statement(side.me, key)))
+
+
+CHANGED = [
+    {"job": b"another"}, {"session": "another"}, {"round": 4}, {"circle": "sum"}, {"among": ("bank", "shop")},
+    {"among": (*NAMES, "ghost")},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changed", CHANGED, ids=lambda changed: next(iter(changed)))
+def test_an_offer_of_another_job_session_round_circle_or_list_is_refused(changed):
+    sides = strangers()
+    offers = offers_of(sides)
+    shop = sides["shop"]
+    replayed = Pairs("shop", replace(shop.meeting, **changed), shop.identity, shop.key).offer()
+    with pytest.raises(SecurityError, match="not signed for this job, session and round"):
+        sides["bank"].meet({**offers, "shop": replayed})
+
+
+def test_two_peers_in_each_others_place_are_refused():
+    sides = strangers()
+    offers = offers_of(sides)
+    with pytest.raises(SecurityError, match="pinned"):
+        sides["bank"].meet({**offers, "shop": offers["lab"], "lab": offers["shop"]})
+
+
+def test_a_site_that_was_told_nobody_or_somebody_else_meets_nobody():
+    sides = strangers()
+    offers = offers_of(sides)
+    sides["bank"].identity.peers = None
+    with pytest.raises(SecurityError, match=r"knows no peers.*party fingerprint"):
+        sides["bank"].meet(offers)
+    sides["lab"].identity.peers = {"shop": sides["shop"].identity.key.fingerprint}
+    with pytest.raises(SecurityError, match=r"'bank' is not among the \[peers\]"):
+        sides["lab"].meet(offers)
+
+
+def test_the_same_keys_in_another_meeting_share_no_mask_and_open_no_box():
+    """Whatever a coordinator relabels, seeds and boxes are bound to job, session and all offers."""
+    sides = three()
+    again = {}
+    for name, side in sides.items():
+        again[name] = Pairs(name, replace(side.meeting, job=b"other"), side.identity, side.key)
+    for side in again.values():
+        side.meet(offers_of(again))
+    here, there = (each["bank"].mask("shop", "sums", 1, (4,)) for each in (sides, again))
+    assert not (here == there).any()
+    box = sides["bank"].seal("told", to="shop", about="note", number=1)
+    with pytest.raises(SealError):
+        again["shop"].open(box, sender="bank", about="note", number=1)
+
+
+def test_a_pair_secret_is_given_once_a_purpose():
+    sides = three()
+    assert sides["bank"].secret("shop", "orders", b"rows") == sides["shop"].secret("bank", "orders", b"rows")
+    assert sides["bank"].secret("lab", "orders", b"rows") != sides["lab"].secret("bank", "orders", b"other")
+    with pytest.raises(SecurityError, match="used before"):
+        sides["bank"].secret("shop", "orders", b"other rows")
+
+
+def test_who_has_left_shares_nothing_any_more():
+    bank = three()["bank"]
+    bank.without(["lab"])
+    assert bank.peers == ["shop"]
+    for use in (lambda: bank.mask("lab", "sums", 9, (1,)), lambda: bank.seal("x", to="lab", about="x", number=1)):
+        with pytest.raises(SecurityError, match="no secret with 'lab'"):
+            use()
+
+
+@pytest.mark.parametrize("length", [0, 127, 129])
+def test_an_offer_of_another_length_is_no_message(length):
+    offer = strangers()["bank"].offer()
+    whole = encode(offer)
+    assert decode(whole) == offer
+    header = whole[: -len(offer.to_bytes()) - 6]
+    with pytest.raises(MessageError, match="cut short"):
+        decode(header + length.to_bytes(6, "little") + bytes(length))
+
+
+def test_one_handshake_serves_the_whole_code():
+    """Nothing else agrees on keys: who imports the primitives of a key agreement is known."""
+    source = Path(fs.__file__).parent
+    users = {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if re.search(r"\b(SealKey|pair_key|X25519P\w+)\b", path.read_text())
+    }
+    assert users == {"crypto/sealed_box.py", "mpc/pairs.py"}
 
 
 def test_secrets_are_in_no_repr():

@@ -124,7 +124,7 @@ def test_a_stolen_sender_key_opens_no_old_box():
     for secrets in [*known, *(left + right for left in known for right in known)]:
         box_key = sealed._derive(secrets, "sealed box", ephemeral, BANK.public, SHOP.public)
         with pytest.raises(InvalidTag):
-            ChaCha20Poly1305(box_key).decrypt(bytes(12), ciphertext, sealed._bindings(**STEP))
+            ChaCha20Poly1305(box_key).decrypt(bytes(12), ciphertext, sealed._bindings(**STEP, context=b""))
 
 
 def test_the_error_tells_a_forger_nothing():

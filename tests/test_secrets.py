@@ -183,11 +183,21 @@ def test_the_command_shows_the_fingerprint_and_no_secret(party):
     shown = CliRunner().invoke(app, ["party", "fingerprint", "--party", str(party)])
     kept = Secrets.open(party.parent / "secrets")
     assert shown.exit_code == 0
-    assert f'bank = "{kept.signing_key.fingerprint.hex}"' in shown.output
+    assert f'"bank" = "{kept.signing_key.fingerprint.hex}"' in shown.output
     assert kept.signing_key.fingerprint.words in shown.output
     listed = CliRunner().invoke(app, ["party", "secrets", "show", "--party", str(party)])
     for value in (kept.draw_secret, kept.journal_key):
         assert value.hex() not in shown.output + listed.output
+
+
+def test_what_the_command_shows_is_what_the_other_sides_file_takes(party, tmp_path):
+    shown = CliRunner().invoke(app, ["party", "fingerprint", "--party", str(party)]).output
+    made = CliRunner().invoke(
+        app, ["party", "init", str(tmp_path / "bank.csv"), "--name", "shop", "--out", str(tmp_path / "o")]
+    )
+    assert made.exit_code == 0
+    (tmp_path / "o").write_text((tmp_path / "o").read_text() + shown)
+    assert load_party(tmp_path / "o")[0].pins() == {"bank": Secrets.open(tmp_path / "secrets").signing_key.fingerprint}
 
 
 def test_the_command_backs_up_rotates_and_recovers(party, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from conftest import mixed_table
 
 import fedsift as fs
 from fedsift.core.federation import Federation
+from fedsift.core.identity import introduce
 from fedsift.core.job import Job
 from fedsift.core.message import decode, encode
 from fedsift.core.transports.inprocess import InProcess
@@ -49,6 +50,7 @@ class Hostile:
 
     def __init__(self, rows: int = ROWS, **rules: Any):
         self.sites = {name: PolicySite(name, table, policy(**rules)) for name, table in tables(rows).items()}
+        introduce(self.sites)
         self.rounds = itertools.count(1)
         self.names = itertools.count(1)
         self.last = b""
@@ -88,12 +90,31 @@ class Hostile:
             assert reply == {"ok": None}, reply
         return session
 
+    def end(self, session: str) -> None:
+        for name in self.sites:
+            assert self._control(name, "core.end_session", "", {"session": session}) == {"ok": None}
+
     def _begin(self, to: str, session: str, data: bytes) -> dict[str, Any]:
+        return self._control(to, "core.begin_job", session, {"job": data})
+
+    def _control(self, to: str, operation: str, session: str, arguments: dict[str, Any]) -> dict[str, Any]:
         request = {
-            "operation": "core.begin_job", "view": "", "session": session, "job": b"", "round": next(self.rounds),
-            "arguments": {"job": data},
+            "operation": operation, "view": "", "session": session, "job": b"", "round": next(self.rounds),
+            "arguments": arguments,
         }  # fmt: skip
         return decode(self.sites[to].handle(encode(request)))
+
+    def offers(self, asked: dict[str, Any], circle: str = "") -> dict[str, Any]:
+        """The offers of both parties, asked for in one round."""
+        round, among = next(self.rounds), list(self.sites)
+        told = {"among": among, "circle": circle, "round": round}
+        return {name: self.send(name, "pairs.offer_key", **asked, **told)["ok"] for name in among}
+
+    def meet(self, asked: dict[str, Any]) -> None:
+        """The handshake as an honest coordinator would relay it."""
+        offers = self.offers(asked)
+        for name in self.sites:
+            assert "ok" in self.send(name, "pairs.meet", **asked, offers=offers)
 
     def announced(self, data: bytes, to: str = "bank", session: str | None = None) -> dict[str, Any]:
         """What a site says to an announcement."""

@@ -93,9 +93,7 @@ def met(hostile: Hostile) -> tuple[dict, dict]:
     asked = start(hostile)
     for name in ("bank", "shop"):
         hostile.send(name, "align.blind_ids", **asked)
-    publics = {name: hostile.send(name, "pairs.offer_key", **asked)["ok"] for name in ("bank", "shop")}
-    for name in ("bank", "shop"):
-        assert "ok" in hostile.send(name, "pairs.meet", **asked, publics=publics)
+    hostile.meet(asked)
     sealed = {name: hostile.send(name, "align.seal_order", **asked)["ok"] for name in ("bank", "shop")}
     return asked, {"shop": sealed["shop"]["bank"]}
 

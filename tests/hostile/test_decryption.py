@@ -22,9 +22,7 @@ class Talk:
         self.hostile = hostile
         job = hostile.of(IV)
         self.asked = {"session": hostile.begin(job), "job": job.hash}
-        publics = {name: self.ask(name, "pairs.offer_key")["ok"] for name in ("bank", "shop")}
-        for name in ("bank", "shop"):
-            assert "ok" in self.ask(name, "pairs.meet", publics=publics)
+        hostile.meet(self.asked)
         self.labels = self.ask("bank", "labels.encrypt_classes", scheme="auto", task="auto")["ok"]
         self.settings = {"n_bins": IV.bins, "min_cell": IV.min_cell, "epsilon": IV.epsilon, "delta": IV.delta}
 

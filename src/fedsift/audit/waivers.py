@@ -102,7 +102,7 @@ WAIVERS: dict[str, str] = {
     "sine_gates.join_weights": f"{_DEALT} weights and gradients as angles; and a half under a mask of the two parties, "
     "for which see gate_half.",
     # Secret shares and sums of the engineers
-    "meet_groups": "Sealed for the members of each group.",
+    "draw_secrets": "Sealed for the members of each group.",
     "local_scores": f"{_MASKED_SUM} read by the label holder as one score a row over all other parties.",
     "prediction_share": f"{_MASKED_SUM} a prediction, which its reader is entitled to.",
     "read_prediction": "Predictions go to whoever asked for them: the answer itself.",

@@ -369,8 +369,8 @@ party_app = typer.Typer(
 )
 app.add_typer(party_app, name="party")
 _command("audit")(audit.audit)
-for _shown in (party.init, party.check, secrets.fingerprint, secrets.secrets, journal.journal):
-    _command(_shown.__name__, on=party_app)(_shown)
+for function in (party.init, party.check, secrets.fingerprint, secrets.secrets, journal.journal):
+    _command(function.__name__, on=party_app)(function)
 
 
 # --- the entry point -------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Both work at that organisation alone and send nothing. No secret is ever printed
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated, Literal
@@ -27,13 +28,13 @@ _MEANS = {
 
 
 def fingerprint(party: PartyOption = Path("party.toml"), verbose: Verbose = False) -> None:
-    """Show what the other parties write into [peers] of their party.toml, to be told over a safe way.
+    """Show the line that the other parties write into [peers] of their party.toml.
 
-    Read the words to each other over the telephone: nobody in between can have the same ones.
+    Send it as you like, then read the words to each other over the telephone: nobody in between can have the same.
     """
     settings, _ = load_party(party)
     shown = Secrets.open(_folder(party)).signing_key.fingerprint
-    console.show(f'[peers]\n{settings.party.name} = "{shown.hex}"\n\nin words: {shown.words}')
+    console.show(f"# in words: {shown.words}\n{json.dumps(settings.party.name)} = {json.dumps(shown.hex)}")
 
 
 def secrets(

@@ -98,6 +98,8 @@ class Federation:
         min_overlap: int = 10,
         grid: Mapping[str, tuple[int, int]] | None = None,
         coordinator: str = NEUTRAL,
+        dealer: str | None = None,
+        submitter: str | None = None,
         random_state: Any = 0,
     ) -> Federation:
         """A federation of real tables, aligned by private set intersection of their ids (vertical, hybrid).
@@ -114,6 +116,7 @@ class Federation:
         grid : for hybrid parties: party -> (row block, column block). Parties of a row block know the same ids, parties
             of a column block have the same columns. Rows are aligned within each row block.
         coordinator : who runs it: ``"neutral"`` (nobody who holds rows) or a party's name.
+        dealer, submitter : who deals randomness and who gets the results, in the same words; else who runs it.
         random_state : shared rows are ordered at random; the same parties and number give the same order again.
         """
         if not tables:
@@ -129,7 +132,7 @@ class Federation:
         sites = open_tables(tables, id, holders, columns or {}, categorical or {})
         fed = cls(
             InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout, names=names,
-            grid=grid, label_parties=list(holders), coordinator=coordinator,
+            grid=grid, label_parties=list(holders), coordinator=coordinator, dealer=dealer, submitter=submitter,
         )  # fmt: skip
         return cls._alignment(fed, by_id=id is not None, min_overlap=min_overlap, random_state=random_state)
 

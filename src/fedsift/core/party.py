@@ -165,7 +165,7 @@ class Site:
         state = State(self.name)
         if session:
             state = self.sessions.setdefault(session, state)
-        return Party(self, view, state, round, run)
+        return Party(self, view, state, round, run, session)
 
     def cache(self, view: str) -> dict[Any, Any]:
         """What was computed for a view: a table, bins. Kept for the views used last; the rest is made again."""
@@ -182,8 +182,11 @@ class Site:
 class Party:
     """What an operation may use: this view's rows and columns, this run's state, this site's keys."""
 
-    def __init__(self, site: Site, view: str, state: dict[Any, Any], round: int = 0, run: Run | None = None):
+    def __init__(
+        self, site: Site, view: str, state: dict[Any, Any], round: int = 0, run: Run | None = None, session: str = ""
+    ):
         self.site = site
+        self.session = session
         self.run = run or Run()
         self.name = site.name
         self.state = state
@@ -306,25 +309,18 @@ def count_table(party: Party) -> dict[str, int]:
 
 
 @operation(
-    "core.describe_label",
-    discloses="control",
-    about="the kind of task and the number of classes",
-    reply={"task": str, "classes": int},
-    role="active",
-    concerns="labels",
-)
+    "core.describe_label", discloses="control", about="the kind of task and the number of classes",
+    reply={"task": str, "classes": int}, role="active", concerns="labels",
+)  # fmt: skip
 def describe_label(party: Party, *, task: Task) -> dict[str, Any]:
     labels = party.labels(task=task)
     return {"task": labels.task, "classes": labels.n_classes}
 
 
 @operation(
-    "core.share_names",
-    discloses="plain",
-    about="names of the columns that took part",
-    reply=[str],
+    "core.share_names", discloses="plain", about="names of the columns that took part", reply=[str],
     needs=("column names",),
-)
+)  # fmt: skip
 def share_names(party: Party) -> list[str]:
     return party.columns
 

@@ -1,11 +1,11 @@
 """Sealed boxes: what one party tells another through the coordinator, who carries it but cannot read or alter it.
 
-Every party has a long-term X25519 key (``SealKey``) whose public half the others know. A box is
+Every party has an X25519 key (``SealKey``) whose public half the others know. A box is
 
     ephemeral public key (32 bytes) | ChaCha20-Poly1305 ciphertext | tag (16 bytes)
 
 and its key is HKDF-SHA256 of two Diffie-Hellman secrets, DH(ephemeral, receiver) and DH(sender, receiver), bound to
-all three public keys. Sender's name, receiver's name, round and purpose are associated data.
+all three public keys. Sender's name, receiver's name, round, purpose and job are associated data.
 
 Why it is secure:
 
@@ -18,11 +18,10 @@ Why it is secure:
   step opens again; a receiver takes one box a step, so rounds must not repeat within a run.
 
 Not covered: the size of the payload is visible. Whoever steals the *receiver's* key can read its boxes and forge
-boxes to it. A coordinator that hands out false public keys could sit between two parties: it is trusted to relay
-keys truly (semi-honest); parties who want more compare public keys over another channel.
+boxes to it. That a public key is truly the other party's is settled by the handshake (``mpc/pairs.py``).
 
 All keys that follow from a SealKey are derived here, by ``_derive``, each under a purpose label, so that boxes and
-the pairwise masks of ``masks.py`` (``pair_key``) never share key material.
+masks (``pair_key``) never share key material.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _NONCE = bytes(12)  # constant: see "no nonce to repeat" above
 
 
 class SealKey:
-    """A party's long-term X25519 key. ``public`` is for everybody, the rest never leaves the party."""
+    """A party's X25519 key. ``public`` is for everybody, the rest never leaves the party."""
 
     __slots__ = ("_private", "public")
 
@@ -86,26 +85,32 @@ class SealedBox:
         return cls(data)
 
 
-def seal(payload: bytes, *, key: SealKey, peer: bytes, sender: str, receiver: str, round: int, about: str) -> SealedBox:
-    """Close ``payload`` for the party ``receiver``, whose public key is ``peer``."""
+def seal(
+    payload: bytes, *, key: SealKey, peer: bytes, sender: str, receiver: str, round: int, about: str,
+    context: bytes = b"",
+) -> SealedBox:  # fmt: skip
+    """Close ``payload`` for the party ``receiver``, whose public key is ``peer``; ``context`` says in which job."""
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise ParameterError(
             f"the payload about {about!r} for {receiver!r} has {len(payload)} bytes; a sealed box holds at most "
             f"{MAX_PAYLOAD_BYTES}: send it in parts"
         )
-    bindings = _bindings(sender, receiver, round, about)
+    bindings = _bindings(sender, receiver, round, about, context)
     ephemeral = SealKey.generate()
     secrets = _agree(ephemeral, peer, receiver) + _agree(key, peer, receiver)
     box_key = _derive(secrets, "sealed box", ephemeral.public, key.public, peer)
     return SealedBox(ephemeral.public + ChaCha20Poly1305(box_key).encrypt(_NONCE, payload, bindings))
 
 
-def unseal(box: SealedBox, *, key: SealKey, peer: bytes, sender: str, receiver: str, round: int, about: str) -> bytes:
-    """Open a box that the party ``sender``, whose public key is ``peer``, sealed under the same four bindings.
+def unseal(
+    box: SealedBox, *, key: SealKey, peer: bytes, sender: str, receiver: str, round: int, about: str,
+    context: bytes = b"",
+) -> bytes:  # fmt: skip
+    """Open a box that the party ``sender``, whose public key is ``peer``, sealed under the same bindings.
 
     There is one message for every reason of failure: what exactly did not match would help only a forger.
     """
-    bindings = _bindings(sender, receiver, round, about)
+    bindings = _bindings(sender, receiver, round, about, context)
     ephemeral, ciphertext = box.data[:PUBLIC_BYTES], box.data[PUBLIC_BYTES:]
     try:
         secrets = _agree(key, ephemeral, sender) + _agree(key, peer, sender)
@@ -138,8 +143,8 @@ def round_bytes(round: int) -> bytes:
     return int(round).to_bytes(8, "big")
 
 
-def _bindings(sender: str, receiver: str, round: int, about: str) -> bytes:
-    return frame(sender.encode(), receiver.encode(), round_bytes(round), about.encode())
+def _bindings(sender: str, receiver: str, round: int, about: str, context: bytes) -> bytes:
+    return frame(sender.encode(), receiver.encode(), round_bytes(round), about.encode(), context)
 
 
 def _agree(key: SealKey, peer: bytes, name: str) -> bytes:

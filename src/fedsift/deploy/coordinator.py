@@ -137,7 +137,7 @@ def _federation(job: Job, transport: Flare) -> Federation:
     return Federation(
         transport, list(parties), active=holders[0] if vertical else None, partition=settings.partition,
         task=settings.task, timeout=settings.timeout, names=settings.names, grid=grid, label_parties=holders,
-        coordinator=settings.coordinator,
+        coordinator=settings.coordinator, dealer=settings.dealer, submitter=settings.submitter,
     )  # fmt: skip
 
 

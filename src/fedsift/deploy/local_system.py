@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsift.deploy.flare_job import PARTY_FILE
+from fedsift.deploy.introductions import introduce_parties
 from fedsift.deploy.processes import Processes
 from fedsift.deploy.session import FlareSession
 from fedsift.errors import FedsiftError, ParameterError, PartyGone
@@ -65,7 +66,11 @@ class LocalSystem:
         provision(project, self.folder)
         _own_stores(self.kit(SERVER))
         for name, text in self.parties.items():
-            (self.kit(name) / "local" / PARTY_FILE).write_text(text, encoding="utf-8")
+            self.party_file(name).write_text(text, encoding="utf-8")
+        introduce_parties({name: self.party_file(name) for name in self.parties})
+
+    def party_file(self, name: str) -> Path:
+        return self.kit(name) / "local" / PARTY_FILE
 
     def start_all(self) -> None:
         """Start server and clients, and wait until the server knows all of them."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from fedsift.core.files import write_atomic
 from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, write_job
+from fedsift.deploy.introductions import introduce_parties
 from fedsift.deploy.results import RESULT, check_outcome, place
 from fedsift.deploy.status import read_status
 from fedsift.errors import DataError, FedsiftError, MissingExtra, OperationFailed, ParameterError, PartyGone
@@ -91,6 +92,7 @@ def _on_simulator(job: Job, content: dict[str, Any], folder: Path, out: Path, sa
     for name in content["parties"]:
         (parties / name).mkdir(parents=True)
         (parties / name / PARTY_FILE).write_text(party_text(job, name), encoding="utf-8")
+    introduce_parties({name: parties / name / PARTY_FILE for name in content["parties"]})
     (workspace / "local").mkdir(parents=True)
     rules = {"format_version": 2, "class_list_enforcement_mode": "enforce", "class_allow_list": list(CLASSES)}
     (workspace / "local" / "resources.json").write_text(json.dumps(rules), encoding="utf-8")

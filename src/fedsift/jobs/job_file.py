@@ -72,6 +72,12 @@ class FederationSection(Section):
     coordinator: str = Field(
         default=NEUTRAL, min_length=1, description='who runs it: "neutral" (nobody who holds rows) or a party\'s name'
     )
+    dealer: str | None = Field(
+        default=None, min_length=1, description='who deals randomness: "neutral" or a party\'s name; else who runs it'
+    )
+    submitter: str | None = Field(
+        default=None, min_length=1, description='who gets the results: "neutral" or a party\'s name; else who runs it'
+    )
 
     @property
     def as_in(self) -> str | None:
@@ -153,6 +159,8 @@ class Job:
             min_overlap=federation.min_overlap,
             grid=self.grid(),
             coordinator=federation.coordinator,
+            dealer=federation.dealer,
+            submitter=federation.submitter,
         )
 
     def grid(self) -> dict[str, tuple[int, int]] | None:
@@ -217,10 +225,11 @@ def _check_parties(source: Source, settings: JobFile, files: bool) -> None:
         if len(names) != 1 or None in names:
             raise source.error(("parties",), "horizontal parties all have the label, under the same name")
     _check_grid(source, settings, labels)
-    runner = settings.federation.coordinator
-    if runner != NEUTRAL and runner not in parties:
-        near = nearest(runner, [NEUTRAL, *parties])
-        raise source.error(("federation", "coordinator"), f"there is no party {runner!r}{near}")
+    for role in ("coordinator", "dealer", "submitter"):
+        runner = getattr(settings.federation, role)
+        if runner not in (None, NEUTRAL, *parties):
+            near = nearest(runner, [NEUTRAL, *parties])
+            raise source.error(("federation", role), f"there is no party {runner!r}{near}")
     without = [name for name, party in parties.items() if party.id is None]
     if without and len(without) < len(parties):
         raise source.error(

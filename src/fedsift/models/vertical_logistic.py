@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedsift.core.checks import check_number
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, operation, together
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ReplyError
 from fedsift.models import parts
@@ -126,9 +126,9 @@ def read_scores(party: Party, *, model: str, total: Ring | None, others: list[st
     return scores
 
 
-OPERATIONS = (
-    *parts.OPERATIONS, *shared_descent.OPERATIONS, open_columns, keep_weights, part_scores, read_scores,
-)  # fmt: skip
+OPERATIONS = together(
+    parts.OPERATIONS, shared_descent.OPERATIONS, (open_columns, keep_weights, part_scores, read_scores)
+)
 
 
 # --- the coordinator's side -------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
-from fedsift.errors import SecurityError
+from fedsift.errors import OperationRefused, ParameterError, SecurityError
 from fedsift.mpc.ring import SEED_BYTES, Ring, new_seed, product, stream
 
 Bits = NDArray[np.uint8]  # eight to a byte, as ``np.packbits`` gives them
@@ -106,7 +106,12 @@ class Dealer:
     times="1 a session",
 )  # fmt: skip
 def take_seed(party: Party, *, seed: bytes) -> None:
-    """Keep the dealer's seed for this run; a second one is refused."""
+    """Keep the dealer's seed for this run; a second one is refused, and one from somebody who holds rows."""
+    if party.run.job is not None and not party.run.job.neutral:
+        raise OperationRefused(
+            party.name, "take_seed", "a party of this job runs the coordinator, deals or gets the results: whoever "
+            "holds rows and knows the dealer's randomness reads the other parties' tables",
+        )  # fmt: skip
     if Dealt in party.state:
         raise SecurityError(f"party {party.name!r} has a dealer's seed already in this run")
     if len(seed) != SEED_BYTES:
@@ -116,6 +121,21 @@ def take_seed(party: Party, *, seed: bytes) -> None:
 
 #: What a method lists that uses this layer.
 OPERATIONS = (take_seed,)
+
+
+def check_neutral(
+    fed: Federation, what: str, *, because: str = "it deals the randomness",
+    instead: str = "Let an organisation without rows run it",
+) -> None:  # fmt: skip
+    """Refuse where a data holder runs the coordinator, deals or gets the results: with the masks it reads the others.
+
+    The sites refuse the dealer's seed there too (``take_seed``).
+    """
+    if fed.passive and not fed.neutral:
+        raise ParameterError(
+            f"{what} needs a coordinator that holds no rows and colludes with nobody, because {because}; here "
+            f"{fed.run_by!r} runs it, deals or gets the results. {instead}"
+        )
 
 
 # --- the product: X'Y ------------------------------------------------------------------------------------------------

@@ -140,10 +140,10 @@ class OrderPart:
 )
 def seal_order(party: Party) -> dict[str, SealedBox]:
     met = party.held(Pairs)
-    told = json.dumps([_ORDER, sorted(met.publics), party.job.random_state])
+    told = json.dumps([_ORDER, sorted([*met.peers, party.name]), party.job.random_state])
     part = hmac.new(party.site.secret, told.encode(), hashlib.sha256).digest()
     party.keep(OrderPart(part))
-    return {name: met.seal(part, to=name, about=_ORDER, number=0) for name in met.publics if name != party.name}
+    return {name: met.seal(part, to=name, about=_ORDER, number=0) for name in met.peers}
 
 
 @operation(
@@ -164,7 +164,7 @@ def keep_shared(
     if len(positions) and not 0 <= positions.min() <= positions.max() < len(rows):
         raise OperationRefused(party.name, "keep_shared", "row positions out of range")
     met = party.held(Pairs)
-    if set(boxes) != set(met.publics) - {party.name}:
+    if set(boxes) != set(met.peers):
         raise SecurityError(f"party {party.name!r}: every other party adds to the key of the row order, once")
     parts = {name: met.open(box, sender=name, about=_ORDER, number=0) for name, box in boxes.items()}
     parts[party.name] = party.held(OrderPart).part

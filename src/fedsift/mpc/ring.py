@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -21,6 +22,7 @@ from fedsift.errors import OverflowGuard
 
 Ring = NDArray[np.uint64]
 SEED_BYTES = 32
+_REST_BITS = 52
 
 
 def to_ring(values: NDArray[np.floating], exponent: int, room: float) -> Ring:
@@ -45,14 +47,32 @@ def new_seed() -> bytes:
     return secrets.token_bytes(SEED_BYTES)
 
 
+def to_words(values: NDArray[np.floating], summands: int) -> Ring:
+    """Floats as two elements each, whole parts and then rests in 2^-52: totals of ``summands`` are exact to 1e-15."""
+    flat = np.asarray(values, dtype=np.float64).ravel()
+    whole = np.rint(flat)
+    return to_ring(np.concatenate([whole, np.rint(np.ldexp(flat - whole, _REST_BITS))]), 0, 2.0**63 / summands)
+
+
+def from_words(total: Ring) -> NDArray[np.float64]:
+    """The numbers back, flat."""
+    whole, rest = np.split(from_ring(total, 0), 2)
+    return np.asarray(whole + np.ldexp(rest, -_REST_BITS))
+
+
 def stream(seed: bytes, purpose: str, number: int, shape: tuple[int, ...]) -> Ring:
     """Uniform elements that all holders of ``seed`` can make. Never use one pair (purpose, number) for two things."""
+    return key_stream(seed, purpose, number, shape)
+
+
+def key_stream(seed: bytes, purpose: str, number: int, shape: tuple[int, ...], kind: str = "<u8") -> NDArray[Any]:
+    """The same as unsigned integers of another width."""
     key = hashlib.sha256(frame(b"fedsift stream v1", seed, purpose.encode(), number.to_bytes(8, "big"))).digest()
-    out = np.zeros(shape, dtype="<u8")
+    out = np.zeros(shape, dtype=kind)
     if out.size:
         flat = out.reshape(-1).view(np.uint8).data
         Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update_into(flat, flat)  # zeros: the stream itself
-    return out.astype(np.uint64, copy=False)
+    return out.astype(out.dtype.newbyteorder("="), copy=False)
 
 
 def product(left: Ring, right: Ring) -> Ring:

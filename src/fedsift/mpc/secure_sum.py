@@ -1,15 +1,16 @@
 """Secure aggregation: the coordinator learns the sum of the parties' vectors and no party's own vector.
 
 A party-side function that returns numbers is marked ``@summed(about=...)``; ``SecureSum(fed).sum(function, ...)`` asks
-all parties for it and returns the total. The numbers travel in fixed point under pairwise masks (``secure/masks.py``):
+all parties for it and returns the total. The numbers travel in fixed point under pairwise masks (Bonawitz et al. 2017,
+without their double masks):
 
-1. Once a run, every party makes a fresh X25519 key and sends its public half; the coordinator passes all of them on.
-2. In each sum a party adds, for every peer, a mask that only those two can derive, bound to the round and purpose;
-   the masks cancel in the total and nowhere else. Every ``ask`` has a round number of its own, so no mask is reused.
+1. The parties meet under fresh, signed keys (``pairs.py``).
+2. In each sum a party adds, for every peer, a mask that only those two can derive, one of them with the opposite sign;
+   the masks cancel in the total and nowhere else. A mask's number is the round of the request: none is used twice.
 
-Why it is secure (semi-honest, the coordinator works with nobody): without a pair key a masked vector is uniform, so
-the coordinator's view can be simulated from the totals alone. What the totals say is what it learns, and what it
-passes on is what the parties learn; of two parties each can subtract its own part from a total that it is told.
+Why it is secure (the coordinator works with nobody): without a pair seed a masked vector is uniform, so the
+coordinator's view can be simulated from the totals alone. What the totals say is what it learns, and what it passes on
+is what the parties learn; of two parties each can subtract its own part from a total that it is told.
 
 A party that leaves: the survivors repeat the round with masks among themselves only (a new round number, hence new
 masks), and the run goes on without that party. No mask is ever uncovered, so nothing that was sent before can be
@@ -34,13 +35,12 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, Operation, operation
 from fedsift.core.party import Party
-from fedsift.crypto.sealed_box import PUBLIC_BYTES, SealKey
-from fedsift.errors import DataError, ParameterError, PartyGone, PartyTimeout, ReplyError, SecurityError
-from fedsift.mpc.pairwise_masks import decode, encode, masked, unmask_sum
+from fedsift.errors import DataError, ParameterError, PartyGone, PartyTimeout, ReplyError
+from fedsift.mpc import pairs
+from fedsift.mpc.pairs import Names, circle_of, meet_all
+from fedsift.mpc.ring import Ring, from_words, to_words
 
-_KEY, _PEERS = "aggregate key", "aggregate peers"
-_REST_BITS = 52
-_PURPOSE = "secure sum"
+CIRCLE = "sum"
 
 
 class Summed:
@@ -82,59 +82,36 @@ def _mark(
     return operation(id, discloses=form, about=about, reply=Array("i"), receives=receives, learns=learns)(run)
 
 
-def _two_words(values: np.ndarray) -> np.ndarray:
-    """Whole parts, then the rests as whole numbers of 2^-52."""
+def _words(values: np.ndarray, summands: int) -> Ring:
     flat = values.ravel()
     if not np.isfinite(flat).all():
         raise DataError(f"number {int(np.argmin(np.isfinite(flat)))} of a sum is not finite")
-    whole = np.rint(flat)
-    return np.concatenate([whole, np.rint(np.ldexp(flat - whole, _REST_BITS))])
+    return to_words(flat, summands)
 
 
-def _one_word(totals: np.ndarray) -> np.ndarray:
-    whole, rest = np.split(totals, 2)
-    return whole + np.ldexp(rest, -_REST_BITS)
+def _masked_reply(party: Party, values: np.ndarray) -> Ring:
+    met = circle_of(party, CIRCLE)
+    total = _words(values, len(met.peers) + 1)
+    for peer in met.peers:
+        total += met.cancelling(peer, "secure sum", party.round, total.shape)
+    return total
 
 
-def _masked_reply(party: Party, values: np.ndarray) -> np.ndarray:
-    if _PEERS not in party.state:
-        raise SecurityError(f"party {party.name!r} has met no peers in this run, so its vector cannot be masked")
-    return masked(
-        _two_words(values), me=party.name, key=party.state[_KEY], peers=party.state[_PEERS], round=party.round,
-        exponent=0, about=_PURPOSE,
-    )  # fmt: skip
+def _open_reply(party: Party, values: np.ndarray) -> Ring:
+    return _words(values, 1024)
 
 
-def _open_reply(party: Party, values: np.ndarray) -> np.ndarray:
-    return encode(_two_words(values), exponent=0, summands=1024)
-
-
-@operation("sum.offer_key", discloses="control", about="a public key made for this run", reply=bytes)
-def offer_key(party: Party) -> bytes:
-    party.state.pop(_PEERS, None)  # a new key is a new beginning: nothing is masked until the peers are known again
-    party.state[_KEY] = SealKey.generate()
-    return party.state[_KEY].public
-
-
-@operation("sum.meet", discloses="control", about="acknowledgement", learns="the other parties' public keys")
-def meet(party: Party, *, publics: dict[str, bytes]) -> None:
-    """Take note of who masks with whom. Called again, with fewer, when a party has left."""
-    key = party.state.get(_KEY)
-    if key is None or publics.get(party.name) != key.public:
-        raise SecurityError(f"party {party.name!r}: the list of public keys does not hold its own key")
-    if party.run.job is not None and not set(publics) <= set(party.run.job.parties):
-        raise SecurityError(f"party {party.name!r}: the list of public keys names somebody who is not of this job")
-    peers = {name: public for name, public in publics.items() if name != party.name}
-    if not peers:
-        raise SecurityError(f"party {party.name!r} is alone: a sum would be its own vector")
-    known = party.state.get(_PEERS)
-    if known is not None and any(known.get(name) != public for name, public in peers.items()):
-        raise SecurityError(f"party {party.name!r}: peers may leave during a run, but neither join nor change keys")
-    party.state[_PEERS] = peers
-
-
-#: What a method lists that uses this layer, beside its own sums.
-OPERATIONS = (offer_key, meet)
+@operation(
+    "sum.go_on_without",
+    discloses="control",
+    about="acknowledgement",
+    learns="who has left the run",
+    after="pairs.meet",
+    times="50 a session",
+)
+def go_on_without(party: Party, *, left: Names) -> None:
+    """Mask with fewer peers from now on. Nobody joins, nobody comes back, and nobody stays alone."""
+    circle_of(party, CIRCLE).without(left)
 
 
 class SecureSum:
@@ -154,11 +131,7 @@ class SecureSum:
         self.secure = secure
         self.left: dict[str, str] = {}
         if secure:
-            self._publics = fed.ask(offer_key, to=self.parties)
-            for name, public in self._publics.items():
-                if len(public) != PUBLIC_BYTES:
-                    raise ReplyError(name, "offer_key", f"a public key has {PUBLIC_BYTES} bytes")
-            fed.ask(meet, to=self.parties, publics=self._publics)
+            meet_all(fed, self.parties, CIRCLE)
         else:
             fed.ledger.note("secure=False: the coordinator saw each party's own sums")
 
@@ -173,10 +146,9 @@ class SecureSum:
                     name, function.masked.short_name, f"its vector has the shape {size}, expected {wanted}"
                 )
         if self.secure:
-            total = unmask_sum(replies, len(replies), exponent=0, expected=self.parties)
+            numbers = from_words(np.sum(list(replies.values()), axis=0, dtype=np.uint64))
         else:
-            total = np.sum([decode(reply, exponent=0) for reply in replies.values()], axis=0)
-        numbers = _one_word(total)
+            numbers = np.sum([from_words(reply) for reply in replies.values()], axis=0)
         return numbers if shape is None else numbers.reshape(shape)
 
     def ask_all(self, marked: Operation, **same: Any) -> dict[str, Any]:
@@ -202,8 +174,7 @@ class SecureSum:
         self.left[error.party] = error.what
         self.fed.ledger.note(f"party {error.party!r} left during the run; the others went on without it")
         if self.secure:
-            publics = {name: self._publics[name] for name in survivors}
-            self._survive(lambda: self.fed.ask(meet, to=self.parties, publics={n: publics[n] for n in self.parties}))
+            self._survive(lambda: self.fed.ask(go_on_without, to=self.parties, left=[error.party]))
 
 
 def both(*functions: Summed) -> tuple[Operation, ...]:
@@ -212,4 +183,4 @@ def both(*functions: Summed) -> tuple[Operation, ...]:
 
 
 #: What a method lists that uses this layer, beside ``both(...)`` of what it sums.
-OPERATIONS = (offer_key, meet)
+OPERATIONS = (*pairs.OPERATIONS, go_on_without)

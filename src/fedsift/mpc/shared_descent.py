@@ -36,6 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,8 @@ from numpy.typing import NDArray
 from fedsift.core.federation import Federation
 from fedsift.core.operation import ANY, Array, operation
 from fedsift.core.party import Party
-from fedsift.errors import OperationRefused, OverflowGuard, ParameterError, ReplyError
-from fedsift.mpc import pairs
+from fedsift.errors import OperationRefused, OverflowGuard, ReplyError
+from fedsift.mpc import dealer, pairs
 from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.ring import Ring, from_ring, new_seed, product, stream, to_ring
 
@@ -272,13 +273,7 @@ OPERATIONS = (
 # --- the coordinator's side -------------------------------------------------------------------------------------------
 
 
-def check_neutral(fed: Federation, what: str) -> None:
-    """Refuse where a data holder runs the coordinator, which reads sums over the others' columns."""
-    if fed.passive and not fed.neutral:
-        raise ParameterError(
-            f"{what} needs a coordinator that holds no rows, because it reads sums of columns times residuals; here "
-            f"{fed.run_by!r} runs it, deals or gets the results. Let an organisation without rows run it"
-        )
+check_neutral = partial(dealer.check_neutral, because="it reads sums of columns times residuals")
 
 
 class SharedDescent:

@@ -13,66 +13,32 @@ fixed by the result. So it learns X'Y and nothing about a single row. L and R re
 Y's, as long as B and C are fresh for each: U is still uniform, and the argument is the same for every one of them.
 The coordinator together with L can read Y, and together with R can read X: the masks are theirs.
 
-The masks are ChaCha20 streams under a key derived for one seed, one purpose and one number: never used twice.
+The masks are streams under a key derived for one seed, one purpose and one number (``ring.py``): never used twice.
 """
 
 from __future__ import annotations
 
-import hashlib
-
-import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
-
-from fedsift.crypto.sealed_box import frame
-
-Ring = np.ndarray
-
-
-def key_stream(seed: bytes, purpose: str, number: int, shape: tuple[int, ...], kind: str = "<u8") -> Ring:
-    """Uniform unsigned integers that both holders of ``seed`` can make and nobody else can tell from random."""
-    key = hashlib.sha256(frame(b"fedsift stream v1", seed, purpose.encode(), number.to_bytes(8, "big"))).digest()
-    out = np.zeros(shape, dtype=kind)
-    if out.size:
-        flat = out.reshape(-1).view(np.uint8).data
-        # Zeros, encrypted in place, are the stream itself.
-        Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update_into(flat, flat)
-    return out.astype(out.dtype.newbyteorder("="), copy=False)
-
-
-def ring_stream(seed: bytes, purpose: str, number: int, shape: tuple[int, ...]) -> Ring:
-    return key_stream(seed, purpose, number, shape)
-
-
-def add_pairwise(total: Ring, me: str, seeds: dict[str, bytes], purpose: str, number: int) -> Ring:
-    """``total`` under the masks that party ``me`` shares with each peer: they cancel in the sum over all parties.
-
-    The same as ``secure.masks.masked``, from seeds that were agreed once instead of a key exchange for every sum.
-    """
-    for peer, seed in seeds.items():
-        mask = ring_stream(seed, purpose, number, total.shape)
-        total = total + mask if me < peer else total - mask
-    return total
+from fedsift.mpc.ring import Ring, product, stream
 
 
 def hide_left(x: Ring, seed: bytes, number: int) -> Ring:
     """U: what the left party sends once for all products with this ``x`` under this ``number``."""
-    return x + ring_stream(seed, "left mask", number, x.shape)
+    return x + stream(seed, "left mask", number, x.shape)
 
 
 def left_share(x: Ring, seed: bytes, number: int, width: int) -> Ring:
     """What the left party sends for product ``number`` with a right side of ``width`` columns."""
-    mask = ring_stream(seed, "right mask", number, (x.shape[0], width))
-    return x.T @ mask + ring_stream(seed, "product mask", number, (x.shape[1], width))
+    mask = stream(seed, "right mask", number, (x.shape[0], width))
+    return product(x.T, mask) + stream(seed, "product mask", number, (x.shape[1], width))
 
 
 def right_message(y: Ring, seed: bytes, left_number: int, number: int, left_width: int) -> tuple[Ring, Ring]:
     """V and the right share, for product ``number`` with the left side that was hidden under ``left_number``."""
-    hidden = y + ring_stream(seed, "right mask", number, y.shape)
-    left_mask = ring_stream(seed, "left mask", left_number, (y.shape[0], left_width))
-    return hidden, left_mask.T @ hidden - ring_stream(seed, "product mask", number, (left_width, y.shape[1]))
+    hidden = y + stream(seed, "right mask", number, y.shape)
+    left_mask = stream(seed, "left mask", left_number, (y.shape[0], left_width))
+    return hidden, product(left_mask.T, hidden) - stream(seed, "product mask", number, (left_width, y.shape[1]))
 
 
 def open_product(hidden_left: Ring, share_left: Ring, hidden_right: Ring, share_right: Ring) -> Ring:
     """The coordinator's step: X'Y in the ring."""
-    return hidden_left.T @ hidden_right - share_left - share_right
+    return product(hidden_left.T, hidden_right) - share_left - share_right

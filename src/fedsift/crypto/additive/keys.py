@@ -27,6 +27,7 @@ from fedsift.crypto.additive import loaded, okamoto_uchiyama, paillier
 from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
 
 MIN_BITS = 2048
+MAX_BITS = 4096  # of a key that somebody else has made: larger ones would cost this party hours
 _BACKENDS: dict[str, Any] = {"ou": okamoto_uchiyama, "paillier": paillier}
 SCHEMES = ("auto", *_BACKENDS)  # the fastest first
 _SCHEME_CODES = {"ou": 1, "paillier": 3}
@@ -35,13 +36,13 @@ _KEY_BLOCK = 64  # bytes; a public key takes a whole number of blocks on the wir
 
 
 def generate_key(scheme: str = "auto", bits: int = MIN_BITS) -> SecretKey:
-    """A fresh key pair. Less than 2048 bits is refused."""
+    """A fresh key pair. Less than 2048 bits is refused, and more than 4096: nobody would take it."""
     if scheme == "auto":
         scheme = SCHEMES[1]
     if scheme not in _BACKENDS:
         raise ParameterError(f"scheme must be one of {', '.join(map(repr, SCHEMES))}; got {scheme!r}")
-    if bits < MIN_BITS:
-        raise ParameterError(f"keys have at least {MIN_BITS} bits; got {bits}")
+    if not MIN_BITS <= bits <= MAX_BITS:
+        raise ParameterError(f"keys have at least {MIN_BITS} bits and at most {MAX_BITS}; got {bits}")
     return SecretKey(scheme, bits, _BACKENDS[scheme].generate(bits))
 
 
@@ -139,7 +140,7 @@ def _read_header(data: bytes, what: str) -> tuple[str, int, bytes, bytes]:
         raise CiphertextError(f"a {what} is truncated")
     schemes = {code: name for name, code in _SCHEME_CODES.items()}
     scheme, bits = schemes.get(data[0]), int.from_bytes(data[1:5], "little")
-    if scheme is None or not MIN_BITS <= bits <= 16384:
+    if scheme is None or not MIN_BITS <= bits <= MAX_BITS:
         raise CiphertextError(f"a {what} has an unknown scheme or a refused key size")
     return scheme, bits, data[5:21], data[21:]
 

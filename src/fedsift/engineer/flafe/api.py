@@ -26,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.federation import Federation
 from fedsift.core.grid import Grid
+from fedsift.core.operation import together
 from fedsift.crypto.dp import Budget
 from fedsift.engineer.flafe import (
     candidates,
@@ -288,13 +289,13 @@ class HybridFLAFE(Flafe):
         "coordinator: formulas, statistics and importances over a column group, joint second moments of a row block; "
         "holder of a combined column: that column (the other party's column unless epsilon is set)"
     )
-    operations = (
-        *OPERATIONS,
-        *candidates.HYBRID,
-        *importance.HYBRID,
-        *compare.HYBRID,
-        *secure_sum.OPERATIONS,
-        *horizontal_study.SCALING,
+    operations = together(
+        OPERATIONS,
+        candidates.HYBRID,
+        importance.HYBRID,
+        compare.HYBRID,
+        secure_sum.OPERATIONS,
+        horizontal_study.SCALING,
     )
     epsilon_parameters = ("epsilon", "column_epsilon")
     importance = "forest"

@@ -39,6 +39,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.grid import Grid
+from fedsift.core.operation import together
 from fedsift.errors import DataError, ParameterError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
@@ -55,9 +56,7 @@ from fedsift.mpc.horizontal_study import _class_order as class_order
 from fedsift.mpc.shared_descent import check_neutral
 
 _MAX_CLASSES = 100
-OPERATIONS = (
-    *parts.OPERATIONS, *group_sum.OPERATIONS, *setup.OPERATIONS, *party.OPERATIONS, *vertical.OPERATIONS,
-)  # fmt: skip
+OPERATIONS = together(parts.OPERATIONS, group_sum.OPERATIONS, setup.OPERATIONS, party.OPERATIONS, vertical.OPERATIONS)
 
 
 class HyFDCA(FederatedModel):

@@ -20,7 +20,7 @@ from fedsift.models.hyfdca.setup import PART, STATE, Part
 from fedsift.models.hyfdca.track import Track, from_bits, to_bits
 from fedsift.models.parts import Predicted
 from fedsift.mpc.group_sum import cover_for, fixed, hide, to_words, uncover
-from fedsift.mpc.shared_product import Ring, ring_stream
+from fedsift.mpc.ring import Ring, stream
 
 SCORE_BITS = 32  # of the fraction of a score
 GRAM_SHIFT = 30  # inner products are told with so many more bits: they get small
@@ -135,11 +135,11 @@ def raise_duals(
     state["own"], state["sum of duals"] = part.x_ring.T @ duals, duals.sum(axis=0, dtype=np.uint64)
     reply: dict[str, Any] = {"duals": None, "corrections": {}, "balance": None}
     if peers:
-        mask = ring_stream(seed, "duals", number, duals.shape)
+        mask = stream(seed, "duals", number, duals.shape)
         reply["duals"] = cover_for(party, duals - mask, "duals", number, part.row_group)
         for name in peers:
             columns = part.hidden[name]
-            share = ring_stream(seed, f"share of {name}", number, (columns.shape[1], part.outputs))
+            share = stream(seed, f"share of {name}", number, (columns.shape[1], part.outputs))
             reply["corrections"][name] = cover_for(party, columns.T @ mask + share, "corrections", number, name)
     if part.holder_group is not None and party.name in among:
         change, state["balance sent"] = state["sum of duals"] - state["balance sent"], state["sum of duals"]

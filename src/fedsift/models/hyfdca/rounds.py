@@ -30,7 +30,7 @@ from fedsift.models.hyfdca.party import (
 )
 from fedsift.models.hyfdca.setup import scale_columns, start_rounds, sum_columns, sum_spreads
 from fedsift.mpc.group_sum import Groups, add_up, from_words
-from fedsift.mpc.shared_product import Ring, ring_stream
+from fedsift.mpc.ring import Ring, stream
 
 FULL_EVERY = 4  # with partial participation: so often everybody is asked, the progress measured and a long step taken
 MAX_ABSENCE = 100  # rounds that a party may miss in a row
@@ -53,13 +53,13 @@ class Dealer:
         return self.column_seeds.setdefault(name, secrets.token_bytes(32))
 
     def keep_mask(self, name: str, width: int) -> None:
-        self.masks[name] = ring_stream(self.column_seed(name), "columns", 1, (self.rows[name], width))
+        self.masks[name] = stream(self.column_seed(name), "columns", 1, (self.rows[name], width))
 
     def share(self, name: str, holder: str, number: int) -> Ring:
         """The share of U'v for party ``name``; the label holder makes the other one from its seed."""
         mask = self.masks[name]
-        duals = ring_stream(self.seed(holder), "duals", number, (self.rows[name], self.outputs))
-        other = ring_stream(self.seed(holder), f"share of {name}", number, (mask.shape[1], self.outputs))
+        duals = stream(self.seed(holder), "duals", number, (self.rows[name], self.outputs))
+        other = stream(self.seed(holder), f"share of {name}", number, (mask.shape[1], self.outputs))
         return mask.T @ duals - other
 
 

@@ -35,7 +35,7 @@ from fedsift.models.hyfdca.loss import curvature, first_centre
 from fedsift.models.hyfdca.track import Track
 from fedsift.mpc.group_sum import cover_for, fixed, from_words, group_secret, hide, to_words, uncover
 from fedsift.mpc.horizontal_study import _class_name
-from fedsift.mpc.shared_product import Ring, ring_stream
+from fedsift.mpc.ring import Ring, stream
 
 PART, STATE = "hyfdca part", "hyfdca state"
 SUMS = {"columns": object, "target": object}
@@ -292,7 +292,7 @@ def scale_columns(
         upper = (part.x.T @ part.x)[np.triu_indices(width)]
         gram = hide(party, to_words(upper), "products", number, among["columns"], part.column_group)
     if part.holder != party.name:
-        mask = ring_stream(seed, "columns", 1, part.x_ring.shape)
+        mask = stream(seed, "columns", 1, part.x_ring.shape)
         hidden = cover_for(party, part.x_ring - mask, "hidden columns", number, part.holder)
     return {"width": width, "gram": gram, "hidden": hidden}
 

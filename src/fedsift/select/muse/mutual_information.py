@@ -6,8 +6,8 @@ MUSE (Ji et al. 2024), Algorithm 2, with the costs and the leak repaired.
    go out blinded, the holders of the key raise them, the party takes its blind off. With two keys (default) two parties
    hold one factor each, so no single party can compute the secret of an id that it does not have; with one key (the
    paper) the label holder can. This depends on the ids alone: it is done once, and only for rows not yet known.
-2. *Pair secrets.* Every two parties share a secret of their own: Diffie-Hellman of their keys, salted afresh by both
-   for every run, and bound to the row secrets.
+2. *Pair secrets.* Every two parties share a secret of their own, from a fresh and signed handshake (``mpc/pairs.py``),
+   bound to the row secrets.
 3. *Matching.* For every pair of columns the two parties draw a fresh random key for each row from their pair secret
    (ChaCha20), sort the rows by it, and send the bins of their column in that order, under freshly shuffled bin
    labels. The coordinator puts the two lists side by side and counts. Sending bins in the order of fresh pseudonyms
@@ -37,11 +37,14 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto import oprf
-from fedsift.crypto.sealed_box import SealKey, frame, pair_key
+from fedsift.crypto.sealed_box import frame
 from fedsift.errors import AlignmentError, DataError, OperationRefused, ReplyError
-from fedsift.mpc.shared_product import key_stream
+from fedsift.mpc.pairs import OPERATIONS as HANDSHAKE
+from fedsift.mpc.pairs import circle_of, meet_all
+from fedsift.mpc.ring import key_stream
 from fedsift.select.muse.contingency import Entropies, column_codes, label_codes, pair_information
 
+CIRCLE = "muse"
 LABEL = -1  # stands for the label among the label holder's columns
 _CHUNK = 1 << 18  # row keys drawn and sorted together
 _LONG = 512  # rows from which renaming bins column by column is faster than all at once
@@ -54,16 +57,13 @@ _MESSAGE_BYTES = 1 << 24  # bin codes in one reply
 @operation(
     "muse.matching_keys",
     discloses="control",
-    about="public key, fresh salt, and a random number that names the party's secret factor",
-    reply={"seal": bytes, "salt": bytes, "factor": str},
+    about="a random number that names the party's secret factor",
+    reply=str,
 )
-def matching_keys(party: Party) -> dict[str, Any]:
+def matching_keys(party: Party) -> str:
     if "muse factor" not in party.keys:
         party.keys["muse factor"] = (secrets.token_hex(8), oprf.OprfKey.generate())
-    if "seal" not in party.keys:
-        party.keys["seal"] = SealKey.generate()
-    party.state["salt"] = secrets.token_bytes(16)
-    return {"seal": party.keys["seal"].public, "salt": party.state["salt"], "factor": party.keys["muse factor"][0]}
+    return str(party.keys["muse factor"][0])
 
 
 def _known_rows(party: Party, factors: list[str]) -> dict[str, bytes]:
@@ -104,18 +104,13 @@ def raise_rows(party: Party, *, lists: dict[str, bytes]) -> dict[str, bytes]:
     about="a check value of the set of row secrets, equal at all parties that hold the same rows",
     reply=bytes,
 )
-def number_rows(party: Party, *, points: bytes, factors: list[str], seals: dict[str, Any], salts: Any) -> bytes:
+def number_rows(party: Party, *, points: bytes, factors: list[str]) -> bytes:
     """Finish the row secrets, order the rows by them, and derive the secrets shared with each other party."""
-    party.state["order"], digest = _row_order(party, points, factors)
-    # The own salt is taken as it was drawn and used up: asking again cannot bring back a secret of an earlier batch.
-    salts = {**salts, party.name: party.state.pop("salt")}
-    seeds = {}
-    for name, public in seals.items():
-        if name != party.name:
-            pair_salts = [salts[each] for each in sorted((name, party.name))]
-            context = frame(digest, *pair_salts)
-            seeds[name] = pair_key(party.keys["seal"], public, name=name, purpose="muse pair", context=context)
-    party.state["seeds"] = seeds
+    met = circle_of(party, CIRCLE)
+    order, digest = _row_order(party, points, factors)
+    # A handshake gives a pair's secret once: asking again cannot bring back the orders of an earlier batch.
+    seeds = {name: met.secret(name, "muse pair", digest) for name in met.peers}
+    party.state["order"], party.state["seeds"] = order, seeds
     party.state["last batch"] = dict.fromkeys(seeds, 0)
     return hashlib.sha256(frame(b"fedsift same rows", digest)).digest()[:16]
 
@@ -123,6 +118,8 @@ def number_rows(party: Party, *, points: bytes, factors: list[str], seals: dict[
 def _row_order(party: Party, points: bytes, factors: list[str]) -> tuple[np.ndarray, bytes]:
     """Positions of this view's rows in the order of their secrets, and a digest of those secrets."""
     known = _known_rows(party, factors)
+    if "blind" not in party.state:
+        raise OperationRefused(party.name, "number_rows", "no list of blinded rows is under way")
     fresh, blind = party.state.pop("blind")
     outputs = oprf.finalize([each.encode() for each in fresh], blind, points)
     size = oprf.OUTPUT_BYTES
@@ -267,7 +264,10 @@ class Pairs:
         return len(self.left_columns)
 
 
-OPERATIONS = (matching_keys, blind_rows, raise_rows, number_rows, prepare_columns, matched_codes, own_information)
+OPERATIONS = (
+    *HANDSHAKE, matching_keys, blind_rows, raise_rows, number_rows, prepare_columns, matched_codes,
+    own_information,
+)  # fmt: skip
 
 
 class BinMatching:
@@ -289,16 +289,16 @@ class BinMatching:
         """Row secrets, once for rows that were never matched before, and pair secrets for this run."""
         fed = self.fed
         holders = [fed.active, *fed.passive[:1]][: 2 if keys == "two" else 1]
+        meet_all(fed, circle=CIRCLE)
         given = fed.ask(matching_keys, to=fed.parties)
-        factors = [given[name]["factor"] for name in holders]
+        factors = [given[name] for name in holders]
         lists = fed.ask(blind_rows, to=fed.parties, factors=factors)
         for holder in holders if any(lists.values()) else []:
             lists = fed.ask(raise_rows, to=holder, lists=lists)
             if set(lists) != set(fed.parties) or not all(isinstance(points, bytes) for points in lists.values()):
                 raise ReplyError(holder, "raise_rows", "it did not raise the list of every party")
         each = {name: {"points": lists[name]} for name in fed.parties}
-        seals, salts = ({name: given[name][key] for name in fed.parties} for key in ("seal", "salt"))
-        checks = fed.ask(number_rows, to=fed.parties, each=each, factors=factors, seals=seals, salts=salts)
+        checks = fed.ask(number_rows, to=fed.parties, each=each, factors=factors)
         odd = [name for name in fed.parties if checks[name] != checks[fed.parties[0]]]
         if odd:
             raise AlignmentError(

@@ -11,6 +11,7 @@ nothing about nodes. Cheng et al. 2021 (SecureBoost) for the roles, Beaver 1991 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -57,14 +58,11 @@ from fedsift.mpc.pairs import meet_all
 OPERATIONS = (*pairs.OPERATIONS, *dealing.OPERATIONS, *passive.OPERATIONS, *label_holder.OPERATIONS)
 
 
-def check_neutral(fed: Federation, what: str) -> None:
-    """Refuse where a data holder runs the coordinator: it would deal its own secrets and read the other's table."""
-    if not getattr(fed, "neutral", True):
-        raise ParameterError(
-            f"{what} with protection='coordinator' needs a coordinator that holds no rows and colludes with nobody, "
-            "because it deals the randomness; here a data holder runs it. protection='open' works there, and shows "
-            "the label holder sums of the others' columns and the others which rows lie together"
-        )
+check_neutral = partial(
+    dealing.check_neutral,
+    instead="protection='open' works there, and shows the label holder sums of the others' columns and the others "
+    "which rows lie together",
+)
 
 
 def check_settings(settings: TreeSettings) -> None:

@@ -7,12 +7,13 @@ the two parties alone; gradients of embeddings are seen by their party. ``"open"
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from fedsift.core.federation import Federation
 from fedsift.errors import ParameterError
 from fedsift.models.splitnn.layers.lattice import LatticeRun
 from fedsift.models.splitnn.training import SplitRun
+from fedsift.mpc import dealer
 
 PROTECTIONS = ("shares", "lattice", "open")
 _OWN_NETWORKS: dict[str, type[SplitRun]] = {"lattice": LatticeRun, "open": SplitRun}
@@ -24,14 +25,11 @@ def check_protection(protection: Any) -> str:
     return str(protection)
 
 
-def check_neutral(fed: Federation, what: str) -> None:
-    """Refuse shares where a data holder runs the coordinator: with the dealer's masks it would read the others."""
-    if not fed.neutral:
-        raise ParameterError(
-            f"{what} with protection='shares' needs a coordinator that holds no rows and colludes with nobody, because "
-            f"it deals the randomness; here {fed.run_by!r} runs it, deals or gets the results. protection='lattice' "
-            "works there, and shows each party the gradients of its embedding, which tell about labels"
-        )
+check_neutral = partial(
+    dealer.check_neutral,
+    instead="protection='lattice' works there, and shows each party the gradients of its embedding, which tell about "
+    "labels",
+)
 
 
 def own_networks(protection: str) -> type[SplitRun]:
