@@ -20,7 +20,7 @@ from fedsift.mpc.psi import align
 from fedsift.site.policy import ALIGNMENT, DEFAULT_EXCEPTIONS, Policy
 from fedsift.site.site import PolicySite
 
-ROWS = 120
+ROWS = 240
 #: What a refusal may be: each says what rule it is by. ``OperationFailed`` (something was raised unforeseen) is none.
 TYPED = {
     "OperationRefused", "PolicyRefused", "MessageError", "SecurityError", "SealError", "CiphertextError", "DataError",

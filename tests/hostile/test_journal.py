@@ -14,6 +14,7 @@ import pytest
 import fedsift as fs
 from fedsift import InformationValue
 from fedsift.core.federation import Federation
+from fedsift.core.job import Job
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import Operation, operations
 from fedsift.core.table import Table
@@ -21,10 +22,11 @@ from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import DataError, OperationRefused, PolicyRefused
 from fedsift.mpc.psi import align
 from fedsift.site.journal import Journal, Line, Place
-from fedsift.site.journal_rules import Asked
+from fedsift.site.journal_rules import Asked, is_noisy
 from fedsift.site.site import PolicySite
-from hostile.coordinator import ROWS, Hostile, policy, refused, tables
+from hostile.coordinator import Hostile, policy, refused, tables
 
+ROWS = 120  # twelve bits, by default
 KEY = bytes(32)
 IV = InformationValue(n_features=2)
 CLASSES = {"scheme": "auto", "task": "auto"}
@@ -196,15 +198,26 @@ def test_a_short_wide_table_exceeds_the_budget_with_the_answer_alone(tmp_path):
     reply = hostile.answer(np.arange(ROWS), InformationValue(n_features=20))
     refused(reply, "On a short, wide table the answer alone")
     job = hostile.of(InformationValue(n_features=20)).hash.hex()
-    assert f'accept_bits = ["{job[:12]}"]' in reply["what"]
-    hostile.restart(accept_bits=[job[:12]])
+    assert f'accept_bits = ["{job[:32]}"]' in reply["what"]
+    hostile.restart(accept_bits=[job[:31]])
+    refused(hostile.answer(np.arange(ROWS), InformationValue(n_features=20)), "max_bits")
+    hostile.restart(accept_bits=[job[:32]])
     assert "ok" in hostile.answer(np.arange(ROWS), InformationValue(n_features=20))
     refused(hostile.answer(np.arange(ROWS), InformationValue(n_features=21)), "max_bits")
 
 
 def test_accepting_takes_more_than_a_few_digits(tmp_path):
-    hostile = Stopping(tmp_path, partner_columns=2000, accept_bits=["", "0", "a", "f" * 11])
+    hostile = Stopping(tmp_path, partner_columns=2000, accept_bits=["", *"0123456789abcdef"])
     refused(hostile.answer(np.arange(ROWS), InformationValue(n_features=20)), "max_bits")
+
+
+def test_calling_vertical_parties_horizontal_does_not_make_answers_free(hostile):
+    """Horizontal parties hold other people; with whom ids were matched, that is not so."""
+    refused(hostile.announced(hostile.of(IV, partition="horizontal").canonical), "is for vertical parties")
+    hostile.aligned()
+    rules = hostile.sites["bank"].journal
+    assert rules._holders(hostile.of(fs.FedHalving(), partition="horizontal")) == ("shop",)
+    assert rules._holders(hostile.of(fs.FedHalving(), partition="horizontal", parties=("bank", "other"))) == ()
 
 
 def test_probing_by_refusals_uses_the_budget_up(hostile):
@@ -265,6 +278,32 @@ def test_noise_is_counted_once_a_run_and_again_in_the_next(hostile):
     assert [line.epsilon for line in hostile.lines() if line.rho > 0] == [1.0, 1.0]
 
 
+def test_the_name_of_a_session_used_again_pays_for_its_noise_again(hostile):
+    """The coordinator names sessions: were noise counted by these names, one name would average it away."""
+    job = hostile.of(InformationValue(n_features=2, epsilon=1.0))
+    for _ in range(3):
+        assert hostile.announced(job.canonical, session="mine") == {"ok": None}
+        assert "ok" in hostile.send("bank", "labels.encrypt_classes", session="mine", job=job.hash, **CLASSES)
+        _end(hostile, "mine")
+    hostile.restart()
+    assert hostile.announced(job.canonical, session="mine") == {"ok": None}
+    assert "ok" in hostile.send("bank", "labels.encrypt_classes", session="mine", job=job.hash, **CLASSES)
+    assert sum(line.rho > 0 for line in hostile.lines()) == 4
+
+
+def _end(hostile: Stopping, session: str) -> None:
+    request = {"operation": "core.end_session", "view": "", "session": "", "job": b"", "round": next(hostile.rounds),
+               "arguments": {"session": session}}  # fmt: skip
+    assert decode(hostile.sites["bank"].handle(encode(request))) == {"ok": None}
+
+
+def test_a_job_whose_noise_does_not_cover_all_that_is_read_is_exact():
+    flafe = fs.VerticalFLAFE(epsilon=1.0).announcement()
+    assert not is_noisy(Job(*flafe, parties=("bank", "shop"), active="bank"))
+    assert is_noisy(Job(*InformationValue(epsilon=1.0).announcement(), parties=("bank", "shop"), active="bank"))
+    assert not is_noisy(Job(*InformationValue().announcement(), parties=("bank", "shop"), active="bank"))
+
+
 def test_with_noise_a_row_more_or_less_is_no_matter_of_atoms(hostile):
     noisy = InformationValue(n_features=2, epsilon=0.5)
     assert "ok" in hostile.answer(np.arange(ROWS), noisy)
@@ -316,6 +355,29 @@ def test_cells_count_persons_and_the_refusal_does_not_say_how_many_rows_one_has(
     refused(reply, "min_cell counts persons here (10)")
     assert "30" not in reply["what"]
     assert hostile.announced(hostile.of(InformationValue(min_cell=30)).canonical) == {"ok": None}
+
+
+def test_probing_whose_rows_are_whose_uses_the_budget_up(tmp_path):
+    hostile = Stopping(tmp_path, rows=220)
+    hostile.persons["bank"] = np.array([f"p{i // 2}" for i in range(220)])
+    hostile.restart()
+    job = hostile.of(fs.SFFS(n_features=2))
+    asked = {"session": hostile.begin(job), "job": job.hash}
+    said = [
+        hostile.send("bank", "core.define_view", **asked, view=f"v{i}", rows=np.arange(i, i + 51)).get("what", "")
+        for i in range(30)
+    ]
+    assert "'min_rows'" in said[0]
+    assert "'max_bits'" in said[-1]
+    refused(hostile.send("bank", "core.define_view", **asked, view="all", rows=np.arange(220)), "max_bits")
+
+
+def test_announcing_alignments_without_running_them_uses_no_list_up(hostile):
+    hostile.restart(max_id_lists=1)
+    job = hostile.job("alignment", {"blocks": [["bank", "shop"]], "rows": {"bank": ROWS, "shop": ROWS}})
+    for _ in range(5):
+        assert hostile.announced(job.canonical) == {"ok": None}
+    assert hostile.aligned().n_rows == ROWS
 
 
 # --- partners, id lists, sums ----------------------------------------------------------------------------------------

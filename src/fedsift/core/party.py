@@ -25,6 +25,7 @@ from fedsift.core.job import Job
 from fedsift.core.message import decode, encode
 from fedsift.core.model_store import ModelStore
 from fedsift.core.operation import Operation, find_operation, operation
+from fedsift.core.release import Release
 from fedsift.core.script import Run, run_of
 from fedsift.core.splits import dealt_parts, is_amount, rows_of_parts, train_test_rows
 from fedsift.core.table import Table
@@ -308,25 +309,18 @@ def count_table(party: Party) -> dict[str, int]:
 
 
 @operation(
-    "core.describe_label",
-    discloses="control",
-    about="the kind of task and the number of classes",
-    reply={"task": str, "classes": int},
-    role="active",
-    concerns="labels",
-)
+    "core.describe_label", discloses="control", about="the kind of task and the number of classes",
+    reply={"task": str, "classes": int}, role="active", concerns="labels",
+)  # fmt: skip
 def describe_label(party: Party, *, task: Task) -> dict[str, Any]:
     labels = party.labels(task=task)
     return {"task": labels.task, "classes": labels.n_classes}
 
 
 @operation(
-    "core.share_names",
-    discloses="plain",
-    about="names of the columns that took part",
-    reply=[str],
+    "core.share_names", discloses="plain", about="names of the columns that took part", reply=[str],
     needs=("column names",),
-)
+)  # fmt: skip
 def share_names(party: Party) -> list[str]:
     return party.columns
 
@@ -381,6 +375,8 @@ def end_session(party: Party, *, session: str) -> None:
     role="active",
     concerns="labels",
     times=1,
+    opened_by="parties",
+    releases=lambda reply: Release(1, 15.0),  # parts alike in their classes: as measured, 7 to 15 bits about the labels
 )
 def draw_rows(
     party: Party, *, train: Annotated[float, Between(0, 2**31)], stratify: bool, seed: int | None, task: Task

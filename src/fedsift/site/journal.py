@@ -144,6 +144,9 @@ class Journal:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             identity = _identity(connection, key, place.file)
+            (sound,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if sound != "ok":
+                raise sqlite3.DatabaseError(sound)
             journal = cls(connection, key)
         except (sqlite3.Error, ValueError, TypeError, zlib.error) as error:
             if isinstance(error, DataError):
@@ -171,8 +174,10 @@ class Journal:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def lines(self) -> list[Line]:
-        return [Line(*row) for row in self._db.execute(f"SELECT {_COLUMNS} FROM lines ORDER BY number")]
+    def lines(self, condition: str = "1") -> list[Line]:
+        """All lines, or those for which this holds (a text of this package)."""
+        found = self._db.execute(f"SELECT {_COLUMNS} FROM lines WHERE {condition} ORDER BY number")
+        return [Line(*row) for row in found]
 
     def total_rho(self) -> float:
         return float(self._db.execute("SELECT COALESCE(SUM(rho), 0) FROM lines").fetchone()[0])

@@ -46,6 +46,7 @@ log = logging.getLogger("fedsift.site.journal")
 
 COORDINATOR, NOBODY = "coordinator", "nobody"
 ANSWER, ALIGNMENT, REFUSAL = "the answer", "alignment", "refusal"
+READABLE = ("pseudonymous", "aggregate", "plain")
 #: At which delta the noise of all jobs is told as one epsilon.
 DELTA = 1e-6
 MAX_SETS = 64
@@ -86,15 +87,16 @@ class JournalRules:
             return
         try:
             with self._writing(asked.marked.short_name) as journal:
-                noisy = self._enter_noise(asked, rows)
-                if not noisy or self._is_exact(asked.marked):
-                    self._check_left(asked, rows)
+                self._enter_noise(asked, rows)
+                exact = not is_noisy(asked.job)
+                if exact:
+                    self._check_left(asked.marked.short_name, asked.job, rows)
                     self._cut(asked, rows)
                     self._enter_answer(asked, rows)
-                journal.keep_set(rows, exact=not noisy or self._is_exact(asked.marked))
+                journal.keep_set(rows, exact=exact)
         except PolicyRefused as refusal:
             if refusal.rule == "min_rows":
-                self._note_refusal(asked)
+                self.note_refusal(asked.marked, asked.job, asked.run)
             raise
 
     def _cut(self, asked: Asked, rows: RowSet) -> None:
@@ -135,13 +137,11 @@ class JournalRules:
             return columns + beside
         return math.log2(sum(math.comb(columns, number) for number in range(kept + 1))) + beside
 
-    def _enter_noise(self, asked: Asked, rows: RowSet) -> bool:
-        """Charge the noise of a run once, when it first works on rows; tell whether it has any."""
+    def _enter_noise(self, asked: Asked, rows: RowSet) -> None:
+        """Charge the noise of a run once, when it first works on rows."""
         epsilon, rho = spent(asked.job)
-        if rho <= 0:
-            return False
-        if self.journal.has("run = ? AND rho > 0", asked.run):
-            return True
+        if rho <= 0 or self.journal.has("run = ? AND rho > 0", asked.run):
+            return
         self._check_void(asked, rows)
         total = self.journal.total_rho() + rho
         self.policy.check_total_epsilon(self.party, asked.marked.short_name, rho_to_epsilon(total, DELTA))
@@ -149,7 +149,6 @@ class JournalRules:
             self._line(asked, rows, operation=asked.marked.id, readers=self._reader(asked.job), form="noise",
                        epsilon=epsilon, rho=rho)
         )  # fmt: skip
-        return True
 
     def _check_void(self, asked: Asked, rows: RowSet) -> None:
         """A reader who has exact numbers about the same rows is not kept from them by noise."""
@@ -201,8 +200,16 @@ class JournalRules:
         return tuple(name for name in self._holders(job) if job.role_of(name) in roles) or (COORDINATOR,)
 
     def _holders(self, job: Job) -> tuple[str, ...]:
-        """The other parties that hold rows of the same people."""
-        return () if job.partition == "horizontal" else tuple(name for name in job.parties if name != self.party)
+        """The other parties that hold rows of the same people.
+
+        Horizontal parties hold other people, says the job; with whom ids were matched before, that does not count.
+        """
+        others = tuple(name for name in job.parties if name != self.party)
+        return others if job.partition != "horizontal" else tuple(n for n in others if n in self._matched())
+
+    def _matched(self) -> set[str]:
+        lines = self.journal.lines(f"form = '{ALIGNMENT}'")
+        return {name for line in lines for name in line.readers.split(", ")}
 
     def _reader(self, job: Job) -> str:
         return COORDINATOR if job.coordinator in (NEUTRAL, self.party) else job.coordinator
@@ -214,19 +221,26 @@ class JournalRules:
             return
         inside = self.journal.inside(rows)
         self.journal.keep_atoms(self.journal.atoms.charged(inside, bits, rows.persons))
-        self._check_left(asked, rows)
+        self._check_left(asked.marked.short_name, asked.job, rows)
 
-    def _check_left(self, asked: Asked, rows: RowSet) -> None:
-        refusals = self.journal.count("form = ?", REFUSAL) / max(1, self._table.n_rows)
-        most = self.journal.atoms.most_bits(self.journal.inside(rows)) + refusals
-        self.policy.check_bits(self.party, asked.marked.short_name, most, asked.job.hash.hex())
+    def _check_left(self, operation: str, job: Job, rows: RowSet | None = None) -> None:
+        """Refuse where these rows, or refusals alone, have told as much as they may."""
+        told = self.journal.count("form = ?", REFUSAL) / max(1, self._table.n_rows)
+        if rows is not None:
+            told += self.journal.atoms.most_bits(self.journal.inside(rows))
+        self.policy.check_bits(self.party, operation, told, job.hash.hex())
 
-    def _note_refusal(self, asked: Asked) -> None:
+    def check_refusals(self, operation: str, job: Job) -> None:
+        """Refuse once more where refusals have told enough about who is in which row."""
+        with self._writing(operation):
+            self._check_left(operation, job)
+
+    def note_refusal(self, marked: Operation, job: Job, run: str) -> None:
         """A refusal tells one bit about the rows."""
-        with self._writing(asked.marked.short_name) as journal:
+        with self._writing(marked.short_name) as journal:
             journal.add(
-                Line(now(), asked.job.hash.hex(), asked.run, asked.job.method, asked.marked.id, COORDINATOR, b"", 0, "",
-                     REFUSAL, statistics=1, bits=1.0, counted=1.0)
+                Line(now(), job.hash.hex(), run, job.method, marked.id, COORDINATOR, b"", 0, "", REFUSAL,
+                     statistics=1, bits=1.0, counted=1.0)
             )  # fmt: skip
 
     # -- alignment -------------------------------------------------------------------------------------------------
@@ -234,7 +248,7 @@ class JournalRules:
     def enter_alignment(self, job: Job, run: str) -> None:
         """Each alignment lets the others ask about another list of ids: so many, no more."""
         told = job.parameters.get("columns")
-        with self._writing("begin_job") as journal:
+        with self._writing("blind_ids") as journal:
             self.policy.check_id_lists(self.party, journal.count("form = ?", ALIGNMENT) + 1)
             sizes = job.parameters.get("rows")
             listed = ", ".join(f"{name}: {size}" for name, size in sizes.items()) if isinstance(sizes, dict) else ""
@@ -302,16 +316,20 @@ class JournalRules:
         """What the table holds: a job on other values has another answer."""
         return simulated_secret(self.party, self._table).hex()
 
-    def _is_exact(self, marked: Operation) -> bool:
-        """Whether its receiver reads exact numbers although the job has noise."""
-        return marked.opened_form in ("aggregate", "plain", "pseudonymous") and not marked.epsilon
-
     def _line(self, asked: Asked, rows: RowSet, **said: Any) -> Line:
         job = asked.job
         return Line(
             at=now(), job=job.hash.hex(), run=asked.run, method=job.method, row_set=rows.id, rows=len(rows.numbers),
             columns=", ".join(asked.columns)[:2000], **said,
         )  # fmt: skip
+
+
+def is_noisy(job: Job) -> bool:
+    """Whether all that somebody reads of a job has noise: then a row more or less makes no difference that counts."""
+    if spent(job)[1] <= 0:
+        return False
+    readable = [each for each in METHODS[job.method].operations if each.opened_form in READABLE]
+    return all(each.epsilon for each in readable)
 
 
 def spent(job: Job) -> tuple[float, float]:

@@ -198,7 +198,7 @@ def _journal_lines(policy: Policy) -> list[str]:
         f"partners = {_toml(policy.partners)}",
         "# How many bits of exact numbers others that hold rows of the same people may get, a row: a tenth of a bit.",
         f"max_bits = {policy.max_bits}",
-        "# Jobs that may exceed it, by the first 12 digits of their hash (a refusal quotes them).",
+        "# Jobs that may exceed it, by the first 32 digits of their hash (a refusal quotes them).",
         _list("accept_bits", policy.accept_bits),
         "# How many columns another party has, at most, where no alignment has told: for what an answer can tell.",
         f"partner_columns = {policy.partner_columns}",

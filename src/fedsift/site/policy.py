@@ -49,6 +49,10 @@ FREE = ("core.count_table", "core.share_names", "core.begin_job", "core.end_sess
 MAX_WHOLE, MAX_TEXT, MAX_ITEMS = 1_000_000, 10_000, 10_000
 
 
+#: Digits of a job's hash by which it is accepted: so many that nobody finds another job with the same ones.
+ACCEPTED = 32
+
+
 class Policy(Section):
     """The table ``[policy]`` of a party file. What is left out is as strict as it can be and still be of use."""
 
@@ -78,7 +82,7 @@ class Policy(Section):
         default=0.1, description='a number of bits a row, such as 0.1, or "any"'
     )
     accept_bits: list[str] = Field(
-        default=[], description='a list of jobs, each by 12 or more digits of its hash, such as ["3f8a21c07b5e"]'
+        default=[], description="a list of jobs, each by 32 or more digits of its hash, as a refusal quotes them"
     )
     partner_columns: int = Field(default=100, ge=1, description="a whole number of columns, 1 or more")
     total_epsilon: float = Field(default=10.0, gt=0, allow_inf_nan=False, description="a number above 0, such as 10.0")
@@ -143,13 +147,13 @@ class Policy(Section):
 
     def check_bits(self, party: str, operation: str, bits: float, job: str) -> None:
         """Refuse exact numbers beyond the budget of their rows, unless the party has accepted this very job."""
-        accepted = any(len(told) >= 12 and job.startswith(told) for told in self.accept_bits)
+        accepted = any(len(told) >= ACCEPTED and job.startswith(told) for told in self.accept_bits)
         if self.max_bits != "any" and bits > self.max_bits and not accepted:
             raise PolicyRefused.by(
                 "max_bits", party, operation,
                 f"exact numbers about the same rows, and refusals, have together at most {self.max_bits:g} bits a row "
                 "here. Use noise (epsilon) or more rows. On a short, wide table the answer alone (which columns were "
-                f'kept) tells more; the party accepts that knowingly by accept_bits = ["{job[:12]}"]',
+                f'kept) tells more; the party accepts that knowingly by accept_bits = ["{job[:ACCEPTED]}"]',
             )  # fmt: skip
 
     def check_total_epsilon(self, party: str, operation: str, epsilon: float) -> None:
@@ -189,6 +193,13 @@ class Policy(Section):
                     f"min_cell counts persons here ({self.min_cell}), some of whom have several rows. Ask the party "
                     "which min_cell of rows is enough (fedsift party check says it), and write that under [method]",
                 )  # fmt: skip
+
+    def check_partition(self, party: str, job: Job) -> None:
+        """Refuse a job that says of its parties what its method is not for: who shares rows decides what counts."""
+        known = METHODS.get(job.method)
+        if known is not None and job.partition not in known.partitions:
+            served = " or ".join(known.partitions)
+            raise OperationRefused(party, "begin_job", f"the method {job.method!r} is for {served} parties")
 
     def check_partners(self, party: str, job: Job) -> None:
         """Refuse a job with somebody who is not on this party's own list."""

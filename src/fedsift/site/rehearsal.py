@@ -22,6 +22,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.job import Job as Contract
 from fedsift.core.operation import Operation
 from fedsift.core.party import Site
+from fedsift.core.script import Run
 from fedsift.core.splits import is_amount
 from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess
@@ -160,11 +161,14 @@ class _Witness(PolicySite):
     def _judge_job(self, job: Contract, session: str) -> None:
         """Judged before, by the parameters that the job really has."""
 
-    def _judge_rows(self, marked: Operation, view: str) -> None:
+    def _judge_rows(self, marked: Operation, view: str, run: Run | None) -> None:
         """Made-up rows say nothing about the real ones."""
 
     def _judge_sums(self, marked: Operation, view: str) -> None:
         """Neither do sums of them."""
+
+    def _enter_alignment(self, job: Contract, attempt: str) -> None:
+        """No list of ids is entered."""
 
     def _enter(self, asked: Asked) -> None:
         """And nothing is let out."""

@@ -11,7 +11,9 @@ judged before its acknowledgement leaves: one that is too small is taken back. R
 from __future__ import annotations
 
 import importlib
+import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from fedsift.core.job import Job as Contract
 from fedsift.core.message import decode
 from fedsift.core.operation import Operation, register_plugin
 from fedsift.core.party import Site, begin_job
-from fedsift.core.script import run_of
+from fedsift.core.script import Run, run_of
 from fedsift.core.table import Table
 from fedsift.errors import FedsiftError, OperationRefused, ParameterError, PolicyRefused
 from fedsift.evaluate import announced
@@ -128,11 +130,11 @@ def open_site(path: str | Path, job: Job | Mapping[str, Any] | None = None) -> P
             raise ParameterError(f"the job has no party {name!r} (the name in {path}); it has {told}")
         settings.policy.check_job(name, method, parameters)
         accepted = (method, {**_defaults(method), **plain(parameters)})
-    secrets = Secrets.open(Path(path).parent / settings.party.secrets)
-    identity = Identity(secrets.signing_key, settings.pins())
+    own = Secrets.open(Path(path).parent / settings.party.secrets)
+    identity = Identity(own.signing_key, settings.pins())
     table, persons = read_party(source, settings.party)
-    journal = Journal.open(Place.of(Path(path).parent, secrets.folder, name), secrets.journal_key)
-    site = PolicySite(name, table, settings.policy, accepted, secrets.draw_secret, identity, journal, persons)
+    journal = Journal.open(Place.of(Path(path).parent, own.folder, name), own.journal_key)
+    site = PolicySite(name, table, settings.policy, accepted, own.draw_secret, identity, journal, persons)
     site.audits = Path(path).parent / verdict.FOLDER
     if accepted is not None:
         site.check_audit(*accepted)
@@ -194,8 +196,10 @@ class PolicySite(Site):
             self._judge_job(Contract.read(arguments["job"], self.name), request["session"])
             return
         self._judge(marked, arguments, run.job if run is not None else None)
+        if marked is psi.blind_ids and run is not None and run.job is not None:
+            self._enter_alignment(run.job, attempt_of(run))
         if not is_core(marked) and marked not in psi.OPERATIONS and request["view"] in self.views:
-            self._judge_rows(marked, request["view"])
+            self._judge_rows(marked, request["view"], run)
             if marked.sums:
                 self._judge_sums(marked, request["view"])
         asked = self._asked(marked, request)
@@ -209,15 +213,24 @@ class PolicySite(Site):
             return None
         rows, columns = self.views[request["view"]]
         return Asked(
-            marked, run.job, run_of(request["session"]), self._all if rows is None else rows,
+            marked, run.job, attempt_of(run), self._all if rows is None else rows,
             tuple(self.table.columns if columns is None else columns),
         )  # fmt: skip
 
     def _judge(self, marked: Operation, arguments: dict[str, Any], job: Contract | None) -> None:
         self.policy.check_operation(self.name, marked, arguments, job)
 
-    def _judge_rows(self, marked: Operation, view: str) -> None:
-        self.policy.check_rows(self.name, marked.short_name, self.distinct_rows(view))
+    def _judge_rows(self, marked: Operation, view: str, run: Run | None) -> None:
+        """Refuse too few persons. Where one has several rows, a refusal tells something about them, and counts."""
+        job = run.job if run is not None and self._most_rows > 1 else None
+        if job is not None:
+            self.journal.check_refusals(marked.short_name, job)
+        try:
+            self.policy.check_rows(self.name, marked.short_name, self.distinct_rows(view))
+        except PolicyRefused:
+            if run is not None and job is not None:
+                self.journal.note_refusal(marked, job, attempt_of(run))
+            raise
 
     def _judge_sums(self, marked: Operation, view: str) -> None:
         """Of no column may the two largest values make up nearly all of the sum: it would tell them."""
@@ -234,6 +247,9 @@ class PolicySite(Site):
     def _enter(self, asked: Asked) -> None:
         self.journal.enter(asked)
 
+    def _enter_alignment(self, job: Contract, attempt: str) -> None:
+        self.journal.enter_alignment(job, attempt)
+
     def _write(self, asked: Asked, value: Any) -> None:
         self.journal.write(asked, value)
 
@@ -243,6 +259,7 @@ class PolicySite(Site):
 
     def _judge_job(self, job: Contract, session: str) -> None:
         self.policy.check_job(self.name, job.method, job.parameters)
+        self.policy.check_partition(self.name, job)
         self.policy.check_partners(self.name, job)
         self.policy.check_persons(self.name, job, self._most_rows)
         if job.method != psi.JOB:
@@ -257,8 +274,6 @@ class PolicySite(Site):
             raise OperationRefused(self.name, "begin_job", "a job is put to a party inside a session")
         if len(self.runs) >= MAX_RUNS:
             raise OperationRefused(self.name, "begin_job", f"{MAX_RUNS} jobs are under way here; end one of them first")
-        if job.method == psi.JOB:
-            self.journal.enter_alignment(job, run_of(session))
         if self.accepted is None or job.method == psi.JOB:
             return
         method, parameters = self.accepted
@@ -272,7 +287,7 @@ class PolicySite(Site):
     def _after(self, marked: Operation, request: dict[str, Any], value: Any) -> None:
         for name, view in list(self.views.items()):
             if self._accepted.get(name) is not view:
-                self._judge_view(marked, name)
+                self._judge_view(marked, name, self.runs.get(run_of(request["session"])))
                 self._accepted[name] = view
         asked = self._asked(marked, request)
         if asked is not None:
@@ -300,9 +315,9 @@ class PolicySite(Site):
             name, session, round = "?", "", 0
         self.ledger.refused(name, session[:100], round, len(data), f"{told['error']}: {told['what']}")
 
-    def _judge_view(self, marked: Operation, name: str) -> None:
+    def _judge_view(self, marked: Operation, name: str, run: Run | None) -> None:
         try:
-            self._judge_rows(marked, name)
+            self._judge_rows(marked, name, run)
         except PolicyRefused:
             before = self._accepted.get(name)
             if before is None:
@@ -326,6 +341,18 @@ class PolicySite(Site):
         if ERRORS in self.policy.exceptions or isinstance(error, OperationRefused):
             return text  # a refusal is written from the policy and the request alone
         return "the text stays in this party's log (its policy: exceptions)"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A run under a name of this site's own. The coordinator names sessions, and could use a name twice."""
+
+    name: str = field(default_factory=lambda: secrets.token_hex(8))
+
+
+def attempt_of(run: Run) -> str:
+    attempt: Attempt = run.kept.setdefault(Attempt, Attempt())
+    return attempt.name
 
 
 def tells(marked: Operation) -> bool:
