@@ -26,7 +26,7 @@ from fedsift.engineer.flafe.combine import Combined, Operands, combine_columns
 from fedsift.engineer.flafe.features import BOUND, FUNCTIONS, Pair, column_blocks, plan_products
 from fedsift.engineer.flafe.importance import explained_shares
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, masked_sides
-from fedsift.engineer.flafe.privacy import choose_by_exponential, paper_scale, plan_noise, sensitivity
+from fedsift.engineer.flafe.privacy import sensitivity
 from fedsift.errors import (
     BudgetExceeded,
     CiphertextError,
