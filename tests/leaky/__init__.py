@@ -9,5 +9,5 @@ from __future__ import annotations
 
 from fedsift.core.operation import register_plugin
 
-for _module in ("draws", "scores", "sums", "gini", "sizes", "jobs", "boosting", "networks"):
+for _module in ("draws", "scores", "sums", "gini", "sizes", "jobs", "boosting", "networks", "combinations"):
     register_plugin(f"leaky.{_module}")

@@ -116,6 +116,8 @@ WAIVERS: dict[str, str] = {
     "share_product": "A random share; the other share stays with the other party.",
     "split_residual": "Random shares, masked for their receivers.",
     "name_choice": "Which column was chosen (the answer), a random sign and a mean square over all rows.",
+    "bounded_operands": "Names, and ranges that are public or differentially private; tests/test_engineer_privacy.py "
+    "measures the loss.",
     "take_operands": "Formulas over column names: the answer itself.",
     "encrypt_columns": f"{_CIPHER} open_combinations.",
     "encrypt_target": f"{_CIPHER} explained_shares.",

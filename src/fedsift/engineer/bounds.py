@@ -4,7 +4,7 @@ A column that is shifted and scaled by its own mean and deviation is moved in *e
 (measured: 12 to 317 times as far as noise for one value covers). A range that does not depend on the table moves one
 row only. So with ``epsilon`` an engineer takes
 
-- ``bounds={"age": (0, 120), "shop.basket": (0, 500)}``: public ranges, and only the columns that are named take part; or
+- ``bounds={"age": (0, 120), "shop.basket": (0, 500)}``: public ranges, and only columns that are named take part; or
 - ``bounds=None``: each party finds the ranges of its own columns at ``PAID`` of the run's rho, from a histogram with
   Gaussian noise over powers of two of either sign, and a second one over sixteen equal parts of the span of the first.
   Replacing a row moves one count down and one up: sensitivity sqrt(2).
@@ -81,12 +81,16 @@ def check_bounds(bounds: Any, target_bounds: Any) -> None:
     pairs = {f"bounds[{name!r}]": pair for name, pair in (bounds or {}).items()}
     for name, pair in {**pairs, **({} if target_bounds is None else {"target_bounds": target_bounds})}.items():
         good = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
-        if not good or not all(isinstance(end, (int, float)) and np.isfinite(end) for end in pair) or pair[0] >= pair[1]:
+        if (
+            not good
+            or not all(isinstance(end, (int, float)) and np.isfinite(end) for end in pair)
+            or pair[0] >= pair[1]
+        ):
             raise ParameterError(f"{name} must be two numbers, the lower first; got {pair!r}")
 
 
 def bounded_columns(job: Job, columns: Sequence[str], owner: str = "") -> list[str]:
-    """Those of a party's columns of numbers that take part: the ones with a public range, or all where none is public."""
+    """Those of a party's columns of numbers that take part: with a public range, or all where none is public."""
     known = job.parameters["bounds"]
     return [name for name in columns if known is None or name in known or f"{owner}.{name}" in known]
 
@@ -119,9 +123,14 @@ def paid_range(values: np.ndarray, rho: float) -> Range:
 
 def _occupied(values: np.ndarray, edges: np.ndarray, rho: float) -> Range:
     """The span of the pieces whose number of rows, with Gaussian noise, is more than noise alone would show."""
-    counts = np.histogram(np.clip(values[~np.isnan(values)], edges[0], edges[-1]), edges)[0]
-    scale = 1 / math.sqrt(rho)  # sqrt(2) rows move, in L2, when one is replaced
-    noisy = counts + whole_gaussian_noise(len(counts), scale)
-    seen = np.flatnonzero(noisy > scale * math.sqrt(2 * math.log(len(counts))))
+    noisy, scale = noisy_counts(values, edges, rho)
+    seen = np.flatnonzero(noisy > scale * (2 + math.sqrt(2 * math.log(len(noisy)))))
     first, last = (seen[0], seen[-1]) if len(seen) else (int(np.argmax(noisy)),) * 2
     return Range(float(edges[first]), float(edges[last + 1]))
+
+
+def noisy_counts(values: np.ndarray, edges: np.ndarray, rho: float) -> tuple[np.ndarray, float]:
+    """Rows in each piece, with Gaussian noise, rho-zCDP; and its deviation. A replaced row is sqrt(2) in L2."""
+    counts = np.histogram(np.clip(values[~np.isnan(values)], edges[0], edges[-1]), edges)[0]
+    scale = 1 / math.sqrt(rho)
+    return counts + whole_gaussian_noise(len(counts), scale), scale

@@ -76,8 +76,8 @@ class VerticalFLAFE(Flafe):
     epsilon, delta : total privacy loss of a person's row over all releases of the run, towards everybody; None for no
         noise. With it operands are the first ``n_operands`` columns of each party, and importances, validation rows
         and ``functions`` of "statistics" (it takes products ab) play no part.
-    bounds : with ``epsilon``, public ranges of columns (``{"age": (0, 120)}``, or ``"shop.age"``): only these take part;
-        None: ranges are drawn under the epsilon, at a price.
+    bounds : with ``epsilon``, public ranges of columns (``{"age": (0, 120)}``, or ``"shop.age"``): only these take
+        part; None: ranges are drawn under the epsilon, at a price.
     target_bounds : with ``epsilon`` and ``protection="statistics"``, the public range of an amount that is predicted.
     protection : what may leave encryption: ``"columns"`` (the paper: a combined column, to its holder),
         ``"statistics"`` (sums over all rows; see ``predict``), ``"open"`` (research: the coordinator multiplies in the

@@ -38,7 +38,7 @@ from fedsift.engineer.flafe.features import (
     Feature,
     Pair,
     all_pairs,
-    column_unit,
+    combined_features,
     count_candidates,
     feature_at,
     is_column,
@@ -58,7 +58,7 @@ from fedsift.engineer.flafe.importance import (
 )
 from fedsift.engineer.flafe.joint import keep_parts, parts_of, widen
 from fedsift.engineer.flafe.privacy import Plan
-from fedsift.engineer.flafe.private import bounded_operands, plan_columns
+from fedsift.engineer.flafe.private import agree_operands, plan_columns
 from fedsift.errors import DataError, ParameterError, ReplyError
 from fedsift.mpc.horizontal_study import standardise
 from fedsift.mpc.secure_sum import SecureSum
@@ -145,7 +145,7 @@ class Flafe(Selector):
         layout = self._layout(fed)
         self._seed = int(np.random.default_rng(self.random_state).integers(2**31))
         if self.epsilon is not None:
-            return self._select_privately(fed, layout)
+            return self._select_privately(fed, layout, self.epsilon)
         described = {n: Described(**reply) for n, reply in fed.ask(numeric_columns, to=layout.parties).items()}
         numeric = layout.same_numbers(described)
         if sum(bool(columns) for columns in numeric.values()) < 2:
@@ -195,25 +195,15 @@ class Flafe(Selector):
             "operands": operands,
         }  # fmt: skip
 
-    # -- under an epsilon ----------------------------------------------------------------------------------------------
-
-    def _select_privately(self, fed: Federation, layout: Layout) -> Outcome:
-        """Nothing is chosen by the data before noise is on it (`private.py`, `privacy.py`)."""
-        each = layout.each({group: {"owner": group} for group in layout.groups})
-        formulas: dict[str, list[str]] = fed.ask(bounded_operands, to=layout.parties, each=each)
-        operands = {group: formulas[layout.members(group)[0]] for group in layout.groups}
-        for name, told in formulas.items():
-            if told != operands[layout.group_of(name)]:
-                raise DataError(f"party {name!r} has other columns with a range than its column group")
-        if sum(map(bool, operands.values())) < 2:
-            raise DataError("at least two parties need columns of numbers with a range (bounds)")
-        assert self.epsilon is not None
-        plan = Plan(Spending.plan(self.epsilon, self.delta, self.bounds), len(fed.parties))
-        budget = plan.budget(self.epsilon, self.delta, self.protection == "statistics")
-        fed.ledger.note(f"differential privacy: epsilon {self.epsilon:g}, delta {self.delta:g} for a person's row")
+    def _select_privately(self, fed: Federation, layout: Layout, epsilon: float) -> Outcome:
+        """Nothing is chosen by the data before it has noise (`private.py`)."""
+        operands = agree_operands(fed, layout)
+        plan = Plan(Spending.plan(epsilon, self.delta, self.bounds), len(fed.parties))
+        budget = plan.budget(epsilon, self.delta, self.protection == "statistics")
+        fed.ledger.note(f"differential privacy: epsilon {epsilon:g}, delta {self.delta:g} for a person's row")
         details = self._release_privately(fed, layout, operands, plan)
-        details |= {"budget": budget.as_rows(), "epsilon_spent": budget.spent.epsilon}
-        return self._outcome(fed, layout, {group: {} for group in layout.groups}, details)
+        told = {"budget": budget.as_rows(), "epsilon_spent": budget.spent.epsilon}
+        return self._outcome(fed, layout, {group: {} for group in layout.groups}, details | told)
 
     def _release_privately(
         self, fed: Federation, layout: Layout, operands: dict[str, list[str]], plan: Plan
@@ -226,31 +216,16 @@ class Flafe(Selector):
         rows = {name: int(size["rows"]) for name, size in fed.sizes().items()}
         held = self._combine(fed, layout, pairs, rows)
         fed.ask(pool_features, to=layout.parties)
-        nothing = np.zeros(max(len(operands[group]) + len(held[group]) for group in layout.groups))
-        kept = {
-            group: [
-                feature_at(group, len(operands[group]) + i, operands, held[group], nothing)
-                for i in range(len(held[group]))
-            ]
-            for group in layout.groups
-        }
+        kept = {group: combined_features(group, operands, held[group]) for group in layout.groups}
         details = self._keep(fed, layout, operands, kept)
         return {**details, "noise": dict(self._scales), "released_columns": count}
-
-    # -- comparison ----------------------------------------------------------------------------------------------------
 
     def _compare(
         self, fed: Federation, layout: Layout, kept: dict[str, list[Feature]], rows: dict[str, int]
     ) -> list[Compared]:
         """Scores of a joint ridge on the validation rows, with and without the new features and with pure noise."""
-        positions = {group: [feature.position for feature in kept[group]] for group in layout.groups}
-        units = {
-            group: [column_unit(f.function) for f in kept[group] if isinstance(f, CrossFeature)]
-            for group in layout.groups
-        }
         count = sum(rows[next(iter(block.values()))] for block in layout.blocks)
-        holders = list(self._unlabelled(fed, layout))
-        return compare_features(fed, layout, positions, units, holders, count, seed=self._seed)
+        return compare_features(fed, layout, kept, list(self._unlabelled(fed, layout)), count, seed=self._seed)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -270,11 +245,7 @@ class Flafe(Selector):
         self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Rows, grow: bool
     ) -> dict[str, int]:
         """Let all parties make their candidates; how many there are by group."""
-        each = {
-            name: {"columns": numeric[group], "held_out": held_out[name]}
-            for block in layout.blocks
-            for group, name in block.items()
-        }
+        each = {n: {"columns": numeric[layout.group_of(n)], "held_out": held_out[n]} for n in layout.parties}
         fed.ask(load_numbers, to=layout.parties, each=each)
         told = self._statistics(fed, layout, {group: len(columns) for group, columns in numeric.items()})
         owners = layout.each({group: {"owner": group, **told[group]} for group in layout.groups})
@@ -310,9 +281,8 @@ class Flafe(Selector):
             sums = {group: self._sums[group].sum(forest_sums, (size,), **told) for group, size in sizes.items()}
             return {group: values / len(layout.blocks) for group, values in sums.items()}
         if self.importance == "forest":
-            scores: dict[str, np.ndarray] = fed.ask(
-                forest_scores, to=layout.parties, what=what, task=task, seed=self._seed
-            )
+            scores: dict[str, np.ndarray]
+            scores = fed.ask(forest_scores, to=layout.parties, what=what, task=task, seed=self._seed)
         elif self._open:
             scores = fed.ask(open_shares, to=layout.parties, what=what, task=task)
         else:
@@ -332,9 +302,7 @@ class Flafe(Selector):
         """Encrypted, to all parties without it; once, so its layout is chosen for all sums that will be asked for."""
         own, crossed = self.n_operands, self.n_operands**2 * len(self.functions) // 2
         sums = 16 * (count_candidates(min(columns, self.max_columns)) + own + crossed * len(fed.passive))
-        sent = fed.ask(
-            encrypt_target, to=fed.active, scheme=self.scheme, task=fed.asked_task, answers=sums
-        )  # fmt: skip
+        sent = fed.ask(encrypt_target, to=fed.active, scheme=self.scheme, task=fed.asked_task, answers=sums)
         fed.ask(keep_target, to=fed.passive, key=sent["key"], layers=sent["layers"])
         return [layer["layout"] for layer in sent["layers"]]
 
@@ -342,18 +310,15 @@ class Flafe(Selector):
         self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Rows
     ) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
         """Columns that candidates are grown from: all, or the ``max_columns`` most important of a wide table."""
-        limit, by_column = (
-            self.max_columns,
-            {group: dict.fromkeys(names, 0.0) for group, names in numeric.items()},
-        )
-        if max(map(len, numeric.values())) <= limit:
+        by_column = {group: dict.fromkeys(names, 0.0) for group, names in numeric.items()}
+        if max(map(len, numeric.values())) <= self.max_columns:
             return by_column, numeric
         sizes = self._candidates(fed, layout, numeric, held_out, grow=False)
         scores = self._importance(fed, layout, "local", sizes)
         kept = {}
         for group, names in numeric.items():
             by_column[group].update(zip(names, scores[group].tolist()))
-            best = np.sort(np.argsort(-scores[group], kind="stable")[:limit])
+            best = np.sort(np.argsort(-scores[group], kind="stable")[: self.max_columns])
             kept[group] = [names[i] for i in best]
         return by_column, kept
 
@@ -365,10 +330,8 @@ class Flafe(Selector):
         scores = self._importance(fed, layout, "local", sizes)
         count = self.n_operands
         if len(layout.blocks) > 1:
-            chosen = {group: top(scores[group], count) for group in layout.groups}
-            formulas = fed.ask(
-                take_operands, to=layout.parties, each=layout.each({g: {"chosen": c} for g, c in chosen.items()})
-            )
+            agreed = {group: {"chosen": top(scores[group], count)} for group in layout.groups}
+            formulas = fed.ask(take_operands, to=layout.parties, each=layout.each(agreed))
             return {group: list(formulas[layout.members(group)[0]]) for group in layout.groups}, scores
         each = {name: {"scores": scores[name]} for name in layout.groups}
         chosen = fed.ask(choose_operands, to=layout.groups, each=each, count=count, apart=self.importance == "bins")

@@ -187,3 +187,10 @@ def feature_at(
     return CrossFeature(
         int(position), importance, group, formula, group, function, pair.first, pair.second, left, right
     )  # fmt: skip
+
+
+def combined_features(group: str, operands: dict[str, list[str]], held: list[tuple[Pair, str]]) -> list[Feature]:
+    """All combinations that a group holds, none more important than another."""
+    first = len(operands[group])
+    unknown = np.zeros(first + len(held))
+    return [feature_at(group, first + number, operands, held, unknown) for number in range(len(held))]

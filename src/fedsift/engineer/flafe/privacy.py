@@ -13,9 +13,9 @@ most: each of m columns gets Gaussian noise for rho / m.
 
 ``protection="statistics"``: a party's row is cut to length 1, the target to +-1. With P parties,
 
-- the sums of products v v' over rows, v = (1, columns of all, target): with A = P + 1 the largest |(columns, target)|^2,
-  a replaced row moves the upper triangle by sqrt(2) (A + 1/2) at most (L2; the worst is two rows with inner product
-  -1/2);
+- the sums of products v v' over rows, v = (1, columns of all, target): where A = P + 1 is the largest squared length of
+  (columns, target), a replaced row moves the upper triangle by sqrt(2) (A + 1/2) at most (L2; the worst are two rows
+  with inner product -1/2);
 - the sums x_p x_q' r for every two parties, r the residual within ``1 + (P - 1) / 2``: by 2 |r| sqrt(P (P - 1) / 2).
 
 Each party adds the whole noise to what it sends, before anything can be opened: the coordinator reads sums under two

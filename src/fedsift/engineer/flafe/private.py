@@ -35,6 +35,7 @@ from fedsift.engineer.bounds import Range, bounded_columns, ranges_of, target_ra
 from fedsift.engineer.flafe.candidates import evaluate_at, own_target
 from fedsift.engineer.flafe.combine import Combined, NoisyColumns, Operands
 from fedsift.engineer.flafe.features import BOUND
+from fedsift.engineer.flafe.grid import Layout
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts
 from fedsift.engineer.flafe.privacy import SCORE_LIMIT, Plan
 from fedsift.engineer.flafe.shared_residual import (
@@ -213,6 +214,19 @@ def private_part(party: Party, part: ModelPart) -> tuple[np.ndarray, np.ndarray]
 
 
 # --- the coordinator's side ------------------------------------------------------------------------------------------
+
+
+def agree_operands(fed: Federation, layout: Layout) -> dict[str, list[str]]:
+    """Formulas of the operands of each column group."""
+    each = layout.each({group: {"owner": group} for group in layout.groups})
+    formulas: dict[str, list[str]] = fed.ask(bounded_operands, to=layout.parties, each=each)
+    operands = {group: formulas[layout.members(group)[0]] for group in layout.groups}
+    for name, told in formulas.items():
+        if told != operands[layout.group_of(name)]:
+            raise DataError(f"party {name!r} has other columns with a range than its column group")
+    if sum(map(bool, operands.values())) < 2:
+        raise DataError("at least two parties need columns of numbers with a range (bounds)")
+    return operands
 
 
 @dataclass
