@@ -38,6 +38,7 @@ from fedsift.core.operation import _registry
 from fedsift.engineer.flafe.prediction import start_prediction
 from fedsift.engineer.flafe.shared_residual import Sides
 from fedsift.engineer.flafe.statistics import load_sides
+from fedsift.errors import DataError
 from fedsift.evaluate.datasets import load
 from fedsift.mpc.encrypted_histogram import public_key
 
@@ -270,10 +271,14 @@ def measure_epsilon(study: Study, label: str, public: bool) -> dict[str, Any]:
     ends = zip(study.X.min().to_list(), study.X.max().to_list())
     bounds = {name: (low, max(high, low + 1e-9)) for name, (low, high) in zip(study.X.columns, ends)}
     fed = study.federation()
-    engineer = fs.VerticalFLAFE(
+    engineer: Any = fs.VerticalFLAFE(
         protection="statistics", epsilon=1e6 if label == "none" else float(label), bounds=bounds if public else None,
         target_bounds=(float(study.y.min()), float(study.y.max())) if public else None,
-    ).fit(fed.view(rows=study.train))  # fmt: skip
+    )  # fmt: skip
+    try:
+        engineer.fit(fed.view(rows=study.train))
+    except DataError:  # no range stands out of the noise
+        return {"r2": None, "local_r2": None, "terms": 0}
     found = engineer.predict(fed.view(rows=study.test))
     terms, engineer._terms = engineer._terms, []
     alone = engineer.predict(fed.view(rows=study.test))
@@ -303,14 +308,15 @@ def epsilon_text(cells: Cells) -> str:
     rows = []
     for (name, bounds), part in frame.groupby(["data", "bounds"], sort=False):
         for column, told in (("local_r2", "own columns"), ("r2", "and products across parties")):
-            means = [cell(part[part.epsilon == label][column].tolist()) for label in EPSILONS]
+            found = [part[part.epsilon == label][column] for label in EPSILONS]
+            means = ["no ranges" if each.isna().any() else cell(each.tolist()) for each in found]
             rows.append([name, bounds, told, str(part.seed.nunique()), *means])
     head = ["data", "bounds", "model", "seeds", *(f"epsilon {label}" for label in EPSILONS)]
     return "\n".join([
         "`protection='statistics'` under an epsilon that holds for all that leaves a party, towards everybody, delta "
         "1e-6: R2 on test rows, mean (deviation); the mean of the target would have 0. 3 parties, all columns. Public "
         "bounds: the range of each column in the data set, taken as known beforehand. Epsilon none: the same model, "
-        "epsilon 1e6.", "", *table(head, rows), "", cells.made("epsilon"),
+        "epsilon 1e6. No ranges: a run ends because ranges do not stand out of their noise in too many columns.", "", *table(head, rows), "", cells.made("epsilon"),
     ])  # fmt: skip
 
 

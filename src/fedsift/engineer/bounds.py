@@ -83,7 +83,7 @@ def check_bounds(bounds: Any, target_bounds: Any) -> None:
         good = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
         if (
             not good
-            or not all(isinstance(end, (int, float)) and np.isfinite(end) for end in pair)
+            or not all(isinstance(end, (int, float, np.number)) and np.isfinite(end) for end in pair)
             or pair[0] >= pair[1]
         ):
             raise ParameterError(f"{name} must be two numbers, the lower first; got {pair!r}")
@@ -95,13 +95,17 @@ def bounded_columns(job: Job, columns: Sequence[str], owner: str = "") -> list[s
     return [name for name in columns if known is None or name in known or f"{owner}.{name}" in known]
 
 
-def ranges_of(job: Job, values: np.ndarray, columns: Sequence[str], owner: str, paid: int) -> list[Range]:
-    """The range of each column (``values``: rows x columns), public or drawn at one of ``paid`` parts of the price."""
+def ranges_of(job: Job, values: np.ndarray, columns: Sequence[str], owner: str, paid: int) -> dict[str, Range]:
+    """The range of each column (``values``: rows x columns), public or drawn at one of ``paid`` parts of the price.
+
+    A column whose drawn range does not stand out of the noise has none.
+    """
     known = job.parameters["bounds"]
     if known is not None:
-        return [Range(*map(float, known.get(f"{owner}.{name}", known.get(name)))) for name in columns]
+        return {name: Range(*map(float, known.get(f"{owner}.{name}", known.get(name)))) for name in columns}
     each = Spending.of(job).ranges / max(paid, 1)
-    return [paid_range(column, each) for column in values.T]
+    drawn = {name: paid_range(column, each) for name, column in zip(columns, values.T)}
+    return {name: found for name, found in drawn.items() if found is not None}
 
 
 def target_range(job: Job, target: np.ndarray, party: str, paid: int) -> Range:
@@ -112,21 +116,28 @@ def target_range(job: Job, target: np.ndarray, party: str, paid: int) -> Range:
     spending = Spending.of(job)
     if not spending.paid:
         raise DataError(f"party {party!r}: bounds are public, so the target needs public ones too: set target_bounds")
-    return paid_range(target, spending.ranges / paid)
+    found = paid_range(target, spending.ranges / paid)
+    if found is None:
+        raise DataError(
+            f"party {party!r}: the range of the target does not stand out of the noise; set target_bounds, or a larger "
+            "epsilon, or bring more rows"
+        )
+    return found
 
 
-def paid_range(values: np.ndarray, rho: float) -> Range:
+def paid_range(values: np.ndarray, rho: float) -> Range | None:
     """From the lowest to the highest piece of the line that is not empty, by two histograms, rho-zCDP together."""
     coarse = _occupied(values, EDGES, rho / 2)
-    return _occupied(values, np.linspace(coarse.low, coarse.high, _FINE + 1), rho / 2)
+    if coarse is None:
+        return None
+    return _occupied(values, np.linspace(coarse.low, coarse.high, _FINE + 1), rho / 2) or coarse
 
 
-def _occupied(values: np.ndarray, edges: np.ndarray, rho: float) -> Range:
+def _occupied(values: np.ndarray, edges: np.ndarray, rho: float) -> Range | None:
     """The span of the pieces whose number of rows, with Gaussian noise, is more than noise alone would show."""
     noisy, scale = noisy_counts(values, edges, rho)
     seen = np.flatnonzero(noisy > scale * (2 + math.sqrt(2 * math.log(len(noisy)))))
-    first, last = (seen[0], seen[-1]) if len(seen) else (int(np.argmax(noisy)),) * 2
-    return Range(float(edges[first]), float(edges[last + 1]))
+    return Range(float(edges[seen[0]]), float(edges[seen[-1] + 1])) if len(seen) else None
 
 
 def noisy_counts(values: np.ndarray, edges: np.ndarray, rho: float) -> tuple[np.ndarray, float]:

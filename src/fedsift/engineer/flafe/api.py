@@ -82,8 +82,8 @@ class VerticalFLAFE(Flafe):
     protection : what may leave encryption: ``"columns"`` (the paper: a combined column, to its holder),
         ``"statistics"`` (sums over all rows; see ``predict``), ``"open"`` (research: the coordinator multiplies in the
         clear).
-    max_iter, statistics_clip, residual_clip, step, max_weight : of ``protection="statistics"`` without epsilon; the
-        first is how many cross-party features are looked for.
+    max_iter, step : of ``protection="statistics"``: cross-party products that are looked for, part of a step taken.
+    statistics_clip, residual_clip, max_weight : the same, without epsilon.
     max_columns : of a wide party only so many columns (the most important) are grown from.
     validation : share of rows that nothing is fitted on; the comparison is made there (0: no comparison).
     scheme : additive encryption of the labels (``importance="bins"``).
@@ -214,7 +214,7 @@ class VerticalFLAFE(Flafe):
         if self.protection != "statistics":
             return super()._release_privately(fed, layout, operands, plan)
         self.cross_, self._model, self._scales = [], secrets.token_hex(8), {}
-        run = PrivateRun(fed, operands, plan, fed.n_rows)
+        run = PrivateRun(fed, operands, plan, self.max_iter, self.step)
         run.fit(self._model)
         self._terms, self._bits, self.model_id_ = run.terms, (BITS, WEIGHT_BITS), self._model
         return {"features": _terms_told(operands, run.terms), "operands": operands, "holders": {}}

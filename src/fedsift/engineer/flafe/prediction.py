@@ -102,6 +102,8 @@ def read_prediction(party: Party, *, model: str, sent: dict[str, list[Ring]], nu
         both = both + read_total(party, {name: vectors[0] for name, vectors in sent.items()}, number)
     score, product = np.split(both, 2)
     z = from_ring(score, _SCORE_BITS) + from_ring(product, bits)
+    if part.means is not None:
+        z = np.clip(z, -1.0, 1.0)  # the target's range
     return z * part.deviation + (part.centre or 0.0)
 
 

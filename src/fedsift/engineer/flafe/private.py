@@ -11,8 +11,9 @@ candidates by importance would be a release of its own for each of hundreds of t
    is the size of the noise. Parties learn their weights.
 2. The residual is never put together: every party has its part of it, and for each two parties the others' parts are
    split between them (`shared_residual.py`). Sums of x y r for all products of centred columns are opened once.
-3. A product enters the model if its sum stands out of the noise (by the universal threshold, so that noise alone enters
-   none), shrunk by what the noise explains, with the least-squares weight of uncorrelated products.
+3. At most ``max_iter`` products enter the model, one after the other: the one whose sum stands out most, as long as
+   noise alone would not show it (the universal threshold), shrunk by what noise explains. What it takes off the other
+   sums is known from 1 if parties' columns are independent of each other; ``step`` of the way is taken, as they are not.
 
 Predictions are read by the label holder, as without epsilon: they are outside of it (docs/flafe.md).
 """
@@ -82,7 +83,7 @@ def bounded_operands(party: Party, *, owner: str) -> list[str]:
     names = bounded_columns(party.job, party.table.numeric_columns, owner)[: party.job.parameters["n_operands"]]
     columns = party.table.matrix(names)
     ranges = ranges_of(party.job, columns, names, owner, _paid(party, len(names)))
-    formulas = [str(scaled(Column(name, owner), r.centre, r.half / BOUND)) for name, r in zip(names, ranges)]
+    formulas = [str(scaled(Column(name, owner), r.centre, r.half / BOUND)) for name, r in ranges.items()]
     party.keep(Operands(evaluate_at(party, formulas)))
     party.keep(Combined([]))
     party.keep(LocalModel(formulas, np.empty((party.n_rows, 0))))
@@ -231,11 +232,11 @@ def agree_operands(fed: Federation, layout: Layout) -> dict[str, list[str]]:
 
 @dataclass
 class LocalFit:
-    """A ridge from noisy sums: weights, means and variances of the columns, by party."""
+    """A ridge from noisy sums: weights, means and covariances of the columns, by party."""
 
     weights: dict[str, np.ndarray]
     means: dict[str, np.ndarray]
-    variances: dict[str, np.ndarray]
+    covariances: dict[str, np.ndarray]
     target_mean: float
 
 
@@ -248,30 +249,34 @@ def fit_moments(sums: np.ndarray, widths: dict[str, int], holder: str, rows: int
             one, target = offset, offset + width - 1
         offset += width
     columns = np.concatenate([np.arange(at.start, at.stop) for at in place.values()])
-    means, target_mean = np.clip(sums[one] / rows, -1, 1), float(np.clip(sums[one, target] / rows, -1, 1))
+    means = np.clip(sums[one] / rows, -1, 1)
+    target_mean = float(means[target])
     centred = sums - rows * np.outer(means, means)
     inner = centred[np.ix_(columns, columns)]
     penalty = noise * math.sqrt(2 * max(1, len(columns)))  # about the largest eigenvalue that noise alone has
     values, vectors = np.linalg.eigh((inner + inner.T) / 2)
-    solved = vectors @ ((vectors.T @ centred[columns, target]) / (np.maximum(values, 0.0) + penalty))
+    right = centred[columns, target]
+    right = right * max(0.0, 1 - len(right) * noise**2 / max(float(right @ right), 1e-300))  # James and Stein
     found = np.zeros(len(sums))
-    found[columns] = solved
-    least = np.maximum(np.diag(centred), noise) / rows
+    found[columns] = vectors @ ((vectors.T @ right) / (np.maximum(values, 0.0) + penalty))
+    np.fill_diagonal(centred, np.maximum(np.diag(centred), noise))
     return LocalFit({n: found[at] for n, at in place.items()}, {n: means[at] for n, at in place.items()},
-                    {n: least[at] for n, at in place.items()}, target_mean)  # fmt: skip
+                    {n: centred[at, at] / rows for n, at in place.items()}, target_mean)  # fmt: skip
 
 
-def shrunken(sums: np.ndarray, variance: float, count: int) -> np.ndarray:
-    """Sums less what noise explains: 0 below the universal threshold for ``count`` sums (Donoho and Johnstone)."""
-    limit = 2 * math.log(max(2, count)) * variance
-    return np.asarray(sums * np.maximum(0.0, 1 - limit / np.maximum(sums**2, 1e-300)))
+def shrunken(value: float, variance: float, count: int) -> float:
+    """A sum less what noise explains: 0 where the largest of ``count`` sums of noise alone might be (Donoho and
+    Johnstone's universal threshold, and one deviation)."""
+    limit = (1 + math.sqrt(2 * math.log(max(2, count)))) ** 2 * variance
+    return value * max(0.0, 1 - limit / max(value**2, 1e-300))
 
 
 class PrivateRun:
     """The conversation of ``protection="statistics"`` under an epsilon."""
 
-    def __init__(self, fed: Federation, operands: dict[str, list[str]], plan: Plan, rows: int):
-        self.fed, self.operands, self.plan, self.rows = fed, operands, plan, rows
+    def __init__(self, fed: Federation, operands: dict[str, list[str]], plan: Plan, most: int, step: float):
+        self.fed, self.operands, self.plan, self.most, self.step = fed, operands, plan, most, step
+        self.rows = fed.n_rows
         self.products = JointProducts(fed, fed.parties)
         self.terms: list[Term] = []
 
@@ -301,17 +306,25 @@ class PrivateRun:
         fed.ask(keep_private, to=fed.parties, each={n: {"factors": f} for n, f in factors.items()}, model=model)
 
     def _choose(self, pairs: list[NumberedPair], sums: list[np.ndarray], local: LocalFit) -> None:
-        variance = 2 * self.plan.product_scale**2
-        count = sum(each.size for each in sums)
-        for (first, second, _), table in zip(pairs, sums):
-            squares = np.outer(local.variances[first], local.variances[second])
-            weights = np.clip(shrunken(table, variance, count) / (self.rows * squares), -100, 100)
-            for left, right in np.argwhere(weights).tolist():
-                weight = round(float(weights[left, right]) * 2**WEIGHT_BITS) / 2**WEIGHT_BITS
-                self.terms.append(
-                    Term(first, second, left, right, 1, 1, float(squares[left, right]), float(table[left, right]),
-                         weight, 1, self.operands[first][left], self.operands[second][right])
-                )  # fmt: skip
+        """One product after the other, the one whose sum stands out most; what it explains is taken off the others."""
+        variance, count = 2 * self.plan.product_scale**2, sum(each.size for each in sums)
+        tables = [each.copy() for each in sums]
+        for number in range(self.most):
+            which = int(np.argmax([np.abs(table).max(initial=0.0) for table in tables]))
+            (first, second, _), table = pairs[which], tables[which]
+            left, right = map(int, np.unravel_index(np.abs(table).argmax(), table.shape))
+            one, other = local.covariances[first], local.covariances[second]
+            square = float(one[left, left] * other[right, right])
+            weight = self.step * shrunken(float(table[left, right]), variance, count) / (self.rows * square)
+            weight = float(np.clip(weight, -1 / math.sqrt(square), 1 / math.sqrt(square)))
+            weight = round(weight * 2**WEIGHT_BITS) / 2**WEIGHT_BITS
+            if not weight:
+                return
+            self.terms.append(
+                Term(first, second, left, right, 1, 1, square, float(table[left, right]), weight, number + 1,
+                     self.operands[first][left], self.operands[second][right])
+            )  # fmt: skip
+            tables[which] = table - self.rows * weight * np.outer(one[:, left], other[:, right])
 
 
 COLUMNS = (bounded_operands, plan_columns)
