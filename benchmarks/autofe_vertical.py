@@ -316,7 +316,8 @@ def epsilon_text(cells: Cells) -> str:
         "`protection='statistics'` under an epsilon that holds for all that leaves a party, towards everybody, delta "
         "1e-6: R2 on test rows, mean (deviation); the mean of the target would have 0. 3 parties, all columns. Public "
         "bounds: the range of each column in the data set, taken as known beforehand. Epsilon none: the same model, "
-        "epsilon 1e6. No ranges: a run ends because ranges do not stand out of their noise in too many columns.", "", *table(head, rows), "", cells.made("epsilon"),
+        "epsilon 1e6. No ranges: a run ended because too many ranges did not stand out of their noise.", "",
+        *table(head, rows), "", cells.made("epsilon"),
     ])  # fmt: skip
 
 

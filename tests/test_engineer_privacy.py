@@ -252,9 +252,9 @@ def test_a_public_range_names_who_takes_part():
     assert [text.split(",")[0] for text in private.bounded_operands(party, owner="shop")] == [
         "scale(shop.d", "scale(shop.e",
     ]  # fmt: skip
+    bank = party_of("bank", frame, target_bounds=None)
+    private.bounded_operands(bank, owner="bank")
     with pytest.raises(DataError, match="set target_bounds"):
-        bank = party_of("bank", frame, target_bounds=None)
-        private.bounded_operands(bank, owner="bank")
         private.noisy_moments(bank)
     for wrong in ({"a": 3}, {"a": (1, np.inf)}, {"a": "01"}, ["a"]):
         with pytest.raises(ParameterError):

@@ -13,7 +13,7 @@ candidates by importance would be a release of its own for each of hundreds of t
    split between them (`shared_residual.py`). Sums of x y r for all products of centred columns are opened once.
 3. At most ``max_iter`` products enter the model, one after the other: the one whose sum stands out most, as long as
    noise alone would not show it (the universal threshold), shrunk by what noise explains. What it takes off the other
-   sums is known from 1 if parties' columns are independent of each other; ``step`` of the way is taken, as they are not.
+   sums is known from 1 if parties' columns are independent of each other; as they are not, ``step`` of it is taken.
 
 Predictions are read by the label holder, as without epsilon: they are outside of it (docs/flafe.md).
 """
