@@ -21,5 +21,6 @@ for _module in (
     "masks",
     "parties",
     "coordinator",
+    "combinations",
 ):
     register_plugin(f"leaky.{_module}")

@@ -107,6 +107,8 @@ WAIVERS: dict[str, str] = {
     "own_sides": f"Sums of products of unnamed columns over all rows, one number a pair, {_AT_COORDINATOR}.",
     "forest_scores": f"One number for each candidate of the label holder's own columns, {_AT_COORDINATOR}.",
     "open_shares": "Only with protection='open', where the party has been told the labels themselves: share_labels.",
+    "bounded_operands": "Names, and ranges that are public or differentially private; tests/test_engineer_privacy.py "
+    "measures the loss.",
     "take_operands": "Formulas over column names: the answer itself.",
     "encrypt_columns": f"{_CIPHER} open_combinations.",
     "encrypt_target": f"{_CIPHER} explained_shares.",

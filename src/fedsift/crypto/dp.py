@@ -1,7 +1,7 @@
 """Differential privacy: noise that is safe to draw, and a budget that cannot be overspent.
 
 Noise. Textbook samplers add a floating-point number to a floating-point number, and the last bits of the sum tell
-which values were possible (Mironov 2012). Here OpenDP draws exact *discrete* Laplace or Gaussian noise on a grid of
+which values were possible (Mironov 2012). Here OpenDP draws exact *discrete* Gaussian noise on a grid of
 powers of two, with randomness from the operating system, after it has rounded the value to that grid; the rounding is
 counted into the sensitivity. No ``random_state`` reaches this module: noise that can be drawn again protects nothing.
 
@@ -35,22 +35,22 @@ _THREADED_FROM = 4096  # draws; below this a second thread costs more than it br
 _ROUNDING_SLACK = 1e-9  # lets ten releases of a tenth of the budget fit, whatever floating point makes of a tenth
 
 
-def laplace_noise(shape: int | tuple[int, ...], scale: float) -> FloatArray:
-    """Laplace noise (standard deviation sqrt(2) * scale) on a grid of 2**(floor(log2(scale)) - 40).
+def gaussian_noise(shape: int | tuple[int, ...], scale: float) -> FloatArray:
+    """Gaussian noise (standard deviation ``scale``) on a grid of 2**(floor(log2(scale)) - 40).
 
     For noise that is added elsewhere, under encryption or to a masked share: adding these numbers to a float held in
     the clear rounds, and rounding is what leaks.
     """
     _positive("scale", scale)
     zeros = np.zeros(shape)
-    return _add_noise("laplace", zeros.ravel(), scale, _grid_exponent(scale, 1)).reshape(zeros.shape)
+    return _add_noise(zeros.ravel(), scale, _grid_exponent(scale, 1)).reshape(zeros.shape)
 
 
 def whole_gaussian_noise(shape: int | tuple[int, ...], scale: float) -> NDArray[np.int64]:
     """Discrete Gaussian noise on the whole numbers: rho = (L2 sensitivity)^2 / (2 scale^2) for whole numbers."""
     _positive("scale", scale)
     zeros = np.zeros(shape)
-    return _add_noise("gaussian", zeros.ravel(), scale, 0).reshape(zeros.shape).astype(np.int64)
+    return _add_noise(zeros.ravel(), scale, 0).reshape(zeros.shape).astype(np.int64)
 
 
 def release_gaussian(values: ArrayLike, sensitivity: float, rho: float) -> FloatArray:
@@ -68,9 +68,9 @@ def release_gaussian(values: ArrayLike, sensitivity: float, rho: float) -> Float
     exponent = _grid_exponent(sensitivity, array.size)
     scale = sensitivity / math.sqrt(2 * rho)
     scale *= 1 + 2.0 ** (1 - GRID_BITS)  # room for rounding to the grid
-    while _measurement("gaussian", array.size, scale, exponent).map(float(sensitivity)) > rho:
+    while _measurement(array.size, scale, exponent).map(float(sensitivity)) > rho:
         scale *= 1 + 2.0**-GRID_BITS
-    return _add_noise("gaussian", array.ravel(), scale, exponent).reshape(array.shape)
+    return _add_noise(array.ravel(), scale, exponent).reshape(array.shape)
 
 
 def _grid_exponent(size: float, count: int) -> int:
@@ -78,20 +78,19 @@ def _grid_exponent(size: float, count: int) -> int:
     return max(-1074, math.floor(math.log2(size)) - GRID_BITS - math.ceil(math.log2(count)))
 
 
-def _measurement(kind: str, count: int, scale: float, exponent: int) -> Any:
+def _measurement(count: int, scale: float, exponent: int) -> Any:
     # Not through opendp.prelude, which takes two seconds to import.
     from opendp.domains import atom_domain, vector_domain
-    from opendp.measurements import make_gaussian, make_laplace
-    from opendp.metrics import l1_distance, l2_distance
+    from opendp.measurements import make_gaussian
+    from opendp.metrics import l2_distance
     from opendp.mod import enable_features
 
     enable_features("contrib")
-    make, metric = {"laplace": (make_laplace, l1_distance), "gaussian": (make_gaussian, l2_distance)}[kind]
     domain = vector_domain(atom_domain(T=float, nan=False), size=count)
-    return make(domain, metric(T=float), scale=float(scale), k=exponent)
+    return make_gaussian(domain, l2_distance(T=float), scale=float(scale), k=exponent)
 
 
-def _add_noise(kind: str, values: FloatArray, scale: float, exponent: int) -> FloatArray:
+def _add_noise(values: FloatArray, scale: float, exponent: int) -> FloatArray:
     """Noise is independent from value to value, so parts of the vector can be drawn on different cores."""
     if values.size == 0:
         return values.copy()
@@ -99,7 +98,7 @@ def _add_noise(kind: str, values: FloatArray, scale: float, exponent: int) -> Fl
     parts = np.array_split(values, workers)
 
     def draw(part: FloatArray) -> FloatArray:
-        return np.asarray(_measurement(kind, part.size, scale, exponent)(part.tolist()), dtype=np.float64)
+        return np.asarray(_measurement(part.size, scale, exponent)(part.tolist()), dtype=np.float64)
 
     if workers == 1:
         return draw(values)

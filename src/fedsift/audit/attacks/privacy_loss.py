@@ -22,23 +22,19 @@ import pandas as pd
 from scipy.stats import beta
 
 from fedsift.audit.exposure import Measure
-from fedsift.audit.naming import matches
 from fedsift.audit.registry import attack
 from fedsift.audit.views import Truth, View
-from fedsift.core.message import decode, encode
-from fedsift.core.party import Site
+from fedsift.core.expressions import evaluate_columns, parse
 from fedsift.core.table import Table
-from fedsift.engineer.flafe.candidates import OwnFeatures
+from fedsift.crypto.dp import rho_to_epsilon
 from fedsift.engineer.flafe.features import BOUND
-from fedsift.engineer.flafe.privacy import sensitivity
-from fedsift.errors import FedsiftError
+from fedsift.engineer.flafe.privacy import Plan, sensitivity
 
 Release = Callable[[Any], np.ndarray]
 Statistic = Callable[[np.ndarray], float]
 
 _DRAWS = 2_000
 _FAR = 1e6  # the neighbour's row lies so many times as far out as the farthest value
-_STEPS = ("begin_job", "load_numbers", "form_candidates", "scale_candidates")
 
 
 @dataclass(frozen=True)
@@ -81,6 +77,12 @@ def epsilon_from_below(
 def laplace_ratio(first: np.ndarray, second: np.ndarray, scale: float) -> Statistic:
     """The log of how much likelier a release is on the second table, where both are known and the noise is Laplace."""
     return lambda seen: float((np.abs(seen - first) - np.abs(seen - second)).sum() / scale)
+
+
+def gaussian_ratio(first: np.ndarray, second: np.ndarray) -> Statistic:
+    """The same for Gaussian noise, up to its scale."""
+    direction = second - first
+    return lambda seen: float((seen - first) @ direction)
 
 
 def _told_apart(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
@@ -150,48 +152,33 @@ def movement(exact: Release, table: Any, neighbour: Any) -> float:
 def combinations_lose_more(view: View, truth: Truth) -> Measure:
     """Epsilon of one released product a*b, from below, beside the one that its noise was made for (the baseline).
 
-    The party's own steps are run again on its table and on one with another row, so that whatever that row moves is
-    seen; which feature is released is held fixed. Noise is drawn anew at the scale that the request named, and the
-    holder's column is a stand-in (normal): the party does not have it.
+    The operand's formula, as the party told it, is computed on its table and on one with another row, so that whatever
+    that row moves is seen. Noise is drawn anew at the scale of the accepted job, and the holder's column is a stand-in
+    (normal): the party does not have it.
     """
-    scales = [scale for message in view.requests("multiply_columns") for step in message.content["steps"]
-              for scale in step["scales"]]  # fmt: skip
-    if not scales or not max(scales):
-        return Measure(
-            "epsilon", math.inf if scales else 0.0, 0.0, 0.0, note="no noise" if scales else "nothing to read"
-        )
-    place = int(np.ravel(view.requests("multiply_columns")[0].content["products"][0]["columns"])[0])
-    column = int(view.replies("choose_operands")[-1].content["chosen"][place])
-    scale, used = min(scales), sensitivity("ab")
+    asked, told = view.requests("multiply_columns"), view.replies("bounded_operands")
+    if not asked or not told:
+        return Measure("epsilon", math.inf if asked else 0.0, 0.0, 0.0, note="no noise" if asked else "nothing to read")
+    job = view.job_of(asked[0].session)
+    columns = int(view.requests("plan_columns")[-1].content["columns"])
+    plan, delta = Plan.of(job), float(job.parameters["delta"])
+    scale = plan.column_scale("ab", columns)
+    formula = told[-1].content[int(np.ravel(asked[0].content["products"][0]["columns"])[0])]
     other = np.clip(np.random.default_rng(0).standard_normal(view.own_table.n_rows), -BOUND, BOUND)
-    here, there = (operand(view, far, column) * other for far in (False, True))
+    here, there = (operand(view.own_table, formula, far) * other for far in (False, True))
     generator = np.random.default_rng()
     loss = epsilon_from_below(
-        lambda exact: exact + generator.laplace(0, scale, len(exact)), here, there, _DRAWS,
-        statistic=laplace_ratio(here, there, scale),
+        lambda exact: exact + generator.normal(0, scale, len(exact)), here, there, _DRAWS,
+        statistic=gaussian_ratio(here, there), delta=delta,
     )  # fmt: skip
-    moved = movement(lambda exact: exact, here, there)
-    note = f"the release moves {moved / used:.1f} times as far as its noise was made for; {loss.hits} hits"
-    return Measure("epsilon", loss.epsilon, 0.0, used / scale, note=note)
+    moved = float(np.linalg.norm(here - there))
+    note = f"the release moves {moved / sensitivity('ab'):.2f} times as far as its noise was made for; {loss.hits} hits"
+    return Measure("epsilon", loss.epsilon, 0.0, rho_to_epsilon(plan.spending.rest / columns, delta), note=note)
 
 
-def operand(view: View, far: bool, column: int) -> np.ndarray:
-    """A candidate as it goes into products: the party's own recorded steps on its table, or with one row far out."""
-    names = view.own_table.numeric_columns
-    frame = pd.DataFrame({name: view.own_table.values(name).astype(float) for name in names})
+def operand(table: Table, formula: str, far: bool) -> np.ndarray:
+    """An operand of a table, or of the same with its first row far out."""
+    frame = pd.DataFrame({name: table.values(name).astype(float) for name in table.numeric_columns})
     if far:
-        held = view.requests("load_numbers")[-1].content["held_out"]
-        row = int(np.setdiff1d(np.arange(len(frame)), held)[0])  # one that statistics are taken from
-        frame.iloc[row] = frame.abs().max() * _FAR + 1
-    site = Site(view.name, Table.read(frame, id=None, label=None, name=view.name))
-    session = ""
-    for message in view.messages:
-        if message.is_request and any(matches(name, message.operation) for name in _STEPS):
-            session = message.session
-            named = b"" if matches("begin_job", message.operation) else view.job_of(session).hash
-            request = {"operation": message.operation, "view": "", "session": session, "job": named,
-                       "round": message.number, "arguments": message.content}  # fmt: skip
-            answer = decode(site.handle(encode(request)))
-            if "error" in answer:
-                raise FedsiftError(f"the step {message.operation} could not be run again: {answer['what']}")
-    return np.asarray(site.sessions[session][OwnFeatures].values[:, column], dtype=np.float64)
+        frame.iloc[0] = frame.abs().max() * _FAR + 1
+    return np.nan_to_num(evaluate_columns([parse(formula)], frame)[:, 0], nan=0.0)

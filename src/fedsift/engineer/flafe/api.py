@@ -5,20 +5,19 @@ columns and takes the ``n_operands`` most important; every two of different part
 of the two owners, drawn by lot, gets the product (with noise, if ``epsilon`` is set) and keeps it if it is among the
 ``n_features`` most important of what it has then.
 
-``protection="statistics"`` is ours: no product column ever leaves encryption, only sums over all rows do, and the noise
-is on the sums (`statistics.py`).
+``protection="statistics"`` is ours: no product column ever leaves encryption, only sums over all rows do
+(`statistics.py`). With ``epsilon`` all that leaves a party has noise on it, in either form (`private.py`).
 
 Departures. Importance without sharing labels (`importance.py`; ``importance="forest"`` is the paper's way and shares
 them). A key for every holder instead of one secret key at all parties, and the other owner multiplies instead of the
-coordinator (`combine.py` says why). Noise by the function's own range, the epsilons
-of all columns added up (``calibration="paper"``: 2c^4/epsilon, the epsilon of a single value). Where the paper
-misleads, and the figures: docs/flafe.md.
+coordinator (`combine.py` says why). An epsilon that holds (`privacy.py`); the paper's does not, and is not offered.
+Where the paper misleads, and the figures: docs/flafe.md.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from sklearn.utils.validation import check_is_fitted
 from fedsift.core.federation import Federation
 from fedsift.core.grid import Grid
 from fedsift.core.operation import together
-from fedsift.crypto.dp import Budget
 from fedsift.engineer.flafe import (
     candidates,
     combine,
@@ -36,16 +34,18 @@ from fedsift.engineer.flafe import (
     joint,
     joint_moments,
     prediction,
+    private,
     shared_residual,
     statistics,
 )
-from fedsift.engineer.flafe.base import OUTSIDE, Flafe
+from fedsift.engineer.flafe.base import Flafe
 from fedsift.engineer.flafe.features import FUNCTIONS, cross_formula
 from fedsift.engineer.flafe.grid import Layout
 from fedsift.engineer.flafe.joint_moments import JointProducts
 from fedsift.engineer.flafe.prediction import predict_jointly
-from fedsift.engineer.flafe.privacy import Noise, StatisticsBudget
-from fedsift.engineer.flafe.statistics import StatisticsRun, held_out_error
+from fedsift.engineer.flafe.privacy import Plan
+from fedsift.engineer.flafe.private import BITS, WEIGHT_BITS, PrivateRun
+from fedsift.engineer.flafe.statistics import StatisticsRun, Term, held_out_error
 from fedsift.errors import ParameterError
 from fedsift.mpc import horizontal_study, secure_sum
 from fedsift.select.base import check_number
@@ -58,6 +58,7 @@ OPERATIONS = (
     *compare.OPERATIONS,
     *joint.OPERATIONS,
     *joint_moments.OPERATIONS,
+    *private.COLUMNS,
     add_engineered,
 )
 
@@ -73,15 +74,17 @@ class VerticalFLAFE(Flafe):
     functions : products to make: ``ab``, ``a2b``, ``ab2``, ``a2b2``.
     clip : columns are held within so many deviations.
     importance : ``"bins"`` (labels stay encrypted) or ``"forest"`` (the paper; labels are sent to all parties).
-    epsilon : total privacy loss of a row over all releases of the run; None for no noise.
-    delta : of ``protection="statistics"`` (zCDP).
-    calibration : ``"function"`` (noise by each function's range, epsilons added up) or ``"paper"``.
-    column_epsilon : epsilon of each released column; by default the total in equal parts.
+    epsilon, delta : total privacy loss of a person's row over all releases of the run, towards everybody; None for no
+        noise. With it operands are the first ``n_operands`` columns of each party, and importances, validation rows
+        and ``functions`` of "statistics" (it takes products ab) play no part.
+    bounds : with ``epsilon``, public ranges of columns (``{"age": (0, 120)}``, or ``"shop.age"``): only these take
+        part; None: ranges are drawn under the epsilon, at a price.
+    target_bounds : with ``epsilon`` and ``protection="statistics"``, the public range of an amount that is predicted.
     protection : what may leave encryption: ``"columns"`` (the paper: a combined column, to its holder),
-        ``"statistics"`` (sums over all rows, with noise under ``epsilon``; see ``predict``), ``"open"``
-        (research: the coordinator multiplies in the clear).
-    max_iter, statistics_clip, residual_clip, step, max_weight : of ``protection="statistics"``; the first is how many
-        cross-party features are looked for.
+        ``"statistics"`` (sums over all rows; see ``predict``), ``"open"`` (research: the coordinator multiplies in the
+        clear).
+    max_iter, step : of ``protection="statistics"``: cross-party products that are looked for, part of a step taken.
+    statistics_clip, residual_clip, max_weight : the same, without epsilon.
     max_columns : of a wide party only so many columns (the most important) are grown from.
     validation : share of rows that nothing is fitted on; the comparison is made there (0: no comparison).
     scheme : additive encryption of the labels (``importance="bins"``).
@@ -113,8 +116,9 @@ class VerticalFLAFE(Flafe):
         *statistics.OPERATIONS,
         *shared_residual.OPERATIONS,
         *prediction.OPERATIONS,
+        *private.STATISTICS,
     )
-    epsilon_parameters = ("epsilon", "column_epsilon")
+    epsilon_parameters = ("epsilon",)
 
     def __init__(
         self,
@@ -127,8 +131,8 @@ class VerticalFLAFE(Flafe):
         importance: str = "bins",
         epsilon: float | None = None,
         delta: float = 1e-6,
-        calibration: str = "function",
-        column_epsilon: float | None = None,
+        bounds: Mapping[str, tuple[float, float]] | None = None,
+        target_bounds: tuple[float, float] | None = None,
         protection: str = "columns",
         max_iter: int = 8,
         statistics_clip: float = 1.0,
@@ -148,8 +152,8 @@ class VerticalFLAFE(Flafe):
         self.importance = importance
         self.epsilon = epsilon
         self.delta = delta
-        self.calibration = calibration
-        self.column_epsilon = column_epsilon
+        self.bounds = bounds
+        self.target_bounds = target_bounds
         self.protection = protection
         self.max_iter = max_iter
         self.statistics_clip = statistics_clip
@@ -164,18 +168,17 @@ class VerticalFLAFE(Flafe):
     @classmethod
     def as_published(cls, **others: Any) -> VerticalFLAFE:
         """The paper's settings, as far as it gives them."""
-        return cls(**{"importance": "forest", "calibration": "paper", "keep_own": False, **others})
+        return cls(**{"importance": "forest", "keep_own": False, **others})
 
     def _check(self, fed: Federation) -> None:
         super()._check(fed)
         check_number("max_iter", self.max_iter, 1, 200, whole=True)
-        check_number("delta", self.delta, 1e-15, 0.1)
         for name, most in (("statistics_clip", 5), ("residual_clip", 5), ("step", 1), ("max_weight", 2)):
             check_number(name, getattr(self, name), 1e-3, most)
         if self.protection == "statistics":
             if set(self.functions) not in ({"ab"}, set(FUNCTIONS)):
                 raise ParameterError("protection='statistics' takes functions=['ab'] or all four")
-            if not self.validation > 0:
+            if not self.validation > 0 and self.epsilon is None:
                 raise ParameterError(
                     "protection='statistics' chooses its penalty on validation rows: validation must be above 0"
                 )
@@ -192,46 +195,40 @@ class VerticalFLAFE(Flafe):
     ) -> dict[str, Any]:
         if self.protection != "statistics":
             return super()._release(fed, layout, operands, rows)
-        self.cross_, self._noise, self._model = [], Noise({}, None), secrets.token_hex(8)
+        self.cross_, self._model = [], secrets.token_hex(8)
         held_out = self._held_out[fed.active]
         n_train = rows[fed.active] - len(held_out)
-        budget = None if self.epsilon is None else Budget(self.epsilon, self.delta)
-        privacy = StatisticsBudget(budget, self.max_iter)
         run = StatisticsRun(fed, operands, rows[fed.active], n_train, len(set(self.functions)) // 2 or 1)
         local_only = run.local_only(self.residual_clip)
         run.boost(
-            privacy, clip=self.statistics_clip, operand_clip=self.clip, residual_clip=self.residual_clip,
+            self.max_iter, clip=self.statistics_clip, operand_clip=self.clip, residual_clip=self.residual_clip,
             step=self.step, max_weight=self.max_weight,
         )  # fmt: skip
         run.keep(self._model, self.statistics_clip, self.clip)
         self._terms, self._bits = run.terms, (run.column_bits, run.weight_bits)
         self.model_id_ = self._model
-        if budget is not None:
-            fed.ledger.note(
-                f"differential privacy: epsilon {self.epsilon:g}, delta {self.delta:g} for a row over all released sums"
-            )
-        return self._statistics_details(run, budget, local_only)
+        return self._statistics_details(run, local_only)
 
-    def _statistics_details(self, run: StatisticsRun, budget: Budget | None, local_only: float) -> dict[str, Any]:
+    def _release_privately(
+        self, fed: Federation, layout: Layout, operands: dict[str, list[str]], plan: Plan
+    ) -> dict[str, Any]:
+        if self.protection != "statistics":
+            return super()._release_privately(fed, layout, operands, plan)
+        self.cross_, self._model, self._scales = [], secrets.token_hex(8), {}
+        run = PrivateRun(fed, operands, plan, self.max_iter, self.step)
+        run.fit(self._model)
+        self._terms, self._bits, self.model_id_ = run.terms, (BITS, WEIGHT_BITS), self._model
+        return {"features": _terms_told(operands, run.terms), "operands": operands, "holders": {}}
+
+    def _statistics_details(self, run: StatisticsRun, local_only: float) -> dict[str, Any]:
         fed = run.fed
-        features: list[dict[str, Any]] = [
-            {"party": name, "formula": text} for name, chosen in run.operands.items() for text in chosen
-        ]
-        for term in run.terms:
-            if term.weight:
-                formula = cross_formula(term.left_formula, term.right_formula, term.function)
-                features.append(
-                    {"party": "", "formula": str(formula), "weight": term.weight, "function": term.function,
-                     "first": term.first, "second": term.second, "round": term.round}
-                )  # fmt: skip
         held_out = self._held_out[fed.active]
         view = fed.view(rows=held_out)
         found = predict_jointly(view, run.products, run.terms, self._model, *self._bits)
         told = fed.ask(held_out_error, to=fed.active, rows=held_out, predictions=found, task=fed.asked_task)
         r2 = 1 - told["error"] / max(told["variance"], 1e-300)
         return {
-            "features": features, "operands": run.operands, "holders": {}, "budget": budget.as_rows() if budget else [],
-            "epsilon_spent": budget.spent.epsilon if budget else None, "outside_budget": list(OUTSIDE),
+            "features": _terms_told(run.operands, run.terms), "operands": run.operands, "holders": {},
             "comparison": [
                 {"features": "local only", "r2": local_only},
                 {"features": "with cross-party sums", "r2": r2},
@@ -257,6 +254,21 @@ class VerticalFLAFE(Flafe):
             return predict_jointly(run, products, self._terms, self._model, *self._bits)
 
 
+def _terms_told(operands: dict[str, list[str]], terms: list[Term]) -> list[dict[str, Any]]:
+    """Operands, and the cross-party terms of a model with their weights."""
+    told: list[dict[str, Any]] = [
+        {"party": name, "formula": text} for name, chosen in operands.items() for text in chosen
+    ]
+    for term in terms:
+        if term.weight:
+            formula = cross_formula(term.left_formula, term.right_formula, term.function)
+            told.append(
+                {"party": "", "formula": str(formula), "weight": term.weight, "function": term.function,
+                 "first": term.first, "second": term.second, "round": term.round}
+            )  # fmt: skip
+    return told
+
+
 class HybridFLAFE(Flafe):
     """Build new features over a grid of parties: row blocks, each divided into the same column groups.
 
@@ -266,8 +278,9 @@ class HybridFLAFE(Flafe):
 
     Parameters
     ----------
-    n_operands, n_features, keep_own, functions, clip, epsilon, calibration, column_epsilon, max_columns, validation :
-        as in ``VerticalFLAFE``. Importance is always that of random forests.
+    n_operands, n_features, keep_own, functions, clip, epsilon, delta, bounds, max_columns, validation :
+        as in ``VerticalFLAFE``; with ``epsilon`` bounds must be public, for row blocks share them. Importance is always
+        that of random forests.
     protection : ``"columns"`` or ``"open"``.
 
     Examples
@@ -297,9 +310,10 @@ class HybridFLAFE(Flafe):
         secure_sum.OPERATIONS,
         horizontal_study.SCALING,
     )
-    epsilon_parameters = ("epsilon", "column_epsilon")
+    epsilon_parameters = ("epsilon",)
     importance = "forest"
     scheme = "auto"
+    target_bounds = None
     _importances = ("forest",)
 
     def __init__(
@@ -311,8 +325,8 @@ class HybridFLAFE(Flafe):
         functions: Sequence[str] = ("ab", "a2b", "ab2", "a2b2"),
         clip: float = 5.0,
         epsilon: float | None = None,
-        calibration: str = "function",
-        column_epsilon: float | None = None,
+        delta: float = 1e-6,
+        bounds: Mapping[str, tuple[float, float]] | None = None,
         protection: str = "columns",
         max_columns: int = 12,
         validation: float = 0.25,
@@ -324,12 +338,17 @@ class HybridFLAFE(Flafe):
         self.functions = functions
         self.clip = clip
         self.epsilon = epsilon
-        self.calibration = calibration
-        self.column_epsilon = column_epsilon
+        self.delta = delta
+        self.bounds = bounds
         self.protection = protection
         self.max_columns = max_columns
         self.validation = validation
         self.random_state = random_state
+
+    def _check(self, fed: Federation) -> None:
+        super()._check(fed)
+        if self.epsilon is not None and self.bounds is None:
+            raise ParameterError("a grid needs public bounds for its epsilon, the same in all row blocks: set bounds")
 
     def _layout(self, fed: Federation) -> Layout:
         return Layout.hybrid(fed)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.federation import Federation
 from fedsift.crypto.additive.keys import SCHEMES
+from fedsift.engineer.bounds import Spending, check_bounds
 from fedsift.engineer.flafe.candidates import (
     choose_final,
     choose_operands,
@@ -38,7 +38,7 @@ from fedsift.engineer.flafe.features import (
     Feature,
     Pair,
     all_pairs,
-    column_unit,
+    combined_features,
     count_candidates,
     feature_at,
     is_column,
@@ -57,7 +57,8 @@ from fedsift.engineer.flafe.importance import (
     take_labels,
 )
 from fedsift.engineer.flafe.joint import keep_parts, parts_of, widen
-from fedsift.engineer.flafe.privacy import Noise, plan_noise
+from fedsift.engineer.flafe.privacy import Plan
+from fedsift.engineer.flafe.private import agree_operands, plan_columns
 from fedsift.errors import DataError, ParameterError, ReplyError
 from fedsift.mpc.horizontal_study import standardise
 from fedsift.mpc.secure_sum import SecureSum
@@ -66,11 +67,6 @@ from fedsift.select.engineered import engineered_view
 
 #: Positions of rows, by party.
 Rows = Mapping[str, np.ndarray]
-OUTSIDE = (
-    "means and deviations in the formulas",
-    "importances by which features are chosen",
-    "moments behind the comparison rows and the local-only model (coordinator only)",
-)
 
 
 class Flafe(Selector):
@@ -86,8 +82,9 @@ class Flafe(Selector):
     clip: float
     importance: str
     epsilon: float | None
-    calibration: str
-    column_epsilon: float | None
+    delta: float
+    bounds: Mapping[str, tuple[float, float]] | None
+    target_bounds: tuple[float, float] | None
     protection: str
     max_columns: int
     validation: float
@@ -97,15 +94,17 @@ class Flafe(Selector):
     def _check(self, fed: Federation) -> None:
         check_choice("importance", self.importance, self._importances)
         check_choice("protection", self.protection, self._protections)
-        check_choice("calibration", self.calibration, ("function", "paper"))
         check_choice("scheme", self.scheme, SCHEMES)
         for name in ("n_operands", "n_features"):
             check_number(name, getattr(self, name), 1, 200, whole=True)
         check_number("max_columns", self.max_columns, 2, 60, whole=True)
         check_number("clip", self.clip, 0.1, 5)
         check_number("validation", self.validation, 0, 0.9)
-        check_number("epsilon", self.epsilon, 1e-9, none=True)
-        check_number("column_epsilon", self.column_epsilon, 1e-12, none=True)
+        check_number("epsilon", self.epsilon, 1e-6, none=True)
+        check_number("delta", self.delta, 1e-15, 0.1)
+        check_bounds(self.bounds, self.target_bounds)
+        if self.epsilon is not None and self._open:
+            raise ParameterError("protection='open' shows all columns: an epsilon cannot hold there; set epsilon=None")
         unknown = [name for name in self.functions if name not in FUNCTIONS]
         if unknown or not self.functions or isinstance(self.functions, str):
             raise ParameterError(f"functions must be a list from {', '.join(FUNCTIONS)}; got {self.functions!r}")
@@ -134,7 +133,7 @@ class Flafe(Selector):
         as in ``fit``, with the same noise scales; each new person spends the run's epsilon once.
         """
         check_is_fitted(self, "selection_")
-        return widen(fed, self._layout(fed), self.selection_, self.cross_, self._noise, self._model, self._open)
+        return widen(fed, self._layout(fed), self.selection_, self.cross_, self._scales, self._model, self._open)
 
     @property
     def _open(self) -> bool:
@@ -144,11 +143,13 @@ class Flafe(Selector):
 
     def _select(self, fed: Federation) -> Outcome:
         layout = self._layout(fed)
+        self._seed = int(np.random.default_rng(self.random_state).integers(2**31))
+        if self.epsilon is not None:
+            return self._select_privately(fed, layout, self.epsilon)
         described = {n: Described(**reply) for n, reply in fed.ask(numeric_columns, to=layout.parties).items()}
         numeric = layout.same_numbers(described)
         if sum(bool(columns) for columns in numeric.values()) < 2:
             raise DataError("at least two parties need columns of numbers: there is nothing to combine across parties")
-        self._seed = int(np.random.default_rng(self.random_state).integers(2**31))
         self._sums: dict[str, SecureSum] = {}
         self._target_layouts: list[dict[str, int]] | None = None
         held_out = layout.held_out(described, self.validation, self._seed)
@@ -170,42 +171,61 @@ class Flafe(Selector):
     ) -> dict[str, Any]:
         """Combine, choose, compare: the paper's way, in which combined columns are released to their holders."""
         pairs = all_pairs(operands, self._seed)
-        noise = self._plan(fed, len(pairs) * len(self.functions))
-        for a, b in combinations(layout.groups, 2):
-            count = sum({pair.first, pair.second} == {a, b} for pair in pairs)
-            for function in self.functions if count else ():
-                noise.spend(function, count, f"{a} and {b}")
-        held = self._combine(fed, layout, pairs, noise, rows)
+        fed.ledger.note("epsilon=None: a holder can work out the other party's column from a combined one")
+        self._scales: dict[str, float] = {}
+        held = self._combine(fed, layout, pairs, rows)
         kept = self._final(fed, layout, operands, held)
-        self._noise, self._model = noise, secrets.token_hex(8)
+        details = self._keep(fed, layout, operands, kept)
+        if self.validation > 0:
+            details["comparison"] = [asdict(row) for row in self._compare(fed, layout, kept, rows)]
+        return details
+
+    def _keep(
+        self, fed: Federation, layout: Layout, operands: dict[str, list[str]], kept: dict[str, list[Feature]]
+    ) -> dict[str, Any]:
+        """Let the sites remember what was kept; the record of it."""
+        self._model = secrets.token_hex(8)
         features = [feature for group in layout.groups for feature in kept[group]]
         self.cross_: list[CrossFeature] = [feature for feature in features if isinstance(feature, CrossFeature)]
         records = {g: {"records": [asdict(part) for part in parts_of(self.cross_, g)]} for g in layout.groups}
         fed.ask(keep_parts, to=layout.parties, each=layout.each(records), model=self._model)
-        details: dict[str, Any] = {
+        return {
             "features": [asdict(feature) for feature in features],
             "holders": {feature.formula: feature.holder for feature in self.cross_},
-            "operands": operands, "noise": dict(noise.scales),
-            "released_columns": len(pairs) * len(self.functions),
-            "budget": noise.budget.as_rows() if noise.budget else [], "outside_budget": list(OUTSIDE),
-            "epsilon_spent": noise.budget.spent.epsilon if noise.budget else None,
+            "operands": operands,
         }  # fmt: skip
-        if self.validation > 0:
-            details["comparison"] = [asdict(row) for row in self._compare(fed, layout, kept, noise, rows)]
-        return details
+
+    def _select_privately(self, fed: Federation, layout: Layout, epsilon: float) -> Outcome:
+        """Nothing is chosen by the data before it has noise (`private.py`)."""
+        operands = agree_operands(fed, layout)
+        plan = Plan(Spending.plan(epsilon, self.delta, self.bounds), len(fed.parties))
+        budget = plan.budget(epsilon, self.delta, self.protection == "statistics")
+        fed.ledger.note(f"differential privacy: epsilon {epsilon:g}, delta {self.delta:g} for a person's row")
+        details = self._release_privately(fed, layout, operands, plan)
+        told = {"budget": budget.as_rows(), "epsilon_spent": budget.spent.epsilon}
+        return self._outcome(fed, layout, {group: {} for group in layout.groups}, details | told)
+
+    def _release_privately(
+        self, fed: Federation, layout: Layout, operands: dict[str, list[str]], plan: Plan
+    ) -> dict[str, Any]:
+        """Every product with noise, and every one is kept."""
+        pairs = all_pairs(operands, self._seed)
+        count = len(pairs) * len(self.functions)
+        self._scales = {name: plan.column_scale(name, count) for name in self.functions}
+        fed.ask(plan_columns, to=layout.parties, columns=count)
+        rows = {name: int(size["rows"]) for name, size in fed.sizes().items()}
+        held = self._combine(fed, layout, pairs, rows)
+        fed.ask(pool_features, to=layout.parties)
+        kept = {group: combined_features(group, operands, held[group]) for group in layout.groups}
+        details = self._keep(fed, layout, operands, kept)
+        return {**details, "noise": dict(self._scales), "released_columns": count}
 
     def _compare(
-        self, fed: Federation, layout: Layout, kept: dict[str, list[Feature]], noise: Noise, rows: dict[str, int]
+        self, fed: Federation, layout: Layout, kept: dict[str, list[Feature]], rows: dict[str, int]
     ) -> list[Compared]:
         """Scores of a joint ridge on the validation rows, with and without the new features and with pure noise."""
-        positions = {group: [feature.position for feature in kept[group]] for group in layout.groups}
-        units = {
-            group: [column_unit(f.function, noise.scales) for f in kept[group] if isinstance(f, CrossFeature)]
-            for group in layout.groups
-        }
         count = sum(rows[next(iter(block.values()))] for block in layout.blocks)
-        holders = list(self._unlabelled(fed, layout))
-        return compare_features(fed, layout, positions, units, holders, count, seed=self._seed)
+        return compare_features(fed, layout, kept, list(self._unlabelled(fed, layout)), count, seed=self._seed)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -225,11 +245,7 @@ class Flafe(Selector):
         self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Rows, grow: bool
     ) -> dict[str, int]:
         """Let all parties make their candidates; how many there are by group."""
-        each = {
-            name: {"columns": numeric[group], "held_out": held_out[name]}
-            for block in layout.blocks
-            for group, name in block.items()
-        }
+        each = {n: {"columns": numeric[layout.group_of(n)], "held_out": held_out[n]} for n in layout.parties}
         fed.ask(load_numbers, to=layout.parties, each=each)
         told = self._statistics(fed, layout, {group: len(columns) for group, columns in numeric.items()})
         owners = layout.each({group: {"owner": group, **told[group]} for group in layout.groups})
@@ -265,9 +281,8 @@ class Flafe(Selector):
             sums = {group: self._sums[group].sum(forest_sums, (size,), **told) for group, size in sizes.items()}
             return {group: values / len(layout.blocks) for group, values in sums.items()}
         if self.importance == "forest":
-            scores: dict[str, np.ndarray] = fed.ask(
-                forest_scores, to=layout.parties, what=what, task=task, seed=self._seed
-            )
+            scores: dict[str, np.ndarray]
+            scores = fed.ask(forest_scores, to=layout.parties, what=what, task=task, seed=self._seed)
         elif self._open:
             scores = fed.ask(open_shares, to=layout.parties, what=what, task=task)
         else:
@@ -287,9 +302,7 @@ class Flafe(Selector):
         """Encrypted, to all parties without it; once, so its layout is chosen for all sums that will be asked for."""
         own, crossed = self.n_operands, self.n_operands**2 * len(self.functions) // 2
         sums = 16 * (count_candidates(min(columns, self.max_columns)) + own + crossed * len(fed.passive))
-        sent = fed.ask(
-            encrypt_target, to=fed.active, scheme=self.scheme, task=fed.asked_task, answers=sums
-        )  # fmt: skip
+        sent = fed.ask(encrypt_target, to=fed.active, scheme=self.scheme, task=fed.asked_task, answers=sums)
         fed.ask(keep_target, to=fed.passive, key=sent["key"], layers=sent["layers"])
         return [layer["layout"] for layer in sent["layers"]]
 
@@ -297,18 +310,15 @@ class Flafe(Selector):
         self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Rows
     ) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
         """Columns that candidates are grown from: all, or the ``max_columns`` most important of a wide table."""
-        limit, by_column = (
-            self.max_columns,
-            {group: dict.fromkeys(names, 0.0) for group, names in numeric.items()},
-        )
-        if max(map(len, numeric.values())) <= limit:
+        by_column = {group: dict.fromkeys(names, 0.0) for group, names in numeric.items()}
+        if max(map(len, numeric.values())) <= self.max_columns:
             return by_column, numeric
         sizes = self._candidates(fed, layout, numeric, held_out, grow=False)
         scores = self._importance(fed, layout, "local", sizes)
         kept = {}
         for group, names in numeric.items():
             by_column[group].update(zip(names, scores[group].tolist()))
-            best = np.sort(np.argsort(-scores[group], kind="stable")[:limit])
+            best = np.sort(np.argsort(-scores[group], kind="stable")[: self.max_columns])
             kept[group] = [names[i] for i in best]
         return by_column, kept
 
@@ -320,25 +330,15 @@ class Flafe(Selector):
         scores = self._importance(fed, layout, "local", sizes)
         count = self.n_operands
         if len(layout.blocks) > 1:
-            chosen = {group: top(scores[group], count) for group in layout.groups}
-            formulas = fed.ask(
-                take_operands, to=layout.parties, each=layout.each({g: {"chosen": c} for g, c in chosen.items()})
-            )
+            agreed = {group: {"chosen": top(scores[group], count)} for group in layout.groups}
+            formulas = fed.ask(take_operands, to=layout.parties, each=layout.each(agreed))
             return {group: list(formulas[layout.members(group)[0]]) for group in layout.groups}, scores
         each = {name: {"scores": scores[name]} for name in layout.groups}
         chosen = fed.ask(choose_operands, to=layout.groups, each=each, count=count, apart=self.importance == "bins")
         return {name: list(reply["formulas"]) for name, reply in chosen.items()}, scores
 
-    def _plan(self, fed: Federation, columns: int) -> Noise:
-        noise = plan_noise(
-            self.epsilon, self.functions, columns, clip=self.clip,
-            calibration=self.calibration, column_epsilon=self.column_epsilon,
-        )  # fmt: skip
-        fed.ledger.note(noise.told(self.epsilon, self.calibration, columns))
-        return noise
-
     def _combine(
-        self, fed: Federation, layout: Layout, pairs: list[Pair], noise: Noise, rows: dict[str, int]
+        self, fed: Federation, layout: Layout, pairs: list[Pair], rows: dict[str, int]
     ) -> dict[str, list[tuple[Pair, str]]]:
         """Row block by row block; a pair keeps its holding group in every block. What each group holds, in order."""
         held: dict[str, list[tuple[Pair, str]]] = {group: [] for group in layout.groups}
@@ -346,7 +346,7 @@ class Flafe(Selector):
             named = [Pair(block[p.first], p.i, block[p.second], p.j, block[p.holder]) for p in pairs]
             back = dict(zip(named, pairs))
             found = combine_columns(
-                fed, named, self.functions, noise.scales, rows=rows[next(iter(block.values()))],
+                fed, named, self.functions, self._scales, rows=rows[next(iter(block.values()))],
                 open=self._open,
             )  # fmt: skip
             for group, name in block.items():

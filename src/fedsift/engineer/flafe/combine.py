@@ -17,8 +17,9 @@ Why it is secure (semi-honest):
   encryption. With noise, the scheme's own error would still tell about the operands, so the ciphertext is flooded
   before it leaves; without noise it is only blinded against the coordinator.
 - Noise comes from the operating system, is drawn once for a released column by the party whose column it protects, and
-  is added before the holder sees anything.
-- Bounds that travel are public: BOUND, its powers, and the noise scale.
+  is added before the holder sees anything. Its scale follows from the job that this party has accepted
+  (`NoisyColumns`), never from a request, and no more columns are made than it was planned for.
+- Bounds that travel are public: BOUND and its powers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.ckks.keys import CkksPublicKey, CkksSecretKey
 from fedsift.crypto.ckks.vector import CkksCiphertexts, CkksVector
-from fedsift.crypto.dp import laplace_noise
+from fedsift.crypto.dp import gaussian_noise
 from fedsift.engineer.flafe.features import (
     BOUND,
     FUNCTIONS,
@@ -47,11 +47,12 @@ from fedsift.engineer.flafe.features import (
     own_column,
     plan_products,
     plan_steps,
+    read_record,
 )
-from fedsift.errors import ParameterError, ReplyError
+from fedsift.errors import ParameterError, ReplyError, SecurityError
 
 _FLOOD_BITS = 20
-_NOISE_REACH = 50.0  # Laplace noise is beyond 50 scales with probability 2e-22
+_NOISE_REACH = 12.0  # Gaussian noise is beyond 12 deviations with probability 4e-33
 _DECIMALS = 6  # of a product without noise: far above the scheme's error, so that equal products stay equal
 _BATCH = 96  # ciphertexts in a message, about
 
@@ -73,6 +74,21 @@ class Combined:
         """Side by side."""
         there = [column for column in self.columns if column is not None]
         return np.column_stack(there) if there else np.empty((rows, 0))
+
+
+@dataclass
+class NoisyColumns:
+    """Under an epsilon: the noise by function, and how many columns this party may still make with it."""
+
+    scales: dict[str, float]
+    planned: int
+    left: int
+
+    def take(self, columns: int, party: str) -> None:
+        """Count columns off, or refuse."""
+        self.left -= columns
+        if self.left < 0:
+            raise SecurityError(f"party {party!r}: more combined columns were asked for than its noise was planned for")
 
 
 @dataclass(frozen=True)
@@ -127,15 +143,19 @@ def multiply_columns(
     *,
     key: bytes,
     operands: list[CkksCiphertexts],
-    products: list[dict[str, Any]],
-    steps: list[dict[str, Any]],
+    products: list[dict[str, int | list[int]]],
+    steps: list[dict[str, int | list[int] | list[str]]],
 ) -> list[CkksCiphertexts]:
     """For each step (one power of the holder's columns, one or two of this party's) all products, as one message."""
     public, columns = CkksPublicKey.from_bytes(key), party.held(Operands).columns
-    wanted = [Product(**product) for product in products]
+    wanted = [read_record(Product, product, party.name) for product in products]
     rows, replies = len(columns), []
     vectors = [sent.vectors(public) for sent in operands]
-    for step in [Step(**step) for step in steps]:
+    noise = party.held(NoisyColumns) if NoisyColumns in party.state else None
+    for step in [read_record(Step, step, party.name) for step in steps]:
+        if noise is not None:
+            noise.take(sum(len(product.slots) for product in wanted) * len(step.functions), party.name)
+        scales = [noise.scales[name] for name in step.functions] if noise is not None else []
         factors = _pair_up([columns**power for power in step.powers])
         bound = math.hypot(*[BOUND**power for power in step.powers])
         made = []
@@ -144,7 +164,7 @@ def multiply_columns(
             plain = np.zeros(len(vector), dtype=factors.dtype)
             for slot, column in zip(product.slots, product.columns):
                 plain[slot * rows : (slot + 1) * rows] = factors[:, column]
-            made.append(_cover(vector.multiply(plain, bound=bound), step.scales))
+            made.append(_cover(vector.multiply(plain, bound=bound), scales))
         replies.append(CkksCiphertexts.pack(made))
     return replies
 
@@ -157,7 +177,7 @@ def _cover(product: CkksVector, scales: list[float]) -> CkksVector:
     """Add noise under encryption and hide what the ciphertext would tell of what it was made from."""
     if not scales:
         return product.blind()
-    noise = _pair_up([laplace_noise(product.length, scale) for scale in scales])
+    noise = _pair_up([gaussian_noise(product.length, scale) for scale in scales])
     noisy = product.add(noise, bound=_NOISE_REACH * math.hypot(*scales))
     return noisy.blind(flood_bits=_FLOOD_BITS)
 
@@ -218,7 +238,8 @@ def combine_columns(
 ) -> dict[str, list[tuple[Pair, str]]]:  # fmt: skip
     """Let every holder get the combinations of its pairs; returns which they are, in the order it has them.
 
-    Parties must have kept their ``Operands``. ``open`` is for research: the coordinator multiplies in the clear.
+    Parties must have kept their ``Operands``, and ``NoisyColumns`` where ``scales`` are not empty: they say how large
+    the ciphertexts must be. ``open`` is for research: the coordinator multiplies in the clear.
     """
     unknown = [name for name in functions if name not in FUNCTIONS]
     if unknown or not functions:
@@ -230,7 +251,7 @@ def combine_columns(
     for (_, _, holder), members in groups.items():
         held.setdefault(holder, []).extend((pair, name) for name in functions for pair in members)
     if open:
-        _combine_openly(fed, groups, functions, scales)
+        _combine_openly(fed, groups, functions)
         return held
     publics = _exchange_keys(fed, {name for group in groups for name in group}, held, scales)
     place = {holder: {item: number for number, item in enumerate(items)} for holder, items in held.items()}
@@ -270,7 +291,7 @@ def _combine_batch(
     place: dict[tuple[Pair, str], int],
 ) -> None:  # fmt: skip
     first, second, holder = group
-    steps, names = plan_steps(functions, scales, powers, second == holder)
+    steps = plan_steps(functions, powers, second == holder)
     sent = sorted({block for block, _ in batch})
     products = [
         Product(sent.index(block), list(filled), [other_column(pair) for pair in filled.values()])
@@ -281,7 +302,8 @@ def _combine_batch(
         operands=[operands[block] for block in sent], products=[asdict(product) for product in products],
         steps=[asdict(step) for step in steps],
     )  # fmt: skip
-    places = [[[place[pair, name] for _, filled in batch for pair in filled.values()] for name in two] for two in names]
+    places = [[[place[pair, name] for _, filled in batch for pair in filled.values()] for name in step.functions]
+              for step in steps]  # fmt: skip
     slots = [list(filled) for _, filled in batch]
     fed.ask(open_combinations, to=holder, combined=combined, slots=slots, places=places, noisy=bool(scales))
 
@@ -311,12 +333,10 @@ def _exchange_keys(
 
 
 def _combine_openly(
-    fed: Federation, groups: dict[tuple[str, str, str], list[Pair]], functions: Sequence[str],
-    scales: dict[str, float],
+    fed: Federation, groups: dict[tuple[str, str, str], list[Pair]], functions: Sequence[str]
 ) -> None:  # fmt: skip
-    """For research: columns in the clear, and noise by a sampler that is fast rather than safe in its last bits."""
+    """For research: columns in the clear."""
     fed.ledger.note("protection='open': the coordinator saw the parties' columns in the clear")
-    generator = np.random.default_rng()
     names = {name for group in groups for name in group}
     shown = fed.ask(show_columns, to=[name for name in fed.parties if name in names])
     for (first, second, holder), members in groups.items():
@@ -324,8 +344,6 @@ def _combine_openly(
             p, q = FUNCTIONS[function]
             left, right = [m.i for m in members], [m.j for m in members]
             columns = shown[first][:, left] ** p * shown[second][:, right] ** q
-            if scales.get(function):
-                columns = columns + generator.laplace(0.0, scales[function], columns.shape)
             fed.ask(take_combinations, to=holder, columns=columns)
 
 

@@ -16,6 +16,7 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, own_target
 from fedsift.engineer.flafe.combine import Operands
+from fedsift.engineer.flafe.features import CrossFeature, Feature, column_unit
 from fedsift.engineer.flafe.grid import Layout
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, best_ridge, fraction_bits
 from fedsift.errors import DataError
@@ -117,9 +118,8 @@ def _target(party: Party, task: str, scale: list[float] | None) -> np.ndarray:
 
 
 def compare_features(
-    fed: Federation, layout: Layout, kept: dict[str, list[int]], units: dict[str, list[float]],
-    holders: list[str], rows: int, *, seed: int,
-) -> list[Compared]:  # fmt: skip
+    fed: Federation, layout: Layout, kept: dict[str, list[Feature]], holders: list[str], rows: int, *, seed: int
+) -> list[Compared]:
     """R2 on the validation rows of the four models; empty for classes in a grid, whose names may differ by block."""
     if len(layout.blocks) > 1 and fed.task == "classification":
         return []
@@ -128,7 +128,11 @@ def compare_features(
         count, total, square = SecureSum(fed, parties=holders).sum(target_moments, (3,), task=fed.asked_task)
         scale = [total / count, float(np.sqrt(max(square / count - (total / count) ** 2, 0.0)))]
     each = {
-        name: {"kept": kept[group], "units": units[group], "holder": name in holders}
+        name: {
+            "kept": [feature.position for feature in kept[group]],
+            "units": [column_unit(each.function) for each in kept[group] if isinstance(each, CrossFeature)],
+            "holder": name in holders,
+        }
         for block in layout.blocks
         for group, name in block.items()
     }

@@ -10,14 +10,27 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fedsift.core.expressions import Call, Column, Expression, call, parse
+from fedsift.errors import OperationRefused
 
 BOUND = 5.0  # columns come within this
 #: Powers of the first and of the second column.
 FUNCTIONS: dict[str, tuple[int, int]] = {"ab": (1, 1), "a2b": (2, 1), "ab2": (1, 2), "a2b2": (2, 2)}
+
+
+R = TypeVar("R")
+
+
+def read_record(kind: type[R], told: Mapping[str, Any], party: str) -> R:
+    """A record as it came in a request."""
+    try:
+        return kind(**told)
+    except TypeError:
+        raise OperationRefused(party, kind.__name__, "a record of the request has other fields than expected") from None
 
 
 @dataclass(frozen=True)
@@ -43,11 +56,11 @@ class Product:
 
 @dataclass(frozen=True)
 class Step:
-    """Which power of the holder's columns, which powers of the receiver's, and the noise of each result."""
+    """Which power of the holder's columns, and for one or two functions the power of the receiver's."""
 
     operand: int
+    functions: list[str]
     powers: list[int]
-    scales: list[float]
 
 
 def own_column(pair: Pair) -> int:
@@ -85,19 +98,15 @@ def plan_products(members: Sequence[Pair], blocks: list[list[int]]) -> list[tupl
     return sorted(plan, key=lambda item: item[0])
 
 
-def plan_steps(
-    functions: Sequence[str], scales: dict[str, float], powers: list[int], holder_second: bool
-) -> tuple[list[Step], list[list[str]]]:
+def plan_steps(functions: Sequence[str], powers: list[int], holder_second: bool) -> list[Step]:
     """Two functions with the same power of the holder's column are one step: real part and imaginary part."""
-    steps, names = [], []
+    steps = []
     for number, power in enumerate(powers):
         alike = [name for name in functions if FUNCTIONS[name][holder_second] == power]
         for start in range(0, len(alike), 2):
             two = alike[start : start + 2]
-            other = [FUNCTIONS[name][not holder_second] for name in two]
-            steps.append(Step(number, other, [scales[name] for name in two] if scales else []))
-            names.append(two)
-    return steps, names
+            steps.append(Step(number, two, [FUNCTIONS[name][not holder_second] for name in two]))
+    return steps
 
 
 # --- features --------------------------------------------------------------------------------------------------------
@@ -114,9 +123,9 @@ def all_pairs(operands: Mapping[str, Sequence[str]], seed: int) -> list[Pair]:
     ]
 
 
-def column_unit(function: str, scales: dict[str, float]) -> float:
-    """A public size by which a combined column is divided before sums: its usual spread and that of the noise."""
-    return float(BOUND ** (sum(FUNCTIONS[function]) / 2) + 1.5 * scales.get(function, 0.0))
+def column_unit(function: str) -> float:
+    """A public size by which a combined column is divided before sums: its usual spread."""
+    return float(BOUND ** (sum(FUNCTIONS[function]) / 2))
 
 
 def is_column(text: str) -> bool:
@@ -178,3 +187,10 @@ def feature_at(
     return CrossFeature(
         int(position), importance, group, formula, group, function, pair.first, pair.second, left, right
     )  # fmt: skip
+
+
+def combined_features(group: str, operands: dict[str, list[str]], held: list[tuple[Pair, str]]) -> list[Feature]:
+    """All combinations that a group holds, none more important than another."""
+    first = len(operands[group])
+    unknown = np.zeros(first + len(held))
+    return [feature_at(group, first + number, operands, held, unknown) for number in range(len(held))]

@@ -7,20 +7,20 @@ uses those: a second draw of the noise would halve it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.candidates import Pool, evaluate_at
-from fedsift.engineer.flafe.combine import Combined, Operands, combine_columns
+from fedsift.engineer.flafe.combine import Combined, NoisyColumns, Operands, combine_columns
 from fedsift.engineer.flafe.features import CrossFeature, Pair
 from fedsift.engineer.flafe.grid import Layout
-from fedsift.engineer.flafe.privacy import Noise
-from fedsift.errors import DataError
+from fedsift.errors import DataError, SecurityError
 from fedsift.select.engineered import add_engineered, own_features
 from fedsift.select.selection import Selection
 
@@ -40,6 +40,8 @@ class CombinedStore:
 
     operands: list[str]
     values: dict[str, dict[Hashable, float]]
+    noise: NoisyColumns | None = None  # under an epsilon: what was planned for a row
+    released: set[Hashable] = field(default_factory=set)  # ids of rows whose noise is spent
 
 
 def parts_of(cross: Sequence[CrossFeature], group: str) -> list[OwnPart]:
@@ -68,7 +70,8 @@ def keep_parts(party: Party, *, model: str, records: list[dict[str, Any]]) -> No
     ids, pool = party.table.ids.tolist(), party.held(Pool).values
     parts = [OwnPart(**record) for record in records]
     values = {part.formula: dict(zip(ids, pool[:, part.position].tolist())) for part in parts if part.position >= 0}
-    party.keys[f"flafe:{model}"] = CombinedStore([part.operand for part in parts], values)
+    noise = party.held(NoisyColumns) if NoisyColumns in party.state else None
+    party.keys[f"flafe:{model}"] = CombinedStore([part.operand for part in parts], values, noise, set(ids))
 
 
 @operation(
@@ -84,8 +87,16 @@ def missing_rows(party: Party, *, model: str) -> np.ndarray:
 
 
 @operation("flafe.load_operands", discloses="control", about="acknowledgement")
-def load_operands(party: Party, *, model: str, rows: np.ndarray) -> None:
-    party.keep(Operands(evaluate_at(party, _store(party, model).operands)[rows]))
+def load_operands(party: Party, *, model: str, rows: NDArray[np.int64]) -> None:
+    """Own operands of some rows; under an epsilon only of rows that were never released."""
+    store = _store(party, model)
+    if store.noise is not None:
+        ids = set(party.table.ids[rows].tolist())
+        if ids & store.released:
+            raise SecurityError(f"party {party.name!r}: a row with noise is released once")
+        store.released.update(ids)
+        party.keep(replace(store.noise, left=store.noise.planned))
+    party.keep(Operands(evaluate_at(party, store.operands)[rows]))
     party.keep(Combined([]))
 
 
@@ -117,8 +128,8 @@ def add_combined(party: Party, *, model: str, formulas: list[str], view: str) ->
 
 
 def widen(
-    fed: Federation, layout: Layout, selection: Selection, cross: list[CrossFeature], noise: Noise, model: str,
-    open: bool,
+    fed: Federation, layout: Layout, selection: Selection, cross: list[CrossFeature], scales: dict[str, float],
+    model: str, open: bool,
 ) -> Federation:  # fmt: skip
     """The view of ``fed`` with all engineered features. Rows not released before are combined first."""
     holders = [name for name in layout.parties if any(feature.holder == layout.group_of(name) for feature in cross)]
@@ -129,7 +140,7 @@ def widen(
                 sorted({int(i) for n in block.values() if n in missing for i in missing[n]}), dtype=np.int64
             )
             if len(rows):
-                _combine_new(run, block, cross, rows, noise, model, open)
+                _combine_new(run, block, cross, rows, scales, model, open)
         view = fed.new_view("combined")
         run.ask(add_engineered, to=fed.parties, each=own_features(fed, selection), view=view)
         held = {
@@ -141,8 +152,8 @@ def widen(
 
 
 def _combine_new(
-    run: Federation, block: dict[str, str], cross: list[CrossFeature], rows: np.ndarray, noise: Noise, model: str,
-    open: bool,
+    run: Federation, block: dict[str, str], cross: list[CrossFeature], rows: np.ndarray, scales: dict[str, float],
+    model: str, open: bool,
 ) -> None:  # fmt: skip
     run.ask(load_operands, to=list(block.values()), model=model, rows=rows)
     position = dict.fromkeys(block, 0)
@@ -155,7 +166,7 @@ def _combine_new(
         pair = Pair(block[feature.first], places[0], block[feature.second], places[1], block[feature.holder])
         by_function.setdefault(feature.function, []).append((pair, feature.formula))
     for function, members in by_function.items():
-        found = combine_columns(run, [pair for pair, _ in members], [function], noise.scales, rows=len(rows), open=open)
+        found = combine_columns(run, [pair for pair, _ in members], [function], scales, rows=len(rows), open=open)
         text = dict(members)
         for holder, items in found.items():
             each = {holder: {"formulas": [text[pair] for pair, _ in items]}}

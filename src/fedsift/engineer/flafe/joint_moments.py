@@ -9,21 +9,25 @@ From these sums the coordinator fits a ridge over all parties' columns exactly (
 weights, sums over validation rows choose the penalty. It learns joint second moments of unnamed columns and target
 (and each party's own), as in Fed-IIFE; parties learn their weights. A masked product is numbered, and a party refuses
 to use a number twice.
+
+Under an epsilon each party adds noise of its own to its share of every product, and to the sums of its own columns,
+before they leave; a matrix is then opened once with each peer and no more, for two draws of the noise would halve it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
-from fedsift.errors import OverflowGuard, ReplyError
+from fedsift.crypto.dp import whole_gaussian_noise
+from fedsift.engineer.flafe.features import read_record
+from fedsift.errors import OverflowGuard, ReplyError, SecurityError
 from fedsift.mpc import pairs
 from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.ring import Ring
@@ -36,6 +40,21 @@ class JointMatrices:
     """A party's fixed-point matrices, by name, whose products with another party's may be opened."""
 
     by_name: dict[str, Ring]
+    noise: float = 0.0  # standard deviation, in units of the ring, of what this party adds to every sum
+    _opened: set[tuple[str, str]] = field(default_factory=set, repr=False)
+
+    def covered(self, sums: Ring, name: str, peer: str) -> Ring:
+        """Sums of products of a matrix with a peer's (or with itself: symmetric, and so is the noise), with noise."""
+        if not self.noise:
+            return sums
+        if (name, peer) in self._opened:
+            raise SecurityError("sums with noise are opened once: a second draw would halve it")
+        self._opened.add((name, peer))
+        noise = whole_gaussian_noise(sums.shape, self.noise).view(np.uint64) if sums.size else sums
+        if not peer:
+            upper = np.triu(noise)
+            noise = upper + np.triu(noise, 1).T
+        return sums + noise
 
 
 @dataclass(frozen=True)
@@ -58,28 +77,30 @@ class Side:
     about="columns under one-time masks: only sums of products with another party's columns can be read",
     reply=list,
 )
-def masked_sides(party: Party, *, tasks: list[dict[str, Any]]) -> list[list[Ring]]:
+def masked_sides(party: Party, *, tasks: list[dict[str, str | int]]) -> list[list[Ring]]:
     """This party's part of each product."""
-    pairs, parts = party.held(Pairs), []
-    for task in [Side(**task) for task in tasks]:
-        matrix = party.held(JointMatrices).by_name[task.matrix]
+    pairs, held, parts = party.held(Pairs), party.held(JointMatrices), []
+    for task in [read_record(Side, task, party.name) for task in tasks]:
+        matrix = held.by_name[task.matrix]
         rows, own = matrix.shape
         left, right = (own, task.width) if task.side == "left" else (task.width, own)
         left_mask = pairs.mask(task.peer, "left mask", task.number, (rows, left))
         right_mask = pairs.mask(task.peer, "right mask", task.number, (rows, right))
         product_mask = pairs.mask(task.peer, "product mask", task.number, (left, right))
         if task.side == "left":
-            parts.append([matrix + left_mask, matrix.T @ right_mask + product_mask])
+            share = matrix.T @ right_mask + product_mask
+            parts.append([matrix + left_mask, held.covered(share, task.matrix, task.peer)])
         else:
             hidden = matrix + right_mask
-            parts.append([hidden, left_mask.T @ hidden - product_mask])
+            share = left_mask.T @ hidden - product_mask
+            parts.append([hidden, held.covered(share, task.matrix, task.peer)])
     return parts
 
 
 @operation("flafe.own_sides", discloses="aggregate", about="sums of products of its own unnamed columns", reply=list)
 def own_sides(party: Party, *, names: list[str]) -> list[Ring]:
-    matrices = party.held(JointMatrices).by_name
-    return [matrices[name].T @ matrices[name] for name in names]
+    held = party.held(JointMatrices)
+    return [held.covered(held.by_name[name].T @ held.by_name[name], name, "") for name in names]
 
 
 def fraction_bits(rows: int, limit: float) -> int:

@@ -12,6 +12,7 @@ from fedsift.core.party import Party
 from fedsift.engineer.flafe.candidates import evaluate_at
 from fedsift.engineer.flafe.features import BOUND
 from fedsift.engineer.flafe.joint_moments import JointProducts
+from fedsift.engineer.flafe.private import private_part
 from fedsift.engineer.flafe.shared_residual import (
     Sides,
     deal_triple,
@@ -46,17 +47,23 @@ def _part(party: Party, model: str) -> ModelPart:
 def start_prediction(party: Party, *, model: str) -> None:
     """Own score of each row of this view, and own factors of the cross-party terms."""
     part = _part(party, model)
-    design = evaluate_at(party, part.formulas)
+    if part.means is not None:
+        design, columns = private_part(party, part)
+    else:
+        design, columns = evaluate_at(party, part.formulas), _factors(party, part)
     if part.centre is not None:
         design = np.hstack([design, np.ones((party.n_rows, 1))])
     own = to_ring(design @ part.weights, _SCORE_BITS, SCORE_ROOM)
     party.keep(Scores(own, np.zeros(party.n_rows, dtype=np.uint64)))
+    party.keep(Sides(to_ring(columns, part.bits, 2.0)))
+
+
+def _factors(party: Party, part: ModelPart) -> np.ndarray:
     factors = [
         np.clip(evaluate_at(party, [factor.formula])[:, 0] / BOUND, -1.0, 1.0) ** factor.power
         for factor in part.factors
     ]
-    columns = np.column_stack(factors) if factors else np.empty((party.n_rows, 0))
-    party.keep(Sides(to_ring(columns, part.bits, 2.0)))
+    return np.column_stack(factors) if factors else np.empty((party.n_rows, 0))
 
 
 @operation("flafe.add_terms", discloses="control", receives="masked", about="acknowledgement")
@@ -95,6 +102,8 @@ def read_prediction(party: Party, *, model: str, sent: dict[str, list[Ring]], nu
         both = both + read_total(party, {name: vectors[0] for name, vectors in sent.items()}, number)
     score, product = np.split(both, 2)
     z = from_ring(score, _SCORE_BITS) + from_ring(product, bits)
+    if part.means is not None:
+        z = np.clip(z, -1.0, 1.0)  # the target's range
     return z * part.deviation + (part.centre or 0.0)
 
 

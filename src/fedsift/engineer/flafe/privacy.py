@@ -1,26 +1,40 @@
-"""What one person's row can change in a released cross-party column, and the noise that covers it.
+"""What one person's row can change in what FLAFE releases under an epsilon, and the noise that covers it.
 
-Columns are standardised and held within ``clip`` deviations, then divided so that the limit is ``BOUND``: a linear
-model does not care, and every clip looks the same under encryption. A product of powers (p, q) then lies within
-+-BOUND^(p+q), or within [0, BOUND^(p+q)] where both powers are even: replacing one row changes one value of the column
-by the width of that range at most. That is the sensitivity, for each function its own.
+*Neighbours*: two federations whose tables differ in the values of one person, at all parties, label included. Ids, the
+number of rows, names and kinds of columns are public; so are the job's parameters.
 
-The paper takes 2 * clip^4 for every function and counts the epsilon of a single value: `paper_scale`. As one row is in
-every released column, the epsilons of all columns add up; `plan_noise` says the total either way.
+*Bounds*: ``engineer/bounds.py``. No mean, deviation, importance, forest or validation score is taken from the table.
+
+*Composition*: zCDP, the rhos of all releases of a run add up to the one that (epsilon, delta) allows (`crypto/dp.py`).
+
+``protection="columns"``: a product of powers (p, q) of columns within +-BOUND lies within +-BOUND^(p+q), or within
+[0, BOUND^(p+q)] where both powers are even. A replaced row moves one value of every released column by that width at
+most: each of m columns gets Gaussian noise for rho / m.
+
+``protection="statistics"``: a party's row is cut to length 1, the target to +-1. With P parties,
+
+- the sums of products v v' over rows, v = (1, columns of all, target): where A = P + 1 is the largest squared length of
+  (columns, target), a replaced row moves the upper triangle by sqrt(2) (A + 1/2) at most (L2; the worst are two rows
+  with inner product -1/2);
+- the sums x_p x_q' r for every two parties, r the residual within ``1 + (P - 1) / 2``: by 2 |r| sqrt(P (P - 1) / 2).
+
+Each party adds the whole noise to what it sends, before anything can be opened: the coordinator reads sums under two
+noises, and a party that knows its own still faces the other's.
 """
 
 from __future__ import annotations
 
 import math
-import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from fedsift.crypto.dp import Budget, release_gaussian
+from fedsift.core.job import Job
+from fedsift.crypto.dp import Budget
+from fedsift.engineer.bounds import Spending
 from fedsift.engineer.flafe.features import BOUND, FUNCTIONS
-from fedsift.errors import ParameterError
+
+#: A passive party's part of the residual is held within this; the label holder's within 1.
+SCORE_LIMIT = 0.5
+_MOMENTS = 0.6  # of the rho of "statistics": sums of products of two; the rest is for those of three
 
 
 def sensitivity(function: str) -> float:
@@ -30,94 +44,44 @@ def sensitivity(function: str) -> float:
     return limit if first % 2 == 0 and second % 2 == 0 else 2 * limit
 
 
-def paper_scale(function: str, clip: float, epsilon: float) -> float:
-    """The paper's 2 c^4 / epsilon, in the same units."""
-    first, second = FUNCTIONS[function]
-    return 2 * clip**4 / epsilon * (BOUND / clip) ** (first + second)
-
-
 @dataclass(frozen=True)
-class Noise:
-    """Laplace scales by function (empty: none) and the budget that covers all columns together."""
+class Plan:
+    """The noise of one run, from public figures alone."""
 
-    scales: dict[str, float]
-    budget: Budget | None
-    column_epsilon: float = 0.0
+    spending: Spending
+    parties: int
 
-    def spend(self, function: str, columns: int, about: str) -> None:
-        """Account for the release of some columns, or raise ``BudgetExceeded`` before anything is released."""
-        if self.budget is not None:
-            self.budget.spend(epsilon=columns * self.column_epsilon, about=f"{columns} columns {function} of {about}")
+    @classmethod
+    def of(cls, job: Job) -> Plan:
+        return cls(Spending.of(job), len(job.parties))
 
-    def told(self, epsilon: float | None, calibration: str, columns: int) -> str:
-        """What the ledger says about it."""
-        if self.budget is None:
-            return "epsilon=None: a holder can work out the other party's column from a combined one"
-        if calibration == "paper":
-            return (
-                f"calibration='paper': epsilon {epsilon:g} is that of a single released value; over the "
-                f"{columns} released columns it adds up to {self.budget.epsilon:g} for a row"
-            )
-        return f"differential privacy: epsilon {epsilon:g} for a row over all released columns"
+    def column_scale(self, function: str, columns: int) -> float:
+        """Standard deviation of the noise on one of ``columns`` released columns."""
+        return sensitivity(function) * math.sqrt(columns / (2 * self.spending.rest))
 
+    @property
+    def moment_scale(self) -> float:
+        """Of what a party adds to a sum of products of two columns."""
+        return math.sqrt(2) * (self.parties + 1.5) / math.sqrt(2 * _MOMENTS * self.spending.rest)
 
-def plan_noise(
-    epsilon: float | None,
-    functions: Sequence[str],
-    columns: int,
-    *,
-    clip: float,
-    calibration: str,
-    column_epsilon: float | None,
-) -> Noise:
-    """Scales for ``columns`` released columns in all. ``calibration='paper'``: epsilon is that of a single value."""
-    if epsilon is None:
-        if column_epsilon is not None:
-            raise ParameterError("column_epsilon is a part of epsilon: set epsilon (the total of the run) as well")
-        return Noise({}, None)
-    if calibration == "paper":
-        scales = {name: paper_scale(name, clip, epsilon) for name in functions}
-        return Noise(scales, Budget(epsilon * max(columns, 1)), epsilon)
-    each = epsilon / max(columns, 1) if column_epsilon is None else column_epsilon
-    return Noise({name: sensitivity(name) / each for name in functions}, Budget(epsilon), each)
+    @property
+    def residual_limit(self) -> float:
+        return 1 + SCORE_LIMIT * (self.parties - 1)
 
+    @property
+    def product_scale(self) -> float:
+        """Of what a party adds to a sum of products of two columns and the residual."""
+        pairs = self.parties * (self.parties - 1) / 2
+        return 2 * self.residual_limit * math.sqrt(pairs) / math.sqrt(2 * (1 - _MOMENTS) * self.spending.rest)
 
-def choose_by_exponential(scores: np.ndarray, sensitivity_of_score: float, rho: float) -> int:
-    """A position, likelier the higher its score: the exponential mechanism, rho-zCDP (epsilon = sqrt(8 rho)).
-
-    McSherry and Talwar 2007; Cesar and Rogers 2021 for the zCDP bound. Drawn by the operating system's generator.
-    """
-    epsilon = math.sqrt(8 * rho)
-    logits = np.asarray(scores, dtype=np.float64) * (epsilon / (2 * sensitivity_of_score))
-    weights = np.cumsum(np.exp(logits - logits.max()))
-    point = (secrets.randbits(53) + 0.5) * 2.0**-53 * weights[-1]
-    return int(min(np.searchsorted(weights, point), len(weights) - 1))
-
-
-@dataclass
-class StatisticsBudget:
-    """The zCDP of a run of ``rounds`` choices and moments: half for each kind, the same for every round.
-
-    ``budget`` is None without epsilon: the largest sum is taken and nothing is added to it.
-    """
-
-    budget: Budget | None
-    rounds: int
-
-    def __post_init__(self) -> None:
-        self.rho = self.budget.left_rho * (1 - 1e-6) / (2 * self.rounds) if self.budget is not None else 0.0
-
-    def choose(self, scores: np.ndarray, bound: float) -> int:
-        """``scores`` are |sums|; one row's contribution lies within +-bound, so replacing it moves a sum by 2 bound."""
-        if self.budget is None:
-            return int(np.argmax(scores))
-        self.budget.spend_rho(self.rho, "choice of a cross-party feature", mechanism="exponential")
-        return choose_by_exponential(scores, 2 * bound, self.rho)
-
-    def release(self, value: float, bound: float) -> tuple[float, float]:
-        """The sum with Gaussian noise, and the variance of that noise."""
-        if self.budget is None:
-            return value, 0.0
-        self.budget.spend_rho(self.rho, "moment of the chosen feature")
-        noisy = float(release_gaussian([value], 2 * bound, self.rho)[0])
-        return noisy, (2 * bound) ** 2 / (2 * self.rho)
+    def budget(self, epsilon: float, delta: float, statistics: bool) -> Budget:
+        """What the run spends, release by release."""
+        budget, rest = Budget(epsilon, delta), self.spending.rest * (1 - 1e-9)
+        if self.spending.paid:
+            budget.spend_rho(self.spending.ranges, "ranges of columns")
+        if statistics:
+            budget.spend_rho(_MOMENTS * rest, "sums of products of two columns")
+            budget.spend_rho((1 - _MOMENTS) * rest, "sums of products of two columns and the residual")
+        else:
+            budget.spend_rho(rest, "all combined columns")
+        return budget

@@ -1,21 +1,16 @@
-"""``protection="statistics"``: a linear model with cross-party features of which only noisy sums over rows ever leave.
+"""``protection="statistics"`` without epsilon: a linear model with cross-party features of which only sums leave.
 
 1. A ridge over the parties' own columns and features is fitted from masked sums (`joint_moments.py`): the *local-only*
    model. The label holder gets the total of the parties' scores of each row, hence the residual, and cuts it at
    ``residual_clip`` (in deviations of the target).
 2. ``rounds`` times: the sums over training rows of every cross-party product with the residual are computed on shares
-   (`shared_residual.py`); one product is chosen by the exponential mechanism, its sum is released with Gaussian noise,
-   shrunk by the noise's variance, turned into a weight (``step`` of the way), and the product is taken off the
-   residual, all on shares.
+   (`shared_residual.py`); the largest gives the product and its weight (``step`` of the way), and the product is taken
+   off the residual, all on shares.
 3. Prediction for new rows: scores and weighted products are added up on shares; the label holder reads the total.
 
-Privacy. A product lies within +-1 (columns are cut at ``statistics_clip`` deviations and divided by it), the residual
-within residual_clip plus the sum of the weights so far (shares cannot be cut again), so one row moves a sum by at most
-twice that. Choices and moments each take half of the run's zCDP, in equal parts; the amounts follow from public
-parameters and from what was released. Noise shrinks relative to the sums as rows grow; noise on each row never does.
-What the guarantee covers: everything that parties and readers of the result see of the cross-party part. The
-coordinator reads sums without noise, of columns in an order and with signs that it does not know; it adds the noise.
-Outside: the local-only model, means and deviations, mean squares of chosen columns, and what predictions tell.
+The coordinator reads sums without noise, of columns in an order and with signs that it does not know, the joint second
+moments of the local-only model, and mean squares of chosen columns; the label holder the total of the others' scores of
+each row. Under an epsilon none of this is sent: `private.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +29,6 @@ from fedsift.engineer.flafe.candidates import OwnFeatures, own_target
 from fedsift.engineer.flafe.combine import Operands
 from fedsift.engineer.flafe.features import BOUND, FUNCTIONS
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, best_ridge, fraction_bits
-from fedsift.engineer.flafe.privacy import StatisticsBudget
 from fedsift.engineer.flafe.shared_residual import (
     NamedColumn,
     NumberedPair,
@@ -73,6 +67,7 @@ class LocalModel:
     deviation: float = 1.0
     target: np.ndarray = field(default_factory=lambda: np.empty(0))  # standardised
     weights: np.ndarray = field(default_factory=lambda: np.empty(0))
+    means: np.ndarray = field(default_factory=lambda: np.empty(0))  # under an epsilon: of its columns, with noise
 
 
 @dataclass(frozen=True)
@@ -93,6 +88,7 @@ class ModelPart:
     deviation: float
     factors: list[Factor]
     bits: int
+    means: np.ndarray | None = None  # under an epsilon
 
 
 @dataclass
@@ -107,7 +103,6 @@ class Term:
     right_power: int
     square: float
     moment: float
-    variance: float
     weight: float = 0.0
     round: int = 0
     left_formula: str = ""
@@ -193,7 +188,11 @@ def load_sides(party: Party, *, clip: float, operand_clip: float, bits: int, pow
 def keep_model(party: Party, *, model: str, terms: list[dict[str, Any]], bits: int) -> None:
     """Remember, at this site, own weights and the own factors of cross-party terms."""
     own, factors = party.held(LocalModel), [Factor(**term) for term in terms]
-    part = ModelPart(own.formulas, own.weights, own.centre, own.deviation, factors, bits)
+    keep_part(party, model, ModelPart(own.formulas, own.weights, own.centre, own.deviation, factors, bits))
+
+
+def keep_part(party: Party, model: str, part: ModelPart) -> None:
+    """Where `prediction.py` looks for it."""
     party.keys[f"flafe statistics:{model}"] = part
 
 
@@ -254,12 +253,11 @@ class StatisticsRun:
         return score
 
     def boost(
-        self, privacy: StatisticsBudget, *, clip: float, operand_clip: float, residual_clip: float, step: float,
-        max_weight: float,
-    ) -> None:  # fmt: skip
+        self, rounds: int, *, clip: float, operand_clip: float, residual_clip: float, step: float, max_weight: float
+    ) -> None:
         """Find the cross-party terms of the model, one a round."""
         fed = self.fed
-        if residual_clip + privacy.rounds * max_weight > _MOST:
+        if residual_clip + rounds * max_weight > _MOST:
             raise ParameterError(
                 f"residual_clip + rounds * max_weight must be at most {_MOST:g}, so that sums fit 64 bits; lower one"
             )
@@ -270,20 +268,17 @@ class StatisticsRun:
         pairs = self._numbered(list(combinations(members, 2)))
         sent = {fed.active: fed.ask(split_residual, to=fed.active, pairs=pairs)}
         self._deliver(pairs, sent, [fed.active], 1)
-        reach = 0.0
-        for number in fed.track(range(privacy.rounds), "cross-party feature"):
-            bound = residual_clip + reach
-            term = self._choose(privacy, pairs, bound)
+        for number in fed.track(range(rounds), "cross-party feature"):
+            term = self._choose(pairs)
             term.weight, term.round = self._weight(term, step, max_weight), number + 1
-            reach += abs(term.weight)
             self.terms.append(term)
-            if term.weight and number + 1 < privacy.rounds:
+            if term.weight and number + 1 < rounds:
                 self._take_off(term, [(a, b) for a, b, _ in pairs])
 
     def _numbered(self, pairs: list[tuple[str, str]]) -> list[NumberedPair]:
         return [(a, b, self.products.number()) for a, b in pairs]
 
-    def _choose(self, privacy: StatisticsBudget, pairs: list[NumberedPair], bound: float) -> Term:
+    def _choose(self, pairs: list[NumberedPair]) -> Term:
         fed = self.fed
         fed.ask(arrange_sides, to=fed.parties, pairs=pairs)
         width = {name: self.powers * len(self.operands[name]) for name in fed.parties}
@@ -291,8 +286,7 @@ class StatisticsRun:
         bits = 2 * self.column_bits + self.residual_bits
         sums = [from_ring(product, bits) for product in opened]
         flat = np.abs(np.concatenate([each.ravel() for each in sums]))
-        place = privacy.choose(flat, bound)
-        which = 0
+        place, which = int(np.argmax(flat)), 0
         while place >= sums[which].size:
             place, which = place - sums[which].size, which + 1
         (first, second, _), table = pairs[which], sums[which]
@@ -301,7 +295,6 @@ class StatisticsRun:
             name_choice, to=[first, second], pair=pair_name(first, second), bits=self.column_bits,
             each={first: {"position": int(row)}, second: {"position": int(column)}},
         )  # fmt: skip
-        released, variance = privacy.release(float(table[row, column]), bound)
         chosen = [NamedColumn(**named[name]) for name in (first, second)]
         places = []
         for name, each in zip((first, second), chosen):
@@ -311,15 +304,12 @@ class StatisticsRun:
             places.append((each.column % count, 1 + each.column // count))
         (left, left_power), (right, right_power) = places
         square = max(chosen[0].square * chosen[1].square, 1e-6)
-        moment = released * chosen[0].sign * chosen[1].sign
-        return Term(first, second, left, right, left_power, right_power, square, moment, variance)
+        moment = float(table[row, column]) * chosen[0].sign * chosen[1].sign
+        return Term(first, second, left, right, left_power, right_power, square, moment)
 
     def _weight(self, term: Term, step: float, max_weight: float) -> float:
-        """Least squares for one term, shrunk by the noise (James and Stein), a step of the way, on a grid."""
-        if term.moment == 0:
-            return 0.0
-        shrink = max(0.0, 1.0 - term.variance / term.moment**2)
-        weight = np.clip(step * shrink * term.moment / (self.n_train * term.square), -max_weight, max_weight)
+        """Least squares for one term, a step of the way, on a grid."""
+        weight = np.clip(step * term.moment / (self.n_train * term.square), -max_weight, max_weight)
         return float(float(np.rint(weight * 2**self.weight_bits)) / 2**self.weight_bits)
 
     def _take_off(self, term: Term, pairs: list[tuple[str, str]]) -> None:
