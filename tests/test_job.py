@@ -173,7 +173,7 @@ def test_set_wins_over_the_file_and_can_add_a_section(folder):
     assert job.settings.federation.min_overlap == 50
 
 
-@pytest.mark.parametrize("text", ["method", "method.bins", "=3", "method.bins=", "a b=3", "x=1\ny=2", "x=]"])
+@pytest.mark.parametrize("text", ["method", "method.n_bins", "=3", "method.n_bins=", "a b=3", "x=1\ny=2", "x=]"])
 def test_a_malformed_set_is_refused_and_shown(folder, text):
     assert "KEY=VALUE" in complaint(folder, GOOD, [text])
 
@@ -216,7 +216,7 @@ def test_dotted_and_inline_keys_have_a_line_too(folder, method):
     if "name" not in method:
         text = 'method.name = "gini"\n' + text
     number = next(i for i, line in enumerate(text.split("\n"), 1) if "bin" in line)
-    assert f"line {number}: method.bin: unknown parameter of gini; did you mean 'bins'?" in complaint(folder, text)
+    assert f"line {number}: method.bin: unknown parameter of gini; did you mean 'n_bins'?" in complaint(folder, text)
 
 
 @_quick
