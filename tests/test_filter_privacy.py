@@ -39,7 +39,7 @@ def party_of(frame: pd.DataFrame) -> Party:
     return Party(Site("shop", Table.read(frame, id=None, name="shop")), "", {})
 
 
-cells = st.one_of(st.none(), st.integers(-2, 2).map(float), st.floats(-5, 5))
+cells = st.one_of(st.none(), st.integers(-2, 2).map(float), st.floats(-5, 5), st.sampled_from([1e300, -1e300, 1e-300]))
 words = st.sampled_from(["a", "b", "c"])
 
 
@@ -59,9 +59,6 @@ def exact_ranges(frame: pd.DataFrame, n_bins: int) -> list[tuple[np.ndarray, np.
                 found.cut(which, found.exact(*parts).astype(float), 1)
         seen.append((np.concatenate(begins), np.concatenate(ends)))
     return seen
-
-
-replaced = st.one_of(cells, st.sampled_from([1e300, -1e300, 1e-300, float("inf"), -float("inf")]))
 
 
 @given(st.data(), st.integers(6, 30), st.sampled_from([2, 4]))
@@ -171,10 +168,8 @@ def test_places_keep_the_order_of_numbers(values):
     ordered = np.sort(np.array(values))
     at = paid_bins.places(ordered)
     assert (np.diff(at) >= 0).all()
-    assert at.min() >= 1
-    assert at.max() < paid_bins._powers()[-1]
-    starts = paid_bins._powers()
-    assert (np.diff(starts) > 0).all()
+    assert at.min() >= 0
+    assert at.max() <= 2 * paid_bins._ZERO
 
 
 def test_few_rows_have_one_bin_and_no_error():
@@ -227,8 +222,7 @@ def releases(kind: str, frame: pd.DataFrame, y: np.ndarray, draws: int, rho: flo
     party = party_of(frame[["x"]])
     if kind == "edges":
         column = paid_bins._Column.of(party, "x")
-        shown = [-129, *range(-66, -58)]  # the ranges that hold rows: zero, and some powers
-        values = np.tile(column.exact(column.begins, column.ends)[shown], (draws, 1))
+        values = np.tile(column.exact(column.begins, column.ends), (draws, 1))
         return values + noise.drawn(values.shape, float(np.sqrt(2 / TableNoise(rho).edges_rho)))
     exact = []
     for _ in range(draws):

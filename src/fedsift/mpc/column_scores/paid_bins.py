@@ -5,9 +5,9 @@ worst case of heavy values thousands. Here a party searches its edges by counts 
 are made from those counts alone (``core/binning.py``'s rule: heavy values apart, the rest at its quantiles). Given the
 edges a replaced row leaves one cell of a column's table and enters another, whatever the number of bins.
 
-*Numbers* lie on a fixed grid that knows nothing of the data: zero, and for either sign the powers of two from 2^-64 to
-2^64, each cut into 2^12 steps. The powers are counted first; a range that holds many rows is cut into four, again and
-again, ``LEVELS`` times. *Categories* go by a public hash of their name into ``BUCKETS``. *Missing values* are one more
+*Numbers* lie on a fixed grid that knows nothing of the data: zero, and for either sign the powers of two from 2^-20 to
+2^44, each cut into 2^12 steps. Negative ones, zero and positive ones are counted first; a range that holds many rows is
+cut into ``WAYS``, again and again, ``LEVELS`` times. *Categories* go by a public hash of their name into ``BUCKETS``. *Missing values* are one more
 range. What is below a few deviations of the noise counts as empty, and lies in its neighbour's bin.
 
 Neighbours are tables in which one row's values are replaced (``noise.py``). Each level's counts are of disjoint ranges:
@@ -32,13 +32,13 @@ from fedsift.core.binning import cuts_of
 from fedsift.core.party import Party
 from fedsift.crypto.dp import whole_gaussian_noise
 
-POWERS = 64  # of two, up and down
+LOWEST, POWERS = -20, 64  # of two: the first, and how many
 STEPS = 1 << 12  # of the grid, from one power to the next
-WAYS = 4  # ranges that a range is cut into
+WAYS = 8  # ranges that a range is cut into
 LEVELS = 6  # cuts until a range is a single step
 BUCKETS = 256  # of the hash of a category
 
-_ZERO = 2 * POWERS * STEPS + 1  # the grid's place of zero, and of what is nearer to it than 2^-64
+_ZERO = POWERS * STEPS  # the grid's place of zero, and of what is nearer to it than the first power
 _MISSING = -1
 _EMPTY = 4.0  # deviations of the noise: a range with less counts as empty
 _PART_EMPTY = 3.0  # the same for a part of a range that is not empty
@@ -48,15 +48,9 @@ def places(values: np.ndarray) -> np.ndarray:
     """The place of each number on the grid, in the order of the numbers; missing ones are at ``_MISSING``."""
     fraction, power = np.frexp(np.nan_to_num(np.abs(values), nan=0.0, posinf=np.finfo(float).max))
     inside = np.floor((fraction - 0.5) * 2 * STEPS).astype(np.int64) + 1
-    size = (power.astype(np.int64) + POWERS - 1) * STEPS + inside
-    size = np.where(fraction > 0, np.clip(size, 0, 2 * POWERS * STEPS), 0)
+    size = (power.astype(np.int64) - 1 - LOWEST) * STEPS + inside
+    size = np.where(fraction > 0, np.clip(size, 0, POWERS * STEPS), 0)
     return np.where(np.isnan(values), _MISSING, _ZERO + np.where(values < 0, -size, size))
-
-
-def _powers() -> np.ndarray:
-    """Where the first ranges begin, and where the last one ends: missing, negative powers, zero, positive powers."""
-    upward = _ZERO + 1 + STEPS * np.arange(2 * POWERS + 1)
-    return np.concatenate([[_MISSING, 0], (2 * _ZERO + 1 - upward)[::-1], upward])
 
 
 def buckets(names: list[str]) -> np.ndarray:
@@ -69,6 +63,7 @@ class _Column:
     """Where the rows of one column lie, and the ranges found so far: their begins, ends and noisy counts."""
 
     places: np.ndarray
+    in_order: np.ndarray = field(repr=False)  # the same, sorted
     ordered: bool
     begins: np.ndarray
     ends: np.ndarray
@@ -76,19 +71,21 @@ class _Column:
 
     @classmethod
     def of(cls, party: Party, column: str) -> _Column:
-        if party.table.kinds[column] == "categorical":
-            codes, names = party.table.codes(column)
-            at = np.append(buckets(names), _MISSING)[codes]
-            starts = np.arange(_MISSING, BUCKETS + 1)
-            return cls(at, False, starts[:-1], starts[1:])
-        starts = _powers()
-        return cls(places(party.table.values(column)), True, starts[:-1], starts[1:])
-
-    def __post_init__(self) -> None:
-        self._sorted = np.sort(self.places)
+        """Before the search."""
+        ordered = party.table.kinds[column] != "categorical"
+        if ("places", column) not in party._cache:
+            if ordered:
+                at = places(party.table.values(column))
+            else:
+                codes, names = party.table.codes(column)
+                at = np.append(buckets(names), _MISSING)[codes]
+            party._cache["places", column] = (at, np.sort(at))
+        starts = np.array([_MISSING, 0, _ZERO, _ZERO + 1, 2 * _ZERO + 1])  # missing, negative, zero, positive
+        starts = starts if ordered else np.arange(_MISSING, BUCKETS + 1)
+        return cls(*party._cache["places", column], ordered, starts[:-1], starts[1:])
 
     def exact(self, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        return np.asarray(np.searchsorted(self._sorted, ends) - np.searchsorted(self._sorted, begins))
+        return np.asarray(np.searchsorted(self.in_order, ends) - np.searchsorted(self.in_order, begins))
 
     def to_cut(self, least: float) -> np.ndarray:
         """The ranges that hold many rows and more than one step."""
