@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from itertools import product
-
 import numpy as np
 import pandas as pd
 import pytest
 from conftest import mixed_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import beta
+from privacy import loss_from_below
 
 import fedsift as fs
 from fedsift.core.party import Party, Site
@@ -182,29 +179,6 @@ def test_few_rows_have_one_bin_and_no_error():
 # --- the loss, from below ---------------------------------------------------------------------------------------------
 
 
-def loss_from_below(first: np.ndarray, second: np.ndarray, delta: float) -> float:
-    """A lower bound on epsilon at 95 % (Clopper and Pearson), from draws of a release on two neighbouring tables:
-    direction and threshold from one half of the draws, counted on the other."""
-    half = len(first) // 2
-    direction = second[:half].mean(axis=0) - first[:half].mean(axis=0)
-    one, other = first @ direction, second @ direction
-    best, event = 0.0, None
-    for threshold, sign in product(np.quantile(np.r_[one[:half], other[:half]], np.linspace(0.01, 0.99, 99)), (1, -1)):
-        for likely, rare in ((one, other), (other, one)):
-            found = bound(likely[:half], rare[:half], threshold, sign, delta)
-            if found > best:
-                best, event = found, (likely[half:], rare[half:], threshold, sign)
-    return bound(*event, delta) if event else 0.0
-
-
-def bound(likely, rare, threshold, sign, delta):
-    n = len(likely)
-    hits, misses = int((sign * likely >= sign * threshold).sum()), int((sign * rare >= sign * threshold).sum())
-    low = beta.ppf(0.025, hits, n - hits + 1) if hits else 0.0
-    high = beta.ppf(0.975, misses + 1, n - misses) if misses < n else 1.0
-    return max(0.0, math.log((low - delta) / high)) if low - delta > high else 0.0
-
-
 def neighbours(rows: int = 20) -> tuple[list[pd.DataFrame], list[np.ndarray]]:
     """The passive party's row moved from one end to the other; the label of the first row changed."""
     x = np.arange(rows, dtype=float)
@@ -248,7 +222,7 @@ def test_the_loss_measured_from_below_is_below_epsilon(kind, whose):
     frames, labels = neighbours()
     pairs = [(frames[0], labels[0]), (frames[1], labels[0]) if whose == "values" else (frames[0], labels[1])]
     first, second = (releases(kind, *pair, draws=2_000) for pair in pairs)
-    assert loss_from_below(first, second, 1e-6) <= 1.0
+    assert loss_from_below(first, second) <= 1.0
 
 
 @pytest.mark.parametrize("kind", ["tables", "sums", "edges"])
@@ -256,7 +230,7 @@ def test_the_same_measure_finds_noise_that_is_too_small(kind):
     frames, labels = neighbours()
     rho = {"edges": 4096}.get(kind, 256) * rho_of(1.0, 1e-6)
     first, second = (releases(kind, frame, labels[0], draws=2_000, rho=rho) for frame in frames)
-    assert loss_from_below(first, second, 1e-6) > 1.0
+    assert loss_from_below(first, second) > 1.0
 
 
 def tables_of(fed: fs.Federation, **changed) -> dict[str, ColumnTables]:

@@ -7,8 +7,9 @@ edges a replaced row leaves one cell of a column's table and enters another, wha
 
 *Numbers* lie on a fixed grid that knows nothing of the data: zero, and for either sign the powers of two from 2^-20 to
 2^44, each cut into 2^12 steps. Negative ones, zero and positive ones are counted first; a range that holds many rows is
-cut into ``WAYS``, again and again, ``LEVELS`` times. *Categories* go by a public hash of their name into ``BUCKETS``. *Missing values* are one more
-range. What is below a few deviations of the noise counts as empty, and lies in its neighbour's bin.
+cut into ``WAYS``, again and again, ``LEVELS`` times. *Categories* go by a public hash of their name into ``BUCKETS``.
+*Missing values* are one more range. What is below a few deviations of the noise counts as empty, and lies in its
+neighbour's bin.
 
 Neighbours are tables in which one row's values are replaced (``noise.py``). Each level's counts are of disjoint ranges:
 a replaced row moves two of them by 1, so a level of one column has a squared L2 sensitivity of 2 and costs 1 / variance

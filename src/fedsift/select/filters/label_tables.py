@@ -23,7 +23,7 @@ from fedsift.mpc.column_scores.label_tables import (
 )
 from fedsift.mpc.column_scores.noise import check_privacy
 from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
-from fedsift.select.filters.opened import check_opener, note_privacy
+from fedsift.select.opened import check_opener, note_privacy
 
 
 class LabelTableFilter(Selector):

@@ -11,7 +11,7 @@ from fedsift.errors import ParameterError
 from fedsift.mpc.column_scores.f_statistic import OPERATIONS, encrypted_f
 from fedsift.mpc.column_scores.noise import check_privacy
 from fedsift.select.base import Outcome, Selector, check_choice, check_size
-from fedsift.select.filters.opened import check_opener, note_privacy
+from fedsift.select.opened import check_opener, note_privacy
 
 
 class SFFS(Selector):
