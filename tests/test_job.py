@@ -139,9 +139,9 @@ def test_a_column_that_is_not_in_the_file_leads_back_to_the_job_file(folder):
 
 
 def test_a_parameter_that_the_method_refuses_leads_back_to_its_line(folder):
-    job = load_job(write(folder, GOOD.replace("n_features = 4", "n_features = 4\nbins = 1")))
+    job = load_job(write(folder, GOOD.replace("n_features = 4", "n_features = 4\nn_bins = 1")))
     fed = job.federation(job.tables())
-    with pytest.raises(JobError, match=r"line 13: method\.bins must be .*got 1"):
+    with pytest.raises(JobError, match=r"line 13: method\.n_bins must be .*got 1"):
         job.check_parameters(job.selector(), fed)
     job = load_job(write(folder, GOOD.replace("n_features = 4", "")), ["method.n_features=0"])
     with pytest.raises(JobError, match=r'--set method\.n_features=0: method\.n_features must .*or "none"; got 0'):

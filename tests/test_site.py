@@ -228,11 +228,11 @@ def test_the_cell_of_a_request_is_judged_where_an_operation_declares_it():
 
 
 def test_what_a_job_does_not_tell_is_the_methods_default(folder):
-    policy = Policy(min_cell=6)
-    with pytest.raises(PolicyRefused, match="min_cell is 5"):
+    policy = Policy(min_cell=11)
+    with pytest.raises(PolicyRefused, match="min_cell is 10"):
         policy.check_job("bank", "gini", {})
-    policy.check_job("bank", "gini", {"min_cell": 6})
-    policy.check_job("bank", "top_gain", {"min_cell": 1, "min_leaf": 6})  # it takes the larger one
+    policy.check_job("bank", "gini", {"min_cell": 11})
+    policy.check_job("bank", "top_gain", {"min_cell": 1, "min_leaf": 11})  # it takes the larger one
     policy.check_job("bank", "sffs", {})  # counts no cells
 
 

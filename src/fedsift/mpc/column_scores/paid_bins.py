@@ -83,7 +83,8 @@ class _Column:
             party._cache["places", column] = (at, np.sort(at))
         starts = np.array([_MISSING, 0, _ZERO, _ZERO + 1, 2 * _ZERO + 1])  # missing, negative, zero, positive
         starts = starts if ordered else np.arange(_MISSING, BUCKETS + 1)
-        return cls(*party._cache["places", column], ordered, starts[:-1], starts[1:])
+        at, in_order = party._cache["places", column]
+        return cls(at, in_order, ordered, starts[:-1], starts[1:])
 
     def exact(self, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
         return np.asarray(np.searchsorted(self.in_order, ends) - np.searchsorted(self.in_order, begins))
