@@ -86,7 +86,7 @@ def _class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[
 )
 def masked_class_sums(
     party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str,
-    bits: Annotated[int, Between(8, 64)], clip: float, epsilon: float | None, delta: float,
+    bits: Annotated[int, Between(2, 64)], clip: float, epsilon: float | None, delta: float,
 ) -> dict[str, Any]:  # fmt: skip
     labels = take_labels(party, key, rows, layouts, note, holder)
     noise = _rank_noise(epsilon, delta, party.n_rows, labels.values + 1)
