@@ -144,7 +144,7 @@ for _name in (
     "study.feature_sums", "study.target_spread", "study.target_sums", "iife.candidate_errors",
     "iife.candidate_moments", "iife.feature_moments", "iife.offer_candidates", "iife.additive_moments",
     "iife.grid_counts", "iife.local_interaction", "iife.pair_tables", "flafe.target_moments",
-    "flafe.forest_sums", "election.cast_votes",
+    "flafe.forest_sums", "election.cast_votes", "election.block_votes",
 ):  # fmt: skip
     WAIVERS[_name] = f"{_MASKED_SUM} a sum over the rows of all parties."
 
@@ -192,4 +192,5 @@ PENDING: dict[str, str] = {
     "flafe.target_moments.open": _ALONE,
     "flafe.forest_sums.open": _ALONE,
     "election.cast_votes.open": _ALONE,
+    "election.block_votes.open": "no line: votes of one horizontal party's blocks (an option), with noise",
 }
