@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from itertools import product
-
 import numpy as np
 import pandas as pd
 import pytest
 from conftest import mixed_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import beta
+from privacy import loss_from_below
 
 import fedsift as fs
 from fedsift.core.party import Party, Site
 from fedsift.core.table import Table
 from fedsift.crypto.dp import rho_to_epsilon, whole_gaussian_noise
 from fedsift.errors import ParameterError
-from fedsift.mpc.column_scores import label_tables, noise
+from fedsift.mpc.column_scores import label_tables, noise, paid_bins
 from fedsift.mpc.column_scores.gini import gini_impurities
-from fedsift.mpc.column_scores.label_tables import ColumnTables
-from fedsift.mpc.column_scores.noise import Noise, rank_bins, ranks
+from fedsift.mpc.column_scores.label_tables import ColumnTables, TableSettings
+from fedsift.mpc.column_scores.noise import RankNoise, TableNoise, rank_classes, ranks, rho_of
 from fedsift.select.filters.information_value import information_value
 
 
@@ -39,13 +36,31 @@ def party_of(frame: pd.DataFrame) -> Party:
     return Party(Site("shop", Table.read(frame, id=None, name="shop")), "", {})
 
 
-cells = st.one_of(st.none(), st.integers(-2, 2).map(float), st.floats(-5, 5))
+cells = st.one_of(st.none(), st.integers(-2, 2).map(float), st.floats(-5, 5), st.sampled_from([1e300, -1e300, 1e-300]))
 words = st.sampled_from(["a", "b", "c"])
 
 
-@given(st.data(), st.integers(6, 30), st.sampled_from([2, 3, 5]), st.sampled_from([2, 4]))
-@settings(max_examples=60, deadline=None)
-def test_a_replaced_row_moves_tables_and_rank_sums_no_further_than_stated(data, rows, bins, classes):
+def exact_ranges(frame: pd.DataFrame, n_bins: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The ranges that a search without noise would look at, all levels together, of each column."""
+    seen = []
+    for column in frame:
+        found = paid_bins._Column.of(party_of(frame), column)
+        begins, ends = [found.begins], [found.ends]
+        found.counts = found.exact(found.begins, found.ends).astype(float)
+        for _ in range(paid_bins.LEVELS):
+            which = found.to_cut(1)
+            if len(which):
+                parts = paid_bins._parts(found.begins[which], found.ends[which])
+                begins.append(parts[0].ravel())
+                ends.append(parts[1].ravel())
+                found.cut(which, found.exact(*parts).astype(float), 1)
+        seen.append((np.concatenate(begins), np.concatenate(ends)))
+    return seen
+
+
+@given(st.data(), st.integers(6, 30), st.sampled_from([2, 4]))
+@settings(max_examples=30, deadline=None)
+def test_a_replaced_row_moves_counts_tables_and_rank_sums_no_further_than_stated(data, rows, classes):
     numbers = data.draw(st.lists(cells, min_size=rows, max_size=rows))
     names = data.draw(st.lists(words, min_size=rows, max_size=rows))
     labels = np.array(data.draw(st.lists(st.integers(0, classes - 1), min_size=rows, max_size=rows)))
@@ -54,76 +69,114 @@ def test_a_replaced_row_moves_tables_and_rank_sums_no_further_than_stated(data, 
     row = data.draw(st.integers(0, rows - 1))
     other.loc[row, "x"], other.loc[row, "w"] = data.draw(cells), data.draw(words)
     others[row] = data.draw(st.integers(0, classes - 1))
+    for number, column in enumerate("xw"):
+        before, after = (paid_bins._Column.of(party_of(each), column) for each in (frame, other))
+        begins, ends = exact_ranges(frame, 4)[number]
+        moved = after.exact(begins, ends) - before.exact(begins, ends)
+        levels = 1 + (paid_bins.LEVELS if column == "x" else 0)
+        assert (moved**2).sum() <= 2 * levels  # at most two disjoint ranges of each level
+        edges = np.sort(data.draw(st.lists(st.integers(0, 2 * paid_bins._ZERO), min_size=1, max_size=6)))
+        codes = [np.searchsorted(edges, each.places, side="right") for each in (before, after)]
+        for told in (labels, others):
+            moved = table(codes[1], told, 7, classes) - table(codes[0], labels, 7, classes)
+            assert (moved**2).sum() <= 2
+        moved = table(codes[0], others, 7, classes) - table(codes[0], labels, 7, classes)
+        assert (moved**2).sum() <= 2
     counted = 1 if classes == 2 else 2
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(noise.np.random, "default_rng", FixedLot)
-        codes = [rank_bins(party_of(each), bins)[0] for each in (frame, other)]
         values = [2 * ranks(party_of(each)) - (rows - 1) for each in (frame, other)]
     for column in range(2):
-        for before, after, squared in ((labels, others, bins), (labels, labels, bins)):
-            moved = table(codes[1][:, column], after, bins, classes) - table(codes[0][:, column], before, bins, classes)
-            assert (moved**2).sum() <= counted * squared
-        moved = table(codes[0][:, column], others, bins, classes) - table(codes[0][:, column], labels, bins, classes)
-        assert (moved**2).sum() <= counted
         for before, after, first, squared in ((labels, others, 0, 4), (labels, labels, 0, 4), (labels, others, 1, 1)):
             moved = sums(values[1][:, column], after, classes) - sums(values[first][:, column], before, classes)
             assert (moved**2).sum() <= counted * squared * rows**2
 
 
+@given(st.data(), st.integers(6, 30), st.sampled_from([2, 5]))
+@settings(max_examples=60, deadline=None)
+def test_a_replaced_target_moves_classes_of_ranks_no_further_than_stated(data, rows, classes):
+    target = np.array(data.draw(st.lists(st.integers(-3, 3).map(float), min_size=rows, max_size=rows)))
+    codes = np.array(data.draw(st.lists(st.integers(0, 3), min_size=rows, max_size=rows)))
+    other, others = target.copy(), codes.copy()
+    row = data.draw(st.integers(0, rows - 1))
+    other[row], others[row] = data.draw(st.floats(-5, 5)), data.draw(st.integers(0, 3))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise.np.random, "default_rng", FixedLot)
+        before, after = rank_classes(target, classes), rank_classes(other, classes)
+    for told in (codes, others):
+        moved = table(told, after, 4, classes) - table(codes, before, 4, classes)
+        assert (moved**2).sum() <= 2 * classes
+
+
 def table(codes, labels, bins, classes):
-    counts = np.bincount(codes * classes + labels, minlength=bins * classes).reshape(bins, classes)
-    return counts[:, :-1]
+    return np.bincount(codes * classes + labels, minlength=bins * classes).reshape(bins, classes)
 
 
 def sums(values, labels, classes):
     return np.array([values[labels == k].sum() for k in range(classes - 1)])
 
 
-def test_bins_of_ranks_are_equally_full_whatever_the_values_are():
-    for values in (np.zeros(23), np.r_[np.zeros(20), 1, 2, 3], np.full(23, np.nan), np.arange(23.0)):
-        codes, counts = rank_bins(party_of(pd.DataFrame({"x": values})), 4)
-        assert counts == [4]
-        assert np.bincount(codes[:, 0]).tolist() == noise.bin_sizes(23, 4).tolist()
+def test_scales_spend_rho_and_no_more():
+    rho = rho_of(1.0, 1e-6)
+    assert 0.99 < rho_to_epsilon(rho, 1e-6) <= 1.0
+    tables = TableNoise(rho)
+    assert 2 * 7 / (2 * tables.party_scale(7) ** 2) + tables.edges_rho == pytest.approx(rho)
+    assert 2 * 14 / (2 * tables.holder_scale(14) ** 2) + tables.edges_rho == pytest.approx(rho)
+    assert 2 * 5 * 14 / (2 * TableNoise(rho, 5).holder_scale(14) ** 2) + tables.edges_rho == pytest.approx(rho)
+    for classes in (2, 5):
+        made, counted = RankNoise(rho, 1_000, classes), 1 if classes == 2 else 2
+        row, label = counted * 4e6, counted * 1e6
+        assert 7 * row / (2 * made.party_scale(7) ** 2) == pytest.approx(rho)
+        spent = (3 * row + 11 * label) / (2 * made.holder_scale(3, 11) ** 2) + counted / (2 * made.sizes_scale() ** 2)
+        assert spent == pytest.approx(rho)
 
 
-@pytest.mark.parametrize("classes", [2, 5])
-@pytest.mark.parametrize("bins", [0, 8])
-def test_scales_spend_rho_and_no_more(bins, classes):
-    made = Noise(1.0, 1e-6, 1_000, classes, bins)
-    assert rho_to_epsilon(made.rho, 1e-6) <= 1.0
-    counted = 1 if classes == 2 else 2
-    row, label = (counted * bins, counted) if bins else (counted * 4e6, counted * 1e6)
-    assert 7 * row / (2 * made.party_scale(7) ** 2) == pytest.approx(made.rho)
-    spent = (3 * row + 11 * label) / (2 * made.holder_scale(3, 11) ** 2)
-    if not bins:
-        spent += counted / (2 * made.sizes_scale() ** 2)
-    assert spent == pytest.approx(made.rho)
+def test_the_search_for_edges_spends_what_it_was_given(monkeypatch):
+    """Each draw of noise is for disjoint counts of one column: 1 / scale^2 of rho, in all columns and levels."""
+    spent = []
+    monkeypatch.setattr(paid_bins, "whole_gaussian_noise", lambda shape, scale: spent.append(scale) or np.zeros(shape))
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"x": rng.normal(size=400), "z": rng.integers(0, 9, 400) * 1.0, "w": rng.choice(list("ab"), 400)}
+    )
+    paid_bins.paid_bins(party_of(frame), 4, 0.8, 1)
+    assert 0.5 < sum(1 / scale**2 for scale in spent) <= 0.8 + 1e-12
+
+
+def test_bins_that_are_paid_for_see_heavy_values_and_categories():
+    rng = np.random.default_rng(0)
+    rows = 20_000
+    x = np.where(rng.random(rows) < 0.9, 0.0, rng.lognormal(8, 1, rows))
+    word = rng.choice(list("abcd"), rows, p=[0.5, 0.3, 0.15, 0.05])
+    gap = np.where(rng.random(rows) < 0.3, np.nan, rng.normal(size=rows))
+    codes, counts = paid_bins.paid_bins(party_of(pd.DataFrame({"x": x, "w": word, "g": gap})), 10, 1.0, 50)
+    assert len(set(codes[x == 0, 0])) == 1
+    assert not set(codes[x == 0, 0]) & set(codes[x > 500, 0])
+    assert len({tuple(set(codes[word == each, 1])) for each in "abcd"}) == 4
+    assert set(codes[np.isnan(gap), 2]) == {counts[2] - 1}
+    assert not (codes[~np.isnan(gap), 2] == counts[2] - 1).any()
+    sizes = np.bincount(codes[~np.isnan(gap), 2])
+    assert len(sizes) >= 8
+    assert sizes.min() > 0.4 * sizes.mean()
+
+
+@given(st.lists(st.floats(allow_nan=False), min_size=2, max_size=20))
+def test_places_keep_the_order_of_numbers(values):
+    ordered = np.sort(np.array(values))
+    at = paid_bins.places(ordered)
+    assert (np.diff(at) >= 0).all()
+    assert at.min() >= 0
+    assert at.max() <= 2 * paid_bins._ZERO
+
+
+def test_few_rows_have_one_bin_and_no_error():
+    for values in (np.zeros(5), np.full(5, np.nan), np.arange(5.0)):
+        codes, counts = paid_bins.paid_bins(party_of(pd.DataFrame({"x": values})), 4, 1e-3, 10)
+        assert counts[0] >= 1
+        assert codes.max() < counts[0]
 
 
 # --- the loss, from below ---------------------------------------------------------------------------------------------
-
-
-def loss_from_below(first: np.ndarray, second: np.ndarray, delta: float) -> float:
-    """A lower bound on epsilon at 95 % (Clopper and Pearson), from draws of a release on two neighbouring tables:
-    direction and threshold from one half of the draws, counted on the other."""
-    half = len(first) // 2
-    direction = second[:half].mean(axis=0) - first[:half].mean(axis=0)
-    one, other = first @ direction, second @ direction
-    best, event = 0.0, None
-    for threshold, sign in product(np.quantile(np.r_[one[:half], other[:half]], np.linspace(0.01, 0.99, 99)), (1, -1)):
-        for likely, rare in ((one, other), (other, one)):
-            found = bound(likely[:half], rare[:half], threshold, sign, delta)
-            if found > best:
-                best, event = found, (likely[half:], rare[half:], threshold, sign)
-    return bound(*event, delta) if event else 0.0
-
-
-def bound(likely, rare, threshold, sign, delta):
-    n = len(likely)
-    hits, misses = int((sign * likely >= sign * threshold).sum()), int((sign * rare >= sign * threshold).sum())
-    low = beta.ppf(0.025, hits, n - hits + 1) if hits else 0.0
-    high = beta.ppf(0.975, misses + 1, n - misses) if misses < n else 1.0
-    return max(0.0, math.log((low - delta) / high)) if low - delta > high else 0.0
 
 
 def neighbours(rows: int = 20) -> tuple[list[pd.DataFrame], list[np.ndarray]]:
@@ -136,83 +189,126 @@ def neighbours(rows: int = 20) -> tuple[list[pd.DataFrame], list[np.ndarray]]:
     return frames, [y, np.where(np.arange(rows) == 0, 1 - y, y)]
 
 
-def releases(kind: str, frame: pd.DataFrame, y: np.ndarray, draws: int, epsilon: float = 1.0) -> np.ndarray:
-    """What the coordinator opens of the passive party's one column, beside one column of the label holder's, by the
-    code that makes it; that the conversation opens just this is the next test."""
-    party, made = party_of(frame[["x"]]), Noise(epsilon, 1e-6, len(y), 2, 4 if kind == "tables" else 0)
+def releases(kind: str, frame: pd.DataFrame, y: np.ndarray, draws: int, rho: float = 0.0) -> np.ndarray:
+    """What leaves of the passive party's one column, beside one column of the label holder's, by the code that makes
+    it; that the conversation opens just this is the next test. ``edges``: the counts that bins are made of."""
+    rho = rho or rho_of(1.0, 1e-6)
+    party = party_of(frame[["x"]])
+    if kind == "edges":
+        column = paid_bins._Column.of(party, "x")
+        values = np.tile(column.exact(column.begins, column.ends), (draws, 1))
+        return values + noise.drawn(values.shape, float(np.sqrt(2 / TableNoise(rho).edges_rho)))
     exact = []
     for _ in range(draws):
         if kind == "tables":
-            exact.append(table(rank_bins(party, 4)[0][:, 0], y, 4, 2)[:, 0])
+            codes = np.searchsorted([5.0, 10.0, 15.0], frame["x"].to_numpy(), side="right")
+            exact.append(table(codes, y, 4, 2).ravel())
         else:
             exact.append(sums(2 * ranks(party)[:, 0] - (len(y) - 1), y, 2))
     values = np.array(exact, dtype=float)
-    scales = made.party_scale(1), made.holder_scale(1, 1)
+    ranked = RankNoise(rho, len(y), 2)
+    tables = TableNoise(rho)
+    scales = (
+        (tables.party_scale(1), tables.holder_scale(2))
+        if kind == "tables"
+        else (ranked.party_scale(1), ranked.holder_scale(1, 1))
+    )
     return values + sum(noise.drawn((values.size, 1), scale).reshape(values.shape) for scale in scales)
 
 
-@pytest.mark.parametrize("kind", ["tables", "sums"])
+@pytest.mark.parametrize("kind", ["tables", "sums", "edges"])
 @pytest.mark.parametrize("whose", ["values", "label"])
 def test_the_loss_measured_from_below_is_below_epsilon(kind, whose):
     frames, labels = neighbours()
     pairs = [(frames[0], labels[0]), (frames[1], labels[0]) if whose == "values" else (frames[0], labels[1])]
     first, second = (releases(kind, *pair, draws=2_000) for pair in pairs)
-    assert loss_from_below(first, second, 1e-6) <= 1.0
+    assert loss_from_below(first, second) <= 1.0
 
 
-@pytest.mark.parametrize("kind", ["tables", "sums"])
-def test_the_same_measure_finds_noise_that_is_too_small(monkeypatch, kind):
-    monkeypatch.setattr(noise, "whole_gaussian_noise", lambda shape, scale: whole_gaussian_noise(shape, scale / 16))
+@pytest.mark.parametrize("kind", ["tables", "sums", "edges"])
+def test_the_same_measure_finds_noise_that_is_too_small(kind):
     frames, labels = neighbours()
-    first, second = (releases(kind, frame, labels[0], draws=2_000) for frame in frames)
-    assert loss_from_below(first, second, 1e-6) > 1.0
+    rho = {"edges": 4096}.get(kind, 256) * rho_of(1.0, 1e-6)
+    first, second = (releases(kind, frame, labels[0], draws=2_000, rho=rho) for frame in frames)
+    assert loss_from_below(first, second) > 1.0
 
 
-def test_the_conversation_opens_exact_counts_and_the_noise_of_both_sides():
+def tables_of(fed: fs.Federation, **changed) -> dict[str, ColumnTables]:
+    selector = fs.InformationValue(**{"n_bins": 4, "min_cell": 1, "epsilon": 1.0, **changed})
+    settings = TableSettings(selector.n_bins, selector.min_cell, selector.epsilon, selector.delta)
+    with fed.session(*selector.announcement()) as run:
+        return label_tables.label_tables(run, settings, "auto")
+
+
+@pytest.fixture
+def two_bins(monkeypatch):
+    """Bins that need no search: what is left of the noise is that of the tables."""
+    monkeypatch.setattr(
+        label_tables, "paid_bins",
+        lambda party, *_: (
+            (np.arange(party.n_rows)[:, None] % 2).repeat(len(party.columns), axis=1),
+            [2] * len(party.columns),
+        ),
+    )  # fmt: skip
+
+
+def test_the_conversation_opens_exact_counts_and_the_noise_of_both_sides(two_bins):
     frames, labels = neighbours()
     fed = fs.Federation.split(frames[0], labels[0], parties=["bank", "shop"])
-    found = [label_tables.label_tables(fed, n_bins=4, min_cell=1, scheme="auto", epsilon=1.0) for _ in range(25)]
-    made = Noise(1.0, 1e-6, 20, 2, 4)
-    variance = made.party_scale(1) ** 2 + made.holder_scale(1, 1) ** 2
-    exact = table(rank_bins(party_of(frames[0][["x"]]), 4)[0][:, 0], labels[0], 4, 2)
-    errors = np.array([each["shop"].cells[:, :1] - exact for each in found])
+    found = [tables_of(fed) for _ in range(25)]
+    made = TableNoise(rho_of(1.0, 1e-6))
+    variance = made.party_scale(1) ** 2 + made.holder_scale(2) ** 2
     assert found[0]["shop"].variance == pytest.approx(variance)
+    errors = np.array([np.sort(each["shop"].cells, axis=None) for each in found])
     assert errors.var() == pytest.approx(variance, rel=0.5)
-    assert abs(errors.mean()) < 4 * np.sqrt(variance / errors.size)
+    totals = np.array([each["shop"].cells.sum() for each in found])
+    assert abs(totals.mean() - len(frames[0])) < 4 * np.sqrt(4 * variance / len(found))
+
+
+def test_large_epsilon_opens_the_tables_of_the_bins(two_bins):
+    for classes in (2, 3, 7):
+        X, y = mixed_table(70, seed=classes, classes=classes)
+        fed = fs.Federation.split(X[["signal", "noise"]], y, parties=["bank", "shop"])
+        order = np.unique(y, return_inverse=True)[1]
+        found = tables_of(fed, epsilon=1e12)
+        rows = {name: site.table for name, site in fed.simulated.items()}
+        for name in ("bank", "shop"):
+            assert sorted(found[name].cells.sum(axis=0)) == sorted(np.bincount(order))
+            assert len(rows[name].ids) == found[name].cells.sum()
 
 
 @pytest.mark.parametrize("who", ["bank", "shop"])
-def test_each_side_adds_full_noise_by_itself(monkeypatch, who):
+def test_each_side_adds_full_noise_by_itself(monkeypatch, two_bins, who):
     """Whoever takes its own noise off is left with the other's: either alone has the scale of its guarantee."""
     frames, labels = neighbours()
     fed = fs.Federation.split(frames[0], labels[0], parties=["bank", "shop"])
-    drawn = noise.drawn
-    scales = {}
+    scales = []
 
     def spy(shape, scale):
-        scales.setdefault(shape, []).append(scale)
-        return drawn(shape, scale)
+        scales.append(scale)
+        return whole_gaussian_noise(shape, scale)
 
-    monkeypatch.setattr(label_tables, "drawn", spy)
-    label_tables.label_tables(fed, n_bins=4, min_cell=1, scheme="auto", epsilon=1.0)
-    made = Noise(1.0, 1e-6, 20, 2, 4)
-    expected = made.party_scale(1) if who == "shop" else made.holder_scale(1, 1)
-    assert any(scale == pytest.approx(expected) for scale in scales[(4, 1)])
-    assert len(scales[(4, 1)]) == 3  # shop's on its own table, bank's on shop's and on its own
+    monkeypatch.setattr(noise, "whole_gaussian_noise", spy)
+    monkeypatch.setattr("fedsift.mpc.two_halves.whole_gaussian_noise", spy)
+    tables_of(fed)
+    made = TableNoise(rho_of(1.0, 1e-6))
+    expected = {"shop": [made.party_scale(1)], "bank": [made.holder_scale(2)] * 2}[who]
+    assert [scale for scale in scales if scale == pytest.approx(expected[0])] == pytest.approx(expected)
+    assert len(scales) == 3  # shop's on its own table, bank's on shop's and on its own
 
 
 # --- what the noise leaves of the scores ------------------------------------------------------------------------------
 
 
-def test_corrected_scores_are_not_biased():
+@pytest.mark.parametrize("classes", [2, 3])
+def test_corrected_scores_are_not_biased(classes):
     rng = np.random.default_rng(0)
-    counts, totals = np.array([300.0, 420, 510, 600, 700]), np.array([2530.0, 2470])
-    exact = np.column_stack([counts, 1000 - counts])
-    sigma = 40.0
+    counts = np.array([300.0, 420, 510, 600, 700])
+    exact = np.column_stack([counts, *[(1000 - counts) / (classes - 1)] * (classes - 1)])
+    totals, sigma = exact.sum(axis=0), 40.0
     values: dict[str, list[float]] = {"gini": [], "iv": [], "raw gini": [], "raw iv": []}
     for _ in range(3_000):
-        noisy = counts + rng.normal(0, sigma, 5)
-        cells = np.column_stack([noisy, 1000 - noisy])
+        cells = exact + rng.normal(0, sigma, exact.shape)
         for name, variance in (("", sigma**2), ("raw ", 0.0)):
             values[name + "gini"].append(gini_impurities(ColumnTables(cells, np.array([5]), variance))[0])
             values[name + "iv"].append(information_value(cells, totals, variance))
@@ -222,7 +318,7 @@ def test_corrected_scores_are_not_biased():
     }
     for name, expected in truth.items():
         error, raw = abs(np.mean(values[name]) - expected), abs(np.mean(values["raw " + name]) - expected)
-        assert error < 0.15 * raw, name
+        assert error < 0.2 * raw, name
 
 
 @pytest.mark.parametrize("selector", [fs.InformationValue, fs.GiniFilter, fs.SFFS])
@@ -235,14 +331,27 @@ def test_with_many_rows_noise_changes_little(selector):
     assert sorted(column for columns in kept.values() for column in columns) == ["x0", "x1", "x2"]
 
 
-@pytest.mark.parametrize("selector", [fs.InformationValue, fs.GiniFilter, fs.SFFS])
-def test_large_epsilon_gives_the_scores_of_the_ranks(selector):
-    """Every layout and several classes: the noisy path opens what the exact one does."""
-    for classes in (2, 3, 7):
-        X, y = mixed_table(70, seed=classes, classes=classes)
-        fed = fs.Federation.split(X[["signal", "noise"]], y, parties=2)
-        first, second = (selector(n_features=1, epsilon=1e9).fit(fed).scores_.set_index("feature") for _ in range(2))
-        np.testing.assert_allclose(first.score["signal"], second.score["signal"], rtol=0.05)
+def test_a_heavy_value_and_shuffled_names_are_found_under_noise():
+    """Ranks with ties by lot hid both: a tenth of one bin, and neighbours in the alphabet."""
+    rng = np.random.default_rng(0)
+    rows = 8_000
+    y = (rng.random(rows) < 0.3).astype(int)
+    heavy = np.where(rng.random(rows) < np.where(y, 0.15, 0.01), rng.lognormal(8, 1, rows), 0.0)
+    names = np.array(list("qcxeamzk"))[np.clip(rng.integers(0, 6, rows) + 2 * y, 0, 7)]
+    noisy = {f"n{i}": rng.normal(size=rows) for i in range(6)}
+    X = pd.DataFrame({"heavy": heavy, "name": names, **noisy})
+    for selector in (fs.InformationValue, fs.GiniFilter):
+        kept = selector(n_features=2, epsilon=1.0).fit(fs.Federation.split(X, y, parties=2)).selected_
+        assert sorted(column for columns in kept.values() for column in columns) == ["heavy", "name"]
+
+
+def test_a_regression_target_has_a_guarantee_or_is_refused():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({f"x{i}": rng.normal(size=3_000) for i in range(4)})
+    fed = fs.Federation.split(X, 3 * X["x3"] + rng.normal(size=3_000), parties=2)
+    assert fs.InformationValue(n_features=1, epsilon=5.0).fit(fed).selected_["party2"] == ["x3"]
+    with pytest.raises(ParameterError, match="for classes"):
+        fs.SFFS(epsilon=1.0).fit(fed)
 
 
 @pytest.mark.parametrize("bad", [{"epsilon": 0}, {"epsilon": -1.0}, {"epsilon": "1"}, {"epsilon": 1.0, "delta": 0.0}])
@@ -252,5 +361,5 @@ def test_bad_budgets_are_quoted(bad, small_fed):
 
 
 def test_two_runs_draw_new_noise(small_fed):
-    runs = [fs.InformationValue(epsilon=1.0).fit(small_fed).scores_["score"].tolist() for _ in range(2)]
+    runs = [fs.InformationValue(epsilon=100.0).fit(small_fed).scores_["score"].tolist() for _ in range(2)]
     assert runs[0] != runs[1]

@@ -80,8 +80,8 @@ def oracle_f(column: pd.Series, y: np.ndarray) -> float:
 
 
 ORACLES = {
-    "iv": (fs.InformationValue(n_features=3, bins=BINS, min_cell=MIN_CELL), oracle_iv, lambda s: s),
-    "gini": (fs.GiniFilter(n_features=3, bins=BINS, min_cell=MIN_CELL), oracle_gini, lambda s: 1 - s),
+    "iv": (fs.InformationValue(n_features=3, n_bins=BINS, min_cell=MIN_CELL), oracle_iv, lambda s: s),
+    "gini": (fs.GiniFilter(n_features=3, n_bins=BINS, min_cell=MIN_CELL), oracle_gini, lambda s: 1 - s),
     "sffs": (fs.SFFS(n_features=3), oracle_f, lambda s: s),
 }
 
@@ -231,7 +231,7 @@ def replies(messages, party: str, entry: str) -> list:
     return [m["ok"] for s, _, m in messages if s == party and isinstance(m.get("ok"), dict) and entry in m["ok"]]
 
 
-@pytest.mark.parametrize("selector", [fs.InformationValue(bins=10, min_cell=7), fs.GiniFilter(bins=10, min_cell=7)])
+@pytest.mark.parametrize("selector", [fs.InformationValue(n_bins=10, min_cell=7), fs.GiniFilter(n_bins=10, min_cell=7)])
 def test_no_bin_below_min_cell_is_counted(selector):
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": rng.normal(size=60), "b": rng.choice([1.0, 2.0, 3.0], 60, p=[0.9, 0.08, 0.02])})
@@ -250,7 +250,7 @@ def test_bins_are_shuffled_so_that_their_order_says_nothing():
     y = np.arange(64) % 2
     orders = set()
     for _ in range(12):
-        _, messages = recorded(fs.InformationValue(n_features=1, bins=4, min_cell=1), X, y)
+        _, messages = recorded(fs.InformationValue(n_features=1, n_bins=4, min_cell=1), X, y)
         orders.add(tuple(replies(messages, "shop", "sizes")[0]["sizes"].tolist()))
     assert len(orders) > 1
 
@@ -281,8 +281,8 @@ def test_no_party_gets_a_score_or_a_seed_of_masks(name):
     told = {argument for m in requests for argument in m["arguments"]}
     assert told <= {
         "among", "circle", "offers",
-        "scheme", "task", "answers", "weight_bits", "key", "layers", "note", "holder", "n_bins", "min_cell",
-        "epsilon", "delta", "sums", "columns", "bits", "clip", "job", "session",
+        "scheme", "task", "answers", "weight_bits", "key", "rows", "layouts", "note", "holder", "epsilon",
+        "delta", "sums", "notes", "shapes", "bits", "clip", "job", "session",
     }  # fmt: skip
 
 

@@ -139,9 +139,9 @@ def test_a_column_that_is_not_in_the_file_leads_back_to_the_job_file(folder):
 
 
 def test_a_parameter_that_the_method_refuses_leads_back_to_its_line(folder):
-    job = load_job(write(folder, GOOD.replace("n_features = 4", "n_features = 4\nbins = 1")))
+    job = load_job(write(folder, GOOD.replace("n_features = 4", "n_features = 4\nn_bins = 1")))
     fed = job.federation(job.tables())
-    with pytest.raises(JobError, match=r"line 13: method\.bins must be .*got 1"):
+    with pytest.raises(JobError, match=r"line 13: method\.n_bins must be .*got 1"):
         job.check_parameters(job.selector(), fed)
     job = load_job(write(folder, GOOD.replace("n_features = 4", "")), ["method.n_features=0"])
     with pytest.raises(JobError, match=r'--set method\.n_features=0: method\.n_features must .*or "none"; got 0'):
@@ -173,7 +173,7 @@ def test_set_wins_over_the_file_and_can_add_a_section(folder):
     assert job.settings.federation.min_overlap == 50
 
 
-@pytest.mark.parametrize("text", ["method", "method.bins", "=3", "method.bins=", "a b=3", "x=1\ny=2", "x=]"])
+@pytest.mark.parametrize("text", ["method", "method.n_bins", "=3", "method.n_bins=", "a b=3", "x=1\ny=2", "x=]"])
 def test_a_malformed_set_is_refused_and_shown(folder, text):
     assert "KEY=VALUE" in complaint(folder, GOOD, [text])
 
@@ -216,7 +216,7 @@ def test_dotted_and_inline_keys_have_a_line_too(folder, method):
     if "name" not in method:
         text = 'method.name = "gini"\n' + text
     number = next(i for i, line in enumerate(text.split("\n"), 1) if "bin" in line)
-    assert f"line {number}: method.bin: unknown parameter of gini; did you mean 'bins'?" in complaint(folder, text)
+    assert f"line {number}: method.bin: unknown parameter of gini; did you mean 'n_bins'?" in complaint(folder, text)
 
 
 @_quick

@@ -15,9 +15,9 @@ from fedsift.errors import FedsiftError, OperationRefused, ReplyError, SecurityE
 from fedsift.mpc.column_scores.label_tables import masked_counts, open_counts
 from fedsift.mpc.encrypted_histogram import HIDING_BITS, RowLayout, encrypt_rows
 from fedsift.mpc.pairs import meet_all
-from fedsift.mpc.two_halves import encrypt_classes, join_halves
+from fedsift.mpc.two_halves import ForHolder, encrypt_classes, join_halves
 
-SETTINGS = {"n_bins": 4, "min_cell": 1, "epsilon": None, "delta": 1e-6}
+JOB = fs.InformationValue(n_bins=4, min_cell=1).announcement()
 
 
 def federation(rows: int = 40, classes: int = 2) -> tuple[fs.Federation, pd.DataFrame, np.ndarray]:
@@ -37,25 +37,25 @@ class Conversation:
 
     def counts(self, **changed):
         arguments = {
-            "key": self.labels["key"], "layers": self.labels["layers"], "note": self.labels["notes"]["shop"],
-            "holder": "bank", **SETTINGS, **changed,
+            "key": self.labels["key"], "rows": self.labels["rows"], "layouts": self.labels["layouts"],
+            "note": self.labels["notes"]["shop"], "holder": "bank", **changed,
         }  # fmt: skip
         return self.run.ask(masked_counts, to="shop", **arguments)
 
     def opened(self, reply, **changed):
-        sums = {"shop": {"sums": reply["sums"], "note": reply["note"], **changed}}
-        return self.run.ask(open_counts, to="bank", sums=sums, columns={"shop": 2}, **SETTINGS)
+        told = ForHolder.of({"shop": {**reply, **changed}})
+        return self.run.ask(open_counts, to="bank", **told.as_arguments())
 
 
 @pytest.mark.parametrize("answers", [1, 8, 100_000])
 @pytest.mark.parametrize("classes", [2, 5])
 def test_joined_halves_are_the_sums(answers, classes):
     fed, X, y = federation(classes=classes)
-    with fed.session() as run:
+    with fed.session(*JOB) as run:
         talk = Conversation(run, answers)
         reply = talk.counts()
         halves = talk.opened(reply)["halves"]["shop"]
-    layouts = [RowLayout.read(layer["layout"], 40) for layer in talk.labels["layers"]]
+    layouts = [RowLayout.read(layout, 40) for layout in talk.labels["layouts"]]
     count = len(reply["sizes"])
     table = join_halves("shop", reply["seed"], halves, layouts, count).astype(int)
     expected = [
@@ -73,10 +73,10 @@ def test_a_half_is_uniform_whatever_the_sums_are():
     seen = []
     for _ in range(12):
         fed, *_ = federation()
-        with fed.session() as run:
+        with fed.session(*JOB) as run:
             talk = Conversation(run, 100_000)
             reply = talk.counts()
-        layout = RowLayout.read(talk.labels["layers"][0]["layout"], 40)
+        layout = RowLayout.read(talk.labels["layouts"][0], 40)
         numbers = cached_key().decrypt(reply["sums"][0], bits=layout.answer_bits + HIDING_BITS + 1)
         seen += [number / 2.0 ** (layout.answer_bits + HIDING_BITS) for number in numbers]
     assert kstest(seen, "uniform").pvalue > 1e-4
@@ -85,39 +85,36 @@ def test_a_half_is_uniform_whatever_the_sums_are():
 def test_labels_of_the_coordinators_own_are_refused():
     """security.md, deviating 4: a key and "labels" of its own would open every value of every column."""
     fed, *_ = federation()
-    with fed.session() as run:
+    with fed.session(*JOB) as run:
         talk = Conversation(run)
         own = generate_key("ou")
-        layout = RowLayout.read(talk.labels["layers"][0]["layout"], 40)
-        forged = [
-            {"rows": encrypt_rows(own.public, np.eye(40, 1, dtype=np.int64), layout, 1), "layout": layout.as_dict()}
-        ]
-        for changed in ({"key": own.public, "layers": forged}, {"layers": forged}, {"holder": "shop"}, {"note": None}):
+        layout = RowLayout.read(talk.labels["layouts"][0], 40)
+        forged = [encrypt_rows(own.public, np.eye(40, 1, dtype=np.int64), layout, 1)]
+        for changed in ({"key": own.public, "rows": forged}, {"rows": forged}, {"holder": "shop"}, {"note": None}):
             with pytest.raises(FedsiftError):
                 talk.counts(**changed)
 
 
 def test_another_layout_than_the_label_holders_is_refused():
     fed, *_ = federation()
-    with fed.session() as run:
+    with fed.session(*JOB) as run:
         talk = Conversation(run)
-        layers = decode(encode(talk.labels["layers"]))
-        layers[0]["layout"]["answers_per"] = 1 + layers[0]["layout"]["answers_per"]
+        layouts = decode(encode(talk.labels["layouts"]))
+        layouts[0]["answers_per"] += 1
         with pytest.raises(SecurityError, match="not the labels"):
-            talk.counts(layers=layers)
+            talk.counts(layouts=layouts)
 
 
 def test_ciphertexts_of_the_coordinators_choice_are_not_decrypted():
     """security.md, deviating 1: the label holder opens what a party vouches for, once, under its own layout."""
     fed, *_ = federation()
-    with fed.session() as run:
+    with fed.session(*JOB) as run:
         talk = Conversation(run)
         reply = talk.counts()
-        rows = talk.labels["layers"][0]["rows"]
         with pytest.raises(SecurityError, match="not the sums"):
-            talk.opened(reply, sums=[rows])
+            talk.opened(reply, sums=talk.labels["rows"])
     fed, *_ = federation()
-    with fed.session() as run:
+    with fed.session(*JOB) as run:
         talk = Conversation(run)
         reply = talk.counts()
         talk.opened(reply)
@@ -127,7 +124,7 @@ def test_ciphertexts_of_the_coordinators_choice_are_not_decrypted():
 
 def test_without_a_handshake_nothing_is_counted():
     fed, *_ = federation()
-    with fed.session() as run:
+    with fed.session(*JOB) as run:
         labels = run.ask(encrypt_classes, to="bank", scheme="auto", task="auto")
         assert labels["notes"] == {}
         with pytest.raises(OperationRefused, match="'note' must be of type bytes"):
@@ -135,8 +132,8 @@ def test_without_a_handshake_nothing_is_counted():
                 masked_counts,
                 to="shop",
                 key=labels["key"],
-                layers=labels["layers"],
+                rows=labels["rows"],
+                layouts=labels["layouts"],
                 note=None,
                 holder="bank",
-                **SETTINGS,
             )

@@ -24,21 +24,20 @@ class Talk:
         self.asked = {"session": hostile.begin(job), "job": job.hash}
         hostile.meet(self.asked)
         self.labels = self.ask("bank", "labels.encrypt_classes", scheme="auto", task="auto")["ok"]
-        self.settings = {"n_bins": IV.bins, "min_cell": IV.min_cell, "epsilon": IV.epsilon, "delta": IV.delta}
 
     def ask(self, to: str, operation: str, **arguments: Any) -> dict[str, Any]:
         return self.hostile.send(to, operation, **self.asked, **arguments)
 
     def counts(self, **changed: Any) -> dict[str, Any]:
         told = {
-            "key": self.labels["key"], "layers": self.labels["layers"], "note": self.labels["notes"]["shop"],
-            "holder": "bank", **self.settings, **changed,
+            "key": self.labels["key"], "rows": self.labels["rows"], "layouts": self.labels["layouts"],
+            "note": self.labels["notes"]["shop"], "holder": "bank", **changed,
         }  # fmt: skip
         return self.ask("shop", "tables.masked_counts", **told)
 
-    def opened(self, sums: dict[str, Any], **changed: Any) -> dict[str, Any]:
-        told = {"sums": sums, "columns": {"shop": 3}, **self.settings, **changed}
-        return self.ask("bank", "tables.open_counts", **told)
+    def opened(self, reply: dict[str, Any], name: str = "shop", **changed: Any) -> dict[str, Any]:
+        parts = {"sums": reply["sums"], "notes": reply["note"], "shapes": reply["shape"]}
+        return self.ask("bank", "tables.open_counts", **{**{key: {name: parts[key]} for key in parts}, **changed})
 
 
 @pytest.fixture
@@ -48,7 +47,7 @@ def talk():
 
 def test_the_conversation_is_a_real_one(talk):
     reply = talk.counts()["ok"]
-    assert "ok" in talk.opened({"shop": {key: reply[key] for key in reply if key in ("sums", "note")}})
+    assert "ok" in talk.opened(reply)
 
 
 def test_settings_that_are_not_the_jobs(talk):
@@ -61,22 +60,22 @@ def test_settings_that_are_not_the_jobs(talk):
         {"epsilon": 1e6},
         {"delta": 0.5},
     ):
-        refused(talk.counts(**changed), "another than that of the accepted job")
-        refused(talk.opened({}, **changed), "another than that of the accepted job")
+        refused(talk.counts(**changed), "unknown or missing arguments")
+        refused(talk.opened({"sums": [], "note": b"", "shape": []}, **changed), "unknown or missing arguments")
 
 
-def forged(rows: int) -> tuple[Any, list[dict[str, Any]]]:
+def forged(rows: int) -> dict[str, Any]:
     """A key and "labels" of the coordinator's own: what is summed under them it can read."""
     own = generate_key("ou")
     layout = RowLayout.fit(rows, 1, 1, own.public.plaintext_bits)
     codes = np.eye(rows, 1, dtype=np.int64)
-    return own.public, [{"rows": encrypt_rows(own.public, codes, layout, 1), "layout": layout.as_dict()}]
+    rows_under_it = [encrypt_rows(own.public, codes, layout, 1)]
+    return {"key": own.public, "rows": rows_under_it, "layouts": [layout.as_dict()]}
 
 
 def test_a_key_and_labels_of_the_coordinators_own(talk):
     """security.md, deviating 4: all values of every column came out in one request."""
-    key, layers = forged(ROWS)
-    refused(talk.counts(key=key, layers=layers), "not the labels")
+    refused(talk.counts(**forged(ROWS)), "not the labels")
 
 
 def test_the_right_labels_under_a_foreign_note(talk):
@@ -86,9 +85,14 @@ def test_the_right_labels_under_a_foreign_note(talk):
 
 def test_row_ciphertexts_are_not_decrypted(talk):
     """security.md, deviating 1: the label holder decrypted what it was sent."""
-    rows = talk.labels["layers"][0]["rows"]
     reply = talk.counts()["ok"]
-    refused(talk.opened({"shop": {"sums": [rows], "note": reply["note"]}}), "not the sums")
+    refused(talk.opened(reply, sums={"shop": talk.labels["rows"]}), "not the sums")
+
+
+@pytest.mark.parametrize("shape", [[0, 5], [-100, 5], [3], []])
+def test_another_number_of_tables_than_the_party_vouches_for(talk, shape):
+    """The label holder's noise grows with the number of tables: fewer than there are would weaken it."""
+    refused(talk.opened(talk.counts()["ok"], shapes={"shop": shape}), "not the sums")
 
 
 def test_chosen_ciphertexts_are_not_decrypted(talk):
@@ -96,20 +100,19 @@ def test_chosen_ciphertexts_are_not_decrypted(talk):
     key = talk.labels["key"]
     chosen = key.encrypt([1 << (key.plaintext_bits - 2)])
     reply = talk.counts()["ok"]
-    refused(talk.opened({"shop": {"sums": [chosen], "note": reply["note"]}}), "not the sums")
-    refused(talk.opened({"shop": {"sums": reply["sums"], "note": reply["note"]}}), "as often as it declares")
+    refused(talk.opened(reply, sums={"shop": [chosen]}), "not the sums")
+    refused(talk.opened(reply), "as often as it declares")
 
 
 def test_an_answer_is_opened_once(talk):
     reply = talk.counts()["ok"]
-    sums = {"shop": {"sums": reply["sums"], "note": reply["note"]}}
-    assert "ok" in talk.opened(sums)
-    refused(talk.opened(sums), "as often as it declares")
+    assert "ok" in talk.opened(reply)
+    refused(talk.opened(reply), "as often as it declares")
 
 
 def test_an_answer_under_the_name_of_nobody(talk):
     reply = talk.counts()["ok"]
-    refused(talk.opened({"ghost": {"sums": reply["sums"], "note": reply["note"]}}))
+    refused(talk.opened(reply, "ghost"))
 
 
 def test_a_key_is_made_for_a_job(monkeypatch):

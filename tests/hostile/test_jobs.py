@@ -37,9 +37,9 @@ WEAK = {
     "parameters as a list": ({"parameters": []}, "wrong type"),
     "a cell of one row": ({"parameters": {**GINI.announcement()[1], "min_cell": 1}}, "min_cell"),
     "a cell that is no number": ({"parameters": {**GINI.announcement()[1], "min_cell": "none"}}, "min_cell"),
-    "bins without end": ({"parameters": {**GINI.announcement()[1], "bins": 2**40}}, "out of all bounds"),
+    "bins without end": ({"parameters": {**GINI.announcement()[1], "n_bins": 2**40}}, "out of all bounds"),
     "a text without end": ({"parameters": {**GINI.announcement()[1], "scheme": "x" * 10_001}}, "out of all bounds"),
-    "lists in lists": ({"parameters": {**GINI.announcement()[1], "bins": [[[[1]]]]}}, "out of all bounds"),
+    "lists in lists": ({"parameters": {**GINI.announcement()[1], "n_bins": [[[[1]]]]}}, "out of all bounds"),
     "a further field": ({"secret": 1}, "a job has"),
 }
 

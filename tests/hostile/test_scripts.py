@@ -72,8 +72,7 @@ def test_splits_with_seeds_of_the_coordinators_choice_in_sessions_inside_the_job
 
 
 def test_steps_that_come_before_the_one_they_need(hostile, gini):
-    settings = {"n_bins": 8, "min_cell": 5, "epsilon": None, "delta": GINI.delta}
-    refused(hostile.send("bank", "tables.open_counts", **gini, sums={}, columns={}, **settings), "comes after")
+    refused(hostile.send("bank", "tables.open_counts", **gini, sums={}, notes={}, shapes={}), "comes after")
     refused(hostile.send("bank", "pairs.meet", **gini, offers={}), "comes after")
 
 

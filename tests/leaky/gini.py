@@ -51,6 +51,6 @@ def open_impurities(party, *, replies):
 
 
 def impurities(fed):
-    with fed.session("gini", {"bins": 8, "min_cell": 1}) as run:
+    with fed.session("gini", {"n_bins": 8, "min_cell": 1}) as run:
         labels = run.ask(encrypt_one_hot, to=run.active)
         run.ask(open_impurities, to=run.active, replies=run.ask(masked_impurities, to=run.passive, **labels))

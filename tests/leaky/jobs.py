@@ -22,13 +22,13 @@ def define_view(party, *, view, rows):
 @operation(
     "leaky_jobs.class_sums", discloses="ciphertext", receives="ciphertext", about="encrypted per-class sums", reply=dict
 )
-def class_sums(party, *, key, layers):
+def class_sums(party, *, key, rows, layouts):
     values = party.table.matrix(party.columns)
     values = (values - values.mean(axis=0)) / values.std(axis=0)
     fraction = BITS - 2 - (party.n_rows.bit_length() + 1) // 2
     weights = np.rint(values * 2.0**fraction).astype(np.int64) + (1 << (BITS - 1))
-    layout = RowLayout.read(layers[0]["layout"], party.n_rows)
-    sums = finish(key, weighted_sums(key, layers[0]["rows"], layout, weights, BITS), layout)
+    layout = RowLayout.read(layouts[0], party.n_rows)
+    sums = finish(key, weighted_sums(key, rows[0], layout, weights, BITS), layout)
     return {"sums": [sums], "owner": np.arange(values.shape[1])}
 
 
@@ -45,9 +45,8 @@ def f_statistics(party, *, replies, layouts, bits, clip):
 
 def _job(run):
     labels = run.ask(encrypt_classes, to=run.active, scheme="auto", task="auto", weight_bits=BITS, answers=8)
-    replies = run.ask(class_sums, to=run.passive, key=labels["key"], layers=labels["layers"])
-    layouts = [layer["layout"] for layer in labels["layers"]]
-    run.ask(f_statistics, to=run.active, replies=replies, layouts=layouts, bits=BITS, clip=0.0)
+    replies = run.ask(class_sums, to=run.passive, key=labels["key"], rows=labels["rows"], layouts=labels["layouts"])
+    run.ask(f_statistics, to=run.active, replies=replies, layouts=labels["layouts"], bits=BITS, clip=0.0)
     for name in run.passive:
         shown = run.ask(show_bins, to=name, method="sffs")
         scores = run.ask(exact_scores, to=run.active, columns=shown["columns"], method="sffs")

@@ -41,8 +41,8 @@ def mutual_information(bins, codes):
 
 SETTINGS = {
     "sffs": {},
-    "information_value": {"bins": 10, "min_cell": 5},
-    "gini": {"bins": 8, "min_cell": 5},
+    "information_value": {"n_bins": 10, "min_cell": 5},
+    "gini": {"n_bins": 8, "min_cell": 5},
     "muse": {"n_bins": 5, "binning": "quantile"},
 }
 _SCORES = {"sffs": f_statistic, "information_value": information_value, "gini": purity, "muse": mutual_information}

@@ -17,5 +17,5 @@ def label_sums(party, *, bins, min_cell):
 
 
 def sizes_told(fed):
-    with fed.session("information_value", {"bins": 10, "min_cell": 5}) as run:
+    with fed.session("information_value", {"n_bins": 10, "min_cell": 5}) as run:
         run.ask(label_sums, to=run.passive, bins=10, min_cell=5)

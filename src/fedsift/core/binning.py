@@ -35,7 +35,7 @@ def most_bins(n_bins: int) -> int:
 def edges(values: np.ndarray, n_bins: int, min_rows: int = 1) -> np.ndarray:
     """Inner edges of the bins of a column without missing values. A value that reaches an edge lies to its right."""
     distinct, counts = np.unique(values, return_counts=True)
-    return _edges_between(distinct, _cuts(counts, n_bins, min_rows))
+    return _edges_between(distinct, cuts_of(counts, n_bins, min_rows))
 
 
 def codes_of(values: np.ndarray, n_bins: int) -> np.ndarray:
@@ -45,17 +45,17 @@ def codes_of(values: np.ndarray, n_bins: int) -> np.ndarray:
     rows = values.shape[1]
     even = (ordered[:, 1:] > ordered[:, :-1]).all(axis=1) if rows > n_bins else np.zeros(len(values), dtype=bool)
     if even.any():  # no value repeats: the cuts are the same for all such columns
-        for place in _cuts(np.ones(rows, dtype=np.int64), n_bins):
+        for place in cuts_of(np.ones(rows, dtype=np.int64), n_bins):
             codes[even] += values[even] >= ordered[even, place + 1][:, None]
     for column in np.flatnonzero(~even):
         first = np.concatenate([np.ones(min(rows, 1), dtype=bool), ordered[column, 1:] > ordered[column, :-1]])
         counts = np.diff(np.append(np.flatnonzero(first), rows))
-        starts = ordered[column, first][np.asarray(_cuts(counts, n_bins), dtype=np.int64) + 1]
+        starts = ordered[column, first][np.asarray(cuts_of(counts, n_bins), dtype=np.int64) + 1]
         codes[column] = np.searchsorted(starts, values[column], side="right")
     return codes
 
 
-def _cuts(counts: np.ndarray, n_bins: int, min_rows: int = 1) -> list[int]:
+def cuts_of(counts: np.ndarray, n_bins: int, min_rows: int = 1) -> list[int]:
     """The positions ``i`` of the distinct values, in order, after which a bin ends."""
     if len(counts) <= n_bins and (counts >= min_rows).all():
         return list(range(len(counts) - 1))

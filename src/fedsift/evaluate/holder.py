@@ -107,6 +107,7 @@ class EvaluationJob:
 
     name: ClassVar[str] = "evaluate"
     operations: ClassVar[tuple[Operation, ...]] = (deal_folds, release)
+    partitions: ClassVar[tuple[str, ...]] = ("vertical",)
     cell_parameters: ClassVar[tuple[str, ...]] = ()
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
 

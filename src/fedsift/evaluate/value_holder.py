@@ -151,6 +151,7 @@ class ValueJob:
     operations: ClassVar[tuple[Operation, ...]] = together(
         vertical_additive.OPERATIONS, [deal_folds, shuffle_rows, release_values]
     )
+    partitions: ClassVar[tuple[str, ...]] = ("vertical",)
     cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
 

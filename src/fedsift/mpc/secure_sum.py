@@ -46,31 +46,33 @@ CIRCLE = "sum"
 class Summed:
     """A party-side function that returns an array of floats, as two operations: under masks, and in the clear."""
 
-    def __init__(self, id: str, function: Callable[..., Any], about: str, receives: str, learns: str):
+    def __init__(self, id: str, function: Callable[..., Any], about: str, **declared: Any):
         self.function = function
         hidden = f"{about}, masked: only the total over all parties is readable"
-        self.masked = _mark(id, function, _masked_reply, "masked", hidden, receives, learns)
-        self.open = _mark(
-            f"{id}.open", function, _open_reply, "aggregate", f"{about} of this party alone", receives, learns
-        )
+        self.masked = _mark(id, function, _masked_reply, "masked", hidden, declared)
+        self.open = _mark(f"{id}.open", function, _open_reply, "aggregate", f"{about} of this party alone", declared)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
 
 def summed(
-    id: str, *, about: str, receives: str = "aggregate", learns: str = ""
-) -> Callable[[Callable[..., Any]], Summed]:
-    """Mark ``f(party, **arguments) -> array`` as something that parties only ever give as a total."""
+    id: str, *, about: str, receives: str = "aggregate", learns: str = "", epsilon: str = "",
+    times: int | str | None = None,
+) -> Callable[[Callable[..., Any]], Summed]:  # fmt: skip
+    """Mark ``f(party, **arguments) -> array`` as something that parties only ever give as a total.
+
+    ``epsilon`` and ``times`` are those of an operation; a sum is repeated for every party that leaves during a run.
+    """
 
     def mark(function: Callable[..., Any]) -> Summed:
-        return Summed(id, function, about, receives, learns)
+        return Summed(id, function, about, receives=receives, learns=learns, epsilon=epsilon, times=times)
 
     return mark
 
 
 def _mark(
-    id: str, function: Callable[..., Any], reply: Callable[..., Any], form: str, about: str, receives: str, learns: str
+    id: str, function: Callable[..., Any], reply: Callable[..., Any], form: str, about: str, declared: dict[str, Any]
 ) -> Operation:
     def run(party: Party, **arguments: Any) -> Any:
         return reply(party, np.asarray(function(party, **arguments), dtype=np.float64))
@@ -79,7 +81,7 @@ def _mark(
     run.__qualname__ = f"{function.__qualname__}.{form}"  # the registered name: two operations, one function
     run.__doc__ = function.__doc__
     run.__wrapped__ = function  # type: ignore[attr-defined]  # its annotations are the arguments' schema
-    return operation(id, discloses=form, about=about, reply=Array("i"), receives=receives, learns=learns)(run)
+    return operation(id, discloses=form, about=about, reply=Array("i"), **declared)(run)
 
 
 def _words(values: np.ndarray, summands: int) -> Ring:

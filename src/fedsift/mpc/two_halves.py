@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -29,6 +30,7 @@ from fedsift.core.arguments import Between
 from fedsift.core.operation import operation
 from fedsift.core.party import Labels, Party, Task
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
+from fedsift.crypto.dp import whole_gaussian_noise
 from fedsift.crypto.sealed_box import SealedBox, frame
 from fedsift.errors import OperationRefused, ReplyError, SecurityError
 from fedsift.mpc import pairs
@@ -54,6 +56,7 @@ class LabelLayers:
     scheme: str
     labels: Labels
     layouts: list[RowLayout]
+    step: int = 0
     opened: set[str] = field(default_factory=set)
 
 
@@ -65,18 +68,25 @@ class EncryptedLabels:
     rows: list[Ciphertexts]
     layouts: list[RowLayout]
     holder: str
+    step: int = 0
 
     @property
     def values(self) -> int:
-        """Classes that are counted: all but the last."""
+        """Classes that are counted."""
         return sum(layout.values for layout in self.layouts)
+
+
+Layouts = list[dict[str, int]]
+ENCRYPTED: dict[str, Any] = {"key": PublicKey, "rows": [Ciphertexts], "layouts": [dict], "notes": dict}
+Answers = Annotated[int, Between(0, 10**9)]
+WeightBits = Annotated[int, Between(0, 128)]
 
 
 @operation(
     "labels.encrypt_classes",
     discloses="ciphertext",
     about="class of each row, encrypted",
-    reply={"key": PublicKey, "layers": [{"rows": Ciphertexts, "layout": dict}], "notes": dict},
+    reply=ENCRYPTED,
     role="active",
     concerns="labels",
     settings=("scheme",),
@@ -87,46 +97,59 @@ def encrypt_classes(
     *,
     scheme: Literal["auto", "ou", "paillier"],
     task: Task,
-    answers: Annotated[int, Between(0, 10**9)] = 0,
-    weight_bits: Annotated[int, Between(0, 128)] = 0,
+    answers: Answers = 0,
+    weight_bits: WeightBits = 0,
 ) -> dict[str, Any]:
-    """Indicators of all classes but the last (which is the rest), so many classes a ciphertext as fit.
+    """Indicators of all classes but the last, which is the rest."""
+    labels = party.labels(task=task)
+    return encrypted(party, scheme, labels, labels.n_classes - 1, answers=answers, weight_bits=weight_bits)
+
+
+def encrypted(
+    party: Party, scheme: str, labels: Labels, counted: int, *, answers: int, weight_bits: int, step: int = 0
+) -> dict[str, Any]:
+    """A reply: indicators of the first ``counted`` classes, so many a ciphertext as fit, and a note for each peer.
 
     ``answers`` is how many sums will be asked for; ``weight_bits`` leaves room for weights (or noise) of that size.
+    ``step`` tells conversations of one run apart.
     """
     key = own_key(party, scheme).public
-    labels = party.labels(task=task)
-    one_hot = (labels.codes[:, None] == np.arange(labels.n_classes - 1)).astype(np.int64)
+    one_hot = (labels.codes[:, None] == np.arange(counted)).astype(np.int64)
     bits = key.plaintext_bits - HIDING_BITS - 1
     room = bits // (1 + weight_bits + labels.codes.size.bit_length())
-    layers, layouts = [], []
-    for start in range(0, one_hot.shape[1], room):
+    rows, layouts = [], []
+    for start in range(0, counted, room):
         part = one_hot[:, start : start + room]
         layout = RowLayout.fit(len(part), part.shape[1], 1 + weight_bits, bits, answers=answers, scheme=key.scheme)
-        layers.append({"rows": encrypt_rows(key, part, layout, 1), "layout": layout.as_dict()})
+        rows.append(encrypt_rows(key, part, layout, 1))
         layouts.append(layout)
-    party.keep(LabelLayers(scheme, labels, layouts))
+    party.keep(LabelLayers(scheme, labels, layouts, step))
     met = party.state.get(Pairs)
-    told = _digest(key, layers)
-    notes = {} if met is None else {name: _note(party, told, name, _LABELS) for name in met.peers}
-    return {"key": key, "layers": layers, "notes": notes}
+    told = [layout.as_dict() for layout in layouts]
+    digest = _digest(key, rows, told)
+    notes = {} if met is None else {name: _note(party, digest, name, _LABELS, step) for name in met.peers}
+    return {"key": key, "rows": rows, "layouts": told, "notes": notes}
 
 
-def take_labels(party: Party, key: PublicKey, layers: list[Any], note: bytes, holder: str) -> EncryptedLabels:
+def take_labels(
+    party: Party, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str, step: int = 0
+) -> EncryptedLabels:
     """The encrypted labels, if they are those that the label holder vouches for."""
-    if _read_note(party, note, holder, _LABELS) != _digest(key, layers):
+    if len(rows) != len(layouts) or _read_note(party, note, holder, _LABELS, step) != _digest(key, rows, layouts):
         raise SecurityError(f"party {party.name!r}: these are not the labels that {holder!r} encrypted")
-    layouts = [RowLayout.read(layer["layout"], party.n_rows) for layer in layers]
-    if any(layout.answer_bits + HIDING_BITS + 1 > key.plaintext_bits for layout in layouts):
+    read = [RowLayout.read(layout, party.n_rows) for layout in layouts]
+    if any(layout.answer_bits + HIDING_BITS + 1 > key.plaintext_bits for layout in read):
         raise SecurityError(f"party {party.name!r}: the labels leave no room for a mask")
-    return EncryptedLabels(key, [layer["rows"] for layer in layers], layouts, holder)
+    return EncryptedLabels(key, rows, read, holder, step)
 
 
 def masked(
-    party: Party, labels: EncryptedLabels, sums: list[Ciphertexts], offset: bool = False, noise: Any = None
-) -> dict[str, Any]:
+    party: Party, labels: EncryptedLabels, sums: list[Ciphertexts], tables: int, *, offset: bool = False,
+    noise: np.ndarray | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """A reply: the sums of each layer under fresh masks, the seed of the masks, and a note for the label holder.
 
+    The note also vouches for how many ``tables`` (columns) and sums there are: the label holder's noise depends on it.
     ``noise`` (sums x counted classes) is added first; with ``offset`` half of each slot's room too, for what may be
     negative.
     """
@@ -140,33 +163,63 @@ def masked(
         masks = _masks(seed, number, len(inside), layout)
         plain = [mask + more for mask, more in zip(masks, spread(added, layout))]
         hidden.append(labels.key.blind(labels.key.add_plain(inside, plain)))
-    return {"sums": hidden, "seed": seed, "note": _note(party, _digest_sums(hidden), labels.holder, _SUMS)}
+    shape = [tables, len(sums[0]) if sums else 0]
+    note = _note(party, _digest_sums(hidden, shape), labels.holder, _SUMS, labels.step)
+    return {"sums": hidden, "seed": seed, "note": note, "shape": shape}
 
 
 #: The shape of ``masked``'s reply.
-MASKED: dict[str, Any] = {"sums": [Ciphertexts], "seed": bytes, "note": bytes}
+MASKED: dict[str, Any] = {"sums": [Ciphertexts], "seed": bytes, "note": bytes, "shape": [int]}
 
 
-def open_halves(party: Party, masked_by: dict[str, Any], noise: dict[str, Any] | None = None) -> dict[str, list[bytes]]:
-    """The label holder's halves: what each party sent, decrypted, still under its masks. Once for each party."""
+@dataclass(frozen=True)
+class ForHolder:
+    """What the coordinator passes on to the label holder of everybody's ``masked`` replies: all but the seeds."""
+
+    sums: dict[str, list[Ciphertexts]]
+    notes: dict[str, bytes]
+    shapes: dict[str, list[int]]
+
+    @classmethod
+    def of(cls, replies: Mapping[str, Any]) -> ForHolder:
+        return cls(*({name: reply[part] for name, reply in replies.items()} for part in ("sums", "note", "shape")))
+
+    def as_arguments(self) -> dict[str, Any]:
+        return {"sums": self.sums, "notes": self.notes, "shapes": self.shapes}
+
+    @property
+    def tables(self) -> int:
+        """How many there are in all; each is vouched for by a note that ``open_halves`` reads."""
+        return sum(shape[0] for shape in self.shapes.values())
+
+
+def open_halves(party: Party, told: ForHolder, noise: float = 0.0) -> dict[str, list[bytes]]:
+    """The label holder's halves: what each party sent, decrypted, still under its masks. Once for each party.
+
+    ``noise`` is the deviation of what the label holder adds to every sum.
+    """
     kept = party.held(LabelLayers)
-    result = {}
-    for name, reply in masked_by.items():
-        if name in kept.opened:
-            raise OperationRefused(party.name, "open_halves", f"the sums of {name!r} were opened before")
-        kept.opened.add(name)
-        if _read_note(party, reply["note"], name, _SUMS) != _digest_sums(reply["sums"]):
-            raise SecurityError(f"party {party.name!r}: these are not the sums that {name!r} sent")
-        halves, start = [], 0
-        for sums, layout in zip(reply["sums"], kept.layouts):
-            numbers = own_key(party, kept.scheme).decrypt(sums, bits=layout.answer_bits + HIDING_BITS + 1)
-            if noise is not None:
-                added = spread(noise[name][:, start : start + layout.values].astype(object), layout)
-                numbers = [number + more for number, more in zip(numbers, added)]
-            start += layout.values
-            halves.append(b"".join(number.to_bytes(_width(layout), "little") for number in numbers))
-        result[name] = halves
-    return result
+    return {name: _open_half(party, kept, name, told, noise) for name in told.sums}
+
+
+def _open_half(party: Party, kept: LabelLayers, name: str, told: ForHolder, noise: float) -> list[bytes]:
+    if name in kept.opened:
+        raise OperationRefused(party.name, "open_halves", f"the sums of {name!r} were opened before")
+    kept.opened.add(name)
+    sums, shape = told.sums[name], told.shapes.get(name, [])
+    vouched = _read_note(party, told.notes.get(name), name, _SUMS, kept.step)
+    if len(shape) != 2 or min(shape) < 0 or vouched != _digest_sums(sums, shape):
+        raise SecurityError(f"party {party.name!r}: these are not the sums that {name!r} sent")
+    halves = []
+    for layer, layout in zip(sums, kept.layouts):
+        if len(layer) != -(-shape[1] // layout.answers_per):
+            raise SecurityError(f"party {party.name!r}: {name!r} sent another number of sums than it says")
+        numbers = own_key(party, kept.scheme).decrypt(layer, bits=layout.answer_bits + HIDING_BITS + 1)
+        if noise:
+            added = whole_gaussian_noise((shape[1], layout.values), noise).astype(object)
+            numbers = [number + more for number, more in zip(numbers, spread(added, layout))]
+        halves.append(b"".join(number.to_bytes(_width(layout), "little") for number in numbers))
+    return halves
 
 
 def join_halves(
@@ -194,15 +247,15 @@ def half_room(layout: RowLayout) -> int:
     return 1 << (layout.value_bits - 1)
 
 
-def _note(party: Party, digest: bytes, to: str, about: str) -> bytes:
+def _note(party: Party, digest: bytes, to: str, about: str, step: int) -> bytes:
     """A sealed digest. As bytes: what it vouches for is not sealed, and the ledger is to say so."""
-    return party.held(Pairs).seal(digest, to=to, about=about, number=0).to_bytes()
+    return party.held(Pairs).seal(digest, to=to, about=about, number=step).to_bytes()
 
 
-def _read_note(party: Party, note: Any, sender: str, about: str) -> Any:
+def _read_note(party: Party, note: bytes | None, sender: str, about: str, step: int) -> object:
     if not isinstance(note, bytes):
         raise SecurityError(f"party {party.name!r}: {sender!r} vouches for nothing here")
-    return party.held(Pairs).open(SealedBox.from_bytes(note), sender=sender, about=about, number=0)
+    return party.held(Pairs).open(SealedBox.from_bytes(note), sender=sender, about=about, number=step)
 
 
 def _width(layout: RowLayout) -> int:
@@ -216,17 +269,18 @@ def _masks(seed: bytes, layer: int, count: int, layout: RowLayout) -> list[int]:
     return [int.from_bytes(row.tobytes(), "little") >> (64 * words - bits) for row in raw.astype("<u8")]
 
 
-def _digest(key: PublicKey, layers: list[Any]) -> bytes:
-    parts = [part for layer in layers for part in (layer["rows"].to_bytes(), _layout_text(layer["layout"]))]
+def _digest(key: PublicKey, rows: list[Ciphertexts], layouts: Layouts) -> bytes:
+    parts = [part for layer, layout in zip(rows, layouts) for part in (layer.to_bytes(), _layout_text(layout))]
     return hashlib.sha256(frame(b"fedsift labels", key.to_bytes(), *parts)).digest()
 
 
-def _layout_text(layout: dict[str, Any]) -> bytes:
+def _layout_text(layout: dict[str, int]) -> bytes:
     return json.dumps({name: int(value) for name, value in layout.items()}, sort_keys=True).encode()
 
 
-def _digest_sums(sums: list[Ciphertexts]) -> bytes:
-    return hashlib.sha256(frame(b"fedsift sums", *(layer.to_bytes() for layer in sums))).digest()
+def _digest_sums(sums: list[Ciphertexts], shape: list[int]) -> bytes:
+    told = json.dumps([int(number) for number in shape]).encode()
+    return hashlib.sha256(frame(b"fedsift sums", told, *(layer.to_bytes() for layer in sums))).digest()
 
 
 #: What a method lists that uses this layer, beside its own two steps.

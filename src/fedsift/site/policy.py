@@ -196,7 +196,7 @@ class Policy(Section):
 
     def check_partition(self, party: str, job: Job) -> None:
         """Refuse a job that says of its parties what its method is not for: who shares rows decides what counts."""
-        known = METHODS.get(job.method)
+        known = announced.find_job(job.method)
         if known is not None and job.partition not in known.partitions:
             served = " or ".join(known.partitions)
             raise OperationRefused(party, "begin_job", f"the method {job.method!r} is for {served} parties")

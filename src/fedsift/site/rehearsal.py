@@ -42,7 +42,7 @@ _EFFORT = {
     "n_features": 3, "epochs": 2, "refit_epochs": 2, "pretrain_epochs": 1, "stage_epochs": 2, "batch_size": 60,
     "popsize": 3, "iterations": 1, "models": 1, "folds": 2, "max_trees": 2, "n_estimators": 2, "max_depth": 2,
     "max_iter": 3, "candidates": 4, "levels": 2, "rounds": 2, "refinements": 1, "halvings": 1, "n_pairs": 2,
-    "max_features": 2, "n_bins": 4, "bins": 4,
+    "max_features": 2, "n_bins": 4,
 }  # fmt: skip
 _CELLS = {"min_cell": 1, "min_leaf": 1}
 

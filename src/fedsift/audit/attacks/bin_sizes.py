@@ -53,11 +53,13 @@ def sizes_name_columns(view: View, truth: Truth) -> Measure:
     if truth.fresh is None:
         return Measure("columns named", 0.0, 0.0, 0.0, note="nothing to read: there is no public sample to match with")
     settings = view.job.parameters
-    bins = int(settings.get("n_bins", settings.get("bins", 10)))
-    min_cell = int(settings.get("min_cell", 5))
+    bins = int(settings.get("n_bins", 10))
+    min_cell = int(settings.get("min_cell", 10))
     right, total = 0, 0
     for message in [*view.replies("label_sums"), *view.replies("masked_counts")]:
         counts, sizes = message.content["bins"], message.content["sizes"]
+        if not len(sizes):  # with epsilon they are not sent
+            continue
         rows = sizes[: counts[0]].sum()
         seen = [np.sort(part / rows)[::-1] for part in np.split(sizes, np.cumsum(counts)[:-1])]
         public = truth.fresh.columns[message.party]

@@ -79,7 +79,7 @@ def integers_give_tables(view: View, truth: Truth) -> Measure:
     settings: Any = view.job.parameters
     right, total = 0, 0
     if truth.n_classes == 2 and view.requests("open_impurities"):
-        for name, columns in _opened(view, len(truth.labels), int(settings.get("bins", 8))).items():
+        for name, columns in _opened(view, len(truth.labels), int(settings.get("n_bins", 8))).items():
             for place, (bins, number) in enumerate(columns):
                 column = truth.columns[name][:, place]
                 if bins != 2 or len(np.unique(column)) != 2:

@@ -54,7 +54,7 @@ def score_of(view: View, method: str, sizes: tuple[int, int], columns: np.ndarra
         values, owner = standardised(party)
         return VarianceScore(values[:, columns], sizes) if len(owner) == len(party.columns) else None
     if method in ("information_value", "gini"):
-        codes, _ = countable_bins(party, int(settings["bins"]), int(settings["min_cell"]), shuffle=False)
+        codes, _ = countable_bins(party, int(settings["n_bins"]), int(settings["min_cell"]), shuffle=False)
         return BinScore(codes[:, columns].astype(np.int64), sizes, "iv" if method == "information_value" else "purity")
     if method == "muse":
         codes = column_codes(party, int(settings["n_bins"]), str(settings["binning"]))

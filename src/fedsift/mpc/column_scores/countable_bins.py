@@ -27,7 +27,7 @@ def merge_small(codes: np.ndarray, count: int, min_cell: int) -> tuple[np.ndarra
     return lookup[codes], len(alive)
 
 
-def countable_bins(party: Party, bins: int, min_cell: int, *, shuffle: bool = True) -> tuple[np.ndarray, list[int]]:
+def countable_bins(party: Party, n_bins: int, min_cell: int, *, shuffle: bool = True) -> tuple[np.ndarray, list[int]]:
     """Bin of each row for all columns (rows x columns) and the number of bins of each column.
 
     No bin has fewer than ``min_cell`` rows (unless the whole column has), and bin numbers are shuffled by the
@@ -37,7 +37,7 @@ def countable_bins(party: Party, bins: int, min_cell: int, *, shuffle: bool = Tr
     columns, counts = [], []
     for column in party.columns:
         # Numbers are cut into large enough bins to begin with: what is merged are categories and missing values.
-        codes, count = merge_small(*party.binned(column, bins, min_cell), min_cell)
+        codes, count = merge_small(*party.binned(column, n_bins, min_cell), min_cell)
         if shuffle:
             codes = generator.permutation(count).astype(np.int32)[codes]
         columns.append(codes)

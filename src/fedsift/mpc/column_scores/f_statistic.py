@@ -13,23 +13,26 @@ Regression targets are cut into quantile classes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.core.scaling import CLIPPED_BOUND, clipped
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import ReplyError
-from fedsift.mpc.column_scores.noise import Noise, drawn, make_noise, ranks
+from fedsift.mpc.column_scores.noise import RankNoise, drawn, ranks, rho_of, room_bits
 from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums, weighted_sums
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
     MASKED,
     EncryptedLabels,
+    ForHolder,
     LabelLayers,
+    Layouts,
     encrypt_classes,
     join_halves,
     masked,
@@ -98,11 +101,11 @@ def _class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[
     times=1,
 )
 def masked_class_sums(
-    party: Party, *, key: PublicKey, layers: list[Any], note: bytes, holder: str, bits: int, clip: float,
-    epsilon: float | None, delta: float,
+    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str,
+    bits: Annotated[int, Between(2, 64)], clip: float, epsilon: float | None, delta: float,
 ) -> dict[str, Any]:  # fmt: skip
-    labels = take_labels(party, key, layers, note, holder)
-    noise = make_noise(epsilon, delta, party.n_rows, labels.values + 1, 0)
+    labels = take_labels(party, key, rows, layouts, note, holder)
+    noise = _rank_noise(epsilon, delta, party.n_rows, labels.values + 1)
     if noise is None:
         values, owner = _components(party, clip)
         whole = np.rint(values * 2.0 ** _fraction_bits(bits, party.n_rows, clip)).astype(np.int64)
@@ -110,7 +113,7 @@ def masked_class_sums(
         whole, owner = _rank_values(party)
     sums = _class_sums(labels, whole, bits) if len(owner) else []
     added = None if noise is None else drawn((len(owner), labels.values), noise.party_scale(len(owner)))
-    return {**masked(party, labels, sums, offset=True, noise=added), "owner": owner}
+    return {**masked(party, labels, sums, len(set(owner.tolist())), offset=True, noise=added), "owner": owner}
 
 
 @operation(
@@ -128,20 +131,20 @@ def masked_class_sums(
     times=1,
 )
 def open_class_sums(
-    party: Party, *, sums: dict[str, Any], columns: dict[str, int], clip: float, epsilon: float | None, delta: float
-) -> dict[str, Any]:
-    labels = party.held(LabelLayers).labels
-    noise = make_noise(epsilon, delta, party.n_rows, labels.n_classes, 0)
+    party: Party, *, sums: dict[str, list[Ciphertexts]], notes: dict[str, bytes], shapes: dict[str, list[int]],
+    clip: float, epsilon: float | None, delta: float,
+) -> dict[str, Any]:  # fmt: skip
+    labels, told = party.held(LabelLayers).labels, ForHolder(sums, notes, shapes)
+    noise = _rank_noise(epsilon, delta, party.n_rows, labels.n_classes)
     values, owner = _components(party, clip) if noise is None else _rank_values(party)
     one_hot = labels.codes[:, None] == np.arange(labels.n_classes)
-    own, sizes, added = values.T @ one_hot[:, :-1], np.bincount(labels.codes, minlength=labels.n_classes), None
+    own, sizes, scale = values.T @ one_hot[:, :-1], np.bincount(labels.codes, minlength=labels.n_classes), 0.0
     if noise is not None:
-        scale = noise.holder_scale(len(owner), sum(columns.values()))
+        scale = noise.holder_scale(len(owner), told.tables)
         own = own + drawn(own.shape, scale)
-        added = {name: drawn((columns[name], labels.n_classes - 1), scale) for name in sums}
         counted = sizes[:-1] + drawn((1, labels.n_classes - 1), noise.sizes_scale())[0]
         sizes = np.append(counted, party.n_rows - counted.sum())
-    halves = open_halves(party, sums, added)
+    halves = open_halves(party, told, scale)
     return {"halves": halves, "own": own.astype(np.float64), "owner": owner, "sizes": sizes}
 
 
@@ -184,13 +187,15 @@ def component_f(
 
     Fewer ``bits`` and ``clip`` make it coarser and cheaper.
     """
-    noise = make_noise(epsilon, delta, fed.n_rows, fed.n_classes, 0)
+    noise = _rank_noise(epsilon, delta, fed.n_rows, fed.n_classes)
     passive = {name: fed.n_columns[name] for name in fed.passive}
     settings: dict[str, Any] = {"clip": clip, "epsilon": epsilon, "delta": delta}
     room = 1
     if noise is not None:
         bits = (2 * fed.n_rows).bit_length()
-        room = max(1, noise.room_bits(2.0**bits * fed.n_rows, fed.n_columns[fed.active], passive) - bits)
+        scales = [max(map(noise.party_scale, passive.values()), default=0.0)]
+        scales.append(noise.holder_scale(fed.n_columns[fed.active], sum(passive.values())))
+        room = max(1, room_bits(2.0**bits * fed.n_rows, fed.n_rows, *scales) - bits)
     with fed.session() as run:
         meet_all(run)
         labels = run.ask(
@@ -199,12 +204,11 @@ def component_f(
         )  # fmt: skip
         each = {name: {"note": labels["notes"].get(name)} for name in passive}
         replies = run.ask(
-            masked_class_sums, to=run.passive, each=each, key=labels["key"], layers=labels["layers"],
-            holder=run.active, bits=bits, **settings,
+            masked_class_sums, to=run.passive, each=each, key=labels["key"], rows=labels["rows"],
+            layouts=labels["layouts"], holder=run.active, bits=bits, **settings,
         )  # fmt: skip
-        sums = {name: {"sums": reply["sums"], "note": reply["note"]} for name, reply in replies.items()}
-        opened = run.ask(open_class_sums, to=run.active, sums=sums, columns=passive, **settings)
-    layouts = [RowLayout.read(layer["layout"], fed.n_rows) for layer in labels["layers"]]
+        opened = run.ask(open_class_sums, to=run.active, **ForHolder.of(replies).as_arguments(), **settings)
+    layouts = [RowLayout.read(layout, fed.n_rows) for layout in labels["layouts"]]
     unit = 2.0 ** _fraction_bits(bits, fed.n_rows, clip) if noise is None else _rank_unit(fed.n_rows)
     scores = {}
     for name in fed.parties:
@@ -222,12 +226,16 @@ def component_f(
     return scores
 
 
+def _rank_noise(epsilon: float | None, delta: float, rows: int, classes: int) -> RankNoise | None:
+    return None if epsilon is None else RankNoise(rho_of(epsilon, delta), rows, classes)
+
+
 def _rank_unit(rows: int) -> float:
     """The standard deviation of ``_rank_values``, the same for every column."""
     return float(np.sqrt((rows**2 - 1) / 3))
 
 
-def _variance(fed: Federation, name: str, noise: Noise) -> float:
+def _variance(fed: Federation, name: str, noise: RankNoise) -> float:
     others = sum(fed.n_columns[each] for each in fed.passive)
     holder = noise.holder_scale(fed.n_columns[fed.active], others) ** 2
     return holder if name == fed.active else holder + noise.party_scale(fed.n_columns[name]) ** 2

@@ -10,26 +10,27 @@ from __future__ import annotations
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.mpc.column_scores.label_tables import OPERATIONS, ColumnTables, label_tables
+from fedsift.mpc.column_scores.label_tables import OPERATIONS, ColumnTables, TableSettings, label_tables
 
 __all__ = ["OPERATIONS", "encrypted_gini", "gini_impurities"]
 
 
 def gini_impurities(table: ColumnTables) -> np.ndarray:
-    """Mean impurity of the bins of each column, weighted by their size; squares corrected for the noise in them."""
-    sizes = table.cells.sum(axis=1)
+    """Mean impurity of the bins of each column, weighted by their size.
+
+    With noise in the counts, what its curvature adds to sum s^2 / n in the mean is taken off (to second order).
+    """
+    sizes = np.maximum(table.cells.sum(axis=1), 1)
+    squares, classes = (table.cells**2).sum(axis=1), table.cells.shape[1]
+    bias = table.variance * ((classes - 2) / sizes + classes * squares / sizes**3)
+    parts = squares / sizes - np.where(sizes**2 > 9 * classes * table.variance, bias, squares / sizes)
+    purity = np.bincount(table.owner, weights=parts, minlength=len(table.bins))
     rows = np.bincount(table.owner, weights=sizes, minlength=len(table.bins))
-    classes = table.cells.shape[1]
-    # Noise adds its variance to each counted square, and that of all others to the square of the rest.
-    squares = (table.cells**2).sum(axis=1) - 2 * (classes - 1) * table.variance
-    purity = np.bincount(table.owner, weights=squares / np.maximum(sizes, 1), minlength=len(table.bins))
     impurity = np.asarray(1 - purity / np.maximum(rows, 1), dtype=np.float64)
     return impurity if table.variance else np.clip(impurity, 0.0, 1.0)
 
 
-def encrypted_gini(
-    fed: Federation, *, bins: int, min_cell: int, scheme: str, epsilon: float | None = None, delta: float = 1e-6
-) -> dict[str, np.ndarray]:
+def encrypted_gini(fed: Federation, *, n_bins: int, min_cell: int, scheme: str) -> dict[str, np.ndarray]:
     """The impurity of every column of every party, at the coordinator."""
-    tables = label_tables(fed, n_bins=bins, min_cell=min_cell, scheme=scheme, epsilon=epsilon, delta=delta)
+    tables = label_tables(fed, TableSettings(n_bins, min_cell), scheme)
     return {name: gini_impurities(table) for name, table in tables.items()}

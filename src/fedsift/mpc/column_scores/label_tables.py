@@ -1,9 +1,9 @@
 """How many rows of each class lie in each bin of every column: what information value and Gini impurity are made of.
 
-Bins come from a column alone (``core/binning.py``; with ``epsilon`` from ranks, see ``noise.py``): none has fewer than
-``min_cell`` rows, small ones are merged, and numbers of bins are shuffled, so that a number says nothing about the
-values in it. That a *cell* (bin and class) is small nobody can check before it is opened: coarser bins or ``epsilon``
-are the answer to that.
+Bins come from a column alone (``core/binning.py``; with ``epsilon`` their edges are paid for, see ``paid_bins.py``):
+none has fewer than ``min_cell`` rows, small ones are merged, and numbers of bins are shuffled, so that a number says
+nothing about the values in it. That a *cell* (bin and class) is small nobody can check before it is opened, so bins are
+made coarser by their sizes alone; a cell may still be small, and ``epsilon`` is the answer to that.
 
 The sums are opened by the coordinator from two halves (``mpc/two_halves.py``). It learns, for every column, sizes and
 label counts of bins without names, and so the sizes of the classes; whoever knows a public sample of the population
@@ -13,24 +13,31 @@ may recognise a column by the sizes of its bins. The label holder and the other 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
-from fedsift.core.party import Party
-from fedsift.crypto.additive.keys import PublicKey
-from fedsift.errors import ReplyError
+from fedsift.core.party import Party, Task
+from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
+from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.column_scores.countable_bins import countable_bins
-from fedsift.mpc.column_scores.noise import Noise, bin_sizes, drawn, make_noise, rank_bins
+from fedsift.mpc.column_scores.noise import TableNoise, drawn, rank_classes, rho_of, room_bits
+from fedsift.mpc.column_scores.paid_bins import paid_bins
 from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
+    ENCRYPTED,
     MASKED,
+    Answers,
+    ForHolder,
     LabelLayers,
+    Layouts,
+    WeightBits,
     encrypt_classes,
+    encrypted,
     join_halves,
     masked,
     open_halves,
@@ -40,6 +47,34 @@ from fedsift.mpc.two_halves import (
     OPERATIONS as OPENING,
 )
 
+MAX_BINS = 100
+
+
+@dataclass(frozen=True)
+class TableSettings:
+    """What a job says about its tables."""
+
+    n_bins: int
+    min_cell: int
+    epsilon: float | None = None
+    delta: float = 1e-6
+
+    @classmethod
+    def of(cls, party: Party) -> TableSettings:
+        """As the party has accepted them."""
+        told = party.job.parameters
+        n_bins, min_cell = (int(told.get(name) or 1) for name in ("n_bins", "min_cell"))
+        if not 2 <= n_bins <= MAX_BINS:
+            raise OperationRefused(party.name, "tables", f"n_bins must lie between 2 and {MAX_BINS}")
+        epsilon, delta = told.get("epsilon"), told.get("delta")
+        if epsilon is None:
+            return cls(n_bins, min_cell)
+        return cls(n_bins, min_cell, float(epsilon), float(delta if delta is not None else 1e-6))
+
+    def noise(self, ranked: int = 0) -> TableNoise | None:
+        """None for exact tables; ``ranked`` is the number of classes of a regression target."""
+        return None if self.epsilon is None else TableNoise(rho_of(self.epsilon, self.delta), ranked)
+
 
 @dataclass(frozen=True)
 class ColumnTables:
@@ -47,7 +82,7 @@ class ColumnTables:
 
     cells: np.ndarray  # bins of all columns, one column after the other, x classes
     bins: np.ndarray  # how many bins each column has
-    variance: float  # of the noise in each cell; in the last class, which is the rest, once for each other class
+    variance: float  # of the noise in each cell, independent from cell to cell
 
     def columns(self) -> Iterator[np.ndarray]:
         """One column's table after the other."""
@@ -61,35 +96,57 @@ class ColumnTables:
 
 
 @operation(
+    "tables.encrypt_every_class",
+    discloses="ciphertext",
+    about="class of each row, encrypted",
+    reply=ENCRYPTED,
+    role="active",
+    concerns="labels",
+    epsilon="epsilon",
+    settings=("scheme",),
+    times=1,
+)
+def encrypt_every_class(
+    party: Party, *, scheme: Literal["auto", "ou", "paillier"], task: Task, answers: Answers, weight_bits: WeightBits
+) -> dict[str, Any]:
+    """With noise the last class is counted too: its sums are not the rest of sizes that nobody tells.
+
+    A regression target has classes of ranks (``noise.py``).
+    """
+    labels = party.labels(task=task)
+    if labels.task == "regression":
+        labels = replace(labels, codes=rank_classes(labels.values, labels.n_classes))
+    return encrypted(party, scheme, labels, labels.n_classes, answers=answers, weight_bits=weight_bits)
+
+
+@operation(
     "tables.masked_counts",
     discloses="aggregate",
     receives="ciphertext",
     about="encrypted label counts of shuffled bins of unnamed columns under masks; to the coordinator the sizes of the "
-    "bins, and the masks, with which it opens what the label holder decrypts",
+    "bins (with epsilon: nothing but their number), and the masks, with which it opens what the label holder decrypts",
     reply={**MASKED, "sizes": Array("i"), "bins": Array("i")},
     role="passive",
     opened="aggregate: label counts of shuffled bins of unnamed columns, to the coordinator",
     concerns="own columns and labels",
     min_cell="min_cell",
     epsilon="epsilon",
-    settings=("n_bins", "n_bins=bins", "min_cell", "epsilon", "delta"),
     times=1,
 )
 def masked_counts(
-    party: Party, *, key: PublicKey, layers: list[Any], note: bytes, holder: str, n_bins: int, min_cell: int,
-    epsilon: float | None, delta: float,
-) -> dict[str, Any]:  # fmt: skip
-    labels = take_labels(party, key, layers, note, holder)
-    noise = make_noise(epsilon, delta, party.n_rows, labels.values + 1, n_bins)
-    codes, counts = countable_bins(party, n_bins, min_cell) if noise is None else rank_bins(party, n_bins)
-    sizes = [np.bincount(codes[:, j], minlength=count) for j, count in enumerate(counts)]
-    flat = np.concatenate(sizes) if sizes else np.zeros(0, np.int64)
+    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str
+) -> dict[str, Any]:
+    labels = take_labels(party, key, rows, layouts, note, holder)
+    settings = TableSettings.of(party)
+    noise = settings.noise()
+    scale = noise.party_scale(len(party.columns)) if noise else 0.0
+    codes, counts = _bins(party, settings, scale)
     sums = [
-        aligned_sums(labels.key, rows, layout, codes, counts) for rows, layout in zip(labels.rows, labels.layouts)
+        aligned_sums(labels.key, layer, layout, codes, counts) for layer, layout in zip(labels.rows, labels.layouts)
     ] if counts else []  # fmt: skip
-    added = None if noise is None else drawn((len(flat), labels.values), noise.party_scale(len(counts)))
-    reply = masked(party, labels, sums, offset=noise is not None, noise=added)
-    return {**reply, "sizes": flat.astype(np.int32), "bins": np.asarray(counts, dtype=np.int32)}
+    added = drawn((sum(counts), labels.values), scale) if noise else None
+    reply = masked(party, labels, sums, len(counts), offset=noise is not None, noise=added)
+    return {**reply, "sizes": _sizes(codes, counts, noise), "bins": np.asarray(counts, dtype=np.int32)}
 
 
 @operation(
@@ -103,95 +160,97 @@ def masked_counts(
     concerns="own columns and labels",
     min_cell="min_cell",
     epsilon="epsilon",
-    settings=("n_bins", "n_bins=bins", "min_cell", "epsilon", "delta"),
-    after="labels.encrypt_classes",
+    after=("labels.encrypt_classes", "tables.encrypt_every_class"),
     times=1,
 )
 def open_counts(
-    party: Party, *, sums: dict[str, Any], columns: dict[str, int], n_bins: int, min_cell: int, epsilon: float | None,
-    delta: float,
-) -> dict[str, Any]:  # fmt: skip
-    labels = party.held(LabelLayers).labels
-    noise = make_noise(epsilon, delta, party.n_rows, labels.n_classes, n_bins)
-    codes, counts = countable_bins(party, n_bins, min_cell) if noise is None else rank_bins(party, n_bins)
+    party: Party, *, sums: dict[str, list[Ciphertexts]], notes: dict[str, bytes], shapes: dict[str, list[int]]
+) -> dict[str, Any]:
+    labels, told, settings = party.held(LabelLayers).labels, ForHolder(sums, notes, shapes), TableSettings.of(party)
+    noise = settings.noise(labels.n_classes if labels.task == "regression" else 0)
+    scale = noise.holder_scale(len(party.columns) + told.tables) if noise else 0.0
+    halves = open_halves(party, told, scale)
+    codes, counts = _bins(party, settings, scale)
     tables = [
         np.bincount(c * labels.n_classes + labels.codes, minlength=n * labels.n_classes)
         for c, n in zip(codes.T, counts)
     ]
-    own = np.concatenate(tables) if tables else np.zeros(0, np.int64)
-    own = own.reshape(-1, labels.n_classes)[:, :-1]
-    added = None
-    if noise is not None:
-        scale = noise.holder_scale(len(counts), sum(columns.values()))
+    own = (np.concatenate(tables) if tables else np.zeros(0, np.int64)).reshape(-1, labels.n_classes)
+    if noise:
         own = own + drawn(own.shape, scale)
-        added = {name: drawn((columns[name] * n_bins, labels.n_classes - 1), scale) for name in sums}
-    sizes = (
-        np.concatenate([np.bincount(c, minlength=n) for c, n in zip(codes.T, counts)]) if counts else own.sum(axis=1)
-    )
-    table = np.column_stack([own, sizes - own.sum(axis=1)])
-    return {"halves": open_halves(party, sums, added), "own": table, "bins": np.asarray(counts, dtype=np.int32)}
+    return {"halves": halves, "own": own, "bins": np.asarray(counts, dtype=np.int32)}
 
 
-OPERATIONS = (*OPENING, masked_counts, open_counts)
+def _bins(party: Party, settings: TableSettings, scale: float) -> tuple[np.ndarray, list[int]]:
+    noise = settings.noise()
+    if noise is None:
+        return countable_bins(party, settings.n_bins, settings.min_cell)
+    return paid_bins(party, settings.n_bins, noise.edges_rho, noise.min_rows(scale, settings.min_cell))
 
 
-def label_tables(
-    fed: Federation, *, n_bins: int, min_cell: int, scheme: str, epsilon: float | None = None, delta: float = 1e-6
-) -> dict[str, ColumnTables]:
-    """The conversation: the label counts of every column of every party, at the coordinator."""
-    noise = make_noise(epsilon, delta, fed.n_rows, fed.n_classes, n_bins)
-    passive = {name: fed.n_columns[name] for name in fed.passive}
-    settings: dict[str, Any] = {"n_bins": n_bins, "min_cell": min_cell, "epsilon": epsilon, "delta": delta}
+def _sizes(codes: np.ndarray, counts: list[int], noise: TableNoise | None) -> np.ndarray:
+    sizes = [np.bincount(c, minlength=n) for c, n in zip(codes.T, counts)] if noise is None else []
+    return (np.concatenate(sizes) if sizes else np.zeros(0)).astype(np.int32)
+
+
+OPERATIONS = (*OPENING, encrypt_every_class, masked_counts, open_counts)
+
+
+def label_tables(fed: Federation, settings: TableSettings, scheme: str) -> dict[str, ColumnTables]:
+    """The conversation: the label counts of every column of every party, at the coordinator.
+
+    ``settings`` are those of the job that was announced: the parties read theirs from it.
+    """
+    noise = settings.noise(fed.n_classes if settings.epsilon is not None and fed.task == "regression" else 0)
+    columns = fed.n_columns
+    scales = {name: noise.party_scale(columns[name]) if noise else 0.0 for name in fed.passive}
+    scales[fed.active] = noise.holder_scale(sum(columns.values())) if noise else 0.0
     with fed.session() as run:
         meet_all(run)
-        labels = run.ask(
-            encrypt_classes, to=run.active, scheme=scheme, task=run.asked_task,
-            answers=n_bins * max(passive.values(), default=0),
-            weight_bits=noise.room_bits(run.n_rows, run.n_columns[run.active], passive) if noise else 0,
-        )  # fmt: skip
-        each = {name: {"note": labels["notes"].get(name)} for name in passive}
-        replies = run.ask(
-            masked_counts, to=run.passive, each=each, key=labels["key"], layers=labels["layers"], holder=run.active,
-            **settings,
-        )  # fmt: skip
-        sums = {name: {"sums": reply["sums"], "note": reply["note"]} for name, reply in replies.items()}
-        opened = run.ask(open_counts, to=run.active, sums=sums, columns=passive, **settings)
-    layouts = [RowLayout.read(layer["layout"], fed.n_rows) for layer in labels["layers"]]
-    tables = {fed.active: _own(fed, opened, noise)}
+        asked: dict[str, Any] = {"scheme": scheme, "task": run.asked_task}
+        asked["answers"] = settings.n_bins * max((columns[name] for name in run.passive), default=0)
+        if noise is None:
+            labels = run.ask(encrypt_classes, to=run.active, **asked)
+        else:
+            room = room_bits(
+                run.n_rows, run.n_rows, max((scales[name] for name in run.passive), default=0.0), scales[run.active]
+            )
+            labels = run.ask(encrypt_every_class, to=run.active, **asked, weight_bits=room)
+        each = {name: {"note": labels["notes"].get(name)} for name in run.passive}
+        same = {part: labels[part] for part in ("key", "rows", "layouts")}
+        replies = run.ask(masked_counts, to=run.passive, each=each, holder=run.active, **same)
+        opened = run.ask(open_counts, to=run.active, **ForHolder.of(replies).as_arguments())
+    layouts = [RowLayout.read(layout, fed.n_rows) for layout in labels["layouts"]]
+    tables = {fed.active: _own(fed, opened, scales[fed.active] ** 2)}
     for name, reply in replies.items():
-        tables[name] = _joined(fed, name, reply, opened["halves"].get(name, []), layouts, noise)
+        variance = scales[name] ** 2 + scales[fed.active] ** 2
+        tables[name] = _joined(fed, name, reply, opened["halves"].get(name, []), layouts, variance)
     return {name: tables[name] for name in fed.parties}
 
 
-def _own(fed: Federation, opened: dict[str, Any], noise: Noise | None) -> ColumnTables:
+def _own(fed: Federation, opened: dict[str, Any], variance: float) -> ColumnTables:
     own, bins = opened["own"], opened["bins"]
     if len(bins) != fed.n_columns[fed.active] or own.shape != (bins.sum(), fed.n_classes):
         raise ReplyError(fed.active, "open_counts", "another number of columns, bins or classes than it has")
-    variance = noise.holder_scale(len(bins), sum(fed.n_columns[name] for name in fed.passive)) ** 2 if noise else 0.0
     return ColumnTables(own.astype(np.float64), bins, variance)
 
 
 def _joined(
-    fed: Federation, name: str, reply: dict[str, Any], halves: Any, layouts: list[RowLayout], noise: Noise | None
+    fed: Federation, name: str, reply: dict[str, Any], halves: Any, layouts: list[RowLayout], variance: float
 ) -> ColumnTables:
     sizes, bins = reply["sizes"], reply["bins"]
-    if noise is not None and (
-        len(sizes) % noise.bins or (sizes.reshape(-1, noise.bins) != bin_sizes(fed.n_rows, noise.bins)).any()
-    ):
-        raise ReplyError(name, "masked_counts", "bins of ranks are equally full")
-    if bins.min(initial=1) < 1 or bins.sum() != len(sizes) or sizes.sum() != len(bins) * fed.n_rows:
+    if len(bins) != fed.n_columns[name] or bins.min(initial=1) < 1:
+        raise ReplyError(name, "masked_counts", f"expected bins of {fed.n_columns[name]} columns")
+    total = int(bins.sum())
+    if not variance and (len(sizes) != total or sizes.sum() != len(bins) * fed.n_rows):
         raise ReplyError(name, "masked_counts", "bin sizes do not add up to the number of rows")
-    if len(bins) != fed.n_columns[name]:
-        raise ReplyError(name, "masked_counts", f"expected {fed.n_columns[name]} columns")
-    counted = join_halves(name, reply["seed"], halves, layouts, len(sizes), offset=noise is not None).astype(np.float64)
+    counted = join_halves(name, reply["seed"], halves, layouts, total, offset=variance > 0).astype(np.float64)
+    if variance:
+        return ColumnTables(counted, bins, variance)
     rest = sizes - counted.sum(axis=1)
-    if noise is None and (rest < 0).any():
+    if (rest < 0).any():
         raise ReplyError(name, "masked_counts", "label counts are larger than their bins")
-    variance = 0.0
-    if noise is not None:
-        others = sum(fed.n_columns[each] for each in fed.passive)
-        variance = noise.party_scale(len(bins)) ** 2 + noise.holder_scale(fed.n_columns[fed.active], others) ** 2
-    return ColumnTables(np.column_stack([counted, rest]), bins, variance)
+    return ColumnTables(np.column_stack([counted, rest]), bins, 0.0)
 
 
 def class_sizes(tables: dict[str, ColumnTables]) -> np.ndarray:

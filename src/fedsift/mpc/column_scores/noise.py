@@ -5,24 +5,23 @@ at the label holder the label too). Ids and the number of rows are public; so ar
 classes. Each party adds noise for its own rows, full for itself: a party's guarantee needs nobody else's noise and
 nobody else's word. A person whose values are replaced at q parties has q times the rho.
 
-*Bins* follow from ranks (``ranks``), ties by lot: no edge, no size of a bin and no number of bins depends on a value.
-A replaced row moves at most one row over each edge between its old and its new rank, so each bin loses one row and
-gains one.
+*Tables* are counted in bins whose edges are paid for (``paid_bins.py``, ``EDGES_SHARE`` of the rho of whoever holds the
+columns): given the edges, a replaced row leaves one cell of each of its columns' tables and enters another, a changed
+label likewise, so the squared L2 sensitivity is 2 a table, whatever the number of bins and classes. A regression target
+has classes of ranks, ties by lot: a replaced one moves at most one row out of each class and one into it, 2 classes in
+all.
 
-*Sensitivity* (L2, squared, of the counted classes: all but the last), for each column:
+*Rank sums* (the F statistic) have no bins. Ranks, ties by lot, are the whole numbers 2 r - (n - 1), so below n in size.
+A row that moves from u to v shifts those between by 2 each, v - u in all, against its own move: its class's sum changes
+by at most 2n, those of the other classes by 2n in all. A changed label: the old class loses at most n, the new one
+gains at most n. Squared, of the counted classes (all but the last), for each column:
 
-====================  ===========================  ===========================
-replaced              2 classes                    more
-====================  ===========================  ===========================
-a row, bin counts     bins                         2 bins
-the label, counts     1                            2
-a row, rank sums      4 n^2                        8 n^2
-the label, rank sums  n^2                          2 n^2
-====================  ===========================  ===========================
-
-Rank sums: ranks are the whole numbers 2 r - (n - 1), so below n in size. A row that moves from u to v shifts those
-between by 2 each, v - u in all, against its own move: its class's sum changes by at most 2n, those of the other classes
-by 2n in all. A changed label: the old class loses at most n, the new one gains at most n.
+====================  ==========  ==========
+replaced              2 classes   more
+====================  ==========  ==========
+a row                 4 n^2       8 n^2
+the label             n^2         2 n^2
+====================  ==========  ==========
 
 *Mechanism*: discrete Gaussian noise on whole numbers (OpenDP), added under encryption by the party and to the masked
 numbers by the label holder, before anything is opened: rho-zCDP with rho = sensitivity^2 / (2 scale^2), turned into
@@ -41,25 +40,53 @@ import numpy as np
 
 from fedsift.core.checks import check_number
 from fedsift.core.party import Party
-from fedsift.crypto.dp import rho_to_epsilon, whole_gaussian_noise
+from fedsift.crypto.dp import epsilon_to_rho, whole_gaussian_noise
 
+#: Of the rho of whoever holds the columns: for the edges of their bins.
+EDGES_SHARE = 0.3
 #: Of the label holder's rho: for the sizes of the classes, where the sums themselves do not tell them.
 SIZES_SHARE = 0.1
+#: Deviations of its own noise that a party wants in a bin: fewer rows would tell nothing.
+BIN_DEVIATIONS = 12
 
 
 @dataclass(frozen=True)
-class Noise:
-    """The noise of one run, from public figures alone. ``bins`` is 0 for rank sums."""
+class TableNoise:
+    """The noise of one run's label tables, from public figures alone.
 
-    epsilon: float
-    delta: float
-    rows: int
-    classes: int
-    bins: int
+    ``ranked`` is the number of classes of a regression target, else 0; ``rho`` of the whole, of which ``share`` is for
+    these tables.
+    """
+
+    rho: float
+    ranked: int = 0
+    share: float = 1 - EDGES_SHARE
 
     @property
-    def rho(self) -> float:
-        return _rho(self.epsilon, self.delta)
+    def edges_rho(self) -> float:
+        """For the bins of all columns of one party."""
+        return EDGES_SHARE * self.rho
+
+    def party_scale(self, tables: int) -> float:
+        """Standard deviation of what a party adds to each cell of its own tables."""
+        return math.sqrt(max(1, tables) / (self.share * self.rho))
+
+    def holder_scale(self, tables: int) -> float:
+        """Of what the label holder adds to everybody's: its own rows, and its labels in all of them."""
+        return math.sqrt(max(1, tables) * max(1, self.ranked) / (self.share * self.rho))
+
+    def min_rows(self, scale: float, min_cell: int) -> int:
+        """Of a bin."""
+        return max(min_cell, math.ceil(BIN_DEVIATIONS * scale))
+
+
+@dataclass(frozen=True)
+class RankNoise:
+    """The noise of one run's rank sums, from public figures alone."""
+
+    rho: float
+    rows: int
+    classes: int
 
     def party_scale(self, columns: int) -> float:
         """Standard deviation of what a party adds to each of the sums of its own columns."""
@@ -67,8 +94,7 @@ class Noise:
 
     def holder_scale(self, own: int, others: int) -> float:
         """Of what the label holder adds to the sums of everybody's columns: its own rows and the labels of others'."""
-        share = 1.0 if self.bins else 1 - SIZES_SHARE
-        return math.sqrt(max(1.0, own * self._row + others * self._label) / (2 * share * self.rho))
+        return math.sqrt(max(1.0, own * self._row + others * self._label) / (2 * (1 - SIZES_SHARE) * self.rho))
 
     def sizes_scale(self) -> float:
         """Of what the label holder adds to the sizes of the classes."""
@@ -80,31 +106,22 @@ class Noise:
 
     @property
     def _row(self) -> float:
-        return self._counted * (self.bins if self.bins else 4 * self.rows**2)
+        return self._counted * 4.0 * self.rows**2
 
     @property
     def _label(self) -> float:
-        return self._counted * (1 if self.bins else self.rows**2)
+        return self._counted * float(self.rows) ** 2
 
-    def room_bits(self, largest: float, own: int, others: dict[str, int]) -> int:
-        """Bits beside those of a count of rows that a slot needs for a sum, an offset and 32 deviations of noise."""
-        parties = max((self.party_scale(count) for count in others.values()), default=0.0)
-        reach = largest + 32 * (parties + self.holder_scale(own, sum(others.values())))
-        return max(1, math.ceil(math.log2(4 * reach / max(1, self.rows))))
+
+def room_bits(largest: float, rows: int, *scales: float) -> int:
+    """Bits beside those of a count of rows that a slot needs for a sum, an offset and 32 deviations of noise."""
+    return max(1, math.ceil(math.log2(4 * (largest + 32 * sum(scales)) / max(1, rows))))
 
 
 @functools.lru_cache(maxsize=64)
-def _rho(epsilon: float, delta: float) -> float:
-    """The largest rho within (epsilon, delta), by bisection, from below. (rho = epsilon is always too much.)"""
-    low, high = 0.0, epsilon
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if rho_to_epsilon(middle, delta) <= epsilon else (low, middle)
-    return low
-
-
-def make_noise(epsilon: float | None, delta: float, rows: int, classes: int, bins: int) -> Noise | None:
-    return None if epsilon is None else Noise(float(epsilon), float(delta), rows, classes, bins)
+def rho_of(epsilon: float, delta: float) -> float:
+    """The largest rho within (epsilon, delta)."""
+    return epsilon_to_rho(epsilon, delta)
 
 
 def check_privacy(epsilon: Any, delta: Any) -> None:
@@ -136,12 +153,9 @@ def ranks(party: Party) -> np.ndarray:
     return result
 
 
-def rank_bins(party: Party, bins: int) -> tuple[np.ndarray, list[int]]:
-    """Equally full bins of ranks, for every column."""
-    codes = (ranks(party) * bins // max(1, party.n_rows)).astype(np.int32)
-    return codes, [bins] * len(party.columns)
-
-
-def bin_sizes(rows: int, bins: int) -> np.ndarray:
-    """How many rows each bin of ``rank_bins`` has: known from the number of rows."""
-    return np.bincount(np.arange(rows) * bins // max(1, rows), minlength=bins)
+def rank_classes(values: np.ndarray, classes: int) -> np.ndarray:
+    """A regression target in equally full classes of ranks, ties by lot."""
+    lot = np.random.default_rng(secrets.randbits(128)).permutation(len(values))
+    result = np.empty(len(values), dtype=np.int32)
+    result[np.lexsort([lot, values])] = np.arange(len(values)) * classes // max(1, len(values))
+    return result

@@ -5,12 +5,13 @@ mutual information); columns that all voters chose are kept (the intersection), 
 union) the share ``freedom_degree`` with the highest scores, averaged by rows.
 
 Departure: votes and scores travel as secure sums, so nobody learns how a single party voted. The coordinator learns
-the number of votes of each column and its average score. A party whose rows have one class only abstains.
+the number of votes of each column and its average score. A party whose rows have one class only abstains. With
+``epsilon`` blocks of rows vote and the counts carry noise (``noisy_votes.py``): no mean, deviation or score is sent.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ParameterError
 from fedsift.mpc import horizontal_study
+from fedsift.mpc.column_scores.noise import check_privacy
 from fedsift.mpc.horizontal_study import (
     DESIGN,
     TARGET,
@@ -29,45 +31,24 @@ from fedsift.mpc.horizontal_study import (
 )
 from fedsift.mpc.secure_sum import SecureSum, both, summed
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
+from fedsift.select.baselines.local_scores import LINEAR, METHODS, ballot, local_scores
+from fedsift.select.baselines.noisy_votes import VotingSettings, block_votes, elected
+from fedsift.select.opened import note_privacy
 
-_METHODS = ("lasso", "elastic_net", "forest", "mutual_information")
 
-
-@summed("election.cast_votes", about="votes for columns and their scores", receives="control")
-def cast_votes(party: Party, *, method: str, alpha: float, n_local: int, task: str, seed: int) -> np.ndarray:
+@summed("election.cast_votes", about="votes for columns and their scores", receives="control", times="parties")
+def cast_votes(party: Party, *, seed: int, task: Literal["classification", "regression"]) -> np.ndarray:
     """Votes (0 or 1), scores times rows, then the rows and the one voter that this party is."""
     design, target = party.state[DESIGN], party.state[TARGET]
-    width = design.shape[1]
+    told, width = party.job.parameters, design.shape[1]
     y = target[:, 0] if task == "regression" else target.argmax(axis=1)
     if len(np.unique(y)) < 2 or len(y) < 5:
         return np.zeros(2 * width + 2)
-    scores = local_scores(design, y, method, alpha, task, seed)
-    if method in ("lasso", "elastic_net"):
-        votes = scores > 0
-    else:
-        votes = np.zeros(width, dtype=bool)
-        votes[np.argsort(-scores, kind="stable")[:n_local]] = True
+    scores = local_scores(design, y, str(told["method"]), float(told["alpha"]), task, seed)
+    half = -(-width // 2)
+    votes = ballot(scores, width if told["method"] in LINEAR else int(told["n_local"] or half))
     size = scores.max(initial=0.0)
     return np.concatenate([votes, len(y) * scores / (size if size > 0 else 1.0), [len(y), 1.0]])
-
-
-def local_scores(design: np.ndarray, y: np.ndarray, method: str, alpha: float, task: str, seed: int) -> np.ndarray:
-    """One number a column, never negative, from one party's own rows."""
-    if method in ("lasso", "elastic_net"):
-        from sklearn.linear_model import ElasticNet
-
-        model = ElasticNet(alpha=alpha, l1_ratio=1.0 if method == "lasso" else 0.5, max_iter=20_000, tol=1e-3)
-        targets = [y] if task == "regression" else [(y == label).astype(float) for label in np.unique(y)]
-        return np.sum([np.abs(model.fit(design, each).coef_) for each in targets], axis=0)
-    if method == "forest":
-        from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-
-        forest = RandomForestRegressor if task == "regression" else RandomForestClassifier
-        return forest(n_estimators=100, random_state=seed).fit(design, y).feature_importances_
-    from sklearn.feature_selection import mutual_info_classif, mutual_info_regression
-
-    estimate = mutual_info_regression if task == "regression" else mutual_info_classif
-    return estimate(design, y, random_state=seed)
 
 
 class FeatureElection(Selector):
@@ -77,15 +58,22 @@ class FeatureElection(Selector):
     ----------
     method : how a party selects: ``lasso``, ``elastic_net``, ``forest`` or ``mutual_information``.
     freedom_degree : 0 keeps the intersection of the parties' choices, 1 their union.
-    n_local : columns that a party chooses by forest or mutual information; half of them by default.
+    n_local : columns that a party chooses by forest or mutual information; half of them by default. With ``epsilon``:
+        that a block of rows votes for at most, by any method; 5 by default.
     alpha : penalty of lasso and elastic net on standardised columns.
+    protection : what leaves a party: ``"sums"`` (under masks: only totals over all parties can be read) or ``"open"``
+        (research: each party's own votes).
+    epsilon, delta : differential privacy of each party's rows (``noisy_votes.py``); None: exact votes and scores. A
+        column is kept where more than ``1 - freedom_degree`` of all blocks voted for it.
+    n_blocks : with ``epsilon``, how many blocks of rows of a party vote (fewer where they would have under 20 rows).
     """
 
     name = "feature_election"
     paper = "NVIDIA FLARE, Feature Election (baseline), with votes under secure aggregation"
     partitions = ("horizontal",)
     leaks = "coordinator: number of votes and average score of each column, class names; no party's own vote"
-    operations = (*horizontal_study.OPERATIONS, *both(cast_votes))
+    operations = (*horizontal_study.OPERATIONS, *both(cast_votes, block_votes))
+    epsilon_parameters = ("epsilon",)
 
     def __init__(
         self,
@@ -95,20 +83,29 @@ class FeatureElection(Selector):
         n_local: int | None = None,
         alpha: float = 0.01,
         random_state: Any = 0,
-        secure: bool = True,
+        protection: str = "sums",
+        epsilon: float | None = None,
+        delta: float = 1e-6,
+        n_blocks: int = 100,
     ):
         self.method = method
         self.freedom_degree = freedom_degree
         self.n_local = n_local
         self.alpha = alpha
         self.random_state = random_state
-        self.secure = secure
+        self.protection = protection
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_blocks = n_blocks
 
     def _check(self, fed: Federation) -> None:
-        check_choice("method", self.method, _METHODS)
+        check_choice("method", self.method, METHODS)
         check_number("freedom_degree", self.freedom_degree, 0, 1)
         check_number("n_local", self.n_local, 1, whole=True, none=True)
         check_number("alpha", self.alpha, 1e-9)
+        check_choice("protection", self.protection, ("sums", "open"))
+        check_privacy(self.epsilon, self.delta)
+        check_number("n_blocks", self.n_blocks, 1, 10_000, whole=True)
         if fed.names == "private":
             raise ParameterError("columns are matched by name: FeatureElection needs a federation with names='shared'")
 
@@ -117,23 +114,42 @@ class FeatureElection(Selector):
         numeric, other = agree_columns(described)
         if not numeric:
             raise DataError("no column is a number at every party; there is nothing to vote on")
-        total = SecureSum(fed, secure=self.secure)
+        total = SecureSum(fed, secure=self.protection != "open")
+        return (self._exact if self.epsilon is None else self._noisy)(fed, total, described, numeric, other)
+
+    def _exact(
+        self, fed: Federation, total: SecureSum, described: dict[str, Any], numeric: list[str], other: list[str]
+    ) -> Outcome:
         study = open_study(total, described, 0.0, self.random_state)
         total.ask_all(load_columns, columns=numeric)
         standardise(total, len(numeric))
         seed = int(np.random.default_rng(self.random_state).integers(2**31))
-        sums = total.sum(
-            cast_votes, (2 * len(numeric) + 2,), method=self.method, alpha=float(self.alpha), task=study.task,
-            n_local=self.n_local or -(-len(numeric) // 2), seed=seed,
-        )  # fmt: skip
+        sums = total.sum(cast_votes, (2 * len(numeric) + 2,), task=study.task, seed=seed)
         votes, scores = np.rint(sums[: len(numeric)]), sums[len(numeric) : -2] / max(sums[-2], 1.0)
         chosen = elect(votes, scores, round(sums[-1]), self.freedom_degree)
+        details = {"votes": dict(zip(numeric, votes.astype(int).tolist())), "voters": round(sums[-1])}
+        return self._outcome(fed, numeric, scores, chosen, {**details, "without_numbers": other})
+
+    def _noisy(
+        self, fed: Federation, total: SecureSum, described: dict[str, Any], numeric: list[str], other: list[str]
+    ) -> Outcome:
+        regression = any(facts["amount"] for facts in described.values())
+        sums = total.sum(block_votes, (len(numeric) + 1,), columns=numeric, regression=regression)
+        votes, blocks = sums[:-1], round(sums[-1])
+        settings = VotingSettings.of(self.announcement()[1], len(numeric))
+        scale = settings.scale * np.sqrt(len(total.parties))
+        chosen = elected(votes, blocks, float(scale), self.freedom_degree)
+        note_privacy(fed, self.epsilon, self.delta)
+        details = {"votes": dict(zip(numeric, np.rint(votes).astype(int).tolist())), "voters": blocks}
+        return self._outcome(fed, numeric, votes / max(1, blocks), chosen, {**details, "without_numbers": other})
+
+    def _outcome(
+        self, fed: Federation, numeric: list[str], scores: np.ndarray, chosen: np.ndarray, details: dict[str, Any]
+    ) -> Outcome:
         names = fed.column_names()
         where = {name: i for i, name in enumerate(numeric)}
         by_party = {p: np.array([scores[where[c]] if c in where else 0.0 for c in cs]) for p, cs in names.items()}
         kept = {p: np.array([bool(c in where and chosen[where[c]]) for c in cs], dtype=bool) for p, cs in names.items()}
-        counted = {name: int(count) for name, count in zip(numeric, votes)}
-        details = {"votes": counted, "voters": round(sums[-1]), "without_numbers": other}
         return Outcome(by_party, kept, details)
 
 

@@ -103,7 +103,7 @@ class FedSDG(Selector):
         hidden: tuple[int, ...] = (100,),
         embedding: int = 100,
         top_hidden: tuple[int, ...] = (50,),
-        bins: int = 8,
+        n_bins: int = 8,
         min_cell: int = 10,
         trace_every: int = 10,
         interactive_rate: float | None = None,
@@ -128,7 +128,7 @@ class FedSDG(Selector):
         self.hidden = hidden
         self.embedding = embedding
         self.top_hidden = top_hidden
-        self.bins = bins
+        self.n_bins = n_bins
         self.min_cell = min_cell
         self.trace_every = trace_every
         self.interactive_rate = interactive_rate
@@ -233,7 +233,7 @@ class FedSDG(Selector):
         """Algorithm 1: encrypted labels out, masked counts back; where gates begin. On shares no party hears it."""
         if self.init != "gini":
             return {name: np.full(count, 0.5) for name, count in fed.n_columns.items()}
-        impurities = gini.encrypted_gini(fed, bins=self.bins, min_cell=self.min_cell, scheme=self.scheme)
+        impurities = gini.encrypted_gini(fed, n_bins=self.n_bins, min_cell=self.min_cell, scheme=self.scheme)
         joined = np.concatenate(list(impurities.values()))
         low, high = (float(end) for end in self.init_range)
         best, worst = float(joined.min()), float(joined.max())

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from fedsift.core.federation import Federation
 from fedsift.crypto.additive.keys import SCHEMES
+from fedsift.errors import ParameterError
 from fedsift.mpc.column_scores.f_statistic import OPERATIONS, encrypted_f
 from fedsift.mpc.column_scores.noise import check_privacy
 from fedsift.select.base import Outcome, Selector, check_choice, check_size
-from fedsift.select.filters.opened import check_opener, note_privacy
+from fedsift.select.opened import check_opener, note_privacy
 
 
 class SFFS(Selector):
@@ -50,6 +51,8 @@ class SFFS(Selector):
         check_choice("scheme", self.scheme, SCHEMES)
         check_privacy(self.epsilon, self.delta)
         check_opener(fed, self.epsilon)
+        if self.epsilon is not None and fed.task == "regression":
+            raise ParameterError("with epsilon SFFS is for classes; for a regression target take InformationValue")
 
     def _select(self, fed: Federation) -> Outcome:
         scores = encrypted_f(fed, scheme=self.scheme, epsilon=self.epsilon, delta=self.delta)

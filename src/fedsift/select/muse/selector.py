@@ -24,12 +24,18 @@ import numpy as np
 import pandas as pd
 
 from fedsift.core.federation import Federation
-from fedsift.errors import ParameterError, ReplyError
+from fedsift.crypto.additive.keys import SCHEMES
+from fedsift.errors import ReplyError
+from fedsift.mpc.column_scores.noise import check_privacy
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
+from fedsift.select.muse import mutual_information, noisy_tables
 from fedsift.select.muse.contingency import BINNINGS, MAX_BINS
 from fedsift.select.muse.criteria import Search, Searching, find_criterion, steps, together
-from fedsift.select.muse.mutual_information import LABEL, OPERATIONS, BinMatching, Pairs, own_information
+from fedsift.select.muse.mutual_information import LABEL, BinMatching, Pairs, own_information
+from fedsift.select.muse.noisy_tables import NoisyTables
+from fedsift.select.muse.pool import ExactTables, Pool, among
 from fedsift.select.muse.rank_correlation import correlate_ranks, redundancy, spearman_matrix
+from fedsift.select.opened import check_opener, note_privacy
 
 
 class Muse(Selector):
@@ -45,6 +51,10 @@ class Muse(Selector):
     beta, lam : weight of redundancy in MIFS; weight of distance against relevance in DD.
     min_cell : refuse a table with a non-empty cell of fewer rows.
     keys : ``two`` parties or ``one`` hold the key of the row secrets.
+    epsilon, delta : differential privacy of each party's rows (``noisy_tables.py``); None: exact tables. With noise
+        there are at most ``n_bins`` bins, no preselection inside a party (the ``2 n_features`` most relevant columns
+        go on) and no rank correlations.
+    scheme : additive encryption of tables with noise: ``auto``, ``ou`` or ``paillier``.
     random_state : taken for the common interface; the method makes no random choice.
 
     After ``fit``: ``order_`` (a DataFrame: step, party, feature, score, relevance, redundancy), ``information_`` (the
@@ -57,8 +67,9 @@ class Muse(Selector):
         "coordinator: joint tables of pairs of columns under shuffled labels, mutual information inside a party, rank "
         "correlations of the selected columns; parties: which of their columns were preselected and kept, in order"
     )
-    operations = (*OPERATIONS, correlate_ranks)
+    operations = (*mutual_information.OPERATIONS, correlate_ranks, *noisy_tables.OPERATIONS)
     cell_parameters = ("min_cell",)
+    epsilon_parameters = ("epsilon",)
 
     def __init__(
         self,
@@ -73,6 +84,9 @@ class Muse(Selector):
         lam: float = 0.5,
         min_cell: int | None = None,
         keys: str = "two",
+        epsilon: float | None = None,
+        delta: float = 1e-6,
+        scheme: str = "auto",
         random_state: Any = None,
     ):
         self.n_features = n_features
@@ -85,6 +99,9 @@ class Muse(Selector):
         self.lam = lam
         self.min_cell = min_cell
         self.keys = keys
+        self.epsilon = epsilon
+        self.delta = delta
+        self.scheme = scheme
         self.random_state = random_state
 
     def _check(self, fed: Federation) -> None:
@@ -98,30 +115,51 @@ class Muse(Selector):
         check_number("min_cell", self.min_cell, 1, whole=True, none=True)
         check_choice("keys", self.keys, ("two", "one"))
         find_criterion(self.criterion)
-        if fed.run_by is not None:
-            raise ParameterError(
-                f"the coordinator counts joint tables of rows, and {fed.run_by!r}, which holds them, runs it: let "
-                "somebody run it who holds no rows, or use a filter with epsilon"
-            )
+        check_choice("scheme", self.scheme, SCHEMES)
+        check_privacy(self.epsilon, self.delta)
+        check_opener(fed, self.epsilon)
 
     def _select(self, fed: Federation) -> Outcome:
+        return self._exact(fed) if self.epsilon is None else self._noisy(fed)
+
+    def _exact(self, fed: Federation) -> Outcome:
         matching = BinMatching(fed, keys=self.keys, min_cell=self.min_cell, correct=self.bias_correction)
         entropies = matching.prepare(n_bins=self.n_bins, binning=self.binning)
         label_entropy = float(entropies[fed.active][-1])
         entropies[fed.active] = entropies[fed.active][:-1]
         relevance = self._relevance(fed, matching)
         candidates, inside = self._candidates(fed, relevance, entropies, label_entropy)
-        pool = _Pool(fed, matching, candidates, inside)
-        pool.wanted = min(self.n_features, len(pool.column))
-        search = self._search(pool.gather(relevance), pool.gather(entropies), label_entropy)
-        found = together({"": search}, lambda wanted: {"": pool.information_with(*wanted[""])})[""]
+        pool = Pool(fed, ExactTables(matching, candidates, inside), candidates)
+        found = self._chosen(pool, relevance, entropies, label_entropy)
         fed.ledger.note(
             "rows were matched under an oblivious PRF (ristretto255) and random orders (X25519, ChaCha20), fresh for "
             "every pair of columns, not by ciphertexts"
         )
         if self.min_cell in (None, 1):
             fed.ledger.note("min_cell is not set: cells of a single row may have been counted")
-        return self._outcome(fed, pool, found, relevance)
+        return self._outcome(fed, pool, found, relevance, self.preselect)
+
+    def _noisy(self, fed: Federation) -> Outcome:
+        """The same search over tables with noise; only the most relevant columns go on, so that fewer need noise."""
+        tables = NoisyTables(fed, parameters=self.get_params(deep=False))
+        counted = tables.with_label()
+        relevance = {name: np.array([each.information() for each in counted[name]]) for name in fed.parties}
+        both = {name: np.array([each.entropies() for each in counted[name]]).reshape(-1, 2) for name in fed.parties}
+        label_entropy = float(np.concatenate([each[:, 1] for each in both.values()]).mean())
+        best = Outcome.best(relevance, 2 * self.n_features, None).selected
+        pool = Pool(fed, tables, {name: np.flatnonzero(best[name]) for name in fed.parties})
+        entropies = {name: each[:, 0] for name, each in both.items()}
+        found = self._chosen(pool, relevance, entropies, label_entropy)
+        note_privacy(fed, self.epsilon, self.delta)
+        return self._outcome(fed, pool, found, relevance, False)
+
+    def _chosen(
+        self, pool: Pool, relevance: dict[str, np.ndarray], entropies: dict[str, np.ndarray], label_entropy: float
+    ) -> Search:
+        """The greedy search over the candidates of all parties."""
+        pool.wanted = min(self.n_features, len(pool.column))
+        search = self._search(pool.gather(relevance), pool.gather(entropies), label_entropy)
+        return together({"": search}, lambda wanted: {"": pool.information_with(*wanted[""])})[""]
 
     def _relevance(self, fed: Federation, matching: BinMatching) -> dict[str, np.ndarray]:
         """I(column; label): by matching for the other parties' columns, locally for the label holder's own."""
@@ -158,9 +196,11 @@ class Muse(Selector):
 
         found = together(searches, answer)
         candidates = {name: np.array(sorted(found[name].order), dtype=np.int64) for name in fed.parties}
-        return candidates, {name: _among(found[name], candidates[name]) for name in fed.parties}
+        return candidates, {name: among(found[name], candidates[name]) for name in fed.parties}
 
-    def _outcome(self, fed: Federation, pool: _Pool, found: Search, relevance: dict[str, np.ndarray]) -> Outcome:
+    def _outcome(
+        self, fed: Federation, pool: Pool, found: Search, relevance: dict[str, np.ndarray], preselected: bool
+    ) -> Outcome:
         places = [pool.where(i) for i in found.order]
         names = fed.column_names()
         steps = [
@@ -180,14 +220,15 @@ class Muse(Selector):
         for step, (party, column) in enumerate(places):
             selected[party][column] = True
             scores[party][column] = float(len(places) - step)
-        matrix = spearman_matrix(fed, places)
         details = {
             "order": steps,
-            "federated_computations": pool.computations(self.preselect),
-            "redundancy": redundancy(matrix),
-            "redundancy_of_first_10": redundancy(matrix[:10, :10]),
+            "federated_computations": pool.computations(preselected),
             "_information": pool.frame(found, relevance, names),
         }
+        if self.epsilon is None:
+            matrix = spearman_matrix(fed, places)
+            details["redundancy"] = redundancy(matrix)
+            details["redundancy_of_first_10"] = redundancy(matrix[:10, :10])
         return Outcome(scores, selected, details)
 
     @property
@@ -197,99 +238,3 @@ class Muse(Selector):
     @property
     def information_(self) -> pd.DataFrame:
         return self.details_["_information"]
-
-
-def _among(found: Search, columns: np.ndarray) -> np.ndarray:
-    """Mutual information among the chosen columns, as the search has got it: that of the earlier with the later."""
-    place = {column: step for step, column in enumerate(found.order)}
-    among = np.zeros((len(columns), len(columns)))
-    for i, a in enumerate(columns.tolist()):
-        for j, b in enumerate(columns.tolist()):
-            if a != b:
-                first, second = (a, b) if place[a] < place[b] else (b, a)
-                among[i, j] = found.shared[place[first], second]
-    return among
-
-
-class _Pool:
-    """The candidates of all parties in one row, and where to get their mutual information."""
-
-    def __init__(
-        self, fed: Federation, matching: BinMatching, columns: dict[str, np.ndarray], inside: dict[str, Any] | None
-    ):
-        self.fed, self.matching, self.columns, self.inside = fed, matching, columns, inside
-        self.sizes = [len(columns[name]) for name in fed.parties]
-        self.owner = np.repeat(np.arange(len(fed.parties)), self.sizes)
-        self.starts = np.cumsum([0, *self.sizes])[:-1]
-        self.column = np.concatenate([columns[name] for name in fed.parties]).astype(np.int64)
-        self.wanted = 0  # how many of them the search is for
-
-    def gather(self, by_party: dict[str, np.ndarray]) -> np.ndarray:
-        return np.concatenate([by_party[name][self.columns[name]] for name in self.fed.parties])
-
-    def where(self, candidate: int) -> tuple[str, int]:
-        return self.fed.parties[int(self.owner[candidate])], int(self.column[candidate])
-
-    def information_with(self, chosen: int, others: np.ndarray) -> np.ndarray:
-        """One round: the chosen column's party matches it with every other party's candidates that are left."""
-        self.fed.progress(len(self.column) - len(others), self.wanted, "column")
-        home, column = self.where(chosen)
-        values = np.empty(len(others))
-        wanted, spots = [], []
-        for number, name in enumerate(self.fed.parties):
-            mine = np.flatnonzero(self.owner[others] == number)
-            if not len(mine):
-                continue
-            if name == home:
-                values[mine] = self._inside(home, chosen, others[mine])
-                continue
-            spots.append(mine)
-            wanted.append(Pairs(home, np.full(len(mine), column), name, self.column[others[mine]]))
-        for mine, found in zip(spots, self.matching.information(wanted)):
-            values[mine] = found
-        return values
-
-    def _inside(self, home: str, chosen: int, others: np.ndarray) -> np.ndarray:
-        if self.inside is not None:
-            start = self.starts[self.owner[chosen]]
-            return self.inside[home][chosen - start, others - start]
-        left = np.full(len(others), self.column[chosen])
-        found = self.fed.ask(
-            own_information, to=home, left=left, right=self.column[others], correct=self.matching.correct
-        )
-        if len(found) != len(others):
-            raise ReplyError(home, "own_information", f"expected {len(others)} values, got {len(found)}")
-        return found
-
-    def computations(self, preselected: bool) -> dict[str, int]:
-        """Tables counted across parties: as made here, and as the paper counts them with and without preselection."""
-        counts = np.array([self.fed.n_columns[name] for name in self.fed.parties])
-        kept = np.array(self.sizes if preselected else counts)
-        label = int(sum(self.fed.n_columns[name] for name in self.fed.passive))
-
-        def crossings(sizes: np.ndarray) -> int:
-            return int((sizes.sum() ** 2 - (sizes**2).sum()) // 2)
-
-        return {
-            "made": self.matching.computations,
-            "with_label": label,
-            "all_pairs_with_preselection": label + crossings(kept) if preselected else label + crossings(counts),
-            "all_pairs_without_preselection": label + crossings(counts),
-        }
-
-    def frame(self, found: Search, relevance: dict[str, np.ndarray], names: dict[str, list[str]]) -> pd.DataFrame:
-        """Candidates x (label and chosen columns), NaN where nothing was asked."""
-        index = [(party, names[party][column]) for party, column in map(self.where, range(len(self.column)))]
-        shared = found.shared.copy()
-        asked = np.zeros(shared.shape, dtype=bool)
-        left = np.ones(len(self.column), dtype=bool)
-        for step, chosen in enumerate(found.order):
-            left[chosen] = False
-            asked[step] = left & (step + 1 < len(found.order))
-        columns = [("label", "label"), *(index[chosen] for chosen in found.order)]
-        values = np.column_stack([self.gather(relevance), np.where(asked, shared, np.nan).T])
-        return pd.DataFrame(
-            values,
-            index=pd.MultiIndex.from_tuples(index, names=["party", "feature"]),
-            columns=pd.MultiIndex.from_tuples(columns),
-        )

@@ -1,4 +1,4 @@
-"""What the filters say about the opening of their sums: who may get it, and under which noise."""
+"""What is said about counts that the coordinator opens: who may get them, and under which noise."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ def check_opener(fed: Federation, epsilon: float | None) -> None:
     """Exact sums go to a coordinator that holds no rows. One that does would read labels or columns from them."""
     if fed.run_by is not None and epsilon is None:
         raise ParameterError(
-            f"the coordinator opens label counts, and {fed.run_by!r}, which holds rows, runs it: give epsilon, so that "
-            "they carry noise, or let somebody run it who holds no rows"
+            f"the coordinator opens counts of rows, and {fed.run_by!r}, which holds rows, runs it: give epsilon, so "
+            "that they carry noise, or let somebody run it who holds no rows"
         )
 
 

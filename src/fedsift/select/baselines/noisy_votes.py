@@ -1,0 +1,128 @@
+"""Votes under differential privacy: a party's rows vote in blocks, and noise is added before anything is summed.
+
+One ballot a party cannot be hidden by noise: a replaced row may change all of it. So a party deals its rows into blocks
+(Thakurta and Smith 2013, sample and aggregate): each block selects by itself, from its own rows alone, and the party
+sends how many of its blocks voted for each column, with noise, under the masks of a secure sum.
+
+*Guarantee*: neighbours are tables in which one person's row (values and label) is replaced, ids and numbers of rows
+public; names and kinds of columns and the names of classes too. Which rows make a block follows from the ids and the
+seed, so a replaced row changes one ballot; a ballot has at most ``n_local`` votes, so the counts move by at most
+sqrt(2 n_local) (L2). Discrete Gaussian noise of variance n_local / rho, drawn by each party in full for itself, is
+rho-zCDP (``mpc/column_scores/noise.py``). Blocks standardise by their own rows; no mean, deviation or score leaves.
+When a party leaves and the sum is repeated the same noisy counts are sent again: nothing more is spent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.party import Party
+from fedsift.errors import DataError
+from fedsift.mpc.column_scores.noise import drawn, rho_of
+from fedsift.mpc.secure_sum import summed
+from fedsift.select.baselines.local_scores import ballot, local_scores
+
+#: A block has at least so many rows: from fewer nothing can be selected.
+MIN_BLOCK = 20
+#: Deviations of the noise: a column with fewer votes may have none, one with as many short of all may have all.
+_DEVIATIONS = 3.0
+
+
+@dataclass(frozen=True)
+class VotingSettings:
+    """What a job says about an election with noise over so many columns."""
+
+    method: str
+    alpha: float
+    n_local: int
+    n_blocks: int
+    rho: float
+    seed: int
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any], columns: int) -> VotingSettings:
+        """``n_local`` is at most half of the columns: a vote for nearly all would say little and cost much."""
+        n_local = min(int(parameters["n_local"] or 5), max(1, columns // 2))
+        rho = rho_of(float(parameters["epsilon"]), float(parameters["delta"]))
+        seed = parameters["random_state"]
+        return cls(
+            str(parameters["method"]), float(parameters["alpha"]), n_local, int(parameters["n_blocks"]), rho,
+            seed if isinstance(seed, int) else 0,
+        )  # fmt: skip
+
+    @property
+    def scale(self) -> float:
+        """Standard deviation of a party's noise."""
+        return math.sqrt(self.n_local / self.rho)
+
+    def blocks(self, rows: int) -> int:
+        """How many a party has: from public figures."""
+        return max(1, min(self.n_blocks, rows // MIN_BLOCK))
+
+
+@dataclass(frozen=True)
+class NoisyVotes:
+    """What a party has sent: asked again, it is the same."""
+
+    counts: np.ndarray
+
+
+@summed(
+    "election.block_votes",
+    about="how many blocks of rows voted for each column, with noise, and the number of blocks",
+    receives="control",
+    epsilon="epsilon",
+    times="parties",
+)
+def block_votes(party: Party, *, columns: list[str], regression: bool) -> np.ndarray:
+    settings = VotingSettings.of(party.job.parameters, len(columns))
+    blocks = settings.blocks(party.n_rows)
+    if NoisyVotes not in party.state:
+        exact = exact_votes(party, columns, regression, settings)
+        party.keep(NoisyVotes(exact + drawn((1, len(columns)), settings.scale)[0]))
+    return np.append(party.held(NoisyVotes).counts, blocks).astype(np.float64)
+
+
+def exact_votes(party: Party, columns: list[str], regression: bool, settings: VotingSettings) -> np.ndarray:
+    """The ballots of all blocks, added up."""
+    label = party.table.label
+    if label is None:
+        raise DataError(f"party {party.name!r} has no label column; horizontal parties each hold their rows' labels")
+    values = party.table.matrix(columns)
+    target = label.astype(np.float64) if regression else np.unique(label, return_inverse=True)[1]
+    order = np.argsort(party.table.ids, kind="stable")[np.random.default_rng(settings.seed).permutation(party.n_rows)]
+    votes = np.zeros(len(columns), dtype=np.int64)
+    for rows in np.array_split(order, settings.blocks(party.n_rows)):
+        votes += block_ballot(values[rows], target[rows], regression, settings)
+    return votes
+
+
+def block_ballot(values: np.ndarray, y: np.ndarray, regression: bool, settings: VotingSettings) -> np.ndarray:
+    """The vote of one block, from its own rows alone: at most ``n_local`` columns; none where the label is constant."""
+    if len(np.unique(y)) < 2 or len(y) < 5:
+        return np.zeros(values.shape[1], dtype=np.int64)
+    missing = np.isnan(values)
+    count = np.maximum((~missing).sum(axis=0), 1)
+    centre = np.where(missing, 0.0, values).sum(axis=0) / count
+    centred = np.where(missing, 0.0, values - centre)
+    deviation = np.sqrt((centred**2).mean(axis=0))
+    design = centred / np.where(deviation > 0, deviation, 1.0)
+    task = "regression" if regression else "classification"
+    target = (y - y.mean()) / y.std() if regression else y
+    scores = local_scores(design, target, settings.method, settings.alpha, task, settings.seed)
+    return ballot(scores, settings.n_local).astype(np.int64)
+
+
+def elected(votes: np.ndarray, blocks: int, scale: float, freedom_degree: float) -> np.ndarray:
+    """Columns that more than a share of ``1 - freedom_degree`` of the blocks voted for.
+
+    0 is all of them and 1 any, as far as the noise (``scale`` in the totals) lets one tell.
+    """
+    slack = min(0.5, _DEVIATIONS * scale / max(1, blocks))
+    threshold = float(np.clip(1 - freedom_degree, slack, 1 - slack))
+    return np.asarray(votes / max(1, blocks) >= threshold)

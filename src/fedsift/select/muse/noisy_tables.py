@@ -1,0 +1,323 @@
+"""MUSE's tables under differential privacy: counted under encryption, with noise before anything is opened.
+
+Bin matching shows the coordinator exact tables, so it cannot carry noise. Here the party of the newly chosen column
+(at the beginning: the label holder, with the label) encrypts which bin each of its rows lies in; the others add up
+ciphertexts by their own bins, and the coordinator opens the joint tables from two halves (``mpc/two_halves.py``), as
+the filters do. Rows must stand in the same order everywhere, as after alignment.
+
+*Guarantee* (neighbours and mechanism as in ``mpc/column_scores/noise.py``): edges of bins are paid for first
+(``EDGES_SHARE`` of a party's rho), then the tables with the label (``LABEL_SHARE``), and what is left is shared equally
+by the ``n_features - 1`` tables' steps that follow. Given the edges, a replaced row leaves one cell of a table and
+enters another, so a table has a squared L2 sensitivity of 2 for whichever of its two parties the row is replaced at; a
+step's tables are one release, for each party those that it takes part in. Which columns a step is about follows from
+what was released before. Every party adds full noise for itself, and takes part in a step once.
+
+*Scores*: mutual information of a noisy table, less what noise and few rows add to it in the mean (to second order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from fedsift.core.arguments import Between
+from fedsift.core.federation import Federation
+from fedsift.core.operation import Array, operation
+from fedsift.core.party import Labels, Party, Task
+from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
+from fedsift.errors import OperationRefused, ReplyError
+from fedsift.mpc import pairs
+from fedsift.mpc.column_scores.noise import (
+    EDGES_SHARE,
+    TableNoise,
+    drawn,
+    rank_classes,
+    rho_of,
+    room_bits,
+)
+from fedsift.mpc.column_scores.paid_bins import paid_bins
+from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums
+from fedsift.mpc.pairs import meet_all
+from fedsift.mpc.two_halves import (
+    ENCRYPTED,
+    MASKED,
+    Answers,
+    ForHolder,
+    LabelLayers,
+    Layouts,
+    WeightBits,
+    encrypted,
+    join_halves,
+    masked,
+    open_halves,
+    take_labels,
+)
+
+LABEL = -1  # stands for the label among the label holder's columns
+LABEL_SHARE = 0.4
+_DEVIATIONS = 3  # of the noise that a cell should hold on average: fewer bins where it would not
+Step = Annotated[int, Between(0, 10**6)]
+Column = Annotated[int, Between(-1, 10**7)]
+
+
+@dataclass(frozen=True)
+class Spending:
+    """How a run's rho is shared, from what the job says."""
+
+    rho: float
+    n_bins: int
+    n_features: int
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> Spending:
+        epsilon, delta = float(parameters["epsilon"]), float(parameters["delta"])
+        return cls(rho_of(epsilon, delta), int(parameters["n_bins"]), int(parameters["n_features"]))
+
+    def noise(self, step: int, ranked: int = 0) -> TableNoise:
+        """Of one step; step 0 is the label's."""
+        later = (1 - EDGES_SHARE - LABEL_SHARE) / max(1, self.n_features - 1)
+        return TableNoise(self.rho, ranked, LABEL_SHARE if step == 0 else later)
+
+    def bins(self, rows: int, columns: int) -> int:
+        """As many as asked for, or so few that the cells of a step's tables hold more than noise."""
+        scale = self.noise(1).party_scale(columns)
+        return int(np.clip(np.sqrt(rows / (_DEVIATIONS * scale)), 2, self.n_bins))
+
+
+@dataclass
+class NoisyBins:
+    """What a party keeps during a run: its bins, and the last step that it took part in."""
+
+    spending: Spending
+    codes: np.ndarray  # rows x columns
+    counts: list[int]
+    label: Labels | None
+    last: int = -1
+
+    def begin(self, step: int, party: Party) -> None:
+        """A step is taken part in once, and steps go forward: no more is spent than there is."""
+        if not self.last < step < self.spending.n_features:
+            raise OperationRefused(party.name, "step", f"step {step} is over, or there is none")
+        self.last = step
+
+    def column(self, column: int, step: int, party: Party) -> Labels:
+        if column == LABEL and step == 0 and self.label is not None:
+            return self.label
+        if step == 0 or not 0 <= column < len(self.counts):
+            raise OperationRefused(party.name, "column", f"column {column} is none of step {step}")
+        codes = self.codes[:, column]
+        return Labels("classification", codes, self.counts[column], (), codes.astype(np.float64))
+
+
+@operation(
+    "muse.pay_for_bins",
+    discloses="aggregate",
+    about="how many bins each column has, from counts with noise (and how many classes the label)",
+    reply={"bins": Array("i")},
+    epsilon="epsilon",
+    times=1,
+)
+def pay_for_bins(party: Party, *, task: Task, columns: Annotated[int, Between(1, 10**7)]) -> dict[str, Any]:
+    """``columns`` is how many there are in all: the more, the fewer bins."""
+    spending = Spending.of(party.job.parameters)
+    n_bins, noise = spending.bins(party.n_rows, columns), spending.noise(0)
+    min_rows = noise.min_rows(noise.party_scale(len(party.columns)), int(party.job.parameters.get("min_cell") or 1))
+    codes, counts = paid_bins(party, n_bins, noise.edges_rho, min_rows)
+    label = None
+    if party.job.active == party.name:
+        label = party.labels(task=task)
+        if label.task == "regression":
+            label = replace(label, codes=rank_classes(label.values, label.n_classes))
+    party.keep(NoisyBins(spending, codes, counts, label))
+    told = [*counts, *([label.n_classes] if label else [])]
+    return {"bins": np.asarray(told, dtype=np.int32)}
+
+
+@operation(
+    "muse.encrypt_bins",
+    discloses="ciphertext",
+    about="the bin of one column (or the class) of each row, encrypted",
+    reply=ENCRYPTED,
+    epsilon="epsilon",
+    settings=("scheme",),
+    after="muse.pay_for_bins",
+    times="n_features",
+)
+def encrypt_bins(
+    party: Party, *, scheme: Literal["auto", "ou", "paillier"], column: Column, step: Step, answers: Answers,
+    weight_bits: WeightBits,
+) -> dict[str, Any]:  # fmt: skip
+    kept = party.held(NoisyBins)
+    kept.begin(step, party)
+    chosen = kept.column(column, step, party)
+    return encrypted(party, scheme, chosen, chosen.n_classes, answers=answers, weight_bits=weight_bits, step=step)
+
+
+@operation(
+    "muse.masked_tables",
+    discloses="aggregate",
+    receives="ciphertext",
+    about="encrypted joint counts of bins of two parties' columns, with noise, under masks; to the coordinator the "
+    "masks, with which it opens what the other party decrypts",
+    reply=MASKED,
+    opened="aggregate: joint counts of bins with noise, to the coordinator",
+    concerns="own columns and labels",
+    epsilon="epsilon",
+    after="muse.pay_for_bins",
+    times="n_features",
+)
+def masked_tables(
+    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str, step: Step,
+    columns: list[int],
+) -> dict[str, Any]:  # fmt: skip
+    kept = party.held(NoisyBins)
+    kept.begin(step, party)
+    bins = take_labels(party, key, rows, layouts, note, holder, step)
+    counts = [kept.column(column, step or 1, party).n_classes for column in columns]
+    codes = kept.codes[:, columns]
+    sums = [aligned_sums(bins.key, layer, layout, codes, counts) for layer, layout in zip(bins.rows, bins.layouts)]
+    added = drawn((sum(counts), bins.values), kept.spending.noise(step).party_scale(len(columns)))
+    return masked(party, bins, sums if columns else [], len(columns), offset=True, noise=added)
+
+
+@operation(
+    "muse.open_tables",
+    discloses="aggregate",
+    receives="masked",
+    about="joint counts of one column's bins (or the label) with other columns, with noise: the other parties' under "
+    "masks that only the coordinator can take off, and those of the party's own columns",
+    reply={"halves": dict, "own": [Array("i", 2)]},
+    concerns="own columns and labels",
+    epsilon="epsilon",
+    after="muse.encrypt_bins",
+    times="n_features",
+)
+def open_tables(
+    party: Party, *, sums: dict[str, list[Ciphertexts]], notes: dict[str, bytes], shapes: dict[str, list[int]],
+    columns: list[int],
+) -> dict[str, Any]:  # fmt: skip
+    """``columns`` are the party's own that are counted with the one that it has encrypted."""
+    kept, layers, told = party.held(NoisyBins), party.held(LabelLayers), ForHolder(sums, notes, shapes)
+    chosen = layers.labels
+    ranked = chosen.n_classes if chosen.task == "regression" else 0
+    scale = kept.spending.noise(layers.step, ranked).holder_scale(told.tables + len(columns))
+    own = []
+    for column in columns:
+        mine = kept.column(column, layers.step or 1, party)
+        flat = np.bincount(mine.codes * chosen.n_classes + chosen.codes, minlength=mine.n_classes * chosen.n_classes)
+        exact = flat.reshape(mine.n_classes, chosen.n_classes)
+        own.append(exact + drawn(exact.shape, scale))
+    halves = open_halves(party, told, scale)
+    party.state.pop(LabelLayers)  # asked again, there is nothing to open: own tables get their noise once
+    return {"halves": halves, "own": own}
+
+
+OPERATIONS = (*pairs.OPERATIONS, pay_for_bins, encrypt_bins, masked_tables, open_tables)
+
+
+# --- the coordinator's side -------------------------------------------------------------------------------------------
+
+
+class NoisyTables:
+    """The conversation of one run: bins first, then a step a chosen column."""
+
+    def __init__(self, fed: Federation, *, parameters: Mapping[str, Any]):
+        self.fed, self.scheme = fed, str(parameters["scheme"])
+        self.spending = Spending.of(parameters)
+        self.tables_made = 0
+        self._step = 0
+        meet_all(fed)
+        replies = fed.ask(pay_for_bins, to=fed.parties, task=fed.asked_task, columns=sum(fed.n_columns.values()))
+        self.bins = {name: reply["bins"] for name, reply in replies.items()}
+        for name, bins in self.bins.items():
+            if len(bins) != fed.n_columns[name] + (name == fed.active) or bins.min(initial=1) < 1:
+                raise ReplyError(name, "pay_for_bins", f"expected bins of {fed.n_columns[name]} columns")
+
+    def with_label(self) -> dict[str, list[Counted]]:
+        """The tables of every column with the label."""
+        return self._step_of(self.fed.active, LABEL, {p: np.arange(count) for p, count in self.fed.n_columns.items()})
+
+    def with_chosen(self, home: str, column: int, others: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Mutual information of a chosen column with others, by party."""
+        found = self._step_of(home, column, others)
+        return {name: np.array([each.information() for each in tables]) for name, tables in found.items()}
+
+    def _step_of(self, home: str, column: int, columns: Mapping[str, np.ndarray]) -> dict[str, list[Counted]]:
+        fed, step, total = self.fed, self._step, sum(map(len, columns.values()))
+        self._step += 1
+        self.tables_made += total
+        width = int(self.bins[home][column])
+        ranked = width if step == 0 and fed.task == "regression" else 0
+        noise = self.spending.noise(step, ranked)
+        scales = {name: noise.party_scale(len(columns[name])) for name in columns if name != home}
+        scales[home] = noise.holder_scale(total)
+        others = [name for name in scales if name != home and len(columns[name])]
+        answers = max((int(self.bins[name][columns[name]].sum()) for name in others), default=0)
+        room = room_bits(fed.n_rows, fed.n_rows, *scales.values())
+        told = fed.ask(
+            encrypt_bins, to=home, scheme=self.scheme, column=column, step=step, answers=answers, weight_bits=room
+        )
+        each = {name: {"note": told["notes"].get(name), "columns": columns[name].tolist()} for name in others}
+        same = {part: told[part] for part in ("key", "rows", "layouts")}
+        replies = fed.ask(masked_tables, to=others, each=each, holder=home, step=step, **same) if others else {}
+        own = columns.get(home, np.zeros(0, dtype=np.int64))
+        opened = fed.ask(open_tables, to=home, **ForHolder.of(replies).as_arguments(), columns=own.tolist())
+        layouts = [RowLayout.read(layout, fed.n_rows) for layout in told["layouts"]]
+        found = {home: [Counted(table, scales[home] ** 2, fed.n_rows) for table in opened["own"]]}
+        for name in others:
+            counts = self.bins[name][columns[name]]
+            halves = opened["halves"].get(name, [])
+            joined = join_halves(name, replies[name]["seed"], halves, layouts, int(counts.sum()), offset=True)
+            variance = scales[name] ** 2 + scales[home] ** 2
+            parts = np.split(joined.astype(np.float64), np.cumsum(counts)[:-1])
+            found[name] = [Counted(part, variance, fed.n_rows) for part in parts]
+        for name, wanted in columns.items():
+            shapes = [table.cells.shape for table in found.get(name, [])]
+            if shapes != [(int(self.bins[name][i]), width) for i in wanted]:
+                raise ReplyError(name, "open_tables", "tables of another shape than its bins")
+        return {name: found.get(name, []) for name in columns}
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A joint table with noise of a known variance in each cell."""
+
+    cells: np.ndarray
+    variance: float
+    rows: int
+
+    def information(self) -> float:
+        """Mutual information in nats, less what noise and few rows add to it; 0 where a side has one bin."""
+        down, across = self.cells.shape
+        if min(down, across) < 2:
+            return 0.0
+        parts = [
+            (self.cells, 1, 1.0),
+            (self.cells.sum(axis=1), across, -1.0),
+            (self.cells.sum(axis=0), down, -1.0),
+            (self.cells.sum(), down * across, 1.0),
+        ]
+        total = sum(sign * self._weight(counts, summands) for counts, summands, sign in parts)
+        return float(total / self.rows - (down - 1) * (across - 1) / (2 * self.rows))
+
+    def entropies(self) -> tuple[float, float]:
+        """Of the column and of the one that it was counted with."""
+        full = self._weight(self.cells.sum(), self.cells.size)
+        down, across = self.cells.shape
+        sides = (self.cells.sum(axis=1), across), (self.cells.sum(axis=0), down)
+        first, second = (max(0.0, (full - self._weight(*side)) / self.rows) for side in sides)
+        return (first if down > 1 else 0.0), (second if across > 1 else 0.0)
+
+    def _weight(self, counts: np.ndarray, summands: int) -> float:
+        """The sum of n ln n, less half of the noise's variance times its curvature 1 / n.
+
+        Below the noise's deviation it goes on as a straight line, which noise does not bend.
+        """
+        variance = summands * self.variance
+        floor = max(1.0, float(np.sqrt(variance)))
+        shown = np.maximum(counts, floor)
+        bent = np.where(counts > 2 * floor, variance / (2 * shown), 0.0)
+        return float((counts * np.log(shown) - bent).sum())
