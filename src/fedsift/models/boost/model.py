@@ -26,6 +26,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
 from fedsift.core.operation import Operation, together
 from fedsift.core.party import share_names
+from fedsift.crypto.dp import Privacy
 from fedsift.errors import DataError, MissingExtra, ParameterError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
@@ -64,6 +65,8 @@ class _SecureBoost(FederatedModel):
         shares, nobody reads a sum: cuts are compared on shares), or ``open`` (encrypted gradients; the label holder
         reads sums, the other parties see nodes): see docs/secureboost.md.
     first_tree_local, min_cell, min_leaf : see the module.
+    epsilon, delta : differential privacy of each label against everybody but its holder (``privacy.py``): noise in all
+        sums that the coordinator reads, the start score and the leaves; ``None``: exact. No privacy of columns.
     random_state : for samples of rows and columns; rows are drawn from the label holder's secret and this.
     precision, scheme, rows_per_ciphertext : of the open form alone: bits of a gradient, additive encryption, ``None``
         lets a cost model decide.
@@ -98,6 +101,8 @@ class _SecureBoost(FederatedModel):
         first_tree_local: bool = True,
         min_cell: int = 5,
         min_leaf: int = 5,
+        epsilon: float | None = None,
+        delta: float = 1e-6,
         precision: int = PRECISION_BITS,
         scheme: str = "auto",
         rows_per_ciphertext: int | None = None,
@@ -125,6 +130,8 @@ class _SecureBoost(FederatedModel):
         self.first_tree_local = first_tree_local
         self.min_cell = min_cell
         self.min_leaf = min_leaf
+        self.epsilon = epsilon
+        self.delta = delta
         self.precision = precision
         self.scheme = scheme
         self.rows_per_ciphertext = rows_per_ciphertext
@@ -138,6 +145,7 @@ class _SecureBoost(FederatedModel):
             run, [self._booster(run)], protection=self.protection, scheme=self.scheme,
             least=max(self.min_cell, self.min_leaf), bits=self.precision, first_tree_local=self.first_tree_local,
             per=self.rows_per_ciphertext,
+            privacy=None if self.epsilon is None else Privacy(float(self.epsilon), float(self.delta)),
         )  # fmt: skip
         uses = all_uses(run.ask(column_uses, to=run.active), cuts)[0]
         kept = run.ask(keep_model, to=run.active, model=self.model_id_)
@@ -198,11 +206,31 @@ class _SecureBoost(FederatedModel):
             check_neutral(fed, type(self).__name__)
             check_settings(self._settings())
             check_outputs(fed, self.protection, self.multi_output)
+        self._check_privacy(fed)
         check_number("precision", self.precision, 8, 40, whole=True)
         check_number("rows_per_ciphertext", self.rows_per_ciphertext, 1, 8, whole=True, none=True)
         if fed.task != self._task:
             raise DataError(f"{type(self).__name__} is for {self._task}; the label of {fed.active!r} is for {fed.task}")
         self._check_target(fed)
+
+    def _check_privacy(self, fed: Federation) -> None:
+        """With epsilon every look at labels is counted; what cannot be counted is refused."""
+        check_number("epsilon", self.epsilon, 1e-3, 100, none=True)
+        check_number("delta", self.delta, 1e-12, 0.1)
+        if self.epsilon is None:
+            return
+        told = {
+            "protection='coordinator'": self.protection == "coordinator" and bool(fed.passive),
+            "a classifier": self._task == "classification",
+            "early_stopping_rounds=0": not self.early_stopping_rounds,
+            "sampling_method='uniform'": self.sampling_method == "uniform",
+            "multi_output=False": not self.multi_output,
+        }
+        missing = [what for what, holds in told.items() if not holds]
+        if missing:
+            raise ParameterError(
+                f"epsilon={self.epsilon:g} needs {', '.join(missing)}: other looks at labels have no noise"
+            )
 
     def _check_target(self, fed: Federation) -> None:
         check_number("base_score", self.base_score, -1e12, 1e12, none=True)
