@@ -2,11 +2,11 @@
 
 **Neighbours** are two tables that differ in the label of one row (replaced by another class); ids and columns are the
 same. **Releases**: the start score, once; of every level of every round the gradient sums of all bins of all columns
-and of the nodes, from which cuts are chosen; of every round the leaves. Given what was released before, the nodes, scores
-and hessians are the same for both tables, and one row's gradient differs, by 1 (by 1 in two of the trees of a round
-where there are more than two classes). A row lies in one node of a level, in one bin of each column and in one leaf.
-So the squared sensitivities are, times ``moved`` (1 or 2): 1 for the start and for the leaves of a round, and for a
-level the number of columns and one for the nodes. Cuts of another party's columns are opened as running sums; their
+and of the nodes, from which cuts are chosen; of every round the leaves. Given what was released before, the nodes,
+scores and hessians are the same for both tables, and one row's gradient differs, by 1 (by 1 in two of the trees of a
+round where there are more than two classes). A row lies in one node of a level, in one bin of each column and in one
+leaf. So the squared sensitivities are, times ``moved`` (1 or 2): 1 for the start and for the leaves of a round, and for
+a level the number of columns and one for the nodes. Cuts of another party's columns are opened as running sums; their
 noise is a running sum too, and because a column with missing values runs through its bins twice (``hidden/cuts.py``),
 ordered columns of others count twice, whether they have any or not.
 
