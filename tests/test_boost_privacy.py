@@ -14,7 +14,7 @@ from fedsift.models.boost.hidden import growing, label_holder
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
 from fedsift.models.boost.privacy import LEAVES, START, LabelNoise, running_noise
 
-OPTIONS = {"n_estimators": 1, "max_depth": 1, "max_bin": 4, "min_cell": 1, "min_leaf": 1}
+OPTIONS = {"n_estimators": 1, "max_depth": 1, "n_bins": 4, "min_cell": 1, "min_leaf": 1}
 
 
 def table(rows=120, classes=2, seed=0, holes=False):
@@ -159,7 +159,7 @@ def test_the_loss_measured_from_below_is_within_epsilon(monkeypatch):
 def test_at_a_large_epsilon_the_model_is_as_good_as_without_noise():
     X, y = table(600)
     fed = fs.Federation.split(X, y, parties=2)
-    options = {"n_estimators": 5, "max_depth": 2, "max_bin": 8}
+    options = {"n_estimators": 5, "max_depth": 2, "n_bins": 8}
     plain, noisy = (SecureBoostClassifier(epsilon=e, **options).fit(fed).score(fed) for e in (None, 50.0))
     assert plain - noisy < 0.05
 
@@ -167,7 +167,7 @@ def test_at_a_large_epsilon_the_model_is_as_good_as_without_noise():
 def test_several_classes_and_several_parties():
     X, y = table(400, classes=3)
     fed = fs.Federation.split(X, y, parties=3)
-    model = SecureBoostClassifier(n_estimators=2, max_depth=2, max_bin=6, epsilon=20.0).fit(fed)
+    model = SecureBoostClassifier(n_estimators=2, max_depth=2, n_bins=6, epsilon=20.0).fit(fed)
     assert model.predict_proba(fed).shape == (400, 3)
     assert any("label of one row" in note for note in model.ledger_.notes)
 

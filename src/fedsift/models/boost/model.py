@@ -50,9 +50,9 @@ OPERATIONS = together(
 class _SecureBoost(FederatedModel):
     """What classifier and regressor share.
 
-    Parameters (names as in xgboost)
+    Parameters (names as in xgboost, but ``n_bins``)
     ----------
-    n_estimators, max_depth, learning_rate, max_bin, gamma, reg_lambda, min_child_weight, subsample, colsample_bytree.
+    n_estimators, max_depth, learning_rate, n_bins, gamma, reg_lambda, min_child_weight, subsample, colsample_bytree.
     sampling_method : ``uniform`` (``subsample``), or ``gradient_based``: a tree learns from the ``top_rate`` of
         the rows with the largest gradients and ``other_rate`` drawn from the rest (weighted up). On shares nobody is
         told which; in the open form only those are encrypted and sent, and the other parties see which they are.
@@ -82,7 +82,7 @@ class _SecureBoost(FederatedModel):
         n_estimators: int = 100,
         max_depth: int = 6,
         learning_rate: float = 0.3,
-        max_bin: int = 32,
+        n_bins: int = 32,
         gamma: float = 0.0,
         reg_lambda: float = 1.0,
         min_child_weight: float = 1.0,
@@ -111,7 +111,7 @@ class _SecureBoost(FederatedModel):
         self.n_estimators = n_estimators
         self.max_depth = max_depth
         self.learning_rate = learning_rate
-        self.max_bin = max_bin
+        self.n_bins = n_bins
         self.gamma = gamma
         self.reg_lambda = reg_lambda
         self.min_child_weight = min_child_weight
@@ -165,7 +165,7 @@ class _SecureBoost(FederatedModel):
         return Booster(
             settings=self._settings(),
             columns={name: np.arange(count) for name, count in fed.n_columns.items()},
-            n_estimators=self.n_estimators, bins=self.max_bin, rows=rows,
+            n_estimators=self.n_estimators, bins=self.n_bins, rows=rows,
             base_score=None if self.base_score is None else float(self.base_score), subsample=float(self.subsample),
             top_rate=float(self.top_rate) if by_gradient else 1.0,
             other_rate=float(self.other_rate) if by_gradient else 0.0,
@@ -184,7 +184,7 @@ class _SecureBoost(FederatedModel):
         check_number("n_estimators", self.n_estimators, 1, whole=True)
         check_number("max_depth", self.max_depth, 0 if self.max_leaves else 1, 30, whole=True)
         check_number("max_leaves", self.max_leaves, 0, whole=True)
-        check_number("max_bin", self.max_bin, 2, 255, whole=True)
+        check_number("n_bins", self.n_bins, 2, 255, whole=True)
         check_number("learning_rate", self.learning_rate, 1e-9, 1)
         for name in ("gamma", "reg_lambda", "min_child_weight"):
             check_number(name, getattr(self, name), 0)
