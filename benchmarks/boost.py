@@ -1,6 +1,6 @@
 """SecureBoost: speed and bytes, growth, accuracy beside the xgboost library, and what its messages give away.
 
-    python benchmarks/boost.py [--parts speed growth accuracy nodes cells] [--sets NAME ...] [--seeds 0 1 2]
+    python benchmarks/boost.py [--parts speed growth accuracy nodes cells epsilon] [--sets NAME ...] [--seeds 0 1 2]
                                [--data DIR] [--quick]
     python benchmarks/boost.py --render
 
@@ -12,9 +12,11 @@ Parties share this machine and its cores; CPU seconds are those of the whole pro
 through it. The cuts
 are hidden once for a training: seconds and MB of that stand apart. Settings: depth 5, 32 bins, 80/20 split.
 
-``nodes``: 40 labels are spread over the nodes that a party without labels hears of (beside: a forest on its columns,
-which needs no message). ``cells``: the share of its cells that the label holder places by left and right of node rows,
-given more than it has (which column a cut is of, the sizes of all bins), beside guessing every column's largest bin.
+``nodes``: 40 labels are spread over the nodes that a party without labels hears of ("spread"), and what a forest on its
+columns (which needs no message) gains by them ("adds", paired over 20 draws; "deviation" of the open form's).
+``cells``: the share of its cells that the label holder places by left and right of node rows, given more than it has
+(which column a cut is of, the sizes of all bins), beside guessing every column's largest bin.
+``epsilon``: test AUC under differential privacy of labels, mean of three draws of the noise.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ import fedsift as fs
 from fedsift.core.binning import ColumnBins
 from fedsift.evaluate.datasets import load
 from fedsift.models.boost import passive as open_passive
+from fedsift.models.boost.compared import passive as compared_passive
 from fedsift.models.boost.hidden import label_holder, passive
 from fedsift.models.boost.hidden.growing import HiddenTrees
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
@@ -62,6 +65,7 @@ TITLES = {
     "accuracy": "Accuracy on raw columns: 3 parties, 12 trees of depth 4, 32 bins, untouched test rows",
     "nodes": "Labels from nodes: AUC of a party with 40 known labels, 20 trees of depth 5, 4,000 rows, 20 draws",
     "cells": "Cells from left and right: what the label holder can place of the other party's columns",
+    "epsilon": "Differential privacy of labels: AUC of test rows, delta 1e-6, 2 parties",
 }
 
 
@@ -135,7 +139,7 @@ def speed(given):
                 continue
             trees = 3 if given.quick else 10
             train, test, rows = federation(X, y, 2, 0)
-            model = SecureBoostClassifier(n_estimators=trees, max_depth=5, max_bin=32, **options)
+            model = SecureBoostClassifier(n_estimators=trees, max_depth=5, n_bins=32, **options)
             facts = measured(model, train, trees - 1)
             truth = np.asarray(y)[rows[1]]
             guess, seconds = library(X, y, rows, "classification", trees)
@@ -154,7 +158,7 @@ def growth(given):
         X = rng.normal(size=(rows, columns)).astype(np.float32)
         y = (X @ rng.normal(size=columns) + rng.normal(size=rows) > 0).astype(int)
         fed = fs.Federation.split(pd.DataFrame(X), y, parties=2)
-        facts = measured(SecureBoostClassifier(n_estimators=2, max_depth=5, max_bin=32, **BARE), fed, 2)
+        facts = measured(SecureBoostClassifier(n_estimators=2, max_depth=5, n_bins=32, **BARE), fed, 2)
         yield {"rows": rows, "columns": columns, **facts}
 
 
@@ -172,7 +176,7 @@ def accuracy(given):
             row = {"data": name, "seed": seed, "measure": "R2" if numbers else "AUC"}
             row["library"] = round(metric(truth, library(X, y, rows, task, 12, max_depth=4)[0]), 4)
             for label, options in (("same_trees", BARE), ("default", {}), ("open", {"protection": "open"})):
-                model = cls(n_estimators=12, max_depth=4, max_bin=32, random_state=seed, **options).fit(train)
+                model = cls(n_estimators=12, max_depth=4, n_bins=32, random_state=seed, **options).fit(train)
                 guess = model.predict(test) if numbers else model.predict_proba(test)[:, 1]
                 row[label] = round(metric(truth, guess), 4)
             yield row
@@ -207,23 +211,38 @@ def nodes(given):
         X, y = X.iloc[keep].reset_index(drop=True), np.asarray(y)[keep]
         fed = fs.Federation.split(X, y, parties=2)
         labels = np.unique(y, return_inverse=True)[1]
-        trees = {"n_estimators": 20, "max_depth": 5, "max_bin": 32}
-        with Watch(passive, "answer_and") as calls:
-            SecureBoostClassifier(**trees).fit(fed)
-        hidden = np.unpackbits(np.concatenate([args[1] for args, _ in calls]), axis=1, count=len(y)).astype(bool)
+        heard = {level: heard_of(fed, level) for level in ("coordinator", "all", "open")}
+        own = own_codes(fed)
+        alone = forests(own, labels)
+        row = {"data": name, "own_columns": round(alone.mean(), 3)}
+        for level, bits in heard.items():
+            with_it = forests(np.column_stack([own, bits.T]), labels) - alone  # paired: the same 40 labels
+            row |= {f"{level}_spread": round(node_attack(bits, labels, draws=20), 3),
+                    f"{level}_adds": round(with_it.mean(), 3)}  # fmt: skip
+        yield {**row, "deviation": round(float(with_it.std()), 3), "heard_of": len(heard["coordinator"])}
+
+
+def heard_of(fed, level: str) -> np.ndarray:
+    """Nodes x rows: which rows are in a node, as the party without labels hears it."""
+    rows = fed.n_rows
+    model = SecureBoostClassifier(n_estimators=20, max_depth=5, n_bins=32, protection=level)
+    if level == "open":
         with Watch(open_passive, "_regrouped") as calls:
-            SecureBoostClassifier(**trees, protection="open").fit(fed)
-        told = [rows for args, _ in calls for rows in args[2:4] if len(rows)]
-        shown = np.array([np.isin(np.arange(len(y)), rows) for rows in told])
-        yield {"data": name, "on_shares": round(node_attack(hidden, labels, draws=20), 3),
-               "open": round(node_attack(shown, labels, draws=20), 3),
-               "own_columns": round(own_columns(fed, labels), 3), "heard_of": len(hidden)}  # fmt: skip
+            model.fit(fed)
+        told = [part for args, _ in calls for part in args[2:4] if len(part)]
+        return np.array([np.isin(np.arange(rows), part) for part in told])
+    with Watch(compared_passive if level == "all" else passive, "answer_and") as calls:
+        model.fit(fed)
+    return np.unpackbits(np.concatenate([args[1] for args, _ in calls]), axis=1, count=rows).astype(bool)
 
 
-def own_columns(fed, y: np.ndarray, known: int = 40, draws: int = 20) -> float:
-    """AUC of a forest on the party's own columns and the same 40 labels: no message needed."""
+def own_codes(fed) -> np.ndarray:
     table = fed.simulated[fed.passive[0]].table
-    values = np.column_stack([ColumnBins.fit(table, column, 32).codes(table) for column in table.columns])
+    return np.column_stack([ColumnBins.fit(table, column, 32).codes(table) for column in table.columns])
+
+
+def forests(values: np.ndarray, y: np.ndarray, known: int = 40, draws: int = 20) -> np.ndarray:
+    """AUC of a forest that knows 40 labels, for each draw of these."""
     found = []
     for seed in range(draws):
         rng = np.random.default_rng(seed)
@@ -231,7 +250,7 @@ def own_columns(fed, y: np.ndarray, known: int = 40, draws: int = 20) -> float:
         rest = np.setdiff1d(np.arange(len(y)), chosen)
         forest = RandomForestClassifier(100, random_state=0).fit(values[chosen], y[chosen])
         found.append(roc_auc_score(y[rest], forest.predict_proba(values[rest])[:, 1]))
-    return float(np.mean(found))
+    return np.array(found)
 
 
 def cells(given):
@@ -239,7 +258,7 @@ def cells(given):
         X, y = load(name, path=given.data)
         train, _, _ = federation(X, y, 2, 0)
         trees = 20 if given.quick else 100
-        model = SecureBoostClassifier(n_estimators=trees, max_depth=5, max_bin=32)
+        model = SecureBoostClassifier(n_estimators=trees, max_depth=5, n_bins=32)
         with Watch(label_holder, "_divided") as calls:
             model.fit(train)
         party = train.passive[0]
@@ -265,11 +284,32 @@ def cells(given):
                    "if_all_rows": round(placed_cells(codes, every), 3)}  # fmt: skip
 
 
+#: Trees, depth, bins, share of the columns of a tree: chosen before any score was seen, all are reported.
+PRIVATE = ((10, 3, 8, 1.0), (20, 2, 8, 0.5), (20, 3, 8, 0.3), (10, 2, 8, 0.5))
+
+
+def epsilon(given):
+    for name in given.sets or SPEED:
+        X, y = load(name, path=given.data)
+        train, test, rows = federation(X, y, 2, 0)
+        truth = np.asarray(y)[rows[1]]
+        for trees, depth, bins, columns in PRIVATE:
+            row = {"data": name, "trees": trees, "depth": depth, "bins": bins, "columns": columns}
+            for epsilon in (None, 8.0, 3.0, 1.0, 0.5):
+                found = []
+                for seed in range(1 if epsilon is None or given.quick else 3):
+                    model = SecureBoostClassifier(n_estimators=trees, max_depth=depth, n_bins=bins, epsilon=epsilon,
+                                                  colsample_bytree=columns, random_state=seed)  # fmt: skip
+                    found.append(roc_auc_score(truth, model.fit(train).predict_proba(test)[:, 1]))
+                row["exact" if epsilon is None else f"epsilon_{epsilon:g}"] = round(float(np.mean(found)), 3)
+            yield row
+
+
 # --- the results -----------------------------------------------------------------------------------------------------
 
 KEYS = {"speed": ("data", "setting"), "growth": ("rows", "columns"), "accuracy": ("data", "seed"), "nodes": ("data",),
-        "cells": ("data", "trees")}  # fmt: skip
-PARTS = {"speed": speed, "growth": growth, "accuracy": accuracy, "nodes": nodes, "cells": cells}
+        "cells": ("data", "trees"), "epsilon": ("data", "trees", "depth", "columns")}  # fmt: skip
+PARTS = {"speed": speed, "growth": growth, "accuracy": accuracy, "nodes": nodes, "cells": cells, "epsilon": epsilon}
 
 
 def commit() -> str:

@@ -61,7 +61,7 @@ class Case:
 
 def three_runs() -> Callable[[Any], list[Any]]:
     return lambda fed: [
-        select.TopGain(n_estimators=2, max_depth=2, max_bin=8, random_state=seed).fit(fed) for seed in range(3)
+        select.TopGain(n_estimators=2, max_depth=2, n_bins=8, random_state=seed).fit(fed) for seed in range(3)
     ]
 
 
@@ -98,7 +98,7 @@ CASES = {
     "federated_lasso, 3 columns": Case(lambda: select.FederatedLasso(max_iter=3), ("sonar", "musk"), True, few=True),
     "vertical_logistic, 3 columns": Case(logistic, ("sonar", "musk"), True, few=True),
     "hyfdca, 3 columns": Case(hyfdca, ("sonar", "musk"), True, few=True),
-    "top_gain": Case(lambda: select.TopGain(n_estimators=2, max_depth=2, max_bin=8), TALL),
+    "top_gain": Case(lambda: select.TopGain(n_estimators=2, max_depth=2, n_bins=8), TALL),
     "top_gain, three runs": Case(three_runs, TALL),
     "pso_evffs": Case(lambda: select.PsoEvffs(popsize=2, iterations=1), ("wdbc",)),
     "secureboost, early stopping": Case(stopped_early, TALL),

@@ -83,7 +83,7 @@ class Trial:
     def judged(self, selector) -> tuple[float, int]:
         """Test AUC of the common downstream model on the selected columns, and their number."""
         train, test = (self.train, self.test) if selector is None else map(selector.transform, (self.train, self.test))
-        model = SecureBoostClassifier(n_estimators=50, max_depth=4, max_bin=16, **self.trees).fit(train)
+        model = SecureBoostClassifier(n_estimators=50, max_depth=4, n_bins=16, **self.trees).fit(train)
         return self.auc(model, test), self.columns if selector is None else selector.selection_.n_selected
 
 

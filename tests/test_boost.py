@@ -142,7 +142,7 @@ def test_predictions_are_those_of_the_xgboost_library(kind, ours, theirs, protec
         theirs = {**theirs, "num_class": 3}
     cls = SecureBoostRegressor if kind == "number" else SecureBoostClassifier
     fed = fs.Federation.split(X, y, parties=2, task="regression" if kind == "number" else "classification")
-    model = cls(n_estimators=2, base_score=0.5, max_bin=32, protection=protection, **ours, **BARE).fit(fed)
+    model = cls(n_estimators=2, base_score=0.5, n_bins=32, protection=protection, **ours, **BARE).fit(fed)
     booster = xgboost.train(
         {"objective": objective, "tree_method": "hist", "base_score": 0.5, "eta": 0.3, "nthread": 1, **theirs},
         xgboost.DMatrix(X, y), 2,
@@ -269,7 +269,7 @@ def test_neither_gradients_nor_bin_edges_leave_in_the_clear(protection):
     y = (X["b"].rank() > 43).astype(int)
     fed = fs.Federation.split(X, y, parties=["bank", "shop", "lab"])
     fed._link.transport = Recording(fed._link.transport)
-    SecureBoostClassifier(n_estimators=2, max_depth=2, max_bin=4, protection=protection, **BARE).fit(fed)
+    SecureBoostClassifier(n_estimators=2, max_depth=2, n_bins=4, protection=protection, **BARE).fit(fed)
     log = fed._link.transport.log
     edges = ColumnBins.fit(Table.read(X[["b"]], id=None), "b", 4).edges
     p = y.mean()
@@ -298,7 +298,7 @@ def test_early_stopping_looks_at_held_out_rows():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(120, 3)), rng.integers(0, 2, 120)  # nothing to learn: validation loss must rise
     fed = fs.Federation.split(X, y, parties=2)
-    model = SecureBoostClassifier(n_estimators=25, max_depth=3, early_stopping_rounds=2, max_bin=8).fit(fed)
+    model = SecureBoostClassifier(n_estimators=25, max_depth=3, early_stopping_rounds=2, n_bins=8).fit(fed)
     assert len(model.validation_curve_) < 25
     assert model.n_trees_ == int(np.argmin(model.validation_curve_)) + 1
 
@@ -378,7 +378,7 @@ def test_a_party_that_lies_about_its_encrypted_sums_is_named():
     "bad",
     [
         {"max_depth": 0},
-        {"max_bin": 1},
+        {"n_bins": 1},
         {"subsample": 0},
         {"grow_policy": "best"},
         {"min_cell": 0},

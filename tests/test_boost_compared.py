@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -46,7 +49,7 @@ def test_the_trees_are_those_of_the_level_at_which_the_coordinator_reads_sums(ki
     X, y = table(150, kind, 1)
     fed = fs.Federation.split(X, y, parties=parties, task="regression" if kind == "number" else "classification")
     cls = SecureBoostRegressor if kind == "number" else SecureBoostClassifier
-    options = {"n_estimators": 2, "max_depth": 3, "max_bin": 6, **BARE}
+    options = {"n_estimators": 2, "max_depth": 3, "n_bins": 6, **BARE}
     both = [cls(protection=level, **options).fit(fed) for level in ("coordinator", "all")]
     first, second = (m.predict(fed) if kind == "number" else m.predict_proba(fed) for m in both)
     np.testing.assert_allclose(second, first, atol=1e-12)
@@ -60,7 +63,7 @@ def test_limits_of_a_cut_hold_as_at_the_other_level():
     X, y = table(200, "numbers", 3)
     fed = fs.Federation.split(X, y, parties=2)
     for limits in ({"min_leaf": 30}, {"min_child_weight": 8.0}, {"gamma": 4.0}, {"reg_lambda": 0.0}):
-        options = {"n_estimators": 2, "max_depth": 3, "max_bin": 8, "first_tree_local": False, **limits}
+        options = {"n_estimators": 2, "max_depth": 3, "n_bins": 8, "first_tree_local": False, **limits}
         first, second = (
             SecureBoostClassifier(protection=level, **options).fit(fed).predict_proba(fed)
             for level in ("coordinator", "all")
@@ -81,7 +84,7 @@ def test_a_category_is_cut_from_all_others():
     found = {}
     for name, frame in frames.items():
         fed = fs.Federation.split(frame, y, parties=2)
-        model = SecureBoostClassifier(n_estimators=3, max_depth=3, max_bin=8, protection="all", **BARE).fit(fed)
+        model = SecureBoostClassifier(n_estimators=3, max_depth=3, n_bins=8, protection="all", **BARE).fit(fed)
         found[name] = model.predict_proba(fed)
     np.testing.assert_allclose(found["categories"], found["columns"], atol=1e-12)
     assert (found["categories"].argmax(axis=1) == y).mean() > 0.9
@@ -126,7 +129,7 @@ def test_the_coordinator_gets_boxes_and_at_the_end_masked_halves_of_one_gain_a_c
     X, y = blind_table(120)
     fed = fs.Federation.split(X, y, parties=2)
     fed._link.transport = Recording(fed._link.transport)
-    SecureBoostClassifier(n_estimators=2, max_depth=3, max_bin=6, protection="all", **BARE).fit(fed)
+    SecureBoostClassifier(n_estimators=2, max_depth=3, n_bins=6, protection="all", **BARE).fit(fed)
     boxes, arrays = 0, []
     for _, receiver, data in fed._link.transport.log:
         if receiver == "coordinator":
@@ -144,7 +147,7 @@ def test_messages_have_the_same_sizes_whatever_the_labels_are():
     sizes = []
     for labels in (y, np.random.default_rng(5).permutation(y)):
         fed = fs.Federation.split(X, labels, parties=2)
-        model = SecureBoostClassifier(n_estimators=2, max_depth=2, max_bin=6, protection="all", **BARE).fit(fed)
+        model = SecureBoostClassifier(n_estimators=2, max_depth=2, n_bins=6, protection="all", **BARE).fit(fed)
         frame = model.ledger_.frame()
         mine = frame[frame["operation"].str.contains("compare|winners|finals")]
         sizes.append(mine[["sender", "receiver", "operation", "bytes"]].to_records(index=False).tolist())
@@ -156,7 +159,7 @@ def test_what_a_passive_party_opens_says_nothing_about_labels(monkeypatch):
     fed = fs.Federation.split(X, y, parties=2)
     drawn = watched(monkeypatch, passive, "answer_and")
     heard = watched(monkeypatch, talks.Talk, "hear")
-    SecureBoostClassifier(n_estimators=4, max_depth=3, max_bin=8, protection="all").fit(fed)
+    SecureBoostClassifier(n_estimators=4, max_depth=3, n_bins=8, protection="all").fit(fed)
     bits = np.unpackbits(np.concatenate([args[1] for args, _, _ in drawn]), axis=1, count=len(y)).astype(bool)
     assert abs(node_attack(bits, y) - 0.5) < LUCK
     for number in (0, 1):
@@ -191,7 +194,7 @@ def test_corrections_of_another_level_are_refused(monkeypatch):
     original = ComparedTrees._dealt
     monkeypatch.setattr(ComparedTrees, "_dealt", lambda *args: original(*args)[:-1])
     with pytest.raises(SecurityError, match="another shape"):
-        SecureBoostClassifier(n_estimators=1, max_depth=2, max_bin=4, protection="all", **BARE).fit(fed)
+        SecureBoostClassifier(n_estimators=1, max_depth=2, n_bins=4, protection="all", **BARE).fit(fed)
 
 
 def test_a_message_of_another_shape_is_refused(monkeypatch):
@@ -200,7 +203,7 @@ def test_a_message_of_another_shape_is_refused(monkeypatch):
     original = talks.Talks.sealed
     monkeypatch.setattr(talks.Talks, "sealed", lambda self, pairs, peer, parts: original(self, pairs, peer, parts * 2))
     with pytest.raises(ReplyError, match="another shape"):
-        SecureBoostClassifier(n_estimators=1, max_depth=2, max_bin=4, protection="all", **BARE).fit(fed)
+        SecureBoostClassifier(n_estimators=1, max_depth=2, n_bins=4, protection="all", **BARE).fit(fed)
 
 
 # --- what stands on it -----------------------------------------------------------------------------------------------
@@ -209,7 +212,45 @@ def test_a_message_of_another_shape_is_refused(monkeypatch):
 def test_top_gain_ranks_columns_by_gains_that_nobody_saw_cut_by_cut():
     X, y = blind_table(300)
     fed = fs.Federation.split(X, y, parties=2)
-    options = {"n_features": 3, "n_estimators": 3, "max_depth": 2, "max_bin": 6}
+    options = {"n_features": 3, "n_estimators": 3, "max_depth": 2, "n_bins": 6}
     first, second = (TopGain(protection=level, **options).fit(fed) for level in ("coordinator", "all"))
     for name in ("feature", "rank"):
         assert second.scores_[name].tolist() == first.scores_[name].tolist()
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_two_hundred_fits_leave_nothing_behind():
+    """A fit keeps its part of the model at the sites; shares and masks go with its session."""
+    X, y = table(400, "numbers", 0)
+    fed = fs.Federation.split(X, y, parties=2)
+    model = SecureBoostClassifier(n_estimators=1, max_depth=1, n_bins=32, **BARE)
+    for _ in range(20):
+        model.fit(fed)
+    before = resident()
+    for _ in range(200):
+        model.fit(fed)
+    masked_cuts = 400 * 93 * 8  # what one fit holds at each of three sides while it runs: 60 MB in all
+    assert resident() - before < 200 * masked_cuts / 4
+
+
+def test_a_program_leaves_nothing_but_its_lines_in_the_ledger():
+    X, y = table(200, "numbers", 0)
+    fed = fs.Federation.split(X, y, parties=2)
+    model = SecureBoostClassifier(n_estimators=1, max_depth=1, n_bins=16, protection="all", **BARE)
+    model.fit(fed)
+    tracemalloc.start()
+    try:
+        lines, before = len(fed.ledger.entries), tracemalloc.get_traced_memory()[0]
+        for _ in range(4):
+            model.fit(fed)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 1000 * (len(fed.ledger.entries) - lines) + 100_000

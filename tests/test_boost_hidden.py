@@ -109,7 +109,7 @@ def test_a_shuffle_moves_cuts_among_cuts_and_categories_inside_their_block():
 def test_nodes_give_a_passive_party_labels_in_the_open_form_and_nothing_on_shares(monkeypatch):
     X, y = blind_table()
     fed = fs.Federation.split(X, y, parties=2)
-    model = {"n_estimators": 8, "max_depth": 3, "max_bin": 8}
+    model = {"n_estimators": 8, "max_depth": 3, "n_bins": 8}
     opened = watched(monkeypatch, passive, "level_products")  # what came out of the sealed boxes
     drawn = watched(monkeypatch, passive, "answer_and")
     SecureBoostClassifier(**model).fit(fed)
@@ -134,7 +134,7 @@ def test_what_a_passive_party_is_sent_has_the_same_size_whatever_the_labels_are(
     sizes = []
     for labels in (y, np.random.default_rng(5).permutation(y)):
         fed = fs.Federation.split(X, labels, parties=2)
-        frame = SecureBoostClassifier(n_estimators=3, max_depth=3, max_bin=6, **BARE).fit(fed).ledger_.frame()
+        frame = SecureBoostClassifier(n_estimators=3, max_depth=3, n_bins=6, **BARE).fit(fed).ledger_.frame()
         mine = frame[(frame["receiver"] == "party2") & frame["operation"].str.endswith("half_sums")]
         sizes.append(mine["bytes"].tolist())
         assert set(frame.loc[frame["receiver"] == "party2", "form"]) <= {"masked", "control", "aggregate"}
@@ -158,14 +158,14 @@ def test_folds_are_never_told_and_cross_validation_equals_the_open_form():
 def test_prediction_tells_a_party_nothing_about_which_rows_reach_its_cuts(monkeypatch):
     X, y = blind_table()
     fed = fs.Federation.split(X, y, parties=2)
-    model = SecureBoostClassifier(n_estimators=6, max_depth=3, max_bin=8, **BARE).fit(fed)
+    model = SecureBoostClassifier(n_estimators=6, max_depth=3, n_bins=8, **BARE).fit(fed)
     seen = watched(monkeypatch, predicting, "answer_and")
     chance = model.predict_proba(fed)[:, 1]
     hidden = np.unpackbits(np.concatenate([args[1] for args, _, _ in seen]), axis=1, count=len(y)).astype(bool)
     assert len(hidden) > 3
     assert abs(hidden.mean() - 0.5) < 0.05
     assert abs(node_attack(hidden, y) - 0.5) < LUCK
-    twin = SecureBoostClassifier(n_estimators=6, max_depth=3, max_bin=8, protection="open", **BARE).fit(fed)
+    twin = SecureBoostClassifier(n_estimators=6, max_depth=3, n_bins=8, protection="open", **BARE).fit(fed)
     np.testing.assert_allclose(chance, twin.predict_proba(fed)[:, 1], atol=1e-9)
 
 
@@ -209,7 +209,7 @@ def test_the_coordinator_never_gets_what_it_could_unmask():
     X, y = blind_table(80)
     fed = fs.Federation.split(X, y, parties=2)
     fed._link.transport = Recording(fed._link.transport)
-    SecureBoostClassifier(n_estimators=2, max_depth=2, max_bin=6, **BARE).fit(fed)
+    SecureBoostClassifier(n_estimators=2, max_depth=2, n_bins=6, **BARE).fit(fed)
     boxes, rows_wide = 0, 0
     for _, receiver, data in fed._link.transport.log:
         if receiver == "coordinator":
@@ -230,7 +230,7 @@ def test_the_label_holder_reads_bits_of_node_rows_and_no_sums(monkeypatch):
     opened = watched(monkeypatch, label_holder, "open_and")
     products = watched(monkeypatch, label_holder, "_read_corrections")
     hidden = watched(monkeypatch, label_holder, "Piece")
-    SecureBoostClassifier(n_estimators=6, max_depth=3, max_bin=8, **BARE).fit(fed)
+    SecureBoostClassifier(n_estimators=6, max_depth=3, n_bins=8, **BARE).fit(fed)
     for args, _, bits in opened:  # outside the node every bit reads 0
         assert not (bits & ~args[0]).any()
     numbers = np.concatenate([part.ravel() for *_, found in products for part in found])

@@ -110,7 +110,7 @@ def boosting(trees=15, depth=3, bins=16, hide=None):
     hide = hide or (lambda nodes, replies: (nodes, replies))
 
     def talk(fed):
-        with fed.session("leaky boosting", {"max_bin": bins, "min_cell": 1, "min_leaf": 1}) as run:
+        with fed.session("leaky boosting", {"n_bins": bins, "min_cell": 1, "min_leaf": 1}) as run:
             for _ in range(trees):
                 begun = run.ask(next_trees, to=run.active, depth=depth)
                 run.ask(receive_gradients, to=run.passive, rows=begun["rows"])

@@ -35,7 +35,7 @@ class TopGain(Selector):
     max_share : the largest share of all columns that cross-validation tries.
     price : what keeping every column would cost, in units of the score; k columns cost their share of it.
     folds, metric : of the cross-validation; ``auto`` is AUC or R2.
-    n_estimators, max_depth, learning_rate, multi_output, max_bin, gamma, reg_lambda, min_child_weight : as in
+    n_estimators, max_depth, learning_rate, multi_output, n_bins, gamma, reg_lambda, min_child_weight : as in
         SecureBoostClassifier.
     protection, first_tree_local, min_cell, min_leaf, scheme : likewise.
     """
@@ -58,7 +58,7 @@ class TopGain(Selector):
         max_depth: int = 4,
         learning_rate: float = 0.3,
         multi_output: bool = False,
-        max_bin: int = 16,
+        n_bins: int = 16,
         gamma: float = 0.0,
         reg_lambda: float = 1.0,
         min_child_weight: float = 1.0,
@@ -78,7 +78,7 @@ class TopGain(Selector):
         self.max_depth = max_depth
         self.learning_rate = learning_rate
         self.multi_output = multi_output
-        self.max_bin = max_bin
+        self.n_bins = n_bins
         self.gamma = gamma
         self.reg_lambda = reg_lambda
         self.min_child_weight = min_child_weight
@@ -102,7 +102,7 @@ class TopGain(Selector):
         check_number("n_estimators", self.n_estimators, 1, whole=True)
         check_number("max_depth", self.max_depth, 1, 30, whole=True)
         check_number("learning_rate", self.learning_rate, 1e-9, 1)
-        check_number("max_bin", self.max_bin, 2, 255, whole=True)
+        check_number("n_bins", self.n_bins, 2, 255, whole=True)
         for name in ("gamma", "reg_lambda", "min_child_weight"):
             check_number(name, getattr(self, name), 0)
         for name in ("min_cell", "min_leaf"):
@@ -158,7 +158,7 @@ class TopGain(Selector):
             min_rows=max(self.min_cell, self.min_leaf),
         )  # fmt: skip
         return Booster(
-            settings, columns, self.n_estimators, bins=self.max_bin, multi_output=bool(self.multi_output),
+            settings, columns, self.n_estimators, bins=self.n_bins, multi_output=bool(self.multi_output),
             seed=int(self.random_state),
         )  # fmt: skip
 

@@ -162,7 +162,7 @@ def true_bins(values: np.ndarray, ordered: bool, bins: int, least: int) -> np.nd
 def sums_give_bins(view: View, truth: Truth) -> Measure:
     """Share of the cells of passive parties' columns that are put into their true bin."""
     settings = view.job.parameters
-    bins = int(settings.get("max_bin", 32))
+    bins = int(settings.get("n_bins", 32))
     least = max(int(settings.get("min_cell", 5)), int(settings.get("min_leaf", 5)))
     right, mode, certain = [], [], []
     found = {(each.party, each.column): each for each in bins_of_rows(sums_opened(view), view.own_table.n_rows)}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.federation import Federation
+from fedsift.crypto.dp import Privacy
 from fedsift.errors import ParameterError, ReplyError
 from fedsift.models.boost.compared import growing as compared_growing
 from fedsift.models.boost.compared.growing import ComparedTrees
@@ -28,6 +29,7 @@ from fedsift.models.boost.label_holder import (
     next_trees,
 )
 from fedsift.models.boost.passive import divide, level_sums, receive_gradients
+from fedsift.models.boost.privacy import LabelNoise
 from fedsift.models.boost.rounds import begin_boosting, end_round
 from fedsift.models.boost.sums import expected_answers, rows_per_ciphertext
 from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
@@ -63,7 +65,7 @@ class Booster:
         return {
             "settings": dict(self.settings.__dict__), "rows": self.rows, "base_score": self.base_score,
             "subsample": self.subsample, "top_rate": self.top_rate, "other_rate": self.other_rate,
-            "multi_output": self.multi_output, "bins": self.bins,
+            "multi_output": self.multi_output, "bins": self.bins, "n_estimators": self.n_estimators,
             "early_stopping_rounds": self.early_stopping_rounds, "seed": self.seed,
         }  # fmt: skip
 
@@ -101,9 +103,11 @@ def grow(
     bits: int = PRECISION_BITS,
     first_tree_local: bool = True,
     per: int | None = None,
+    privacy: Privacy | None = None,
 ) -> Uses:
     """Grow all boosters. Their results stay with the label holder, see ``results.py``; what comes back are the cuts of
-    the other parties' columns (none in the open form, where the label holder knows them)."""
+    the other parties' columns (none in the open form, where the label holder knows them). With ``privacy`` (of one
+    booster) sums and leaves have noise; then no tree is grown apart, because every step of every tree is counted."""
     if protection == "open" or not fed.passive or not boosters:
         _grow_open(fed, boosters, scheme, least, bits, first_tree_local, per)
         return []
@@ -111,23 +115,30 @@ def grow(
     for booster in boosters:
         check_settings(booster.settings)
         check_outputs(fed, protection, booster.multi_output)
-    begun = _begin(fed, boosters, scheme, 0, "compared" if protection == "all" else "opened")
-    _note_hidden(fed, protection, first_tree_local)
+    begun = _begin(fed, boosters, scheme, 0, "compared" if protection == "all" else "opened", privacy)
+    _note_hidden(fed, protection, first_tree_local, privacy)
     kind = ComparedTrees if protection == "all" else HiddenTrees
     hidden: HiddenTrees | ComparedTrees | None = None
     for round, live in _rounds(fed, boosters):
         columns, shared = _columns(fed, boosters, live, round)
-        if shared and not (first_tree_local and round == 0):
+        if privacy is not None or (shared and not (first_tree_local and round == 0)):
             trees, outputs = [], begun["outputs"]
             for place, booster in enumerate(boosters[m] for m in live):
                 together = booster.multi_output or outputs == 1
                 tree = Tree(place, booster.bins, booster.settings.max_depth, outputs if together else 1)
                 trees += [tree] * (1 if together else outputs)
             hidden = hidden or kind.begin(fed, sorted({booster.bins for booster in boosters}))
-            hidden.grow(live, trees, [boosters[m].settings for m in live], columns)
+            noise = None if privacy is None else _noise(fed, boosters[0], outputs, privacy)
+            hidden.grow(live, trees, [boosters[m].settings for m in live], columns, noise)
         else:
             fed.ask(grow_own_trees, to=fed.active, live=live, columns=columns)
     return [] if hidden is None else hidden.uses(len(boosters))
+
+
+def _noise(fed: Federation, booster: Booster, outputs: int, privacy: Privacy) -> LabelNoise:
+    """As the label holder counts it: the coordinator allows for the noise when it compares gains."""
+    depth = booster.settings.max_depth
+    return LabelNoise(privacy.epsilon, privacy.delta, booster.n_estimators, depth, outputs, fed.n_rows)
 
 
 def check_outputs(fed: Federation, protection: str, multi_output: bool) -> None:
@@ -139,10 +150,13 @@ def check_outputs(fed: Federation, protection: str, multi_output: bool) -> None:
         )
 
 
-def _begin(fed: Federation, boosters: list[Booster], scheme: str, bits: int, sums: str) -> dict[str, Any]:
+def _begin(
+    fed: Federation, boosters: list[Booster], scheme: str, bits: int, sums: str, privacy: Privacy | None = None
+) -> dict[str, Any]:
+    given: dict[str, Any] = {} if privacy is None else {"epsilon": privacy.epsilon, "delta": privacy.delta}
     return fed.ask(
         begin_boosting, to=fed.active, models=[b.plan() for b in boosters], order=fed.parties, scheme=scheme,
-        task=fed.asked_task, bits=bits, sums=sums,
+        task=fed.asked_task, bits=bits, sums=sums, **given,
     )  # fmt: skip
 
 
@@ -167,7 +181,7 @@ def _columns(
     return columns, [name for name in fed.passive if any(len(c) for c in columns[name])]
 
 
-def _note_hidden(fed: Federation, protection: str, first_tree_local: bool) -> None:
+def _note_hidden(fed: Federation, protection: str, first_tree_local: bool, privacy: Privacy | None) -> None:
     left = "the label holder learns which rows of a node go left at another party's cut"
     if protection == "all":
         fed.ledger.note(
@@ -179,7 +193,13 @@ def _note_hidden(fed: Federation, protection: str, first_tree_local: bool) -> No
         "protection='coordinator': the coordinator reads the sums of every candidate cut, candidates shuffled and "
         f"unnamed, and deals the randomness; {left}"
     )
-    if not first_tree_local:
+    if privacy is not None:
+        fed.ledger.note(
+            f"epsilon {privacy.epsilon:g} (delta {privacy.delta:g}) for the label of one row, in this run: discrete "
+            "Gaussian noise of the label holder in every sum that the coordinator reads, in the start score and in the "
+            "leaves. It is no privacy of columns: left and right of node rows are exact"
+        )
+    elif not first_tree_local:
         fed.ledger.note("first_tree_local=False: the first tree's sums are label counts of other parties' bins")
 
 

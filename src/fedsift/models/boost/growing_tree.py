@@ -11,6 +11,7 @@ from fedsift.core.binning import ColumnBins
 from fedsift.core.party import Labels, Party
 from fedsift.errors import ReplyError
 from fedsift.models.boost.bins import split_record
+from fedsift.models.boost.privacy import LabelNoise
 from fedsift.models.boost.sums import GradientLayout, read_sums
 from fedsift.models.boost.tree import Histogram, Split, TreeSettings, Units
 from fedsift.mpc.encrypted_histogram import own_key
@@ -41,6 +42,7 @@ class Node:
     total: np.ndarray
     hists: dict[str, Histogram] = field(default_factory=dict)
     best: tuple[str, Split] | None = None
+    told: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # the total as the coordinator is told it
 
     @property
     def gain(self) -> float:
@@ -86,6 +88,7 @@ class Boosting:
     scheme: str = "auto"
     bits: int = 0
     sums: str = "encrypted"
+    noise: LabelNoise | None = None
     wanted: list[Entry] = field(default_factory=list)
     layout: GradientLayout | None = None
 

@@ -26,6 +26,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
 from fedsift.core.operation import Operation, together
 from fedsift.core.party import share_names
+from fedsift.crypto.dp import Privacy
 from fedsift.errors import DataError, MissingExtra, ParameterError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
@@ -49,9 +50,9 @@ OPERATIONS = together(
 class _SecureBoost(FederatedModel):
     """What classifier and regressor share.
 
-    Parameters (names as in xgboost)
+    Parameters (names as in xgboost, but ``n_bins``)
     ----------
-    n_estimators, max_depth, learning_rate, max_bin, gamma, reg_lambda, min_child_weight, subsample, colsample_bytree.
+    n_estimators, max_depth, learning_rate, n_bins, gamma, reg_lambda, min_child_weight, subsample, colsample_bytree.
     sampling_method : ``uniform`` (``subsample``), or ``gradient_based``: a tree learns from the ``top_rate`` of
         the rows with the largest gradients and ``other_rate`` drawn from the rest (weighted up). On shares nobody is
         told which; in the open form only those are encrypted and sent, and the other parties see which they are.
@@ -64,6 +65,8 @@ class _SecureBoost(FederatedModel):
         shares, nobody reads a sum: cuts are compared on shares), or ``open`` (encrypted gradients; the label holder
         reads sums, the other parties see nodes): see docs/secureboost.md.
     first_tree_local, min_cell, min_leaf : see the module.
+    epsilon, delta : differential privacy of each label against everybody but its holder (``privacy.py``): noise in all
+        sums that the coordinator reads, the start score and the leaves; ``None``: exact. No privacy of columns.
     random_state : for samples of rows and columns; rows are drawn from the label holder's secret and this.
     precision, scheme, rows_per_ciphertext : of the open form alone: bits of a gradient, additive encryption, ``None``
         lets a cost model decide.
@@ -80,7 +83,7 @@ class _SecureBoost(FederatedModel):
         n_estimators: int = 100,
         max_depth: int = 6,
         learning_rate: float = 0.3,
-        max_bin: int = 32,
+        n_bins: int = 32,
         gamma: float = 0.0,
         reg_lambda: float = 1.0,
         min_child_weight: float = 1.0,
@@ -99,6 +102,8 @@ class _SecureBoost(FederatedModel):
         first_tree_local: bool = True,
         min_cell: int = 10,
         min_leaf: int = 5,
+        epsilon: float | None = None,
+        delta: float = 1e-6,
         precision: int = PRECISION_BITS,
         scheme: str = "auto",
         rows_per_ciphertext: int | None = None,
@@ -107,7 +112,7 @@ class _SecureBoost(FederatedModel):
         self.n_estimators = n_estimators
         self.max_depth = max_depth
         self.learning_rate = learning_rate
-        self.max_bin = max_bin
+        self.n_bins = n_bins
         self.gamma = gamma
         self.reg_lambda = reg_lambda
         self.min_child_weight = min_child_weight
@@ -126,6 +131,8 @@ class _SecureBoost(FederatedModel):
         self.first_tree_local = first_tree_local
         self.min_cell = min_cell
         self.min_leaf = min_leaf
+        self.epsilon = epsilon
+        self.delta = delta
         self.precision = precision
         self.scheme = scheme
         self.rows_per_ciphertext = rows_per_ciphertext
@@ -139,6 +146,7 @@ class _SecureBoost(FederatedModel):
             run, [self._booster(run)], protection=self.protection, scheme=self.scheme,
             least=max(self.min_cell, self.min_leaf), bits=self.precision, first_tree_local=self.first_tree_local,
             per=self.rows_per_ciphertext,
+            privacy=None if self.epsilon is None else Privacy(float(self.epsilon), float(self.delta)),
         )  # fmt: skip
         uses = all_uses(run.ask(column_uses, to=run.active), cuts)[0]
         kept = run.ask(keep_model, to=run.active, model=self.model_id_)
@@ -158,7 +166,7 @@ class _SecureBoost(FederatedModel):
         return Booster(
             settings=self._settings(),
             columns={name: np.arange(count) for name, count in fed.n_columns.items()},
-            n_estimators=self.n_estimators, bins=self.max_bin, rows=rows,
+            n_estimators=self.n_estimators, bins=self.n_bins, rows=rows,
             base_score=None if self.base_score is None else float(self.base_score), subsample=float(self.subsample),
             top_rate=float(self.top_rate) if by_gradient else 1.0,
             other_rate=float(self.other_rate) if by_gradient else 0.0,
@@ -177,7 +185,7 @@ class _SecureBoost(FederatedModel):
         check_number("n_estimators", self.n_estimators, 1, whole=True)
         check_number("max_depth", self.max_depth, 0 if self.max_leaves else 1, 30, whole=True)
         check_number("max_leaves", self.max_leaves, 0, whole=True)
-        check_number("max_bin", self.max_bin, 2, 255, whole=True)
+        check_number("n_bins", self.n_bins, 2, 255, whole=True)
         check_number("learning_rate", self.learning_rate, 1e-9, 1)
         for name in ("gamma", "reg_lambda", "min_child_weight"):
             check_number(name, getattr(self, name), 0)
@@ -199,11 +207,31 @@ class _SecureBoost(FederatedModel):
             check_neutral(fed, type(self).__name__)
             check_settings(self._settings())
             check_outputs(fed, self.protection, self.multi_output)
+        self._check_privacy(fed)
         check_number("precision", self.precision, 8, 40, whole=True)
         check_number("rows_per_ciphertext", self.rows_per_ciphertext, 1, 8, whole=True, none=True)
         if fed.task != self._task:
             raise DataError(f"{type(self).__name__} is for {self._task}; the label of {fed.active!r} is for {fed.task}")
         self._check_target(fed)
+
+    def _check_privacy(self, fed: Federation) -> None:
+        """With epsilon every look at labels is counted; what cannot be counted is refused."""
+        check_number("epsilon", self.epsilon, 1e-3, 100, none=True)
+        check_number("delta", self.delta, 1e-12, 0.1)
+        if self.epsilon is None:
+            return
+        told = {
+            "protection='coordinator'": self.protection == "coordinator" and bool(fed.passive),
+            "a classifier": self._task == "classification",
+            "early_stopping_rounds=0": not self.early_stopping_rounds,
+            "sampling_method='uniform'": self.sampling_method == "uniform",
+            "multi_output=False": not self.multi_output,
+        }
+        missing = [what for what, holds in told.items() if not holds]
+        if missing:
+            raise ParameterError(
+                f"epsilon={self.epsilon:g} needs {', '.join(missing)}: other looks at labels have no noise"
+            )
 
     def _check_target(self, fed: Federation) -> None:
         check_number("base_score", self.base_score, -1e12, 1e12, none=True)

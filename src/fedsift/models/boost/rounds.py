@@ -11,9 +11,12 @@ from typing import Any, Literal
 import numpy as np
 
 from fedsift.core.operation import Array, operation
-from fedsift.core.party import Party, Task
+from fedsift.core.party import Labels, Party, Task
+from fedsift.crypto.dp import whole_gaussian_noise
+from fedsift.errors import OperationRefused
 from fedsift.models.boost.bins import fitted_bins
-from fedsift.models.boost.growing_tree import Boosting, Job, Model, make_node
+from fedsift.models.boost.growing_tree import Boosting, Job, Model, Node, make_node
+from fedsift.models.boost.privacy import LabelNoise, whole_noise
 from fedsift.models.boost.rows import large_gradients, training_rows
 from fedsift.models.boost.tree import (
     COMPARED_GRADIENT_BITS,
@@ -32,13 +35,15 @@ from fedsift.models.boost.tree import (
 @operation(
     "boost.begin_boosting",
     times="1 a session",
+    epsilon="epsilon",
+    settings=("epsilon", "delta"),
     discloses="control",
     about="number of outputs of a tree",
     reply={"outputs": int, "task": str},
 )
 def begin_boosting(
     party: Party, *, models: list[dict[str, Any]], order: list[str], scheme: str, task: Task, bits: int,
-    sums: Literal["encrypted", "opened", "compared"],
+    sums: Literal["encrypted", "opened", "compared"], epsilon: float | None = None, delta: float = 1e-6,
 ) -> dict[str, Any]:  # fmt: skip
     """Prepare models that will grow in lock-step. Which rows each learns from is drawn here and stays here.
 
@@ -47,16 +52,31 @@ def begin_boosting(
     """
     labels = party.labels(task=task)
     outputs = 1 if labels.task == "regression" or labels.n_classes == 2 else labels.n_classes
+    noise = None if epsilon is None else _label_noise(party, labels, models, outputs, epsilon, delta, sums)
+    added = None if noise is None else whole_gaussian_noise((outputs,), noise.start_scale())
     prepared = []
     for plan in models:
         train = training_rows(plan["rows"], labels, party)
-        base = start_margin(labels.task, labels.values[train], outputs, plan["base_score"])
+        base = start_margin(labels.task, labels.values[train], outputs, plan["base_score"], added)
         prepared.append(
             Model(TreeSettings.read(plan["settings"]), plan, train, np.tile(base, (party.n_rows, 1)), base,
                    party.generator("boost: rows of a tree", plan["seed"]))
         )  # fmt: skip
-    party.keep(Boosting(party.name, labels, outputs, order, prepared, scheme=scheme, bits=bits, sums=sums))
+    party.keep(Boosting(party.name, labels, outputs, order, prepared, scheme=scheme, bits=bits, sums=sums, noise=noise))
     return {"outputs": outputs, "task": labels.task}
+
+
+def _label_noise(
+    party: Party, labels: Labels, models: list[dict[str, Any]], outputs: int, epsilon: float, delta: float, sums: str
+) -> LabelNoise:
+    """Of one model whose every step is counted; what looks at labels otherwise is refused here, too."""
+    plan = models[0]
+    settings = TreeSettings.read(plan["settings"])
+    counted = plan["rows"] == {"kind": "all"} and plan["top_rate"] >= 1 and not plan["early_stopping_rounds"]
+    together = plan["multi_output"] and outputs > 1
+    if len(models) != 1 or not counted or together or labels.task == "regression" or sums != "opened":
+        raise OperationRefused(party.name, "begin_boosting", "epsilon covers one classifier whose steps are counted")
+    return LabelNoise(epsilon, delta, plan["n_estimators"], settings.max_depth, outputs, party.n_rows)
 
 
 def new_jobs(
@@ -77,7 +97,7 @@ def new_jobs(
             part = slice(None) if output is None else slice(output, output + 1)
             exact = g[:, part], h[:, part]
             heavy = exact[0][train] * weights[train, None], exact[1][train] * weights[train, None]
-            numbers, units = _whole(state, model, *heavy)
+            numbers, units = _whole(state, model, mine, *heavy)
             whole = np.zeros((party.n_rows, numbers.shape[1]), dtype=np.int64)
             whole[train] = numbers
             fingerprint = np.packbits(train).tobytes() + numbers.tobytes()
@@ -90,14 +110,23 @@ def new_jobs(
     return jobs
 
 
-def _whole(state: Boosting, model: Model, g: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, Units]:
+def _whole(
+    state: Boosting, model: Model, columns: dict[str, np.ndarray], g: np.ndarray, h: np.ndarray
+) -> tuple[np.ndarray, Units]:
     """Gradients and hessians as whole numbers."""
+    if state.noise is not None:
+        return whole_for_sums(g, h, largest=state.noise.largest_sum(model.plan["bins"], *counted(state.me, columns)))
     if state.sums == "encrypted":
         return whole_numbers(g, h, state.bits)
     if state.sums == "opened":
         return whole_for_sums(g, h)
     room = (COMPARED_GRADIENT_BITS, COMPARED_HESSIAN_BITS)
     return whole_for_sums(g, h, room, more=2 * model.settings.reg_lambda)
+
+
+def counted(me: str, columns: dict[str, np.ndarray]) -> tuple[int, int]:
+    """How many columns of a tree are others', and how many are the label holder's own."""
+    return sum(len(chosen) for name, chosen in columns.items() if name != me), len(columns[me])
 
 
 def _sampled(model: Model, g: np.ndarray, by_gradient: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -111,6 +140,14 @@ def _sampled(model: Model, g: np.ndarray, by_gradient: bool) -> tuple[np.ndarray
     return model.train, every
 
 
+def _noisy_leaf(noise: LabelNoise, job: Job, node: Node, settings: TreeSettings) -> np.ndarray:
+    """With noise in the gradient sum, and as much more penalty as a noisy leaf of this weight deserves."""
+    scale = noise.leaf_scale()
+    gradient = (int(node.total[0]) + int(whole_noise((1,), scale, job.units.gradient)[0])) * job.units.gradient
+    weight = float(node.total[1]) * job.units.hessian + settings.reg_lambda + 1e-12
+    return np.array([-settings.learning_rate * gradient / (weight + scale**2 / weight)])
+
+
 @operation(
     "boost.end_round",
     times="20000 a session",
@@ -121,6 +158,8 @@ def _sampled(model: Model, g: np.ndarray, by_gradient: bool) -> tuple[np.ndarray
 def end_round(party: Party) -> dict[str, Any]:
     """Leaf values, new scores, early stopping."""
     state = party.held(Boosting)
+    if state.noise is not None:
+        state.noise.use_leaves()
     touched: dict[int, Model] = {}
     for job in state.jobs:
         model = touched.setdefault(job.model, state.models[job.model])
@@ -130,7 +169,10 @@ def end_round(party: Party) -> dict[str, Any]:
                 continue
             # A sample by gradients only chooses splits: the label holder has every row's gradient for the leaves.
             rows = node.rows[model.train[node.rows]] if model.plan["top_rate"] < 1 else node.train
-            value = leaf_value(job.exact[0][rows], job.exact[1][rows], model.settings)
+            if state.noise is None:
+                value = leaf_value(job.exact[0][rows], job.exact[1][rows], model.settings)
+            else:
+                value = _noisy_leaf(state.noise, job, node, model.settings)
             job.tree[number] = {"value": value.tolist()}
             model.margins[node.rows, part] += value
         nodes = [job.tree[number] for number in sorted(job.tree)]

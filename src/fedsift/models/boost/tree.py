@@ -80,21 +80,29 @@ def loss(task: str, margins: np.ndarray, target: np.ndarray) -> float:
     return float(-np.log(np.maximum(chance, 1e-15)).mean())
 
 
-def start_margin(task: str, target: np.ndarray, outputs: int, base_score: float | None) -> np.ndarray:
+def start_margin(
+    task: str, target: np.ndarray, outputs: int, base_score: float | None, noise: np.ndarray | None = None
+) -> np.ndarray:
     """The score before the first tree: the mean (its log odds for two classes), or ``base_score`` as in xgboost.
 
-    More than two classes start at the logarithms of their shares, less the mean of these (xgboost 3.2).
+    More than two classes start at the logarithms of their shares, less the mean of these (xgboost 3.2). ``noise`` is
+    added to the number of rows of each class (of the second, where there are two).
     """
+    added = np.zeros(outputs) if noise is None else noise
+    least = 1e-7 if noise is None else 0.5 / max(1, len(target))
     if outputs > 1:
         if base_score is not None:
             return np.full(outputs, base_score)
-        shares = np.bincount(target.astype(np.int64), minlength=outputs) / max(1, len(target))
-        logs = np.log(np.maximum(shares, 1e-7))
+        shares = (np.bincount(target.astype(np.int64), minlength=outputs) + added) / max(1, len(target))
+        logs = np.log(np.maximum(shares, least))
         return logs - logs.mean()
-    mean = float(target.mean()) if base_score is None else float(base_score)
+    if base_score is not None:
+        mean = float(base_score)
+    else:
+        mean = float(target.mean()) if noise is None else (float(target.sum()) + float(added[0])) / max(1, len(target))
     if task == "regression":
         return np.array([mean])
-    mean = min(max(mean, 1e-7), 1 - 1e-7)
+    mean = min(max(mean, least), 1 - least)
     return np.array([np.log(mean / (1 - mean))])
 
 
@@ -120,11 +128,14 @@ def whole_numbers(g: np.ndarray, h: np.ndarray, bits: int) -> tuple[np.ndarray, 
 
 
 def whole_for_sums(
-    g: np.ndarray, h: np.ndarray, bits: tuple[int, int] = (GRADIENT_SUM_BITS, HESSIAN_SUM_BITS), more: float = 0.0
-) -> tuple[np.ndarray, Units]:
+    g: np.ndarray, h: np.ndarray, bits: tuple[int, int] = (GRADIENT_SUM_BITS, HESSIAN_SUM_BITS), more: float = 0.0,
+    largest: float | None = None,
+) -> tuple[np.ndarray, Units]:  # fmt: skip
     """The same with units from the totals: any sum of gradients is below 2^``bits[0]`` in size, and of hessians (and
-    ``more``) below 2^``bits[1]``, whatever the number of rows, so that both fit into one ring element."""
-    units = Units(_sum_unit(np.abs(g), bits[0] - 1), _sum_unit(h, bits[1] - 1, more))
+    ``more``) below 2^``bits[1]``, whatever the number of rows, so that both fit into one ring element. ``largest``: a
+    bound of the sums of gradients, where their unit must not depend on them."""
+    sizes = np.abs(g) if largest is None else np.array([[min(largest, 2.0 ** (bits[0] - 1))]])
+    units = Units(_sum_unit(sizes, bits[0] - 1), _sum_unit(h, bits[1] - 1, more))
     return np.hstack([np.rint(g / units.gradient), np.maximum(np.rint(h / units.hessian), 1)]).astype(np.int64), units
 
 
@@ -181,7 +192,9 @@ class Split:
     unseen_left: bool  # where values go that training did not have (missing ones, new categories)
 
 
-def best_split(hist: Histogram, total: np.ndarray, units: Units, settings: TreeSettings) -> Split | None:
+def best_split(
+    hist: Histogram, total: np.ndarray, units: Units, settings: TreeSettings, variance: float = 0.0
+) -> Split | None:
     """The split of highest gain, or ``None``. Equal gains: the first column, its first cut, missing values right."""
     if len(hist.sums) == 0:
         return None
@@ -195,13 +208,13 @@ def best_split(hist: Histogram, total: np.ndarray, units: Units, settings: TreeS
     if hist.rows is not None:
         total = np.append(total, len_total(hist))
     width = hist.sums.shape[1]
-    forward = cut_gains(left, total, width, units, settings, ~is_missing)
+    forward = cut_gains(left, total, width, units, settings, ~is_missing, variance)
     backward = np.full(len(forward), -np.inf)
     if is_missing.any():
         extra = np.zeros((len(hist.groups), table.shape[1]), dtype=np.int64)
         extra[column_of[is_missing]] = table[is_missing]
         usable = ~is_missing & (extra[column_of][:, : hist.sums.shape[1]].any(axis=1))
-        backward = cut_gains(left + extra[column_of], total, width, units, settings, usable)
+        backward = cut_gains(left + extra[column_of], total, width, units, settings, usable, variance)
     place, with_missing = pick(forward, backward, column_of)
     gain = (backward if with_missing else forward)[place]
     if not worth_it(gain, settings):
@@ -235,11 +248,13 @@ def _cut_order(hist: Histogram, column_of: np.ndarray, units: Units, settings: T
 
 
 def cut_gains(
-    left: np.ndarray, total: np.ndarray, width: int, units: Units, settings: TreeSettings, usable: np.ndarray
-) -> np.ndarray:
+    left: np.ndarray, total: np.ndarray, width: int, units: Units, settings: TreeSettings, usable: np.ndarray,
+    variance: float = 0.0,
+) -> np.ndarray:  # fmt: skip
     """The gain of each cut, from what goes left (gradients, hessians, and rows where they are known) and the total.
 
-    ``total`` is one node's, or one for each cut; ``width`` is the number of gradients and hessians in a line.
+    ``total`` is one node's, or one for each cut; ``width`` is the number of gradients and hessians in a line. Noise of
+    this ``variance`` in the gradient sums would be a gain of its own: twice that is taken off.
     """
     outputs = width // 2
     whole = np.atleast_2d(total)
@@ -255,6 +270,8 @@ def cut_gains(
         else:
             fits &= (side[:, outputs:width] > 0).all(axis=1) & (weight.mean(axis=1) >= settings.min_child_weight)
         value += _score(side[:, :outputs] * units.gradient, weight, settings)
+        if variance:
+            value -= (2 * variance / (weight + settings.reg_lambda + 1e-12)).sum(axis=1)
     before = _score(whole[:, :outputs] * units.gradient, whole[:, outputs:width] * units.hessian, settings)
     return np.where(fits, value - before, -np.inf)
 

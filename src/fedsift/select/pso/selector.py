@@ -266,7 +266,7 @@ class PsoEvffs(Selector):
         kind = SecureBoostClassifier if task == "classification" else SecureBoostRegressor
         together: dict[str, Any] = {"multi_output": self.multi_output} if task == "classification" else {}
         return kind(
-            n_estimators=trees, max_depth=depth, max_bin=bins, gamma=gamma, reg_lambda=reg_lambda,
+            n_estimators=trees, max_depth=depth, n_bins=bins, gamma=gamma, reg_lambda=reg_lambda,
             learning_rate=self.learning_rate, protection=self.protection,
             first_tree_local=self.first_tree_local, min_cell=self.min_cell,
             min_leaf=self.min_leaf, scheme=self.scheme, random_state=self.random_state, **together,

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.crypto.sealed_box import SealedBox
-from fedsift.errors import ReplyError
+from fedsift.errors import ParameterError, ReplyError
 from fedsift.models.boost.compared import label_holder, passive, talks
 from fedsift.models.boost.compared.label_holder import (
     begin_comparing,
@@ -41,6 +41,7 @@ from fedsift.models.boost.hidden.growing import HiddenTrees, of_level
 from fedsift.models.boost.hidden.label_holder import hide_gradients
 from fedsift.models.boost.hidden.passive import expect_trees
 from fedsift.models.boost.hidden.shares import Level, Tree
+from fedsift.models.boost.privacy import LabelNoise
 from fedsift.models.boost.tree import TreeSettings
 from fedsift.mpc.comparing import DealerSource, Fractions, dealt_for
 from fedsift.mpc.dealer import correction
@@ -66,9 +67,12 @@ class ComparedTrees:
         return cls(trees, sources, [])
 
     def grow(
-        self, live: list[int], trees: list[Tree], settings: list[TreeSettings], columns: dict[str, list[Numbers]]
-    ) -> None:
+        self, live: list[int], trees: list[Tree], settings: list[TreeSettings], columns: dict[str, list[Numbers]],
+        noise: LabelNoise | None = None,
+    ) -> None:  # fmt: skip
         """One more tree of each live model (one an output)."""
+        if noise is not None:
+            raise ParameterError("protection='all' has no epsilon: gains of columns are exact at its end")
         hidden, fed = self.trees, self.trees.fed
         shapes, first = [tree.as_list() for tree in trees], fed.passive[0]
         for name, peer in hidden.peers.items():

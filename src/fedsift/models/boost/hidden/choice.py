@@ -37,30 +37,32 @@ class NodeGains:
 
 
 def node_gains(
-    sums: Numbers, tree: TreeCuts, totals: Numbers, live: Flags, units: Units, settings: TreeSettings
-) -> NodeGains:
+    sums: Numbers, tree: TreeCuts, totals: Numbers, live: Flags, units: Units, settings: TreeSettings,
+    variance: float = 0.0,
+) -> NodeGains:  # fmt: skip
     """``sums``: nodes x sent x (gradients, hessians, rows); ``totals``: nodes x the same."""
     nodes, _, values = sums.shape
     alive = np.flatnonzero(live)
     cuts = np.full((nodes, tree.cuts), -np.inf)
-    cuts[alive] = _gains(sums[alive, : tree.cuts], totals[alive], units, settings)
+    cuts[alive] = _gains(sums[alive, : tree.cuts], totals[alive], units, settings, variance)
     blocks, width = len(tree.blocks), tree.width
     prefixes, order = np.full((nodes, blocks, width), -np.inf), np.zeros((nodes, blocks, width), dtype=np.int64)
     if blocks and len(alive):
         table = sums[alive, tree.cuts :].reshape(len(alive), blocks, width, values)
         order[alive] = _by_ratio(table, units, settings)
         running = np.cumsum(np.take_along_axis(table, order[alive][..., None], axis=2), axis=2)
-        found = _gains(running.reshape(len(alive), blocks * width, values), totals[alive], units, settings)
+        found = _gains(running.reshape(len(alive), blocks * width, values), totals[alive], units, settings, variance)
         prefixes[alive] = found.reshape(len(alive), blocks, width)
     best = np.maximum(cuts.max(axis=1, initial=-np.inf), prefixes.reshape(nodes, -1).max(axis=1, initial=-np.inf))
     return NodeGains(best, cuts, prefixes, order)
 
 
-def _gains(left: Numbers, totals: Numbers, units: Units, settings: TreeSettings) -> Gains:
+def _gains(left: Numbers, totals: Numbers, units: Units, settings: TreeSettings, variance: float) -> Gains:
     nodes, places, values = left.shape
     whole = np.repeat(totals, places, axis=0)
     flat = left.reshape(-1, values)
-    return cut_gains(flat, whole, values - 1, units, settings, np.ones(len(flat), dtype=bool)).reshape(nodes, places)
+    usable = np.ones(len(flat), dtype=bool)
+    return cut_gains(flat, whole, values - 1, units, settings, usable, variance).reshape(nodes, places)
 
 
 def _by_ratio(table: Numbers, units: Units, settings: TreeSettings) -> Numbers:

@@ -65,6 +65,7 @@ class Layout:
             np.concatenate(empty + plain + blocks).astype(np.int64),
             int(sum(map(len, plain))),
             np.array([len(block) for block in blocks], dtype=np.int64),
+            np.array([len(span) for span in plain], dtype=np.int64),
         )
 
 
@@ -75,6 +76,7 @@ class TreeCuts:
     candidates: Numbers
     cuts: int
     blocks: Numbers
+    columns: Numbers  # how many of the cuts are of each column
 
     @property
     def width(self) -> int:

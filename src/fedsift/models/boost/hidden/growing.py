@@ -50,6 +50,8 @@ from fedsift.models.boost.hidden.shares import (
     level_products,
     open_halves,
 )
+from fedsift.models.boost.privacy import LabelNoise
+from fedsift.models.boost.rounds import counted
 from fedsift.models.boost.tree import TreeSettings, Units, worth_it
 from fedsift.mpc import dealer as dealing
 from fedsift.mpc import pairs
@@ -97,6 +99,7 @@ class HiddenTrees:
     dealer: Dealer
     peers: dict[str, _Peer]
     step: int = 0
+    variance: float = 0.0  # of the noise in a sum of gradients
 
     @classmethod
     def begin(cls, fed: Federation, bins: list[int]) -> HiddenTrees:
@@ -123,9 +126,14 @@ class HiddenTrees:
         return cls(fed, dealer, peers)
 
     def grow(
-        self, live: list[int], trees: list[Tree], settings: list[TreeSettings], columns: dict[str, list[Numbers]]
-    ) -> None:
-        """One more tree of each live model (one an output); ``settings`` and columns of each."""
+        self, live: list[int], trees: list[Tree], settings: list[TreeSettings], columns: dict[str, list[Numbers]],
+        noise: LabelNoise | None = None,
+    ) -> None:  # fmt: skip
+        """One more tree of each live model (one an output); ``settings`` and columns of each.
+
+        Where the label holder adds ``noise``, gains are compared with allowance for it.
+        """
+        self.variance = 0.0 if noise is None else _variance(noise, self.fed, trees[0].bins, columns)
         fed, shapes = self.fed, [tree.as_list() for tree in trees]
         for name, peer in self.peers.items():
             peer.tree_cuts = [peer.layouts[tree.bins].tree(columns[name][tree.model]) for tree in trees]
@@ -214,7 +222,8 @@ class HiddenTrees:
             live_nodes = totals[:, -1] > 0
             found = {
                 name: node_gains(
-                    opened[name][number], candidates[name][number], totals, live_nodes, units, settings[tree.model]
+                    opened[name][number], candidates[name][number], totals, live_nodes, units, settings[tree.model],
+                    self.variance,
                 )
                 for name in self.peers
             }  # fmt: skip
@@ -243,6 +252,13 @@ class HiddenTrees:
             if (len(half.values), len(half.counts)) != half_sizes(level, cuts):
                 raise ReplyError(name, "half_sums", f"party {name!r} sent another number of sums than the level has")
         return open_halves(level, cuts, *pair)
+
+
+def _variance(noise: LabelNoise, fed: Federation, bins: int, columns: dict[str, list[Numbers]]) -> float:
+    """Of the running sum of half of the bins of a column."""
+    return (
+        noise.level_scale(*counted(fed.active, {name: chosen[0] for name, chosen in columns.items()})) ** 2 * bins / 2
+    )
 
 
 def of_level(level: Level, trees: list[Tree], cuts: list[TreeCuts]) -> list[TreeCuts]:

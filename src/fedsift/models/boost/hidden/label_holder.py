@@ -6,7 +6,7 @@ which column that is, nor any sum: those are opened by the coordinator, from two
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,9 @@ from fedsift.models.boost.hidden.shares import (
     next_histogram,
     pack,
 )
-from fedsift.models.boost.rounds import new_jobs
-from fedsift.models.boost.tree import best_split
+from fedsift.models.boost.privacy import running_noise, whole_noise
+from fedsift.models.boost.rounds import counted, new_jobs
+from fedsift.models.boost.tree import Split, best_split
 from fedsift.mpc.dealer import Bits, Dealt, open_and
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
@@ -211,10 +212,12 @@ def own_half_sums(party: Party, *, corrections: dict[str, dict[str, np.ndarray]]
     """With the dealer's corrections. Nodes that cannot be cut have no rows in ``totals``."""
     state, boosting, pairs = party.held(HiddenGradients), party.held(Boosting), party.held(Pairs)
     level, places = state.now()
+    if boosting.noise is not None:
+        boosting.noise.use_level()
     halves = {}
     for name, peer in state.peers.items():
         cuts = [peer.tree_cuts[place] for place in places]
-        sums = peer_shares(state, peer, corrections[name])
+        sums = _noisy_shares(boosting, level, places, cuts, peer_shares(state, peer, corrections[name]))
         shuffles = draw_shuffles(pairs, name, state.step, level, cuts)
         halves[name] = masked_half(pairs, name, state.step, sums, cuts, shuffles)
     gains, totals = [], []
@@ -222,11 +225,28 @@ def own_half_sums(party: Party, *, corrections: dict[str, dict[str, np.ndarray]]
         job = boosting.jobs[place]
         for node in own_cuts(boosting, job, state.places[place], state.parents[place]):
             gains.append(-np.inf if node is None else node.gain)
-            totals.append(np.zeros(job.numbers.shape[1] + 1) if node is None else [*node.total, len(node.train)])
+            totals.append(np.zeros(job.numbers.shape[1] + 1) if node is None else [*node.told, len(node.train)])
     widest = max(len(line) for line in totals)
     table = np.array([[*line, *[0] * (widest - len(line))] for line in totals], dtype=np.int64)
     units = [[boosting.jobs[p].units.gradient, boosting.jobs[p].units.hessian] for p in places]
     return OwnSums(halves, table, np.array(gains, dtype=np.float64), np.array(units)).as_dict()
+
+
+def _noisy_shares(
+    boosting: Boosting, level: Level, places: list[int], cuts: list[TreeCuts], sums: list[Ring]
+) -> list[Ring]:
+    """With the label holder's noise, where there is a budget; the shares that go on to the next level have none."""
+    if boosting.noise is None:
+        return sums
+    noisy = []
+    for place, part, share in zip(places, cuts, sums):
+        job = boosting.jobs[place]
+        scale = boosting.noise.level_scale(*counted(boosting.me, job.columns))
+        noise = running_noise(level.nodes, part.columns, int(part.blocks.sum()), scale, job.units.gradient)
+        with_noise = share.copy()
+        with_noise[:, :, 0] += pack(noise, np.zeros_like(noise))
+        noisy.append(with_noise)
+    return noisy
 
 
 def peer_shares(state: HiddenGradients, peer: Peer, correction: dict[str, np.ndarray]) -> list[Ring]:
@@ -254,7 +274,6 @@ def _read_corrections(level: Level, cuts: list[TreeCuts], sent: dict[str, np.nda
 
 def own_cuts(boosting: Boosting, job: Job, nodes: list[Node | None], parents: list[Node | None]) -> list[Node | None]:
     """The best cut of the label holder's own columns in each node; of two siblings the smaller one is counted."""
-    settings = boosting.settings(job)
     for place in range(0, len(nodes), 2):
         pair = [node for node in nodes[place : place + 2] if node is not None]
         parent = parents[place // 2] if len(nodes) > 1 else None
@@ -265,11 +284,25 @@ def own_cuts(boosting: Boosting, job: Job, nodes: list[Node | None], parents: li
             for node in pair:
                 own_histograms(boosting.me, job, None, node, None)
         for node in pair:
-            split = best_split(node.hists[boosting.me], node.total, job.units, settings)
-            node.best = None if split is None else (boosting.me, split)
+            node.best = _best_own(boosting, job, node)
         if parent is not None:
             parent.hists = {}
     return nodes
+
+
+def _best_own(boosting: Boosting, job: Job, node: Node) -> tuple[str, Split] | None:
+    """The best cut of own columns; with a budget from noisy sums, as those of others are chosen."""
+    hist, settings, variance = node.hists[boosting.me], boosting.settings(job), 0.0
+    node.told = node.total.copy()
+    if boosting.noise is not None:
+        scale = boosting.noise.level_scale(*counted(boosting.me, job.columns))
+        unit = job.units.gradient
+        hist = replace(hist, sums=hist.sums.copy())
+        hist.sums[:, 0] += whole_noise((len(hist.sums),), scale, unit)
+        node.told[0] += whole_noise((1,), scale, unit)[0]
+        variance = scale**2 * boosting.models[job.model].plan["bins"] / 2
+    split = best_split(hist, node.told, job.units, settings, variance)
+    return None if split is None else (boosting.me, split)
 
 
 @operation(
