@@ -12,6 +12,10 @@ _MASKED_SUM = "Under pairwise masks drawn for this round: a reader of one reply 
 _CIPHER = (
     "Ciphertexts under a key of 2048 bits or more that the receiver does not have; measured where they are opened:"
 )
+_DEALT = (
+    "Sealed between members and under a mask of the dealer's randomness that the receiver does not have: uniform to "
+    "it, and to the coordinator a sealed box;"
+)
 _AT_COORDINATOR = "goes to the coordinator, which holds no rows"
 
 WAIVERS: dict[str, str] = {
@@ -60,9 +64,9 @@ WAIVERS: dict[str, str] = {
     "sine_network.loss_half": "A half under a mask of the two parties; both halves together are one number an epoch, "
     "the mean squared error over all rows, which the coordinator reads.",
     "sine_network.score": "One score over many rows.",
-    "sine_gates.send_weights": "Weights and gradients as angles under masks of the dealer, sealed: no number of a row.",
-    "sine_gates.join_weights": "Weights and gradients as angles under masks of the dealer, sealed; and a half under a "
-    "mask of the two parties, for which see gate_half.",
+    "sine_gates.send_weights": f"{_DEALT} weights and gradients as angles, no number of a row.",
+    "sine_gates.join_weights": f"{_DEALT} weights and gradients as angles; and a half under a mask of the two parties, "
+    "for which see gate_half.",
     "sine_gates.gate_half": f"Both halves together are one number a column, which {_AT_COORDINATOR}; what a party "
     "hears of it are bits, measured there: set_gates.",
     "read_gates": f"One number for each column, known to its owner, {_AT_COORDINATOR}.",

@@ -16,7 +16,7 @@ import numpy as np
 from fedsift.audit.attacks.bin_membership import columns_tried, true_bins
 from fedsift.audit.exposure import Measure
 from fedsift.audit.registry import attack
-from fedsift.audit.views import Truth, View
+from fedsift.audit.views import Truth, View, bins_told
 from fedsift.mpc.dealer import Dealt, open_and
 
 _MOST_COLUMNS = 60
@@ -121,7 +121,7 @@ def _meant(codes: np.ndarray, seen: CutSeen) -> tuple[int, np.ndarray] | None:
 )
 def bits_give_cells(view: View, truth: Truth) -> Measure:
     """Share of the cells of passive parties' columns that are put into their true bin."""
-    bins, cuts = int(view.job.parameters.get("max_bin", 32)), cuts_seen(view)
+    bins, cuts = bins_told(view.job, 32), cuts_seen(view)
     placed, mode = [], []
     for party, columns in truth.columns.items():
         if party == view.name or not columns.shape[1]:

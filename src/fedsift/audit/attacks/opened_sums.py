@@ -17,7 +17,7 @@ from fedsift.audit.exposure import Measure
 from fedsift.audit.opened_at_coordinator import OpenedSums, opened_sums, root_counts
 from fedsift.audit.registry import attack
 from fedsift.audit.scoring import auc, standardise
-from fedsift.audit.views import Fresh, Truth, View
+from fedsift.audit.views import Fresh, Truth, View, bins_told
 from fedsift.core.binning import edges
 
 _SAMPLE = "a public sample of the same kind of table (here: rows that did not take part)"
@@ -80,7 +80,7 @@ def class_sums_name_columns(view: View, truth: Truth) -> Measure:
 def label_counts_name_columns(view: View, truth: Truth) -> Measure:
     """Share of a passive party's columns that are named rightly from sizes and label counts of their bins."""
     settings = view.job.parameters
-    bins = int(settings.get("n_bins", settings.get("bins", 10)))
+    bins = bins_told(view.job, 10)
     right = total = 0
     for each in opened_sums(view):
         if each.bins is None or truth.fresh is None or len(each.bins) != truth.fresh.columns[each.party].shape[1]:
@@ -142,7 +142,7 @@ def _unit(sums: np.ndarray, public: np.ndarray, labels: np.ndarray, sizes: np.nd
 @attack(reads=["half_sums", "own_half_sums"], role="coordinator", target="columns", knows=_SAMPLE, declared="no")
 def cut_sizes_name_columns(view: View, truth: Truth) -> Measure:
     """Share of candidate cuts at a root that are put to a column that has such a cut."""
-    bins = int(view.job.parameters.get("max_bin", 32))
+    bins = bins_told(view.job, 32)
     right, guess = [], []
     for party, trees in root_counts(view).items() if truth.fresh is not None else ():
         assert truth.fresh is not None
