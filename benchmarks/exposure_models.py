@@ -3,8 +3,8 @@
     python benchmarks/exposure_models.py --data DIR [--sets bank,sonar] [--methods "secureboost;splitnn"]
 
 Two parties (``bank`` holds the label and the first half of the columns), at most 2,000 rows, few trees and epochs: what
-an attack reads is there from the first ones. Models predict once after they are trained. Figures are appended to benchmarks/results/exposure.jsonl with the commit; ``exposure.py --render``
-makes the page from them. Line 13 is a demonstration in the tests: nothing of it can be run on an honest key.
+an attack reads is there from the first ones. Models predict once after they are trained. Figures are appended to
+benchmarks/results/exposure.jsonl with the commit; ``exposure.py --render`` makes the page from them. Line 13 is a demonstration in the tests: nothing of it can be run on an honest key.
 """
 
 from __future__ import annotations
