@@ -4,7 +4,8 @@
 
 Two parties (``bank`` holds the label and the first half of the columns), at most 2,000 rows, few trees and epochs: what
 an attack reads is there from the first ones. Models predict once after they are trained. Figures are appended to
-benchmarks/results/exposure.jsonl with the commit; ``exposure.py --render`` makes the page from them. Line 13 is a demonstration in the tests: nothing of it can be run on an honest key.
+benchmarks/results/exposure.jsonl with the commit; ``exposure.py --render`` makes the page from them. Line 13 is a
+demonstration in the tests: nothing of it can be run on an honest key.
 """
 
 from __future__ import annotations

@@ -127,6 +127,7 @@ MAKERS: dict[str, Callable[[], Recording]] = {
     "every step": split(noisy, parties.scores_in_every_step()),
     "gates": split(lambda: wide(columns=400), parties.gates_by_score()),
     "bits": split(noisy, parties.bits_of_all_rows()),
+    "products": split(noisy, parties.products_told),
     "importances": split(lambda: wide(columns=60), parties.importances_told(_BINS)),
     "class sums": split(
         lambda: wide(60, 600),
@@ -192,6 +193,8 @@ TWINS = {
     "scores_give_columns": Twin("every step", "bank"),
     "gates_give_labels": Twin("gates", "shop"),
     "bits_give_cells": Twin("bits", "bank"),
+    "products_at_holder": Twin("products", "bank"),
+    "products_at_party": Twin("products", "shop"),
     "importance_of_operands": Twin("importances", "shop"),
     "class_sums_name_columns": Twin("graded sums", "coordinator"),
     "class_sums_tell_members": Twin("class sums", "coordinator"),

@@ -90,6 +90,24 @@ WAIVERS: dict[str, str] = {
     "binned_targets": f"{_CIPHER} explained_shares.",
     "show_columns": "secure=False: whole columns in the clear, as the option and the ledger say; nothing to measure.",
     "share_labels": "The labels in the clear, as the option and the ledger say; nothing to measure.",
+    # What a party learns from a request
+    "align.keep_shared": "Which of its own rows all parties share: the answer of the alignment.",
+    "boost.meet_cuts": "How many candidate cuts a column has: the number of its bins.",
+    "dealer.take_seed": "Random numbers from the dealer: nothing of anybody's rows.",
+    "delivery.keep_failure": "That the job failed, and why, in words that hold no data.",
+    "flafe.compare_matrix": "In a grid, mean and deviation of the target over all row blocks: two numbers.",
+    "flafe.form_candidates_by": "Means and deviations over all row blocks; who is in such sums: feature_sums.",
+    "flafe.scale_candidates_by": "Means and deviations over all row blocks; who is in such sums: feature_sums.",
+    "flafe.keep_target": f"{_CIPHER} explained_shares.",
+    "flafe.take_labels": "The labels in the clear, as the option and the ledger say; nothing to measure.",
+    "group.take_group_secrets": "Keys that the members of a group share: nothing of anybody's rows.",
+    "hyfdca.start_rounds": f"{_MASKED_SUM} products of a party's columns over all parties with the same columns.",
+    "iife.admit": "Means and deviations of candidates over all parties; who is in such sums: feature_sums.",
+    "pairs.meet": "Public keys: nothing of anybody's rows.",
+    "sum.meet": "Public keys: nothing of anybody's rows.",
+    "study.keep_rows": "Names of the classes that occur anywhere, which the report of the model prints.",
+    "study.scale_target": "Mean and deviation of the target over all parties: two numbers.",
+    "sine_network.hold": "The same outputs of the same rows as sine_network.predict, measured there.",
     # One number over held-out rows
     "held_out_scores": "One score over all held-out rows a model.",
     "held_out_error": "Two numbers over all held-out rows a model.",
@@ -118,6 +136,8 @@ WAIVERS["linear.moments"] = f"{_MASKED_SUM} a sum over the rows of all parties; 
 
 PENDING: dict[str, str] = {
     "learn_lattice": "8, 10",
+    "hold_lattice": "10",
+    "flafe.form_residual": "no line: the label holder reads the others' local-only scores of each row, once",
     "explained_shares": "no line: the label holder reads sizes and target sums of bins of the others' candidates, "
     "which are equations about their rows (5)",
     "raise_duals": "no line: hybrid HyFDCA; the label holder reads the rows' scores in every step",
