@@ -140,6 +140,11 @@ MAKERS: dict[str, Callable[[], Recording]] = {
     "counts": split(
         poisson, coordinator.sums_in_the_clear(coordinator.open_counts, bins=10), fresh=poisson(1000, seed=1)
     ),
+    "few counts": split(
+        lambda: graded(60, 800),
+        coordinator.sums_in_the_clear(coordinator.open_counts, bins=5),
+        fresh=graded(400, 800, seed=1),
+    ),
     "cuts": split(poisson, coordinator.cuts_in_the_clear(), fresh=poisson(1000, seed=1)),
     "joint tables": split(noisy, coordinator.lists_in_one_order, fresh=noisy(seed=1)),
     "ids": with_ids,
@@ -199,6 +204,7 @@ TWINS = {
     "class_sums_name_columns": Twin("graded sums", "coordinator"),
     "class_sums_tell_members": Twin("class sums", "coordinator"),
     "label_counts_name_columns": Twin("counts", "coordinator"),
+    "label_counts_tell_members": Twin("few counts", "coordinator"),
     "cut_sizes_name_columns": Twin("cuts", "coordinator"),
     "cuts_followed_over_trees": Twin("cuts", "coordinator"),
     "joint_tables_give_records": Twin("joint tables", "coordinator"),
