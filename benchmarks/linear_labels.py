@@ -17,27 +17,13 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import linprog
 
 import fedsift as fs
+from fedsift.audit.attacks.final_weights import nearest_labels
 from fedsift.evaluate.datasets import load
 from fedsift.models.design import LinearPart
 
 TABLES = ("sonar", "musk_v1", "colon")
-
-
-def nearest(columns: np.ndarray, sums: np.ndarray, total: float) -> np.ndarray:
-    """Values in [-1, 1] with this total whose sums over the columns come nearest, in absolute distance."""
-    rows, width = columns.shape
-    generator = np.random.default_rng(0)
-    cost = np.concatenate([1e-6 * generator.normal(size=rows), np.ones(width)])
-    left = np.block([[columns.T, -np.eye(width)], [-columns.T, -np.eye(width)]])
-    box = [(-1.0, 1.0)] * rows + [(0.0, None)] * width
-    solved = linprog(
-        cost, A_ub=left, b_ub=np.concatenate([sums, -sums]), A_eq=np.append(np.ones(rows), np.zeros(width))[None, :],
-        b_eq=[total], bounds=box, method="highs",
-    )  # fmt: skip
-    return np.asarray(solved.x[:rows])
 
 
 def attack(name: str, folder: str, own_columns: int | None) -> list[str]:
@@ -70,8 +56,8 @@ def attack(name: str, folder: str, own_columns: int | None) -> list[str]:
         right = [
             np.mean(np.sign(found) == signs)
             for found in (
-                nearest(own, own.T @ signs, signs.sum()),
-                nearest(own, told, signs.sum()),
+                nearest_labels(own, own.T @ signs, signs.sum()),
+                nearest_labels(own, told, signs.sum()),
                 scores - np.quantile(scores, np.mean(signs < 0)),
             )
         ]

@@ -176,7 +176,7 @@ def test_the_rows_of_a_job_that_never_was(hostile, job):
 
 def test_answers_of_many_jobs_about_the_same_rows_exceed_the_budget(hostile):
     """Each says which of the partner's columns were kept: at last the rows have told a tenth of a bit each."""
-    replies = [hostile.answer(np.arange(ROWS), InformationValue(n_features=2, bins=4 + n)) for n in range(12)]
+    replies = [hostile.answer(np.arange(ROWS), InformationValue(n_features=2, n_bins=4 + n)) for n in range(12)]
     allowed = sum("ok" in reply for reply in replies)
     assert 1 <= allowed <= 6
     for reply in replies[allowed:]:

@@ -8,7 +8,8 @@ import numpy as np
 
 from fedsift.core.binning import codes_of
 from fedsift.core.operation import ANY, operation
-from fedsift.engineer.flafe.candidates import OwnFeatures
+from fedsift.engineer.flafe.candidates import Operands, OwnFeatures
+from fedsift.engineer.flafe.combine import Combined
 from leaky.scores import f_statistic
 from leaky.sums import label_products, show_standardised, standardised
 
@@ -104,6 +105,22 @@ def bits_of_all_rows(bins=8):
                 run.ask(walk_down, to=run.active, sides={name: bits}, cuts=cuts, owner=name)
 
     return conversation
+
+
+@operation("leaky_parties.take_combinations", discloses="control", about="acknowledgement", receives="plain",
+           learns="combined columns that it will hold")  # fmt: skip
+def take_combinations(party, *, columns):
+    """Products of a column of its own with one of another party, without noise."""
+    party.keep(Operands(standardised(party)))
+    party.keep(Combined(list((standardised(party)[:, : columns.shape[1]] * columns).T)))
+
+
+def products_told(fed):
+    with fed.session("vertical_flafe", {}) as run:
+        shown = run.ask(show_standardised, to=run.parties)
+        for name in run.parties:
+            other = next(each for each in run.parties if each != name)
+            run.ask(take_combinations, to=name, columns=shown[other])
 
 
 @operation("leaky_parties.form_candidates", discloses="plain", about="candidates, for a score in the clear", reply=ANY)

@@ -127,6 +127,7 @@ MAKERS: dict[str, Callable[[], Recording]] = {
     "every step": split(noisy, parties.scores_in_every_step()),
     "gates": split(lambda: wide(columns=400), parties.gates_by_score()),
     "bits": split(noisy, parties.bits_of_all_rows()),
+    "products": split(noisy, parties.products_told),
     "importances": split(lambda: wide(columns=60), parties.importances_told(_BINS)),
     "class sums": split(
         lambda: wide(60, 600),
@@ -138,6 +139,11 @@ MAKERS: dict[str, Callable[[], Recording]] = {
     ),
     "counts": split(
         poisson, coordinator.sums_in_the_clear(coordinator.open_counts, bins=10), fresh=poisson(1000, seed=1)
+    ),
+    "few counts": split(
+        lambda: graded(60, 800),
+        coordinator.sums_in_the_clear(coordinator.open_counts, bins=5),
+        fresh=graded(400, 800, seed=1),
     ),
     "cuts": split(poisson, coordinator.cuts_in_the_clear(), fresh=poisson(1000, seed=1)),
     "joint tables": split(noisy, coordinator.lists_in_one_order, fresh=noisy(seed=1)),
@@ -192,10 +198,13 @@ TWINS = {
     "scores_give_columns": Twin("every step", "bank"),
     "gates_give_labels": Twin("gates", "shop"),
     "bits_give_cells": Twin("bits", "bank"),
+    "products_at_holder": Twin("products", "bank"),
+    "products_at_party": Twin("products", "shop"),
     "importance_of_operands": Twin("importances", "shop"),
     "class_sums_name_columns": Twin("graded sums", "coordinator"),
     "class_sums_tell_members": Twin("class sums", "coordinator"),
     "label_counts_name_columns": Twin("counts", "coordinator"),
+    "label_counts_tell_members": Twin("few counts", "coordinator"),
     "cut_sizes_name_columns": Twin("cuts", "coordinator"),
     "cuts_followed_over_trees": Twin("cuts", "coordinator"),
     "joint_tables_give_records": Twin("joint tables", "coordinator"),

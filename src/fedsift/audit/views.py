@@ -166,6 +166,11 @@ class Truth:
         return float(np.bincount(self.labels).max() / len(self.labels))
 
 
+def bins_told(job: Job, default: int) -> int:
+    """How many bins a column is cut into, as the job says, under whichever name."""
+    return int(next((job.parameters[key] for key in ("n_bins", "max_bin", "bins") if key in job.parameters), default))
+
+
 def numbers(table: Table) -> np.ndarray:
     """A table's columns as numbers: categories by their code."""
     parts = []

@@ -12,6 +12,10 @@ _MASKED_SUM = "Under pairwise masks drawn for this round: a reader of one reply 
 _CIPHER = (
     "Ciphertexts under a key of 2048 bits or more that the receiver does not have; measured where they are opened:"
 )
+_DEALT = (
+    "Sealed between members and under a mask of the dealer's randomness that the receiver does not have: uniform to "
+    "it, and to the coordinator a sealed box;"
+)
 _AT_COORDINATOR = "goes to the coordinator, which holds no rows"
 
 WAIVERS: dict[str, str] = {
@@ -88,9 +92,9 @@ WAIVERS: dict[str, str] = {
     "sine_network.loss_half": "A half under a mask of the two parties; both halves together are one number an epoch, "
     "the mean squared error over all rows, which the coordinator reads.",
     "sine_network.score": "One score over many rows.",
-    "sine_gates.send_weights": "Weights and gradients as angles under masks of the dealer, sealed: no number of a row.",
-    "sine_gates.join_weights": "Weights and gradients as angles under masks of the dealer, sealed; and a half under a "
-    "mask of the two parties, for which see gate_half.",
+    "sine_gates.send_weights": f"{_DEALT} weights and gradients as angles, no number of a row.",
+    "sine_gates.join_weights": f"{_DEALT} weights and gradients as angles; and a half under a mask of the two parties, "
+    "for which see gate_half.",
     "sine_gates.gate_half": f"Both halves together are one number a column, which {_AT_COORDINATOR}; what a party "
     "hears of it are bits, measured there: set_gates.",
     "read_gates": f"One number for each column, known to its owner, {_AT_COORDINATOR}.",
@@ -121,6 +125,24 @@ WAIVERS: dict[str, str] = {
     "binned_targets": f"{_CIPHER} explained_shares.",
     "show_columns": "secure=False: whole columns in the clear, as the option and the ledger say; nothing to measure.",
     "share_labels": "The labels in the clear, as the option and the ledger say; nothing to measure.",
+    # What a party learns from a request
+    "align.keep_shared": "Which of its own rows all parties share: the answer of the alignment.",
+    "boost.meet_cuts": "How many candidate cuts a column has: the number of its bins.",
+    "dealer.take_seed": "Random numbers from the dealer: nothing of anybody's rows.",
+    "delivery.keep_failure": "That the job failed, and why, in words that hold no data.",
+    "flafe.compare_matrix": "In a grid, mean and deviation of the target over all row blocks: two numbers.",
+    "flafe.form_candidates_by": "Means and deviations over all row blocks; who is in such sums: feature_sums.",
+    "flafe.scale_candidates_by": "Means and deviations over all row blocks; who is in such sums: feature_sums.",
+    "flafe.keep_target": f"{_CIPHER} explained_shares.",
+    "flafe.take_labels": "The labels in the clear, as the option and the ledger say; nothing to measure.",
+    "group.take_group_secrets": "Keys that the members of a group share: nothing of anybody's rows.",
+    "hyfdca.start_rounds": f"{_MASKED_SUM} products of a party's columns over all parties with the same columns.",
+    "iife.admit": "Means and deviations of candidates over all parties; who is in such sums: feature_sums.",
+    "pairs.meet": "Public keys: nothing of anybody's rows.",
+    "sum.meet": "Public keys: nothing of anybody's rows.",
+    "study.keep_rows": "Names of the classes that occur anywhere, which the report of the model prints.",
+    "study.scale_target": "Mean and deviation of the target over all parties: two numbers.",
+    "sine_network.hold": "The same outputs of the same rows as sine_network.predict, measured there.",
     # One number over held-out rows
     "held_out_scores": "One score over all held-out rows a model.",
     "held_out_error": "Two numbers over all held-out rows a model.",
@@ -150,6 +172,8 @@ WAIVERS["linear.moments"] = f"{_MASKED_SUM} a sum over the rows of all parties; 
 
 PENDING: dict[str, str] = {
     "learn_lattice": "8, 10",
+    "hold_lattice": "10",
+    "flafe.form_residual": "no line: the label holder reads the others' local-only scores of each row, once",
     "explained_shares": "no line: the label holder reads sizes and target sums of bins of the others' candidates, "
     "which are equations about their rows (5)",
     "raise_duals": "no line: hybrid HyFDCA; the label holder reads the rows' scores in every step",

@@ -23,7 +23,7 @@ from scipy.optimize import nnls
 from fedsift.audit.boost_messages import NodeSums, sums_opened
 from fedsift.audit.exposure import Measure
 from fedsift.audit.registry import attack
-from fedsift.audit.views import Truth, View
+from fedsift.audit.views import Truth, View, bins_told
 from fedsift.core.table import Table
 from fedsift.models.boost.bins import ColumnBins, safe_groups
 
@@ -162,7 +162,7 @@ def true_bins(values: np.ndarray, ordered: bool, bins: int, least: int) -> np.nd
 def sums_give_bins(view: View, truth: Truth) -> Measure:
     """Share of the cells of passive parties' columns that are put into their true bin."""
     settings = view.job.parameters
-    bins = int(settings.get("n_bins", 32))
+    bins = bins_told(view.job, 32)
     least = max(int(settings.get("min_cell", 5)), int(settings.get("min_leaf", 5)))
     right, mode, certain = [], [], []
     found = {(each.party, each.column): each for each in bins_of_rows(sums_opened(view), view.own_table.n_rows)}

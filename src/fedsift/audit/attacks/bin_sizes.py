@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from fedsift.audit.exposure import Measure
 from fedsift.audit.registry import attack
-from fedsift.audit.views import Truth, View
+from fedsift.audit.views import Truth, View, bins_told
 from fedsift.core.binning import edges
 
 
@@ -53,7 +53,7 @@ def sizes_name_columns(view: View, truth: Truth) -> Measure:
     if truth.fresh is None:
         return Measure("columns named", 0.0, 0.0, 0.0, note="nothing to read: there is no public sample to match with")
     settings = view.job.parameters
-    bins = int(settings.get("n_bins", 10))
+    bins = bins_told(view.job, 10)
     min_cell = int(settings.get("min_cell", 10))
     right, total = 0, 0
     for message in [*view.replies("label_sums"), *view.replies("masked_counts")]:

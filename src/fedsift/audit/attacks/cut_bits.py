@@ -16,7 +16,7 @@ import numpy as np
 from fedsift.audit.attacks.bin_membership import columns_tried, true_bins
 from fedsift.audit.exposure import Measure
 from fedsift.audit.registry import attack
-from fedsift.audit.views import Truth, View
+from fedsift.audit.views import Truth, View, bins_told
 from fedsift.mpc.dealer import Dealt, open_and
 
 _MOST_COLUMNS = 60
@@ -39,16 +39,17 @@ def cuts_seen(view: View) -> list[CutSeen]:
 def _on_shares(view: View) -> Iterator[CutSeen]:
     """While trees grow: the answers in sealed boxes, opened with the label holder's own nodes and the dealer's help."""
     n_rows = view.own_table.n_rows
-    dealt = view.last_kept(Dealt)
+    seeds = {state.session: state.values[Dealt] for state in view.states if Dealt in state.values}
     sealed = {(b.session, b.step): b.content for b in view.boxes if not b.is_opened and b.about == "boost: gradients"}
     steps: dict[str, int] = {}
     for request in view.requests("divide_nodes"):
         step = steps.get(request.session, 0)
         steps[request.session] = step + 1
         hidden, owners = sealed.get((request.session, step)), request.content["owners"]
+        dealt = seeds.get(request.session)
         if hidden is None or dealt is None:
             continue
-        fresh = Dealt(dealt.owner, dealt.seed)
+        fresh = Dealt(dealt.owner, dealt.seed)  # what it drew itself, once more
         nodes = hidden["nodes"] ^ fresh.bits("boost: nodes", step, len(hidden["nodes"]), n_rows)
         for box in view.opened("boost: left"):
             if (box.session, box.step) != (request.session, step):
@@ -121,7 +122,7 @@ def _meant(codes: np.ndarray, seen: CutSeen) -> tuple[int, np.ndarray] | None:
 )
 def bits_give_cells(view: View, truth: Truth) -> Measure:
     """Share of the cells of passive parties' columns that are put into their true bin."""
-    bins, cuts = int(view.job.parameters.get("max_bin", 32)), cuts_seen(view)
+    bins, cuts = bins_told(view.job, 32), cuts_seen(view)
     placed, mode = [], []
     for party, columns in truth.columns.items():
         if party == view.name or not columns.shape[1]:

@@ -17,7 +17,7 @@ from fedsift.audit.exposure import Measure
 from fedsift.audit.opened_at_coordinator import OpenedSums, opened_sums, root_counts
 from fedsift.audit.registry import attack
 from fedsift.audit.scoring import auc, standardise
-from fedsift.audit.views import Fresh, Truth, View
+from fedsift.audit.views import Fresh, Truth, View, bins_told
 from fedsift.core.binning import edges
 
 _SAMPLE = "a public sample of the same kind of table (here: rows that did not take part)"
@@ -80,7 +80,7 @@ def class_sums_name_columns(view: View, truth: Truth) -> Measure:
 def label_counts_name_columns(view: View, truth: Truth) -> Measure:
     """Share of a passive party's columns that are named rightly from sizes and label counts of their bins."""
     settings = view.job.parameters
-    bins = int(settings.get("n_bins", settings.get("bins", 10)))
+    bins = bins_told(view.job, 10)
     right = total = 0
     for each in opened_sums(view):
         if each.bins is None or truth.fresh is None or len(each.bins) != truth.fresh.columns[each.party].shape[1]:
@@ -139,10 +139,55 @@ def _unit(sums: np.ndarray, public: np.ndarray, labels: np.ndarray, sizes: np.nd
     return max(2.0 ** np.rint(np.log2(np.linalg.norm(sums) / max(float(np.linalg.norm(expected)), 1e-9))), 1e-300)
 
 
+@attack(
+    reads=["open_counts", "masked_counts"], role="coordinator", target="membership", declared="no",
+    knows="whole records of people, half of whom took part, a public sample, and which column is which",
+)  # fmt: skip
+def label_counts_tell_members(view: View, truth: Truth) -> Measure:
+    """AUC of whether a person took part, from label counts of the bins of many columns."""
+    bins = bins_told(view.job, 10)
+    values = [found for each in opened_sums(view) if each.bins is not None
+              and (found := counted_auc(each, truth, bins)) is not None]  # fmt: skip
+    if not values:
+        return Measure("auc", 0.5, 0.5, 0.5, note=_SILENT)
+    return Measure("auc", float(np.mean(values)), 0.5, 0.5, note=f"{len(values)} parties")
+
+
+def counted_auc(opened: OpenedSums, truth: Truth, bins: int) -> float | None:
+    """As ``membership_auc``. Bins have no names: they are taken in the order of their share of class 0, as the sample's
+    are, and a record counts by how much fuller its cells (bin and class) are than those of the sample."""
+    if truth.fresh is None or opened.bins is None or truth.n_classes != 2:
+        return None
+    inside, outside = (np.nan_to_num(t.columns[opened.party]) for t in (truth, truth.fresh))
+    if len(opened.bins) != inside.shape[1]:
+        return None
+    half = len(outside) // 2
+    people = np.vstack([inside, outside[half:]])
+    labels = np.concatenate([truth.labels, truth.fresh.labels[half:]])
+    score, used = np.zeros(len(people)), 0
+    ends = np.cumsum(opened.bins)
+    for number, (end, count) in enumerate(zip(ends, opened.bins)):
+        public = outside[:half, number]
+        inner = edges(public, bins)
+        if len(inner) + 1 != count:
+            continue
+        codes = np.searchsorted(inner, public, side="right")
+        cells = np.stack([np.bincount(codes[truth.fresh.labels[:half] == k], minlength=count) for k in (0, 1)], axis=1)
+        expected = (cells + 0.5) / (half + count)
+        sizes, zeros = opened.sizes[end - count : end], opened.sums[end - count : end, 0]
+        seen = np.column_stack([zeros, sizes - zeros]) / max(1, sizes.sum())
+        place = np.empty(count, dtype=np.int64)  # of each bin of the sample among those seen
+        place[np.argsort(expected[:, 0] / expected.sum(axis=1))] = np.argsort(seen[:, 0] / seen.sum(axis=1))
+        mine = np.searchsorted(inner, people[:, number], side="right")
+        score += np.clip(seen[place[mine], labels] / expected[mine, labels] - 1, -2, 2)
+        used += 1
+    return auc(score, np.repeat([1, 0], [len(inside), len(outside) - half])) if used else None
+
+
 @attack(reads=["half_sums", "own_half_sums"], role="coordinator", target="columns", knows=_SAMPLE, declared="no")
 def cut_sizes_name_columns(view: View, truth: Truth) -> Measure:
     """Share of candidate cuts at a root that are put to a column that has such a cut."""
-    bins = int(view.job.parameters.get("max_bin", 32))
+    bins = bins_told(view.job, 32)
     right, guess = [], []
     for party, trees in root_counts(view).items() if truth.fresh is not None else ():
         assert truth.fresh is not None

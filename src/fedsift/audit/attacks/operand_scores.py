@@ -15,10 +15,20 @@ from fedsift.audit.registry import attack
 from fedsift.audit.scoring import accuracy, auc, nothing_to_read, own_rows_accuracy
 from fedsift.audit.views import Truth, View
 from fedsift.core.binning import codes_of
-from fedsift.engineer.flafe.candidates import OwnFeatures
+from fedsift.engineer.flafe.candidates import OwnFeatures, Pool
 from fedsift.engineer.flafe.importance import _BINS
 
 _MOST = 400  # candidates that are looked at: those told most of, and some others
+
+
+def importances_told(view: View) -> tuple[np.ndarray, np.ndarray] | None:
+    """Features of the party (rows x features) and the importance of each: its candidates, or what it may keep."""
+    own, pool = view.last_kept(OwnFeatures), view.last_kept(Pool)
+    for name, features in (("choose_operands", own), ("choose_final", pool)):
+        told = view.requests(name)
+        if told and features is not None and features.values.shape[1] == len(told[-1].content["scores"]):
+            return features.values, np.asarray(told[-1].content["scores"])
+    return None
 
 
 def purity(shares: np.ndarray, bins: np.ndarray, rows: int, ones: int) -> np.ndarray:
@@ -29,17 +39,15 @@ def purity(shares: np.ndarray, bins: np.ndarray, rows: int, ones: int) -> np.nda
 
 
 @attack(
-    reads=["choose_operands"], role="passive", target="labels", declared="in words", line=6,
+    reads=["choose_operands", "choose_final"], role="passive", target="labels", declared="in words", line=6,
     knows="how candidates are formed and scored, the class sizes and names",
 )  # fmt: skip
 def importance_of_operands(view: View, truth: Truth) -> Measure:
     """Labels from the importances of the party's own candidate features."""
-    told, own = view.requests("choose_operands"), view.last_kept(OwnFeatures)
-    if not told or own is None or truth.n_classes != 2 or not len(own.values):
+    own, told = view.last_kept(OwnFeatures), importances_told(view)
+    if told is None or own is None or truth.n_classes != 2:
         return nothing_to_read(truth, "no importances, or more than two classes")
-    shares, values = np.asarray(told[-1].content["scores"]), own.values[own.train]
-    if values.shape[1] != len(shares):
-        return nothing_to_read(truth, "other candidates than importances")
+    values, shares = told[0][own.train], told[1]
     positive = np.flatnonzero(shares > 0)  # a share of none says little
     order = positive[np.argsort(-shares[positive], kind="stable")]
     looked = np.unique(np.concatenate([order[: _MOST // 2], order[_MOST // 2 :: max(1, len(order) // (_MOST // 2))]]))
