@@ -168,7 +168,7 @@ class Truth:
 
 def bins_told(job: Job, default: int) -> int:
     """How many bins a column is cut into, as the job says, under whichever name."""
-    return int(next((job.parameters[key] for key in ("n_bins", "max_bin", "bins") if key in job.parameters), default))
+    return int(next((job.parameters[key] for key in ("n_bins", "bins") if key in job.parameters), default))
 
 
 def numbers(table: Table) -> np.ndarray:

@@ -137,7 +137,7 @@ def steps(
 Searching = Generator[tuple[int, np.ndarray], np.ndarray, Search]
 
 
-def together(
+def in_step(
     searches: Mapping[str, Searching], answer: Callable[[dict[str, tuple[int, np.ndarray]]], Mapping[str, np.ndarray]]
 ) -> dict[str, Search]:
     """Drive several searches side by side: ``answer`` gets what all of them want to know, a step at a time."""

@@ -24,13 +24,14 @@ import numpy as np
 import pandas as pd
 
 from fedsift.core.federation import Federation
+from fedsift.core.operation import together
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import ReplyError
 from fedsift.mpc.column_scores.noise import check_privacy
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.muse import mutual_information, noisy_tables
 from fedsift.select.muse.contingency import BINNINGS, MAX_BINS
-from fedsift.select.muse.criteria import Search, Searching, find_criterion, steps, together
+from fedsift.select.muse.criteria import Search, Searching, find_criterion, in_step, steps
 from fedsift.select.muse.mutual_information import LABEL, BinMatching, Pairs, own_information
 from fedsift.select.muse.noisy_tables import NoisyTables
 from fedsift.select.muse.pool import ExactTables, Pool, among
@@ -67,7 +68,7 @@ class Muse(Selector):
         "coordinator: joint tables of pairs of columns under shuffled labels, mutual information inside a party, rank "
         "correlations of the selected columns; parties: which of their columns were preselected and kept, in order"
     )
-    operations = (*mutual_information.OPERATIONS, correlate_ranks, *noisy_tables.OPERATIONS)
+    operations = together(mutual_information.OPERATIONS, (correlate_ranks,), noisy_tables.OPERATIONS)
     cell_parameters = ("min_cell",)
     epsilon_parameters = ("epsilon",)
 
@@ -159,7 +160,7 @@ class Muse(Selector):
         """The greedy search over the candidates of all parties."""
         pool.wanted = min(self.n_features, len(pool.column))
         search = self._search(pool.gather(relevance), pool.gather(entropies), label_entropy)
-        return together({"": search}, lambda wanted: {"": pool.information_with(*wanted[""])})[""]
+        return in_step({"": search}, lambda wanted: {"": pool.information_with(*wanted[""])})[""]
 
     def _relevance(self, fed: Federation, matching: BinMatching) -> dict[str, np.ndarray]:
         """I(column; label): by matching for the other parties' columns, locally for the label holder's own."""
@@ -194,7 +195,7 @@ class Muse(Selector):
                     raise ReplyError(name, "own_information", f"expected {len(rest)} values")
             return {name: replies[name] for name in wanted}
 
-        found = together(searches, answer)
+        found = in_step(searches, answer)
         candidates = {name: np.array(sorted(found[name].order), dtype=np.int64) for name in fed.parties}
         return candidates, {name: among(found[name], candidates[name]) for name in fed.parties}
 
