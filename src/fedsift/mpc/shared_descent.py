@@ -56,6 +56,7 @@ Loss = Callable[[Floats], tuple[Floats, Floats]]  # scores -> numbers for the co
 _SCORE_ROOM = 2.0**14  # of a score that the label holder reads
 _RESIDUAL_ROOM = 64.0  # root mean square of residuals
 _MOST_FRACTION = 22
+STEPS = "4 x max_iter or rounds or 1000 a session"  # each opens sums at weights of the coordinator's choice
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ def spread(values: Floats) -> float:
     discloses="masked",
     about="its columns under one-time masks that it shares with one other party",
     reply=Array("i", 2),
+    times="1 a session",
 )
 def hide_columns(party: Party, *, helper: str, widths: dict[str, int], reads_scores: bool) -> Ring:
     """Once a run. ``widths`` are those of the parties that this one helps."""
@@ -142,6 +144,7 @@ def _helped(columns: Columns, seed: bytes, step: int) -> Ring:
     receives="masked",
     about="its rows' part of the scores, and of the sums of its columns times residuals, under one-time masks",
     reply={"scores": Array("i", 2), "products": ANY},
+    times=STEPS,
 )
 def share_scores(
     party: Party, *, weights: Ring, step: int, label_holder: str, seed: bytes | None
@@ -185,6 +188,7 @@ def _right_sides(party: Party, columns: Columns, residuals: Ring, step: int) -> 
     receives="masked",
     about="its share of the residuals under one-time masks, and of products with its own columns",
     reply={"sides": ANY, "own": Array("i", 2)},
+    times=STEPS,
 )
 def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> dict[str, object]:
     """The label holder, where residuals are linear in the scores. It reads none of them."""
@@ -205,6 +209,7 @@ def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> d
     receives="masked",
     about="its share of the sums of its columns times residuals, under one-time masks",
     reply={"own": Array("i", 2), "helped": ANY},
+    times=STEPS,
 )
 def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: str) -> dict[str, object]:
     """A party without labels, where residuals are linear in the scores. ``share`` is uniform to it."""
@@ -226,6 +231,7 @@ def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: str) 
     about="loss, sums of its own columns times residuals, and residuals under one-time masks",
     learns="the total score of each row in this step",
     reply={"loss": Array("f"), "own": Array("f", 2), "sides": ANY},
+    times=STEPS,
 )
 def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: int, seed: bytes) -> dict[str, object]:
     """The label holder, where residuals need the scores themselves."""
@@ -246,6 +252,7 @@ def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: int, seed
     discloses="aggregate",
     about="loss, and sums of its own columns times residuals",
     reply={"loss": Array("f"), "own": Array("f", 2)},
+    times=STEPS,
 )
 def own_gradient(party: Party, *, weights: Floats) -> dict[str, object]:
     """A label holder that is alone."""
@@ -265,9 +272,8 @@ def _check_size(residuals: Floats) -> None:
         raise OverflowGuard("the residuals grew beyond what the masks leave room for; use a stronger penalty")
 
 
-OPERATIONS = (
-    *pairs.OPERATIONS, hide_columns, share_scores, residual_shares, gradient_shares, open_residuals, own_gradient,
-)  # fmt: skip
+_STEPS = (share_scores, residual_shares, gradient_shares, open_residuals, own_gradient)
+OPERATIONS = (*pairs.OPERATIONS, hide_columns, *_STEPS)
 
 
 # --- the coordinator's side -------------------------------------------------------------------------------------------
