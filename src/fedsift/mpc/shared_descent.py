@@ -37,11 +37,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.arguments import MAX_CELLS, Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import ANY, Array, operation
 from fedsift.core.party import Party
@@ -103,14 +104,16 @@ def spread(values: Floats) -> float:
 
 
 @operation(
-    "descent.hide_columns",
-    discloses="masked",
+    "descent.hide_columns", discloses="masked",
     about="its columns under one-time masks that it shares with one other party",
-    reply=Array("i", 2),
-    times="1 a session",
-)
-def hide_columns(party: Party, *, helper: str, widths: dict[str, int], reads_scores: bool) -> Ring:
+    reply=Array("i", 2), times="1 a session",
+)  # fmt: skip
+def hide_columns(
+    party: Party, *, helper: str, widths: dict[str, Annotated[int, Between(0, 10**6)]], reads_scores: bool
+) -> Ring:
     """Once a run. ``widths`` are those of the parties that this one helps."""
+    if party.n_rows * sum(widths.values()) > MAX_CELLS:
+        raise OperationRefused(party.name, "hide_columns", "the other parties' columns are more than it has room for")
     columns, met = party.held(Columns), party.held(Pairs)
     if columns.helper:
         raise OperationRefused(party.name, "hide_columns", "its columns are hidden already in this run")
@@ -139,13 +142,10 @@ def _helped(columns: Columns, seed: bytes, step: int) -> Ring:
 
 
 @operation(
-    "descent.share_scores",
-    discloses="masked",
-    receives="masked",
+    "descent.share_scores", discloses="masked", receives="masked",
     about="its rows' part of the scores, and of the sums of its columns times residuals, under one-time masks",
-    reply={"scores": Array("i", 2), "products": ANY},
-    times=STEPS,
-)
+    reply={"scores": Array("i", 2), "products": ANY}, times=STEPS,
+)  # fmt: skip
 def share_scores(
     party: Party, *, weights: Ring, step: int, label_holder: str, seed: bytes | None
 ) -> dict[str, Ring | None]:
@@ -183,13 +183,10 @@ def _right_sides(party: Party, columns: Columns, residuals: Ring, step: int) -> 
 
 
 @operation(
-    "descent.residual_shares",
-    discloses="masked",
-    receives="masked",
+    "descent.residual_shares", discloses="masked", receives="masked",
     about="its share of the residuals under one-time masks, and of products with its own columns",
-    reply={"sides": ANY, "own": Array("i", 2)},
-    times=STEPS,
-)
+    reply={"sides": ANY, "own": Array("i", 2)}, times=STEPS,
+)  # fmt: skip
 def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> dict[str, object]:
     """The label holder, where residuals are linear in the scores. It reads none of them."""
     columns, met = party.held(Columns), party.held(Pairs)
@@ -204,13 +201,10 @@ def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> d
 
 
 @operation(
-    "descent.gradient_shares",
-    discloses="masked",
-    receives="masked",
+    "descent.gradient_shares", discloses="masked", receives="masked",
     about="its share of the sums of its columns times residuals, under one-time masks",
-    reply={"own": Array("i", 2), "helped": ANY},
-    times=STEPS,
-)
+    reply={"own": Array("i", 2), "helped": ANY}, times=STEPS,
+)  # fmt: skip
 def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: str) -> dict[str, object]:
     """A party without labels, where residuals are linear in the scores. ``share`` is uniform to it."""
     columns, met = party.held(Columns), party.held(Pairs)
@@ -225,14 +219,11 @@ def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: str) 
 
 
 @operation(
-    "descent.open_residuals",
-    discloses="aggregate",
-    receives="masked",
+    "descent.open_residuals", discloses="aggregate", receives="masked",
     about="loss, sums of its own columns times residuals, and residuals under one-time masks",
     learns="the total score of each row in this step",
-    reply={"loss": Array("f"), "own": Array("f", 2), "sides": ANY},
-    times=STEPS,
-)
+    reply={"loss": Array("f"), "own": Array("f", 2), "sides": ANY}, times=STEPS,
+)  # fmt: skip
 def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: int, seed: bytes) -> dict[str, object]:
     """The label holder, where residuals need the scores themselves."""
     columns, bits = party.held(Columns), party.held(Columns).precision
@@ -248,12 +239,10 @@ def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: int, seed
 
 
 @operation(
-    "descent.own_gradient",
-    discloses="aggregate",
+    "descent.own_gradient", discloses="aggregate",
     about="loss, and sums of its own columns times residuals",
-    reply={"loss": Array("f"), "own": Array("f", 2)},
-    times=STEPS,
-)
+    reply={"loss": Array("f"), "own": Array("f", 2)}, times=STEPS,
+)  # fmt: skip
 def own_gradient(party: Party, *, weights: Floats) -> dict[str, object]:
     """A label holder that is alone."""
     columns = party.held(Columns)
@@ -323,7 +312,7 @@ class SharedDescent:
         run = self.run
         if not run.passive:
             reply = run.ask(own_gradient, to=run.active, weights=weights[run.active])
-            return reply["loss"], {run.active: reply["own"] / self.rows}
+            return reply["loss"], {run.active: self._told(reply, "own_gradient")}
         seeds = {run.active: new_seed(), self.helper: new_seed()}
         masks = {name: self._mask(seeds, name) for name in run.parties}
         told = {n: to_ring(weights[n], self.bits.weights, 2.0 ** (62 - self.bits.weights)) + masks[n] for n in masks}
@@ -343,11 +332,18 @@ class SharedDescent:
         seed = seeds[self.helper if name == self.run.active else self.run.active]
         return _weight_mask(seed, name, self.step, (self.widths[name], self.outputs))
 
+    def _told(self, reply: dict[str, Any], operation: str) -> Floats:
+        """The label holder's own gradient, if it has its shape and its loss is not empty where there is one."""
+        active = self.run.active
+        if reply["own"].shape != (self.widths[active], self.outputs) or (self.reads_scores and not reply["loss"].size):
+            raise ReplyError(active, operation, "expected a loss and a number for each of its columns")
+        return np.asarray(reply["own"] / self.rows)
+
     def _after_opening(
         self, reply: dict[str, Any], parts: dict[str, dict[str, Any]]
     ) -> tuple[Floats, dict[str, Floats]]:
         run = self.run
-        found = {run.active: reply["own"] / self.rows}
+        found = {run.active: self._told(reply, "open_residuals")}
         for name in run.passive:
             found[name] = self._opened(self._product(name, reply["sides"], parts[name]["products"], "open_residuals"))
         return reply["loss"], {name: found[name] for name in run.parties}
