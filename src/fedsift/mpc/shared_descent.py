@@ -49,7 +49,7 @@ from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, OverflowGuard, ReplyError
 from fedsift.mpc import dealer, pairs
 from fedsift.mpc.pairs import Pairs, meet_all
-from fedsift.mpc.ring import Ring, from_ring, new_seed, product, stream, to_ring
+from fedsift.mpc.ring import Ring, check_shape, from_ring, new_seed, product, stream, to_ring
 
 Floats = NDArray[np.float64]
 Loss = Callable[[Floats], tuple[Floats, Floats]]  # scores -> numbers for the coordinator (losses), residuals
@@ -92,6 +92,9 @@ class Columns:
     own_mask: Ring = field(default_factory=lambda: np.zeros((0, 0), np.uint64), repr=False)
     helped: dict[str, Ring] = field(default_factory=dict, repr=False)
     precision: Precision = field(default_factory=lambda: Precision(0, 0, 0))
+
+    def check_weights(self, party: Party, weights: NDArray[Any]) -> None:
+        check_shape(weights, (self.values.shape[1], self.outputs), party.name)
 
 
 def spread(values: Floats) -> float:
@@ -151,6 +154,7 @@ def share_scores(
 ) -> dict[str, Ring | None]:
     """A party without labels: columns times weights that it cannot read."""
     columns, met = party.held(Columns), party.held(Pairs)
+    columns.check_weights(party, weights)
     own = product(columns.ring, weights) + met.mask(label_holder, "scores", step, (party.n_rows, columns.outputs))
     if seed is not None:
         own = own + _helped(columns, seed, step)
@@ -166,6 +170,7 @@ def _left_side(party: Party, label_holder: str, step: int) -> Ring:
 
 def _keep_share(party: Party, columns: Columns, weights: Ring, step: int, seed: bytes) -> Ring:
     met, shape = party.held(Pairs), (party.n_rows, columns.outputs)
+    columns.check_weights(party, weights)
     total = product(columns.ring, weights) + _helped(columns, seed, step)
     for name in columns.helped:
         total = total - met.mask(name, "scores", step, shape)
@@ -210,6 +215,7 @@ def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: str) 
     columns, met = party.held(Columns), party.held(Pairs)
     if columns.reads_scores:
         raise OperationRefused(party.name, "gradient_shares", "this run's residuals are not linear in the scores")
+    check_shape(share, (party.n_rows, columns.outputs), party.name)
     own = _left_side(party, label_holder, step) - product(columns.ring.T, share)
     helped = {}
     for name, mask in columns.helped.items():
@@ -229,6 +235,7 @@ def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: int, seed
     columns, bits = party.held(Columns), party.held(Columns).precision
     if columns.loss is None:
         raise OperationRefused(party.name, "open_residuals", "nobody reads scores in this run")
+    check_shape(scores, (party.n_rows, columns.outputs), party.name)
     total = from_ring(scores + _keep_share(party, columns, weights, step, seed), bits.columns + bits.weights)
     if np.abs(total).max(initial=0.0) >= _SCORE_ROOM:
         raise OverflowGuard(f"a score grew beyond {_SCORE_ROOM:g}; use a stronger penalty")
@@ -246,6 +253,7 @@ def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: int, seed
 def own_gradient(party: Party, *, weights: Floats) -> dict[str, object]:
     """A label holder that is alone."""
     columns = party.held(Columns)
+    columns.check_weights(party, weights)
     scores = columns.values @ weights
     if columns.loss is not None:
         loss, residuals = columns.loss(scores)
