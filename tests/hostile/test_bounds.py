@@ -87,7 +87,7 @@ class Spreading(Serial):
     ("step", "argument"), [("share_scores", "weights"), ("open_residuals", "weights"), ("open_residuals", "scores")]
 )
 def test_numbers_of_another_shape_do_not_spread_one_mask_over_several(step, argument, width):
-    """Five columns of weights under one mask a row: their differences were X (w1 - w2) in the clear, so whole columns."""
+    """Five columns of weights under one mask a row: the differences were X (w1 - w2) in the clear, so whole columns."""
     transport = Spreading(Hostile().sites, f"descent.{step}", argument, width)
     with pytest.raises(SecurityError, match="expected numbers of the shape"):
         fs.FederatedLasso(max_iter=3).fit(align(Federation(transport, ["bank", "shop"], active="bank")))

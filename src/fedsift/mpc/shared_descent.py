@@ -149,9 +149,7 @@ def _helped(columns: Columns, seed: bytes, step: int) -> Ring:
     about="its rows' part of the scores, and of the sums of its columns times residuals, under one-time masks",
     reply={"scores": Array("i", 2), "products": ANY}, times=STEPS,
 )  # fmt: skip
-def share_scores(
-    party: Party, *, weights: Ring, step: int, label_holder: str, seed: bytes | None
-) -> dict[str, Ring | None]:
+def share_scores(party: Party, *, weights: Ring, step: int, label_holder: str, seed: bytes | None) -> dict[str, Any]:
     """A party without labels: columns times weights that it cannot read."""
     columns, met = party.held(Columns), party.held(Pairs)
     columns.check_weights(party, weights)
@@ -347,9 +345,7 @@ class SharedDescent:
             raise ReplyError(active, operation, "expected a loss and a number for each of its columns")
         return np.asarray(reply["own"] / self.rows)
 
-    def _after_opening(
-        self, reply: dict[str, Any], parts: dict[str, dict[str, Any]]
-    ) -> tuple[Floats, dict[str, Floats]]:
+    def _after_opening(self, reply: dict[str, Any], parts: dict[str, Any]) -> tuple[Floats, dict[str, Floats]]:
         run = self.run
         found = {run.active: self._told(reply, "open_residuals")}
         for name in run.passive:
