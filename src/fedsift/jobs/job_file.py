@@ -19,6 +19,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.job import NEUTRAL
 from fedsift.core.table import Table
 from fedsift.errors import DataError, JobError, ParameterError
+from fedsift.jobs.job_model import ModelSection
 from fedsift.jobs.text import (
     Key,
     Section,
@@ -92,6 +93,7 @@ class JobFile(Section):
     method: MethodSection = Field(description='a table [method] with name = "..."')
     federation: FederationSection = Field(default_factory=FederationSection, description="a table [federation]")
     evaluate: EvaluateSection | None = Field(default=None, description="a table [evaluate]")
+    model: ModelSection | None = Field(default=None, description='a table [model] with name = "..."')
     output: OutputSection | None = Field(default=None, description="a table [output]")
 
 
