@@ -168,17 +168,19 @@ def new_tables(card: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, 
     for name, facts in data.items():
         if name not in files:
             raise DataError(f"the model needs a file of the party {name!r}, which has left: {name}=FILE, or train anew")
+        codes = [column for column, kind in facts["kinds"].items() if kind == "categorical"]
         table = Table.read(files[name], id=facts["id"], name=name)
         missing = [column for column in facts["columns"] if column not in table.columns]
         if missing:
             raise DataError(f"party {name!r}: {files[name]} lacks the column {missing[0]!r} that the model uses")
+        table = Table.read(files[name], id=facts["id"], columns=facts["columns"], categorical=codes, name=name)
         _check_kinds(name, table, facts["kinds"])
-        tables[name] = table.select(facts["columns"])
+        tables[name] = table
     return tables
 
 
 def _check_kinds(party: str, table: Table, kinds: Mapping[str, str]) -> None:
-    """A column of numbers must still be one. An empty one and codes of categories are read as before."""
+    """A column of numbers must still be one."""
     for column, kind in kinds.items():
         now = "categorical" if table.kinds[column] == "categorical" else "numeric"
         if now != kind:
