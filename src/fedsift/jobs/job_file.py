@@ -45,6 +45,7 @@ class PartySection(Section):
         default=None, min_length=1, description='a list of column names, such as ["age", "sex"]'
     )
     categorical: list[str] = Field(default=[], description='a list of column names, such as ["postcode"]')
+    price: float | None = Field(default=None, ge=0, description="what this party costs, a number 0 or more")
     grid: list[int] | None = Field(
         default=None, min_length=2, max_length=2, description="row block and column block, such as [1, 2]"
     )
