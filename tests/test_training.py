@@ -174,6 +174,26 @@ def test_under_a_default_policy_predictions_stay_with_the_label_holder(tmp_path)
     assert np.mean([(float(row["yes"]) > 0.5) == (y == "yes") for row, y in zip(rows, bank["default"])]) > 0.8
 
 
+def test_calibration_lift_thresholds_and_fairness_are_of_the_label_holders_rows():
+    bank, shop = tables(400)
+    bank["sex"] = np.where(np.arange(400) % 2, "f", "m")
+    fed = fs.Federation.from_tables({"bank": bank, "shop": shop}, id="id", label=("bank", "default"))
+    model = fs.VerticalLogisticRegression().fit(fed)
+    found, chances = model.performance(fed, groups=5), model.predict_by_id(fed)
+    order = sorted(chances, key=chances.get)
+    truth = dict(zip(bank["id"], bank["default"] == "yes"))
+    for k in range(5):
+        members = order[80 * k : 80 * (k + 1)]
+        assert found["rate"][k] == pytest.approx(np.mean([truth[who] for who in members]), abs=0.0051)
+        assert found["chance"][k] == pytest.approx(np.mean([chances[who] for who in members]), abs=0.0051)
+    assert found["reached"][0] == pytest.approx(1)
+    assert found["lift"].iloc[-1] > 1.5 > 0.5 > found["lift"].iloc[0]
+    fair = model.performance(fed, by="sex").set_index("sex")
+    assert fair.loc["f", "rate"] == pytest.approx((bank["default"][bank["sex"] == "f"] == "yes").mean(), abs=0.0051)
+    with pytest.raises(DataError, match="no column 'town' of categories"):
+        model.performance(fed, by="town")
+
+
 def test_the_commands_train_and_predict(tmp_path, new):
     (tmp_path / "job").mkdir()
     file = job_file(tmp_path / "job")

@@ -39,6 +39,7 @@ from fedsift.models.parts import (
     label_kind,
     measure_rows,
     metric,
+    performance_rows,
     read_part,
     same_organisations,
     score_rows,
@@ -206,6 +207,23 @@ class FederatedModel(BaseEstimator):
         with self._run(fed) as run:
             self._hold(run)
             run.ask(measure_rows, to=fed.active, record=record, method=method, metrics=list(metrics))
+
+    def performance(self, fed: Federation, *, groups: int = 10, by: str | None = None) -> pd.DataFrame:
+        """For two classes: groups of rows from the least to the most likely, or by a column of the label holder's.
+
+        ``chance`` is the mean predicted probability and ``rate`` the share of the second class (calibration), ``lift``
+        the rate over that of all rows; by probability also ``reached``, the share of the class among the rows of this
+        group and above, and ``precision`` there (a threshold table). The label holder releases two digits a figure.
+        """
+        with self._run(fed) as run:
+            self._hold(run)
+            told = pd.DataFrame(run.ask(performance_rows, to=run.active, groups=groups, by=by))
+        overall = float((told["share"] * told["rate"]).sum() / max(told["share"].sum(), 1e-12))
+        told["lift"] = told["rate"] / max(overall, 1e-12)
+        if by is None:
+            hits, rows = (told["share"] * told["rate"])[::-1].cumsum()[::-1], told["share"][::-1].cumsum()[::-1]
+            told["reached"], told["precision"] = hits / max(float(hits.iloc[0]), 1e-12), hits / rows
+        return told.rename(columns={"names": "group" if by is None else by})
 
     def forget(self, fed: Federation | None = None) -> None:
         """Let the sites free their parts. Afterwards the model predicts no more."""

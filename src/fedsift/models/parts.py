@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import AtMost
+from fedsift.core.arguments import AtMost, Between
 from fedsift.core.federation import Federation
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import Array, Operation, operation
@@ -183,6 +183,45 @@ def measure_rows(
         measured.rows.append(len(label))
 
 
+_LEAST_GROUP = 10  # rows of a group whose rate is told
+
+
+@operation(
+    "model.performance",
+    discloses="aggregate",
+    about="of groups of rows by predicted probability (or by a column of the label holder's, whose categories "
+    "it names): share of the rows, mean probability and share of the second class, rounded",
+    reply={"names": [str], "share": Array("f"), "chance": Array("f"), "rate": Array("f")},
+    role="active",
+    concerns="own columns and labels",
+    times="1 a session",
+)
+def performance_rows(
+    party: Party, *, groups: Annotated[int, Between(2, 20)], by: Annotated[str, AtMost(1000)] | None
+) -> dict[str, Any]:
+    """Of the predictions that were just made, for two classes; groups of fewer than ten rows are left out."""
+    predicted, label = party.held(Predicted), party.table.label
+    if label is None or len(predicted.classes) != 2:
+        raise DataError(f"party {party.name!r}: performance is of two classes, on rows with labels")
+    chance, right = predicted.probabilities()[:, 1], predicted.truth(label) == 1
+    if by is None:
+        count = max(2, min(groups, len(label) // _LEAST_GROUP))
+        codes = np.argsort(np.argsort(chance, kind="stable"), kind="stable") * count // len(label)
+        names = [str(number + 1) for number in range(count)]
+    else:
+        if by not in party.columns or party.table.kinds[by] != "categorical":
+            raise DataError(f"party {party.name!r} has no column {by!r} of categories")
+        codes, names = party.table.codes(by)
+    kept = [k for k in range(len(names)) if (codes == k).sum() >= _LEAST_GROUP]
+    inside = [codes == k for k in kept]
+    return {
+        "names": [names[k] for k in kept],
+        "share": np.array([np.round(members.mean(), 2) for members in inside], dtype=np.float64),
+        "chance": np.array([np.round(chance[members].mean(), 2) for members in inside], dtype=np.float64),
+        "rate": np.array([np.round(right[members].mean(), 2) for members in inside], dtype=np.float64),
+    }
+
+
 @operation(
     "model.tell_by_id",
     discloses="plain",
@@ -283,7 +322,7 @@ def _in_keys(site: Site, model: str) -> list[str]:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    class_names, label_kind, score_rows, measure_rows, tell_by_id, keep_by_id, score_sums.masked,
+    class_names, label_kind, score_rows, measure_rows, performance_rows, tell_by_id, keep_by_id, score_sums.masked,
     *secure_sum.OPERATIONS, write_part, read_part, forget_part,
 )  # fmt: skip
 
