@@ -143,10 +143,14 @@ def main() -> None:
     options = parser.parse_args()
     if not options.render:
         made_by = commit()
+        old = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.is_file() else []
+        there = {(row["how"], row["seed"], row["data"], row["rows"]) for row in old}  # an interrupted run goes on
         with ROWS.open("a", encoding="utf-8") as file:
             for run, count in ((plain, options.seeds), (secure, options.secure)):
                 for seed in range(FIRST_SEED, FIRST_SEED + count):
                     for name in PARTIES:
+                        if (run.__name__, seed, name, options.rows) in there:
+                            continue
                         for row in run(name, options.rows, seed, options.data):
                             file.write(json.dumps({**row, "commit": made_by}) + "\n")
                         file.flush()

@@ -7,6 +7,7 @@ from fedsift.core.party import Party
 from fedsift.core.progress_bar import progress
 from fedsift.core.table import Table
 from fedsift.errors import FedsiftError
+from fedsift.evaluate.budget import within_budget
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.result import Evaluation
 from fedsift.evaluate.value import value
@@ -107,5 +108,6 @@ __all__ = [
     "register_model",
     "register_plugin",
     "value",
+    "within_budget",
     "write_report",
 ]

@@ -38,6 +38,9 @@ WAIVERS: dict[str, str] = {
     "value.release": "Rounded gains of each partner over all folds: the answer itself, to whoever asks; what many such "
     "figures tell together is for the site's journal.",
     "additive.open_columns": "A width and one variance: no row.",
+    "model.performance": "Rates of groups of ten rows or more, two digits each; what many such figures tell together "
+    "is for the site's journal.",
+    "model.tell_by_id": "Predictions go to whoever asked for them: the answer itself; a default policy refuses it.",
     "additive.tell_scores": "Predictions go to whoever asked for them: the answer itself.",
     # Linear descent
     "own_gradient": "Sums of the label holder's own columns, read by the coordinator, which holds no rows.",

@@ -45,6 +45,10 @@ n_features = 5                 # fedsift methods information_value lists its par
 # model = "boost"              # or "additive", "linear", "network"
 # folds = 5
 
+[model]                        # for fedsift train: a joint model on the selected columns
+name = "boost"                 # or "linear", "network"
+n_estimators = 20
+
 [output]
 dir = "result"
 """
@@ -89,7 +93,9 @@ def run_demo(folder: Path, quiet: bool) -> None:
     console.show(f"  edit {job_file}")
     console.show(f"  {command} check {job_file}")
     console.show(f"  {command} audit {job_file}    (what could be inferred: attacked here, nothing is sent)")
-    console.show(f"  {command} run {job_file}")
+    console.show(f"  {command} value {job_file}    (what each partner adds, before anybody signs)")
+    console.show(f"  {command} run {job_file}      (which columns)")
+    console.show(f"  {command} train {job_file}    (a joint model; fedsift predict gives new rows' predictions by id)")
 
 
 def _prepare(folder: Path, job_file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,6 +26,9 @@ def value(
     folds: Annotated[int, typer.Option(min=2, metavar="N", help="Folds of the cross-validation.")] = 10,
     null: Annotated[bool, typer.Option(help="Also value each partner with shuffled rows: must add nothing.")] = True,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="For folds and shuffles.")] = 0,
+    budget: Annotated[
+        float | None, typer.Option(min=0, metavar="PRICE", help="Name the best partners for it (price in the job).")
+    ] = None,
     format: Annotated[
         Literal["table", "json"], typer.Option("--format", help="Words for people or JSON for scripts.")
     ] = "table",
@@ -46,12 +50,16 @@ def value(
         fed = runs.prepare(loaded, progress.say).fed
         progress.say("valuing the partners")
         found = partners_value(fed, folds=folds, null=null, random_state=seed)
+    prices = {n: p.price for n, p in loaded.settings.parties.items() if p.price is not None and n != fed.active}
     if out is not None:
-        write_value(found, out)
+        write_value(found, out, prices)
     if format == "json":
-        console.show(json.dumps(plain(found.to_dict()), indent=2, ensure_ascii=False))
+        offers = [asdict(offer) for offer in found.offers(prices)]
+        console.show(json.dumps(plain({**found.to_dict(), "offers": offers}), indent=2, ensure_ascii=False))
         return
     show_value(found)
+    if prices:
+        show_offers(found, prices, budget)
     if out is not None:
         console.show(f"\nwritten to {out}")
 
@@ -66,6 +74,24 @@ def show_value(found: Valuation) -> None:
     titles = {"adds": "adds", "beyond": "beyond the others", "share": "share", "null": "shuffled"}
     console.table(rows, ["partner", *(titles[kind] for kind in kinds)], title=f"Gain in {found.metric} (95 %)")
     console.show(f"{console.size(found.bytes)} sent, {found.seconds:.0f} s; nothing was pooled")
+
+
+def show_offers(found: Valuation, prices: dict[str, float], budget: float | None) -> None:
+    """What is gained for which price, and the best for a budget."""
+    rows = [
+        [
+            " and ".join(offer.partners) or "nobody",
+            f"{offer.price:g}",
+            f"{offer.gain:.3f}",
+            "yes" if offer.on_front else "",
+        ]
+        for offer in found.offers(prices)
+    ]
+    console.table(rows, ["partners", "price", f"gain in {found.metric}", "bargain"], title="Gain against price")
+    if budget is not None:
+        best = found.best_within(budget, prices)
+        who = " and ".join(best.partners) or "nobody"
+        console.show(f"For {budget:g}: {who}, gain {best.gain:.3f} at a price of {best.price:g}")
 
 
 def _shown(gain: Gain) -> str:

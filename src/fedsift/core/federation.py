@@ -88,7 +88,7 @@ class Federation:
         tables: Mapping[str, Any],
         *,
         id: str | Mapping[str, str] | None,
-        label: tuple[str, str] | str | Mapping[str, str],
+        label: tuple[str, str | None] | str | Mapping[str, str],
         partition: str = "vertical",
         columns: Mapping[str, Sequence[str]] | None = None,
         categorical: Mapping[str, Sequence[str]] | None = None,
@@ -108,8 +108,8 @@ class Federation:
         ----------
         tables : party name -> CSV, Parquet or Arrow file, pandas, polars or Arrow table.
         id : the id column, the same everywhere or by party; ``None`` when rows are already in the same order.
-        label : ``(party, column)``; for horizontal parties the label column's name; for hybrid ones a name, if every
-            table has it, or party -> column (at least one party of each row block).
+        label : ``(party, column)``, column ``None`` for rows to predict; for horizontal parties the label column's
+            name; for hybrid ones a name, or party -> column (at least one party of each row block).
         columns : which columns of a party may take part; all by default.
         categorical : columns that are codes although they look like numbers, by party.
         min_overlap : the smallest number of shared ids that is worth going on with.

@@ -8,14 +8,16 @@ from typing import Any
 from fedsift.errors import ParameterError
 
 
-def label_columns(label: tuple[str, str] | str | Mapping[str, str], tables: Collection[str]) -> dict[str, str]:
-    """The label column of each party that has one."""
+def label_columns(
+    label: tuple[str, str | None] | str | Mapping[str, str], tables: Collection[str]
+) -> dict[str, str | None]:
+    """The label column of each label holder; ``None`` where its rows have no label (new ones, to predict)."""
     if isinstance(label, str):
         return dict.fromkeys(tables, label)
     return dict(label) if isinstance(label, Mapping) else {label[0]: label[1]}
 
 
-def check_grid(grid: Any, tables: Collection[str], holders: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+def check_grid(grid: Any, tables: Collection[str], holders: Mapping[str, str | None]) -> dict[str, tuple[int, int]]:
     """The grid that a user gave for hybrid tables: every party on a place of its own, a label in every row block."""
     if not isinstance(grid, Mapping):
         raise ParameterError(

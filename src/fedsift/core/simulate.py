@@ -116,7 +116,7 @@ def _frame(X: Any) -> pd.DataFrame:
 def open_tables(
     tables: Mapping[str, Any],
     id: str | Mapping[str, str] | None,
-    labels: Mapping[str, str],
+    labels: Mapping[str, str | None],
     columns: Mapping[str, Sequence[str]],
     categorical: Mapping[str, Sequence[str]],
 ) -> dict[str, Site]:

@@ -38,7 +38,7 @@ def run_on(job: Job, on: str, out: Path, *, kit: Path | None = None, resume: boo
     runs.check_folder(out)
     content = {**public_job(job), "resume": resume}
     if job.settings.evaluate is not None:
-        say("no evaluation: scoring pools the columns, which stay with their parties here")
+        say("no evaluation: joint models are not scored between machines by this command yet")
     if on == "flare":
         if kit is None:
             raise ParameterError("--on flare needs the start kit of somebody who may submit jobs: give --kit DIR")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pandas as pd
+
+from fedsift.errors import ParameterError
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,24 @@ class PartnerLine:
         return text
 
 
+@dataclass(frozen=True)
+class Offer:
+    """A combination of partners: what it costs, what it gains over the label holder alone, and whether it is a bargain.
+
+    ``on_front``: no other combination gains as much for less, or more for the same.
+    """
+
+    partners: tuple[str, ...]
+    price: float
+    gain: float
+    on_front: bool = False
+
+    @property
+    def for_one(self) -> float:
+        """Gain a unit of price; infinite for what costs nothing."""
+        return self.gain / self.price if self.price else float("inf") if self.gain > 0 else 0.0
+
+
 @dataclass
 class Valuation:
     """What each partner adds to the label holder's model, measured on rows that no model had seen.
@@ -84,6 +105,27 @@ class Valuation:
             what = f"add {self.together.words(name)}" if self.together.seen else "add nothing that we can see"
             told.append(f"All {len(self.lines)} partners together {what}.")
         return told
+
+    def offers(self, prices: Mapping[str, float]) -> list[Offer]:
+        """Every combination that was measured, the cheapest first; ``prices`` by partner, 0 where none is named."""
+        unknown = next((name for name in prices if name not in {*(line.partner for line in self.lines)}), None)
+        if unknown is not None:
+            raise ParameterError(f"prices names {unknown!r}, which is no partner of {self.holder!r}")
+        found = []
+        for name, score in self.scores.items():
+            partners = tuple(name.removeprefix("with ").split(", ")) if name != "alone" else ()
+            price = sum(prices.get(partner, 0.0) for partner in partners)
+            found.append(Offer(partners, float(price), round(score - self.scores["alone"], 4)))
+        found.sort(key=lambda offer: (offer.price, -offer.gain, len(offer.partners)))
+        best, made = float("-inf"), []
+        for offer in found:
+            made.append(replace(offer, on_front=offer.gain > best))
+            best = max(best, offer.gain)
+        return made
+
+    def best_within(self, budget: float, prices: Mapping[str, float]) -> Offer:
+        """The combination with the highest gain that the budget pays for; nobody, if nobody gains anything."""
+        return max((o for o in self.offers(prices) if o.price <= budget), key=lambda o: (o.gain, -o.price))
 
     def frame(self) -> pd.DataFrame:
         """A line a partner: each gain with the ends of its interval."""

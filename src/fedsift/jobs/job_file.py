@@ -19,6 +19,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.job import NEUTRAL
 from fedsift.core.table import Table
 from fedsift.errors import DataError, JobError, ParameterError
+from fedsift.jobs.job_model import ModelSection
 from fedsift.jobs.text import (
     Key,
     Section,
@@ -44,6 +45,7 @@ class PartySection(Section):
         default=None, min_length=1, description='a list of column names, such as ["age", "sex"]'
     )
     categorical: list[str] = Field(default=[], description='a list of column names, such as ["postcode"]')
+    price: float | None = Field(default=None, ge=0, description="what this party costs, a number 0 or more")
     grid: list[int] | None = Field(
         default=None, min_length=2, max_length=2, description="row block and column block, such as [1, 2]"
     )
@@ -108,6 +110,7 @@ class JobFile(Section):
     method: MethodSection = Field(description='a table [method] with name = "..."')
     federation: FederationSection = Field(default_factory=FederationSection, description="a table [federation]")
     evaluate: EvaluateSection | None = Field(default=None, description="a table [evaluate]")
+    model: ModelSection | None = Field(default=None, description='a table [model] with name = "..."')
     output: OutputSection | None = Field(default=None, description="a table [output]")
 
 

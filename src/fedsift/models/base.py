@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from fedsift.core.checks import check_choice
 from fedsift.core.federation import Federation
 from fedsift.core.files import announced, write_atomic
 from fedsift.core.ledger import Ledger
@@ -34,13 +35,16 @@ from fedsift.models.parts import (
     chosen,
     forget_part,
     free_all,
+    keep_by_id,
     label_kind,
     measure_rows,
     metric,
+    performance_rows,
     read_part,
     same_organisations,
     score_rows,
     score_sums,
+    tell_by_id,
     write_part,
 )
 from fedsift.mpc.secure_sum import SecureSum
@@ -95,6 +99,7 @@ class FederatedModel(BaseEstimator):
             names = self._fit(run)
             self._read_classes(run, names)
         self._fed: Federation | None = fed
+        self.job_hash_ = fed.job(*self.announcement()).hash.hex()
         self.seconds_ = time.perf_counter() - start
         self.ledger_: Ledger = fed.ledger.since(mark)
         self.traffic_: pd.DataFrame = self.ledger_.traffic()
@@ -161,8 +166,32 @@ class FederatedModel(BaseEstimator):
         with self._run(fed) as run:
             return self._probabilities(self._decision(run))
 
+    def predict_by_id(self, fed: Federation, *, to: str = "caller") -> dict[str, Any]:
+        """``{id: p}`` in the order of the label holder's own table; new rows need no label.
+
+        ``p`` is the probability of the second of two classes, a dictionary of more classes, or a number. With
+        ``to="label holder"`` predictions stay there, in a file of its own, and nothing comes back: a site's default
+        policy allows that.
+        """
+        check_choice("to", to, ("caller", "label holder"))
+        with self._run(fed) as run:
+            self._hold(run)
+            if to == "label holder":
+                run.ask(keep_by_id, to=run.active, model=self.model_id_)
+                return {}
+            told = run.ask(tell_by_id, to=run.active)
+        values = told["values"]
+        if self.task_ == "regression" or len(self.classes_) == 2:
+            return dict(zip(told["ids"], values[:, -1].tolist()))
+        names = [str(name) for name in self.classes_]
+        return {who: dict(zip(names, row)) for who, row in zip(told["ids"], values.tolist())}
+
     def score(self, fed: Federation, y: Any = None) -> float:
-        """Accuracy or R2, computed by the label holder; ``y`` is ignored. Several holders add up under masks."""
+        """Accuracy or R2, computed by the label holder. Several holders add up under masks.
+
+        ``y`` is refused: rows stand in an order that nobody knows, so labels from outside would meet the wrong rows.
+        """
+        refuse_labels(y)
         with self._run(fed) as run:
             self._decision(run)
             holders = [name for name in self.holders_ if name in fed.parties]
@@ -178,6 +207,23 @@ class FederatedModel(BaseEstimator):
         with self._run(fed) as run:
             self._hold(run)
             run.ask(measure_rows, to=fed.active, record=record, method=method, metrics=list(metrics))
+
+    def performance(self, fed: Federation, *, groups: int = 10, by: str | None = None) -> pd.DataFrame:
+        """For two classes: groups of rows from the least to the most likely, or by a column of the label holder's.
+
+        ``chance`` is the mean predicted probability and ``rate`` the share of the second class (calibration), ``lift``
+        the rate over that of all rows; by probability also ``reached``, the share of the class among the rows of this
+        group and above, and ``precision`` there (a threshold table). The label holder releases two digits a figure.
+        """
+        with self._run(fed) as run:
+            self._hold(run)
+            told = pd.DataFrame(run.ask(performance_rows, to=run.active, groups=groups, by=by))
+        overall = float((told["share"] * told["rate"]).sum() / max(told["share"].sum(), 1e-12))
+        told["lift"] = told["rate"] / max(overall, 1e-12)
+        if by is None:
+            hits, rows = (told["share"] * told["rate"])[::-1].cumsum()[::-1], told["share"][::-1].cumsum()[::-1]
+            told["reached"], told["precision"] = hits / max(float(hits.iloc[0]), 1e-12), hits / rows
+        return told.rename(columns={"names": "group" if by is None else by})
 
     def forget(self, fed: Federation | None = None) -> None:
         """Let the sites free their parts. Afterwards the model predicts no more."""
@@ -257,7 +303,16 @@ class FederatedModel(BaseEstimator):
             )
 
 
-_KNOWN = ("model_id_", "task_", "classes_", "parties_", "holders_", "seconds_")
+def refuse_labels(y: Any) -> None:
+    """Labels from outside cannot be brought to the rows."""
+    if y is not None:
+        raise ParameterError(
+            "score(fed) takes no labels: rows stand in a secret order, and labels from outside would be compared with "
+            "other rows. The label holder scores with its own labels; predict_by_id(fed) gives predictions by id"
+        )
+
+
+_KNOWN = ("model_id_", "task_", "classes_", "parties_", "holders_", "seconds_", "job_hash_")
 
 
 def as_they_went_in(names: Sequence[str], kinds: set[str]) -> NDArray[Any]:

@@ -8,6 +8,7 @@ releases a summary. A part's file is written and read at its site, in the site's
 
 from __future__ import annotations
 
+import csv
 import re
 import weakref
 from dataclasses import dataclass, field
@@ -17,10 +18,10 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import AtMost
+from fedsift.core.arguments import AtMost, Between
 from fedsift.core.federation import Federation
 from fedsift.core.message import decode, encode
-from fedsift.core.operation import Operation, operation
+from fedsift.core.operation import Array, Operation, operation
 from fedsift.core.party import Party, Site
 from fedsift.errors import DataError, MessageError, ParameterError
 from fedsift.models.metrics import auc, measure, probabilities
@@ -182,6 +183,89 @@ def measure_rows(
         measured.rows.append(len(label))
 
 
+_LEAST_GROUP = 10  # rows of a group whose rate is told
+
+
+@operation(
+    "model.performance",
+    discloses="aggregate",
+    about="of groups of rows by predicted probability (or by a column of the label holder's, whose categories "
+    "it names): share of the rows, mean probability and share of the second class, rounded",
+    reply={"names": [str], "share": Array("f"), "chance": Array("f"), "rate": Array("f")},
+    role="active",
+    concerns="own columns and labels",
+    times="1 a session",
+)
+def performance_rows(
+    party: Party, *, groups: Annotated[int, Between(2, 20)], by: Annotated[str, AtMost(1000)] | None
+) -> dict[str, Any]:
+    """Of the predictions that were just made, for two classes; groups of fewer than ten rows are left out."""
+    predicted, label = party.held(Predicted), party.table.label
+    if label is None or len(predicted.classes) != 2:
+        raise DataError(f"party {party.name!r}: performance is of two classes, on rows with labels")
+    chance, right = predicted.probabilities()[:, 1], predicted.truth(label) == 1
+    if by is None:
+        count = max(2, min(groups, len(label) // _LEAST_GROUP))
+        codes = np.argsort(np.argsort(chance, kind="stable"), kind="stable") * count // len(label)
+        names = [str(number + 1) for number in range(count)]
+    else:
+        if by not in party.columns or party.table.kinds[by] != "categorical":
+            raise DataError(f"party {party.name!r} has no column {by!r} of categories")
+        codes, names = party.table.codes(by)
+    kept = [k for k in range(len(names)) if (codes == k).sum() >= _LEAST_GROUP]
+    inside = [codes == k for k in kept]
+    return {
+        "names": [names[k] for k in kept],
+        "share": np.array([np.round(members.mean(), 2) for members in inside], dtype=np.float64),
+        "chance": np.array([np.round(chance[members].mean(), 2) for members in inside], dtype=np.float64),
+        "rate": np.array([np.round(right[members].mean(), 2) for members in inside], dtype=np.float64),
+    }
+
+
+@operation(
+    "model.tell_by_id",
+    discloses="plain",
+    about="the prediction of each row, by its id",
+    reply={"ids": [str], "values": Array("f", 2)},
+    role="active",
+    concerns="own columns and labels",
+    times="1 a session",
+)
+def tell_by_id(party: Party) -> dict[str, Any]:
+    """What was just predicted, to whoever asked: probabilities (rows x classes), or numbers."""
+    return _by_id(party)
+
+
+@operation(
+    "model.keep_by_id",
+    discloses="control",
+    about="acknowledgement: the predictions stay with the label holder, in a file of its own",
+    learns="the prediction of each row, by its id",
+    role="active",
+    times="1 a session",
+)
+def keep_by_id(party: Party, *, model: Annotated[str, AtMost(64)]) -> None:
+    """The same into this site's model folder, as ``PARTY.MODEL.predictions.csv``."""
+    told, classes = _by_id(party), party.held(Predicted).classes
+    file = part_file(party, model).with_suffix(".predictions.csv")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    half = file.with_suffix(".half")
+    with half.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(["id", *(classes or ("prediction",))])
+        writer.writerows([name, *map(repr, row)] for name, row in zip(told["ids"], told["values"].tolist()))
+    half.replace(file)
+
+
+def _by_id(party: Party) -> dict[str, Any]:
+    """In the order of this site's own table: alignment has put rows into an order that nobody knows."""
+    predicted = party.held(Predicted)
+    rows = np.arange(party.site.table.n_rows) if party._rows is None else party._rows
+    order = np.argsort(rows, kind="stable")
+    values = predicted.probabilities() if predicted.classes else predicted.scores
+    return {"ids": [str(name) for name in party.table.ids[order]], "values": values[order].astype(np.float64)}
+
+
 @operation("model.write_part", discloses="control", about="acknowledgement", times="1 a session")
 def write_part(party: Party, *, model: str) -> None:
     part: Any = party.models.part(model, object)
@@ -238,8 +322,8 @@ def _in_keys(site: Site, model: str) -> list[str]:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    class_names, label_kind, score_rows, measure_rows, score_sums.masked, *secure_sum.OPERATIONS, write_part, read_part,
-    forget_part,
+    class_names, label_kind, score_rows, measure_rows, performance_rows, tell_by_id, keep_by_id, score_sums.masked,
+    *secure_sum.OPERATIONS, write_part, read_part, forget_part,
 )  # fmt: skip
 
 

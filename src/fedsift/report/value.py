@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedsift.core.files import write_atomic
-from fedsift.evaluate.worth import Gain, Valuation
+from fedsift.evaluate.worth import Gain, Offer, Valuation
 from fedsift.report import charts
 from fedsift.report.markup import Html, duration, h, join, size, table
 from fedsift.report.page import page, section
@@ -31,8 +31,26 @@ def picture(valuation: Valuation) -> Html:
     return charts.dots(rows)
 
 
-def value_page(valuation: Valuation) -> str:
-    """The whole page."""
+def front(valuation: Valuation, prices: Mapping[str, float]) -> Html:
+    """Gain against price of every combination; the bargains are named in the table."""
+    offers = valuation.offers(prices)
+    marks = [(_who(offer), offer.price, offer.gain) for offer in offers if offer.on_front]
+    rows = [
+        [_who(offer), f"{offer.price:g}", f"{offer.gain:.3f}", "–" if not offer.price else f"{offer.for_one:.2g}",
+         "yes" if offer.on_front else ""]
+        for offer in offers
+    ]  # fmt: skip
+    heads = ["partners", "price", f"gain in {valuation.metric}", "gain for 1", "bargain"]
+    drawn = charts.points(marks, x_name="price", y_name=f"gain in {valuation.metric}", levels=[])
+    return join(drawn, table(heads, rows, numeric=(1, 2, 3)))
+
+
+def _who(offer: Offer) -> str:
+    return " and ".join(offer.partners) or "nobody"
+
+
+def value_page(valuation: Valuation, prices: Mapping[str, float] | None = None) -> str:
+    """The whole page; with prices also what is gained for which price."""
     settings = valuation.settings
     answer = section("answer", "What each partner adds", h("ul", [h("li", text) for text in valuation.sentences()]))
     drawn = section(
@@ -59,13 +77,15 @@ def value_page(valuation: Valuation) -> str:
     head = join(h("h1", "Is the partner worth it?"), h("p", valuation.sentences()[0], class_="lead"))
     parts = [("answer", "The answer", answer), ("picture", "Picture", drawn), ("figures", "Figures", figures),
              ("how", "How", how)]  # fmt: skip
+    if prices:
+        parts.insert(2, ("prices", "Prices", section("prices", "Gain against price", front(valuation, prices))))
     return page("fedsift: value", head, parts, "Made by fedsift. This file loads nothing from anywhere.")
 
 
-def write_value(valuation: Valuation, path: str | Path) -> Path:
+def write_value(valuation: Valuation, path: str | Path, prices: Mapping[str, float] | None = None) -> Path:
     """HTML when the path ends in .html, text otherwise."""
     as_html = Path(path).suffix.lower() in (".html", ".htm")
-    return write_atomic(path, value_page(valuation) if as_html else f"{valuation}\n")
+    return write_atomic(path, value_page(valuation, prices) if as_html else f"{valuation}\n")
 
 
 def _shown(gain: Gain | None) -> str:

@@ -20,7 +20,7 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party, Site
 from fedsift.errors import DataError, ParameterError
 from fedsift.models import parts
-from fedsift.models.base import FederatedModel, as_they_went_in
+from fedsift.models.base import FederatedModel, as_they_went_in, refuse_labels
 from fedsift.models.parts import label_kind, part_file
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.inputs import InputEncoder
@@ -205,7 +205,8 @@ class SplitNN(FederatedModel):
         return own_networks(self.protection).start(run, self.model_, self.embedding, bottom, top)
 
     def score(self, fed: Federation, y: Any = None) -> float:
-        """Accuracy or R2, computed by the label holder; ``y`` is ignored."""
+        """Accuracy or R2, computed by the label holder; labels from outside are refused."""
+        refuse_labels(y)
         with self._run(fed) as run:
             return self._network(run).score(run)
 

@@ -1,0 +1,200 @@
+"""Selection and joint model in one job, kept in a folder; predictions for new rows from that folder.
+
+``train`` selects columns, scores the choice without pooling (one split, so that the card has an honest figure), trains
+the model on all rows, and writes the model folder: each party's part, what the coordinator knows (``model.json``), the
+selection, and a model card. ``predict`` aligns the parties' new files, which need no label, and gives the label holder
+``{id: p}`` in the order of its own file. In a deployment every party keeps its part in its own folder.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sklearn.base import clone
+
+from fedsift.core.federation import Federation
+from fedsift.core.files import plain, write_atomic
+from fedsift.core.table import Table
+from fedsift.errors import DataError, ParameterError
+from fedsift.evaluate.evaluation import evaluate
+from fedsift.jobs.job_file import Job
+from fedsift.jobs.job_model import ModelSection
+from fedsift.jobs.runs import Run, prepare
+from fedsift.jobs.text import nearest
+from fedsift.methods import MODELS
+from fedsift.models.base import FederatedModel
+from fedsift.report.summary import versions
+
+FORMAT = "fedsift-trained"
+Say = Callable[[str], None]
+
+
+@dataclass
+class Trained:
+    """A model that the parties have trained on the selected columns."""
+
+    run: Run
+    model: FederatedModel
+    card: dict[str, Any]
+
+
+def train(job: Job, say: Say = lambda text: None) -> Trained:
+    """Select, score on held-out rows, and train on all rows."""
+    run = prepare(job, say)
+    fed = run.fed
+    section = job.settings.model or ModelSection()
+    model = section.make(fed.task)
+    say("scoring selection and model on rows that they have not seen")
+    with run.phase("evaluate"):
+        run.evaluation = evaluate(fed, clone(run.selector), model=model, cv=0.7, nulls=False)
+    say(f"selecting by {job.method}")
+    with run.phase("select"):
+        run.selector.fit(fed)
+    say(f"training {type(model).__name__}")
+    with run.phase("train"):
+        model.fit(run.selector.transform(fed))
+    return Trained(run, model, model_card(run, model))
+
+
+def model_card(run: Run, model: FederatedModel) -> dict[str, Any]:
+    """What a reader must know of a model: data, job, figures, what was sent and what it tells. Plain data."""
+    fed, ledger = run.fed, run.ledger()
+    scores = run.evaluation.frame().to_dict("records")[0] if run.evaluation is not None else {}
+    told = sorted({(e.form, e.about) for e in ledger.entries if e.form not in ("control", "ciphertext", "masked")})
+    made: dict[str, Any] = plain(
+        {
+            "format": FORMAT, "version": 1, "model": model.model_id_, "class": type(model).__name__,
+            "parameters": model.get_params(deep=False), "job_hash": model.job_hash_, "task": model.task_,
+            "classes": list(getattr(model, "classes_", ())), "label_holder": fed.active,
+            "data": {
+                name: {"rows": run.tables[name].n_rows, "id": run.job.settings.parties[name].id,
+                       "columns": run.own_selection(name).selected[name],
+                       "kinds": _kinds(run.tables[name], run.own_selection(name).selected[name])}
+                for name in fed.parties
+            },
+            "rows": fed.n_rows, "method": run.job.method, "selection": run.selector.get_params(deep=False),
+            "metrics": {m: scores.get(m) for m in (run.evaluation.metrics if run.evaluation is not None else ())},
+            "metrics_of": "one split, 0.7 of the rows for training; measured by the label holder, nothing pooled",
+            "bytes": ledger.bytes(), "messages": len(ledger), "notes": list(ledger.notes),
+            "exposure": {"selection": run.selector.leaks, "opened": [f"{form}: {about}" for form, about in told]},
+            "versions": versions(),
+        }
+    )  # fmt: skip
+    return made
+
+
+def _kinds(table: Table, columns: list[str]) -> dict[str, str]:
+    return {column: "categorical" if table.kinds[column] == "categorical" else "numeric" for column in columns}
+
+
+def write_model(trained: Trained, folder: Path) -> Path:
+    """The model folder: parts, model.json, selection.json, card.json and card.md."""
+    check_model_folder(folder)
+    for old in folder.glob("*.part*") if folder.is_dir() else ():
+        old.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    trained.model.save(folder)
+    trained.run.selection.save(folder / "selection.json")
+    write_atomic(folder / "card.json", json.dumps(trained.card, indent=1, allow_nan=False) + "\n")
+    write_atomic(folder / "card.md", card_text(trained.card))
+    return folder
+
+
+def check_model_folder(folder: Path) -> None:
+    """Refuse a folder that holds anything but an earlier model. Called before the work, so that none is lost."""
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / "card.json").is_file())):
+        raise ParameterError(f"{folder} is not empty and no model folder; give another one (--out DIR)")
+
+
+def card_text(card: Mapping[str, Any]) -> str:
+    """The card for people."""
+    figures = ", ".join(f"{name} {value:.3f}" for name, value in card["metrics"].items() if value is not None)
+    parties = [
+        f"- {name}: {facts['rows']:,} rows, columns {', '.join(facts['columns']) or 'none'}"
+        + (" (label holder)" if name == card["label_holder"] else "")
+        for name, facts in card["data"].items()
+    ]
+    lines = [
+        f"# {card['class']} over {len(card['data'])} parties", "",
+        f"Job {card['job_hash'][:16]}, model {card['model']}, {card['rows']:,} shared rows, {card['task']}.",
+        f"Columns chosen by {card['method']}.", "", "## Data", *parties, "",
+        "## How good", f"{figures or 'not measured'} ({card['metrics_of']}).", "",
+        "## What was sent", f"{card['messages']:,} messages, {card['bytes']:,} bytes. Nothing was pooled.",
+        *(f"- {line}" for line in card["exposure"]["opened"]), "", "## Notes", *(f"- {note}" for note in card["notes"]),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+# --- new rows ---------------------------------------------------------------------------------------------------------
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    try:
+        card: dict[str, Any] = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+        if card["format"] == FORMAT:
+            return card
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise DataError(f"{folder} is no model folder: give the folder that fedsift train wrote")
+
+
+def predict(folder: Path, files: Mapping[str, Path], say: Say = lambda text: None) -> dict[str, Any]:
+    """``{id: p}`` of the rows that all parties' new files share, in the order of the label holder's file."""
+    card = read_card(folder)
+    tables = new_tables(card, files)
+    ids = {name: facts["id"] for name, facts in card["data"].items()}
+    say("aligning the parties by private set intersection")
+    fed = Federation.from_tables(tables, id=ids, label=(card["label_holder"], None), task=card["task"], min_overlap=1)
+    kind = next((model for model in MODELS.values() if model.__name__ == card["class"]), None)
+    if kind is None:
+        raise DataError(f"{folder}: this fedsift has no model {card['class']!r}")
+    say(f"predicting {fed.n_rows:,} rows")
+    return kind.load(folder, fed).predict_by_id(fed)
+
+
+def new_tables(card: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, Table]:
+    """Each party's new rows, with the columns of the model; what is missing is named with its party."""
+    data = card["data"]
+    for name in files:
+        if name not in data:
+            raise ParameterError(f"the model has no party {name!r}{nearest(name, list(data))}")
+    tables = {}
+    for name, facts in data.items():
+        if name not in files:
+            raise DataError(f"the model needs a file of the party {name!r}, which has left: {name}=FILE, or train anew")
+        codes = [column for column, kind in facts["kinds"].items() if kind == "categorical"]
+        table = Table.read(files[name], id=facts["id"], name=name)
+        missing = [column for column in facts["columns"] if column not in table.columns]
+        if missing:
+            raise DataError(f"party {name!r}: {files[name]} lacks the column {missing[0]!r} that the model uses")
+        table = Table.read(files[name], id=facts["id"], columns=facts["columns"], categorical=codes, name=name)
+        _check_kinds(name, table, facts["kinds"])
+        tables[name] = table
+    return tables
+
+
+def _check_kinds(party: str, table: Table, kinds: Mapping[str, str]) -> None:
+    """A column of numbers must still be one."""
+    for column, kind in kinds.items():
+        now = "categorical" if table.kinds[column] == "categorical" else "numeric"
+        if now != kind:
+            words = {"categorical": "text", "numeric": "numbers"}
+            raise DataError(
+                f"party {party!r}: the column {column!r} is {words[now]} now and was {words[kind]} in training"
+            )
+
+
+def predictions_table(predictions: Mapping[str, Any], classes: list[str]) -> str:
+    """As CSV: ``id`` and the prediction, or a column a class where there are more than two."""
+    several, text = len(classes) > 2, io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["id", *classes] if several else ["id", classes[1] if classes else "prediction"])
+    for who, value in predictions.items():
+        writer.writerow([who, *(map(repr, value.values()) if several else [repr(value)])])
+    return text.getvalue()
