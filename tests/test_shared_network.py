@@ -357,4 +357,4 @@ def test_a_kept_network_answers_to_no_coordinator_that_holds_rows(monkeypatch):
     for ask in (network.predict, network.score):
         with pytest.raises(ParameterError, match=r"prediction.*'party1' runs it"):
             ask(fed)
-    assert {e.operation for e in fed.ledger.since(mark).entries} <= {"core.end_session"}
+    assert {e.operation for e in fed.ledger.since(mark).entries} <= {"core.begin_job", "core.end_session"}

@@ -165,7 +165,7 @@ def test_a_model_trained_inside_a_method_belongs_to_the_method(folder):
 
 def test_plain_is_off_unless_somebody_turns_it_on(folder):
     pytest.importorskip("torch", reason="the extra nn is not installed")
-    quick = {"epochs": 1, "batch_size": 40}
+    quick = {"epochs": 1, "batch_size": 40, "protection": "open"}
     error = refusal(lambda: GroupLasso(**quick).fit(align(federation(bank(folder)))))
     assert error.rule == "forms"
     assert "gradient of each row's loss" in str(error)
@@ -177,7 +177,7 @@ def test_an_exception_lets_one_operation_through_and_no_other(folder):
     pytest.importorskip("torch", reason="the extra nn is not installed")
     name = "network.top_round"
     site = bank(folder, f'exceptions = ["column names", "error messages", "{name}"]')
-    assert GroupLasso(epochs=1, batch_size=40).fit(align(federation(site))).selection_
+    assert GroupLasso(epochs=1, batch_size=40, protection="open").fit(align(federation(site))).selection_
 
 
 def test_column_names_stay_here_where_they_are_no_exception(folder):

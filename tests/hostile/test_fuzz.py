@@ -27,7 +27,7 @@ JOBS = {
 }
 
 
-LIES = {**JOBS, "muse": fs.Muse(n_features=2, min_cell=5, n_bins=2), "lasso": fs.FederatedLasso(max_iter=5)}
+LIES = {**JOBS, "muse": fs.Muse(n_features=2, min_cell=10, n_bins=2), "lasso": fs.FederatedLasso(max_iter=5)}
 
 
 @pytest.mark.parametrize("job", JOBS)

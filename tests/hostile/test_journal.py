@@ -182,7 +182,7 @@ def test_answers_of_many_jobs_about_the_same_rows_exceed_the_budget(hostile):
     for reply in replies[allowed:]:
         refused(reply, "max_bits")
     hostile.restart()
-    refused(hostile.answer(np.arange(ROWS), InformationValue(n_features=2, bins=20)), "max_bits")
+    refused(hostile.answer(np.arange(ROWS), InformationValue(n_features=2, n_bins=20)), "max_bits")
 
 
 def test_the_same_job_again_tells_nothing_new(hostile):

@@ -33,7 +33,7 @@ def opened_sums(view: View) -> list[OpenedSums]:
             rows = int(reply["sizes"].sum() // max(1, len(reply["bins"]))) if counted else int(
                 opened.content["sizes"].sum()
             )  # fmt: skip
-            layouts = [RowLayout.read(layer["layout"], rows) for layer in labels.content["layers"]]
+            layouts = [RowLayout.read(layout, rows) for layout in labels.content["layouts"]]
             count = len(reply["sizes"]) if counted else len(reply["owner"])
             offset = not counted or view.job_of(masked.session).parameters.get("epsilon") is not None
             table = join_halves(masked.party, reply["seed"], halves, layouts, count, offset=offset).astype(np.float64)

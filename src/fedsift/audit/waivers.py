@@ -146,6 +146,7 @@ WAIVERS: dict[str, str] = {
     "pairs.meet": "Public keys: nothing of anybody's rows.",
     "sum.go_on_without": "Who has left the run: nothing of anybody's rows.",
     "model.measure": "One measure over all rows of a fold, of predictions that the label holder is to have.",
+    "model.keep_by_id": "Predictions that the label holder is to have, by id.",
     "boost.hold_predicted": "The same predictions as boost.predicted; what left and right tell is measured: walk_down.",
     "hyfdca.hold_scores": "The sum of the other parties' scores of each row, which is the prediction.",
     "logistic.hold_scores": "The sum of the other parties' scores of each row, which is the prediction.",

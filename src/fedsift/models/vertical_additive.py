@@ -103,7 +103,7 @@ def open_rows(party: Party, *, model: Annotated[str, AtMost(64)]) -> None:
                 party.keep(Predicted(part.centre + part.scale * scores))
             else:
                 party.keep(Predicted(scores, part.classes, "one against the rest"))
-            return np.zeros(0), np.zeros_like(scores)
+            return np.zeros(1), np.zeros_like(scores)
 
         columns.loss = keep_scores
 

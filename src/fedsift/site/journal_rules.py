@@ -125,13 +125,16 @@ class JournalRules:
 
     def _answer_bits(self, job: Job) -> float:
         """log2 of how many answers there are: at most ``n_features`` of the others' columns, or any of them; and what
-        a party learns about each of its columns beside (``Selector.told_bits``)."""
+        a party learns about each of its columns beside (``Selector.told_bits``). A model, an evaluation or a value
+        answers with no choice of columns: their figures have lines of their own."""
+        if job.method not in METHODS:
+            return 0.0
         if job.partition == "horizontal":
             columns = len(self._table.columns)
         else:
             assumed = self.policy.partner_columns
             columns = sum(self._columns.get(name, assumed) for name in job.parties if name != self.party)
-        beside = columns * (METHODS[job.method].told_bits if job.method in METHODS else 0.0)
+        beside = columns * METHODS[job.method].told_bits
         kept = job.parameters.get("n_features")
         if not isinstance(kept, int) or not 0 <= kept < columns:
             return columns + beside

@@ -71,7 +71,7 @@ class Talks:
     discloses="masked",
     receives="masked",
     about="numbers of one step of comparing cuts, each under a fresh mask, sealed for the other party",
-    learns="numbers under masks that it does not have",
+    learns="nothing: numbers under masks that it does not have",
     concerns="own columns and labels",
     reply=dict,
     times="20000000 a session",
