@@ -24,7 +24,7 @@ MODELS = (_SecureBoost, fs.SplitNN, fs.FedLinear, fs.HyFDCA, fs.VerticalLogistic
 #: Operations with an argument that is ``Any`` somewhere: this number may only go down.
 UNCHECKED = 60
 #: Operations that do not say how often they may be asked in a job: this number may only go down.
-UNCOUNTED = 214
+UNCOUNTED = 213
 
 
 def own_operations():
