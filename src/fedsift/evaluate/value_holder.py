@@ -164,7 +164,7 @@ class ValueJob:
     tol: float = 1e-4
     reg_lambda: float = 0.01
     memory: int = 8
-    min_cell: int = 5
+    min_cell: int = 10
     digits: int = 3
     random_state: int = 0
 

@@ -304,7 +304,7 @@ def part_file(party: Party, model: str) -> Path:
     return party.models.folder / f"{safe}.{model}.part"
 
 
-@operation("model.forget", discloses="control", about="acknowledgement")
+@operation("model.forget", discloses="control", about="acknowledgement", times="1 a session")
 def forget_part(party: Party, *, model: str) -> None:
     """Free this site's part of a model."""
     free(party.site, model)

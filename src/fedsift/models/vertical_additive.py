@@ -149,7 +149,7 @@ class VerticalAdditive(FederatedModel):
 
     def __init__(
         self, *, bins: int | None = 8, max_iter: int = 15, tol: float = 1e-4, reg_lambda: float = 0.01,
-        memory: int = 8, min_cell: int = 5,
+        memory: int = 8, min_cell: int = 10,
     ):  # fmt: skip
         self.bins = bins
         self.max_iter = max_iter
