@@ -46,12 +46,12 @@ CIRCLE = "sum"
 class Summed:
     """A party-side function that returns an array of floats, as two operations: under masks, and in the clear."""
 
-    def __init__(self, id: str, function: Callable[..., Any], about: str, receives: str, learns: str):
+    def __init__(self, id: str, function: Callable[..., Any], about: str, receives: str, learns: str, sums: bool):
         self.function = function
         hidden = f"{about}, masked: only the total over all parties is readable"
-        self.masked = _mark(id, function, _masked_reply, "masked", hidden, receives, learns)
+        self.masked = _mark(id, function, _masked_reply, "masked", hidden, receives, learns, sums)
         self.open = _mark(
-            f"{id}.open", function, _open_reply, "aggregate", f"{about} of this party alone", receives, learns
+            f"{id}.open", function, _open_reply, "aggregate", f"{about} of this party alone", receives, learns, sums
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -59,19 +59,20 @@ class Summed:
 
 
 def summed(
-    id: str, *, about: str, receives: str = "aggregate", learns: str = ""
+    id: str, *, about: str, receives: str = "aggregate", learns: str = "", sums: bool = False
 ) -> Callable[[Callable[..., Any]], Summed]:
     """Mark ``f(party, **arguments) -> array`` as something that parties only ever give as a total."""
 
     def mark(function: Callable[..., Any]) -> Summed:
-        return Summed(id, function, about, receives, learns)
+        return Summed(id, function, about, receives, learns, sums)
 
     return mark
 
 
 def _mark(
-    id: str, function: Callable[..., Any], reply: Callable[..., Any], form: str, about: str, receives: str, learns: str
-) -> Operation:
+    id: str, function: Callable[..., Any], reply: Callable[..., Any], form: str, about: str, receives: str, learns: str,
+    sums: bool,
+) -> Operation:  # fmt: skip
     def run(party: Party, **arguments: Any) -> Any:
         return reply(party, np.asarray(function(party, **arguments), dtype=np.float64))
 
@@ -79,7 +80,8 @@ def _mark(
     run.__qualname__ = f"{function.__qualname__}.{form}"  # the registered name: two operations, one function
     run.__doc__ = function.__doc__
     run.__wrapped__ = function  # type: ignore[attr-defined]  # its annotations are the arguments' schema
-    return operation(id, discloses=form, about=about, reply=Array("i"), receives=receives, learns=learns)(run)
+    marked = operation(id, discloses=form, about=about, reply=Array("i"), receives=receives, learns=learns, sums=sums)
+    return marked(run)
 
 
 def _words(values: np.ndarray, summands: int) -> Ring:

@@ -80,6 +80,7 @@ def _class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[
     epsilon="epsilon",
     settings=("epsilon", "delta", "clip"),
     times=1,
+    sums=True,
 )
 def masked_class_sums(
     party: Party, *, key: PublicKey, layers: list[Any], note: bytes, holder: str, bits: int, clip: float,
@@ -110,6 +111,7 @@ def masked_class_sums(
     settings=("epsilon", "delta", "clip"),
     after="labels.encrypt_classes",
     times=1,
+    sums=True,
 )
 def open_class_sums(
     party: Party, *, sums: dict[str, Any], columns: dict[str, int], clip: float, epsilon: float | None, delta: float
