@@ -314,9 +314,8 @@ class Journal:
         if version == self._version:
             return
         parts = self._db.execute("SELECT rows, persons FROM members ORDER BY first").fetchall()
-        rows, persons = (
-            b"".join(each) for each in ([rows for rows, _ in parts], [told or rows for rows, told in parts])
-        )
+        rows = b"".join(part for part, _ in parts)
+        persons = b"".join(told or part for part, told in parts)
         kind = f"S{HASH_BYTES}"
         self._take_members(np.frombuffer(rows, dtype=kind), np.frombuffer(persons, dtype=kind))
         codes, bits = self._db.execute("SELECT codes, bits FROM atoms").fetchone()
