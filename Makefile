@@ -42,7 +42,8 @@ test: lint
 test-flare: $(VENV)/.dev
 	$(BIN)/python -m pytest -m flare
 
-# Half a million changed requests against sites with the default policy; `make test` sends fifteen hundred.
+# Half a million changed requests against sites with the default policy, and as many changed replies to a coordinator;
+# `make test` sends fifteen hundred of each.
 fuzz: $(VENV)/.dev
 	FEDSIFT_MUTANTS=500000 $(BIN)/python -m pytest tests/hostile/test_fuzz.py
 

@@ -1,10 +1,18 @@
-"""Requests of an honest run, changed at random: another type, another size, a key less, bits flipped."""
+"""Requests and replies of an honest run, changed at random: another type, another size, a key less, bits flipped.
+
+Each is taken under two limits: seconds, and memory. The second is the operating system's own (``RLIMIT_AS``): a call
+that wants more than 64 MB beyond what the process has gets a MemoryError, which is no typed answer.
+"""
 
 from __future__ import annotations
 
 import copy
 import random
+import resource
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,10 +30,28 @@ ODD: list[Any] = [
     np.array([2**62]), np.ones(3, dtype=bool), np.ones(3, dtype=np.uint64), np.zeros((1,) * 8), np.array(3.0),
 ]  # fmt: skip
 LONGEST_S = 2.0
+MOST_BYTES = 64 << 20
+_STATM = Path("/proc/self/statm")
 
 
 class Untyped(AssertionError):
     """A site answered with something unforeseen, or took too long."""
+
+
+@contextmanager
+def limited(what: str) -> Iterator[None]:
+    """No more than two seconds and 64 MB."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if _STATM.exists():
+        now = int(_STATM.read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + MOST_BYTES, hard))
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    if time.perf_counter() - start > LONGEST_S:
+        raise Untyped(f"{what} took {time.perf_counter() - start:.1f} s")
 
 
 class Mutating(Transport):
@@ -48,20 +74,52 @@ class Mutating(Transport):
         mutant = mutated(data, self.random)
         if self.only_refused:
             mutant = _without_an_argument(mutant)
-        start = time.perf_counter()
-        reply = decode(site.handle(mutant))
+        with limited(str(decode(data)["operation"])):
+            answer = site.handle(mutant)
+        reply = decode(answer)
         self.sent += 1
-        if time.perf_counter() - start > LONGEST_S:
-            raise Untyped(f"{decode(mutant)['operation']} took {time.perf_counter() - start:.1f} s")
         if "ok" in reply:
             self.accepted += 1
         elif reply["error"] not in TYPED:
             raise Untyped(f"{reply} to {decode(mutant)}"[:900])
 
 
-def mutated(data: bytes, rng: random.Random) -> bytes:
+class Recorded(Transport):
+    """Writes down what the sites of an honest run replied, exchange by exchange."""
+
+    name = "recorded"
+
+    def __init__(self, sites: dict[str, Site]):
+        self.sites = sites
+        self.replies: list[dict[str, bytes]] = []
+
+    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+        self.replies.append({name: self.sites[name].handle(data) for name, data in requests.items()})
+        return {name: Delivery(data, 0.0) for name, data in self.replies[-1].items()}
+
+
+class Lying(Transport):
+    """Plays an honest run's replies, one of them changed; so a mutant costs a coordinator's work and no party's."""
+
+    name = "lying"
+
+    def __init__(self, replies: list[dict[str, bytes]], rng: random.Random):
+        self.replies, self.rng = replies, rng
+        self.at = rng.randrange(len(replies))
+        self.liar = rng.choice(list(replies[self.at]))
+        self.turn = 0
+
+    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+        told = dict(self.replies[self.turn]) if self.turn < len(self.replies) else {}
+        if self.turn == self.at:
+            told[self.liar] = mutated(told[self.liar], self.rng, 0.3)
+        self.turn += 1
+        return {name: Delivery(told.get(name), 0.0, "" if name in told else "gone") for name in requests}
+
+
+def mutated(data: bytes, rng: random.Random, flips: float = 0.1) -> bytes:
     """One to three changes."""
-    if rng.random() < 0.1:
+    if rng.random() < flips:
         return _flipped(data, rng)
     request = decode(data)
     for _ in range(rng.randint(1, 3)):

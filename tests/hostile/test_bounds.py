@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
+from doubles import Serial
 
 import fedsift as fs
+from fedsift.core.federation import Federation
 from fedsift.core.message import decode, encode
 from fedsift.crypto.additive.keys import MAX_BITS, PublicKey, generate_key
-from fedsift.errors import MessageError, ParameterError
+from fedsift.errors import MessageError, ParameterError, SecurityError
 from fedsift.methods import METHODS
+from fedsift.mpc.psi import align
 from hostile.coordinator import Hostile, refused
 
 SEED = b"s" * 32
@@ -59,3 +63,32 @@ def test_lists_of_parties_without_end():
     for among in (["bank"] * 2000, ["x" * 500, "bank"], "bank", {"bank": 1}, [1, 2], None):
         refused(hostile.send("bank", "pairs.offer_key", **asked, among=among))
     refused(hostile.send("bank", "pairs.offer_key", **asked, among=["bank", "shop"], circle="c" * 100), "too long")
+
+
+class Spreading(Serial):
+    """An honest coordinator but for one argument of one step: it repeats its columns."""
+
+    def __init__(self, sites, operation: str, argument: str, width: int):
+        super().__init__(sites)
+        self.operation, self.argument, self.width, self.asked = operation, argument, width, 0
+
+    def exchange(self, requests, timeout):
+        for name, data in requests.items():
+            request = decode(data)
+            if request["operation"] == self.operation:
+                request["arguments"][self.argument] = np.repeat(request["arguments"][self.argument], self.width, axis=1)
+                requests = {**requests, name: encode(request)}
+                self.asked += 1
+        return super().exchange(requests, timeout)
+
+
+@pytest.mark.parametrize("width", [0, 2, 5])
+@pytest.mark.parametrize(
+    ("step", "argument"), [("share_scores", "weights"), ("open_residuals", "weights"), ("open_residuals", "scores")]
+)
+def test_numbers_of_another_shape_do_not_spread_one_mask_over_several(step, argument, width):
+    """Five columns of weights under one mask a row: the differences were X (w1 - w2) in the clear, so whole columns."""
+    transport = Spreading(Hostile().sites, f"descent.{step}", argument, width)
+    with pytest.raises(SecurityError, match="expected numbers of the shape"):
+        fs.FederatedLasso(max_iter=3).fit(align(Federation(transport, ["bank", "shop"], active="bank")))
+    assert transport.asked == 1

@@ -1,11 +1,12 @@
-"""Changed requests: a typed answer to each, within two seconds, and an honest job runs afterwards.
+"""Changed requests and replies: a typed answer to each, within two seconds and 64 MB; an honest job runs afterwards.
 
-The short form; ``FEDSIFT_MUTANTS=500000`` is the long one.
+The short form; ``FEDSIFT_MUTANTS=500000`` is the long one (``make fuzz``).
 """
 
 from __future__ import annotations
 
 import os
+import random
 from contextlib import suppress
 
 import pytest
@@ -15,7 +16,7 @@ from fedsift.core.federation import Federation
 from fedsift.errors import FedsiftError
 from fedsift.mpc.psi import align
 from hostile.coordinator import Hostile
-from hostile.mutants import Mutating
+from hostile.mutants import Lying, Mutating, Recorded, Untyped, limited
 
 MUTANTS = int(os.environ.get("FEDSIFT_MUTANTS", "1500"))
 JOBS = {
@@ -24,6 +25,9 @@ JOBS = {
     "sffs": fs.SFFS(n_features=2),
     "random": fs.RandomFeatures(n_features=2),
 }
+
+
+LIES = {**JOBS, "muse": fs.Muse(n_features=2, min_cell=5, n_bins=2), "lasso": fs.FederatedLasso(max_iter=5)}
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -47,3 +51,24 @@ def test_an_honest_job_runs_at_sites_that_were_attacked():
     selected = fs.InformationValue(n_features=2).fit(align(attacked)).selected_
     assert selected == fs.InformationValue(n_features=2).fit(quiet.aligned()).selected_
     assert transport.sent > 40
+
+
+@pytest.mark.parametrize("job", LIES)
+def test_every_lie_of_a_party_ends_in_a_typed_error_or_none(job):
+    """A coordinator that gets changed replies, from the alignment on: what it raises is an error of fedsift's own."""
+    record = Recorded(Hostile().sites)
+    LIES[job].fit(align(Federation(record, ["bank", "shop"], active="bank")))
+    told = raised = 0
+    for seed in range(int(MUTANTS / len(LIES))):
+        fed = Federation(Lying(record.replies, random.Random(seed)), ["bank", "shop"], active="bank")
+        try:
+            with limited(job):
+                LIES[job].fit(align(fed))
+        except Untyped:
+            raise
+        except FedsiftError:
+            raised += 1
+        except Exception as error:
+            raise Untyped(f"mutant {seed} of {job}: {type(error).__name__}: {error}") from error
+        told += 1
+    assert raised > told / 2

@@ -11,6 +11,7 @@ import fedsift as fs
 from fedsift.core.identity import Identity, SigningKey
 from fedsift.mpc.pairs import Meeting, Offer, Pairs
 from hostile.coordinator import Hostile, refused
+from hostile.test_decryption import Talk as Conversation
 
 GINI = fs.GiniFilter(n_features=2)
 AMONG = ["bank", "shop"]
@@ -162,15 +163,7 @@ def test_a_refused_handshake_leaves_no_peers_behind(talk):
     assert talk.meet(talk.offers) == {"ok": None}
 
 
-def test_masks_and_boxes_of_a_job_are_used_once(talk):
-    for name in AMONG:
-        talk.meet(talk.offers, to=name)
-    asked = talk.asked
-    labels = talk.hostile.send("bank", "labels.encrypt_classes", **asked, scheme="auto", task="auto")["ok"]
-    told = {
-        "key": labels["key"], "layers": labels["layers"], "note": labels["notes"]["shop"], "holder": "bank",
-        **{name: GINI.announcement()[1][name] for name in ("min_cell", "epsilon", "delta")},
-        "n_bins": GINI.announcement()[1].get("n_bins", GINI.announcement()[1].get("bins")),
-    }  # fmt: skip
-    assert "ok" in talk.hostile.send("shop", "tables.masked_counts", **asked, **told)
-    refused(talk.hostile.send("shop", "tables.masked_counts", **asked, **told))
+def test_masks_and_boxes_of_a_job_are_used_once():
+    talk = Conversation(Hostile())
+    assert "ok" in talk.counts()
+    refused(talk.counts())

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
@@ -18,16 +17,18 @@ from numpy.typing import NDArray
 
 from fedsift import errors
 from fedsift.core.arguments import AtMost, Between
-from fedsift.core.binning import ColumnBins, codes_of
+from fedsift.core.binning import ColumnBins
 from fedsift.core.draws import private_generator, simulated_secret
 from fedsift.core.identity import Identity
 from fedsift.core.job import Job
+from fedsift.core.labels import Labels as Labels
+from fedsift.core.labels import read_labels as read_labels
 from fedsift.core.message import decode, encode
 from fedsift.core.model_store import ModelStore
 from fedsift.core.operation import Operation, find_operation, operation
 from fedsift.core.release import Release
 from fedsift.core.script import Run, run_of
-from fedsift.core.splits import dealt_parts, is_amount, rows_of_parts, train_test_rows
+from fedsift.core.splits import dealt_parts, rows_of_parts, train_test_rows
 from fedsift.core.table import Table
 from fedsift.errors import DataError, FedsiftError, OperationRefused, PartyError
 
@@ -36,23 +37,12 @@ T = TypeVar("T")
 
 #: Cross-validation makes many views; what is derived from one is kept for so many.
 MAX_CACHED_VIEWS = 8
-#: Names of subsets that a site keeps.
+#: Names of subsets that a site keeps; so often a run may ask for what is asked of each.
 MAX_VIEWS = 100_000
 Task = Literal["auto", "classification", "regression"]
 
 #: Of the one stratified assignment of a set of rows: more parts would tell more about the labels.
 ROW_PARTS = 10
-
-
-@dataclass(frozen=True)
-class Labels:
-    """The label column as the label holder sees it."""
-
-    task: str  # "classification" or "regression"
-    codes: np.ndarray  # class of each row; quantile classes for a regression target
-    n_classes: int
-    classes: tuple[str, ...]  # names of the classes, empty for a regression target
-    values: np.ndarray  # the target as floats (class codes for classification)
 
 
 class State(dict[Any, Any]):
@@ -272,60 +262,44 @@ def _binned(table: Table, column: str, n_bins: int, min_rows: int) -> tuple[np.n
     return codes.astype(np.int32), len(used)
 
 
-def read_labels(raw: np.ndarray, party: str, classes: int = 5, task: str = "auto") -> Labels:
-    """Class codes or numbers from a raw label column."""
-    array = np.asarray(raw)
-    numeric = array.dtype.kind in "iuf"
-    if task == "auto":
-        task = "regression" if is_amount(array) else "classification"
-    if task == "regression":
-        if not numeric and array.dtype.kind != "b":
-            raise DataError(f"party {party!r}: the label is text, so it cannot be a regression target")
-        values = array.astype(np.float64)
-        codes = codes_of(values[None, :], classes)[0]
-        names: Sequence[str] = ()
-        count = int(codes.max(initial=0)) + 1
-    else:
-        distinct, codes = np.unique(array, return_inverse=True)
-        values = codes.astype(np.float64)
-        names = [str(value) for value in distinct]
-        count = len(distinct)
-    if count < 2:
-        raise DataError(
-            f"party {party!r}: the label has one value only in these {len(array)} rows; "
-            "selection needs at least two classes (or a target that varies)"
-        )
-    return Labels(task, codes.astype(np.int32), count, tuple(names), values)
-
-
 # The operations every method needs.
 
 
 @operation(
-    "core.count_table", discloses="control", about="number of rows and columns", reply={"rows": int, "columns": int}
-)
+    "core.count_table", discloses="control", about="number of rows and columns", reply={"rows": int, "columns": int},
+    times=MAX_VIEWS,
+)  # fmt: skip
 def count_table(party: Party) -> dict[str, int]:
     return {"rows": party.n_rows, "columns": len(party.columns)}
 
 
 @operation(
-    "core.describe_label", discloses="control", about="the kind of task and the number of classes",
-    reply={"task": str, "classes": int}, role="active", concerns="labels",
-)  # fmt: skip
+    "core.describe_label",
+    discloses="control",
+    about="the kind of task and the number of classes",
+    reply={"task": str, "classes": int},
+    role="active",
+    concerns="labels",
+    times=MAX_VIEWS,
+)
 def describe_label(party: Party, *, task: Task) -> dict[str, Any]:
     labels = party.labels(task=task)
     return {"task": labels.task, "classes": labels.n_classes}
 
 
 @operation(
-    "core.share_names", discloses="plain", about="names of the columns that took part", reply=[str],
+    "core.share_names",
+    discloses="plain",
+    about="names of the columns that took part",
+    reply=[str],
     needs=("column names",),
-)  # fmt: skip
+    times=MAX_VIEWS,
+)
 def share_names(party: Party) -> list[str]:
     return party.columns
 
 
-@operation("core.define_view", discloses="control", about="acknowledgement")
+@operation("core.define_view", discloses="control", about="acknowledgement", times=MAX_VIEWS)
 def define_view(
     party: Party,
     *,
@@ -355,8 +329,8 @@ def begin_job(party: Party, *, job: bytes) -> None:
     party.run.job = Job.read(job, party.name)
 
 
-@operation("core.end_session", discloses="control", about="acknowledgement")
-def end_session(party: Party, *, session: str) -> None:
+@operation("core.end_session", discloses="control", about="acknowledgement", times=MAX_VIEWS)
+def end_session(party: Party, *, session: Annotated[str, AtMost(1000)]) -> None:
     """Forget what a finished run, or a session inside one, kept at this party."""
     site = party.site
     for name in [name for name in site.sessions if name == session or name.startswith(f"{session}.")]:

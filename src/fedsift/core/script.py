@@ -113,9 +113,13 @@ class Run:
         return product
 
     def _factor(self, factor: str) -> int:
-        if factor.isdigit():
-            return int(factor)
-        if self.job is None:
-            return 1
-        value = len(self.job.parties) if factor == "parties" else self.job.parameters.get(factor)
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 1
+        """A number, the number of parties, or a parameter of the job: of ``"max_iter or rounds or 100"`` the first
+        that there is."""
+        for choice in map(str.strip, factor.split(" or ")):
+            if choice.isdigit():
+                return int(choice)
+            if self.job is not None:
+                value = len(self.job.parties) if choice == "parties" else self.job.parameters.get(choice)
+                if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                    return value
+        return 1

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from fedsift.core.arguments import AtMost
 from fedsift.core.files import write_atomic
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
@@ -19,6 +20,8 @@ from fedsift.errors import DataError, FedsiftError, OperationRefused
 from fedsift.report import write_report
 from fedsift.select.selection import Selection
 
+Text = Annotated[str, AtMost(1 << 26)]  # a result with the names of very many columns
+
 
 @operation(
     "delivery.keep_result",
@@ -26,16 +29,17 @@ from fedsift.select.selection import Selection
     about="acknowledgement",
     receives="aggregate",
     learns="which of its own columns were kept, and what this job disclosed of it",
+    times=10,
 )
-def keep_result(party: Party, *, selection: str, record: str) -> None:
+def keep_result(party: Party, *, selection: Text, record: Text) -> None:
     """Write selection.json, summary.json and the report into this job's folder at the site."""
     folder = _folder(party)
     names = {f"column {i}": name for i, name in enumerate(party.site.table.columns)}
-    content = json.loads(selection)
+    content = _read(selection, party.name)
     own = Selection.from_dict(_renamed(content, party.name, names), "the selection from the coordinator")
     if list(own.selected) != [party.name]:
         raise DataError(f"party {party.name!r}: the selection from the coordinator is not for this party")
-    told = json.loads(record)
+    told = _read(record, party.name)
     if not isinstance(told, dict) or told.get("party") != party.name:
         raise DataError(f"party {party.name!r}: the record from the coordinator is not for this party")
     told = _renamed(told, party.name, names)
@@ -48,10 +52,23 @@ def keep_result(party: Party, *, selection: str, record: str) -> None:
     write_status(folder, FINISHED, selected=len(own.selected[party.name]))
 
 
-@operation("delivery.keep_failure", discloses="control", about="acknowledgement", learns="that the job failed, and why")
+@operation(
+    "delivery.keep_failure",
+    discloses="control",
+    about="acknowledgement",
+    learns="that the job failed, and why",
+    times=10,
+)
 def keep_failure(party: Party, *, why: str) -> None:
     """Note at this site that there will be no result."""
     write_status(_folder(party), FAILED, why=str(why)[:2000])
+
+
+def _read(text: str, party: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise DataError(f"party {party!r}: what came as a result is no JSON") from None
 
 
 def _folder(party: Party) -> Path:

@@ -94,7 +94,9 @@ class RowLayout:
         """From a message, checked: a party never sums under a layout that could overflow."""
         if set(fields) != set(cls.__dataclass_fields__):
             raise ParameterError(f"a row layout must have {', '.join(cls.__dataclass_fields__)}")
-        layout = cls(**{key: int(value) for key, value in fields.items()})
+        if not all(type(value) is int and value < 2**53 for value in fields.values()):
+            raise ParameterError("a row layout has whole numbers")
+        layout = cls(**fields)
         if layout.rows != rows or min(asdict(layout).values()) < 1:
             raise ParameterError(f"a row layout for {layout.rows} rows does not fit this party's {rows} rows")
         return layout

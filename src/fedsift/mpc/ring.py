@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedsift.crypto.ring_product import transposed_product
 from fedsift.crypto.sealed_box import frame
-from fedsift.errors import OverflowGuard
+from fedsift.errors import OverflowGuard, SecurityError
 
 Ring = NDArray[np.uint64]
 SEED_BYTES = 32
@@ -75,6 +75,15 @@ def key_stream(seed: bytes, purpose: str, number: int, shape: tuple[int, ...], k
     return out.astype(out.dtype.newbyteorder("="), copy=False)
 
 
+def check_shape(numbers: NDArray[Any], shape: tuple[int, ...], party: str) -> None:
+    """Refuse what came in another shape than its mask has: NumPy would spread one mask over several numbers, and the
+    difference of two of these is then in the open."""
+    if numbers.shape != shape:
+        raise SecurityError(f"party {party!r}: expected numbers of the shape {shape}, got {numbers.shape}")
+
+
 def product(left: Ring, right: Ring) -> Ring:
     """Matrix product modulo 2^64; quickest where ``left`` is a transposed matrix (``x.T``): nothing is copied then."""
+    if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[0]:
+        raise SecurityError(f"matrices of the shapes {left.shape} and {right.shape} have no product")
     return transposed_product(left.T, right)

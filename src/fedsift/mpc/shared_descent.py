@@ -37,18 +37,19 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.arguments import MAX_CELLS, Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import ANY, Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, OverflowGuard, ReplyError
 from fedsift.mpc import dealer, pairs
 from fedsift.mpc.pairs import Pairs, meet_all
-from fedsift.mpc.ring import Ring, from_ring, new_seed, product, stream, to_ring
+from fedsift.mpc.ring import Ring, check_shape, from_ring, new_seed, product, stream, to_ring
 
 Floats = NDArray[np.float64]
 Loss = Callable[[Floats], tuple[Floats, Floats]]  # scores -> numbers for the coordinator (losses), residuals
@@ -56,6 +57,7 @@ Loss = Callable[[Floats], tuple[Floats, Floats]]  # scores -> numbers for the co
 _SCORE_ROOM = 2.0**14  # of a score that the label holder reads
 _RESIDUAL_ROOM = 64.0  # root mean square of residuals
 _MOST_FRACTION = 22
+STEPS = "4 x max_iter or rounds or 1000 a session"  # each opens sums at weights of the coordinator's choice
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,9 @@ class Columns:
     helped: dict[str, Ring] = field(default_factory=dict, repr=False)
     precision: Precision = field(default_factory=lambda: Precision(0, 0, 0))
 
+    def check_weights(self, party: Party, weights: NDArray[Any]) -> None:
+        check_shape(weights, (self.values.shape[1], self.outputs), party.name)
+
 
 def spread(values: Floats) -> float:
     """The largest variance of a combination of the columns with weights of length 1."""
@@ -102,13 +107,16 @@ def spread(values: Floats) -> float:
 
 
 @operation(
-    "descent.hide_columns",
-    discloses="masked",
+    "descent.hide_columns", discloses="masked",
     about="its columns under one-time masks that it shares with one other party",
-    reply=Array("i", 2),
-)
-def hide_columns(party: Party, *, helper: str, widths: dict[str, int], reads_scores: bool) -> Ring:
+    reply=Array("i", 2), times="1 a session",
+)  # fmt: skip
+def hide_columns(
+    party: Party, *, helper: str, widths: dict[str, Annotated[int, Between(0, 10**6)]], reads_scores: bool
+) -> Ring:
     """Once a run. ``widths`` are those of the parties that this one helps."""
+    if party.n_rows * sum(widths.values()) > MAX_CELLS:
+        raise OperationRefused(party.name, "hide_columns", "the other parties' columns are more than it has room for")
     columns, met = party.held(Columns), party.held(Pairs)
     if columns.helper:
         raise OperationRefused(party.name, "hide_columns", "its columns are hidden already in this run")
@@ -137,17 +145,14 @@ def _helped(columns: Columns, seed: bytes, step: int) -> Ring:
 
 
 @operation(
-    "descent.share_scores",
-    discloses="masked",
-    receives="masked",
+    "descent.share_scores", discloses="masked", receives="masked",
     about="its rows' part of the scores, and of the sums of its columns times residuals, under one-time masks",
-    reply={"scores": Array("i", 2), "products": ANY},
-)
-def share_scores(
-    party: Party, *, weights: Ring, step: int, label_holder: str, seed: bytes | None
-) -> dict[str, Ring | None]:
+    reply={"scores": Array("i", 2), "products": ANY}, times=STEPS,
+)  # fmt: skip
+def share_scores(party: Party, *, weights: Ring, step: int, label_holder: str, seed: bytes | None) -> dict[str, Any]:
     """A party without labels: columns times weights that it cannot read."""
     columns, met = party.held(Columns), party.held(Pairs)
+    columns.check_weights(party, weights)
     own = product(columns.ring, weights) + met.mask(label_holder, "scores", step, (party.n_rows, columns.outputs))
     if seed is not None:
         own = own + _helped(columns, seed, step)
@@ -163,6 +168,7 @@ def _left_side(party: Party, label_holder: str, step: int) -> Ring:
 
 def _keep_share(party: Party, columns: Columns, weights: Ring, step: int, seed: bytes) -> Ring:
     met, shape = party.held(Pairs), (party.n_rows, columns.outputs)
+    columns.check_weights(party, weights)
     total = product(columns.ring, weights) + _helped(columns, seed, step)
     for name in columns.helped:
         total = total - met.mask(name, "scores", step, shape)
@@ -180,12 +186,10 @@ def _right_sides(party: Party, columns: Columns, residuals: Ring, step: int) -> 
 
 
 @operation(
-    "descent.residual_shares",
-    discloses="masked",
-    receives="masked",
+    "descent.residual_shares", discloses="masked", receives="masked",
     about="its share of the residuals under one-time masks, and of products with its own columns",
-    reply={"sides": ANY, "own": Array("i", 2)},
-)
+    reply={"sides": ANY, "own": Array("i", 2)}, times=STEPS,
+)  # fmt: skip
 def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> dict[str, object]:
     """The label holder, where residuals are linear in the scores. It reads none of them."""
     columns, met = party.held(Columns), party.held(Pairs)
@@ -200,17 +204,16 @@ def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> d
 
 
 @operation(
-    "descent.gradient_shares",
-    discloses="masked",
-    receives="masked",
+    "descent.gradient_shares", discloses="masked", receives="masked",
     about="its share of the sums of its columns times residuals, under one-time masks",
-    reply={"own": Array("i", 2), "helped": ANY},
-)
+    reply={"own": Array("i", 2), "helped": ANY}, times=STEPS,
+)  # fmt: skip
 def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: str) -> dict[str, object]:
     """A party without labels, where residuals are linear in the scores. ``share`` is uniform to it."""
     columns, met = party.held(Columns), party.held(Pairs)
     if columns.reads_scores:
         raise OperationRefused(party.name, "gradient_shares", "this run's residuals are not linear in the scores")
+    check_shape(share, (party.n_rows, columns.outputs), party.name)
     own = _left_side(party, label_holder, step) - product(columns.ring.T, share)
     helped = {}
     for name, mask in columns.helped.items():
@@ -220,18 +223,17 @@ def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: str) 
 
 
 @operation(
-    "descent.open_residuals",
-    discloses="aggregate",
-    receives="masked",
+    "descent.open_residuals", discloses="aggregate", receives="masked",
     about="loss, sums of its own columns times residuals, and residuals under one-time masks",
     learns="the total score of each row in this step",
-    reply={"loss": Array("f"), "own": Array("f", 2), "sides": ANY},
-)
+    reply={"loss": Array("f"), "own": Array("f", 2), "sides": ANY}, times=STEPS,
+)  # fmt: skip
 def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: int, seed: bytes) -> dict[str, object]:
     """The label holder, where residuals need the scores themselves."""
     columns, bits = party.held(Columns), party.held(Columns).precision
     if columns.loss is None:
         raise OperationRefused(party.name, "open_residuals", "nobody reads scores in this run")
+    check_shape(scores, (party.n_rows, columns.outputs), party.name)
     total = from_ring(scores + _keep_share(party, columns, weights, step, seed), bits.columns + bits.weights)
     if np.abs(total).max(initial=0.0) >= _SCORE_ROOM:
         raise OverflowGuard(f"a score grew beyond {_SCORE_ROOM:g}; use a stronger penalty")
@@ -242,14 +244,14 @@ def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: int, seed
 
 
 @operation(
-    "descent.own_gradient",
-    discloses="aggregate",
+    "descent.own_gradient", discloses="aggregate",
     about="loss, and sums of its own columns times residuals",
-    reply={"loss": Array("f"), "own": Array("f", 2)},
-)
+    reply={"loss": Array("f"), "own": Array("f", 2)}, times=STEPS,
+)  # fmt: skip
 def own_gradient(party: Party, *, weights: Floats) -> dict[str, object]:
     """A label holder that is alone."""
     columns = party.held(Columns)
+    columns.check_weights(party, weights)
     scores = columns.values @ weights
     if columns.loss is not None:
         loss, residuals = columns.loss(scores)
@@ -265,9 +267,8 @@ def _check_size(residuals: Floats) -> None:
         raise OverflowGuard("the residuals grew beyond what the masks leave room for; use a stronger penalty")
 
 
-OPERATIONS = (
-    *pairs.OPERATIONS, hide_columns, share_scores, residual_shares, gradient_shares, open_residuals, own_gradient,
-)  # fmt: skip
+_STEPS = (share_scores, residual_shares, gradient_shares, open_residuals, own_gradient)
+OPERATIONS = (*pairs.OPERATIONS, hide_columns, *_STEPS)
 
 
 # --- the coordinator's side -------------------------------------------------------------------------------------------
@@ -317,7 +318,7 @@ class SharedDescent:
         run = self.run
         if not run.passive:
             reply = run.ask(own_gradient, to=run.active, weights=weights[run.active])
-            return reply["loss"], {run.active: reply["own"] / self.rows}
+            return reply["loss"], {run.active: self._told(reply, "own_gradient")}
         seeds = {run.active: new_seed(), self.helper: new_seed()}
         masks = {name: self._mask(seeds, name) for name in run.parties}
         told = {n: to_ring(weights[n], self.bits.weights, 2.0 ** (62 - self.bits.weights)) + masks[n] for n in masks}
@@ -337,11 +338,16 @@ class SharedDescent:
         seed = seeds[self.helper if name == self.run.active else self.run.active]
         return _weight_mask(seed, name, self.step, (self.widths[name], self.outputs))
 
-    def _after_opening(
-        self, reply: dict[str, Any], parts: dict[str, dict[str, Any]]
-    ) -> tuple[Floats, dict[str, Floats]]:
+    def _told(self, reply: dict[str, Any], operation: str) -> Floats:
+        """The label holder's own gradient, if it has its shape and its loss is not empty where there is one."""
+        active = self.run.active
+        if reply["own"].shape != (self.widths[active], self.outputs) or (self.reads_scores and not reply["loss"].size):
+            raise ReplyError(active, operation, "expected a loss and a number for each of its columns")
+        return np.asarray(reply["own"] / self.rows)
+
+    def _after_opening(self, reply: dict[str, Any], parts: dict[str, Any]) -> tuple[Floats, dict[str, Floats]]:
         run = self.run
-        found = {run.active: reply["own"] / self.rows}
+        found = {run.active: self._told(reply, "open_residuals")}
         for name in run.passive:
             found[name] = self._opened(self._product(name, reply["sides"], parts[name]["products"], "open_residuals"))
         return reply["loss"], {name: found[name] for name in run.parties}

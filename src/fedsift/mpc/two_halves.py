@@ -114,6 +114,10 @@ def encrypt_classes(
 
 def take_labels(party: Party, key: PublicKey, layers: list[Any], note: bytes, holder: str) -> EncryptedLabels:
     """The encrypted labels, if they are those that the label holder vouches for."""
+    if not all(isinstance(layer, dict) and set(layer) == {"rows", "layout"} for layer in layers) or not all(
+        isinstance(layer["rows"], Ciphertexts) and isinstance(layer["layout"], dict) for layer in layers
+    ):
+        raise SecurityError(f"party {party.name!r}: what came as labels has not their form")
     if _read_note(party, note, holder, _LABELS) != _digest(key, layers):
         raise SecurityError(f"party {party.name!r}: these are not the labels that {holder!r} encrypted")
     layouts = [RowLayout.read(layer["layout"], party.n_rows) for layer in layers]
@@ -155,7 +159,11 @@ def open_halves(party: Party, masked_by: dict[str, Any], noise: dict[str, Any] |
         if name in kept.opened:
             raise OperationRefused(party.name, "open_halves", f"the sums of {name!r} were opened before")
         kept.opened.add(name)
-        if _read_note(party, reply["note"], name, _SUMS) != _digest_sums(reply["sums"]):
+        if not isinstance(reply, dict) or not isinstance(reply.get("sums"), list):
+            raise SecurityError(f"party {party.name!r}: what came as the sums of {name!r} has not their form")
+        if not all(isinstance(each, Ciphertexts) for each in reply["sums"]):
+            raise SecurityError(f"party {party.name!r}: what came as the sums of {name!r} has not their form")
+        if _read_note(party, reply.get("note"), name, _SUMS) != _digest_sums(reply["sums"]):
             raise SecurityError(f"party {party.name!r}: these are not the sums that {name!r} sent")
         halves, start = [], 0
         for sums, layout in zip(reply["sums"], kept.layouts):
@@ -222,7 +230,7 @@ def _digest(key: PublicKey, layers: list[Any]) -> bytes:
 
 
 def _layout_text(layout: dict[str, Any]) -> bytes:
-    return json.dumps({name: int(value) for name, value in layout.items()}, sort_keys=True).encode()
+    return json.dumps(layout, sort_keys=True, default=str).encode()
 
 
 def _digest_sums(sums: list[Ciphertexts]) -> bytes:

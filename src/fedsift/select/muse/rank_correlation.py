@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.core.operation import ANY, operation
+from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.shared_product import hide_left, left_share, open_product, right_message
@@ -61,7 +61,7 @@ def _ranks(party: Party, columns: Any) -> np.ndarray:
     "muse.correlate_ranks",
     discloses="aggregate",
     about="rank correlations inside the party, and ranks of selected columns under one-time masks",
-    reply={"own": np.ndarray, "left": ANY, "right": ANY},
+    reply={"own": np.ndarray, "left": dict, "right": dict},
 )
 def correlate_ranks(party: Party, *, columns: Any, peers: dict[str, Any]) -> dict[str, Any]:
     """``peers``: how many columns each other party takes part with. Of two parties, the first in name is the left."""

@@ -133,6 +133,8 @@ class Muse(Selector):
         found[active] = fed.ask(
             own_information, to=active, left=np.full(len(own), LABEL), right=own, correct=self.bias_correction
         )
+        if len(found[active]) != len(own):
+            raise ReplyError(active, "own_information", f"expected {len(own)} values")
         return {name: found[name] for name in fed.parties}
 
     def _search(self, relevance: np.ndarray, entropy: np.ndarray, label_entropy: float) -> Searching:
