@@ -130,7 +130,7 @@ def load_columns(party: Party, *, columns: list[str]) -> None:
     party.state[RAW] = party.table.matrix(columns)
 
 
-@summed("study.feature_sums", about="counts, sums and absolute sums of the features", receives="control")
+@summed("study.feature_sums", about="counts, sums and absolute sums of the features", receives="control", sums=True)
 def feature_sums(party: Party) -> np.ndarray:
     raw = party.state[RAW][party.state[TRAIN]]
     return np.concatenate([(~np.isnan(raw)).sum(axis=0), np.nansum(raw, axis=0), np.nansum(np.abs(raw), axis=0)])

@@ -58,15 +58,15 @@ class Summed:
 
 def summed(
     id: str, *, about: str, receives: str = "aggregate", learns: str = "", epsilon: str = "",
-    times: int | str | None = None,
+    times: int | str | None = None, sums: bool = False,
 ) -> Callable[[Callable[..., Any]], Summed]:  # fmt: skip
     """Mark ``f(party, **arguments) -> array`` as something that parties only ever give as a total.
 
-    ``epsilon`` and ``times`` are those of an operation; a sum is repeated for every party that leaves during a run.
+    ``epsilon``, ``times`` and ``sums`` are those of an operation; a sum is repeated for every party that leaves during a run.
     """
 
     def mark(function: Callable[..., Any]) -> Summed:
-        return Summed(id, function, about, receives=receives, learns=learns, epsilon=epsilon, times=times)
+        return Summed(id, function, about, receives=receives, learns=learns, epsilon=epsilon, times=times, sums=sums)
 
     return mark
 

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from fedsift.core.files import write_atomic
 from fedsift.errors import DataError
-from fedsift.site.journal_atoms import Atoms, Whole
+from fedsift.site.journal_atoms import Atoms, Whole, count_persons
 
 HASH_BYTES = 16
 FORMAT = 1
@@ -221,15 +221,20 @@ class Journal:
         """The numbers of rows, -1 for one that is not known yet."""
         if not len(self.rows):
             return np.full(len(hashes), -1, dtype=np.int64)
-        order = np.argsort(self.rows)
-        places = np.minimum(np.searchsorted(self.rows, hashes, sorter=order), len(order) - 1)
+        if len(self.rows) >= len(hashes) and (self.rows[: len(hashes)] == hashes).all():
+            return np.arange(len(hashes))  # the table as it was
+        known = _first_words(self.rows)
+        order = np.argsort(known)
+        places = np.minimum(np.searchsorted(known, _first_words(hashes), sorter=order), len(order) - 1)
         found = order[places]
         return np.where(self.rows[found] == hashes, found, -1)
 
     def row_set(self, numbers: Whole) -> RowSet:
-        numbers = np.unique(numbers)
+        inside = np.zeros(len(self.rows), dtype=bool)
+        inside[numbers] = True
+        numbers = np.flatnonzero(inside)
         digest = hashlib.blake2b(numbers.astype("<i8").tobytes(), key=self._key, digest_size=HASH_BYTES).digest()
-        return RowSet(digest, numbers, len(np.unique(self.persons[numbers])))
+        return RowSet(digest, numbers, count_persons(self.persons, inside))
 
     def inside(self, row_set: RowSet) -> NDArray[np.bool_]:
         mask = np.zeros(len(self.rows), dtype=bool)
@@ -262,12 +267,13 @@ class Journal:
         with contextlib.suppress(sqlite3.Error):
             self._refresh()
 
-    def add_rows(self, rows: NDArray[np.bytes_], persons: NDArray[np.bytes_]) -> None:
-        """Rows that no release was about before."""
+    def add_rows(self, rows: NDArray[np.bytes_], persons: NDArray[np.bytes_]) -> Whole:
+        """Rows that no release was about before; gives their numbers."""
         first = len(self.rows)
-        self._db.execute("INSERT INTO members VALUES (?, ?, ?)", (first, rows.tobytes(), persons.tobytes()))
+        self._add_members(first, rows, persons)
         self._take_members(np.concatenate([self.rows, rows]), np.concatenate([self._hashes, persons]))
         self.atoms = self.atoms.grown(len(self.rows))
+        return np.arange(first, len(self.rows))
 
     def keep_persons(self, numbers: Whole, persons: NDArray[np.bytes_]) -> None:
         """Whose rows these are, where the site says so otherwise than before."""
@@ -276,8 +282,13 @@ class Journal:
         hashes = self._hashes.copy()
         hashes[numbers] = persons
         self._db.execute("DELETE FROM members")
-        self._db.execute("INSERT INTO members VALUES (0, ?, ?)", (self.rows.tobytes(), hashes.tobytes()))
+        self._add_members(0, self.rows, hashes)
         self._take_members(self.rows, hashes)
+
+    def _add_members(self, first: int, rows: NDArray[np.bytes_], persons: NDArray[np.bytes_]) -> None:
+        """Nothing stands for persons where each row is one."""
+        told = b"" if (rows == persons).all() else persons.tobytes()
+        self._db.execute("INSERT INTO members VALUES (?, ?, ?)", (first, rows.tobytes(), told))
 
     def keep_set(self, row_set: RowSet, *, exact: bool) -> None:
         packed = zlib.compress(np.packbits(self.inside(row_set)).tobytes())
@@ -303,7 +314,8 @@ class Journal:
         if version == self._version:
             return
         parts = self._db.execute("SELECT rows, persons FROM members ORDER BY first").fetchall()
-        rows, persons = (b"".join(part[i] for part in parts) for i in (0, 1))
+        rows = b"".join(part for part, _ in parts)
+        persons = b"".join(told or part for part, told in parts)
         kind = f"S{HASH_BYTES}"
         self._take_members(np.frombuffer(rows, dtype=kind), np.frombuffer(persons, dtype=kind))
         codes, bits = self._db.execute("SELECT codes, bits FROM atoms").fetchone()
@@ -313,7 +325,13 @@ class Journal:
 
     def _take_members(self, rows: NDArray[np.bytes_], persons: NDArray[np.bytes_]) -> None:
         self.rows, self._hashes = rows, persons
-        self.persons = np.unique(persons, return_inverse=True)[1].astype(np.int64)
+        self.persons = np.unique(_first_words(persons), return_inverse=True)[1].astype(np.int64)
+
+
+def _first_words(hashes: NDArray[np.bytes_]) -> NDArray[np.uint64]:
+    """Half of each hash, to sort by. Two of a million rows share it with probability below 2^-24; then one of them is
+    taken for a new row, which refuses more and never less."""
+    return np.ascontiguousarray(hashes).view("<u8").reshape(-1, 2)[:, 0]
 
 
 # --- the file --------------------------------------------------------------------------------------------------------

@@ -52,23 +52,31 @@ class Atoms:
     def charged(self, inside: NDArray[np.bool_], bits: float, persons: int) -> Atoms:
         """After a release of so many bits about the rows ``inside``, which are whole atoms of so many persons."""
         more = self.bits.copy()
-        more[np.unique(self.codes[inside])] += bits / max(1, persons)
+        more[self._met(inside)] += bits / max(1, persons)
         more[0] = 0.0
         return Atoms(self.codes, more)
 
     def most_bits(self, inside: NDArray[np.bool_]) -> float:
         """The most bits a row that any of these rows has."""
-        return float(self.bits[np.unique(self.codes[inside])].max(initial=0.0))
+        return float(self.bits[self._met(inside)].max(initial=0.0))
+
+    def _met(self, inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Of each atom, whether one of these rows is in it."""
+        met = np.zeros(len(self.bits), dtype=bool)
+        met[self.codes[inside]] = True
+        return met
 
     def smallest(self, which: NDArray[np.bool_], persons: Whole) -> int | None:
         """How many persons the smallest of these atoms has; ``None`` where there is none."""
         if not which.any():
             return None
         rows = which[self.codes]
-        pairs = np.unique(np.stack([self.codes[rows], persons[rows]]), axis=1)
-        return int(np.bincount(pairs[0], minlength=len(which))[which].min())
+        pairs = np.unique(self.codes[rows] * (int(persons.max()) + 1) + persons[rows])  # each person once an atom
+        return int(np.bincount(pairs // (int(persons.max()) + 1), minlength=len(which))[which].min())
 
 
-def count_persons(persons: Whole) -> int:
-    """How many different ones there are."""
-    return len(np.unique(persons))
+def count_persons(persons: Whole, inside: NDArray[np.bool_]) -> int:
+    """How many different ones have rows among these."""
+    met = np.zeros(int(persons.max(initial=0)) + 1, dtype=bool)
+    met[persons[inside]] = True
+    return int(met.sum())

@@ -297,10 +297,10 @@ class JournalRules:
             rows = self.journal.hashed(self._table.ids)
             persons = rows if self._people is None else self.journal.hashed(self._people)
             with self._writing(operation) as journal:
-                new = journal.numbers(rows) < 0
-                if new.any():
-                    journal.add_rows(rows[new], persons[new])
                 numbers = journal.numbers(rows)
+                new = numbers < 0
+                if new.any():
+                    numbers[new] = journal.add_rows(rows[new], persons[new])
                 journal.keep_persons(numbers, persons)
             self._numbers = numbers
         return self._numbers

@@ -37,7 +37,7 @@ from fedsift.methods import METHODS
 from fedsift.mpc import psi
 from fedsift.site import verdict
 from fedsift.site.journal import Journal, Place
-from fedsift.site.journal_rules import Asked, JournalRules
+from fedsift.site.journal_rules import Asked, JournalRules, is_noisy
 from fedsift.site.policy import ERRORS, EXCEPTIONS, Policy, is_core
 from fedsift.site.record import SiteLedger
 from fedsift.site.secrets import FOLDER, Secrets
@@ -200,7 +200,7 @@ class PolicySite(Site):
             self._enter_alignment(run.job, attempt_of(run))
         if not is_core(marked) and marked not in psi.OPERATIONS and request["view"] in self.views:
             self._judge_rows(marked, request["view"], run)
-            if marked.sums:
+            if marked.sums and not (run is not None and run.job is not None and is_noisy(run.job)):
                 self._judge_sums(marked, request["view"])
         asked = self._asked(marked, request)
         if asked is not None:

@@ -158,6 +158,7 @@ def _box(party: Party, group: str) -> ChaCha20Poly1305:
     about="counts and sums of its columns (label holders: of the target), for the parties with the same columns",
     learns="the categories that the parties with the same columns have together",
     reply=SUMS,
+    sums=True,
 )
 def sum_columns(party: Party, *, number: int, categories: list[bytes], among: dict[str, Any]) -> dict[str, Any]:
     part = party.state[PART]

@@ -99,6 +99,7 @@ def _class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[
     epsilon="epsilon",
     settings=("epsilon", "delta", "clip"),
     times=1,
+    sums=True,
 )
 def masked_class_sums(
     party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str,
@@ -129,6 +130,7 @@ def masked_class_sums(
     settings=("epsilon", "delta", "clip"),
     after="labels.encrypt_classes",
     times=1,
+    sums=True,
 )
 def open_class_sums(
     party: Party, *, sums: dict[str, list[Ciphertexts]], notes: dict[str, bytes], shapes: dict[str, list[int]],
