@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fedsift as fs
-from fedsift.audit import record
+from fedsift.audit import attacks_on, record
 from fedsift.audit.attacks.bin_membership import true_bins
 from fedsift.audit.attacks.cut_bits import _meant, cuts_seen
 from fedsift.audit.attacks.horizontal import released_means
@@ -111,3 +112,24 @@ def test_means_of_all_parties_are_read_from_masked_sums(table):
     means = released_means(seen["coordinator"], 8)
     assert set(means) == {"all"}
     assert np.abs(means["all"] - np.vstack(list(seen.truth.columns.values())).mean(axis=0)).max() < 0.1
+
+
+def odd_table(rows: int, seed: int):
+    """Categories, missing values and three classes."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(rows, 6)), columns=list("abcdef"))
+    score = X["a"] + X["d"] + rng.normal(size=rows)
+    X.insert(3, "city", rng.choice(["x", "y", "z"], rows))
+    X["hole"] = np.where(rng.random(rows) < 0.2, np.nan, rng.normal(size=rows))
+    return X, pd.cut(score, 3, labels=False)
+
+
+@pytest.mark.parametrize("method", ["sffs", "information_value", "muse", "top_gain", "federated_lasso"])
+def test_no_attack_breaks_down_on_an_odd_table(method):
+    settings = {"top_gain": {"n_estimators": 2, "max_depth": 2}, "federated_lasso": {"max_iter": 3}}
+    selector = METHODS[method](**settings.get(method, {}))
+    seen = record(*odd_table(120, 0), selector, parties=BOTH, fresh=odd_table(100, 1))
+    found = [each.run(view, seen.truth) for view in seen.views.values()
+             for each in attacks_on(view.operations, view.role)]  # fmt: skip
+    assert found
+    assert all(np.isfinite([each.value, each.guess, each.baseline]).all() for each in found)

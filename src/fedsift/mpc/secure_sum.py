@@ -62,7 +62,7 @@ def summed(
 ) -> Callable[[Callable[..., Any]], Summed]:  # fmt: skip
     """Mark ``f(party, **arguments) -> array`` as something that parties only ever give as a total.
 
-    ``epsilon``, ``times`` and ``sums`` are those of an operation; a sum is repeated for every party that leaves during a run.
+    ``epsilon``, ``times``, ``sums`` are those of an operation; a sum is repeated for every party that leaves a run.
     """
 
     def mark(function: Callable[..., Any]) -> Summed:

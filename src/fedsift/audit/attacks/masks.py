@@ -2,8 +2,8 @@
 
 A waiver that says "uniform to its reader" is an argument. Here it is tried: every whole number that a role got, row by
 row, with what is left between any two of them (``numbers_seen.py``), is given to a learner that knows some rows. Masks
-that are fresh, of the whole ring and in other hands leave it at a guess; a mask that is used twice, is too short, or
-reaches the same reader by another way shows here whatever the protocol is.
+that are fresh, of the whole ring and in other hands leave it at a guess, which is what it makes of random numbers; a
+mask that is used twice, is too short, or reaches the same reader by another way shows here whatever the protocol is.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ MASKED = (
     "correlate_ranks",
 )  # fmt: skip
 _DRAWS = 5
+_BY_LOT = 10  # tables of random numbers: the best that the same learner makes of them is the guess
 _CAME_OFF = 0.4  # mean size below which a number is not uniform (0.5, with a deviation of 0.29 / sqrt(rows))
 _MOST_FEATURES = 60
 
@@ -53,15 +54,21 @@ def _looked_at(view: View, n_rows: int) -> tuple[np.ndarray, str]:
 
 def _labels(view: View, truth: Truth) -> Measure:
     table, note = _looked_at(view, len(truth.labels))
-    values, baselines = [], []
-    for seed in range(_DRAWS):
-        known = draw_known(truth.labels, seed=seed)
-        if view.table is not None and seed == 0:
-            baselines.append(auc_of(truth.labels, known, partial(labels_from_columns, view.columns, known)))
-        if table.size:
-            values.append(auc_of(truth.labels, known, partial(_taught, table, known)))
-    baseline = float(np.mean(baselines)) if baselines else 0.5
-    return Measure("auc", float(np.mean(values)) if values else 0.5, 0.5, baseline, note=note)
+    baseline = 0.5
+    if view.table is not None:
+        known = draw_known(truth.labels)
+        baseline = auc_of(truth.labels, known, partial(labels_from_columns, view.columns, known))
+    if not table.size:
+        return Measure("auc", 0.5, 0.5, baseline, note=note)
+    generator = np.random.default_rng(0)
+    by_lot = [_learnt(generator.uniform(-1, 1, table.shape), truth.labels) for _ in range(_BY_LOT)]
+    return Measure("auc", _learnt(table, truth.labels), max(0.5, *by_lot), baseline, note=note)
+
+
+def _learnt(table: np.ndarray, labels: np.ndarray) -> float:
+    """Mean AUC over several draws of the known labels."""
+    draws = [draw_known(labels, seed=seed) for seed in range(_DRAWS)]
+    return float(np.mean([auc_of(labels, known, partial(_taught, table, known)) for known in draws]))
 
 
 def _taught(table: np.ndarray, known: np.ndarray, labels: np.ndarray) -> np.ndarray:
