@@ -139,10 +139,14 @@ for _name in (
     "linear.curvature", "linear.local_steps", "linear.moments", "linear.validation_scores", "study.feature_spread",
     "study.feature_sums", "study.target_spread", "study.target_sums", "iife.candidate_errors",
     "iife.candidate_moments", "iife.feature_moments", "iife.offer_candidates", "iife.additive_moments",
-    "iife.grid_counts", "iife.local_interaction", "iife.pair_tables", "flafe.target_moments",
+    "iife.grid_counts", "iife.local_interaction", "iife.pair_tables", "flafe.target_moments", "iife.noisy_counts",
+    "iife.noisy_moments", "iife.noisy_pairs",
     "flafe.forest_sums", "election.cast_votes",
 ):  # fmt: skip
     WAIVERS[_name] = f"{_MASKED_SUM} a sum over the rows of all parties."
+
+for _name in ("iife.noisy_counts.open", "iife.noisy_moments.open", "iife.noisy_pairs.open"):
+    WAIVERS[_name] = "No method lists it: a site refuses it."
 
 _ALONE = "no line: sums of one horizontal party in the clear (an option); linear equations when columns outnumber rows"
 _TOTALS = "no line: the label holder reads the rows' scores in every step; with one other party they span its columns"

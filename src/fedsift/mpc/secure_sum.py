@@ -46,32 +46,34 @@ _PURPOSE = "secure sum"
 class Summed:
     """A party-side function that returns an array of floats, as two operations: under masks, and in the clear."""
 
-    def __init__(self, id: str, function: Callable[..., Any], about: str, receives: str, learns: str):
+    def __init__(
+        self, id: str, function: Callable[..., Any], about: str, receives: str, learns: str, times: int | str | None
+    ):
         self.function = function
         hidden = f"{about}, masked: only the total over all parties is readable"
-        self.masked = _mark(id, function, _masked_reply, "masked", hidden, receives, learns)
-        self.open = _mark(
-            f"{id}.open", function, _open_reply, "aggregate", f"{about} of this party alone", receives, learns
-        )
+        alone = f"{about} of this party alone"
+        self.masked = _mark(id, function, _masked_reply, "masked", hidden, receives, learns, times)
+        self.open = _mark(f"{id}.open", function, _open_reply, "aggregate", alone, receives, learns, times)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
 
 def summed(
-    id: str, *, about: str, receives: str = "aggregate", learns: str = ""
+    id: str, *, about: str, receives: str = "aggregate", learns: str = "", times: int | str | None = None
 ) -> Callable[[Callable[..., Any]], Summed]:
     """Mark ``f(party, **arguments) -> array`` as something that parties only ever give as a total."""
 
     def mark(function: Callable[..., Any]) -> Summed:
-        return Summed(id, function, about, receives, learns)
+        return Summed(id, function, about, receives, learns, times)
 
     return mark
 
 
 def _mark(
-    id: str, function: Callable[..., Any], reply: Callable[..., Any], form: str, about: str, receives: str, learns: str
-) -> Operation:
+    id: str, function: Callable[..., Any], reply: Callable[..., Any], form: str, about: str, receives: str, learns: str,
+    times: int | str | None,
+) -> Operation:  # fmt: skip
     def run(party: Party, **arguments: Any) -> Any:
         return reply(party, np.asarray(function(party, **arguments), dtype=np.float64))
 
@@ -79,7 +81,10 @@ def _mark(
     run.__qualname__ = f"{function.__qualname__}.{form}"  # the registered name: two operations, one function
     run.__doc__ = function.__doc__
     run.__wrapped__ = function  # type: ignore[attr-defined]  # its annotations are the arguments' schema
-    return operation(id, discloses=form, about=about, reply=Array("i"), receives=receives, learns=learns)(run)
+    declared = operation(
+        id, discloses=form, about=about, reply=Array("i"), receives=receives, learns=learns, times=times
+    )
+    return declared(run)
 
 
 def _two_words(values: np.ndarray) -> np.ndarray:
