@@ -189,8 +189,8 @@ def epsilon(folder: str | None, seeds: int, quick: bool, cells: Cells) -> str:
             rows.append([name, bounds, base, *(f"{cell(e.score.tolist())}, {e.features.mean():.1f}" for e in shown)])
     head = ["data", "bounds", "columns alone", *(f"epsilon {label}" for label in EPSILONS)]
     return "\n".join([
-        f"1 - RAE on test rows: mean (deviation) over {frame.seed.nunique()} seeds, and how many features were built. 8 "
-        "parties, IID, delta 1e-6, at most 10 features. The epsilon is that of the search; the final model is fitted "
+        f"1 - RAE on test rows: mean (deviation) over {frame.seed.nunique()} seeds, and how many features were built. "
+        "8 parties, IID, delta 1e-6, at most 10 features. The epsilon is that of the search; the final model is fitted "
         "without noise, as in the other parts. Public bounds: the range of each column in the training rows, taken as "
         "known beforehand. Epsilon none: the same search, epsilon 1e6.", "", *table(head, rows), "",
         cells.made("epsilon"),
