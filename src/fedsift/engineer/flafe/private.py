@@ -45,6 +45,7 @@ from fedsift.engineer.flafe.shared_residual import (
     ResidualShares,
     Sides,
     pair_name,
+    read_pairs,
     split_residual,
     take_shares,
 )
@@ -172,9 +173,9 @@ def noisy_products(party: Party, *, pairs: list[list[str | int]]) -> None:
     """Own columns and own columns times own share of the residual, for each pair that this party is in."""
     sides, shares = party.held(Sides).columns, party.held(ResidualShares).by_pair
     matrices = {}
-    for first, second, _ in pairs:
+    for first, second, _ in read_pairs(pairs):
         if party.name in (first, second):
-            name = pair_name(str(first), str(second))
+            name = pair_name(first, second)
             parts = [sides * shares[name][:, None], sides]
             matrices[name] = np.vstack(parts if party.name == first else parts[::-1])
     if len(matrices) >= len(party.job.parties):
