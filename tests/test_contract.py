@@ -43,7 +43,7 @@ MODELS: dict[str, ModelCase] = {
     "HyFDCA horizontal": ModelCase(fs.HyFDCA(tol=0.2), partition="horizontal"),
     "HyFDCA hybrid": ModelCase(fs.HyFDCA(tol=0.2), partition="hybrid"),
     "FedLinear": ModelCase(fs.FedLinear(rounds=30, penalty=0.1)),
-    "FedLinear open": ModelCase(fs.FedLinear(rounds=30, penalty=0.1, secure=False)),
+    "FedLinear open": ModelCase(fs.FedLinear(rounds=30, penalty=0.1, protection="open")),
 }
 
 

@@ -172,7 +172,7 @@ _SUMS = (
     "study.target_spread", "study.target_sums", "iife.candidate_errors", "iife.candidate_moments",
     "iife.feature_moments", "iife.offer_candidates", "iife.additive_moments", "iife.grid_counts",
     "iife.local_interaction", "iife.pair_tables", "flafe.target_moments", "flafe.forest_sums", "election.cast_votes",
-    "election.block_votes",
+    "election.block_votes", "iife.noisy_counts", "iife.noisy_moments", "iife.noisy_pairs",
 )  # fmt: skip
 for _name in _SUMS:
     WAIVERS[_name] = f"{_MASKED_SUM} a sum over the rows of all parties; who is in such sums: feature_sums."
@@ -181,6 +181,8 @@ for _name in _SUMS:
         "measured where they are means of columns: feature_sums.open, linear.moments.open."
     )
 WAIVERS["linear.moments"] = f"{_MASKED_SUM} a sum over the rows of all parties; who is in such sums: feature_sums."
+for _name in ("iife.noisy_counts.open", "iife.noisy_moments.open", "iife.noisy_pairs.open"):
+    WAIVERS[_name] = "No method lists it: a site refuses it."
 
 PENDING: dict[str, str] = {
     "learn_lattice": "8, 10",

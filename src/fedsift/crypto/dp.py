@@ -13,6 +13,7 @@ noise, where the rhos add up.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import threading
@@ -129,6 +130,7 @@ def rho_to_epsilon(rho: float, delta: float) -> float:
     return max(0.0, best)
 
 
+@functools.lru_cache(maxsize=64)
 def epsilon_to_rho(epsilon: float, delta: float) -> float:
     """The largest rho whose releases stay within (epsilon, delta)-DP."""
     _positive("epsilon", epsilon)

@@ -127,21 +127,30 @@ def target_range(job: Job, target: np.ndarray, party: str, paid: int) -> Range:
 
 def paid_range(values: np.ndarray, rho: float) -> Range | None:
     """From the lowest to the highest piece of the line that is not empty, by two histograms, rho-zCDP together."""
-    coarse = _occupied(values, EDGES, rho / 2)
+    coarse = occupied(*noisy_counts(values, EDGES, rho / 2), EDGES)
     if coarse is None:
         return None
-    return _occupied(values, np.linspace(coarse.low, coarse.high, _FINE + 1), rho / 2) or coarse
+    fine = fine_edges(coarse)
+    return occupied(*noisy_counts(values, fine, rho / 2), fine) or coarse
 
 
-def _occupied(values: np.ndarray, edges: np.ndarray, rho: float) -> Range | None:
-    """The span of the pieces whose number of rows, with Gaussian noise, is more than noise alone would show."""
-    noisy, scale = noisy_counts(values, edges, rho)
+def fine_edges(coarse: Range) -> np.ndarray:
+    """Of the second histogram."""
+    return np.linspace(coarse.low, coarse.high, _FINE + 1)
+
+
+def occupied(noisy: np.ndarray, scale: float, edges: np.ndarray) -> Range | None:
+    """The span of the pieces whose number of rows, with noise of deviation ``scale``, noise alone would not show."""
     seen = np.flatnonzero(noisy > scale * (2 + math.sqrt(2 * math.log(len(noisy)))))
     return Range(float(edges[seen[0]]), float(edges[seen[-1] + 1])) if len(seen) else None
 
 
 def noisy_counts(values: np.ndarray, edges: np.ndarray, rho: float) -> tuple[np.ndarray, float]:
     """Rows in each piece, with Gaussian noise, rho-zCDP; and its deviation. A replaced row is sqrt(2) in L2."""
-    counts = np.histogram(np.clip(values[~np.isnan(values)], edges[0], edges[-1]), edges)[0]
-    scale = 1 / math.sqrt(rho)
+    counts, scale = piece_counts(values, edges), 1 / math.sqrt(rho)
     return counts + whole_gaussian_noise(len(counts), scale), scale
+
+
+def piece_counts(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Rows in each piece between two edges; those beyond the ends are in the first and the last."""
+    return np.histogram(np.clip(values[~np.isnan(values)], edges[0], edges[-1]), edges)[0]

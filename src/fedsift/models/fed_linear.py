@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.checks import check_choice
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation, together
 from fedsift.core.party import Party
@@ -232,7 +233,7 @@ class FedLinear(FederatedModel):
     rounds, local_steps, tolerance : of FedAvg.
     validation : share of each party's rows (or the name of the party) that the penalty is chosen on.
     random_state : draws the validation rows.
-    secure : ``False`` sends each party's sums unmasked (research).
+    protection : what leaves a party: ``"sums"`` (under masks) or ``"open"`` (research: each party's own sums).
     """
 
     partitions = ("horizontal",)
@@ -250,7 +251,7 @@ class FedLinear(FederatedModel):
         tolerance: float = 1e-6,
         validation: float | str = 0.2,
         random_state: Any = 0,
-        secure: bool = True,
+        protection: str = "sums",
     ):
         self.penalty = penalty
         self.solver = solver
@@ -259,14 +260,14 @@ class FedLinear(FederatedModel):
         self.tolerance = tolerance
         self.validation = validation
         self.random_state = random_state
-        self.secure = secure
+        self.protection = protection
 
     def _fit(self, run: Federation) -> Sequence[str]:
         described = run.ask(describe_rows, to=run.parties, task=run.asked_task)
         numeric, _ = agree_columns(described)
         if not numeric:
             raise DataError("no column is a number at every party; a linear model needs at least one")
-        total = SecureSum(run, secure=self.secure)
+        total = SecureSum(run, secure=self.protection != "open")
         tune = self.penalty == "auto"
         study = open_study(total, described, self.validation if tune else 0.0, self.random_state)
         total.ask_all(load_columns, columns=numeric)
@@ -281,6 +282,7 @@ class FedLinear(FederatedModel):
         return self.class_names_
 
     def _check(self, fed: Federation) -> None:
+        check_choice("protection", self.protection, ("sums", "open"))
         if self.solver not in ("fedavg", "exact"):
             raise ParameterError(f"solver must be 'fedavg' or 'exact'; got {self.solver!r}")
         number = isinstance(self.penalty, (int, float)) and not isinstance(self.penalty, bool) and self.penalty >= 0

@@ -59,7 +59,7 @@ def describe_rows(party: Party, *, task: str) -> dict[str, Any]:
     amount = task == "regression" or (task == "auto" and is_amount(label))
     if amount and label.dtype.kind not in "iufb":
         raise DataError(f"party {party.name!r}: the label is text, so it cannot be a regression target")
-    classes = [] if amount else sorted({_class_name(value) for value in np.unique(label)})
+    classes = [] if amount else sorted({class_name(value) for value in np.unique(label)})
     return {
         "numeric": numeric,
         "other": [name for name in party.columns if name not in numeric],
@@ -68,7 +68,7 @@ def describe_rows(party: Party, *, task: str) -> dict[str, Any]:
     }
 
 
-def _class_name(value: Any) -> str:
+def class_name(value: Any) -> str:
     """One spelling for a class, whether a party's file had it as 1, 1.0 or "1"."""
     number = isinstance(value, (float, np.floating))
     return str(int(value)) if number and float(value).is_integer() else str(value)
@@ -90,7 +90,7 @@ def keep_rows(party: Party, *, task: str, classes: list[str], share: float, seed
         party.state[TARGET] = label.astype(np.float64)[:, None]
     else:
         code = {name: i for i, name in enumerate(classes)}
-        codes = np.array([code[_class_name(value)] for value in label])
+        codes = np.array([code[class_name(value)] for value in label])
         party.state[TARGET] = (codes[:, None] == np.arange(len(classes))).astype(np.float64)
     generator = np.random.default_rng([seed, zlib.crc32(party.name.encode())])
     train = np.ones(party.n_rows, dtype=bool)

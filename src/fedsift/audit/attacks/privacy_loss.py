@@ -165,7 +165,9 @@ def combinations_lose_more(view: View, truth: Truth) -> Measure:
     scale = plan.column_scale("ab", columns)
     formula = told[-1].content[int(np.ravel(asked[0].content["products"][0]["columns"])[0])]
     other = np.clip(np.random.default_rng(0).standard_normal(view.own_table.n_rows), -BOUND, BOUND)
-    here, there = (operand(view.own_table, formula, far) * other for far in (False, True))
+    own = operand(view.own_table, formula)
+    row = int(np.argmax(np.abs(other) * (BOUND - own)))  # the row that moves farthest when it goes to the upper end
+    here, there = own * other, operand(view.own_table, formula, far=row) * other
     generator = np.random.default_rng()
     loss = epsilon_from_below(
         lambda exact: exact + generator.normal(0, scale, len(exact)), here, there, _DRAWS,
@@ -176,9 +178,9 @@ def combinations_lose_more(view: View, truth: Truth) -> Measure:
     return Measure("epsilon", loss.epsilon, 0.0, rho_to_epsilon(plan.spending.rest / columns, delta), note=note)
 
 
-def operand(table: Table, formula: str, far: bool) -> np.ndarray:
-    """An operand of a table, or of the same with its first row far out."""
+def operand(table: Table, formula: str, far: int | None = None) -> np.ndarray:
+    """An operand of a table, or of the same with one row far out."""
     frame = pd.DataFrame({name: table.values(name).astype(float) for name in table.numeric_columns})
-    if far:
-        frame.iloc[0] = frame.abs().max() * _FAR + 1
+    if far is not None:
+        frame.iloc[far] = frame.abs().max() * _FAR + 1
     return np.nan_to_num(evaluate_columns([parse(formula)], frame)[:, 0], nan=0.0)

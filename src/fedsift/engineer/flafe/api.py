@@ -44,8 +44,9 @@ from fedsift.engineer.flafe.grid import Layout
 from fedsift.engineer.flafe.joint_moments import JointProducts
 from fedsift.engineer.flafe.prediction import predict_jointly
 from fedsift.engineer.flafe.privacy import Plan
-from fedsift.engineer.flafe.private import BITS, WEIGHT_BITS, PrivateRun
+from fedsift.engineer.flafe.private import WEIGHT_BITS, PrivateRun
 from fedsift.engineer.flafe.statistics import StatisticsRun, Term, held_out_error
+from fedsift.engineer.noisy_model import BITS
 from fedsift.errors import ParameterError
 from fedsift.mpc import horizontal_study, secure_sum
 from fedsift.select.base import check_number

@@ -75,6 +75,7 @@ def local_candidates(base: Sequence[Expression]) -> list[Expression]:
 
 @operation(
     "flafe.numeric_columns",
+    times=1,
     discloses="plain",
     about="names of the columns that are numbers, and of those among them that never vary",
     reply={"numeric": [str], "flat": [str], "rows": int},
@@ -86,7 +87,7 @@ def numeric_columns(party: Party) -> dict[str, Any]:
     return {"numeric": names, "flat": flat, "rows": party.n_rows}
 
 
-@operation("flafe.load_numbers", discloses="control", about="acknowledgement")
+@operation("flafe.load_numbers", times=2, discloses="control", about="acknowledgement")
 def load_numbers(party: Party, *, columns: list[str], held_out: np.ndarray) -> None:
     """Take named columns; ``held_out`` are the positions of validation rows, which nothing is fitted on."""
     train = np.ones(party.n_rows, dtype=bool)
@@ -95,7 +96,7 @@ def load_numbers(party: Party, *, columns: list[str], held_out: np.ndarray) -> N
     party.state[RAW], party.state[TRAIN] = own.raw, train  # where a grid's common statistics are taken from
 
 
-@operation("flafe.form_candidates", discloses="control", about="acknowledgement")
+@operation("flafe.form_candidates", times=2, discloses="control", about="acknowledgement")
 def form_candidates(party: Party, *, owner: str, grow: bool) -> None:
     """Standardise the columns by own statistics and make the candidates.
 
@@ -107,6 +108,7 @@ def form_candidates(party: Party, *, owner: str, grow: bool) -> None:
 
 @operation(
     "flafe.form_candidates_by",
+    times=2,
     discloses="control",
     receives="aggregate",
     about="acknowledgement",
@@ -126,7 +128,7 @@ def _form(party: Party, owner: str, grow: bool, centre: np.ndarray, deviation: n
     party.state[RAW] = own.values
 
 
-@operation("flafe.scale_candidates", discloses="control", about="number of candidate features", reply=int)
+@operation("flafe.scale_candidates", times=2, discloses="control", about="number of candidate features", reply=int)
 def scale_candidates(party: Party, *, clip: float) -> int:
     """Standardise the candidates and hold them within ``clip`` deviations; in formulas the limit is always BOUND."""
     own = party.held(OwnFeatures)
@@ -135,6 +137,7 @@ def scale_candidates(party: Party, *, clip: float) -> int:
 
 @operation(
     "flafe.scale_candidates_by",
+    times=2,
     discloses="control",
     receives="aggregate",
     about="number of candidate features",
@@ -234,6 +237,7 @@ def _unit(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @operation(
     "flafe.choose_operands",
+    times=1,
     discloses="plain",
     receives="aggregate",
     about="formulas of its most important features, with the means and deviations of the columns in them",
@@ -251,6 +255,7 @@ def choose_operands(party: Party, *, scores: np.ndarray, count: int, apart: bool
 
 @operation(
     "flafe.take_operands",
+    times=1,
     discloses="plain",
     about="formulas of the features that the column group agreed on",
     reply=[str],
@@ -270,6 +275,7 @@ def _take(party: Party, chosen: list[int]) -> list[str]:
 
 @operation(
     "flafe.pool_features",
+    times=1,
     discloses="control",
     about="number of features that the party chooses from in the end",
     reply=int,
@@ -283,6 +289,7 @@ def pool_features(party: Party) -> int:
 
 @operation(
     "flafe.choose_final",
+    times=1,
     discloses="control",
     receives="aggregate",
     about="positions of the features that it keeps",

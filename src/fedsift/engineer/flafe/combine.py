@@ -103,6 +103,7 @@ class CombinationKey:
 
 @operation(
     "flafe.offer_combination_key",
+    times=4,
     discloses="control",
     about="public key for combinations that this party will hold",
     reply=bytes,
@@ -209,6 +210,7 @@ def open_combinations(
 
 @operation(
     "flafe.show_columns",
+    times=4,
     discloses="plain",
     about="standardised, clipped columns in the clear (protection='open')",
     reply=Array("f", 2),

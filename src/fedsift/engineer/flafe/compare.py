@@ -59,7 +59,10 @@ class Compared:
 
 
 @summed(
-    "flafe.target_moments", about="number of training rows, sum and sum of squares of the target", receives="control"
+    "flafe.target_moments",
+    times=1,
+    about="number of training rows, sum and sum of squares of the target",
+    receives="control",
 )
 def target_moments(party: Party, *, task: str) -> np.ndarray:
     values = own_target(party, task)[0][party.held(OwnFeatures).train]
@@ -68,6 +71,7 @@ def target_moments(party: Party, *, task: str) -> np.ndarray:
 
 @operation(
     "flafe.compare_matrix",
+    times=1,
     discloses="control",
     receives="aggregate",
     about="how many columns it brings into the comparison",

@@ -66,14 +66,19 @@ def _target(party: Party, task: str) -> tuple[np.ndarray, bool]:
     return values[party.held(OwnFeatures).train], classes
 
 
-@operation("flafe.share_labels", discloses="plain", about="the label of every row", reply=dict)
+@operation("flafe.share_labels", times=1, discloses="plain", about="the label of every row", reply=dict)
 def share_labels(party: Party, *, task: str) -> dict[str, Any]:
     values, classes = own_target(party, task)
     return {"values": values, "classes": classes}
 
 
 @operation(
-    "flafe.take_labels", discloses="control", receives="plain", about="acknowledgement", learns="the label of every row"
+    "flafe.take_labels",
+    times=1,
+    discloses="control",
+    receives="plain",
+    about="acknowledgement",
+    learns="the label of every row",
 )
 def take_labels(party: Party, *, values: np.ndarray, classes: bool) -> None:
     if len(values) != party.n_rows:
@@ -98,6 +103,7 @@ def forest_importances(
 
 @operation(
     "flafe.forest_scores",
+    times=3,
     discloses="aggregate",
     about="one importance a candidate feature, from a local forest",
     reply=Array("f"),
@@ -106,7 +112,7 @@ def forest_scores(party: Party, *, what: str, task: str, seed: int) -> np.ndarra
     return forest_importances(_matrix(party, what), *_target(party, task), seed)
 
 
-@summed("flafe.forest_sums", about="importances of candidate features from a local forest", receives="control")
+@summed("flafe.forest_sums", times=3, about="importances of candidate features from a local forest", receives="control")
 def forest_sums(party: Party, *, what: str, task: str, seed: int, blocks: int) -> np.ndarray:
     """A party's part: the forests of all row blocks are averaged, so together they have the trees of one."""
     trees = max(_FEWEST_TREES, _TREES // max(1, blocks))
@@ -115,6 +121,7 @@ def forest_sums(party: Party, *, what: str, task: str, seed: int, blocks: int) -
 
 @operation(
     "flafe.encrypt_target",
+    times=1,
     discloses="ciphertext",
     about="target of each training row, encrypted",
     reply={"key": PublicKey, "layers": [{"rows": Ciphertexts, "layout": dict}]},
@@ -155,6 +162,7 @@ def _codes(values: np.ndarray) -> tuple[np.ndarray, list[int]]:
 
 @operation(
     "flafe.keep_target",
+    times=1,
     discloses="control",
     receives="ciphertext",
     about="acknowledgement",
@@ -166,6 +174,7 @@ def keep_target(party: Party, *, key: PublicKey, layers: list[dict[str, Any]]) -
 
 @operation(
     "flafe.binned_targets",
+    times=3,
     discloses="ciphertext",
     about="sums of the target by bins of unnamed candidate features, and the bin sizes, encrypted for the label holder",
     reply={"sums": [Ciphertexts], "sizes": Ciphertexts, "bins": [int]},
@@ -193,6 +202,7 @@ def _size_places(rows: int, key: PublicKey) -> tuple[int, int]:
 
 @operation(
     "flafe.explained_shares",
+    times=3,
     discloses="aggregate",
     receives="ciphertext",
     about="share of the target's variance that each unnamed candidate explains",
@@ -240,6 +250,7 @@ def _own_shares(party: Party, what: str, columns: np.ndarray) -> np.ndarray:
 
 @operation(
     "flafe.open_shares",
+    times=3,
     discloses="aggregate",
     about="share of the target's variance that each candidate explains",
     reply=Array("f"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.candidates import Pool, evaluate_at
 from fedsift.engineer.flafe.combine import Combined, NoisyColumns, Operands, combine_columns
-from fedsift.engineer.flafe.features import CrossFeature, Pair
+from fedsift.engineer.flafe.features import CrossFeature, Pair, read_record
 from fedsift.engineer.flafe.grid import Layout
 from fedsift.errors import DataError, SecurityError
 from fedsift.select.engineered import add_engineered, own_features
@@ -64,11 +63,11 @@ def _store(party: Party, model: str) -> CombinedStore:
     return kept
 
 
-@operation("flafe.keep_parts", discloses="control", about="acknowledgement")
-def keep_parts(party: Party, *, model: str, records: list[dict[str, Any]]) -> None:
+@operation("flafe.keep_parts", times=1, discloses="control", about="acknowledgement")
+def keep_parts(party: Party, *, model: str, records: list[dict[str, str | int]]) -> None:
     """Remember, at this site, the operands of kept features and the released values of those it holds."""
     ids, pool = party.table.ids.tolist(), party.held(Pool).values
-    parts = [OwnPart(**record) for record in records]
+    parts = [read_record(OwnPart, record, party.name) for record in records]
     values = {part.formula: dict(zip(ids, pool[:, part.position].tolist())) for part in parts if part.position >= 0}
     noise = party.held(NoisyColumns) if NoisyColumns in party.state else None
     party.keys[f"flafe:{model}"] = CombinedStore([part.operand for part in parts], values, noise, set(ids))
@@ -76,6 +75,7 @@ def keep_parts(party: Party, *, model: str, records: list[dict[str, Any]]) -> No
 
 @operation(
     "flafe.missing_rows",
+    times=1,
     discloses="pseudonymous",
     about="positions of rows whose combined features it does not have yet",
     reply=Array("i"),
@@ -86,7 +86,7 @@ def missing_rows(party: Party, *, model: str) -> np.ndarray:
     return np.array(sorted(missing), dtype=np.int64)
 
 
-@operation("flafe.load_operands", discloses="control", about="acknowledgement")
+@operation("flafe.load_operands", times=1, discloses="control", about="acknowledgement")
 def load_operands(party: Party, *, model: str, rows: NDArray[np.int64]) -> None:
     """Own operands of some rows; under an epsilon only of rows that were never released."""
     store = _store(party, model)
@@ -100,7 +100,7 @@ def load_operands(party: Party, *, model: str, rows: NDArray[np.int64]) -> None:
     party.keep(Combined([]))
 
 
-@operation("flafe.keep_rows_of", discloses="control", about="acknowledgement")
+@operation("flafe.keep_rows_of", times=4, discloses="control", about="acknowledgement")
 def keep_rows_of(party: Party, *, model: str, rows: np.ndarray, formulas: list[str]) -> None:
     """Put newly released values beside those known already."""
     store = _store(party, model).values
@@ -110,7 +110,7 @@ def keep_rows_of(party: Party, *, model: str, rows: np.ndarray, formulas: list[s
             store[text].setdefault(each, value)
 
 
-@operation("flafe.add_combined", discloses="control", about="acknowledgement")
+@operation("flafe.add_combined", times=1, discloses="control", about="acknowledgement")
 def add_combined(party: Party, *, model: str, formulas: list[str], view: str) -> None:
     """Show the combined features that this party holds as columns of the view; other rows have no value there."""
     store, site = _store(party, model).values, party.site

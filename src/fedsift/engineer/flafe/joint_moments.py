@@ -73,6 +73,7 @@ class Side:
 
 @operation(
     "flafe.masked_sides",
+    times="4 x max_iter",
     discloses="masked",
     about="columns under one-time masks: only sums of products with another party's columns can be read",
     reply=list,
@@ -97,7 +98,9 @@ def masked_sides(party: Party, *, tasks: list[dict[str, str | int]]) -> list[lis
     return parts
 
 
-@operation("flafe.own_sides", discloses="aggregate", about="sums of products of its own unnamed columns", reply=list)
+@operation(
+    "flafe.own_sides", times=2, discloses="aggregate", about="sums of products of its own unnamed columns", reply=list
+)
 def own_sides(party: Party, *, names: list[str]) -> list[Ring]:
     held = party.held(JointMatrices)
     return [held.covered(held.by_name[name].T @ held.by_name[name], name, "") for name in names]

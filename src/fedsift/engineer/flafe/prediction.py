@@ -43,7 +43,7 @@ def _part(party: Party, model: str) -> ModelPart:
     return part
 
 
-@operation("flafe.start_prediction", discloses="control", about="acknowledgement")
+@operation("flafe.start_prediction", times=1, discloses="control", about="acknowledgement")
 def start_prediction(party: Party, *, model: str) -> None:
     """Own score of each row of this view, and own factors of the cross-party terms."""
     part = _part(party, model)
@@ -77,6 +77,7 @@ def add_terms(party: Party, *, peer: str, sent: Ring, number: int, weights: list
 
 @operation(
     "flafe.prediction_share",
+    times=1,
     discloses="masked",
     about="its part of the prediction of each row, masked: the label holder reads the total over all parties",
     reply=list,
@@ -89,6 +90,7 @@ def prediction_share(party: Party, *, reader: str, others: list[str], number: in
 
 @operation(
     "flafe.read_prediction",
+    times=1,
     discloses="plain",
     receives="masked",
     about="predictions of the rows",

@@ -45,16 +45,17 @@ from fedsift.engineer.flafe.shared_residual import (
     ResidualShares,
     Sides,
     pair_name,
+    read_pairs,
     split_residual,
     take_shares,
 )
 from fedsift.engineer.flafe.statistics import Factor, LocalModel, ModelPart, Term, keep_part
 from fedsift.engineer.forms import scaled
+from fedsift.engineer.noisy_model import BITS, LocalFit, cut_rows, fit_moments, shrunken, unit_rows
 from fedsift.errors import DataError, SecurityError
 from fedsift.mpc.ring import from_ring, to_ring
 
-#: Bits after the point of a column, a target, a residual; of a weight.
-BITS, WEIGHT_BITS = 10, 9
+WEIGHT_BITS = 9  # after the point
 
 
 @dataclass(frozen=True)
@@ -109,18 +110,6 @@ def plan_columns(party: Party, *, columns: Annotated[int, Between(1, 1_000_000)]
     party.keep(NoisyColumns(scales, columns, columns))
 
 
-def unit_rows(values: np.ndarray) -> np.ndarray:
-    """Columns within +-1, scaled so that a row of evenly spread ones has length 1, and longer ones cut to it.
-
-    A little shorter, so that rounding to ``BITS`` does not lengthen a row beyond 1.
-    """
-    width = max(1, values.shape[1])
-    rows = values * math.sqrt(3 / width)
-    most = 1 - math.sqrt(width) * 2.0 ** -(BITS + 1)
-    length = np.sqrt((rows**2).sum(axis=1, keepdims=True))
-    return np.asarray(rows * np.minimum(1.0, most / np.maximum(length, 1e-300)))
-
-
 @operation(
     "flafe.noisy_moments",
     discloses="control",
@@ -170,12 +159,7 @@ def noisy_residual(
         model.weights = np.append(weights, intercept)
     model.means = means
     party.keep(Residual(to_ring(part, BITS, 2.0)))
-    party.keep(Sides(to_ring(unit_rows_again(own.rows - means), BITS, 2.0)))
-
-
-def unit_rows_again(values: np.ndarray) -> np.ndarray:
-    """Rows cut to length 1 as they are: ``unit_rows`` has scaled them already."""
-    return unit_rows(values * math.sqrt(max(1, values.shape[1]) / 3))
+    party.keep(Sides(to_ring(cut_rows(own.rows - means), BITS, 2.0)))
 
 
 @operation(
@@ -189,9 +173,9 @@ def noisy_products(party: Party, *, pairs: list[list[str | int]]) -> None:
     """Own columns and own columns times own share of the residual, for each pair that this party is in."""
     sides, shares = party.held(Sides).columns, party.held(ResidualShares).by_pair
     matrices = {}
-    for first, second, _ in pairs:
+    for first, second, _ in read_pairs(pairs):
         if party.name in (first, second):
-            name = pair_name(str(first), str(second))
+            name = pair_name(first, second)
             parts = [sides * shares[name][:, None], sides]
             matrices[name] = np.vstack(parts if party.name == first else parts[::-1])
     if len(matrices) >= len(party.job.parties):
@@ -210,7 +194,7 @@ def keep_private(party: Party, *, model: str, factors: list[Annotated[int, Betwe
 def private_part(party: Party, part: ModelPart) -> tuple[np.ndarray, np.ndarray]:
     """Own rows as the weights take them, and own factors, on the rows of the view."""
     rows = unit_rows(evaluate_at(party, part.formulas) / BOUND)
-    factors = unit_rows_again(rows - part.means)[:, [part.formulas.index(factor.formula) for factor in part.factors]]
+    factors = cut_rows(rows - part.means)[:, [part.formulas.index(factor.formula) for factor in part.factors]]
     return rows, factors
 
 
@@ -228,47 +212,6 @@ def agree_operands(fed: Federation, layout: Layout) -> dict[str, list[str]]:
     if sum(map(bool, operands.values())) < 2:
         raise DataError("at least two parties need columns of numbers with a range (bounds)")
     return operands
-
-
-@dataclass
-class LocalFit:
-    """A ridge from noisy sums: weights, means and covariances of the columns, by party."""
-
-    weights: dict[str, np.ndarray]
-    means: dict[str, np.ndarray]
-    covariances: dict[str, np.ndarray]
-    target_mean: float
-
-
-def fit_moments(sums: np.ndarray, widths: dict[str, int], holder: str, rows: int, noise: float) -> LocalFit:
-    """From the matrix of noisy sums, party after party; at ``holder`` a one comes first and the target last."""
-    place, offset, one, target = {}, 0, 0, 0
-    for name, width in widths.items():
-        place[name] = slice(offset + (name == holder), offset + width - (name == holder))
-        if name == holder:
-            one, target = offset, offset + width - 1
-        offset += width
-    columns = np.concatenate([np.arange(at.start, at.stop) for at in place.values()])
-    means = np.clip(sums[one] / rows, -1, 1)
-    target_mean = float(means[target])
-    centred = sums - rows * np.outer(means, means)
-    inner = centred[np.ix_(columns, columns)]
-    penalty = noise * math.sqrt(2 * max(1, len(columns)))  # about the largest eigenvalue that noise alone has
-    values, vectors = np.linalg.eigh((inner + inner.T) / 2)
-    right = centred[columns, target]
-    right = right * max(0.0, 1 - len(right) * noise**2 / max(float(right @ right), 1e-300))  # James and Stein
-    found = np.zeros(len(sums))
-    found[columns] = vectors @ ((vectors.T @ right) / (np.maximum(values, 0.0) + penalty))
-    np.fill_diagonal(centred, np.maximum(np.diag(centred), noise))
-    return LocalFit({n: found[at] for n, at in place.items()}, {n: means[at] for n, at in place.items()},
-                    {n: centred[at, at] / rows for n, at in place.items()}, target_mean)  # fmt: skip
-
-
-def shrunken(value: float, variance: float, count: int) -> float:
-    """A sum less what noise explains: 0 where the largest of ``count`` sums of noise alone might be (Donoho and
-    Johnstone's universal threshold, and one deviation)."""
-    limit = (1 + math.sqrt(2 * math.log(max(2, count)))) ** 2 * variance
-    return value * max(0.0, 1 - limit / max(value**2, 1e-300))
 
 
 class PrivateRun:

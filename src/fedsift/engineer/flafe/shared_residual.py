@@ -96,6 +96,11 @@ def ring_bits(rows: int) -> tuple[int, int]:
     return column, weight
 
 
+def read_pairs(told: list[list[str | int]]) -> list[NumberedPair]:
+    """From a request."""
+    return [(str(first), str(second), int(number)) for first, second, number in told]
+
+
 def pair_name(first: str, second: str) -> str:
     """One name for a pair of parties; JSON-safe and unambiguous enough for a key of a dictionary."""
     return f"{len(first)}:{first}|{second}"
@@ -126,15 +131,16 @@ def read_total(party: Party, sent: dict[str, Ring], number: int) -> Ring:
 
 @operation(
     "flafe.split_residual",
+    times=1,
     discloses="masked",
     about="a share of the residual for every pair of other parties, masked for its receiver",
     reply=dict,
 )
-def split_residual(party: Party, *, pairs: list[Any]) -> dict[str, dict[str, Ring]]:
+def split_residual(party: Party, *, pairs: list[list[str | int]]) -> dict[str, dict[str, Ring]]:
     """The label holder shares its residual with each pair. In a pair of its own it keeps all of it."""
     share, shares = party.held(Residual).values, party.keep(ResidualShares())
     out: dict[str, dict[str, Ring]] = {}
-    for first, second, number in pairs:
+    for first, second, number in read_pairs(pairs):
         if party.name in (first, second):
             shares.by_pair[pair_name(first, second)] = share.copy()
         else:
@@ -152,16 +158,16 @@ def _split(
     out.setdefault(second, {})[pair_name(first, second)] = rest
 
 
-@operation("flafe.take_shares", discloses="control", receives="masked", about="acknowledgement")
+@operation("flafe.take_shares", times="2 x max_iter", discloses="control", receives="masked", about="acknowledgement")
 def take_shares(
-    party: Party, *, pairs: list[Any], senders: list[str], sent: dict[str, dict[str, Ring]], weight: int
+    party: Party, *, pairs: list[list[str | int]], senders: list[str], sent: dict[str, dict[str, Ring]], weight: int
 ) -> None:
     """Add ``weight`` times what each sender split to the own share of each pair that this party is in."""
     if ResidualShares not in party.state:
         party.keep(ResidualShares())
     shares, secrets_with = party.held(ResidualShares).by_pair, party.held(Pairs)
     rows = len(party.held(Sides).columns)
-    for first, second, number in pairs:
+    for first, second, number in read_pairs(pairs):
         if party.name not in (first, second):
             continue
         pair = pair_name(first, second)
@@ -184,13 +190,13 @@ def _ring(number: int) -> Ring:
 # --- sums ------------------------------------------------------------------------------------------------------------
 
 
-@operation("flafe.arrange_sides", discloses="control", about="acknowledgement")
-def arrange_sides(party: Party, *, pairs: list[Any]) -> None:
+@operation("flafe.arrange_sides", times="max_iter", discloses="control", about="acknowledgement")
+def arrange_sides(party: Party, *, pairs: list[list[str | int]]) -> None:
     """Set up the matrices of this round's masked products: columns in a secret order, with secret signs."""
     sides, shares = party.held(Sides).columns, party.held(ResidualShares).by_pair
     orders, matrices = party.keep(SecretOrder()).by_pair, party.keep(JointMatrices({})).by_name
     generator = np.random.default_rng(secrets.randbits(256))
-    for first, second, _ in pairs:
+    for first, second, _ in read_pairs(pairs):
         if party.name not in (first, second):
             continue
         pair = pair_name(first, second)
@@ -205,6 +211,7 @@ def arrange_sides(party: Party, *, pairs: list[Any]) -> None:
 
 @operation(
     "flafe.name_choice",
+    times="max_iter",
     discloses="aggregate",
     about="which of its columns was chosen, its secret sign, and its mean square",
     reply={"column": int, "sign": int, "square": float},
@@ -263,18 +270,19 @@ def multiply_shares(party: Party, peer: str, sent: Ring, number: int) -> Ring:
 
 @operation(
     "flafe.share_product",
+    times="max_iter",
     discloses="masked",
     receives="masked",
     about="its share of a product column, split for the other pairs of parties and masked for the receivers",
     reply=dict,
 )
 def share_product(
-    party: Party, *, peer: str, sent: Ring, number: int, pairs: list[Any], weight: int
+    party: Party, *, peer: str, sent: Ring, number: int, pairs: list[list[str | int]], weight: int
 ) -> dict[str, dict[str, Ring]]:
     """Take the product off the residual of the pairs that this party is in, and give the others their parts."""
     share, shares = multiply_shares(party, peer, sent, number), party.held(ResidualShares).by_pair
     out: dict[str, dict[str, Ring]] = {}
-    for first, second, split_number in pairs:
+    for first, second, split_number in read_pairs(pairs):
         pair = pair_name(first, second)
         if party.name in (first, second):
             known = shares.get(pair, np.zeros(len(share), dtype=np.uint64))

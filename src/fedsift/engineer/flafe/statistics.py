@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.candidates import OwnFeatures, own_target
 from fedsift.engineer.flafe.combine import Operands
-from fedsift.engineer.flafe.features import BOUND, FUNCTIONS
+from fedsift.engineer.flafe.features import BOUND, FUNCTIONS, read_record
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, best_ridge, fraction_bits
 from fedsift.engineer.flafe.shared_residual import (
     NamedColumn,
@@ -118,6 +117,7 @@ class Term:
 
 @operation(
     "flafe.local_matrix",
+    times=1,
     discloses="control",
     about="how many columns it brings into the local-only model",
     reply={"features": int, "target": int},
@@ -145,6 +145,7 @@ def local_matrix(party: Party, *, holder: bool, task: str, rows: int) -> dict[st
 
 @operation(
     "flafe.local_scores",
+    times=1,
     discloses="masked",
     receives="aggregate",
     about="its scores of the rows, masked: the label holder reads the total over the other parties",
@@ -160,6 +161,7 @@ def local_scores(party: Party, *, weights: np.ndarray, reader: str, others: list
 
 @operation(
     "flafe.form_residual",
+    times=1,
     discloses="control",
     receives="masked",
     about="acknowledgement",
@@ -177,17 +179,17 @@ def form_residual(
     party.keep(Residual(to_ring(np.clip(residual, -clip, clip), bits, _MOST)))
 
 
-@operation("flafe.load_sides", discloses="control", about="acknowledgement")
+@operation("flafe.load_sides", times=1, discloses="control", about="acknowledgement")
 def load_sides(party: Party, *, clip: float, operand_clip: float, bits: int, powers: int) -> None:
     """Own features, cut at ``clip`` deviations and divided by it, with their squares: within +-1, in the ring."""
     values = party.held(Operands).columns[party.held(OwnFeatures).train] * (operand_clip / BOUND)
     party.keep(Sides(column_ring(np.clip(values / clip, -1.0, 1.0), bits, powers)))
 
 
-@operation("flafe.keep_model", discloses="control", about="acknowledgement")
-def keep_model(party: Party, *, model: str, terms: list[dict[str, Any]], bits: int) -> None:
+@operation("flafe.keep_model", times=1, discloses="control", about="acknowledgement")
+def keep_model(party: Party, *, model: str, terms: list[dict[str, str | int]], bits: int) -> None:
     """Remember, at this site, own weights and the own factors of cross-party terms."""
-    own, factors = party.held(LocalModel), [Factor(**term) for term in terms]
+    own, factors = party.held(LocalModel), [read_record(Factor, term, party.name) for term in terms]
     keep_part(party, model, ModelPart(own.formulas, own.weights, own.centre, own.deviation, factors, bits))
 
 
@@ -198,6 +200,7 @@ def keep_part(party: Party, model: str, part: ModelPart) -> None:
 
 @operation(
     "flafe.held_out_error",
+    times=1,
     discloses="aggregate",
     about="mean squared error and variance of the target on held-out rows",
     reply=dict,

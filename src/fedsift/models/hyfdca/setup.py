@@ -34,7 +34,7 @@ from fedsift.models.design import Design, _raw
 from fedsift.models.hyfdca.loss import curvature, first_centre
 from fedsift.models.hyfdca.track import Track
 from fedsift.mpc.group_sum import cover_for, fixed, from_words, group_secret, hide, to_words, uncover
-from fedsift.mpc.horizontal_study import _class_name
+from fedsift.mpc.horizontal_study import class_name
 from fedsift.mpc.ring import Ring, stream
 
 PART, STATE = "hyfdca part", "hyfdca state"
@@ -99,7 +99,7 @@ def describe_part(party: Party, *, task: str, holder: bool) -> dict[str, Any]:
     amount = task == "regression" or (task == "auto" and is_amount(label))
     if amount and label.dtype.kind not in "iufb":
         raise DataError(f"party {party.name!r}: the label is text, so it cannot be a regression target")
-    classes = [] if amount else sorted({_class_name(value) for value in np.unique(label)})
+    classes = [] if amount else sorted({class_name(value) for value in np.unique(label)})
     return {**facts, "label": True, "amount": bool(amount), "classes": classes}
 
 
@@ -142,7 +142,7 @@ def _own_categories(party: Party) -> dict[str, list[str]]:
 def _signs(label: np.ndarray, classes: list[str]) -> np.ndarray:
     """-1 and 1: one column for two classes (1 is the second), else one a class."""
     code = {name: number for number, name in enumerate(classes)}
-    codes = np.array([code[_class_name(value)] for value in label])
+    codes = np.array([code[class_name(value)] for value in label])
     wanted = np.arange(len(classes)) if len(classes) > 2 else np.array([1])
     return np.where(codes[:, None] == wanted, 1.0, -1.0)
 
