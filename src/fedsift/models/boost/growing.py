@@ -29,6 +29,7 @@ from fedsift.models.boost.label_holder import (
     next_trees,
 )
 from fedsift.models.boost.passive import divide, level_sums, receive_gradients
+from fedsift.models.boost.plan import Plain, Plan
 from fedsift.models.boost.privacy import LabelNoise
 from fedsift.models.boost.rounds import begin_boosting, end_round
 from fedsift.models.boost.sums import expected_answers, rows_per_ciphertext
@@ -50,7 +51,7 @@ class Booster:
     columns: dict[str, np.ndarray]
     n_estimators: int
     bins: int = 32
-    rows: dict[str, Any] = field(default_factory=lambda: {"kind": "all"})
+    rows: dict[str, Plain] = field(default_factory=lambda: {"kind": "all"})
     base_score: float | None = None
     subsample: float = 1.0
     top_rate: float = 1.0  # below 1: gradient-based sampling
@@ -60,14 +61,12 @@ class Booster:
     early_stopping_rounds: int = 0
     seed: int = 0
 
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> Plan:
         """What the label holder needs to know."""
-        return {
-            "settings": dict(self.settings.__dict__), "rows": self.rows, "base_score": self.base_score,
-            "subsample": self.subsample, "top_rate": self.top_rate, "other_rate": self.other_rate,
-            "multi_output": self.multi_output, "bins": self.bins, "n_estimators": self.n_estimators,
-            "early_stopping_rounds": self.early_stopping_rounds, "seed": self.seed,
-        }  # fmt: skip
+        return Plan(
+            self.settings, self.n_estimators, self.bins, self.rows, self.base_score, self.subsample, self.top_rate,
+            self.other_rate, self.multi_output, self.early_stopping_rounds, self.seed,
+        )  # fmt: skip
 
     @property
     def by_gradient(self) -> bool:
@@ -155,7 +154,7 @@ def _begin(
 ) -> dict[str, Any]:
     given: dict[str, Any] = {} if privacy is None else {"epsilon": privacy.epsilon, "delta": privacy.delta}
     return fed.ask(
-        begin_boosting, to=fed.active, models=[b.plan() for b in boosters], order=fed.parties, scheme=scheme,
+        begin_boosting, to=fed.active, models=[b.plan().as_dict() for b in boosters], order=fed.parties, scheme=scheme,
         task=fed.asked_task, bits=bits, sums=sums, **given,
     )  # fmt: skip
 

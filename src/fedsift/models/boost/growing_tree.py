@@ -11,6 +11,7 @@ from fedsift.core.binning import ColumnBins
 from fedsift.core.party import Labels, Party
 from fedsift.errors import ReplyError
 from fedsift.models.boost.bins import split_record
+from fedsift.models.boost.plan import Plan
 from fedsift.models.boost.privacy import LabelNoise
 from fedsift.models.boost.sums import GradientLayout, read_sums
 from fedsift.models.boost.tree import Histogram, Split, TreeSettings, Units
@@ -22,7 +23,7 @@ class Model:
     """One booster: its settings, its rows, its score of every row so far."""
 
     settings: TreeSettings
-    plan: dict[str, Any]
+    plan: Plan
     train: np.ndarray
     margins: np.ndarray
     base: np.ndarray

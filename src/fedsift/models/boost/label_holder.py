@@ -115,7 +115,7 @@ def _start(
     learns="gradient sums over groups of bins of unnamed columns of the other parties",
     reply=dict,
 )
-def choose_splits(party: Party, *, replies: dict[str, Any]) -> dict[str, Any]:
+def choose_splits(party: Party, *, replies: dict[str, dict[str, np.ndarray | Ciphertexts]]) -> dict[str, Any]:
     return _choose(party, replies)
 
 
@@ -194,7 +194,7 @@ def _cut_message(cut: dict[str, list[Any]]) -> dict[str, np.ndarray]:
     learns="which rows go left where another party's column was cut",
     reply={"nodes": dict, "more": bool},
 )
-def advance(party: Party, *, sides: dict[str, Any]) -> dict[str, Any]:
+def advance(party: Party, *, sides: dict[str, dict[str, np.ndarray]]) -> dict[str, Any]:
     """Make the children of the nodes that were cut; say which of them must be summed next."""
     state = party.held(Boosting)
     state.wanted = _advance(party, sides)
@@ -206,7 +206,7 @@ def _unfinished(state: Boosting) -> bool:
     return any(job.open for job in state.jobs)
 
 
-def _advance(party: Party, sides: dict[str, Any]) -> list[Entry]:
+def _advance(party: Party, sides: dict[str, dict[str, np.ndarray]]) -> list[Entry]:
     state = party.held(Boosting)
     bits = {name: np.unpackbits(reply["bits"]).astype(bool) for name, reply in sides.items()}
     place = {name: [0, 0] for name in sides}  # bits read, records read

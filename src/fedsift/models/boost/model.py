@@ -35,6 +35,7 @@ from fedsift.models.boost.growing import OPERATIONS as GROWING
 from fedsift.models.boost.growing import PROTECTIONS, Booster, check_outputs, grow
 from fedsift.models.boost.hidden.growing import check_neutral, check_settings
 from fedsift.models.boost.passive import keep_records
+from fedsift.models.boost.plan import Plain
 from fedsift.models.boost.predicting import predict_jointly
 from fedsift.models.boost.results import all_uses, class_names, column_uses, keep_model
 from fedsift.models.boost.store import read_part, write_part
@@ -158,7 +159,7 @@ class _SecureBoost(FederatedModel):
         return run.ask(class_names, to=run.active) if self._task == "classification" else []
 
     def _booster(self, fed: Federation) -> Booster:
-        rows: dict[str, Any] = {"kind": "all"}
+        rows: dict[str, Plain] = {"kind": "all"}
         by_gradient = self.sampling_method == "gradient_based"
         if self.early_stopping_rounds:
             rows = {"kind": "validation", "share": self.validation_fraction, "seed": int(self.random_state)}

@@ -300,7 +300,7 @@ def _best_own(boosting: Boosting, job: Job, node: Node) -> tuple[str, Split] | N
         hist = replace(hist, sums=hist.sums.copy())
         hist.sums[:, 0] += whole_noise((len(hist.sums),), scale, unit)
         node.told[0] += whole_noise((1,), scale, unit)[0]
-        variance = scale**2 * boosting.models[job.model].plan["bins"] / 2
+        variance = scale**2 * boosting.models[job.model].plan.bins / 2
     split = best_split(hist, node.told, job.units, settings, variance)
     return None if split is None else (boosting.me, split)
 
