@@ -212,10 +212,8 @@ def test_a_request_for_smaller_leaves_than_the_accepted_job_has_is_refused():
     X, y = blind_table(60)
     fed = fs.Federation.split(X, y, parties=2)
     columns = {name: np.arange(count) for name, count in fed.n_columns.items()}
-    with (
-        fed.session("top_gain", {"min_cell": 5, "min_leaf": 20}) as run,
-        pytest.raises(OperationRefused, match="fewer"),
-    ):
+    told = {"min_cell": 5, "min_leaf": 20}
+    with fed.session("top_gain", told) as run, pytest.raises(OperationRefused, match="fewer"):
         grow(run, [Booster(TreeSettings(max_depth=2, min_rows=5), columns, 1)])
     with fed.session("top_gain", told) as run:
         grow(run, [Booster(TreeSettings(max_depth=2, min_rows=20), columns, 1)])
