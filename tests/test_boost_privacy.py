@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from boost_attacks import node_attack
 from scipy.stats import beta
+from test_boost_hidden import blind_table, watched
 
 import fedsift as fs
 from fedsift.crypto.dp import rho_to_epsilon
 from fedsift.errors import ParameterError, SecurityError
-from fedsift.models.boost import privacy, rounds
-from fedsift.models.boost.hidden import growing, label_holder
+from fedsift.models.boost import growing_tree, privacy, rounds
+from fedsift.models.boost import label_holder as open_holder
+from fedsift.models.boost import passive as open_passive
+from fedsift.models.boost.hidden import growing
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
 from fedsift.models.boost.privacy import LEAVES, START, LabelNoise, running_noise
 
@@ -58,7 +62,7 @@ class Released:
 def silent(monkeypatch):
     """No noise anywhere, so that sensitivities can be read off; the start score is given."""
     monkeypatch.setattr(privacy, "whole_noise", lambda shape, scale, unit: np.zeros(shape, np.int64))
-    monkeypatch.setattr(label_holder, "whole_noise", lambda shape, scale, unit: np.zeros(shape, np.int64))
+    monkeypatch.setattr(growing_tree, "whole_noise", lambda shape, scale, unit: np.zeros(shape, np.int64))
     monkeypatch.setattr(rounds, "whole_noise", lambda shape, scale, unit: np.zeros(shape, np.int64))
 
 
@@ -164,6 +168,55 @@ def test_at_a_large_epsilon_the_model_is_as_good_as_without_noise():
     assert plain - noisy < 0.05
 
 
+# --- the open form: where a data holder runs the coordinator ---------------------------------------------------------
+
+
+def test_in_the_open_form_every_cut_is_chosen_from_noisy_sums_and_every_column_is_counted(monkeypatch):
+    X, y = table(200)
+    calls = []
+    original = growing_tree.chosen_from
+
+    def spy(state, job, node, hists, scale):
+        noisy, variance = original(state, job, node, hists, scale)
+        unit = job.units.gradient
+        moved = np.concatenate(
+            [(noisy[name].sums - hists[name].sums)[:, 0] for name in hists] + [node.told - node.total]
+        )
+        calls.append(
+            (scale, unit, moved[:-1], {name: noisy[name].sums[:, 1:] - hists[name].sums[:, 1:] for name in hists})
+        )
+        return noisy, variance
+
+    monkeypatch.setattr(open_holder, "chosen_from", spy)
+    fed = fs.Federation.split(X, y, parties=2)
+    SecureBoostClassifier(n_estimators=3, max_depth=2, n_bins=8, epsilon=1.0, protection="open").fit(fed)
+    # three levels at least: the first tree is the label holder's own (three columns), the others have all six
+    scales = {round(scale, 9) for scale, *_ in calls}
+    noise = LabelNoise(1.0, 1e-6, 3, 2, 1, 200)
+    assert scales <= {round(noise.level_scale(0, 6), 9)}
+    drawn = np.concatenate([moved * unit for _, unit, moved, _ in calls])
+    assert 0.7 < drawn.std() / noise.level_scale(0, 6) < 1.3
+    assert all(not change.any() for *_, rest in calls for change in rest.values())  # hessians are exact
+    assert {unit for _, unit, *_ in calls} == {2.0**-20}  # public
+
+
+def test_nodes_in_the_open_form_say_nothing_of_labels_under_a_small_epsilon(monkeypatch):
+    """The attack of ``test_boost_hidden``: 40 known labels spread over the nodes that a party sees."""
+    X, y = blind_table()
+    fed = fs.Federation.split(X, y, parties=2, coordinator="party2")  # the common case: a data holder runs it
+    found = []
+    for epsilon in (None, 0.2):
+        with monkeypatch.context() as watching:
+            spoken_of = watched(watching, open_passive, "_regrouped")
+            model = SecureBoostClassifier(n_estimators=8, max_depth=3, n_bins=8, protection="open", epsilon=epsilon)
+            model.fit(fed)
+        children = [rows for args, _, _ in spoken_of for rows in args[2:4] if len(rows)]
+        told = np.array([np.isin(np.arange(len(y)), rows) for rows in children])
+        found.append(node_attack(told, y) if len(told) else 0.5)
+    assert found[0] > 0.8
+    assert abs(found[1] - 0.5) < 0.2
+
+
 def test_several_classes_and_several_parties():
     X, y = table(400, classes=3)
     fed = fs.Federation.split(X, y, parties=3)
@@ -173,7 +226,7 @@ def test_several_classes_and_several_parties():
 
 
 @pytest.mark.parametrize("options", [
-    {"protection": "open"}, {"protection": "all"}, {"early_stopping_rounds": 2}, {"multi_output": True},
+    {"protection": "open", "grow_policy": "lossguide", "max_leaves": 4}, {"protection": "all"}, {"early_stopping_rounds": 2}, {"multi_output": True},
     {"sampling_method": "gradient_based"},
 ])  # fmt: skip
 def test_looks_at_labels_that_are_not_counted_are_refused(options):

@@ -108,7 +108,7 @@ def grow(
     the other parties' columns (none in the open form, where the label holder knows them). With ``privacy`` (of one
     booster) sums and leaves have noise; then no tree is grown apart, because every step of every tree is counted."""
     if protection == "open" or not fed.passive or not boosters:
-        _grow_open(fed, boosters, scheme, least, bits, first_tree_local, per)
+        _grow_open(fed, boosters, scheme, least, bits, first_tree_local, per, privacy)
         return []
     check_neutral(fed, "boosting")
     for booster in boosters:
@@ -193,25 +193,32 @@ def _note_hidden(fed: Federation, protection: str, first_tree_local: bool, priva
         f"unnamed, and deals the randomness; {left}"
     )
     if privacy is not None:
-        fed.ledger.note(
-            f"epsilon {privacy.epsilon:g} (delta {privacy.delta:g}) for the label of one row, in this run: discrete "
-            "Gaussian noise of the label holder in every sum that the coordinator reads, in the start score and in the "
-            "leaves. It is no privacy of columns: left and right of node rows are exact"
-        )
+        _note_privacy(fed, privacy)
     elif not first_tree_local:
         fed.ledger.note("first_tree_local=False: the first tree's sums are label counts of other parties' bins")
 
 
+def _note_privacy(fed: Federation, privacy: Privacy) -> None:
+    fed.ledger.note(
+        f"epsilon {privacy.epsilon:g} (delta {privacy.delta:g}) for the label of one row, in this run: discrete "
+        "Gaussian noise of the label holder in every sum that cuts are chosen from, in the start score and in the "
+        "leaves. It is no privacy of columns: the label holder reads left and right of node rows (in the open form "
+        "sums, too) exactly"
+    )
+
+
 def _grow_open(
     fed: Federation, boosters: list[Booster], scheme: str, least: int, bits: int, first_tree_local: bool,
-    per: int | None,
+    per: int | None, privacy: Privacy | None,
 ) -> None:  # fmt: skip
     """The encrypted form (Cheng et al. 2021): for research, and where a data holder runs the coordinator."""
-    begun = _begin(fed, boosters, scheme, bits, "encrypted")
+    begun = _begin(fed, boosters, scheme, bits, "encrypted", privacy)
     packing = (
         _Packing(fed, boosters, scheme, bits, begun["outputs"]) if per is None and fed.passive and boosters else None
     )
     _note_protection(fed, least, first_tree_local, any(b.by_gradient for b in boosters))
+    if privacy is not None:
+        _note_privacy(fed, privacy)
     for round, live in _rounds(fed, boosters):
         rows_together = per or (packing.choose() if packing else 1)
         answers = _one_round(fed, boosters, live, round, first_tree_local and round == 0, rows_together, least)

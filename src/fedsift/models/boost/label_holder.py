@@ -22,6 +22,7 @@ from fedsift.models.boost.growing_tree import (
     Job,
     Node,
     Reader,
+    chosen_from,
     cut_own,
     make_children,
     nodes_message,
@@ -122,6 +123,8 @@ def choose_splits(party: Party, *, replies: dict[str, dict[str, np.ndarray | Cip
 def _choose(party: Party, replies: dict[str, Any]) -> dict[str, Any]:
     state = party.held(Boosting)
     readers = {name: Reader(party, name, reply) for name, reply in replies.items()}
+    if state.noise is not None and state.wanted:
+        state.noise.use_level()
     for number, parent, small, big in state.wanted:
         job = state.jobs[number]
         own_histograms(party.name, job, parent, small, big)
@@ -145,8 +148,10 @@ def _best(state: Boosting, job: Job, node: Node) -> tuple[str, Split] | None:
     """Over all parties in the order of the federation, so that ties fall as in one pooled table."""
     settings = state.settings(job)
     best: tuple[str, Split] | None = None
-    for name in sorted(node.hists, key=state.order.index):
-        split = best_split(node.hists[name], node.total, job.units, settings)
+    scale = 0.0 if state.noise is None else state.noise.level_scale(0, sum(map(len, job.columns.values())))
+    hists, variance = chosen_from(state, job, node, node.hists, scale)
+    for name in sorted(hists, key=state.order.index):
+        split = best_split(hists[name], node.told, job.units, settings, variance)
         if split is not None and (best is None or split.gain > best[1].gain):
             best = (name, split)
     return best

@@ -67,7 +67,7 @@ class _SecureBoost(FederatedModel):
         reads sums, the other parties see nodes): see docs/secureboost.md.
     first_tree_local, min_cell, min_leaf : see the module.
     epsilon, delta : differential privacy of each label against everybody but its holder (``privacy.py``): noise in all
-        sums that the coordinator reads, the start score and the leaves; ``None``: exact. No privacy of columns.
+        sums that cuts are chosen from, the start score and the leaves; ``None``: exact. No privacy of columns.
     random_state : for samples of rows and columns; rows are drawn from the label holder's secret and this.
     precision, scheme, rows_per_ciphertext : of the open form alone: bits of a gradient, additive encryption, ``None``
         lets a cost model decide.
@@ -221,11 +221,12 @@ class _SecureBoost(FederatedModel):
         if self.epsilon is None:
             return
         told = {
-            "protection='coordinator'": self.protection == "coordinator" and bool(fed.passive),
+            "protection='coordinator' or 'open'": self.protection != "all",
             "a classifier": self._task == "classification",
             "early_stopping_rounds=0": not self.early_stopping_rounds,
             "sampling_method='uniform'": self.sampling_method == "uniform",
             "multi_output=False": not self.multi_output,
+            "grow_policy='depthwise'": self.grow_policy == "depthwise" and self.max_depth > 0,
         }
         missing = [what for what, holds in told.items() if not holds]
         if missing:

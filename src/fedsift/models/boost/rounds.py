@@ -73,9 +73,10 @@ def _label_noise(
 ) -> LabelNoise:
     """Of one model whose every step is counted; what looks at labels otherwise is refused here, too."""
     plan = plans[0]
-    counted = plan.rows == {"kind": "all"} and not plan.by_gradient and not plan.early_stopping_rounds
+    depthwise = plan.settings.max_depth > 0 and not plan.settings.leaf_wise
+    counted = depthwise and plan.rows == {"kind": "all"} and not plan.by_gradient and not plan.early_stopping_rounds
     together = plan.multi_output and outputs > 1
-    if len(plans) != 1 or not counted or together or labels.task == "regression" or sums != "opened":
+    if len(plans) != 1 or not counted or together or labels.task == "regression" or sums == "compared":
         raise OperationRefused(party.name, "begin_boosting", "epsilon covers one classifier whose steps are counted")
     return LabelNoise(epsilon, delta, plan.n_estimators, plan.settings.max_depth, outputs, party.n_rows)
 
@@ -115,10 +116,10 @@ def _whole(
     state: Boosting, model: Model, columns: dict[str, np.ndarray], g: np.ndarray, h: np.ndarray
 ) -> tuple[np.ndarray, Units]:
     """Gradients and hessians as whole numbers."""
+    if state.sums == "encrypted":
+        return whole_numbers(g, h, state.bits, None if state.noise is None else 1.0)
     if state.noise is not None:
         return whole_for_sums(g, h, largest=state.noise.largest_sum(model.plan.bins, *counted(state.me, columns)))
-    if state.sums == "encrypted":
-        return whole_numbers(g, h, state.bits)
     if state.sums == "opened":
         return whole_for_sums(g, h)
     room = (COMPARED_GRADIENT_BITS, COMPARED_HESSIAN_BITS)
