@@ -10,13 +10,15 @@ from test_boost_hidden import blind_table, watched
 
 import fedsift as fs
 from fedsift.crypto.dp import rho_to_epsilon
-from fedsift.errors import ParameterError, SecurityError
+from fedsift.errors import OperationRefused, ParameterError, SecurityError
 from fedsift.models.boost import growing_tree, privacy, rounds
 from fedsift.models.boost import label_holder as open_holder
 from fedsift.models.boost import passive as open_passive
+from fedsift.models.boost.growing import Booster, grow
 from fedsift.models.boost.hidden import growing
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
 from fedsift.models.boost.privacy import LEAVES, START, LabelNoise, running_noise
+from fedsift.models.boost.tree import TreeSettings
 
 OPTIONS = {"n_estimators": 1, "max_depth": 1, "n_bins": 4, "min_cell": 1, "min_leaf": 1}
 
@@ -215,6 +217,14 @@ def test_several_classes_and_several_parties():
     model = SecureBoostClassifier(n_estimators=2, max_depth=2, n_bins=6, epsilon=20.0).fit(fed)
     assert model.predict_proba(fed).shape == (400, 3)
     assert any("label of one row" in note for note in model.ledger_.notes)
+
+
+def test_a_job_with_an_epsilon_cannot_be_asked_for_boosting_without_noise():
+    X, y = table(60)
+    fed = fs.Federation.split(X, y, parties=2)
+    columns = {name: np.arange(count) for name, count in fed.n_columns.items()}
+    with fed.session("boost", {"epsilon": 1.0}) as run, pytest.raises(OperationRefused, match="without noise"):
+        grow(run, [Booster(TreeSettings(max_depth=2), columns, 1)])
 
 
 @pytest.mark.parametrize("options", [

@@ -31,14 +31,15 @@ from fedsift.models.boost.label_holder import (
 from fedsift.models.boost.passive import divide, level_sums, receive_gradients
 from fedsift.models.boost.plan import Plain, Plan
 from fedsift.models.boost.privacy import LabelNoise
-from fedsift.models.boost.rounds import begin_boosting, end_round
+from fedsift.models.boost.rounds import begin_boosting, begin_private_boosting, end_round
 from fedsift.models.boost.sums import expected_answers, rows_per_ciphertext
 from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
 from fedsift.mpc.encrypted_histogram import public_key
 
 #: What both forms ask.
 OPERATIONS = (
-    begin_boosting, end_round, grow_own_trees, next_trees, next_sampled_trees, receive_gradients, level_sums,
+    begin_boosting, begin_private_boosting, end_round, grow_own_trees, next_trees, next_sampled_trees,
+    receive_gradients, level_sums,
     choose_splits, divide, advance, public_key, *hidden_growing.OPERATIONS, *compared_growing.OPERATIONS,
 )  # fmt: skip
 
@@ -152,11 +153,13 @@ def check_outputs(fed: Federation, protection: str, multi_output: bool) -> None:
 def _begin(
     fed: Federation, boosters: list[Booster], scheme: str, bits: int, sums: str, privacy: Privacy | None = None
 ) -> dict[str, Any]:
-    given: dict[str, Any] = {} if privacy is None else {"epsilon": privacy.epsilon, "delta": privacy.delta}
-    return fed.ask(
-        begin_boosting, to=fed.active, models=[b.plan().as_dict() for b in boosters], order=fed.parties, scheme=scheme,
-        task=fed.asked_task, bits=bits, sums=sums, **given,
-    )  # fmt: skip
+    given: dict[str, Any] = {
+        "models": [b.plan().as_dict() for b in boosters], "order": fed.parties, "scheme": scheme,
+        "task": fed.asked_task, "bits": bits, "sums": sums,
+    }  # fmt: skip
+    if privacy is None:
+        return fed.ask(begin_boosting, to=fed.active, **given)
+    return fed.ask(begin_private_boosting, to=fed.active, **given, epsilon=privacy.epsilon, delta=privacy.delta)
 
 
 def _rounds(fed: Federation, boosters: list[Booster]) -> Iterator[tuple[int, list[int]]]:

@@ -32,39 +32,71 @@ from fedsift.models.boost.tree import (
     whole_numbers,
 )
 
+#: Sums are taken of encrypted gradients, or on shares (units follow from the totals) and opened by the coordinator, or
+#: compared.
+Sums = Literal["encrypted", "opened", "compared"]
+_BEGUN = {"outputs": int, "task": str}
+
 
 @operation(
     "boost.begin_boosting",
+    discloses="control",
+    about="number of outputs of a tree",
+    reply=_BEGUN,
+    times="1 a session",
+)
+def begin_boosting(
+    party: Party, *, models: list[PlanFields], order: list[str], scheme: str, task: Task, bits: int, sums: Sums
+) -> dict[str, Any]:
+    """Prepare models that will grow in lock-step, from gradients of so many ``bits`` where they are encrypted."""
+    if party.run.job is not None and party.run.job.parameters.get("epsilon") is not None:
+        raise OperationRefused(
+            party.name, "begin_boosting", "the accepted job has an epsilon, and this is without noise"
+        )
+    labels = party.labels(task=task)
+    plans = [Plan.read(fields, party) for fields in models]
+    state = Boosting(party.name, labels, _outputs(labels), order, [], scheme=scheme, bits=bits, sums=sums)
+    return _begin(party, state, plans)
+
+
+@operation(
+    "boost.begin_private_boosting",
+    discloses="control",
+    about="number of outputs of a tree",
+    reply=_BEGUN,
     times="1 a session",
     epsilon="epsilon",
     settings=("epsilon", "delta"),
-    discloses="control",
-    about="number of outputs of a tree",
-    reply={"outputs": int, "task": str},
 )
-def begin_boosting(
-    party: Party, *, models: list[PlanFields], order: list[str], scheme: str, task: Task, bits: int,
-    sums: Literal["encrypted", "opened", "compared"], epsilon: float | None = None, delta: float = 1e-6,
+def begin_private_boosting(
+    party: Party, *, models: list[PlanFields], order: list[str], scheme: str, task: Task, bits: int, sums: Sums,
+    epsilon: float, delta: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """Prepare models that will grow in lock-step. Which rows each learns from is drawn here and stays here.
-
-    ``sums`` are taken of encrypted gradients of so many ``bits``, or on shares (units follow from the totals) and
-    opened by the coordinator, or compared.
-    """
+    """The same for one model under differential privacy of labels (``privacy.py``)."""
     labels = party.labels(task=task)
-    outputs = 1 if labels.task == "regression" or labels.n_classes == 2 else labels.n_classes
     plans = [Plan.read(fields, party) for fields in models]
-    noise = None if epsilon is None else _label_noise(party, labels, plans, outputs, epsilon, delta, sums)
+    outputs = _outputs(labels)
+    noise = _label_noise(party, labels, plans, outputs, epsilon, delta, sums)
+    state = Boosting(party.name, labels, outputs, order, [], scheme=scheme, bits=bits, sums=sums, noise=noise)
+    return _begin(party, state, plans)
+
+
+def _outputs(labels: Labels) -> int:
+    return 1 if labels.task == "regression" or labels.n_classes == 2 else labels.n_classes
+
+
+def _begin(party: Party, state: Boosting, plans: list[Plan]) -> dict[str, Any]:
+    """Which rows each model learns from is drawn here and stays here."""
+    labels, outputs, noise = state.labels, state.outputs, state.noise
     added = None if noise is None else whole_gaussian_noise((outputs,), noise.start_scale())
-    prepared = []
     for plan in plans:
         train = training_rows(plan.rows, labels, party)
         base = start_margin(labels.task, labels.values[train], outputs, plan.base_score, added)
-        prepared.append(
+        state.models.append(
             Model(plan.settings, plan, train, np.tile(base, (party.n_rows, 1)), base,
                    party.generator("boost: rows of a tree", plan.seed))
         )  # fmt: skip
-    party.keep(Boosting(party.name, labels, outputs, order, prepared, scheme=scheme, bits=bits, sums=sums, noise=noise))
+    party.keep(state)
     return {"outputs": outputs, "task": labels.task}
 
 
