@@ -284,8 +284,9 @@ def cells(given):
                    "if_all_rows": round(placed_cells(codes, every), 3)}  # fmt: skip
 
 
-#: Trees, depth, bins, share of the columns of a tree: chosen before any score was seen, all are reported.
-PRIVATE = ((10, 3, 8, 1.0), (20, 2, 8, 0.5), (20, 3, 8, 0.3), (10, 2, 8, 0.5))
+#: Trees, depth, bins, share of the columns of a tree: chosen before any score was seen. A fourth, (10, 2, 8, 0.5), was
+#: looked at on bank_marketing (two draws; at epsilon 1 between the others) and is left out for time.
+PRIVATE = ((10, 3, 8, 1.0), (20, 2, 8, 0.5), (20, 3, 8, 0.3))
 
 
 def epsilon(given):

@@ -20,12 +20,14 @@ from test_comparing import run
 import fedsift as fs
 from fedsift.core.message import decode, walk
 from fedsift.crypto.sealed_box import SealedBox
-from fedsift.errors import ParameterError, ReplyError, SecurityError
+from fedsift.errors import OperationRefused, ParameterError, ReplyError, SecurityError
 from fedsift.models.boost.compared import passive, talks
 from fedsift.models.boost.compared.growing import ComparedTrees
 from fedsift.models.boost.compared.program import NodeFacts, Shape, best_cuts
+from fedsift.models.boost.growing import Booster, grow
 from fedsift.models.boost.hidden.shares import pack
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
+from fedsift.models.boost.tree import TreeSettings
 from fedsift.mpc import wide
 from fedsift.mpc.ring import uniform
 from fedsift.select.top_gain import TopGain
@@ -204,6 +206,17 @@ def test_a_message_of_another_shape_is_refused(monkeypatch):
     monkeypatch.setattr(talks.Talks, "sealed", lambda self, pairs, peer, parts: original(self, pairs, peer, parts * 2))
     with pytest.raises(ReplyError, match="another shape"):
         SecureBoostClassifier(n_estimators=1, max_depth=2, n_bins=4, protection="all", **BARE).fit(fed)
+
+
+def test_a_request_for_smaller_leaves_than_the_accepted_job_has_is_refused():
+    X, y = blind_table(60)
+    fed = fs.Federation.split(X, y, parties=2)
+    columns = {name: np.arange(count) for name, count in fed.n_columns.items()}
+    told = {"min_cell": 5, "min_leaf": 20}
+    with fed.session("top_gain", told) as run, pytest.raises(OperationRefused, match="fewer"):
+        grow(run, [Booster(TreeSettings(max_depth=2, min_rows=5), columns, 1)])
+    with fed.session("top_gain", told) as run:
+        grow(run, [Booster(TreeSettings(max_depth=2, min_rows=20), columns, 1)])
 
 
 # --- what stands on it -----------------------------------------------------------------------------------------------

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from boost_attacks import node_attack
 from scipy.stats import beta
+from test_boost_hidden import blind_table, watched
 
 import fedsift as fs
 from fedsift.crypto.dp import rho_to_epsilon
-from fedsift.errors import ParameterError, SecurityError
-from fedsift.models.boost import privacy, rounds
-from fedsift.models.boost.hidden import growing, label_holder
+from fedsift.errors import OperationRefused, ParameterError, SecurityError
+from fedsift.models.boost import growing_tree, privacy, rounds
+from fedsift.models.boost import label_holder as open_holder
+from fedsift.models.boost import passive as open_passive
+from fedsift.models.boost.growing import Booster, grow
+from fedsift.models.boost.hidden import growing
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
 from fedsift.models.boost.privacy import LEAVES, START, LabelNoise, running_noise
+from fedsift.models.boost.tree import TreeSettings
 
 OPTIONS = {"n_estimators": 1, "max_depth": 1, "n_bins": 4, "min_cell": 1, "min_leaf": 1}
 
@@ -58,7 +64,7 @@ class Released:
 def silent(monkeypatch):
     """No noise anywhere, so that sensitivities can be read off; the start score is given."""
     monkeypatch.setattr(privacy, "whole_noise", lambda shape, scale, unit: np.zeros(shape, np.int64))
-    monkeypatch.setattr(label_holder, "whole_noise", lambda shape, scale, unit: np.zeros(shape, np.int64))
+    monkeypatch.setattr(growing_tree, "whole_noise", lambda shape, scale, unit: np.zeros(shape, np.int64))
     monkeypatch.setattr(rounds, "whole_noise", lambda shape, scale, unit: np.zeros(shape, np.int64))
 
 
@@ -164,6 +170,47 @@ def test_at_a_large_epsilon_the_model_is_as_good_as_without_noise():
     assert plain - noisy < 0.05
 
 
+# --- the open form: where a data holder runs the coordinator ---------------------------------------------------------
+
+
+def test_in_the_open_form_every_cut_is_chosen_from_noisy_sums_and_every_column_is_counted(monkeypatch):
+    X, y = table(200)
+    calls = []
+    original = growing_tree.chosen_from
+
+    def spy(state, job, node, hists, scale):
+        noisy, variance = original(state, job, node, hists, scale)
+        change = np.concatenate([noisy[name].sums - hists[name].sums for name in hists] + [[node.told - node.total]])
+        calls.append((scale, job.units.gradient, change))
+        return noisy, variance
+
+    monkeypatch.setattr(open_holder, "chosen_from", spy)
+    fed = fs.Federation.split(X, y, parties=2)
+    SecureBoostClassifier(n_estimators=3, max_depth=2, n_bins=8, epsilon=1.0, protection="open").fit(fed)
+    scale = LabelNoise(1.0, 1e-6, 3, 2, 1, 200).level_scale(0, 6)
+    assert {scale for scale, _, _ in calls} == {scale}
+    assert 0.7 < np.concatenate([change[:, 0] * unit for _, unit, change in calls]).std() / scale < 1.3
+    assert not any(change[:, 1:].any() for _, _, change in calls)  # hessians are exact
+    assert {unit for _, unit, _ in calls} == {2.0**-20}  # public
+
+
+def test_nodes_in_the_open_form_say_nothing_of_labels_under_a_small_epsilon(monkeypatch):
+    """The attack of ``test_boost_hidden``: 40 known labels spread over the nodes that a party sees."""
+    X, y = blind_table()
+    fed = fs.Federation.split(X, y, parties=2, coordinator="party2")  # the common case: a data holder runs it
+    found = []
+    for epsilon in (None, 0.2):
+        with monkeypatch.context() as watching:
+            spoken_of = watched(watching, open_passive, "_regrouped")
+            model = SecureBoostClassifier(n_estimators=8, max_depth=3, n_bins=8, protection="open", epsilon=epsilon)
+            model.fit(fed)
+        children = [rows for args, _, _ in spoken_of for rows in args[2:4] if len(rows)]
+        told = np.array([np.isin(np.arange(len(y)), rows) for rows in children])
+        found.append(node_attack(told, y) if len(told) else 0.5)
+    assert found[0] > 0.8
+    assert abs(found[1] - 0.5) < 0.2
+
+
 def test_several_classes_and_several_parties():
     X, y = table(400, classes=3)
     fed = fs.Federation.split(X, y, parties=3)
@@ -172,9 +219,17 @@ def test_several_classes_and_several_parties():
     assert any("label of one row" in note for note in model.ledger_.notes)
 
 
+def test_a_job_with_an_epsilon_cannot_be_asked_for_boosting_without_noise():
+    X, y = table(60)
+    fed = fs.Federation.split(X, y, parties=2)
+    columns = {name: np.arange(count) for name, count in fed.n_columns.items()}
+    with fed.session("boost", {"epsilon": 1.0}) as run, pytest.raises(OperationRefused, match="without noise"):
+        grow(run, [Booster(TreeSettings(max_depth=2), columns, 1)])
+
+
 @pytest.mark.parametrize("options", [
-    {"protection": "open"}, {"protection": "all"}, {"early_stopping_rounds": 2}, {"multi_output": True},
-    {"sampling_method": "gradient_based"},
+    {"protection": "open", "grow_policy": "lossguide", "max_leaves": 4}, {"protection": "all"},
+    {"early_stopping_rounds": 2}, {"multi_output": True}, {"sampling_method": "gradient_based"},
 ])  # fmt: skip
 def test_looks_at_labels_that_are_not_counted_are_refused(options):
     X, y = table()

@@ -29,15 +29,17 @@ from fedsift.models.boost.label_holder import (
     next_trees,
 )
 from fedsift.models.boost.passive import divide, level_sums, receive_gradients
+from fedsift.models.boost.plan import Plain, Plan
 from fedsift.models.boost.privacy import LabelNoise
-from fedsift.models.boost.rounds import begin_boosting, end_round
+from fedsift.models.boost.rounds import begin_boosting, begin_private_boosting, end_round
 from fedsift.models.boost.sums import expected_answers, rows_per_ciphertext
 from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
 from fedsift.mpc.encrypted_histogram import public_key
 
 #: What both forms ask.
 OPERATIONS = (
-    begin_boosting, end_round, grow_own_trees, next_trees, next_sampled_trees, receive_gradients, level_sums,
+    begin_boosting, begin_private_boosting, end_round, grow_own_trees, next_trees, next_sampled_trees,
+    receive_gradients, level_sums,
     choose_splits, divide, advance, public_key, *hidden_growing.OPERATIONS, *compared_growing.OPERATIONS,
 )  # fmt: skip
 
@@ -50,7 +52,7 @@ class Booster:
     columns: dict[str, np.ndarray]
     n_estimators: int
     bins: int = 32
-    rows: dict[str, Any] = field(default_factory=lambda: {"kind": "all"})
+    rows: dict[str, Plain] = field(default_factory=lambda: {"kind": "all"})
     base_score: float | None = None
     subsample: float = 1.0
     top_rate: float = 1.0  # below 1: gradient-based sampling
@@ -60,14 +62,12 @@ class Booster:
     early_stopping_rounds: int = 0
     seed: int = 0
 
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> Plan:
         """What the label holder needs to know."""
-        return {
-            "settings": dict(self.settings.__dict__), "rows": self.rows, "base_score": self.base_score,
-            "subsample": self.subsample, "top_rate": self.top_rate, "other_rate": self.other_rate,
-            "multi_output": self.multi_output, "bins": self.bins, "n_estimators": self.n_estimators,
-            "early_stopping_rounds": self.early_stopping_rounds, "seed": self.seed,
-        }  # fmt: skip
+        return Plan(
+            self.settings, self.n_estimators, self.bins, self.rows, self.base_score, self.subsample, self.top_rate,
+            self.other_rate, self.multi_output, self.early_stopping_rounds, self.seed,
+        )  # fmt: skip
 
     @property
     def by_gradient(self) -> bool:
@@ -109,7 +109,7 @@ def grow(
     the other parties' columns (none in the open form, where the label holder knows them). With ``privacy`` (of one
     booster) sums and leaves have noise; then no tree is grown apart, because every step of every tree is counted."""
     if protection == "open" or not fed.passive or not boosters:
-        _grow_open(fed, boosters, scheme, least, bits, first_tree_local, per)
+        _grow_open(fed, boosters, scheme, least, bits, first_tree_local, per, privacy)
         return []
     check_neutral(fed, "boosting")
     for booster in boosters:
@@ -153,11 +153,13 @@ def check_outputs(fed: Federation, protection: str, multi_output: bool) -> None:
 def _begin(
     fed: Federation, boosters: list[Booster], scheme: str, bits: int, sums: str, privacy: Privacy | None = None
 ) -> dict[str, Any]:
-    given: dict[str, Any] = {} if privacy is None else {"epsilon": privacy.epsilon, "delta": privacy.delta}
-    return fed.ask(
-        begin_boosting, to=fed.active, models=[b.plan() for b in boosters], order=fed.parties, scheme=scheme,
-        task=fed.asked_task, bits=bits, sums=sums, **given,
-    )  # fmt: skip
+    given: dict[str, Any] = {
+        "models": [b.plan().as_dict() for b in boosters], "order": fed.parties, "scheme": scheme,
+        "task": fed.asked_task, "bits": bits, "sums": sums,
+    }  # fmt: skip
+    if privacy is None:
+        return fed.ask(begin_boosting, to=fed.active, **given)
+    return fed.ask(begin_private_boosting, to=fed.active, **given, epsilon=privacy.epsilon, delta=privacy.delta)
 
 
 def _rounds(fed: Federation, boosters: list[Booster]) -> Iterator[tuple[int, list[int]]]:
@@ -194,25 +196,32 @@ def _note_hidden(fed: Federation, protection: str, first_tree_local: bool, priva
         f"unnamed, and deals the randomness; {left}"
     )
     if privacy is not None:
-        fed.ledger.note(
-            f"epsilon {privacy.epsilon:g} (delta {privacy.delta:g}) for the label of one row, in this run: discrete "
-            "Gaussian noise of the label holder in every sum that the coordinator reads, in the start score and in the "
-            "leaves. It is no privacy of columns: left and right of node rows are exact"
-        )
+        _note_privacy(fed, privacy)
     elif not first_tree_local:
         fed.ledger.note("first_tree_local=False: the first tree's sums are label counts of other parties' bins")
 
 
+def _note_privacy(fed: Federation, privacy: Privacy) -> None:
+    fed.ledger.note(
+        f"epsilon {privacy.epsilon:g} (delta {privacy.delta:g}) for the label of one row, in this run: discrete "
+        "Gaussian noise of the label holder in every sum that cuts are chosen from, in the start score and in the "
+        "leaves. It is no privacy of columns: the label holder reads left and right of node rows (in the open form "
+        "sums, too) exactly"
+    )
+
+
 def _grow_open(
     fed: Federation, boosters: list[Booster], scheme: str, least: int, bits: int, first_tree_local: bool,
-    per: int | None,
+    per: int | None, privacy: Privacy | None,
 ) -> None:  # fmt: skip
     """The encrypted form (Cheng et al. 2021): for research, and where a data holder runs the coordinator."""
-    begun = _begin(fed, boosters, scheme, bits, "encrypted")
+    begun = _begin(fed, boosters, scheme, bits, "encrypted", privacy)
     packing = (
         _Packing(fed, boosters, scheme, bits, begun["outputs"]) if per is None and fed.passive and boosters else None
     )
     _note_protection(fed, least, first_tree_local, any(b.by_gradient for b in boosters))
+    if privacy is not None:
+        _note_privacy(fed, privacy)
     for round, live in _rounds(fed, boosters):
         rows_together = per or (packing.choose() if packing else 1)
         answers = _one_round(fed, boosters, live, round, first_tree_local and round == 0, rows_together, least)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from fedsift.core.binning import ColumnBins
 from fedsift.core.party import Labels, Party
 from fedsift.errors import ReplyError
 from fedsift.models.boost.bins import split_record
-from fedsift.models.boost.privacy import LabelNoise
+from fedsift.models.boost.plan import Plan
+from fedsift.models.boost.privacy import LabelNoise, whole_noise
 from fedsift.models.boost.sums import GradientLayout, read_sums
 from fedsift.models.boost.tree import Histogram, Split, TreeSettings, Units
 from fedsift.mpc.encrypted_histogram import own_key
@@ -22,7 +23,7 @@ class Model:
     """One booster: its settings, its rows, its score of every row so far."""
 
     settings: TreeSettings
-    plan: dict[str, Any]
+    plan: Plan
     train: np.ndarray
     margins: np.ndarray
     base: np.ndarray
@@ -107,6 +108,25 @@ def splittable(state: Boosting, job: Job, node: Node) -> bool:
     weight = float((node.total[outputs:] * job.units.hessian).mean())
     roomy = len(node.train) >= 2 * settings.min_rows and weight >= 2 * settings.min_child_weight
     return roomy and (settings.max_depth == 0 or node.depth < settings.max_depth)
+
+
+def chosen_from(
+    state: Boosting, job: Job, node: Node, hists: dict[str, Histogram], scale: float
+) -> tuple[dict[str, Histogram], float]:
+    """The sums from which a node's cut is chosen (``node.told``: its total), and the variance of their noise.
+
+    Noise of this scale is in what the cut is chosen from and in nothing else: sums of children follow from exact ones.
+    """
+    node.told = node.total.copy()
+    if state.noise is None:
+        return hists, 0.0
+    unit, outputs = job.units.gradient, job.numbers.shape[1] // 2
+    noisy = {}
+    for name, hist in hists.items():
+        noisy[name] = replace(hist, sums=hist.sums.copy())
+        noisy[name].sums[:, :outputs] += whole_noise((len(hist.sums), outputs), scale, unit)
+    node.told[:outputs] += whole_noise((outputs,), scale, unit)
+    return noisy, scale**2 * state.models[job.model].plan.bins / 2
 
 
 def nodes_message(entries: list[Entry]) -> dict[str, np.ndarray]:

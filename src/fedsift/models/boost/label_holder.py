@@ -22,6 +22,7 @@ from fedsift.models.boost.growing_tree import (
     Job,
     Node,
     Reader,
+    chosen_from,
     cut_own,
     make_children,
     nodes_message,
@@ -115,13 +116,15 @@ def _start(
     learns="gradient sums over groups of bins of unnamed columns of the other parties",
     reply=dict,
 )
-def choose_splits(party: Party, *, replies: dict[str, Any]) -> dict[str, Any]:
+def choose_splits(party: Party, *, replies: dict[str, dict[str, np.ndarray | Ciphertexts]]) -> dict[str, Any]:
     return _choose(party, replies)
 
 
 def _choose(party: Party, replies: dict[str, Any]) -> dict[str, Any]:
     state = party.held(Boosting)
     readers = {name: Reader(party, name, reply) for name, reply in replies.items()}
+    if state.noise is not None and state.wanted:
+        state.noise.use_level()
     for number, parent, small, big in state.wanted:
         job = state.jobs[number]
         own_histograms(party.name, job, parent, small, big)
@@ -145,8 +148,10 @@ def _best(state: Boosting, job: Job, node: Node) -> tuple[str, Split] | None:
     """Over all parties in the order of the federation, so that ties fall as in one pooled table."""
     settings = state.settings(job)
     best: tuple[str, Split] | None = None
-    for name in sorted(node.hists, key=state.order.index):
-        split = best_split(node.hists[name], node.total, job.units, settings)
+    scale = 0.0 if state.noise is None else state.noise.level_scale(0, sum(map(len, job.columns.values())))
+    hists, variance = chosen_from(state, job, node, node.hists, scale)
+    for name in sorted(hists, key=state.order.index):
+        split = best_split(hists[name], node.told, job.units, settings, variance)
         if split is not None and (best is None or split.gain > best[1].gain):
             best = (name, split)
     return best
@@ -194,7 +199,7 @@ def _cut_message(cut: dict[str, list[Any]]) -> dict[str, np.ndarray]:
     learns="which rows go left where another party's column was cut",
     reply={"nodes": dict, "more": bool},
 )
-def advance(party: Party, *, sides: dict[str, Any]) -> dict[str, Any]:
+def advance(party: Party, *, sides: dict[str, dict[str, np.ndarray]]) -> dict[str, Any]:
     """Make the children of the nodes that were cut; say which of them must be summed next."""
     state = party.held(Boosting)
     state.wanted = _advance(party, sides)
@@ -206,7 +211,7 @@ def _unfinished(state: Boosting) -> bool:
     return any(job.open for job in state.jobs)
 
 
-def _advance(party: Party, sides: dict[str, Any]) -> list[Entry]:
+def _advance(party: Party, sides: dict[str, dict[str, np.ndarray]]) -> list[Entry]:
     state = party.held(Boosting)
     bits = {name: np.unpackbits(reply["bits"]).astype(bool) for name, reply in sides.items()}
     place = {name: [0, 0] for name in sides}  # bits read, records read

@@ -35,6 +35,7 @@ from fedsift.models.boost.growing import OPERATIONS as GROWING
 from fedsift.models.boost.growing import PROTECTIONS, Booster, check_outputs, grow
 from fedsift.models.boost.hidden.growing import check_neutral, check_settings
 from fedsift.models.boost.passive import keep_records
+from fedsift.models.boost.plan import Plain
 from fedsift.models.boost.predicting import hold_predicted, predict_jointly, walk_jointly
 from fedsift.models.boost.results import all_uses, class_names, column_uses, keep_model
 from fedsift.models.boost.store import read_part, write_part
@@ -66,7 +67,7 @@ class _SecureBoost(FederatedModel):
         reads sums, the other parties see nodes): see docs/secureboost.md.
     first_tree_local, min_cell, min_leaf : see the module.
     epsilon, delta : differential privacy of each label against everybody but its holder (``privacy.py``): noise in all
-        sums that the coordinator reads, the start score and the leaves; ``None``: exact. No privacy of columns.
+        sums that cuts are chosen from, the start score and the leaves; ``None``: exact. No privacy of columns.
     random_state : for samples of rows and columns; rows are drawn from the label holder's secret and this.
     precision, scheme, rows_per_ciphertext : of the open form alone: bits of a gradient, additive encryption, ``None``
         lets a cost model decide.
@@ -159,7 +160,7 @@ class _SecureBoost(FederatedModel):
         return run.ask(class_names, to=run.active) if self._task == "classification" else []
 
     def _booster(self, fed: Federation) -> Booster:
-        rows: dict[str, Any] = {"kind": "all"}
+        rows: dict[str, Plain] = {"kind": "all"}
         by_gradient = self.sampling_method == "gradient_based"
         if self.early_stopping_rounds:
             rows = {"kind": "validation", "share": self.validation_fraction, "seed": int(self.random_state)}
@@ -221,11 +222,12 @@ class _SecureBoost(FederatedModel):
         if self.epsilon is None:
             return
         told = {
-            "protection='coordinator'": self.protection == "coordinator" and bool(fed.passive),
+            "protection='coordinator' or 'open'": self.protection != "all",
             "a classifier": self._task == "classification",
             "early_stopping_rounds=0": not self.early_stopping_rounds,
             "sampling_method='uniform'": self.sampling_method == "uniform",
             "multi_output=False": not self.multi_output,
+            "grow_policy='depthwise'": self.grow_policy == "depthwise" and self.max_depth > 0,
         }
         missing = [what for what, holds in told.items() if not holds]
         if missing:

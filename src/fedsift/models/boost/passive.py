@@ -66,7 +66,7 @@ class _Summing:
     role="passive",
 )
 def receive_gradients(
-    party: Party, *, key: PublicKey, rows: Ciphertexts, layout: dict[str, Any], sets: list[np.ndarray],
+    party: Party, *, key: PublicKey, rows: Ciphertexts, layout: dict[str, int], sets: list[np.ndarray],
     jobs: dict[str, np.ndarray], columns: list[np.ndarray], bins: list[int], least: int,
 ) -> None:  # fmt: skip
     """Row ciphertexts of one round and the trees that will be grown from them."""

@@ -53,7 +53,7 @@ def route_rows(party: Party, *, model: str, splits: np.ndarray, counts: np.ndarr
     learns="which way those rows go",
     reply=dict,
 )
-def walk_down(party: Party, *, model: str, sides: dict[str, Any]) -> dict[str, Any]:
+def walk_down(party: Party, *, model: str, sides: dict[str, np.ndarray]) -> dict[str, Any]:
     """Take the answers in, go on through own splits, and ask about the next split of others."""
     part = stored_part(party, model)
     if Routes not in party.state:

@@ -8,14 +8,17 @@ round where there are more than two classes). A row lies in one node of a level,
 leaf. So the squared sensitivities are, times ``moved`` (1 or 2): 1 for the start and for the leaves of a round, and for
 a level the number of columns and one for the nodes. Cuts of another party's columns are opened as running sums; their
 noise is a running sum too, and because a column with missing values runs through its bins twice (``hidden/cuts.py``),
-ordered columns of others count twice, whether they have any or not.
+ordered columns of others count twice, whether they have any or not. In the open form the label holder decrypts sums of
+bins itself, so every column counts once; the nodes that the other parties see follow from what was released.
 
 **Noise**: discrete Gaussian, drawn by the label holder, whose labels it protects, from the operating system; added to
-its half before it leaves. Passive parties and the coordinator, also together, lack it. Every release is rho-zCDP with
-rho = sensitivity^2 / (2 scale^2); they add up, over trees x depth, start and leaves, to the rho of (epsilon, delta).
-Gradients are rounded to a unit that follows from public numbers; rounding can move them by one unit more, counted.
+its half before it leaves (in the open form, to what it has decrypted, before it chooses). Passive parties and the
+coordinator, also together, lack it. Every release is rho-zCDP with rho = sensitivity^2 / (2 scale^2); they add up, over
+trees x depth, start and leaves, to the rho of (epsilon, delta). Gradients are rounded to a unit that follows from
+public numbers; rounding can move them by one unit more, counted.
 
-**Not covered.** It is no privacy of columns: the label holder reads left and right of node rows exactly, without noise.
+**Not covered.** It is no privacy of columns: the label holder reads left and right of node rows, and in the open form
+sums, without noise.
 Two jobs add up. The labels' names and the number of rows are public.
 """
 

@@ -96,7 +96,7 @@ def keep_model(party: Party, *, model: str) -> dict[str, Any]:
     """Put the trees (which party, which split number, leaf values) and own records into this site's store."""
     state = party.held(Boosting)
     booster = state.models[0]
-    by_round = 1 if booster.plan["multi_output"] else state.outputs
+    by_round = 1 if booster.plan.multi_output else state.outputs
     trees = booster.trees
     if booster.history:
         trees = trees[: (int(np.argmin(booster.history)) + 1) * by_round]

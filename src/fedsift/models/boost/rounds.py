@@ -16,6 +16,7 @@ from fedsift.crypto.dp import whole_gaussian_noise
 from fedsift.errors import OperationRefused
 from fedsift.models.boost.bins import fitted_bins
 from fedsift.models.boost.growing_tree import Boosting, Job, Model, Node, make_node
+from fedsift.models.boost.plan import Plan, PlanFields
 from fedsift.models.boost.privacy import LabelNoise, whole_noise
 from fedsift.models.boost.rows import large_gradients, training_rows
 from fedsift.models.boost.tree import (
@@ -31,52 +32,85 @@ from fedsift.models.boost.tree import (
     whole_numbers,
 )
 
+#: Sums are taken of encrypted gradients, or on shares (units follow from the totals) and opened by the coordinator, or
+#: compared.
+Sums = Literal["encrypted", "opened", "compared"]
+_BEGUN = {"outputs": int, "task": str}
+
 
 @operation(
     "boost.begin_boosting",
+    discloses="control",
+    about="number of outputs of a tree",
+    reply=_BEGUN,
+    times="1 a session",
+)
+def begin_boosting(
+    party: Party, *, models: list[PlanFields], order: list[str], scheme: str, task: Task, bits: int, sums: Sums
+) -> dict[str, Any]:
+    """Prepare models that will grow in lock-step, from gradients of so many ``bits`` where they are encrypted."""
+    if party.run.job is not None and party.run.job.parameters.get("epsilon") is not None:
+        raise OperationRefused(
+            party.name, "begin_boosting", "the accepted job has an epsilon, and this is without noise"
+        )
+    labels = party.labels(task=task)
+    plans = [Plan.read(fields, party) for fields in models]
+    state = Boosting(party.name, labels, _outputs(labels), order, [], scheme=scheme, bits=bits, sums=sums)
+    return _begin(party, state, plans)
+
+
+@operation(
+    "boost.begin_private_boosting",
+    discloses="control",
+    about="number of outputs of a tree",
+    reply=_BEGUN,
     times="1 a session",
     epsilon="epsilon",
     settings=("epsilon", "delta"),
-    discloses="control",
-    about="number of outputs of a tree",
-    reply={"outputs": int, "task": str},
 )
-def begin_boosting(
-    party: Party, *, models: list[dict[str, Any]], order: list[str], scheme: str, task: Task, bits: int,
-    sums: Literal["encrypted", "opened", "compared"], epsilon: float | None = None, delta: float = 1e-6,
+def begin_private_boosting(
+    party: Party, *, models: list[PlanFields], order: list[str], scheme: str, task: Task, bits: int, sums: Sums,
+    epsilon: float, delta: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """Prepare models that will grow in lock-step. Which rows each learns from is drawn here and stays here.
-
-    ``sums`` are taken of encrypted gradients of so many ``bits``, or on shares (units follow from the totals) and
-    opened by the coordinator, or compared.
-    """
+    """The same for one model under differential privacy of labels (``privacy.py``)."""
     labels = party.labels(task=task)
-    outputs = 1 if labels.task == "regression" or labels.n_classes == 2 else labels.n_classes
-    noise = None if epsilon is None else _label_noise(party, labels, models, outputs, epsilon, delta, sums)
+    plans = [Plan.read(fields, party) for fields in models]
+    outputs = _outputs(labels)
+    noise = _label_noise(party, labels, plans, outputs, epsilon, delta, sums)
+    state = Boosting(party.name, labels, outputs, order, [], scheme=scheme, bits=bits, sums=sums, noise=noise)
+    return _begin(party, state, plans)
+
+
+def _outputs(labels: Labels) -> int:
+    return 1 if labels.task == "regression" or labels.n_classes == 2 else labels.n_classes
+
+
+def _begin(party: Party, state: Boosting, plans: list[Plan]) -> dict[str, Any]:
+    """Which rows each model learns from is drawn here and stays here."""
+    labels, outputs, noise = state.labels, state.outputs, state.noise
     added = None if noise is None else whole_gaussian_noise((outputs,), noise.start_scale())
-    prepared = []
-    for plan in models:
-        train = training_rows(plan["rows"], labels, party)
-        base = start_margin(labels.task, labels.values[train], outputs, plan["base_score"], added)
-        prepared.append(
-            Model(TreeSettings.read(plan["settings"]), plan, train, np.tile(base, (party.n_rows, 1)), base,
-                   party.generator("boost: rows of a tree", plan["seed"]))
+    for plan in plans:
+        train = training_rows(plan.rows, labels, party)
+        base = start_margin(labels.task, labels.values[train], outputs, plan.base_score, added)
+        state.models.append(
+            Model(plan.settings, plan, train, np.tile(base, (party.n_rows, 1)), base,
+                   party.generator("boost: rows of a tree", plan.seed))
         )  # fmt: skip
-    party.keep(Boosting(party.name, labels, outputs, order, prepared, scheme=scheme, bits=bits, sums=sums, noise=noise))
+    party.keep(state)
     return {"outputs": outputs, "task": labels.task}
 
 
 def _label_noise(
-    party: Party, labels: Labels, models: list[dict[str, Any]], outputs: int, epsilon: float, delta: float, sums: str
+    party: Party, labels: Labels, plans: list[Plan], outputs: int, epsilon: float, delta: float, sums: str
 ) -> LabelNoise:
     """Of one model whose every step is counted; what looks at labels otherwise is refused here, too."""
-    plan = models[0]
-    settings = TreeSettings.read(plan["settings"])
-    counted = plan["rows"] == {"kind": "all"} and plan["top_rate"] >= 1 and not plan["early_stopping_rounds"]
-    together = plan["multi_output"] and outputs > 1
-    if len(models) != 1 or not counted or together or labels.task == "regression" or sums != "opened":
+    plan = plans[0]
+    depthwise = plan.settings.max_depth > 0 and not plan.settings.leaf_wise
+    counted = depthwise and plan.rows == {"kind": "all"} and not plan.by_gradient and not plan.early_stopping_rounds
+    together = plan.multi_output and outputs > 1
+    if len(plans) != 1 or not counted or together or labels.task == "regression" or sums == "compared":
         raise OperationRefused(party.name, "begin_boosting", "epsilon covers one classifier whose steps are counted")
-    return LabelNoise(epsilon, delta, plan["n_estimators"], settings.max_depth, outputs, party.n_rows)
+    return LabelNoise(epsilon, delta, plan.n_estimators, plan.settings.max_depth, outputs, party.n_rows)
 
 
 def new_jobs(
@@ -89,10 +123,10 @@ def new_jobs(
         model = state.models[model_number]
         g, h = gradients(state.labels.task, model.margins, state.labels.values)
         train, weights = _sampled(model, g, sample)
-        fitted, codes = fitted_bins(party, model.plan["bins"])
+        fitted, codes = fitted_bins(party, model.plan.bins)
         mine = {name: chosen[index].astype(np.int64) for name, chosen in columns.items()}
         own = mine[party.name]
-        together = model.plan["multi_output"] or state.outputs == 1
+        together = model.plan.multi_output or state.outputs == 1
         for output in [None] if together else range(state.outputs):
             part = slice(None) if output is None else slice(output, output + 1)
             exact = g[:, part], h[:, part]
@@ -114,10 +148,10 @@ def _whole(
     state: Boosting, model: Model, columns: dict[str, np.ndarray], g: np.ndarray, h: np.ndarray
 ) -> tuple[np.ndarray, Units]:
     """Gradients and hessians as whole numbers."""
-    if state.noise is not None:
-        return whole_for_sums(g, h, largest=state.noise.largest_sum(model.plan["bins"], *counted(state.me, columns)))
     if state.sums == "encrypted":
-        return whole_numbers(g, h, state.bits)
+        return whole_numbers(g, h, state.bits, None if state.noise is None else 1.0)
+    if state.noise is not None:
+        return whole_for_sums(g, h, largest=state.noise.largest_sum(model.plan.bins, *counted(state.me, columns)))
     if state.sums == "opened":
         return whole_for_sums(g, h)
     room = (COMPARED_GRADIENT_BITS, COMPARED_HESSIAN_BITS)
@@ -132,11 +166,11 @@ def counted(me: str, columns: dict[str, np.ndarray]) -> tuple[int, int]:
 def _sampled(model: Model, g: np.ndarray, by_gradient: bool) -> tuple[np.ndarray, np.ndarray]:
     """The rows of one tree and their weights."""
     plan = model.plan
-    if by_gradient and plan["top_rate"] < 1:
-        return large_gradients(g, model.train, plan["top_rate"], plan["other_rate"], model.generator)
+    if by_gradient and plan.top_rate < 1:
+        return large_gradients(g, model.train, plan.top_rate, plan.other_rate, model.generator)
     every = np.ones(len(g))
-    if plan["subsample"] < 1:
-        return model.train & (model.generator.random(len(g)) < plan["subsample"]), every
+    if plan.subsample < 1:
+        return model.train & (model.generator.random(len(g)) < plan.subsample), every
     return model.train, every
 
 
@@ -168,7 +202,7 @@ def end_round(party: Party) -> dict[str, Any]:
             if number in job.tree:
                 continue
             # A sample by gradients only chooses splits: the label holder has every row's gradient for the leaves.
-            rows = node.rows[model.train[node.rows]] if model.plan["top_rate"] < 1 else node.train
+            rows = node.rows[model.train[node.rows]] if model.plan.top_rate < 1 else node.train
             if state.noise is None:
                 value = leaf_value(job.exact[0][rows], job.exact[1][rows], model.settings)
             else:
@@ -180,10 +214,10 @@ def end_round(party: Party) -> dict[str, Any]:
     labels = state.labels
     for model in touched.values():
         held = ~model.train
-        if model.plan["early_stopping_rounds"]:
+        if model.plan.early_stopping_rounds:
             model.history.append(loss(labels.task, model.margins[held], labels.values[held]))
             since = len(model.history) - 1 - int(np.argmin(model.history))
-            model.stopped = since >= model.plan["early_stopping_rounds"]
+            model.stopped = since >= model.plan.early_stopping_rounds
     state.jobs = []
     live = [number for number, model in enumerate(state.models) if not model.stopped]
     return {"live": np.array(live, dtype=np.int64)}

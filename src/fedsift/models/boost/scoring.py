@@ -8,7 +8,6 @@ in secret; on shares nobody is told (a row outside the fold has zero gradients).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from fedsift.core.federation import Federation
 from fedsift.errors import ReplyError
 from fedsift.models.boost.growing import OPERATIONS as GROWING
 from fedsift.models.boost.growing import Booster, Uses, grow
+from fedsift.models.boost.plan import Plain
 from fedsift.models.boost.results import all_uses, column_uses, held_out_scores
 
 _MOST_NUMBERS = 20_000_000  # masked numbers of one level (160 MB)
@@ -69,12 +69,12 @@ def uses(fed: Federation, boosters: list[Booster], protection: Protection, what:
     return result
 
 
-def fold_rules(folds: int, seed: int) -> list[dict[str, Any]]:
+def fold_rules(folds: int, seed: int) -> list[dict[str, Plain]]:
     return [{"kind": "fold", "fold": f, "folds": folds, "seed": seed} for f in range(folds)]
 
 
 def cross_validate(
-    fed: Federation, boosters: list[Booster], rules: list[dict[str, Any]], protection: Protection, metric: str
+    fed: Federation, boosters: list[Booster], rules: list[dict[str, Plain]], protection: Protection, metric: str
 ) -> np.ndarray:
     """Score of each booster (rows of the result) under each rule of rows (columns)."""
     every = [replace(booster, rows=rule) for booster in boosters for rule in rules]

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -80,7 +79,7 @@ class GradientLayout:
         return asdict(self)
 
     @classmethod
-    def read(cls, fields: dict[str, Any], rows: int, plaintext_bits: int) -> GradientLayout:
+    def read(cls, fields: dict[str, int], rows: int, plaintext_bits: int) -> GradientLayout:
         """From a message, checked: a party never sums under a layout that could overflow."""
         if set(fields) != set(cls.__dataclass_fields__):
             raise ParameterError("a gradient layout must have rows, outputs, bits, per and lanes")

@@ -117,13 +117,14 @@ class Units:
     hessian: float
 
 
-def whole_numbers(g: np.ndarray, h: np.ndarray, bits: int) -> tuple[np.ndarray, Units]:
+def whole_numbers(g: np.ndarray, h: np.ndarray, bits: int, largest: float | None = None) -> tuple[np.ndarray, Units]:
     """Rows x (outputs gradients, outputs hessians) as integers of magnitude up to ``2 ** bits``.
 
     Units are powers of two, so that halves and quarters (the first tree) stay exact. A hessian is at least one unit:
-    a group of rows is empty if and only if its sum is zero.
+    a group of rows is empty if and only if its sum is zero. ``largest``: a bound of the gradients, where their unit
+    must not depend on them.
     """
-    units = Units(_unit(g, bits), _unit(h, bits))
+    units = Units(_unit(g if largest is None else np.array([largest]), bits), _unit(h, bits))
     return np.hstack([np.rint(g / units.gradient), np.maximum(np.rint(h / units.hessian), 1)]).astype(np.int64), units
 
 

@@ -6,7 +6,7 @@ which column that is, nor any sum: those are opened by the coordinator, from two
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from fedsift.models.boost.growing_tree import (
     Boosting,
     Job,
     Node,
+    chosen_from,
     cut_own,
     make_children,
     own_histograms,
@@ -39,7 +40,7 @@ from fedsift.models.boost.hidden.shares import (
     next_histogram,
     pack,
 )
-from fedsift.models.boost.privacy import running_noise, whole_noise
+from fedsift.models.boost.privacy import running_noise
 from fedsift.models.boost.rounds import counted, new_jobs
 from fedsift.models.boost.tree import Split, best_split
 from fedsift.mpc.dealer import Bits, Dealt, open_and
@@ -292,16 +293,9 @@ def own_cuts(boosting: Boosting, job: Job, nodes: list[Node | None], parents: li
 
 def _best_own(boosting: Boosting, job: Job, node: Node) -> tuple[str, Split] | None:
     """The best cut of own columns; with a budget from noisy sums, as those of others are chosen."""
-    hist, settings, variance = node.hists[boosting.me], boosting.settings(job), 0.0
-    node.told = node.total.copy()
-    if boosting.noise is not None:
-        scale = boosting.noise.level_scale(*counted(boosting.me, job.columns))
-        unit = job.units.gradient
-        hist = replace(hist, sums=hist.sums.copy())
-        hist.sums[:, 0] += whole_noise((len(hist.sums),), scale, unit)
-        node.told[0] += whole_noise((1,), scale, unit)[0]
-        variance = scale**2 * boosting.models[job.model].plan["bins"] / 2
-    split = best_split(hist, node.told, job.units, settings, variance)
+    scale = 0.0 if boosting.noise is None else boosting.noise.level_scale(*counted(boosting.me, job.columns))
+    hists, variance = chosen_from(boosting, job, node, {boosting.me: node.hists[boosting.me]}, scale)
+    split = best_split(hists[boosting.me], node.told, job.units, boosting.settings(job), variance)
     return None if split is None else (boosting.me, split)
 
 
