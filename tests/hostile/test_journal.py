@@ -321,6 +321,14 @@ def test_exact_numbers_void_later_noise_about_the_same_rows_towards_whoever_got_
     assert "ok" in hostile.answer(np.arange(60, ROWS), noisy, coordinator=reader)
 
 
+def test_without_a_limit_the_journal_says_that_the_noise_is_void(hostile):
+    asked = Asked(named("tables.open_counts"), hostile.of(IV), "earlier", np.arange(ROWS), ("signal",))
+    hostile.sites["bank"].journal.enter(asked)
+    hostile.sites["bank"].journal.write(asked, {"own": np.arange(8)})
+    assert "ok" in hostile.answer(np.arange(ROWS), InformationValue(n_features=2, epsilon=1.0))
+    assert [line.note[:4] for line in hostile.lines() if line.rho > 0] == ["void"]
+
+
 # --- persons ---------------------------------------------------------------------------------------------------------
 
 

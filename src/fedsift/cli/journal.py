@@ -17,7 +17,7 @@ from fedsift.cli import console
 from fedsift.cli.party import PartyOption, Verbose
 from fedsift.crypto.dp import rho_to_epsilon
 from fedsift.site.journal import Journal, Line, Place
-from fedsift.site.journal_rules import ANSWER, DELTA, REFUSAL, SHORT
+from fedsift.site.journal_rules import ANSWER, DELTA, REFUSAL, SHORT, VOID
 from fedsift.site.policy import Policy
 from fedsift.site.secrets import Secrets
 from fedsift.site.site import load_party
@@ -102,4 +102,6 @@ def _show(facts: dict[str, Any], file: Path) -> None:
 def _what(line: dict[str, Any]) -> str:
     if line["operation"] == ANSWER:
         return f"{ANSWER} of {line['method']}"
+    if line["note"] == VOID:
+        return f"{line['operation']} (noise, void)"
     return f"refused: {line['operation']}" if line["form"] == REFUSAL else str(line["operation"])

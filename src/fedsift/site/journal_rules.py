@@ -47,6 +47,7 @@ log = logging.getLogger("fedsift.site.journal")
 COORDINATOR, NOBODY = "coordinator", "nobody"
 ANSWER, ALIGNMENT, REFUSAL = "the answer", "alignment", "refusal"
 READABLE = ("pseudonymous", "aggregate", "plain")
+VOID = "void: its reader has exact numbers about the same rows"
 #: At which delta the noise of all jobs is told as one epsilon.
 DELTA = 1e-6
 MAX_SETS = 64
@@ -145,26 +146,26 @@ class JournalRules:
         epsilon, rho = spent(asked.job)
         if rho <= 0 or self.journal.has("run = ? AND rho > 0", asked.run):
             return
-        self._check_void(asked, rows)
+        void = self._is_void(asked, rows)
         total = self.journal.total_rho() + rho
         self.policy.check_total_epsilon(self.party, asked.marked.short_name, rho_to_epsilon(total, DELTA))
         self.journal.add(
             self._line(asked, rows, operation=asked.marked.id, readers=self._reader(asked.job), form="noise",
-                       epsilon=epsilon, rho=rho)
+                       epsilon=epsilon, rho=rho, note=VOID if void else "")
         )  # fmt: skip
 
-    def _check_void(self, asked: Asked, rows: RowSet) -> None:
-        """A reader who has exact numbers about the same rows is not kept from them by noise."""
-        if self.policy.max_epsilon is None:
-            return
+    def _is_void(self, asked: Asked, rows: RowSet) -> bool:
+        """Whether the reader has exact numbers about the same rows: noise does not keep it from them any more."""
         reader, inside = self._reader(asked.job), self.journal.inside(rows)
         told = [line.row_set for line in self.journal.lines() if line.bits > 0 and reader in line.readers.split(", ")]
-        if any(inside[self.journal.members(row_set)].any() for row_set in set(told) if row_set):
+        void = any(inside[self.journal.members(row_set)].any() for row_set in set(told) if row_set)
+        if void and self.policy.max_epsilon is not None:
             raise PolicyRefused.by(
                 "max_epsilon", self.party, asked.marked.short_name,
                 f"{reader!r} was told exact numbers about the same rows before, so that noise would promise nothing "
                 "towards it. Let somebody else run the job, or ask the party to do without max_epsilon",
             )  # fmt: skip
+        return void
 
     # -- before a reply leaves -------------------------------------------------------------------------------------
 
