@@ -93,7 +93,15 @@ def render() -> str:
     """The table: a data set a row."""
     rows = [json.loads(line) for line in (RESULTS / "epsilon.jsonl").read_text().splitlines()]
     heads = ["data", "rows", "of", "no noise", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS), "chance", "draws"]
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" + "--:|" * (len(heads) - 1)]
+    lines = [
+        "# Filters with epsilon",
+        "",
+        "`python benchmarks/epsilon.py --data DIR`: of the best columns by information value, how many are among as",
+        "many with the highest noisy values; mean over so many draws. Two parties, 10 bins, delta 1e-6. Chance beside it.",
+        "",
+        "| " + " | ".join(heads) + " |",
+        "|" + "---|" + "--:|" * (len(heads) - 1),
+    ]
     for row in rows:
         told = [row["data"], f"{row['rows']:,}", row["of"], row["of"], *(f"{row[head]:.2f}" for head in heads[4:7])]
         lines.append("| " + " | ".join(map(str, [*told, f"{row['chance']:.2f}", row["draws"]])) + " |")

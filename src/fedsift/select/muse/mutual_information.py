@@ -29,19 +29,22 @@ import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
-from fedsift.core.party import Party
+from fedsift.core.party import Party, Task
 from fedsift.crypto import oprf
 from fedsift.crypto.sealed_box import SealKey, frame, pair_key
 from fedsift.errors import AlignmentError, DataError, OperationRefused, ReplyError
 from fedsift.mpc.shared_product import key_stream
-from fedsift.select.muse.contingency import Entropies, column_codes, label_codes, pair_information
+from fedsift.select.muse.contingency import MAX_BINS, Entropies, column_codes, label_codes, pair_information
 
+Columns = Annotated[NDArray[np.int64], Between(-1, 10**7)]
 LABEL = -1  # stands for the label among the label holder's columns
 _CHUNK = 1 << 18  # row keys drawn and sorted together
 _LONG = 512  # rows from which renaming bins column by column is faster than all at once
@@ -56,6 +59,7 @@ _MESSAGE_BYTES = 1 << 24  # bin codes in one reply
     discloses="control",
     about="public key, fresh salt, and a random number that names the party's secret factor",
     reply={"seal": bytes, "salt": bytes, "factor": str},
+    times=1,
 )
 def matching_keys(party: Party) -> dict[str, Any]:
     if "muse factor" not in party.keys:
@@ -76,6 +80,8 @@ def _known_rows(party: Party, factors: list[str]) -> dict[str, bytes]:
     discloses="masked",
     about="ids of rows not yet matched, each blinded by a secret exponent",
     reply=bytes,
+    after="muse.matching_keys",
+    times=1,
 )
 def blind_rows(party: Party, *, factors: list[str]) -> bytes:
     known = _known_rows(party, factors)
@@ -92,6 +98,8 @@ def blind_rows(party: Party, *, factors: list[str]) -> bytes:
     receives="masked",
     about="blinded ids, raised to this party's secret factor",
     reply=dict,
+    after="muse.matching_keys",
+    times=1,
 )
 def raise_rows(party: Party, *, lists: dict[str, bytes]) -> dict[str, bytes]:
     return {name: oprf.evaluate(party.keys["muse factor"][1], points) for name, points in lists.items()}
@@ -103,8 +111,12 @@ def raise_rows(party: Party, *, lists: dict[str, bytes]) -> dict[str, bytes]:
     receives="masked",
     about="a check value of the set of row secrets, equal at all parties that hold the same rows",
     reply=bytes,
+    after="muse.blind_rows",
+    times=1,
 )
-def number_rows(party: Party, *, points: bytes, factors: list[str], seals: dict[str, Any], salts: Any) -> bytes:
+def number_rows(
+    party: Party, *, points: bytes, factors: list[str], seals: dict[str, bytes], salts: dict[str, bytes]
+) -> bytes:
     """Finish the row secrets, order the rows by them, and derive the secrets shared with each other party."""
     party.state["order"], digest = _row_order(party, points, factors)
     # The own salt is taken as it was drawn and used up: asking again cannot bring back a secret of an earlier batch.
@@ -146,8 +158,12 @@ def _row_order(party: Party, points: bytes, factors: list[str]) -> tuple[np.ndar
     reply={"entropies": Array("f"), "small": Array("i"), "bins": int},
     min_cell="min_cell",
     settings=("n_bins", "binning"),
+    times=1,
 )
-def prepare_columns(party: Party, *, n_bins: int, binning: str, min_cell: int, task: str, label: bool) -> Any:
+def prepare_columns(
+    party: Party, *, n_bins: Annotated[int, Between(2, MAX_BINS)], binning: Literal["quantile", "width"], min_cell: int,
+    task: Task, label: bool,
+) -> dict[str, Any]:  # fmt: skip
     codes = column_codes(party, n_bins, binning)
     if label:
         codes = np.vstack([codes, label_codes(party.labels(task=task), n_bins, binning, party.name)[None, :]])
@@ -167,19 +183,21 @@ def prepare_columns(party: Party, *, n_bins: int, binning: str, min_cell: int, t
     discloses="pseudonymous",
     about="bins of columns, under shuffled labels, rows in an order drawn afresh for every pair of columns",
     reply=[Array("i", 2)],
+    after="muse.prepare_columns",
+    times="n_features x 10000",  # long lists of bins go in several messages
 )
-def matched_codes(party: Party, *, requests: list[Any], code_bits: int) -> list[np.ndarray]:
+def matched_codes(party: Party, *, requests: list[dict[str, str | int | Columns]], code_bits: int) -> list[np.ndarray]:
     """For each request (peer, batch number, columns): the codes of the columns, each in an order of its own."""
     if int(party.state["codes"].max(initial=0)).bit_length() > code_bits or code_bits > 8:
         raise OperationRefused(party.name, "matched_codes", f"its bins do not fit {code_bits} bits")
     replies = []
     for request in requests:
-        peer, batch = request["peer"], request["batch"]
+        peer, batch, columns = str(request["peer"]), int(request["batch"]), np.asarray(request["columns"])
         seed = party.state["seeds"].get(peer)
         if seed is None or batch <= party.state["last batch"][peer]:
             raise OperationRefused(party.name, "matched_codes", f"batch {batch} with {peer!r} is unknown or used up")
         party.state["last batch"][peer] = batch
-        replies.append(_in_fresh_orders(party.state["codes"], request["columns"], seed, batch, code_bits))
+        replies.append(_in_fresh_orders(party.state["codes"], columns, seed, batch, code_bits))
     return replies
 
 
@@ -241,8 +259,10 @@ def sort_by_keys(keys: np.ndarray, codes: np.ndarray, code_bits: int) -> tuple[n
     discloses="aggregate",
     about="mutual information of pairs of the party's own columns (or with the label, if it is here)",
     reply=Array("f"),
+    after="muse.prepare_columns",
+    times="3 x n_features",  # with the label once, in the preselection, and in the search
 )
-def own_information(party: Party, *, left: Any, right: Any, correct: bool) -> np.ndarray:
+def own_information(party: Party, *, left: Columns, right: Columns, correct: bool) -> np.ndarray:
     codes = party.state["codes"]
     one = left[:1] if len(set(left.tolist())) == 1 else left
     return pair_information(codes[one], codes[right], party.state["entropies"], correct=correct)[0]
