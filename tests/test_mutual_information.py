@@ -218,9 +218,9 @@ def test_ids_are_evaluated_once_and_only_new_rows_again():
 
 def test_min_cell_refuses_and_names_the_column():
     fed = fs.Federation.split(*mixed_table(60), parties=["bank", "shop", "lab"])
-    with fed.session() as run:
-        with pytest.raises(errors.DataError, match=r"column 'signal' of party 'bank'.*min_cell=2"):
-            matched(run, min_cell=2, n_bins=8, binning="width")
+    expected = pytest.raises(errors.DataError, match=r"column 'signal' of party 'bank'.*min_cell=2")
+    with fed.session() as run, expected:
+        matched(run, min_cell=2, n_bins=8, binning="width")
     with fed.session() as run:
         matching, _ = matched(run, n_bins=2)
         matching.min_cell = 16  # of 60 rows in four cells one has 15 or fewer
@@ -381,7 +381,7 @@ def test_rank_correlations_equal_scipy():
     with fed.session() as run:
         mi.BinMatching(run, keys="two", min_cell=None)
         found = spearman_matrix(run, places)
-        with pytest.raises(errors.OperationRefused, match="once"):
+        with pytest.raises(errors.OperationRefused, match="as often as it declares"):
             spearman_matrix(run, places)
     names = fed.column_names()
     chosen = X[[names[p][c] for p, c in places]].drop(columns="constant")
