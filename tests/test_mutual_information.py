@@ -20,6 +20,7 @@ from fedsift.core.message import decode, encode, walk
 from fedsift.core.party import Party, Site
 from fedsift.core.table import Table
 from fedsift.core.transports.base import Delivery
+from fedsift.select.muse import fresh_orders
 from fedsift.select.muse import mutual_information as mi
 from fedsift.select.muse.contingency import (
     Entropies,
@@ -277,17 +278,17 @@ def test_long_lists_go_in_several_messages(monkeypatch):
 
 def test_equal_row_keys_do_not_spoil_the_match(monkeypatch):
     """Keys that are drawn from few values tie; both parties must draw again, and then agree."""
-    honest, draws = mi.key_stream, []
+    honest, draws = fresh_orders.key_stream, []
 
     def poor(seed, purpose, number, shape, kind):
         draws.append(kind)
         keys = honest(seed, purpose, number, shape, kind)
         return (keys & keys.dtype.type(0x3F)) << keys.dtype.type(8) if kind == "<u4" else keys
 
-    monkeypatch.setattr(mi, "key_stream", poor)
+    monkeypatch.setattr(fresh_orders, "key_stream", poor)
     rng = np.random.default_rng(1)
     a, b = rng.integers(0, 4, (2, 6, 40)).astype(np.uint8)
-    lists = [mi._in_fresh_orders(codes, np.arange(6), b"s" * 32, 1, 4) for codes in (a, b)]
+    lists = [fresh_orders.in_fresh_orders(codes, np.arange(6), b"s" * 32, 1, 4) for codes in (a, b)]
     assert "<u8" in draws
     values = [pair_information(*pair, Entropies(40))[0] for pair in ((a, b), lists)]
     np.testing.assert_array_equal(*values)
@@ -296,7 +297,7 @@ def test_equal_row_keys_do_not_spoil_the_match(monkeypatch):
 def test_long_columns_take_other_paths_and_match_all_the_same():
     rng = np.random.default_rng(1)
     a, b = rng.integers(0, 7, (2, 3, 20_000)).astype(np.uint8)  # 64-bit keys, labels renamed column by column
-    lists = [mi._in_fresh_orders(codes, np.arange(3), b"s" * 32, 1, 4) for codes in (a, b)]
+    lists = [fresh_orders.in_fresh_orders(codes, np.arange(3), b"s" * 32, 1, 4) for codes in (a, b)]
     values = [pair_information(*pair, Entropies(20_000))[0] for pair in ((a, b), lists)]
     np.testing.assert_array_equal(*values)
     assert (lists[0] == a).mean() < 0.2
@@ -307,7 +308,7 @@ def test_orders_of_rows_are_uniform(kind):
     """Every row lands at every place about equally often; a cyclic shift or a half-shuffle would fail."""
     codes = np.tile(np.arange(10, dtype=np.uint8), (8000, 1))
     keys = mi.key_stream(b"s" * 32, "row keys", 2, (8000, 10), kind)
-    orders, tied = mi.sort_by_keys(keys, codes, 4)
+    orders, tied = fresh_orders.sort_by_keys(keys, codes, 4)
     counts = np.stack([np.bincount(orders[:, place], minlength=10) for place in range(10)])
     assert abs(counts - 800).max() < 5.5 * np.sqrt(800 * 0.9)
     assert len({row.tobytes() for row in orders}) > 7900
@@ -325,7 +326,7 @@ def test_streams_differ_by_seed_purpose_and_number():
 @pytest.mark.parametrize("repeat", [3, 200])
 def test_labels_of_bins_are_shuffled_afresh(repeat):
     codes = np.repeat(np.arange(4, dtype=np.uint8), repeat)[None, :]
-    shuffled = mi._shuffle_labels(codes, np.zeros(400, int))
+    shuffled = fresh_orders._shuffle_labels(codes, np.zeros(400, int))
     assert len({row.tobytes() for row in shuffled}) == 24  # all orders of four labels
     for row in shuffled[:20]:
         np.testing.assert_array_equal(pd.factorize(row)[0], codes[0])
