@@ -307,3 +307,18 @@ def test_a_data_holder_that_runs_the_coordinator_gets_noisy_sums_or_nothing(name
         selector.__class__(**selector.get_params()).fit(small_fed)
     fitted = selector.__class__(**{**selector.get_params(), "epsilon": 1.0}).fit(small_fed)
     assert any("epsilon 1" in note for note in fitted.ledger_.notes)
+
+
+def test_bins_are_made_coarser_by_their_sizes_alone_never_by_the_label():
+    """What min_cell promises: bins, not cells. The same sizes whatever the labels are; a cell may be small."""
+    X, y = mixed_table(120)
+    rng = np.random.default_rng(0)
+    rare = (np.arange(120) < 12).astype(int)
+    sizes = []
+    for labels in (y, rng.permutation(y), rare):
+        _, messages = recorded(fs.InformationValue(n_features=2, min_cell=10), X, labels)
+        reply = replies(messages, "shop", "sizes")[0]
+        parts = np.split(reply["sizes"], np.cumsum(reply["bins"])[:-1])
+        assert min(part.min() for part in parts) >= 10
+        sizes.append([sorted(part.tolist()) for part in parts])
+    assert sizes[0] == sizes[1] == sizes[2]

@@ -25,6 +25,8 @@ WAIVERS: dict[str, str] = {
     "encrypt_bins": f"{_CIPHER} muse.masked_tables, with noise under a budget.",
     "masked_tables": "Ciphertexts of sums with noise under masks 40 bits wider; the masks go to the coordinator alone.",
     "open_tables": "Counts with noise under a budget, under masks that their reader does not have.",
+    "election.block_votes.open": "An option: how many blocks of one party voted for a column, with its full noise "
+    "under a budget; the loss is measured from below (tests/test_feature_election.py).",
     # Models
     "model.score": "One accuracy or R2 over all rows; what many such numbers tell together is for the site's journal, "
     "which is still to come.",

@@ -29,25 +29,26 @@ import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
-from fedsift.core.party import Party
+from fedsift.core.party import Party, Task
 from fedsift.crypto import oprf
 from fedsift.crypto.sealed_box import frame
 from fedsift.errors import AlignmentError, DataError, OperationRefused, ReplyError
 from fedsift.mpc.pairs import OPERATIONS as HANDSHAKE
 from fedsift.mpc.pairs import circle_of, meet_all
-from fedsift.mpc.ring import key_stream
-from fedsift.select.muse.contingency import Entropies, column_codes, label_codes, pair_information
+from fedsift.select.muse.contingency import MAX_BINS, Entropies, column_codes, label_codes, pair_information
+from fedsift.select.muse.fresh_orders import in_fresh_orders
 
 CIRCLE = "muse"
+Columns = Annotated[NDArray[np.int64], Between(-1, 10**7)]
 LABEL = -1  # stands for the label among the label holder's columns
-_CHUNK = 1 << 18  # row keys drawn and sorted together
-_LONG = 512  # rows from which renaming bins column by column is faster than all at once
 _MESSAGE_BYTES = 1 << 24  # bin codes in one reply
 
 
@@ -59,6 +60,7 @@ _MESSAGE_BYTES = 1 << 24  # bin codes in one reply
     discloses="control",
     about="a random number that names the party's secret factor",
     reply=str,
+    times=1,
 )
 def matching_keys(party: Party) -> str:
     if "muse factor" not in party.keys:
@@ -76,6 +78,8 @@ def _known_rows(party: Party, factors: list[str]) -> dict[str, bytes]:
     discloses="masked",
     about="ids of rows not yet matched, each blinded by a secret exponent",
     reply=bytes,
+    after="muse.matching_keys",
+    times=1,
 )
 def blind_rows(party: Party, *, factors: list[str]) -> bytes:
     known = _known_rows(party, factors)
@@ -92,6 +96,8 @@ def blind_rows(party: Party, *, factors: list[str]) -> bytes:
     receives="masked",
     about="blinded ids, raised to this party's secret factor",
     reply=dict,
+    after="muse.matching_keys",
+    times=1,
 )
 def raise_rows(party: Party, *, lists: dict[str, bytes]) -> dict[str, bytes]:
     return {name: oprf.evaluate(party.keys["muse factor"][1], points) for name, points in lists.items()}
@@ -103,6 +109,8 @@ def raise_rows(party: Party, *, lists: dict[str, bytes]) -> dict[str, bytes]:
     receives="masked",
     about="a check value of the set of row secrets, equal at all parties that hold the same rows",
     reply=bytes,
+    after="muse.blind_rows",
+    times=1,
 )
 def number_rows(party: Party, *, points: bytes, factors: list[str]) -> bytes:
     """Finish the row secrets, order the rows by them, and derive the secrets shared with each other party."""
@@ -143,8 +151,12 @@ def _row_order(party: Party, points: bytes, factors: list[str]) -> tuple[np.ndar
     reply={"entropies": Array("f"), "small": Array("i"), "bins": int},
     min_cell="min_cell",
     settings=("n_bins", "binning"),
+    times=1,
 )
-def prepare_columns(party: Party, *, n_bins: int, binning: str, min_cell: int, task: str, label: bool) -> Any:
+def prepare_columns(
+    party: Party, *, n_bins: Annotated[int, Between(2, MAX_BINS)], binning: Literal["quantile", "width"], min_cell: int,
+    task: Task, label: bool,
+) -> dict[str, Any]:  # fmt: skip
     codes = column_codes(party, n_bins, binning)
     if label:
         codes = np.vstack([codes, label_codes(party.labels(task=task), n_bins, binning, party.name)[None, :]])
@@ -164,73 +176,22 @@ def prepare_columns(party: Party, *, n_bins: int, binning: str, min_cell: int, t
     discloses="pseudonymous",
     about="bins of columns, under shuffled labels, rows in an order drawn afresh for every pair of columns",
     reply=[Array("i", 2)],
+    after="muse.prepare_columns",
+    times="n_features x 10000",  # long lists of bins go in several messages
 )
-def matched_codes(party: Party, *, requests: list[Any], code_bits: int) -> list[np.ndarray]:
+def matched_codes(party: Party, *, requests: list[dict[str, str | int | Columns]], code_bits: int) -> list[np.ndarray]:
     """For each request (peer, batch number, columns): the codes of the columns, each in an order of its own."""
     if int(party.state["codes"].max(initial=0)).bit_length() > code_bits or code_bits > 8:
         raise OperationRefused(party.name, "matched_codes", f"its bins do not fit {code_bits} bits")
     replies = []
     for request in requests:
-        peer, batch = request["peer"], request["batch"]
+        peer, batch, columns = str(request["peer"]), int(request["batch"]), np.asarray(request["columns"])
         seed = party.state["seeds"].get(peer)
         if seed is None or batch <= party.state["last batch"][peer]:
             raise OperationRefused(party.name, "matched_codes", f"batch {batch} with {peer!r} is unknown or used up")
         party.state["last batch"][peer] = batch
-        replies.append(_in_fresh_orders(party.state["codes"], request["columns"], seed, batch, code_bits))
+        replies.append(in_fresh_orders(party.state["codes"], columns, seed, batch, code_bits))
     return replies
-
-
-def _in_fresh_orders(codes: np.ndarray, columns: np.ndarray, seed: bytes, batch: int, code_bits: int) -> np.ndarray:
-    """Row r of the result: column ``columns[r]`` with shuffled labels, sorted by the keys of pair r of this batch.
-
-    Keys of 32 bits where two equal ones are rare, of 64 elsewhere. If two keys of a pair are equal, which both parties
-    see alike, both draw its keys again, so that every order stays equally likely.
-    """
-    rows = codes.shape[1]
-    narrow = rows * rows < 1 << (32 - code_bits)
-    result = np.empty((len(columns), rows), dtype=np.uint8)
-    step = max(1, _CHUNK // max(1, rows))
-    for number, start in enumerate(range(0, len(columns), step)):
-        part = _shuffle_labels(codes, columns[start : start + step])
-        stop = start + len(part)
-        keys = key_stream(seed, f"row keys {number}", batch, part.shape, "<u4" if narrow else "<u8")
-        result[start:stop], tied = sort_by_keys(keys, part, code_bits)
-        again, attempt = np.flatnonzero(tied), 1
-        while len(again):
-            kind = "<u4" if narrow and attempt < 4 else "<u8"
-            keys = key_stream(seed, f"row keys {number}, attempt {attempt}", batch, (len(again), rows), kind)
-            result[start + again], tied = sort_by_keys(keys, part[again], code_bits)
-            again, attempt = again[tied], attempt + 1
-    return result
-
-
-def _shuffle_labels(codes: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """The columns with bin labels renamed at random, afresh for each, by the operating system's generator."""
-    rows = codes.shape[1]
-    picked = codes[columns]
-    bins = int(picked.max(initial=0)) + 1
-    random = np.frombuffer(secrets.token_bytes(4 * len(columns) * bins), np.uint32).reshape(len(columns), bins)
-    names = random.argsort(axis=1).astype(np.uint8)
-    if rows < _LONG:
-        return names.ravel().take(np.arange(len(columns), dtype=np.intp)[:, None] * bins + picked)
-    rest = bytes(256 - bins)
-    renamed = [column.tobytes().translate(name.tobytes() + rest) for column, name in zip(picked, names)]
-    return np.frombuffer(b"".join(renamed), np.uint8).reshape(len(columns), rows)
-
-
-def sort_by_keys(keys: np.ndarray, codes: np.ndarray, code_bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """Each row's codes in the order of its keys, and which rows have two equal keys (their result is not valid).
-
-    The code rides in the low bits of its key (``keys`` is used up), so that one sort in place does it all.
-    """
-    low = keys.dtype.type((1 << code_bits) - 1)
-    np.bitwise_and(keys, ~low, out=keys)
-    np.bitwise_or(keys, codes, out=keys)
-    keys.sort(axis=1)
-    result = keys.astype(np.uint8)
-    result &= np.uint8(low)
-    np.right_shift(keys, keys.dtype.type(code_bits), out=keys)
-    return result, (keys[:, 1:] == keys[:, :-1]).any(axis=1)
 
 
 @operation(
@@ -238,8 +199,10 @@ def sort_by_keys(keys: np.ndarray, codes: np.ndarray, code_bits: int) -> tuple[n
     discloses="aggregate",
     about="mutual information of pairs of the party's own columns (or with the label, if it is here)",
     reply=Array("f"),
+    after="muse.prepare_columns",
+    times="3 x n_features",  # with the label once, in the preselection, and in the search
 )
-def own_information(party: Party, *, left: Any, right: Any, correct: bool) -> np.ndarray:
+def own_information(party: Party, *, left: Columns, right: Columns, correct: bool) -> np.ndarray:
     codes = party.state["codes"]
     one = left[:1] if len(set(left.tolist())) == 1 else left
     return pair_information(codes[one], codes[right], party.state["entropies"], correct=correct)[0]

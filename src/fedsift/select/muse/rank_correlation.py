@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
@@ -62,8 +63,9 @@ def _ranks(party: Party, columns: Any) -> np.ndarray:
     discloses="aggregate",
     about="rank correlations inside the party, and ranks of selected columns under one-time masks",
     reply={"own": np.ndarray, "left": dict, "right": dict},
+    times=1,
 )
-def correlate_ranks(party: Party, *, columns: Any, peers: dict[str, Any]) -> dict[str, Any]:
+def correlate_ranks(party: Party, *, columns: NDArray[np.int64], peers: dict[str, int]) -> dict[str, Any]:
     """``peers``: how many columns each other party takes part with. Of two parties, the first in name is the left."""
     if party.state.get("ranks sent"):
         raise OperationRefused(party.name, "correlate_ranks", "a mask is used once: correlations were asked before")
