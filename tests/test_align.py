@@ -120,9 +120,9 @@ def test_a_box_of_the_order_opens_once_and_for_its_own_party_only():
         return {"b": sealed["b"]["a"]}
 
     for wrong, error in ((swapped, "does not open"), (foreign, "does not open"), (lacking, "every other party")):
-        with fed.session("alignment", {"random_state": 0}) as run:
-            run.ask(blind_ids, to=run.parties)
+        with fed.session("alignment", {"blocks": [list("abc")], "rows": dict.fromkeys("abc", 40)}) as run:
             meet_all(run)
+            run.ask(blind_ids, to=run.parties)
             boxes = wrong(run.ask(seal_order, to=run.parties))
             with pytest.raises(SecurityError, match=error):
                 run.ask(keep_shared, to="a", positions=np.arange(40), boxes=boxes, view="aligned")

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import fedsift as fs
+from fedsift.core.message import encode
 from fedsift.crypto import oprf
+from fedsift.crypto.sealed_box import SealedBox, SealKey, seal
+from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.psi import JOB
 from hostile.coordinator import ROWS, Hostile, refused
 
@@ -28,31 +31,68 @@ def guesses(count: int) -> bytes:
     return oprf.hash_to_group([f"c{i}".encode() for i in range(count)])
 
 
+def lists(hostile: Hostile, asked: dict) -> dict:
+    """Both lists on their way, each sealed for the other party."""
+    hostile.meet(asked)
+    return {name: hostile.send(name, "align.blind_ids", **asked)["ok"] for name in ("bank", "shop")}
+
+
+def sealed_by(hostile: Hostile, asked: dict, points: bytes, number: int = 1):
+    """A box as the shop itself would make it: what follows if a peer, and not only the coordinator, deviates."""
+    met = hostile.sites["shop"].sessions[asked["session"]][Pairs]
+    met._used.clear()
+    return met.seal(points, to="bank", about="blinded ids", number=number)
+
+
 def test_nothing_is_raised_before_the_own_list_went_out(hostile):
-    refused(hostile.send("bank", "align.blind_again", **start(hostile), points=guesses(ROWS)), "comes after")
+    asked = start(hostile)
+    box = SealedBox(bytes(100))
+    refused(hostile.send("bank", "align.blind_again", **asked, box=box), "comes after")
+    refused(hostile.send("bank", "align.blind_ids", **asked), "an earlier step")
 
 
 def test_a_list_goes_out_once(hostile):
     asked = start(hostile)
-    assert "ok" in hostile.send("bank", "align.blind_ids", **asked)
+    lists(hostile, asked)
     refused(hostile.send("bank", "align.blind_ids", **asked), "as often as it declares")
 
 
-@pytest.mark.parametrize("count", [0, 1, ROWS - 1, ROWS + 1, 5 * ROWS])
-def test_lists_of_another_size_than_told(hostile, count):
+def test_no_guess_takes_the_place_of_a_list(hostile):
     """security.md, deviating 6: a site would raise any number of guesses to its secret exponent."""
     asked = start(hostile)
-    hostile.send("bank", "align.blind_ids", **asked)
-    refused(hostile.send("bank", "align.blind_again", **asked, points=guesses(count)), "in the size that it told")
+    sent = lists(hostile, asked)
+    own = SealKey.generate()
+    told = {"sender": "shop", "receiver": "bank", "round": 1, "about": "blinded ids"}
+    bank = hostile.sites["bank"].sessions[asked["session"]][Pairs].key.public
+    forged = seal(encode(guesses(ROWS)), key=own, peer=bank, **told)
+    for box in (forged, sent["bank"], SealedBox(bytes(32 * ROWS)), guesses(ROWS), None):
+        fresh = start(hostile)
+        lists(hostile, fresh)
+        refused(hostile.send("bank", "align.blind_again", **fresh, box=box))
+
+
+def test_a_list_of_another_alignment_does_not_come_back(hostile):
+    old, new = start(hostile), start(hostile)
+    before = lists(hostile, old)
+    lists(hostile, new)
+    refused(hostile.send("bank", "align.blind_again", **new, box=before["shop"]), "does not open")
+
+
+@pytest.mark.parametrize("count", [0, 1, ROWS - 1, ROWS + 1, 5 * ROWS])
+def test_a_peers_list_of_another_size_than_told(hostile, count):
+    asked = start(hostile)
+    lists(hostile, asked)
+    box = sealed_by(hostile, asked, guesses(count))
+    refused(hostile.send("bank", "align.blind_again", **asked, box=box), "in the size that it told")
 
 
 def test_more_lists_than_peers(hostile):
     asked = start(hostile)
-    hostile.send("bank", "align.blind_ids", **asked)
-    assert "ok" in hostile.send("bank", "align.blind_again", **asked, points=guesses(ROWS))
-    refused(hostile.send("bank", "align.blind_again", **asked, points=guesses(ROWS)), "raised already")
+    sent = lists(hostile, asked)
+    assert isinstance(hostile.send("bank", "align.blind_again", **asked, box=sent["shop"])["ok"], bytes)
+    refused(hostile.send("bank", "align.blind_again", **asked, box=sent["shop"]), "raised already")
     inner = {**asked, "session": f"{asked['session']}.more"}
-    refused(hostile.send("bank", "align.blind_again", **inner, points=guesses(ROWS)))
+    refused(hostile.send("bank", "align.blind_again", **inner, box=sent["shop"]))
 
 
 NONSENSE = {
@@ -69,15 +109,15 @@ NONSENSE = {
 @pytest.mark.parametrize("attack", NONSENSE)
 def test_an_alignment_that_does_not_say_who_shares_which_rows(hostile, attack):
     asked = start(hostile, **NONSENSE[attack])
-    hostile.send("bank", "align.blind_ids", **asked)
-    refused(hostile.send("bank", "align.blind_again", **asked, points=guesses(ROWS)), "does not say with whom")
+    hostile.meet(asked)
+    refused(hostile.send("bank", "align.blind_ids", **asked), "does not say with whom")
 
 
 @pytest.mark.parametrize("points", [b"\xff" * 32 * ROWS, bytes(32 * ROWS), b"\x01" * 32 * ROWS])
 def test_points_that_are_none(hostile, points):
     asked = start(hostile)
-    hostile.send("bank", "align.blind_ids", **asked)
-    refused(hostile.send("bank", "align.blind_again", **asked, points=points))
+    lists(hostile, asked)
+    refused(hostile.send("bank", "align.blind_again", **asked, box=sealed_by(hostile, asked, points)))
 
 
 ROWS_CHOSEN = {
@@ -91,9 +131,7 @@ ROWS_CHOSEN = {
 def met(hostile: Hostile) -> tuple[dict, dict]:
     """The state before the last step: both lists out, both parties met."""
     asked = start(hostile)
-    for name in ("bank", "shop"):
-        hostile.send(name, "align.blind_ids", **asked)
-    hostile.meet(asked)
+    lists(hostile, asked)
     sealed = {name: hostile.send(name, "align.seal_order", **asked)["ok"] for name in ("bank", "shop")}
     return asked, {"shop": sealed["shop"]["bank"]}
 
@@ -134,7 +172,9 @@ def test_alignment_is_no_way_to_the_labels(hostile):
 
 def test_a_site_that_accepts_no_pseudonyms_is_not_aligned():
     hostile = Hostile(exceptions=[], forms=["ciphertext", "masked", "aggregate"])
-    refused(hostile.send("bank", "align.blind_ids", **start(hostile)), "forms")
+    asked = start(hostile)
+    hostile.meet(asked)
+    refused(hostile.send("bank", "align.blind_ids", **asked), "forms")
 
 
 def test_an_honest_job_still_runs_after_all_that(hostile):

@@ -15,6 +15,7 @@ from typing import Any
 from nvflare.collab import collab
 
 from fedsift.core.message import encode
+from fedsift.deploy import delivery
 from fedsift.deploy.flare_job import PARTY_FILE, quiet_calls, read_job
 from fedsift.deploy.status import ENDED, RUNNING, close_abandoned, read_status, write_status
 from fedsift.errors import DataError, FedsiftError, PartyError
@@ -22,6 +23,10 @@ from fedsift.site.record import NAME, SiteLedger
 from fedsift.site.site import PolicySite, open_site
 
 log = logging.getLogger("fedsift.core.party")
+
+
+#: The end of a job: known at a party because this module names them (nothing is imported because a message says so).
+DELIVERED = (delivery.keep_result, delivery.keep_failure)
 
 
 class PartyApp:

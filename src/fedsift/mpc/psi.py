@@ -6,6 +6,10 @@ pseudonym H(x)^(k1 k2 ... kn) at everybody, and the coordinator compares pseudon
 group of parties that leaves one out can compute the pseudonym of an id by itself. What a party could do together with
 the coordinator is compare: it would learn which ids *of its own list* each other party has.
 
+A list travels from party to party in sealed boxes (``pairs.py``), each for its hop: the coordinator can put no list of
+its own guesses in the place of a party's, and no list goes another way round. (Lists in the open could be exchanged: of
+three parties, two lists less and one of guesses told which of these a party has.)
+
 The shared rows are then ordered by a PRF of the id under a key that the parties share and the coordinator does not
 know: every party adds a part, HMAC(its site's secret, parties, random_state), sealed for the others. The same parties
 and the same ``random_state`` give the same order in every run; to the coordinator it is a random one.
@@ -36,13 +40,13 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto import oprf
 from fedsift.crypto.sealed_box import SealedBox, frame
-from fedsift.errors import AlignmentError, DataError, OperationRefused, ParameterError, SecurityError
+from fedsift.errors import AlignmentError, DataError, OperationRefused, ParameterError, ReplyError, SecurityError
 from fedsift.mpc import pairs
 from fedsift.mpc.pairs import Pairs, meet_all
 
 JOB = "alignment"  # what this is called when it is put to the parties
 _SIZE = 16  # bytes of a pseudonym: two different ids of 10^6 meet with probability below 2^-88
-_ORDER = "row order"
+_ORDER, _IDS = "row order", "blinded ids"
 
 
 @dataclass
@@ -57,43 +61,54 @@ class Blinding:
 @operation(
     "align.blind_ids",
     discloses="pseudonymous",
-    about="ids, blinded by a secret exponent and shuffled",
-    reply=bytes,
+    about="ids, blinded by a secret exponent and shuffled, sealed for the next party",
+    reply=(SealedBox, bytes),
     needs=("alignment",),
     times=1,
 )
-def blind_ids(party: Party) -> bytes:
+def blind_ids(party: Party) -> SealedBox | bytes:
+    """For the next party of the round; to the coordinator where there is no other."""
+    block, _ = _agreed(party)
     order = np.random.default_rng(secrets.randbits(128)).permutation(_own_rows(party))
     blinding = party.keep(Blinding(order))
     ids = party.table.ids
     points = oprf.hash_to_group([str(ids[row]).encode() for row in order])
-    return oprf.multiply(points, blinding.key)
+    return _passed_on(party, block, oprf.multiply(points, blinding.key), 1)
 
 
 @operation(
     "align.blind_again",
     discloses="pseudonymous",
     receives="pseudonymous",
-    about="another party's blinded ids, blinded once more",
-    reply=bytes,
+    about="another party's blinded ids, blinded once more: sealed for the next party, pseudonyms after the last",
+    reply=(SealedBox, bytes),
     needs=("alignment",),
     after="align.blind_ids",
     times="parties",
 )
-def blind_again(party: Party, *, points: bytes) -> bytes:
-    """Raise the list of the party whose turn it is: once a peer, and as many ids as the job says it has."""
+def blind_again(party: Party, *, box: SealedBox) -> SealedBox | bytes:
+    """Raise the list that the party before this one has passed on: once a peer, as many ids as the job says it has."""
     blinding = party.held(Blinding)
     block, sizes = _agreed(party)
     if blinding.raised + 1 >= len(block):
         raise OperationRefused(party.name, "blind_again", "every other party's list was raised already")
-    blinding.raised += 1
-    owner = block[(block.index(party.name) - blinding.raised) % len(block)]
+    hop, place = blinding.raised + 1, block.index(party.name)
+    points = party.held(Pairs).open(box, sender=block[place - 1], about=_IDS, number=hop)
+    owner = block[(place - hop) % len(block)]
     told = oprf.POINT_BYTES * sizes[owner]
-    if len(points) > told or len(points) % oprf.POINT_BYTES or (len(points) < told and not _frozen(party)):
+    fits = isinstance(points, bytes) and len(points) <= told and not len(points) % oprf.POINT_BYTES
+    if not fits or (len(points) < told and not _frozen(party)):
         raise OperationRefused(party.name, "blind_again", f"this is not the list of {owner!r} in the size that it told")
-    raised = oprf.multiply(points, blinding.key)
-    last = blinding.raised == len(block) - 1
-    return oprf.pseudonyms(raised, b"fedsift alignment", _SIZE) if last else raised
+    blinding.raised = hop
+    return _passed_on(party, block, oprf.multiply(points, blinding.key), hop + 1)
+
+
+def _passed_on(party: Party, block: list[str], points: bytes, hop: int) -> SealedBox | bytes:
+    """Sealed for the next party of the round; after the last the list is for the coordinator, as pseudonyms."""
+    if hop == len(block):
+        return oprf.pseudonyms(points, b"fedsift alignment", _SIZE)
+    following = block[(block.index(party.name) + 1) % len(block)]
+    return party.held(Pairs).seal(points, to=following, about=_IDS, number=hop)
 
 
 def _frozen(party: Party) -> str:
@@ -120,7 +135,7 @@ def _agreed(party: Party) -> tuple[list[str], dict[str, int]]:
         known = all(isinstance(rows.get(name), int) and name in party.job.parties for name in block)
         if block and known and len(set(block)) == len(block):
             return block, rows
-    raise OperationRefused(party.name, "blind_again", "the job does not say with whom this party shares which rows")
+    raise OperationRefused(party.name, "blind_ids", "the job does not say with whom this party shares which rows")
 
 
 @dataclass(frozen=True)
@@ -208,23 +223,24 @@ def _session(
 def _pseudonyms(run: Federation, names: list[str]) -> dict[str, dict[bytes, int]]:
     """The pseudonyms of each party's ids, with their place in the list that it sent."""
     run.progress(0, len(names), "pass over the ids")
+    meet_all(run, names)
     lists = run.ask(blind_ids, to=names)
     for step in range(1, len(names)):
         run.progress(step, len(names), "pass over the ids")
         # After `step` hops the list of names[i] is with names[i + step].
         holder = {names[(i + step) % len(names)]: names[i] for i in range(len(names))}
-        each = {who: {"points": lists[owner]} for who, owner in holder.items()}
+        each = {who: {"box": lists[owner]} for who, owner in holder.items()}
         raised = run.ask(blind_again, to=names, each=each)
         lists = {owner: raised[who] for who, owner in holder.items()}
-    if len(names) == 1:
-        lists = {names[0]: oprf.pseudonyms(lists[names[0]], b"fedsift alignment", _SIZE)}
+    odd = next((name for name in names if not isinstance(lists[name], bytes)), None)
+    if odd is not None:
+        raise ReplyError(names[names.index(odd) - 1], "blind_again", "it passed a list on that has been everywhere")
     return {name: {data[i : i + _SIZE]: i // _SIZE for i in range(0, len(data), _SIZE)} for name, data in lists.items()}
 
 
 def _order_shared(run: Federation, found: dict[str, dict[bytes, int]], shared: list[bytes]) -> None:
     """Tell each party which of its rows are shared; the order they agree on among themselves."""
     names = list(found)
-    meet_all(run, names)
     sealed = run.ask(seal_order, to=names)
     each = {
         name: {

@@ -231,7 +231,7 @@ def join_halves(
     parts = [np.zeros((count, 0), dtype=object)]
     for number, (half, layout) in enumerate(zip(halves, layouts)):
         width, answers = _width(layout), -(-count // layout.answers_per)
-        if len(half) != width * answers:
+        if not isinstance(half, bytes) or len(half) != width * answers:
             raise ReplyError(name, "masked sums", f"expected the halves of {count} sums")
         opened = [int.from_bytes(half[i : i + width], "little") for i in range(0, len(half), width)]
         numbers = [a - b for a, b in zip(opened, _masks(seed, number, answers, layout))]
