@@ -151,8 +151,9 @@ def render(path: Path, out: Path) -> None:
     columns = ["columns", "share kept", "precision", "recall", "score", "own score", "MiB", "CPU seconds"]
     note = (
         f"`python benchmarks/fedsdg.py --data DIR`, then `--render`. Seeds {', '.join(map(str, seeds))}; score is "
-        "accuracy (Friedman: R2) on untouched test rows of a network refitted in the clear on the selected columns, own "
-        "score that of the selector's own `network_`. FedSDG-FS and the gates train on shares unless the method says otherwise. CPU seconds of the "
+        "accuracy (Friedman: R2) on untouched test rows of a network refitted in the clear on the selected columns, "
+        "own score that of the selector's own `network_`. FedSDG-FS and the gates train on shares unless the method "
+        "says otherwise. CPU seconds of the "
         f"selection, two cores shared with other work (load {os.getloadavg()[0]:.1f} when this was written)."
     )
     text = f"# FedSDG-FS\n\n{note}\n\n{table(shown, ['data', 'parties', 'method'], columns)}\n"
