@@ -6,7 +6,7 @@ setup(
     ext_modules=[
         Extension(
             "fedsift.crypto._kernel",
-            ["src/fedsift/crypto/_montgomery.c", "src/fedsift/crypto/_ristretto.c", "src/fedsift/crypto/_ring.c"],
+            [f"src/fedsift/crypto/_{name}.c" for name in ("montgomery", "ristretto", "ring", "avx2", "portable")],
             extra_compile_args=["-O3", "-fvisibility=hidden"],
             optional=True,
         )

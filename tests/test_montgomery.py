@@ -13,16 +13,36 @@ import gmpy2
 import numpy as np
 import pytest
 from conftest import cached_key
+from device_double import DeviceDouble
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsift.crypto.additive import montgomery
+from fedsift.crypto import kernel
+from fedsift.crypto.additive import cuda, montgomery
 from fedsift.crypto.additive import okamoto_uchiyama as _ou
+from fedsift.crypto.additive.grouped import group_sums
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey, generate_key
 from fedsift.crypto.kernel import library, state
 from fedsift.errors import CiphertextError
 
-ENGINES = [montgomery._Gmp] + ([montgomery._Kernel] if library() else [])
+
+def graphics(n: int) -> cuda.Device:
+    """Everything on the double of a device, however small."""
+    return cuda.Device(montgomery.cpu_modulus(n), DeviceDouble(), large=1)
+
+
+class Compiled:
+    """One way of computing of the compiled library."""
+
+    def __init__(self, name: str):
+        self.__name__ = name
+
+    def __call__(self, n: int) -> montgomery._Kernel:
+        return montgomery._Kernel(n, kernel.engine(self.__name__))
+
+
+COMPILED = [Compiled(name) for name in ("AVX-512", "AVX2", "portable") if library() and kernel.engine(name)]
+ENGINES = [montgomery._Gmp, *COMPILED] + ([graphics] if shutil.which("cc") else [])
 SIZES = (104, 1371, 2054, 3073, 4096)
 
 
@@ -42,7 +62,9 @@ def test_the_kernel_runs_where_the_processor_can():
     processor = Path("/proc/cpuinfo")
     if os.environ.get("FEDSIFT_KERNEL") == "off" or not processor.exists() or not shutil.which("cc"):
         pytest.skip("switched off, or no compiler")
-    assert (library() is not None) == ("avx512ifma" in processor.read_text())
+    found = processor.read_text()
+    if "FEDSIFT_KERNEL" not in os.environ:
+        assert state() == ("AVX-512" if "avx512ifma" in found else "AVX2" if "avx2" in found else "portable")
 
 
 @pytest.mark.parametrize("bits", SIZES)
@@ -123,6 +145,45 @@ def test_table_powers_equal_plain_powers(engine):
     exponents = [0, 1, 255, 256, (1 << 40) - 1]
     raw = b"".join(each.to_bytes(5, "little") for each in exponents)
     assert mod.integers(mod.table_powers(table, raw, 5)) == [pow(3, each, n) for each in exponents]
+
+
+needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="the device's double is compiled")
+
+
+@needs_compiler
+def test_only_what_is_large_goes_to_the_device():
+    machine = DeviceDouble()
+    mod = cuda.Device(montgomery.cpu_modulus(odd(2054)), machine, large=10)
+    mod.product(mod.numbers([3] * 9), mod.numbers([5]))
+    assert machine.started == []
+    many = mod.numbers([3] * 10)
+    assert mod.integers(mod.join([many, mod.numbers([7])])) == [3] * 10 + [7]
+    assert mod.integers(mod.product(many, mod.numbers([5]))) == [15] * 10
+    assert set(machine.started) == {"products"}
+
+
+@needs_compiler
+@pytest.mark.parametrize("groups", [[1, 2, 200, 256], [3] * 40])
+def test_a_histogram_on_the_device_equals_the_processors(groups):
+    """One column that is mostly one group among them, and groups without a row."""
+    rng, key = np.random.default_rng(0), cached_key("ou")
+    codes = np.stack([rng.integers(0, max(1, g - 1), 300) for g in groups], axis=1)
+    codes[:290, 1] = 0
+    rows = key.public.encrypt(range(300))
+    expected = key.decrypt(group_sums(key.public, rows, codes, groups), bits=64)
+    mod = cuda.Device(rows._key.modulus, DeviceDouble(), large=2)
+    there = mod.load(rows._bytes(), rows._width)
+    counted = mod.grouped(there, codes, groups)
+    assert key.decrypt(key.public._wrap(rows._key.modulus.numbers(mod.integers(counted))), bits=64) == expected
+
+
+@needs_compiler
+def test_a_secret_modulus_never_goes_to_the_device(monkeypatch):
+    machine = DeviceDouble()
+    monkeypatch.setattr(cuda, "machine", lambda: machine)
+    secret = _ou.generate(2048)
+    assert isinstance(secret.public.modulus, cuda.Device)
+    assert not isinstance(secret._modulus, cuda.Device)
 
 
 # --- Okamoto-Uchiyama ------------------------------------------------------------------------------------------------

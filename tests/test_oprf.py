@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedsift.crypto import oprf
-from fedsift.crypto.kernel import library
+from fedsift.crypto.kernel import vectors
 from fedsift.crypto.oprf import Blind, OprfKey
 from fedsift.errors import CiphertextError, ParameterError
 
@@ -284,7 +284,7 @@ def test_the_intersection_equals_that_of_openmined_psi():
 
 # --- eight points at a time ------------------------------------------------------------------------------------------
 
-needs_kernel = pytest.mark.skipif(library() is None, reason="the kernel is not compiled, or the processor cannot")
+needs_kernel = pytest.mark.skipif(vectors() is None, reason="the kernel is not compiled, or the processor cannot")
 
 #: RFC 9496, A.3: not canonical, negative, not on the curve, or no representative
 BAD_ENCODINGS = [
@@ -310,7 +310,7 @@ def test_the_kernel_gives_the_points_of_libsodium(monkeypatch, count):
     secret, key = oprf.blind(ids)[0], OprfKey.generate()
     fast = oprf._blind_with(ids, secret)[1], oprf.hash_to_group(ids)
     fast_scaled = oprf.multiply(fast[1], key)
-    monkeypatch.setattr(oprf, "library", lambda: None)
+    monkeypatch.setattr(oprf, "vectors", lambda: None)
     assert (oprf._blind_with(ids, secret)[1], oprf.hash_to_group(ids)) == fast
     assert oprf.multiply(fast[1], key) == fast_scaled
 
@@ -324,7 +324,7 @@ def test_the_kernel_gives_the_points_of_libsodium(monkeypatch, count):
 def test_the_kernel_is_right_on_special_numbers(uniform, scalar):
     """Values at the edges of the field and of the digits; the other tests see what hashing gives."""
     point = ctypes.create_string_buffer(32)
-    library().fedsift_ristretto_map(uniform, 1, point)
+    vectors().fedsift_ristretto_map(uniform, 1, point)
     assert point.raw == rbcl.crypto_core_ristretto255_from_hash(uniform)
     if any(point.raw):
         raw = scalar.to_bytes(32, "little")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedsift.core.operation import operation
+from fedsift.crypto.additive.grouped import group_sums
 from fedsift.mpc.encrypted_histogram import own_key
 
 SCALE_BITS, HIDING_BITS, MOST_BINS = 28, 40, 128
@@ -33,7 +34,7 @@ def masked_impurities(party, *, key, layer):
     codes = np.column_stack([np.unique(party.table.values(c), return_inverse=True)[1] for c in party.columns])
     counts = [int(c.max()) + 1 for c in codes.T]
     sizes = np.concatenate([np.bincount(c) for c in codes.T])
-    sums = key.group_sums(layer, codes.astype(np.int32), counts)
+    sums = group_sums(key, layer, codes.astype(np.int32), counts)
     scaled = key.scale(sums, [round(2**SCALE_BITS / float(np.sqrt(n))) for n in sizes])
     return {"masked": [key.blind(scaled)], "corrections": key.encrypt([0] * len(counts)), "bins": np.array(counts)}
 

@@ -28,6 +28,7 @@ from fedsift.cli.deploy import KitOption, On, OnOption, ResumeOption, run_elsewh
 from fedsift.core.expressions import columns_of, parse
 from fedsift.core.table import Table
 from fedsift.crypto import kernel
+from fedsift.crypto.additive import cuda
 from fedsift.errors import DataError, FedsiftError, OperationFailed, ParameterError
 from fedsift.jobs import runs
 from fedsift.jobs.job_file import load_job
@@ -377,7 +378,7 @@ _command("check", on=party_app)(party.check)
 
 def _version(value: bool) -> None:
     if value:
-        console.show(f"fedsift {__version__} (arithmetic kernel: {kernel.state()})")
+        console.show(f"fedsift {__version__} (arithmetic kernel: {kernel.state()}; graphics processor: {cuda.state()})")
         raise typer.Exit
 
 

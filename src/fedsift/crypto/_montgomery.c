@@ -32,8 +32,9 @@
 #define HIGH _mm512_madd52hi_epu64
 #define PLUS _mm512_add_epi64
 
-typedef struct {
+typedef union {
     __m512i limb[MAX_LIMBS];
+    uint64_t word[MAX_LIMBS * LANES];
 } Lanes;
 
 typedef struct {
@@ -101,12 +102,12 @@ INLINE void gather(Lanes *out, const uint64_t *values, const int64_t *rows, int 
 }
 
 INLINE void put(uint64_t *values, int64_t row, const Lanes *lanes, int lane, int limbs) {
-    const uint64_t *from = (const uint64_t *)lanes->limb + lane;
+    const uint64_t *from = lanes->word + lane;
     for (int j = 0; j < limbs; j++) values[row * limbs + j] = from[j * LANES];
 }
 
 INLINE void get(Lanes *lanes, int lane, const uint64_t *values, int64_t row, int limbs) {
-    uint64_t *to = (uint64_t *)lanes->limb + lane;
+    uint64_t *to = lanes->word + lane;
     for (int j = 0; j < limbs; j++) to[j * LANES] = values[row * limbs + j];
 }
 

@@ -1,7 +1,9 @@
 """The compiled arithmetic: large moduli (``_montgomery.c``), points (``_ristretto.c``), 2^64 (``_ring.c``).
 
-They compute eight things side by side with AVX-512's 52-bit multiply-and-add. The library is compiled when the package
-is installed and is optional: whoever calls ``library()`` has another way where it is ``None``.
+They compute eight things side by side with AVX-512's 52-bit multiply-and-add; moduli and 2^64 have a second way with
+AVX2 (``_avx2.c``) and a third for every other processor (``_portable.c``), the same numbers to the bit. The library is
+compiled when the package is installed and is optional: whoever calls ``library()`` has another way where it is
+``None``. FEDSIFT_KERNEL chooses one by name (``AVX-512``, ``AVX2``, ``portable``) or none (``off``).
 """
 
 from __future__ import annotations
@@ -16,10 +18,22 @@ from typing import Any
 
 import numpy as np
 
+_VECTORS = "AVX-512"
+_ENGINES = {  # the fastest first: how the functions' names begin, and which of them says whether they run
+    _VECTORS: ("fedsift_", "fedsift_supported"),
+    "AVX2": ("fedsift_avx2_", "fedsift_avx2"),
+    "portable": ("fedsift_portable_", "fedsift_portable"),
+}
+
 
 def library() -> Any:
-    """The compiled library, or ``None``; ``state()`` says why."""
+    """The compiled products (moduli, 2^64), or ``None``; ``state()`` says which, or why."""
     return _load()[0]
+
+
+def vectors() -> Any:
+    """The library where the processor has AVX-512 IFMA, which points need, or ``None``."""
+    return library() if _load()[1] == _VECTORS else None
 
 
 def state() -> str:
@@ -29,30 +43,48 @@ def state() -> str:
 
 @functools.cache
 def _load() -> tuple[Any, str]:
-    found = importlib.util.find_spec("fedsift.crypto._kernel")
-    if os.environ.get("FEDSIFT_KERNEL") == "off":
+    asked = os.environ.get("FEDSIFT_KERNEL", "on")
+    if asked == "off":
         return None, "none: switched off by FEDSIFT_KERNEL"
-    if found is None or found.origin is None:
+    if importlib.util.find_spec("fedsift.crypto._kernel") is None:
         return None, "none: no C compiler when fedsift was installed"
+    for name in _ENGINES:
+        if asked in ("on", name) and (found := engine(name)) is not None:
+            return found, name
+    return None, "none: the compiled library cannot be loaded or has nothing for this processor; install fedsift again"
+
+
+def engine(name: str) -> Any:
+    """The compiled library with one of its ways of computing, or ``None`` where the processor cannot."""
+    found = importlib.util.find_spec("fedsift.crypto._kernel")
+    prefix, asks = _ENGINES[name]
     try:
-        loaded = ctypes.CDLL(found.origin)
-        if not loaded.fedsift_supported():
-            return None, "none: this processor has no AVX-512 IFMA"
+        loaded = ctypes.CDLL(found.origin if found and found.origin else "")
+        return _declared(loaded, prefix) if getattr(loaded, asks)() else None
     except (OSError, AttributeError):
-        return None, "none: the compiled library cannot be loaded; install fedsift again"
+        return None
+
+
+def _declared(loaded: Any, prefix: str) -> Any:
+    """The library with the types of its functions, under one name each, whichever arithmetic runs."""
     at, number = ctypes.c_void_p, ctypes.c_int64
     modulus: list[Any] = [at, ctypes.c_uint64, at, ctypes.c_int]  # n, its inverse, the result, limbs
-    loaded.fedsift_products.argtypes = [at, at, number, number, *modulus]
-    loaded.fedsift_squares.argtypes = [at, number, number, *modulus]
-    loaded.fedsift_powers.argtypes = [at, number, at, number, at, *modulus]
-    loaded.fedsift_segments.argtypes = [at, at, at, number, number, at, *modulus]
-    loaded.fedsift_ristretto_scale.argtypes = [at, number, at, number, at]
-    loaded.fedsift_ristretto_scale.restype = number
-    loaded.fedsift_ristretto_map.argtypes = [at, number, at]
-    if hasattr(loaded, "fedsift_ring_product"):  # a library of an older build lacks it
-        loaded.fedsift_ring_product.argtypes = [at, at, number, number, number, at]
-        loaded.fedsift_ring_product.restype = None
-    return loaded, "AVX-512"
+    types: dict[str, list[Any]] = {
+        "products": [at, at, number, number, *modulus],
+        "squares": [at, number, number, *modulus],
+        "powers": [at, number, at, number, at, *modulus],
+        "segments": [at, at, at, number, number, at, *modulus],
+        "ring_product": [at, at, number, number, number, at],
+    }
+    for name, arguments in types.items():
+        function = getattr(loaded, prefix + name)
+        function.argtypes, function.restype = arguments, None
+        setattr(loaded, f"fedsift_{name}", function)
+    if prefix == "fedsift_":
+        loaded.fedsift_ristretto_scale.argtypes = [at, number, at, number, at]
+        loaded.fedsift_ristretto_scale.restype = number
+        loaded.fedsift_ristretto_map.argtypes = [at, number, at]
+    return loaded
 
 
 def shared(part: Callable[[int, int], Any], work: np.ndarray, large: int) -> list[Any]:

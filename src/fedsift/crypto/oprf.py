@@ -46,7 +46,7 @@ from typing import Any
 import numpy as np
 import rbcl
 
-from fedsift.crypto.kernel import library, shared
+from fedsift.crypto.kernel import shared, vectors
 from fedsift.errors import CiphertextError, ParameterError
 
 POINT_BYTES = 32
@@ -141,7 +141,7 @@ def hash_to_group(ids: Sequence[bytes]) -> bytes:
     """H(x) for each id (RFC 9497 HashToGroup), packed 32 bytes a point."""
     _check_ids(ids)
     uniform = b"".join([_expand_message(each, _DST_GROUP) for each in ids])
-    kernel = library()
+    kernel = vectors()
     if kernel is not None:
         return _by_kernel(
             len(ids), lambda start, count, out: kernel.fedsift_ristretto_map(uniform[64 * start :], count, out)
@@ -249,7 +249,7 @@ def _scale(points: bytes, scalars: bytes) -> bytes:
     high = np.frombuffer(points, np.uint8)[POINT_BYTES - 1 :: POINT_BYTES] >> 7
     if high.any():  # RFC 9496 refuses it; libsodium overlooks it
         raise _no_point(int(high.argmax()), count)
-    kernel = library()
+    kernel = vectors()
     if kernel is not None:
 
         def scaled(start: int, size: int, out: Any) -> None:

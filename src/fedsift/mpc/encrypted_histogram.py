@@ -23,6 +23,7 @@ import numpy as np
 
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
+from fedsift.crypto.additive.grouped import group_sums
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey, SecretKey, generate_key
 from fedsift.errors import OverflowGuard, ParameterError
 
@@ -161,7 +162,7 @@ def aligned_sums(
     key: PublicKey, rows: Ciphertexts, layout: RowLayout, codes: np.ndarray, groups: list[int]
 ) -> Ciphertexts:
     """The sums before masking and blinding: for further computation at the same party, not for sending."""
-    return _align(key, rows, layout, lambda part, here: key.group_sums(part, codes[here], groups))
+    return _align(key, rows, layout, lambda part, here: group_sums(key, part, codes[here], groups))
 
 
 def _align(
@@ -269,7 +270,7 @@ def weighted_sums(
         total: Ciphertexts | None = None
         for shift in range((weight_bits - 1) // digit_bits * digit_bits, -1, -digit_bits):
             codes = ((weights[here] >> shift) & (base - 1)).astype(np.int32)
-            value = _digit_weighted(key, key.group_sums(part, codes, [base] * columns), columns, base)
+            value = _digit_weighted(key, group_sums(key, part, codes, [base] * columns), columns, base)
             total = value if total is None else key.add(key.scale(total, base), value)
         if total is None:
             raise ParameterError("weights need at least one bit")

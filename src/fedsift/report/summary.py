@@ -19,6 +19,7 @@ import pandas as pd
 
 from fedsift.core.ledger import COORDINATOR, FORMS, Entry, Ledger
 from fedsift.crypto import kernel
+from fedsift.crypto.additive import cuda
 from fedsift.errors import ParameterError
 from fedsift.evaluate.result import ALL, Evaluation
 from fedsift.report.record import (
@@ -107,7 +108,7 @@ def versions() -> dict[str, str]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return {**found, "arithmetic kernel": kernel.state()}
+    return {**found, "arithmetic kernel": kernel.state(), "graphics processor": cuda.state()}
 
 
 def _method(selector: Selector, hide: _Hider) -> Method:

@@ -17,7 +17,6 @@ What is promised:
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -33,7 +32,6 @@ SCHEMES = ("auto", *_BACKENDS)  # the fastest first
 _SCHEME_CODES = {"ou": 1, "paillier": 3}
 _SCHEME_NAMES = {"ou": "Okamoto-Uchiyama", "paillier": "Paillier"}
 _KEY_BLOCK = 64  # bytes; a public key takes a whole number of blocks on the wire
-_MOST_CELLS = 127  # of columns that are counted jointly
 
 
 def generate_key(scheme: str = "auto", bits: int = MIN_BITS) -> SecretKey:
@@ -65,12 +63,12 @@ class Ciphertexts:
         self._key = key  # the back-end's public key, known once a ``PublicKey`` has taken the vector for its own
 
     @property
-    def payload(self) -> np.ndarray:
+    def payload(self) -> Any:
         """The numbers, in the form in which ``montgomery`` computes; what no encryption gives is refused here."""
         if self._payload is None:
             self._check_range()
             self._payload = self._key.modulus.load(self._raw, self._width)
-        return np.asarray(self._payload)
+        return self._payload
 
     def _check_range(self) -> None:
         """Above zero and below the modulus: compared where a number first differs from it, from the highest byte on."""
@@ -94,7 +92,7 @@ class Ciphertexts:
     def take(self, positions: Sequence[int] | np.ndarray) -> Ciphertexts:
         rows = np.asarray(positions, dtype=np.int64)
         if self._payload is not None:
-            return self._with(self._payload[rows])
+            return self._with(self._key.modulus.take(self._payload, rows))
         return self._with(raw=np.frombuffer(self._raw or b"", np.uint8).reshape(-1, self._width)[rows].tobytes())
 
     @staticmethod
@@ -105,7 +103,7 @@ class Ciphertexts:
                 raise CiphertextError("ciphertexts under different keys cannot be joined")
         if any(part._payload is None for part in parts):
             return first._with(raw=b"".join(part._bytes() for part in parts))
-        return first._with(np.concatenate([part.payload for part in parts]))
+        return first._with(first._key.modulus.join([part.payload for part in parts]))
 
     def _with(self, payload: Any = None, raw: bytes | None = None) -> Ciphertexts:
         return Ciphertexts(self.scheme, self.bits, self.fingerprint, payload, raw, self._key)
@@ -202,9 +200,12 @@ class PublicKey:
         self._same_length(len(a), len(factors))
         self._guard(factors)
         powers = modulus.power(payload, [abs(f) for f in factors])
-        negative = np.array([f < 0 for f in factors], dtype=bool)
-        if negative.any():
-            powers[negative] = modulus.inverse(powers[negative])
+        negative = np.flatnonzero([f < 0 for f in factors])
+        if len(negative):
+            places = np.arange(len(factors))
+            places[negative] = len(factors) + np.arange(len(negative))
+            inverted = modulus.inverse(modulus.take(powers, negative))
+            powers = modulus.take(modulus.join([powers, inverted]), places)
         return self._wrap(powers)
 
     def sum_all(self, a: Ciphertexts) -> Ciphertexts:
@@ -223,20 +224,6 @@ class PublicKey:
     def blind(self, a: Ciphertexts) -> Ciphertexts:
         """The same plaintexts under fresh randomness: how they were made is told to nobody, the holder included."""
         return self._wrap(self._key.modulus.product(self._own(a).payload, self._key.blinding(len(a), wide=True)))
-
-    def group_sums(self, a: Ciphertexts, codes: np.ndarray, groups: Sequence[int]) -> Ciphertexts:
-        """The histogram kernel: for each column of ``codes`` (rows x columns) the sum of each group's ciphertexts.
-
-        The result is column after column, ``sum(groups)`` ciphertexts in all. Columns are counted jointly where the
-        product of their groups is small (one addition a row serves them all), and a column that is mostly one group
-        (sparse) costs only its other rows: the large group is the total less the rest.
-        """
-        self._own(a)
-        if codes.ndim != 2 or codes.shape[0] != len(a) or codes.shape[1] != len(groups):
-            raise ParameterError("codes must have a row for each ciphertext and a column for each entry of groups")
-        if codes.size and (codes.min() < 0 or (codes.max(axis=0) >= np.asarray(groups)).any()):
-            raise ParameterError("a group number is out of range")
-        return _GroupSums(self, a, codes, [int(g) for g in groups]).result()
 
     def to_bytes(self) -> bytes:
         """Filled up with zeros: some keys have a shorter number in them, and messages are to be of one length."""
@@ -257,6 +244,11 @@ class PublicKey:
 
     def _wrap(self, payload: Any) -> Ciphertexts:
         return Ciphertexts(self.scheme, self.bits, self.fingerprint, payload, key=self._key)
+
+    def groups(self, a: Ciphertexts, codes: np.ndarray, groups: Sequence[int]) -> Ciphertexts | None:
+        """The sum of each group's ciphertexts for each column of ``codes``, where the engine has a way of its own."""
+        counted = self._key.modulus.grouped(self._own(a).payload, codes, groups)
+        return None if counted is None else self._wrap(counted)
 
     def _own(self, a: Ciphertexts) -> Ciphertexts:
         if not isinstance(a, Ciphertexts):
@@ -306,89 +298,3 @@ class SecretKey:
 
     def __reduce__(self) -> Any:
         raise TypeError("a secret key is not serialised")
-
-
-class _GroupSums:
-    """Plans and runs one histogram; see ``PublicKey.group_sums``."""
-
-    def __init__(self, key: PublicKey, values: Ciphertexts, codes: np.ndarray, groups: list[int]):
-        self.key, self.values = key, values
-        self.codes, self.groups = codes, groups
-        self.rows = codes.shape[0]
-        self.columns: list[Any] = [None] * len(groups)
-
-    def result(self) -> Ciphertexts:
-        dense: list[int] = []
-        sparse: list[int] = []
-        for column, count in enumerate(self.groups):
-            largest = int(np.bincount(self.codes[:, column], minlength=count).max()) if self.rows else 0
-            (sparse if largest > 0.75 * self.rows else dense).append(column)
-        if dense:
-            self._count_dense(dense)
-        if sparse:
-            self._count_sparse(sparse)
-        return Ciphertexts.concat(self.columns) if self.columns else self.values.take([])
-
-    def _count_dense(self, dense: list[int]) -> None:
-        teams = self._teams(dense)
-        cells = [int(np.prod([self.groups[c] for c in team])) for team in teams]
-        joint = np.zeros((self.rows, len(teams)), dtype=np.int64)
-        for number, team in enumerate(teams):
-            for column in team:
-                joint[:, number] = joint[:, number] * self.groups[column] + self.codes[:, column]
-        for team, table in zip(teams, self._histograms(self.values, joint, cells)):
-            if len(team) == 1:
-                self.columns[team[0]] = table
-                continue
-            shape = [self.groups[c] for c in team]
-            digits = np.stack(np.unravel_index(np.arange(len(table)), shape), axis=1)
-            for column, marginal in zip(team, self._histograms(table, digits, shape)):
-                self.columns[column] = marginal
-
-    def _histograms(self, values: Ciphertexts, codes: np.ndarray, groups: list[int]) -> list[Ciphertexts]:
-        starts = np.append(0, np.cumsum(groups))
-        order = np.argsort(codes, axis=0, kind="stable").T.ravel()
-        counts = np.bincount((codes + starts[:-1]).ravel(), minlength=starts[-1])
-        sums = self.key.sums(values, order, np.append(0, np.cumsum(counts)))
-        return [sums.take(np.arange(start, end)) for start, end in itertools.pairwise(starts)]
-
-    def _teams(self, dense: list[int]) -> list[list[int]]:
-        """Columns to count jointly: the product of their groups is small in itself and against the rows."""
-        limit = min(_MOST_CELLS, self.rows // 4)
-        teams: list[list[int]] = []
-        cells: list[int] = []
-        for column in sorted(dense, key=lambda c: -self.groups[c]):
-            for number, size in enumerate(cells):
-                if size * self.groups[column] <= limit:
-                    teams[number].append(column)
-                    cells[number] *= self.groups[column]
-                    break
-            else:
-                teams.append([column])
-                cells.append(self.groups[column])
-        return teams
-
-    def _count_sparse(self, sparse: list[int]) -> None:
-        """Sums of all groups but the largest; the largest is the total less those."""
-        index_lists: list[np.ndarray] = [np.arange(self.rows)]
-        places: list[tuple[int, int]] = []
-        largest = {}
-        for column in sparse:
-            codes = self.codes[:, column]
-            counts = np.bincount(codes, minlength=self.groups[column])
-            largest[column] = int(counts.argmax())
-            order = np.argsort(codes, kind="stable")
-            bounds = np.concatenate([[0], np.cumsum(counts)])
-            for group in range(self.groups[column]):
-                if group != largest[column]:
-                    index_lists.append(order[bounds[group] : bounds[group + 1]])
-                    places.append((column, group))
-        sums = self.key.select_sums(self.values, index_lists)
-        where = {place: number + 1 for number, place in enumerate(places)}
-        others = [[where[c, g] for g in range(self.groups[c]) if g != largest[c]] for c in sparse]
-        rest = self.key.select_sums(sums, others)
-        big = self.key.subtract(sums.take([0] * len(sparse)), rest)
-        joined, end = Ciphertexts.concat([sums, big]), len(index_lists)
-        for number, column in enumerate(sparse):
-            where[column, largest[column]] = end + number
-            self.columns[column] = joined.take([where[column, g] for g in range(self.groups[column])])

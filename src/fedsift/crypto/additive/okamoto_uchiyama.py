@@ -30,7 +30,7 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from fedsift.crypto.additive.montgomery import modulus
+from fedsift.crypto.additive.montgomery import cpu_modulus, modulus
 from fedsift.errors import CiphertextError
 
 _SUBGROUP_BITS = 256
@@ -47,11 +47,11 @@ class Public:
         self.plaintext_bits = _third(bits) - 1
 
     @functools.cached_property
-    def _h_table(self) -> np.ndarray:
+    def _h_table(self) -> Any:
         return self.modulus.power_table(self.h, _RANDOM_BYTES)
 
     @functools.cached_property
-    def _wide_table(self) -> np.ndarray:
+    def _wide_table(self) -> Any:
         return self.modulus.power_table(self.h, self._wide_bytes)
 
     @property
@@ -59,7 +59,7 @@ class Public:
         return -(-(_third(self.bits) + _SUBGROUP_BITS + _HIDING_BITS) // 8)
 
     @functools.cached_property
-    def _g_table(self) -> np.ndarray:
+    def _g_table(self) -> Any:
         return self.modulus.power_table(self.g, self.plaintext_bits // 8 + 2)  # one for the shift of negative ones
 
     def blinding(self, count: int, wide: bool = False) -> np.ndarray:
@@ -88,7 +88,7 @@ class Secret:
 
     def __init__(self, p: int, q: int, t: int, bits: int):
         self._p, self._t, self._square = mpz(p), t, mpz(p) ** 2
-        self._modulus = modulus(int(self._square))
+        self._modulus = cpu_modulus(int(self._square))
         n, u = self._square * q, (self._p - 1) // t
         while True:
             g, other = (mpz(secrets.randbelow(int(n))) for _ in range(2))

@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Sequence
+from typing import Any
 
 import gmpy2
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import rsa
 from gmpy2 import mpz
 
-from fedsift.crypto.additive.montgomery import modulus
+from fedsift.crypto.additive.montgomery import cpu_modulus, modulus
 from fedsift.errors import CiphertextError
 
 
@@ -29,11 +30,11 @@ class Public:
         self.plaintext_bits = self.bits - 2
 
     @functools.cached_property
-    def _table(self) -> np.ndarray:
+    def _table(self) -> Any:
         return self.modulus.power_table(self.h, self.bits // 16)
 
     @functools.cached_property
-    def _wide_table(self) -> np.ndarray:
+    def _wide_table(self) -> Any:
         return self.modulus.power_table(self.h, self._wide_bytes)
 
     @property
@@ -60,7 +61,7 @@ class _Half:
 
     def __init__(self, prime: int, n: int):
         self.prime, self._square = mpz(prime), mpz(prime) ** 2
-        self._modulus = modulus(int(self._square))
+        self._modulus = cpu_modulus(int(self._square))
         self._factor = gmpy2.invert(self._log(gmpy2.powmod(n + 1, prime - 1, self._square)), prime)
 
     def _log(self, x: mpz) -> mpz:
