@@ -21,9 +21,9 @@ from fedsift.site.policy import CORE
 
 MODELS = (_SecureBoost, fs.SplitNN, fs.FedLinear, fs.HyFDCA, fs.VerticalLogisticRegression)
 #: Operations with an argument that is ``Any`` somewhere: this number may only go down.
-UNCHECKED = 60
+UNCHECKED = 53
 #: Operations that do not say how often they may be asked in a job: this number may only go down.
-UNCOUNTED = 214
+UNCOUNTED = 188
 
 
 def own_operations():
