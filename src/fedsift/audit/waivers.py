@@ -101,8 +101,6 @@ WAIVERS: dict[str, str] = {
     "sine_gates.send_weights": f"{_DEALT} weights and gradients as angles.",
     "sine_gates.join_weights": f"{_DEALT} weights and gradients as angles; and a half under a mask of the two parties, "
     "for which see gate_half.",
-    "sine_lasso.send_wraps": "One bit of a share of a weight under a random bit of the dealer's, sealed to the keeper, "
-    "to whom it is a coin (tests/test_shared_lasso.py measures that).",
     "sine_lasso.shrink_kept": f"{_DEALT} shares of weights.",
     "less_vfl.match_components": "Which columns are left, the answer itself, and one share of variance of the party's "
     "own columns.",
