@@ -35,7 +35,8 @@ WORDS: dict[str, dict[str, str]] = {
             "much of the table is noise and rounds are dear ([0.988 of Gina's noise removed](results.md#less-vfl))"
         ),
         "not": (
-            "embeddings may not travel in the clear; you must keep every useful column (0.389 of Gina's were kept)"
+            "columns tell only together (it looks at them one by one); you must keep every useful column (in the clear "
+            "0.389 of Gina's were kept)"
         ),
     },
     "pso_evffs": {
@@ -97,7 +98,7 @@ WORDS: dict[str, dict[str, str]] = {
     "local_lasso": {
         "page": "less-vfl.md",
         "good": "a baseline for `less_vfl`",
-        "not": "otherwise: it removes most real columns with the noise",
+        "not": "otherwise: a party reads the labels from its gradients, and most real columns go with the noise",
     },
     "stochastic_gate": {
         "page": "fedsdg-fs.md",

@@ -13,6 +13,7 @@ from leaky.networks import split_training
 from fedsift.audit import attacks_on, record
 from fedsift.audit.attacks.embedding_decoder import embedding_decoder
 from fedsift.audit.attacks.first_weights import first_weights_at_coordinator, first_weights_at_holder
+from fedsift.audit.attacks.gate_bits import gates_give_labels, heard_of_columns
 from fedsift.audit.attacks.gradient_labels import (
     either_way,
     gradient_cosine,
@@ -23,6 +24,7 @@ from fedsift.audit.attacks.gradient_labels import (
 )
 from fedsift.audit.network_messages import batches_at_holder, gradients_of_own
 from fedsift.models.splitnn.model import SplitNN
+from fedsift.select.fedsdg.selector import FedSDG
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +131,14 @@ def test_on_shares_the_readers_find_nothing(table):
     reading = attacks_on(seen["other"].operations, "passive")
     assert not {gradient_spectral, gradient_norm, gradient_cosine, model_completion}.intersection(reading)
     assert gradient_spectral.run(seen["other"], seen.truth).value == 0.5
+
+
+def test_gates_give_labels_are_counted_by_column_and_give_no_label(table):
+    seen = record(*table, FedSDG(lambda_=0.02, epochs=40, refit_epochs=1, batch_size=125), parties=["holder", "other"])
+    heard = heard_of_columns(seen["other"])
+    blocks = len(seen["other"].requests("set_gates"))
+    assert heard.shape == (6,)
+    assert 0 < heard.max() <= blocks
+    assert heard.min() < heard.max()
+    found = gates_give_labels.run(seen["other"], seen.truth)
+    assert found.value < found.baseline + 0.05

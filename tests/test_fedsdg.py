@@ -12,6 +12,7 @@ import fedsift as fs
 from fedsift.errors import ParameterError
 from fedsift.models.splitnn.layers.shared_gates import SharedGates
 from fedsift.mpc.fixed_point import STEP_BITS
+from fedsift.select.fedsdg.gate_search import SECOND_LOOK, candidates
 from fedsift.select.fedsdg.selector import FedSDG
 from fedsift.select.fedsdg.shared_training import GateMeans, gate_seed
 from fedsift.select.fedsdg.stochastic_gate import StochasticGate
@@ -171,7 +172,8 @@ def test_gates_on_shares_close_on_the_signal_and_show_no_row(task):
     assert not {"network.embed_rows", "network.bottom_round", "network.top_round"} & set(sent.operation)
     aggregate = set(sent.query("form == 'aggregate'").operation)
     aggregates = {
-        "sine_gates.set_gates", "sine_network.score", "tables.masked_counts", "tables.open_counts", "core.draw_rows",
+        "sine_gates.set_gates", "sine_gates.drop_inputs", "sine_network.score", "tables.masked_counts",
+        "tables.open_counts", "core.draw_rows",
     }  # fmt: skip
     assert aggregate <= aggregates, aggregate
 
@@ -222,10 +224,12 @@ def test_bits_of_gates_are_drawn_with_their_probability_and_not_from_the_announc
 def test_few_rows_get_too_few_steps_for_gates_to_close():
     assert FedSDG(protection="open")._epochs(600) == 160
     assert FedSDG(protection="open")._epochs(1600) == 62
-    assert FedSDG()._epochs(600) == 160
-    assert FedSDG()._epochs(2000) == 60
-    assert FedSDG()._epochs(10**6) == 20
+    assert FedSDG()._epochs(600) == 80
+    assert FedSDG()._epochs(2000) == 25
+    assert FedSDG()._epochs(10**6) == 2
     assert FedSDG()._epochs(5) == 400
+    assert [FedSDG()._refit_epochs(rows) for rows in (500, 2000, 10**5)] == [20, 20, 3]
+    assert FedSDG(refit_epochs=7)._refit_epochs(10**5) == 7
     assert FedSDG(epochs=7)._epochs(600) == 7
 
 
@@ -265,3 +269,23 @@ def test_wrong_parameters_are_named_before_anything_is_sent(change, word):
     with pytest.raises(ParameterError, match=word):
         FedSDG(**change).fit(fed)
     assert len(fed.ledger) == mark
+
+
+def test_a_second_look_takes_what_was_found_and_the_best_beginnings():
+    start = {"a": np.linspace(0.3, 0.5, 60), "b": np.linspace(0.5, 0.7, 60)}
+    kept = {name: np.zeros(60, dtype=bool) for name in start}
+    kept["a"][0] = True
+    places = candidates([{"kept": kept}], start)
+    assert places["a"][0]
+    assert sum(mask.sum() for mask in places.values()) == SECOND_LOOK
+    assert places["b"][60 - SECOND_LOOK + 1 :].all()
+    assert candidates([{"kept": {"a": np.ones(60, dtype=bool), "b": kept["b"]}}], start) is None
+
+
+def test_a_second_look_finds_the_column_that_tells_by_its_square():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.uniform(-1.7, 1.7, size=(500, 120)), columns=[f"f{i}" for i in range(120)])
+    y = 2 * X["f0"] + 1.5 * X["f1"] ** 2 + 0.3 * rng.normal(size=500)
+    selector = FedSDG(refit_epochs=6, random_state=0).fit(fs.Federation.split(X, y, parties=2))
+    assert names(selector) == {"f0", "f1"}
+    assert selector.network_ is not None

@@ -105,8 +105,6 @@ WAIVERS: dict[str, str] = {
     "read_gates": f"One number for each column, known to its owner, {_AT_COORDINATOR}.",
     "read_norms": f"One number for each column, known to its owner, {_AT_COORDINATOR}.",
     "select_columns": f"One number for each column, known to its owner, {_AT_COORDINATOR}.",
-    "sine_lasso.send_wraps": "One bit of a share of a weight under a random bit of the dealer's, sealed to the keeper, "
-    "to whom it is a coin (tests/test_shared_lasso.py measures that).",
     "sine_lasso.shrink_kept": "Shares of weights under masks of the dealer, sealed: no number of a row.",
     "less_vfl.match_components": "Which columns are left, the answer itself, and one share of variance of the party's "
     "own columns.",
@@ -153,7 +151,6 @@ WAIVERS: dict[str, str] = {
     "hyfdca.hold_scores": "The sum of the other parties' scores of each row, which is the prediction.",
     "logistic.hold_scores": "The sum of the other parties' scores of each row, which is the prediction.",
     "sine_network.hold_all": "The same outputs of the same rows as sine_network.predict, measured there.",
-    "sine_gates.drop_inputs": "One bit a column, whether it takes part still: as set_gates, measured there.",
     "study.keep_rows": "Names of the classes that occur anywhere, which the report of the model prints.",
     "study.scale_target": "Mean and deviation of the target over all parties: two numbers.",
     "sine_network.hold": "The same outputs of the same rows as sine_network.predict, measured there.",

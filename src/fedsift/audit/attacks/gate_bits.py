@@ -1,16 +1,20 @@
-"""Labels from the gates of a party's own columns: bits that it hears while a network trains (FedSDG on shares).
+"""Labels from what a party hears of its own columns while a network trains on shares.
 
-A gate that is open more often belongs to a column that helps. That is a score of each column, in the rough: as many
-bits as there are blocks of batches. The labels under which the columns with open gates would score highest are found
-as from kept flags (``inversion.py``); the kept flags themselves, the answer, are the baseline.
+FedSDG tells a party which of its columns take part in each block of batches, group lasso how many sixteenths of each
+are left. A column of which more takes part helps more: summed over the training that is a score of each column, in the
+rough. The labels under which these columns would score highest are found as from kept flags (``inversion.py``); the
+kept flags themselves, the answer, are the baseline.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from fedsift.audit.exposure import Measure
 from fedsift.audit.inversion import Score, VarianceScore, cut, from_kept, invert_ranks, leading
+from fedsift.audit.naming import matches
 from fedsift.audit.registry import attack
 from fedsift.audit.scoring import (
     accuracy,
@@ -26,12 +30,35 @@ from fedsift.audit.views import Truth, View
 _MOST_ROWS = 1000  # for the search by ranks
 
 
-def gates_heard(view: View) -> np.ndarray | None:
-    """How often each of the party's columns took part, of all times; None for columns of several inputs."""
-    width = view.columns.shape[1]
-    told = [m.content["gates"].get(view.name) for m in view.requests("set_gates")]
-    told = [np.asarray(bits)[:width] for bits in told if bits is not None and len(bits) in (width, width + 1)]
-    return np.mean(told, axis=0) if told else None
+def heard_of_columns(view: View) -> np.ndarray | None:
+    """How much of each of the party's columns took part, over the first session in which it heard of all of them."""
+    columns = len(view.own_table.columns)
+    places, total, session = np.arange(columns), np.zeros(columns), ""
+    for message in view.messages:
+        if not message.is_request or (session and message.session != session):
+            continue
+        heard = _own(message.operation, message.content, view.name)
+        if heard is None or (not session and len(heard) != columns):
+            continue
+        session = message.session
+        if len(heard) != len(places):
+            return None  # categories: several inputs a column
+        if matches("drop_inputs", message.operation):
+            places = places[heard.astype(bool)]
+        else:
+            total[places] += heard
+    return total if session else None
+
+
+def _own(operation: str, content: dict[str, Any], name: str) -> np.ndarray | None:
+    """The numbers about a party's own columns in a request."""
+    for step, argument in (("set_gates", "gates"), ("drop_inputs", "stay")):
+        if matches(step, operation):
+            found = content[argument].get(name)
+            return None if found is None else np.asarray(found, dtype=np.float64)
+    if matches("sine_lasso.send_wraps", operation):
+        return np.asarray(content["sixteenths"], dtype=np.float64)
+    return None
 
 
 def labels_from_gates(score: Score, gates: np.ndarray, ones: int) -> np.ndarray:
@@ -43,12 +70,12 @@ def labels_from_gates(score: Score, gates: np.ndarray, ones: int) -> np.ndarray:
 
 
 @attack(
-    reads=["set_gates"], role="passive", target="labels", declared="in words",
+    reads=["set_gates", "drop_inputs", "sine_lasso.send_wraps"], role="passive", target="labels", declared="in words",
     knows="how gates come about, the class sizes and names",
 )  # fmt: skip
 def gates_give_labels(view: View, truth: Truth) -> Measure:
-    """Labels from how often each of the party's columns took part."""
-    gates = gates_heard(view)
+    """Labels from how often, or how much, each of the party's columns took part."""
+    gates = heard_of_columns(view)
     if gates is None or truth.n_classes != 2 or np.ptp(gates) == 0:
         return nothing_to_read(truth, "no gates that differ, or more than two classes")
     ones = truth.class_sizes[1]
@@ -59,7 +86,8 @@ def gates_give_labels(view: View, truth: Truth) -> Measure:
     if view.kept is not None and len(view.kept) == len(gates):
         hinted = from_kept(score, view.kept, ones)
         baseline = baseline if hinted is None else max(baseline, up_to_names(hinted, truth.labels))
-    note = f"{len(view.requests('set_gates'))} bits a column, {len(gates)} columns"
+    told = len(view.requests("set_gates")) + len(view.requests("sine_lasso.send_wraps"))
+    note = f"{told} messages, {len(gates)} columns"
     control = control_accuracy(view, truth, named)
     return Measure("accuracy", accuracy(named, truth.labels), truth.guess, baseline, control, note,
                    auc(named, truth.labels))  # fmt: skip

@@ -99,7 +99,7 @@ def told_impurity(view: View) -> tuple[str, np.ndarray] | None:
     return None
 
 
-def _measure(view: View, truth: Truth, told: tuple[str, np.ndarray] | None, form: Form) -> Measure:
+def measured(view: View, truth: Truth, told: tuple[str, np.ndarray] | None, form: Form) -> Measure:
     if told is None or truth.n_classes != 2:
         return nothing_to_read(truth, "the party was told no scores (or there are more than two classes)")
     method, scores = told
@@ -152,7 +152,7 @@ def only_ranks(score: Score, told: np.ndarray, ones: int) -> np.ndarray:
 )  # fmt: skip
 def scores_of_result(view: View, truth: Truth) -> Measure:
     """Labels from the scores of the party's own columns that come with the result."""
-    return _measure(view, truth, told_scores(view), exactly)
+    return measured(view, truth, told_scores(view), exactly)
 
 
 @attack(
@@ -161,7 +161,7 @@ def scores_of_result(view: View, truth: Truth) -> Measure:
 )  # fmt: skip
 def relevance_of_columns(view: View, truth: Truth) -> Measure:
     """Labels from the mutual information of the party's own columns with the label (MUSE)."""
-    return _measure(view, truth, told_relevance(view), exactly)
+    return measured(view, truth, told_relevance(view), exactly)
 
 
 @attack(
@@ -170,7 +170,7 @@ def relevance_of_columns(view: View, truth: Truth) -> Measure:
 )  # fmt: skip
 def impurity_of_columns(view: View, truth: Truth) -> Measure:
     """Labels from the Gini impurities of the party's own columns (FedSDG's first gates)."""
-    return _measure(view, truth, told_impurity(view), exactly)
+    return measured(view, truth, told_impurity(view), exactly)
 
 
 @attack(
@@ -179,7 +179,7 @@ def impurity_of_columns(view: View, truth: Truth) -> Measure:
 )  # fmt: skip
 def rounded_scores_of_result(view: View, truth: Truth) -> Measure:
     """The same if the scores were rounded to two digits before they are told."""
-    return _measure(view, truth, told_scores(view), two_digits)
+    return measured(view, truth, told_scores(view), two_digits)
 
 
 @attack(
@@ -188,4 +188,4 @@ def rounded_scores_of_result(view: View, truth: Truth) -> Measure:
 )  # fmt: skip
 def ranks_of_result(view: View, truth: Truth) -> Measure:
     """The same if only the order of the columns were told."""
-    return _measure(view, truth, told_scores(view), only_ranks)
+    return measured(view, truth, told_scores(view), only_ranks)

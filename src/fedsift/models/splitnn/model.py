@@ -41,6 +41,7 @@ from fedsift.models.splitnn.training import LABEL_PROTECTIONS, SplitRun, top_of
 __all__ = ["SplitNN", "load_part", "register_model", "save_part"]
 
 FORMAT = "fedsift-splitnn"
+FEW_INPUTS = 24  # with more columns, which are correlated as a rule, plain steps of the usual rate do not settle
 VERSION = 1
 
 
@@ -178,17 +179,18 @@ class SplitNN(FederatedModel):
     def fit_columns(self, fed: Federation, kept: dict[str, np.ndarray], name: str) -> SplitNN:
         """Fit on the columns of these masks alone, within the run of a selector; the parties keep it."""
         self.model_ = f"{name}-{secrets.token_hex(4)}"
+        many = sum(int(mask.sum()) for mask in kept.values())
         with fed.view(columns={party: np.flatnonzero(mask) for party, mask in kept.items()}).session() as inner:
-            run = self._start(inner)
+            run = self._start(inner, FEW_INPUTS / max(FEW_INPUTS, many))
             run.train(self.epochs)
             self._keep(inner, run)
         return self
 
-    def _start(self, run: Federation) -> SplitRun:
+    def _start(self, run: Federation, slower: float = 1.0) -> SplitRun:
         seed, rate = seed_of(self.random_state), self.learning_rate
         if self.protection == "shares":
             split = shared_run.SharedRun.begin(
-                run, self.model_, width=self.width, seed=seed, rate=0.5 if rate is None else rate,
+                run, self.model_, width=self.width, seed=seed, rate=0.5 * slower if rate is None else rate,
                 batch_size=self.batch_size,
             )  # fmt: skip
             split.epochs = self.epochs

@@ -62,6 +62,7 @@ def _rows(party: Party, half: Bottom | Top, epoch: int, start: int) -> np.ndarra
     discloses="control",
     about="number of inputs of its half of the network",
     reply={"inputs": int},
+    times="100 a session",
 )
 def start_bottom(party: Party, *, model: str, settings: dict[str, Any]) -> dict[str, int]:
     bottom = Bottom(party, settings)
@@ -71,7 +72,7 @@ def start_bottom(party: Party, *, model: str, settings: dict[str, Any]) -> dict[
     return {"inputs": len(bottom.owner)}
 
 
-@operation("network.start_top", discloses="control", about="acknowledgement")
+@operation("network.start_top", discloses="control", about="acknowledgement", times="100 a session")
 def start_top(party: Party, *, model: str, widths: dict[str, int], settings: dict[str, Any]) -> None:
     party.state[f"{model}/top"] = Top(party, widths, settings)
 
@@ -83,6 +84,7 @@ def start_top(party: Party, *, model: str, widths: dict[str, int], settings: dic
     about="the embedding of each row of a batch",
     learns="the gradient of each row's loss in its own embedding: tells about the row's label",
     reply=(np.ndarray, type(None)),
+    times="10000000 a session",
 )
 def bottom_round(
     party: Party, *, model: str, gradient: Any = None, epoch: int | None = None, start: int = 0
@@ -101,6 +103,7 @@ def bottom_round(
     about="mean loss and score of a batch, and the gradient of each row's loss in the embeddings",
     learns="the embedding of each row of a batch: tells about the row's columns",
     reply={"loss": float, "score": float, "gradients": dict},
+    times="10000000 a session",
 )
 def top_round(party: Party, *, model: str, embeddings: dict[str, Any], epoch: int, start: int) -> dict[str, Any]:
     top = top_of(party, model)
@@ -133,7 +136,13 @@ def protected(gradient: np.ndarray, how: str, scale: float) -> np.ndarray:
     return (gradient + noise).astype(np.float32)
 
 
-@operation("network.embed_rows", discloses="plain", about="the embedding of each row", reply=Array("f", 2))
+@operation(
+    "network.embed_rows",
+    discloses="plain",
+    about="the embedding of each row",
+    reply=Array("f", 2),
+    times="10000000 a session",
+)
 def embed_rows(party: Party, *, model: str, start: int, stop: int) -> np.ndarray:
     return bottom_of(party, model).embed(party, start, stop)
 
@@ -152,6 +161,7 @@ def _predicted(party: Party, model: str, embeddings: dict[str, Any], start: int,
     about="the prediction for each row",
     learns="the embedding of each row to be predicted",
     reply=Array("f", 2),
+    times="10000000 a session",
 )
 def predict_rows(party: Party, *, model: str, embeddings: dict[str, Any], start: int, stop: int) -> np.ndarray:
     return _predicted(party, model, embeddings, start, stop)
@@ -164,6 +174,7 @@ def predict_rows(party: Party, *, model: str, embeddings: dict[str, Any], start:
     about="one score of the model over many rows",
     learns="the embedding of each row to be predicted",
     reply=float,
+    times="10000000 a session",
 )
 def score_rows(party: Party, *, model: str, embeddings: dict[str, Any]) -> float:
     top = top_of(party, model)
@@ -174,7 +185,13 @@ def score_rows(party: Party, *, model: str, embeddings: dict[str, Any]) -> float
     return top.score(out, label)
 
 
-@operation("network.score_held", discloses="aggregate", about="one score of the model over many rows", reply=float)
+@operation(
+    "network.score_held",
+    discloses="aggregate",
+    about="one score of the model over many rows",
+    reply=float,
+    times="10000000 a session",
+)
 def score_held(party: Party, *, model: str) -> float:
     """The score of the predictions that the label holder has kept to itself (``hold_predictions``)."""
     held = party.state.pop(f"{model}/held", [])
@@ -199,7 +216,7 @@ def keep_model(party: Party, *, model: str) -> None:
             party.keys[f"model:{model}/{part}"] = half
 
 
-@operation("network.forget_model", discloses="control", about="acknowledgement")
+@operation("network.forget_model", discloses="control", about="acknowledgement", times="100 a session")
 def forget_model(party: Party, *, model: str) -> None:
     for store, prefix in ((party.state, ""), (party.keys, "model:")):
         for part in PARTS:

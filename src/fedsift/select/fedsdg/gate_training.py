@@ -30,6 +30,7 @@ def take_importance(party: Party, *, impurity: Any, low: float, high: float, bes
     discloses="aggregate",
     about="the gate of each column and of each embedding component",
     reply={"columns": np.ndarray, "copies": np.ndarray, "components": np.ndarray},
+    times="100000 a session",
 )
 def read_gates(party: Party, *, model: str) -> dict[str, np.ndarray]:
     """Where several prices are trained side by side, each array has a line a price."""

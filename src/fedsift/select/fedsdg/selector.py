@@ -11,14 +11,16 @@ are scaled to ``init_range`` over all parties.
 
 ``protection="shares"`` (the default) is ours, because in Algorithms 2 and 3 a party reads every label from the
 gradients of its embedding: one network of sines stays on shares from end to end, the coordinator learns the gates from
-sums over rows and draws them as bits (``shared_training.py``). It has no embeddings, so no gates on them. Search and
-refit go the same way. ``"lattice"`` is Algorithms 2 and 3 under ciphertexts, ``"open"`` the same in the clear, for
+sums over rows and draws them as bits (``shared_training.py``). It has no embeddings, so no gates on them. With lambda
+"auto" a second look at the columns found and the best Gini starts follows (``_second_look``). Search and refit go the
+same way. ``"lattice"`` is Algorithms 2 and 3 under ciphertexts, ``"open"`` the same in the clear, for
 research.
 """
 
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,12 +36,14 @@ from fedsift.models.splitnn.training import SplitRun, forget_model
 from fedsift.mpc.column_scores import gini
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.fedsdg import gate_training, shared_training
+from fedsift.select.fedsdg.gate_search import SECOND_LOOK, candidates, columns_of, found_on_path, standard_error
 from fedsift.select.fedsdg.gate_training import read_gates, take_importance
-from fedsift.select.fedsdg.shared_training import GatePath, GateSettings, train_gates
+from fedsift.select.fedsdg.shared_training import GateSettings, train_gates
 
-STEPS, SHARED_STEPS = 800, 480
+STEPS, SHARED_STEPS = 800, 400
 LAMBDAS = (0.001, 0.0025, 0.0035, 0.005, 0.007, 0.01)
-SHARED_LAMBDAS = (0.0015, 0.0025, 0.0035, 0.005)  # a squared loss; the prices are one path
+SHARED_LAMBDAS = (0.0025, 0.005)  # a squared loss; the prices are one path
+SECOND_LATER = 4
 _LOWER = 3  # so often lower prices are tried: tables of thousands of columns and few rows need them
 
 
@@ -59,8 +63,8 @@ class FedSDG(Selector):
     init : ``"gini"`` (encrypted impurities, scaled to ``init_range``) or ``"half"`` (all gates at 0.5).
     sigma : deviation of a gate's noise.
     epochs : of the gated training; ``"auto"``: so many that gates take 800 steps, whatever the number of rows.
-    refit_epochs, batch_size, learning_rate, refit_decay : of the refit (on shares half as many epochs in the search),
-        of both (256 rows and plain steps on shares, 128 and Adam at 0.003 elsewhere), and the refit's decay (Adam).
+    refit_epochs, batch_size, learning_rate, refit_decay : of the refit (up to 20 on shares, half in the search; 40
+        elsewhere), of both (128 rows, plain steps on shares and Adam at 0.003 elsewhere), and the refit's decay (Adam).
     validation : share of the training rows that chooses lambda.
     false_discovery : not on shares: estimate the share of false finds by a second run with a shuffled copy of every
         column.
@@ -94,7 +98,7 @@ class FedSDG(Selector):
         init_range: tuple[float, float] = (0.3, 0.7),
         sigma: float = 0.5,
         epochs: int | str = "auto",
-        refit_epochs: int = 40,
+        refit_epochs: int | None = None,
         refit_decay: float = 1e-3,
         batch_size: int | None = None,
         learning_rate: float | None = None,
@@ -141,10 +145,11 @@ class FedSDG(Selector):
         check_choice("gates", self.gates, ("dual", "input"))
         check_choice("init", self.init, ("gini", "half"))
         check_choice("scheme", self.scheme, SCHEMES)
-        for name in ("refit_epochs", "embedding", "trace_every", "width"):
+        for name in ("embedding", "trace_every", "width"):
             check_number(name, getattr(self, name), 1, whole=True)
-        if self.batch_size is not None:
-            check_number("batch_size", self.batch_size, 1, whole=True)
+        for name in ("batch_size", "refit_epochs"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), 1, whole=True)
         if self.epochs != "auto":
             check_number("epochs", self.epochs, 1, whole=True)
         check_number("validation", self.validation, 0.05, 0.5)
@@ -192,13 +197,19 @@ class FedSDG(Selector):
         start = self._begin_gates(part)
         grid = self.lambdas or (SHARED_LAMBDAS if self.protection == "shares" else LAMBDAS)
         prices, many = sorted(float(value) for value in grid), sum(fed.n_columns.values()) / 2
+        again = self.protection == "shares" and self.init == "gini"
         runs: list[dict[str, Any]] = []
         scores: dict[tuple[int, ...], float] = {}
         for _ in range(1 + _LOWER):
-            runs = self._gate_runs(part, prices, start) + runs
+            found = self._gate_runs(part, prices, start)
+            if again:
+                found = self._second_look(part, found, start)
+            runs = found + runs
             chosen = self._judged(fed, part, held, runs, scores)
             lowest = runs[0]["lambda"]
             if chosen["lambda"] > lowest or chosen["count"] > many or not lowest:
+                break
+            if again and 2 * chosen["count"] < SECOND_LOOK:  # the second look was offered more than it wanted
                 break
             prices = [lowest / 10, lowest / 3]
         path = [
@@ -206,6 +217,25 @@ class FedSDG(Selector):
              "validation": run["score"] if np.isfinite(run["score"]) else None} for run in runs
         ]  # fmt: skip
         return chosen, path
+
+    def _second_look(
+        self, part: Federation, found: list[dict[str, Any]], start: dict[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        """Gates anew on the columns that were found and the best beginnings among the others.
+
+        Among hundreds of inputs a column that tells by its square, or with another one, has first weights too small
+        to be learned before its gate closes; among few it has not.
+        """
+        places = candidates(found, start)
+        if places is None:
+            return found
+        prices = [0.4 * found[0]["lambda"], found[-1]["lambda"]]
+        view = part.view(columns={name: np.flatnonzero(mask) for name, mask in places.items()})
+        half = {name: np.full(int(mask.sum()), 0.5) for name, mask in places.items()}
+        settings = replace(self._gate_settings(part.n_rows, 0.5), later=SECOND_LATER)
+        paths = train_gates(view, prices[::-1], half, settings)
+        closed = {name: np.minimum(values, -1e-9) for name, values in found[0]["scores"].items()}
+        return [found_on_path(part, path, closed, places) for path in reversed(paths)]
 
     def _judged(
         self, fed: Federation, part: Federation, held: Federation, runs: list[dict[str, Any]],
@@ -217,16 +247,16 @@ class FedSDG(Selector):
         """
         best, going = float("-inf"), True
         for run in fed.track(runs[::-1], "lambda", at_most=True):
-            columns = _columns_of(run)
+            columns = columns_of(run)
             if going:
                 if columns not in scores:
                     scores[columns] = self._refit_score(part, held, run["kept"])
                 best = max(best, scores[columns])
-                going = scores[columns] >= best - 2 * _standard_error(best, held)
+                going = scores[columns] >= best - 2 * standard_error(best, held)
             run["score"] = scores.get(columns, float("-inf"))
-        good = [run for run in runs if run["score"] >= best - _standard_error(best, held)]
+        good = [run for run in runs if run["score"] >= best - standard_error(best, held)]
         fewest = min(good, key=lambda run: run["count"] or np.inf)
-        alike = [run for run in good if run["count"] and _columns_of(run) == _columns_of(fewest)]
+        alike = [run for run in good if run["count"] and columns_of(run) == columns_of(fewest)]
         return alike[-1] if len(alike) > 2 else fewest  # three prices that agree: lower ones need not be tried
 
     def _begin_gates(self, fed: Federation) -> dict[str, np.ndarray]:
@@ -263,31 +293,40 @@ class FedSDG(Selector):
 
     @property
     def _batch_size(self) -> int:
-        return self.batch_size or (256 if self.protection == "shares" else 128)
+        return self.batch_size or 128
 
     @property
     def _rate(self) -> float:
         usual = shared_training.WEIGHT_RATE if self.protection == "shares" else 0.003
         return usual if self.learning_rate is None else self.learning_rate
 
+    def _refit_epochs(self, rows: int) -> int:
+        """On shares 20, fewer where the rows are many: 1,600 steps, and three epochs at least."""
+        usual = int(np.clip(1600 // np.ceil(rows / 128) + 1, 3, 20)) if self.protection == "shares" else 40
+        return self.refit_epochs or usual
+
     def _epochs(self, rows: int) -> int:
-        """A gate closes by steps, not by epochs: few rows need more epochs. At least 20, at most 400."""
+        """A gate closes by steps, not by epochs: few rows need more epochs."""
         if self.epochs != "auto":
             return int(self.epochs)
-        steps = SHARED_STEPS if self.protection == "shares" else STEPS
-        return int(np.clip(np.ceil(steps / np.ceil(rows / self._batch_size)), 20, 400))
+        steps, least = (SHARED_STEPS, 2) if self.protection == "shares" else (STEPS, 20)
+        return int(np.clip(np.ceil(steps / np.ceil(rows / self._batch_size)), least, 400))
+
+    def _gate_settings(self, rows: int, share: float = 1.0) -> GateSettings:
+        return GateSettings(
+            max(1, round(share * self._epochs(rows))), self._batch_size, self.width, self.sigma,
+            seed_of(self.random_state), self._rate, self.trace_every,
+        )  # fmt: skip
 
     def _gate_runs(
         self, fed: Federation, prices: list[float], start: dict[str, np.ndarray], copies: bool = False
     ) -> list[dict[str, Any]]:
         """Train with gates: one path over the prices on shares, else side by side where the form allows it."""
         if self.protection == "shares":
-            settings = GateSettings(
-                self._epochs(fed.n_rows), self._batch_size, self.width, self.sigma, seed_of(self.random_state),
-                self._rate, self.trace_every,
-            )  # fmt: skip
-            paths = train_gates(fed, sorted(prices, reverse=True), start, settings)
-            return [_found_on_path(fed, path) for path in reversed(paths)]
+            paths = train_gates(fed, sorted(prices, reverse=True), start, self._gate_settings(fed.n_rows))
+            closed = {name: np.zeros(count) for name, count in fed.n_columns.items()}
+            places = {name: np.ones(count, dtype=bool) for name, count in fed.n_columns.items()}
+            return [found_on_path(fed, path, closed, places) for path in reversed(paths)]
         kind = own_networks(self.protection)
         if len(prices) > 1 and kind is not SplitRun:
             return [run for price in prices for run in self._gate_runs(fed, [price], start, copies)]
@@ -324,15 +363,15 @@ class FedSDG(Selector):
             "story": run.story(),
         }  # fmt: skip
 
-    def _network(self) -> SplitNN:
+    def _network(self, rows: int) -> SplitNN:
         if self.protection == "shares":
             return SplitNN(
-                width=2 * self.width, epochs=self.refit_epochs, batch_size=min(self._batch_size, 128),
+                width=2 * self.width, epochs=self._refit_epochs(rows), batch_size=min(self._batch_size, 128),
                 random_state=self.random_state,
             )  # fmt: skip
         return SplitNN(
             protection=self.protection, bottom_options={"hidden": list(self.hidden)},
-            top_options={"hidden": list(self.top_hidden)}, embedding=self.embedding, epochs=self.refit_epochs,
+            top_options={"hidden": list(self.top_hidden)}, embedding=self.embedding, epochs=self._refit_epochs(rows),
             batch_size=self._batch_size, learning_rate=self._rate, weight_decay=self.refit_decay,
             random_state=self.random_state,
         )  # fmt: skip
@@ -342,9 +381,9 @@ class FedSDG(Selector):
         columns = {name: np.flatnonzero(mask) for name, mask in kept.items()}
         if not any(len(places) for places in columns.values()):
             return float("-inf")
-        network = self._network()
-        if self.protection == "shares":  # bytes: to compare prices half of the epochs will do
-            network.epochs = max(1, self.refit_epochs // 2)
+        network = self._network(part.n_rows)
+        if self.protection == "shares":  # bytes: to compare prices half of the epochs and of the width will do
+            network.epochs, network.width = max(1, network.epochs // 2), self.width
         network.model_ = f"refit-{secrets.token_hex(4)}"
         with part.view(columns=columns).session() as inner:
             run = network._start(inner)
@@ -354,34 +393,9 @@ class FedSDG(Selector):
     def _refit(self, fed: Federation, kept: dict[str, np.ndarray]) -> None:
         """The network of the selected columns, on all training rows; ``network_`` predicts with it."""
         if any(mask.any() for mask in kept.values()):
-            self.network_ = self._network().fit_columns(fed, kept, "fedsdg")
+            self.network_ = self._network(fed.n_rows).fit_columns(fed, kept, "fedsdg")
 
     def _false_discovery(self, fed: Federation, price: float, start: dict[str, np.ndarray]) -> float:
         """Open copies to open columns, in a run where every column competes with a shuffled copy of itself."""
         run = self._gate_runs(fed, [price], start, copies=True)[0]
         return float(min(1.0, run["copies_open"] / max(1, run["count"])))
-
-
-def _columns_of(run: dict[str, Any]) -> tuple[int, ...]:
-    return tuple(np.flatnonzero(np.concatenate(list(run["kept"].values()))).tolist())
-
-
-def _found_on_path(fed: Federation, path: GatePath) -> dict[str, Any]:
-    """The gates of one price of a path, as ``FedSDG._found`` tells them."""
-    empty = {name: np.zeros(count) for name, count in fed.n_columns.items()}
-    scores = {name: path.means.get(name, empty[name]) for name in fed.parties}
-    kept = {name: values > 0 for name, values in scores.items()}
-    return {
-        "lambda": path.price, "scores": scores, "kept": kept, "count": int(sum(k.sum() for k in kept.values())),
-        "components_open": {}, "copies_open": 0,
-        "trace": [{"epoch": epoch, "gates": gates} for epoch, gates in path.trace], "story": path.story,
-    }  # fmt: skip
-
-
-def _standard_error(score: float, held: Federation) -> float:
-    """Of an accuracy, or (roughly: squared residuals of a Gaussian) of an R2, over the held rows."""
-    if not np.isfinite(score):
-        return 0.0
-    if held.task == "classification":
-        return float(np.sqrt(max(score * (1 - score), 0.01) / held.n_rows))
-    return float((1 - score) * np.sqrt(2 / held.n_rows))

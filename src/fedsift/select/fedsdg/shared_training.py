@@ -7,7 +7,7 @@ each block it gets dL/ds of every column, a sum over rows (``layers/shared_gates
 recompute them from the announced seed.
 
 The prices are one path, from the highest down: the network of one price goes on with the next lower one. (Upwards, what
-the low prices let in was learned by heart and stayed.)
+the low prices let in was learned by heart and stayed.) A column whose mean is far below zero leaves the conversation.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from fedsift.models.splitnn.layers.shared_run import SharedRun
 from fedsift.models.splitnn.layers.sine import Floats
 
 BLOCK = 4  # batches between two readings of the gates
-GATE_RATE = 0.04  # Adam's, of the means
+GATE_RATE = 0.045  # Adam's, of the means
 WEIGHT_RATE = 0.4  # of the network's steps
 LATER = 8  # a price after the first gets the n-th part of its epochs
+OUT = -0.75  # a mean below this is out for good: a later price has no time to bring it back above zero
 
 
 @operation(
@@ -62,14 +63,14 @@ class GateMeans:
         return generator.random(len(self.mu)) < [0.5 * (1 + math.erf(value)) for value in scaled]
 
     def step(self, gain: Floats, price: float, rate: float) -> None:
-        """Adam on the gradient of loss + price * expected number of open gates."""
+        """Adam on the gradient of loss + price * expected number of open gates; a gain of infinity: it stays."""
         density = np.exp(-0.5 * (self.mu / self.sigma) ** 2) / (self.sigma * math.sqrt(2 * math.pi))
-        gradient = (gain + price) * density
+        gradient = np.where(np.isfinite(gain), (gain + price) * density, 0.0)
         self.steps += 1
         self.first = 0.9 * self.first + 0.1 * gradient
         self.second = 0.999 * self.second + 0.001 * gradient**2
         mean, square = self.first / (1 - 0.9**self.steps), self.second / (1 - 0.999**self.steps)
-        self.mu = self.mu - rate * mean / (np.sqrt(square) + 1e-8)
+        self.mu = self.mu - np.where(np.isfinite(gain), rate * mean / (np.sqrt(square) + 1e-8), 0.0)
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class GateSettings:
     seed: int
     rate: float = WEIGHT_RATE
     trace_every: int = 10
+    later: int = LATER
 
 
 def train_gates(
@@ -123,6 +125,7 @@ def train_gates(
             def pause(price: float = price) -> None:
                 gain = gates.gradients()
                 means.step(np.concatenate([gain[name] for name in owners]), price, GATE_RATE)
+                gates.drop(by_party(means.mu < OUT))
                 gates.set(by_party(means.draw(generator)))
 
             def observe(at: int, trace: list[tuple[int, dict[str, Floats]]] = trace) -> None:
@@ -130,7 +133,7 @@ def train_gates(
                     trace.append((at + 1, by_party(means.mu.copy())))
 
             run.pause = pause
-            epochs = settings.epochs if not found else max(1, settings.epochs // LATER)
+            epochs = settings.epochs if not found else max(1, settings.epochs // settings.later)
             epoch = run.train(epochs, first=epoch, observe=observe)
             last = by_party(means.mu.copy())
             if not trace or trace[-1][0] != epoch:

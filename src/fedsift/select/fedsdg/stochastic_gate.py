@@ -25,7 +25,7 @@ class StochasticGate(FedSDG):
         lambdas: tuple[float, ...] | None = None,
         sigma: float = 0.5,
         epochs: int | str = "auto",
-        refit_epochs: int = 40,
+        refit_epochs: int | None = None,
         refit_decay: float = 1e-3,
         batch_size: int | None = None,
         learning_rate: float | None = None,

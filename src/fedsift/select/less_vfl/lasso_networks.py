@@ -32,7 +32,13 @@ from fedsift.select.less_vfl.open_form import OpenLessVFL
 from fedsift.select.less_vfl.shared_lasso import LassoSettings, train_lasso
 
 
-@operation("less_vfl.read_norms", discloses="aggregate", about="the norm of each column's weights", reply=Array("f"))
+@operation(
+    "less_vfl.read_norms",
+    discloses="aggregate",
+    about="the norm of each column's weights",
+    reply=Array("f"),
+    times="100000 a session",
+)
 def read_norms(party: Party, *, model: str) -> np.ndarray:
     return bottom_of(party, model).norms()
 

@@ -1,0 +1,58 @@
+"""What the search over prices needs beside the conversation: candidates of a second look, and how runs compare."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.federation import Federation
+from fedsift.select.fedsdg.shared_training import GatePath
+
+SECOND_LOOK = 48  # columns, at least
+
+
+def candidates(found: list[dict[str, Any]], start: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    """The columns that any run kept and the best beginnings among the others, twice as many in all; ``None``: all."""
+    names = list(start)
+    kept = np.concatenate([np.any([run["kept"][name] for run in found], axis=0) for name in names])
+    begin = np.concatenate([start[name] for name in names])
+    many = max(SECOND_LOOK, 2 * int(kept.sum()))
+    if many >= len(kept):
+        return None
+    best = np.zeros(len(kept), dtype=bool)
+    best[np.argsort(-(begin + 10.0 * kept), kind="stable")[:many]] = True
+    return dict(zip(names, np.split(best, np.cumsum([len(start[name]) for name in names])[:-1])))
+
+
+def columns_of(run: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(np.concatenate(list(run["kept"].values()))).tolist())
+
+
+def found_on_path(
+    fed: Federation, path: GatePath, closed: dict[str, np.ndarray], places: dict[str, np.ndarray]
+) -> dict[str, Any]:
+    """The gates of one price of a path, as ``FedSDG._found`` tells them; ``closed`` are those without a part in it."""
+
+    def whole(gates: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        full = {name: values.copy() for name, values in closed.items()}
+        for name, values in gates.items():
+            full[name][places[name]] = values
+        return full
+
+    scores = whole(path.means)
+    kept = {name: values > 0 for name, values in scores.items()}
+    return {
+        "lambda": path.price, "scores": scores, "kept": kept, "count": int(sum(k.sum() for k in kept.values())),
+        "components_open": {}, "copies_open": 0,
+        "trace": [{"epoch": epoch, "gates": whole(gates)} for epoch, gates in path.trace], "story": path.story,
+    }  # fmt: skip
+
+
+def standard_error(score: float, held: Federation) -> float:
+    """Of an accuracy, or (roughly: squared residuals of a Gaussian) of an R2, over the held rows."""
+    if not np.isfinite(score):
+        return 0.0
+    if held.task == "classification":
+        return float(np.sqrt(max(score * (1 - score), 0.01) / held.n_rows))
+    return float((1 - score) * np.sqrt(2 / held.n_rows))
