@@ -233,7 +233,7 @@ def test_gradients_that_the_label_holder_does_not_vouch_for_are_refused(monkeypa
 
     def forging(self, function, **kw):
         if function is receive_gradients:
-            forged = {"key": own, "sets": [np.roll(each, 1) for each in kw["sets"]]}
+            forged = {"key": own, "sets": [~each for each in kw["sets"]]}
             forged["rows"] = kw["key"].encrypt([1] * len(kw["rows"]))
             if part == "note":
                 kw["each"] = {name: {**told, "note": b""} for name, told in kw["each"].items()}
