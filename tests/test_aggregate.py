@@ -1,6 +1,8 @@
-"""Secure sums: exact totals, nothing of a single party in any message, and a run that outlives a party."""
+"""Secure sums: exact totals, nothing of a single party in any message, and one crowd for all sums of a run."""
 
 from __future__ import annotations
+
+import contextlib
 
 import numpy as np
 import pytest
@@ -8,11 +10,12 @@ from doubles import Faulty, Recording
 
 import fedsift as fs
 from fedsift.core.message import decode
-from fedsift.core.operation import register_plugin
+from fedsift.core.operation import operation, register_plugin
 from fedsift.core.party import Party
 from fedsift.core.transports.base import Delivery
 from fedsift.errors import DataError, OverflowGuard, ParameterError, PartyGone, ReplyError, SecurityError
-from fedsift.mpc.secure_sum import SecureSum, go_on_without, summed
+from fedsift.mpc.pairs import meet_all
+from fedsift.mpc.secure_sum import SecureSum, summed, told_alike
 
 
 @summed("test_aggregate.column_sums", about="test: column sums", receives="control")
@@ -28,6 +31,17 @@ def broken_sums(party: Party) -> np.ndarray:
 @summed("test_aggregate.ragged_sums", about="test: as many numbers as rows", receives="control")
 def ragged_sums(party: Party) -> np.ndarray:
     return np.ones(party.n_rows)
+
+
+@operation("test_aggregate.scale", discloses="control", about="acknowledgement")
+def scale(party: Party, *, factor: float) -> None:
+    party.state["factor"] = factor
+    told_alike(party, "scale", factor=factor)
+
+
+@summed("test_aggregate.scaled_sums", about="test: column sums, scaled", receives="control")
+def scaled_sums(party: Party) -> np.ndarray:
+    return party.state["factor"] * party.table.matrix().sum(axis=0)
 
 
 register_plugin(__name__)  # the operations of this file
@@ -107,31 +121,101 @@ def leave_after(count: int):
     return replace
 
 
+@pytest.mark.parametrize("parties", [2, 4])
 @pytest.mark.parametrize("answers", [2, 3])
-def test_a_party_that_leaves_does_not_end_the_run(answers):
-    """After keys were exchanged, or in the middle of a sum: the survivors' total comes out, and later ones too."""
+def test_a_party_that_leaves_ends_the_run_with_its_name(answers, parties):
+    """After keys were exchanged, or between two sums: a total without it would be one of another crowd."""
+    _, fed = federation(parties)
+    fed._link.transport = Faulty(fed._link.transport, "party2", leave_after(answers))
+    with fed.session() as run:
+        total = SecureSum(run)
+        if answers == 3:
+            total.sum(column_sums, (3,))
+        with pytest.raises(PartyGone, match="party2"):
+            total.sum(column_sums, (3,), factor=2.0)
+
+
+def test_a_party_that_is_missing_before_the_first_sum_may_be_left_out():
+    """Nobody has given anything yet: the others meet again without it."""
     _, fed = federation()
     sites = fed._link.transport.sites
-    fed._link.transport = Faulty(fed._link.transport, "party2", leave_after(answers))
+    fed._link.transport = Faulty(fed._link.transport, "party2", leave_after(2))
     expected = sum(site.table.matrix().sum(axis=0) for name, site in sites.items() if name != "party2")
     with fed.session() as run:
-        total = SecureSum(run)
-        first = total.sum(column_sums, (3,))
-        second = total.sum(column_sums, (3,), factor=2.0)
-    if answers == 2:
-        np.testing.assert_allclose(first, expected)
-    np.testing.assert_allclose(second, 2 * expected)
-    assert list(total.left) == ["party2"]
-    assert any("party2" in note for note in fed.ledger.notes)
+        SecureSum(run)
+        total = SecureSum(run, parties=["party1", "party3", "party4"])
+        np.testing.assert_allclose(total.sum(column_sums, (3,)), expected)
 
 
-def test_the_last_party_does_not_go_on_alone():
-    _, fed = federation(parties=2)
-    fed._link.transport = Faulty(fed._link.transport, "party2", leave_after(2))
+ATTACKS = {
+    "the same sum": {},
+    "one near enough": {"factor": 1.0 + 1e-9},
+}
+
+
+@pytest.mark.parametrize("again", ATTACKS.values(), ids=ATTACKS)
+@pytest.mark.parametrize("same_session", [True, False])
+def test_no_total_without_a_party_that_was_in_one(again, same_session):
+    """A coordinator that only says that party4 has gone would read its vector as the difference of two totals."""
+    _, fed = federation()
+    with fed.session() as run:
+        SecureSum(run).sum(column_sums, (3,))
+        with contextlib.nullcontext(run) if same_session else run.session() as later:
+            fewer = SecureSum(later, parties=["party1", "party2", "party3"])
+            with pytest.raises(SecurityError, match="among other parties"):
+                fewer.sum(column_sums, (3,), **again)
+
+
+def test_a_party_that_has_met_nobody_but_itself_gives_nothing():
+    """Its peers' masks are all that hides a vector: a handshake among one would leave it in the clear."""
+    _, fed = federation()
+    with fed.session() as run:
+        meet_all(run, ["party1"], "sum")
+        with pytest.raises(SecurityError, match="is alone"):
+            run.ask(column_sums.masked, to="party1")
+
+
+def test_a_party_that_was_told_something_else_before_is_not_held_back():
+    """Features scaled to nothing at one party would leave it out of every later total."""
+    _, fed = federation()
     with fed.session() as run:
         total = SecureSum(run)
-        with pytest.raises(PartyGone):
-            total.sum(column_sums, (3,))
+        for name in run.parties:
+            run.ask(scale, to=name, factor=0.0 if name == "party4" else 1.0)
+        assert (np.abs(total.sum(scaled_sums, (3,))) > 1e9).all()
+        later = total.sum(column_sums, (3,))
+    assert (np.abs(later) > 1e9).all()
+
+
+def test_what_all_were_told_alike_adds_up():
+    X, fed = federation()
+    with fed.session() as run:
+        total = SecureSum(run)
+        total.ask_all(scale, factor=3.0)
+        np.testing.assert_allclose(total.sum(scaled_sums, (3,)), 3 * X.sum(axis=0), rtol=1e-12)
+
+
+def test_nor_with_a_party_that_was_in_none():
+    _, fed = federation()
+    with fed.session() as run:
+        SecureSum(run, parties=["party1", "party2", "party3"]).sum(column_sums, (3,))
+        everybody = SecureSum(run)
+        for name in ("party1", "party2", "party3"):
+            with pytest.raises(SecurityError, match="among other parties"):
+                run.ask(column_sums.masked, to=name)
+        run.ask(column_sums.masked, to="party4")  # alone it adds up with nothing
+        assert everybody.parties == run.parties
+
+
+def test_a_party_that_is_asked_something_else_is_not_held_back():
+    """Factor 0 for one of them would leave it out of the total: its masks then cancel with nobody's."""
+    _, fed = federation()
+    with fed.session() as run:
+        SecureSum(run)
+        each = {name: {"factor": 0.0 if name == "party4" else 1.0} for name in run.parties}
+        vectors = run.ask(column_sums.masked, to=run.parties, each=each)
+    mixed = np.sum(list(vectors.values()), axis=0, dtype=np.uint64).view(np.int64)[:3].astype(float)
+    assert (np.abs(mixed) > 1e9).all()
 
 
 def test_one_party_alone_is_refused_under_protection():
@@ -146,19 +230,6 @@ def test_a_party_that_has_met_nobody_refuses_to_mask():
     _, fed = federation()
     with fed.session() as run, pytest.raises(SecurityError, match="met no peers"):
         run.ask(column_sums.masked, to="party1")
-
-
-def test_a_coordinator_can_neither_slip_in_a_peer_nor_leave_all_out():
-    _, fed = federation()
-    with fed.session() as run:
-        SecureSum(run)
-        with pytest.raises(SecurityError, match="neither join"):
-            run.ask(go_on_without, to="party1", left=["ghost"])
-        with pytest.raises(SecurityError, match="leave it alone"):
-            run.ask(go_on_without, to="party1", left=["party2", "party3", "party4"])
-        run.ask(go_on_without, to="party1", left=["party2"])
-        with pytest.raises(SecurityError, match="neither join"):
-            run.ask(go_on_without, to="party1", left=["party2"])
 
 
 def test_numbers_that_cannot_be_summed_are_refused():

@@ -19,9 +19,11 @@ from fedsift.core.binning import ColumnBins
 from fedsift.core.message import decode, encode
 from fedsift.core.table import Table
 from fedsift.core.transports.base import Delivery
-from fedsift.errors import DataError, ParameterError, PartyGone, ReplyError
+from fedsift.crypto.additive.keys import generate_key
+from fedsift.errors import DataError, ParameterError, PartyGone, ReplyError, SecurityError
 from fedsift.models.boost.bins import safe_groups
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
+from fedsift.models.boost.passive import receive_gradients
 from fedsift.models.boost.sums import Ask
 
 BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False}  # the same trees as in one table
@@ -222,6 +224,30 @@ def test_no_group_of_few_rows_is_shown_or_follows_by_subtraction(pairs, least, o
         sizes = np.bincount(into, weights=rows, minlength=groups)
         if rows.sum() >= least or rows.sum() == 0 or groups > 1:
             assert ((sizes == 0) | (sizes >= least)).all() or rows.sum() < least
+
+
+@pytest.mark.parametrize("part", ["key", "rows", "sets", "note"])
+def test_gradients_that_the_label_holder_does_not_vouch_for_are_refused(monkeypatch, part):
+    """Under a key, or with "gradients", of its own the coordinator would read any sums of a party's bins."""
+    own, ask = generate_key("paillier").public, fs.Federation.ask
+
+    def forging(self, function, **kw):
+        if function is receive_gradients:
+            forged = {"key": own, "sets": [~each for each in kw["sets"]]}
+            forged["rows"] = kw["key"].encrypt([1] * len(kw["rows"]))
+            if part == "note":
+                kw["each"] = {name: {**told, "note": b""} for name, told in kw["each"].items()}
+            else:
+                kw[part] = forged[part]
+        return ask(self, function, **kw)
+
+    monkeypatch.setattr(fs.Federation, "ask", forging)
+    X, y = mixed_table(80)
+    X["noise"] = np.arange(80.0)
+    fed = fs.Federation.split(X, y, parties=2)
+    said = "vouches for nothing" if part == "note" else "not what"
+    with pytest.raises(SecurityError, match=said):
+        SecureBoostClassifier(n_estimators=1, max_depth=2, protection="open", **BARE).fit(fed)
 
 
 def test_no_sum_below_the_minimum_cell_is_sent_in_the_open_form():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -114,12 +115,13 @@ def test_coordinator_cannot_decrypt(monkeypatch):
     monkeypatch.setattr(fs.Federation, "ask", listening)
     _, columns, _, _ = combined(40, ALL_PAIRS[:2], ["ab"], {})
     assert len(sent) == 4  # for either holder its columns, and the products
-    for public in seen["keys"].values():
+    publics = [offered.key for offered in seen["keys"].values()]
+    for public in publics:
         assert isinstance(public, CkksPublicKey)
         assert not hasattr(public, "decrypt")
     guess = CkksSecretKey.generate(1, 30, magnitude_bits=11)
     for box in sent:
-        public = next(p for p in seen["keys"].values() if p.fingerprint in box.to_bytes())
+        public = next(p for p in publics if p.fingerprint in box.to_bytes())
         (vector,) = box.vectors(public)
         with pytest.raises(CiphertextError, match="another public key"):
             guess.decrypt(vector)
@@ -127,6 +129,26 @@ def test_coordinator_cannot_decrypt(monkeypatch):
         for party in ("P", "Q"):
             assert max(abs(np.corrcoef(tried, columns[party][:, i])[0, 1]) for i in range(3)) < 0.7
         assert np.abs(tried).max() > 1e3  # noise modulo q, nothing of the size of a column
+
+
+def test_a_key_of_the_coordinators_own_is_refused(monkeypatch):
+    """Under it the party that multiplies would send its columns to the coordinator."""
+    original, own = ec._exchange_keys, CkksSecretKey.generate(1, 30, magnitude_bits=11)
+
+    def exchange(*args):
+        return {name: replace(offered, key=own.public) for name, offered in original(*args).items()}
+
+    ask = fs.Federation.ask
+
+    def encrypting(self, function, **kw):
+        if function is ec.encrypt_columns:
+            return [CkksCiphertexts.pack([own.encrypt(np.ones(40 * len(b)), bound=BOUND)]) for b in kw["blocks"]]
+        return ask(self, function, **kw)
+
+    monkeypatch.setattr(ec, "_exchange_keys", exchange)
+    monkeypatch.setattr(fs.Federation, "ask", encrypting)
+    with pytest.raises(SecurityError, match="not what 'Q' has sent"):
+        combined(40, [Pair("P", 0, "Q", 0, "Q")], ["ab"], {})
 
 
 def test_what_comes_back_cannot_be_linked_to_what_was_sent(monkeypatch):

@@ -579,8 +579,9 @@ def test_masks_are_used_once_and_hide_what_they_cover():
         for again in (7, 3):
             with pytest.raises(SecurityError, match="was used before"):
                 hide(parties["a"], total, "test", again, list("abc"), "all")
-        with pytest.raises(SecurityError, match="alone"):
-            hide(parties["a"], total, "other", 8, ["a"], None)
+        for fewer in (["a"], ["a", "b"]):  # what the coordinator reads leaves nobody out
+            with pytest.raises(SecurityError, match="all who have met"):
+                hide(parties["a"], total, "test", 8, fewer, None)
         with pytest.raises(SecurityError, match="no secret"):
             cover_for(parties["a"], total, "other", 8, "stranger")
 

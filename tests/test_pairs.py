@@ -176,15 +176,6 @@ def test_a_pair_secret_is_given_once_a_purpose():
         sides["bank"].secret("shop", "orders", b"other rows")
 
 
-def test_who_has_left_shares_nothing_any_more():
-    bank = three()["bank"]
-    bank.without(["lab"])
-    assert bank.peers == ["shop"]
-    for use in (lambda: bank.mask("lab", "sums", 9, (1,)), lambda: bank.seal("x", to="lab", about="x", number=1)):
-        with pytest.raises(SecurityError, match="no secret with 'lab'"):
-            use()
-
-
 @pytest.mark.parametrize("length", [0, 127, 129])
 def test_an_offer_of_another_length_is_no_message(length):
     offer = strangers()["bank"].offer()

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsift.core.binning import codes_of
 from fedsift.core.operation import ANY, operation
-from fedsift.mpc.secure_sum import _open_reply
+from fedsift.mpc.secure_sum import open_words
 from fedsift.select.muse.contingency import column_codes
 from leaky.sums import standardised
 
@@ -106,7 +106,7 @@ def hashed_ids(fed):
 @operation("leaky_coordinator.feature_sums.open", discloses="aggregate", about="sums of one party", reply=ANY)
 def feature_sums(party):
     values = party.table.matrix(party.columns)
-    return _open_reply(party, np.concatenate([np.full(values.shape[1], len(values)), values.sum(axis=0),
+    return open_words(np.concatenate([np.full(values.shape[1], len(values)), values.sum(axis=0),
                                               np.abs(values).sum(axis=0)]))  # fmt: skip
 
 

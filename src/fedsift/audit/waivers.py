@@ -144,7 +144,6 @@ WAIVERS: dict[str, str] = {
     "hyfdca.start_rounds": f"{_MASKED_SUM} products of a party's columns over all parties with the same columns.",
     "iife.admit": "Means and deviations of candidates over all parties; who is in such sums: feature_sums.",
     "pairs.meet": "Public keys: nothing of anybody's rows.",
-    "sum.go_on_without": "Who has left the run: nothing of anybody's rows.",
     "model.measure": "One measure over all rows of a fold, of predictions that the label holder is to have.",
     "model.keep_by_id": "Predictions that the label holder is to have, by id.",
     "boost.hold_predicted": "The same predictions as boost.predicted; what left and right tell is measured: walk_down.",

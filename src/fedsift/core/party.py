@@ -210,6 +210,11 @@ class Party:
         return self.run.job
 
     @property
+    def view(self) -> str:
+        """The name of this view."""
+        return self._view
+
+    @property
     def table(self) -> Table:
         """The rows and columns of this view."""
         if "table" not in self._cache:

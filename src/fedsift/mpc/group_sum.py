@@ -13,6 +13,10 @@ Why it is secure (nobody works together with the coordinator): seeds come from t
 part itself learns the total of the others. A party alone with the reader is readable to it: that is the meaning of a
 sum of one.
 
+Nobody is left out of a total that the coordinator reads (``cover=None``): it is over all who have met, and who meets
+stays the same for the run (``pairs.settled``; ``secure_sum.py`` says why). Of totals that parties read the method says
+who takes part; a reader that works together with the coordinator can be given two that differ by one party.
+
 A mask is bound to a purpose and a number that a party accepts once, in ascending order: no stream is used twice.
 """
 
@@ -31,7 +35,7 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OverflowGuard, ReplyError, SecurityError
 from fedsift.mpc import pairs, ring
-from fedsift.mpc.pairs import MAX_PARTIES, Names, circle_of, meet_all
+from fedsift.mpc.pairs import MAX_PARTIES, Names, circle_of, meet_all, settled
 from fedsift.mpc.ring import Ring, new_seed, stream, to_ring
 
 CIRCLE = "group"
@@ -121,9 +125,9 @@ def hide(party: Party, vector: Ring, purpose: str, number: int, among: Sequence[
     """
     if party.name not in among:
         raise SecurityError(f"party {party.name!r} does not take part in the sum {purpose!r}")
-    if cover is None and len(among) < 2:
-        raise SecurityError(f"party {party.name!r} is alone: the coordinator would read its own vector")
-    met = circle_of(party, CIRCLE)
+    met = settled(party, CIRCLE)
+    if cover is None and set(among) != {party.name, *met.peers}:
+        raise SecurityError(f"party {party.name!r}: a total that the coordinator reads is one over all who have met")
     total = vector
     for peer in among:
         if peer != party.name:

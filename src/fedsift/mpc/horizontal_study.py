@@ -9,7 +9,6 @@ paper's server-held set); they take no part in means, fits or scores of pairs.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +17,9 @@ import numpy as np
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.core.splits import is_amount
-from fedsift.errors import DataError, ParameterError, ReplyError
+from fedsift.errors import DataError, ParameterError, ReplyError, SecurityError
 from fedsift.mpc import secure_sum
-from fedsift.mpc.secure_sum import SecureSum, both, summed
+from fedsift.mpc.secure_sum import SecureSum, both, summed, told_alike
 
 #: Where a party keeps its side of the study during one run.
 RAW, DESIGN, TARGET, TRAIN = "rows raw", "rows design", "rows target", "rows train"
@@ -81,8 +80,15 @@ def class_name(value: Any) -> str:
     about="acknowledgement",
     learns="the names of the classes that occur anywhere in the federation",
 )
-def keep_rows(party: Party, *, task: str, classes: list[str], share: float, seed: int) -> None:
-    """Set up the target and draw the validation rows (``share`` of this party's rows)."""
+def keep_rows(party: Party, *, task: str, classes: list[str], validation: float | str, seed: int) -> None:
+    """Set up the target and draw the validation rows: a share of this party's rows, or all of one named party.
+
+    A party whose rows are all for validation has no part in training sums, so only the accepted job can name it.
+    """
+    job = party.run.job
+    if isinstance(validation, str) and job is not None and job.parameters.get("validation") != validation:
+        raise SecurityError(f"party {party.name!r}: the accepted job names no party whose rows are for validation")
+    share = float(party.name == validation) if isinstance(validation, str) else validation
     label = party.table.label
     if label is None:
         raise DataError(f"party {party.name!r} has no label column")
@@ -96,6 +102,7 @@ def keep_rows(party: Party, *, task: str, classes: list[str], share: float, seed
     train = np.ones(party.n_rows, dtype=bool)
     train[generator.permutation(party.n_rows)[: round(share * party.n_rows)]] = False
     party.state[TRAIN] = train
+    told_alike(party, "keep_rows", task=task, classes=classes, validation=validation, seed=seed)
 
 
 @summed(
@@ -122,12 +129,14 @@ def target_spread(party: Party, *, centre: np.ndarray, unit: float) -> np.ndarra
 def scale_target(party: Party, *, centre: np.ndarray, deviation: float) -> None:
     party.state["target as told"] = party.state.get("target as told", party.state[TARGET])
     party.state[TARGET] = (party.state["target as told"] - centre) / deviation
+    told_alike(party, "scale_target", centre=centre, deviation=deviation)
 
 
 @operation("study.load_columns", discloses="control", about="acknowledgement")
 def load_columns(party: Party, *, columns: list[str]) -> None:
     """Take named columns as the raw features."""
     party.state[RAW] = party.table.matrix(columns)
+    told_alike(party, "load_columns", columns=columns)
 
 
 @summed("study.feature_sums", about="counts, sums and absolute sums of the features", receives="control", sums=True)
@@ -151,6 +160,7 @@ def feature_spread(party: Party, *, centre: np.ndarray, unit: np.ndarray) -> np.
 )
 def scale_features(party: Party, *, centre: np.ndarray, deviation: np.ndarray) -> None:
     party.state[DESIGN] = np.nan_to_num((party.state[RAW] - centre) / deviation, nan=0.0)
+    told_alike(party, "scale_features", centre=centre, deviation=deviation)
 
 
 #: What a method lists that uses this layer.
@@ -187,10 +197,12 @@ def open_study(total: SecureSum, described: dict[str, Any], validation: float | 
     if not regression and not 2 <= len(classes) <= _MAX_CLASSES:
         raise DataError(f"the parties have {len(classes)} classes together; 2 to {_MAX_CLASSES} are possible")
     task = "regression" if regression else "classification"
-    shares = _shares(total.fed.parties, validation)
+    if isinstance(validation, str) and validation not in total.parties:
+        parties = ", ".join(total.parties)
+        raise ParameterError(f"validation names the party {validation!r}; the parties are {parties}")
     seed = int(np.random.default_rng(random_state).integers(2**31))
-    each = {name: {"share": share} for name, share in shares.items()}
-    total.ask_all(keep_rows, each=each, task=task, classes=[] if regression else classes, seed=seed)
+    told = validation if isinstance(validation, str) else float(validation)
+    total.ask_all(keep_rows, validation=told, task=task, classes=[] if regression else classes, seed=seed)
     outputs = 1 if regression else len(classes)
     sums = total.sum(target_sums, (2 + outputs,))
     n_train, n_validation = (int(count) for count in np.rint(sums[:2]))
@@ -212,14 +224,6 @@ def _class_order(name: str) -> tuple[int, float, str]:
         return (0, float(name), name)
     except ValueError:
         return (1, 0.0, name)
-
-
-def _shares(parties: Sequence[str], validation: float | str) -> dict[str, float]:
-    if isinstance(validation, str):
-        if validation not in parties:
-            raise ParameterError(f"validation names the party {validation!r}; the parties are {', '.join(parties)}")
-        return {name: float(name == validation) for name in parties}
-    return dict.fromkeys(parties, float(validation))
 
 
 def check_validation(validation: Any) -> None:

@@ -153,14 +153,6 @@ class Pairs:
         """Everybody else."""
         return list(self._seeds)
 
-    def without(self, left: Sequence[str]) -> None:
-        """Go on with fewer. Nobody comes back, and nobody stays alone."""
-        unknown = [name for name in left if name not in self._seeds]
-        if unknown or len(set(left)) >= len(self._seeds):
-            raise SecurityError(f"party {self.me!r}: peers may leave during a run, but neither join nor leave it alone")
-        for name in left:
-            del self._seeds[name]
-
     def mask(self, peer: str, purpose: str, number: int, shape: tuple[int, ...]) -> Ring:
         """The mask that this party and ``peer`` share for this purpose and number; drawn once on each side."""
         self._use(peer, f"mask: {purpose}", number)
@@ -223,6 +215,36 @@ def circle_of(party: Party, circle: str) -> Pairs:
     met = party.state.get(Circles, Circles()).of.get(circle)
     if met is None:
         raise SecurityError(f"party {party.name!r} has met no peers in this run for {circle!r}")
+    return met
+
+
+@dataclass
+class Crowds:
+    """Among whom this site has given vectors that add up to readable totals, for all sessions of the run."""
+
+    of: dict[str, frozenset[str]] = field(default_factory=dict)
+
+
+def settled(party: Party, circle: str, *, of_holders: bool = False) -> Pairs:
+    """The peers to mask a vector among: those of the first vector that this site gave in the run, or it is refused.
+
+    Two totals over different crowds differ by somebody's own vector (``secure_sum.py``). ``of_holders``: in a job in
+    which some parties hold no labels, sums about the label alone have a crowd of their own, of parties that hold one.
+    Where everybody holds labels there is one crowd for all.
+    """
+    met, job = circle_of(party, circle), party.run.job
+    crowd = frozenset({party.name, *met.peers})
+    if len(crowd) < 2:
+        raise SecurityError(f"party {party.name!r} is alone: a total would be its own vector")
+    apart = of_holders and job is not None and set(job.label_parties) != set(job.parties)
+    if apart and job is not None and not crowd <= set(job.label_parties):
+        raise SecurityError(f"party {party.name!r}: a sum about the label is among parties that hold labels")
+    crowds: Crowds = party.run.kept.setdefault(Crowds, Crowds())
+    if crowds.of.setdefault(f"{circle} of labels" if apart else circle, crowd) != crowd:
+        raise SecurityError(
+            f"party {party.name!r} has given sums among other parties in this run: the two totals would differ by what "
+            "one party gave alone. Nobody leaves or joins between sums; start the job again with all parties"
+        )
     return met
 
 

@@ -12,10 +12,20 @@ Why it is secure (the coordinator works with nobody): without a pair seed a mask
 coordinator's view can be simulated from the totals alone. What the totals say is what it learns, and what it passes on
 is what the parties learn; of two parties each can subtract its own part from a total that it is told.
 
-A party that leaves: the survivors repeat the round with masks among themselves only (a new round number, hence new
-masks), and the run goes on without that party. No mask is ever uncovered, so nothing that was sent before can be
-opened. Known gap: if the missing party's vector of the failed round arrives after all, the difference of two totals
-is that vector; ``Federation.ask`` drops late replies unread, and a coordinator is trusted to do the same.
+Nobody is left out later. Two totals of the same numbers, with and without a party, differ by that party's vector, and
+no site can tell a party that has gone from one of which the coordinator only says so. Nor does it help to refuse the
+same question for a smaller crowd: a gradient one step further, or the same column in another sum, is near enough. So:
+
+- The first vector that a site gives in a run settles its crowd (``settled``): it gives no other vector of that run
+  among others, in whatever session and after whatever handshake. A total comes out only over a crowd whose members
+  all mask for exactly each other, so the crowds of any two totals of a run are the same or have nobody in common.
+- A mask is drawn for the question too (operation, arguments, view) and for all sums and steps before it in the session
+  that parties must be told alike (``told_alike``): vectors that answer different questions, or the same one after
+  different scales or columns, do not add up. So a coordinator cannot hold a party back by telling it something else.
+
+A party that leaves therefore ends the run with its name; a lost reply is no loss, since a site repeats its last reply
+to the same bytes. No agreement about who is there is needed, and no mask is ever uncovered. What this does not cover is
+another job: two jobs about the same rows, with and without a party, have that difference (docs/party.md).
 
 ``secure=False`` sends each party's sums as they are, under operations that the ledger calls ``aggregate``. It is for
 research (one pooled "party" as a reference) and leaves a note in the ledger.
@@ -27,17 +37,20 @@ the rounding of the parties' own additions.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedsift.core.federation import Federation
+from fedsift.core.message import encode
 from fedsift.core.operation import Array, Operation, operation
 from fedsift.core.party import Party
-from fedsift.errors import DataError, ParameterError, PartyGone, PartyTimeout, ReplyError
+from fedsift.errors import DataError, ParameterError, ReplyError
 from fedsift.mpc import pairs
-from fedsift.mpc.pairs import Names, circle_of, meet_all
+from fedsift.mpc.pairs import Pairs, meet_all, settled
 from fedsift.mpc.ring import Ring, from_words, to_words
 
 CIRCLE = "sum"
@@ -46,11 +59,20 @@ CIRCLE = "sum"
 class Summed:
     """A party-side function that returns an array of floats, as two operations: under masks, and in the clear."""
 
-    def __init__(self, id: str, function: Callable[..., Any], about: str, **declared: Any):
+    def __init__(self, id: str, function: Callable[..., Any], about: str, *, of_holders: bool, **declared: Any):
+        def give_masked(party: Party, **arguments: Any) -> Ring:
+            met, question = settled(party, CIRCLE, of_holders=of_holders), _digest(party, id, arguments)
+            masked = _masked_words(party, met, np.asarray(function(party, **arguments), dtype=np.float64), question)
+            party.keep(_Told(question))
+            return masked
+
+        def give_open(party: Party, **arguments: Any) -> Ring:
+            return open_words(np.asarray(function(party, **arguments), dtype=np.float64))
+
         self.function = function
         hidden = f"{about}, masked: only the total over all parties is readable"
-        self.masked = _mark(id, function, _masked_reply, "masked", hidden, declared)
-        self.open = _mark(f"{id}.open", function, _open_reply, "aggregate", f"{about} of this party alone", declared)
+        self.masked = _mark(id, function, give_masked, "masked", hidden, declared)
+        self.open = _mark(f"{id}.open", function, give_open, "aggregate", f"{about} of this party alone", declared)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -58,25 +80,24 @@ class Summed:
 
 def summed(
     id: str, *, about: str, receives: str = "aggregate", learns: str = "", epsilon: str = "",
-    times: int | str | None = None, sums: bool = False,
+    times: int | str | None = None, sums: bool = False, of_holders: bool = False,
 ) -> Callable[[Callable[..., Any]], Summed]:  # fmt: skip
     """Mark ``f(party, **arguments) -> array`` as something that parties only ever give as a total.
 
-    ``epsilon``, ``times``, ``sums`` are those of an operation; a sum is repeated for every party that leaves a run.
+    ``epsilon``, ``times``, ``sums`` are those of an operation. ``of_holders``: it is about the label alone, and added
+    up over those who hold labels where others do not (``pairs.settled``).
     """
+    declared = {"receives": receives, "learns": learns, "epsilon": epsilon, "times": times, "sums": sums}
 
     def mark(function: Callable[..., Any]) -> Summed:
-        return Summed(id, function, about, receives=receives, learns=learns, epsilon=epsilon, times=times, sums=sums)
+        return Summed(id, function, about, of_holders=of_holders, **declared)
 
     return mark
 
 
 def _mark(
-    id: str, function: Callable[..., Any], reply: Callable[..., Any], form: str, about: str, declared: dict[str, Any]
+    id: str, function: Callable[..., Any], run: Callable[..., Ring], form: str, about: str, declared: dict[str, Any]
 ) -> Operation:
-    def run(party: Party, **arguments: Any) -> Any:
-        return reply(party, np.asarray(function(party, **arguments), dtype=np.float64))
-
     run.__module__, run.__name__ = function.__module__, function.__name__
     run.__qualname__ = f"{function.__qualname__}.{form}"  # the registered name: two operations, one function
     run.__doc__ = function.__doc__
@@ -91,35 +112,39 @@ def _words(values: np.ndarray, summands: int) -> Ring:
     return to_words(flat, summands)
 
 
-def _masked_reply(party: Party, values: np.ndarray) -> Ring:
-    met = circle_of(party, CIRCLE)
+@dataclass
+class _Told:
+    """A digest of all that this party was told in the session and that the others must have been told alike."""
+
+    digest: bytes = b""
+
+
+def told_alike(party: Party, step: str, **arguments: Any) -> None:
+    """At the end of an operation on which later sums depend: who was told something else adds up with nobody."""
+    party.keep(_Told(_digest(party, step, arguments)))
+
+
+def _digest(party: Party, step: str, arguments: dict[str, Any]) -> bytes:
+    before = party.state.get(_Told, _Told()).digest
+    told = {"before": before, "step": step, "view": party.view, "arguments": arguments}
+    return hashlib.sha256(encode(told)).digest()
+
+
+def _masked_words(party: Party, met: Pairs, values: np.ndarray, question: bytes) -> Ring:
     total = _words(values, len(met.peers) + 1)
     for peer in met.peers:
-        total += met.cancelling(peer, "secure sum", party.round, total.shape)
+        total += met.cancelling(peer, f"secure sum {question.hex()}", party.round, total.shape)
     return total
 
 
-def _open_reply(party: Party, values: np.ndarray) -> Ring:
+def open_words(values: np.ndarray) -> Ring:
     return _words(values, 1024)
 
 
-@operation(
-    "sum.go_on_without",
-    discloses="control",
-    about="acknowledgement",
-    learns="who has left the run",
-    after="pairs.meet",
-    times="50 a session",
-)
-def go_on_without(party: Party, *, left: Names) -> None:
-    """Mask with fewer peers from now on. Nobody joins, nobody comes back, and nobody stays alone."""
-    circle_of(party, CIRCLE).without(left)
-
-
 class SecureSum:
-    """The coordinator's side. ``parties`` are those still there; ``left`` those that went, with the reason.
+    """The coordinator's side. ``parties`` are those who take part: all of the federation unless told otherwise.
 
-    Make it inside a session: keys and peers live in the parties' state of that run.
+    Make it inside a session: keys and peers live in the parties' state of that run. A party that leaves ends the run.
     """
 
     def __init__(self, fed: Federation, *, secure: bool = True, parties: Sequence[str] | None = None):
@@ -131,7 +156,6 @@ class SecureSum:
             )
         self.fed = fed
         self.secure = secure
-        self.left: dict[str, str] = {}
         if secure:
             meet_all(fed, self.parties, CIRCLE)
         else:
@@ -139,7 +163,8 @@ class SecureSum:
 
     def sum(self, function: Summed, shape: tuple[int, ...] | None = None, **same: Any) -> np.ndarray:
         """The total of ``function`` over the parties, as an array of ``shape`` (flat by default)."""
-        replies = self._replies(function, same)
+        marked = function.masked if self.secure else function.open
+        replies = self.fed.ask(marked, to=self.parties, **same)
         sizes = {name: reply.shape for name, reply in replies.items()}
         wanted = None if shape is None else (2 * int(np.prod(shape)),)
         for name, size in sizes.items():
@@ -154,29 +179,8 @@ class SecureSum:
         return numbers if shape is None else numbers.reshape(shape)
 
     def ask_all(self, marked: Operation, **same: Any) -> dict[str, Any]:
-        """An ordinary request to the parties that are left, with the same care for one that leaves."""
-        return self._survive(lambda: self.fed.ask(marked, to=self.parties, **same))
-
-    def _replies(self, function: Summed, same: dict[str, Any]) -> dict[str, np.ndarray]:
-        marked = function.masked if self.secure else function.open
-        return self._survive(lambda: self.fed.ask(marked, to=self.parties, **same))
-
-    def _survive(self, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        while True:
-            try:
-                return ask()
-            except (PartyGone, PartyTimeout) as error:
-                self._go_on_without(error)
-
-    def _go_on_without(self, error: PartyGone | PartyTimeout) -> None:
-        survivors = [name for name in self.parties if name != error.party]
-        if len(survivors) < 2 or len(survivors) == len(self.parties):
-            raise error  # nobody left to hide among
-        self.parties = survivors
-        self.left[error.party] = error.what
-        self.fed.ledger.note(f"party {error.party!r} left during the run; the others went on without it")
-        if self.secure:
-            self._survive(lambda: self.fed.ask(go_on_without, to=self.parties, left=[error.party]))
+        """An ordinary request to those who take part."""
+        return self.fed.ask(marked, to=self.parties, **same)
 
 
 def both(*functions: Summed) -> tuple[Operation, ...]:
@@ -185,4 +189,4 @@ def both(*functions: Summed) -> tuple[Operation, ...]:
 
 
 #: What a method lists that uses this layer, beside ``both(...)`` of what it sums.
-OPERATIONS = (*pairs.OPERATIONS, go_on_without)
+OPERATIONS = pairs.OPERATIONS

@@ -26,7 +26,7 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.models.fed_linear import PENALTIES, fed_average, moments, unpack_moments, validation_scores
 from fedsift.mpc.horizontal_study import DESIGN, TARGET, TRAIN, Study
-from fedsift.mpc.secure_sum import SecureSum, both, summed
+from fedsift.mpc.secure_sum import SecureSum, both, summed, told_alike
 
 POOL, INCOMING = "engineer pool", "engineer incoming"
 _FLAT = 1e-6  # a candidate whose deviation is below this share of its size is constant for all purposes
@@ -39,12 +39,14 @@ _ALIKE = 1e-4  # one that the chosen features explain up to this share of its va
 @operation("iife.start_pool", discloses="control", about="acknowledgement")
 def start_pool(party: Party) -> None:
     party.state[POOL] = party.state[DESIGN]
+    told_alike(party, "start_pool")
 
 
 @operation("iife.use_columns", discloses="control", about="acknowledgement")
 def use_columns(party: Party, *, positions: np.ndarray) -> None:
     """Take these features of the pool as the design of the next fit."""
     party.state[DESIGN] = party.state[POOL][:, positions]
+    told_alike(party, "use_columns", positions=positions)
 
 
 @summed("iife.offer_candidates", about="counts, sums and sums of squares of candidate features", receives="control")
@@ -66,6 +68,7 @@ def admit(party: Party, *, start: int, keep: np.ndarray, centre: np.ndarray, dev
     """Standardise the candidates and put them into the pool from position ``start`` on (asked twice, done once)."""
     fresh = np.nan_to_num((party.state[INCOMING][:, keep] - centre) / deviation, nan=0.0)
     party.state[POOL] = np.hstack([party.state[POOL][:, :start], fresh])
+    told_alike(party, "admit", start=start, keep=keep, centre=centre, deviation=deviation)
 
 
 @summed(

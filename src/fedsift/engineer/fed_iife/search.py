@@ -23,10 +23,6 @@ UNARY = ("square", "abs", "sqrtabs", "sigmoid")
 _MAX_NESTING = 12  # a feature nested deeper than this combines no further
 
 
-class CrowdChanged(Exception):
-    """A party left: totals from before and after do not belong to the same rows."""
-
-
 class Search:
     """One run of the loop: what was tried, what was kept, what it gained."""
 
@@ -49,10 +45,6 @@ class Search:
             self._rich()
         else:
             self._published()
-
-    def check_crowd(self) -> None:
-        if self.total.left:
-            raise CrowdChanged
 
     def kept(self) -> list[dict[str, Any]]:
         return self.steps[: self.best_length]
@@ -182,7 +174,6 @@ class Search:
 
     def _add(self, position: int, score: float) -> bool:
         """Keep a feature; true when it is time to stop."""
-        self.check_crowd()
         self.scorer.accept(position)
         step = {"formula": self.scorer.formulas[position], "score": score, "gain": score - self.best}
         self.steps.append(step)

@@ -30,7 +30,7 @@ from fedsift.core.operation import together
 from fedsift.engineer.bounds import Spending, check_bounds
 from fedsift.engineer.fed_iife import private, scoring, synergy
 from fedsift.engineer.fed_iife.scoring import FedAvgScorer, GramScorer, Scorer
-from fedsift.engineer.fed_iife.search import CrowdChanged, Search
+from fedsift.engineer.fed_iife.search import Search
 from fedsift.errors import DataError, ParameterError
 from fedsift.models import fed_linear
 from fedsift.mpc import horizontal_study
@@ -180,24 +180,16 @@ class FedIIFE(Selector):
     def _select(self, fed: Federation) -> Outcome:
         if self.epsilon is not None:
             return self._select_privately(fed, self.epsilon)
-        mark, present = len(fed.ledger), list(fed.parties)
-        left: dict[str, str] = {}
-        while True:
-            described = fed.ask(describe_rows, to=present, task=fed._task)
-            total = SecureSum(fed, secure=self.protection != "open", parties=present)
-            try:
-                search = self._search(total, described)
-                break
-            except CrowdChanged:  # begin again with those who are left
-                present = total.parties
-                left.update(total.left)
+        mark = len(fed.ledger)
+        described = fed.ask(describe_rows, to=fed.parties, task=fed._task)
+        search = self._search(SecureSum(fed, secure=self.protection != "open"), described)
         self.expressions_ = [step["formula"] for step in search.kept()]
         ledger = fed.ledger.since(mark)
         numeric, other = agree_columns(described)
         details = {
             "expressions": self.expressions_, "features": search.kept(), "ranking": search.ranking,
             "base_score": search.base, "score": search.best, "penalty": search.scorer.penalty,
-            "bytes": ledger.bytes(), "rounds": ledger.rounds(), "left": left, "columns_without_numbers": other,
+            "bytes": ledger.bytes(), "rounds": ledger.rounds(), "columns_without_numbers": other,
             "candidates": len(search.scorer.formulas) - len(numeric),
         }  # fmt: skip
         return self._outcome(fed, search.column_scores(), details)
@@ -237,7 +229,6 @@ class FedIIFE(Selector):
             scorer = FedAvgScorer(total, study, columns, self.max_iter)
         search = Search(self, total, study, scorer, list(zip(numeric, centre, deviation)))
         search.run()
-        search.check_crowd()
         return search
 
     def _outcome(self, fed: Federation, by_column: dict[str, float], details: dict[str, Any]) -> Outcome:

@@ -11,7 +11,8 @@ Why it is secure (semi-honest):
   products that a fresh encryption of zero makes unlinkable to them (`CkksVector.blind`; without it the quotient of two
   ciphertexts would be Q's column). In the paper all parties share one secret key and the server multiplies: there a
   server that works together with any party reads every column. Here it reads what that party reads anyway.
-- Q sees ciphertexts under P's key, and nothing decrypted. Every party has a key of its own for each run.
+- Q sees ciphertexts under P's key, and nothing decrypted. Every party has a key of its own for each run, and vouches
+  for it in sealed notes: a key of the coordinator's own in its place is refused (`mpc/vouching.py`).
 - The holder knows its own column and its key. What it decrypts is the product with the noise on it. Without noise that
   tells the other column wherever its own is not 0: this is the method (and the paper's "no DP"), not a fault of the
   encryption. With noise, the scheme's own error would still tell about the operands, so the ciphertext is flooded
@@ -50,7 +51,11 @@ from fedsift.engineer.flafe.features import (
     read_record,
 )
 from fedsift.errors import ParameterError, ReplyError, SecurityError
+from fedsift.mpc import vouching
+from fedsift.mpc.pairs import meet_all
+from fedsift.mpc.vouching import check_vouched, vouch
 
+_KEY = "key of combinations"
 _FLOOD_BITS = 20
 _NOISE_REACH = 12.0  # Gaussian noise is beyond 12 deviations with probability 4e-33
 _DECIMALS = 6  # of a product without noise: far above the scheme's error, so that equal products stay equal
@@ -106,14 +111,17 @@ class CombinationKey:
     times=4,
     discloses="control",
     about="public key for combinations that this party will hold",
-    reply=bytes,
+    reply={"key": bytes, "notes": dict},
 )
-def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: int, columns: int) -> bytes:
-    """``columns`` is how many combined columns will come."""
+def offer_combination_key(
+    party: Party, *, precision_bits: int, magnitude_bits: int, columns: int
+) -> dict[str, bytes | dict[str, bytes]]:
+    """The key, and a note for each peer that vouches for it; ``columns`` is how many combined columns will come."""
     key = CkksSecretKey.generate(1, precision_bits, magnitude_bits=magnitude_bits)
     party.keep(CombinationKey(key))
     party.keep(Combined([None] * columns))
-    return key.public.to_bytes()
+    public = key.public.to_bytes()
+    return {"key": public, "notes": vouch(party, _KEY, public)}
 
 
 @operation(
@@ -131,6 +139,22 @@ def encrypt_columns(party: Party, *, blocks: list[list[int]], powers: list[int])
     ]
 
 
+@dataclass
+class PeerKeys:
+    """The holders' keys of this session that their notes vouch for."""
+
+    of: dict[str, bytes]
+
+
+def _key_of(party: Party, holder: str, key: bytes, note: bytes) -> CkksPublicKey:
+    """The holder's key, if it is the one that it has offered; its note is read once, with the first message."""
+    known = party.state.get(PeerKeys) or party.keep(PeerKeys({}))
+    if known.of.get(holder) != key:
+        check_vouched(party, note, holder, _KEY, key)
+        known.of[holder] = key
+    return CkksPublicKey.from_bytes(key)
+
+
 @operation(
     "flafe.multiply_columns",
     discloses="ciphertext",
@@ -142,13 +166,15 @@ def encrypt_columns(party: Party, *, blocks: list[list[int]], powers: list[int])
 def multiply_columns(
     party: Party,
     *,
+    holder: str,
     key: bytes,
+    note: bytes,
     operands: list[CkksCiphertexts],
     products: list[dict[str, int | list[int]]],
     steps: list[dict[str, int | list[int] | list[str]]],
 ) -> list[CkksCiphertexts]:
     """For each step (one power of the holder's columns, one or two of this party's) all products, as one message."""
-    public, columns = CkksPublicKey.from_bytes(key), party.held(Operands).columns
+    public, columns = _key_of(party, holder, key, note), party.held(Operands).columns
     wanted = [read_record(Product, product, party.name) for product in products]
     rows, replies = len(columns), []
     vectors = [sent.vectors(public) for sent in operands]
@@ -234,6 +260,14 @@ def take_combinations(party: Party, *, columns: np.ndarray) -> None:
 # --- the coordinator's side ------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Offered:
+    """A holder's key, and its notes for the others."""
+
+    key: CkksPublicKey
+    notes: dict[str, bytes]
+
+
 def combine_columns(
     fed: Federation, pairs: Sequence[Pair], functions: Sequence[str], scales: dict[str, float], *, rows: int,
     open: bool = False,
@@ -264,11 +298,11 @@ def combine_columns(
 
 
 def _combine_for(
-    fed: Federation, public: CkksPublicKey, holder: str, groups: dict[tuple[str, str, str], list[Pair]],
+    fed: Federation, offered: Offered, holder: str, groups: dict[tuple[str, str, str], list[Pair]],
     functions: Sequence[str], scales: dict[str, float], rows: int, place: dict[tuple[Pair, str], int],
 ) -> None:  # fmt: skip
     """All that one party will hold. Its columns are encrypted once and go to each party that it has pairs with."""
-    slots = public.parameters.slots
+    slots = offered.key.parameters.slots
     chunks, together = math.ceil(rows / slots), max(1, slots // rows)
     blocks = column_blocks(sorted({own_column(pair) for members in groups.values() for pair in members}), together)
     plans = {group: plan_products(members, blocks) for group, members in groups.items()}
@@ -284,11 +318,11 @@ def _combine_for(
         for group, plan in plans.items():
             mine = [item for item in plan if item[0] in operands]
             for at in range(0, len(mine), size):
-                _combine_batch(fed, public, group, mine[at : at + size], operands, powers, functions, scales, place)
+                _combine_batch(fed, offered, group, mine[at : at + size], operands, powers, functions, scales, place)
 
 
 def _combine_batch(
-    fed: Federation, public: CkksPublicKey, group: tuple[str, str, str], batch: list[tuple[int, dict[int, Pair]]],
+    fed: Federation, offered: Offered, group: tuple[str, str, str], batch: list[tuple[int, dict[int, Pair]]],
     operands: dict[int, CkksCiphertexts], powers: list[int], functions: Sequence[str], scales: dict[str, float],
     place: dict[tuple[Pair, str], int],
 ) -> None:  # fmt: skip
@@ -299,8 +333,9 @@ def _combine_batch(
         Product(sent.index(block), list(filled), [other_column(pair) for pair in filled.values()])
         for block, filled in batch
     ]
+    other = first if second == holder else second
     combined = fed.ask(
-        multiply_columns, to=first if second == holder else second, key=public.to_bytes(),
+        multiply_columns, to=other, holder=holder, key=offered.key.to_bytes(), note=offered.notes.get(other, b""),
         operands=[operands[block] for block in sent], products=[asdict(product) for product in products],
         steps=[asdict(step) for step in steps],
     )  # fmt: skip
@@ -322,16 +357,17 @@ def key_size(scales: dict[str, float]) -> tuple[int, int]:
 
 def _exchange_keys(
     fed: Federation, names: set[str], held: dict[str, list[tuple[Pair, str]]], scales: dict[str, float]
-) -> dict[str, CkksPublicKey]:
+) -> dict[str, Offered]:
     members = [name for name in fed.parties if name in names]
     if not members:
         return {}
+    meet_all(fed, members, vouching.CIRCLE)
     precision, magnitude = key_size(scales)
     each = {name: {"columns": len(held.get(name, []))} for name in members}
     sent = fed.ask(
         offer_combination_key, to=members, each=each, precision_bits=precision, magnitude_bits=magnitude
     )  # fmt: skip
-    return {name: CkksPublicKey.from_bytes(data) for name, data in sent.items()}
+    return {name: Offered(CkksPublicKey.from_bytes(told["key"]), told["notes"]) for name, told in sent.items()}
 
 
 def _combine_openly(

@@ -63,6 +63,7 @@ class Compared:
     times=1,
     about="number of training rows, sum and sum of squares of the target",
     receives="control",
+    of_holders=True,
 )
 def target_moments(party: Party, *, task: str) -> np.ndarray:
     values = own_target(party, task)[0][party.held(OwnFeatures).train]

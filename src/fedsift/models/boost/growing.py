@@ -34,7 +34,9 @@ from fedsift.models.boost.privacy import LabelNoise
 from fedsift.models.boost.rounds import begin_boosting, begin_private_boosting, end_round
 from fedsift.models.boost.sums import expected_answers, rows_per_ciphertext
 from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
+from fedsift.mpc import vouching
 from fedsift.mpc.encrypted_histogram import public_key
+from fedsift.mpc.pairs import meet_all
 
 #: What both forms ask.
 OPERATIONS = (
@@ -215,6 +217,8 @@ def _grow_open(
     per: int | None, privacy: Privacy | None,
 ) -> None:  # fmt: skip
     """The encrypted form (Cheng et al. 2021): for research, and where a data holder runs the coordinator."""
+    if fed.passive:
+        meet_all(fed, circle=vouching.CIRCLE)
     begun = _begin(fed, boosters, scheme, bits, "encrypted", privacy)
     packing = (
         _Packing(fed, boosters, scheme, bits, begun["outputs"]) if per is None and fed.passive and boosters else None
@@ -280,11 +284,10 @@ def _one_round(
         return 0
     start = next_sampled_trees if any(boosters[m].by_gradient for m in live) else next_trees
     started = fed.ask(start, to=fed.active, live=live, columns=columns, per=per)
-    nodes, answers = started.pop("nodes"), 0
-    fed.ask(
-        receive_gradients, to=helpers, each={name: {"columns": columns[name]} for name in helpers},
-        bins=[boosters[m].bins for m in live], least=least, **started,
-    )  # fmt: skip
+    nodes, notes, answers = started.pop("nodes"), started.pop("notes"), 0
+    each = {name: {"columns": columns[name], "note": notes.get(name, b"")} for name in helpers}
+    bins = [boosters[m].bins for m in live]
+    fed.ask(receive_gradients, to=helpers, each=each, bins=bins, least=least, **started)
     del started
     more = len(nodes["job"]) > 0
     while more:

@@ -30,11 +30,12 @@ from fedsift.models.boost.growing_tree import (
     splittable,
 )
 from fedsift.models.boost.rounds import new_jobs
-from fedsift.models.boost.sums import GradientLayout, encrypt_sets
+from fedsift.models.boost.sums import GRADIENTS, GradientLayout, encrypt_sets, vouched_parts
 from fedsift.models.boost.tree import Split, best_split
 from fedsift.mpc.encrypted_histogram import own_key
+from fedsift.mpc.vouching import vouch
 
-_TREES = {"key": PublicKey, "rows": Ciphertexts, "layout": dict, "sets": [Array("i")],
+_TREES = {"key": PublicKey, "rows": Ciphertexts, "layout": dict, "sets": [Array("i")], "notes": dict,
           "jobs": {"set": Array("i"), "model": Array("i")}, "nodes": dict}  # fmt: skip
 
 
@@ -73,11 +74,14 @@ def _encrypted_start(
     key = own_key(party, state.scheme).public
     wide = jobs[0].numbers.shape[1] // 2 if jobs else 1
     layout = state.layout = GradientLayout.fit(party.n_rows, wide, state.bits, per, key.plaintext_bits)
+    rows = encrypt_sets(key, [job_numbers[train] for train, job_numbers in sets], layout)
+    told, packed = layout.as_dict(), [np.packbits(train) for train, _ in sets]
     return {
         "key": key,
-        "rows": encrypt_sets(key, [job_numbers[train] for train, job_numbers in sets], layout),
-        "layout": layout.as_dict(),
-        "sets": [np.packbits(train) for train, _ in sets],
+        "rows": rows,
+        "layout": told,
+        "sets": packed,
+        "notes": vouch(party, GRADIENTS, *vouched_parts(key, rows, told, packed)),
         "jobs": {
             "set": np.array([job.set for job in jobs], dtype=np.int64),
             "model": np.array([live.index(job.model) for job in jobs], dtype=np.int64),

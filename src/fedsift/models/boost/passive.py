@@ -21,7 +21,8 @@ from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused
 from fedsift.models.boost.bins import SplitRecords, fitted_bins, safe_groups, split_record
 from fedsift.models.boost.joint_powers import GroupTable
-from fedsift.models.boost.sums import Ask, GradientLayout, encrypted_sums, set_offsets
+from fedsift.models.boost.sums import GRADIENTS, Ask, GradientLayout, encrypted_sums, set_offsets, vouched_parts
+from fedsift.mpc.vouching import check_vouched
 
 
 @dataclass
@@ -66,10 +67,11 @@ class _Summing:
     role="passive",
 )
 def receive_gradients(
-    party: Party, *, key: PublicKey, rows: Ciphertexts, layout: dict[str, int], sets: list[np.ndarray],
+    party: Party, *, key: PublicKey, rows: Ciphertexts, layout: dict[str, int], sets: list[np.ndarray], note: bytes,
     jobs: dict[str, np.ndarray], columns: list[np.ndarray], bins: list[int], least: int,
 ) -> None:  # fmt: skip
-    """Row ciphertexts of one round and the trees that will be grown from them."""
+    """Row ciphertexts of one round and the trees that will be grown from them, if the label holder vouches for them."""
+    check_vouched(party, note, str(party.job.active), GRADIENTS, *vouched_parts(key, rows, layout, sets))
     shape = GradientLayout.read(layout, party.n_rows, key.plaintext_bits)
     train = [np.unpackbits(bits, count=party.n_rows).astype(bool) for bits in sets]
     offsets = set_offsets([int(mask.sum()) for mask in train], shape)

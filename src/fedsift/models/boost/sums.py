@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from fedsift.core.message import encode
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey, SecretKey
 from fedsift.errors import OverflowGuard, ParameterError, ReplyError
 from fedsift.models.boost.joint_powers import GroupTable, joint_sums
@@ -26,6 +27,14 @@ from fedsift.mpc.encrypted_histogram import COSTS, RowLayout, pack, random_slots
 
 _EXPONENT_BIT = {"ou": 0.036}  # microseconds by which a longer plaintext makes encryption dearer
 _WIRE = 50.0  # microseconds for a ciphertext on a line of 40 Mbit/s; it goes to the coordinator and on from there
+
+#: What the label holder's notes are about.
+GRADIENTS = "encrypted gradients"
+
+
+def vouched_parts(key: PublicKey, rows: Ciphertexts, layout: dict[str, int], sets: list[np.ndarray]) -> list[bytes]:
+    """What the label holder vouches for to each party: its key, whose rows, encrypted how."""
+    return [key.to_bytes(), rows.to_bytes(), encode(dict(sorted(layout.items()))), encode(sets)]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ public; names and kinds of columns and the names of classes too. Which rows make
 seed, so a replaced row changes one ballot; a ballot has at most ``n_local`` votes, so the counts move by at most
 sqrt(2 n_local) (L2). Discrete Gaussian noise of variance n_local / rho, drawn by each party in full for itself, is
 rho-zCDP (``mpc/column_scores/noise.py``). Blocks standardise by their own rows; no mean, deviation or score leaves.
-When a party leaves and the sum is repeated the same noisy counts are sent again: nothing more is spent.
+Each sum is given once: a party that leaves ends the run.
 """
 
 from __future__ import annotations
