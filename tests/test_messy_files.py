@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import sys
 
 import numpy as np
@@ -10,11 +11,14 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import fedsift as fs
+from fedsift.cli import main as cli
 from fedsift.core.table import Table
 from fedsift.core.wanted import FileForm
 from fedsift.errors import DataError, MissingExtra, ParameterError
+from fedsift.jobs.columns_seen import look_at
 
 
 def written(tmp_path, text, encoding="utf-8", name="bank.csv"):
@@ -277,3 +281,82 @@ def test_a_report_with_an_unknown_ending_is_refused_and_nothing_is_written(tmp_p
         with pytest.raises(ParameterError, match=r"\.html"):
             fitted.report(tmp_path / ending)
     assert not list(tmp_path.iterdir())
+
+
+# --- three messy files, from init to apply ---
+
+
+@pytest.fixture
+def three(tmp_path):
+    """A German bank export, an American shop export and a clinic's in UTF-16, about the same 60 people."""
+    draws = np.random.default_rng(3)
+    bank = ["Kunde;PLZ;Einkommen;Seit;Ausfall;Mahnstufe;Währung;Cent"]
+    shop = ["client,basket,share,last_seen,email,member"]
+    clinic = ["patient\tvisits\tnote\tanswer"]
+    for i in range(60):
+        income, default = draws.uniform(900, 90000), int(draws.random() < 0.4)
+        german = f"{income:,.2f}".replace(",", " ").replace(".", ",").replace(" ", ".")
+        bank.append(f"{i:05d};{i % 7:02d}067;{german} €;{i % 28 + 1:02d}.03.2020;{default};{default * 3};€;{i * 7}")
+        shop.append(f'{i:05d},"${draws.uniform(1000, 9999):,.2f}",{i}%,{i % 12 + 1}/{i % 28 + 1}/2021,m{i}@x.org,{i}')
+        clinic.append(f"{i:05d}\t{draws.integers(9)}\t{'yes' if i % 3 else 'Yes'}\t{'5' if i % 4 == 0 else 'word'}")
+    files = {
+        "bank": written(tmp_path, "\r\n".join(bank), "cp1252", "bank.csv"),
+        "shop": written(tmp_path, "\n".join(shop), "utf-8-sig", "shop.csv"),
+        "clinic": written(tmp_path, "\n".join(clinic), "utf-16", "clinic.csv"),
+    }
+    return files
+
+
+def fedsift(*args):
+    return CliRunner().invoke(cli.app, [str(each) for each in args])
+
+
+def test_three_messy_files_go_from_init_to_check_with_a_warning_for_each_trap(three, tmp_path):
+    job = tmp_path / "job.toml"
+    asked = fedsift("init", *three.values(), "--out", job)
+    assert (asked.exit_code, job.exists()) == (2, False)
+    assert "--label COLUMN" in asked.stderr
+    made = fedsift("init", *three.values(), "--label", "Ausfall", "--out", job)
+    assert made.exit_code == 0, made.output
+    assert fedsift("init", *three.values(), "--label", "Ausfall", "--out", job).exit_code == 2  # never overwritten
+    result = fedsift("check", job, "--format", "json", "-q")
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["rows"] == 60
+    each = {c["column"]: c for party in facts["parties"].values() for c in party["each"]}
+    assert each["PLZ"]["kind"] == "categorical"
+    assert each["Einkommen"]["written"] == "money (€), decimal comma"
+    assert each["Seit"]["kind"] == each["last_seen"]["kind"] == "date"
+    assert each["share"]["written"] == "percent"
+    warnings = "\n".join(w for party in facts["parties"].values() for w in party["warnings"])
+    for words in (
+        "Währung: constant", "Mahnstufe: tells the label 'Ausfall' nearly alone", "email: a different text in each row",
+        "member: says the same as share", "note: some of its texts differ only by capitals", "answer: kinds mix",
+    ):  # fmt: skip
+        assert words in warnings
+    text = fedsift("check", job, "-q").stdout
+    assert "cp1252, semicolons between values" in text
+    assert "warning: clinic: answer" in text
+
+
+def test_a_class_of_one_row_is_warned_of(tmp_path):
+    frame = pd.DataFrame({"x": range(30), "y": ["a"] * 15 + ["b"] * 14 + ["c"]})
+    assert "y: 1 of its 3 classes have one row only" in look_at(Table.read(frame, id=None, label="y")).warnings
+
+
+def test_apply_changes_no_value_and_keeps_the_id(three, tmp_path):
+    chosen = fs.Selection("test", {"bank": ["Einkommen", "PLZ"]}, details={"id": "Kunde"}).save(tmp_path / "s.json")
+    result = fedsift("apply", chosen, three["bank"])
+    assert result.exit_code == 0, result.output
+    whole = [line.split(";") for line in three["bank"].read_text("cp1252").splitlines()]
+    kept = [line.split(";") for line in (tmp_path / "bank-selected.csv").read_text("cp1252").splitlines()]
+    assert kept == [[line[0], line[2], line[1]] for line in whole]
+
+
+def test_apply_leaves_the_types_of_a_parquet_file(tmp_path):
+    frame = pd.DataFrame({"who": [1, 2], "x": pd.Series([1.5, None], dtype="float32"), "z": [1, 2]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    chosen = fs.Selection("test", {"p": ["x"]}).save(tmp_path / "s.json")
+    result = fedsift("apply", chosen, tmp_path / "t.parquet", "--id", "who")
+    assert result.exit_code == 0, result.output
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "t-selected.parquet"), frame[["who", "x"]])
