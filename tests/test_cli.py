@@ -522,7 +522,7 @@ def test_check_reports_the_data_and_runs_no_step_of_the_method(job, monkeypatch)
     assert facts["leaks"] == METHODS["information_value"].leaks
     text = fedsift("check", job).stdout
     assert "240 rows are shared by all parties; classification, 2 classes" in text
-    assert "constant, so of no use: currency" in text
+    assert "warning: shop: currency: constant, so of no use" in text
     assert not (job.parent / "result").exists()
 
 

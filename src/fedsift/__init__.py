@@ -6,6 +6,7 @@ from fedsift.core.operation import Array, operation, register_plugin
 from fedsift.core.party import Party
 from fedsift.core.progress_bar import progress
 from fedsift.core.table import Table
+from fedsift.core.wanted import FileForm
 from fedsift.errors import FedsiftError
 from fedsift.evaluate.budget import within_budget
 from fedsift.evaluate.evaluation import evaluate
@@ -74,6 +75,7 @@ __all__ = [
     "FederatedModel",
     "Federation",
     "FedsiftError",
+    "FileForm",
     "GiniFilter",
     "GroupLasso",
     "HyFDCA",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from math import isnan
 from typing import Any
 
@@ -18,10 +19,13 @@ from fedsift.core.terminal import clean, log_line, open_console, size
 from fedsift.core.terminal import remark as remark
 from fedsift.evaluate import joint, pooled
 from fedsift.evaluate.result import Evaluation
+from fedsift.jobs.columns_seen import look_at
 from fedsift.jobs.runs import Run, summary
 from fedsift.methods import METHODS
 from fedsift.report import Comparison
 from fedsift.report.summary import verdict
+
+_SHOWN = 60  # columns of a file
 
 
 def show(text: str = "") -> None:
@@ -187,19 +191,20 @@ def _arguments(parameters: Mapping[str, Any]) -> str:
 
 
 def described(data: tables.Table) -> dict[str, Any]:
-    columns = data.describe()
+    seen = look_at(data)
     kinds: dict[str, int] = {}
-    for column in columns:
-        kinds[column["kind"]] = kinds.get(column["kind"], 0) + 1
-    unlike = [c["column"] for c in columns if c["kind"] == "categorical" and c["distinct"] == data.n_rows > 1]
+    for column in seen.columns:
+        kinds[column.kind] = kinds.get(column.kind, 0) + 1
     return {
         "rows": data.n_rows,
         "columns": data.n_columns,
         "label": data.label_name,
         "kinds": kinds,
-        "missing": {c["column"]: c["missing"] for c in columns if c["missing"]},
-        "constant": [c["column"] for c in columns if c["constant"]],
-        "all_different": unlike,
+        "missing": {c.column: c.missing for c in seen.columns if c.missing},
+        "constant": [c.column for c in seen.columns if c.distinct <= 1],
+        "written": seen.written,
+        "each": [asdict(column) for column in seen.columns],
+        "warnings": seen.warnings,
     }
 
 
@@ -211,15 +216,12 @@ def show_check(facts: dict[str, Any]) -> None:
         rows.append([name, f"{party['rows']:,}", party["columns"], kinds, missing, party["label"] or ""])
     header = ["party", "rows", "columns", "kinds", "missing (in columns)", "label"]
     table(rows, header, right=["rows", "columns"], title=f"{facts['job']}: {len(rows)} parties")
+    for name, party in facts["parties"].items():
+        show_columns(name, party)
     show()
     for name, party in facts["parties"].items():
-        if party["constant"]:
-            show(f"{name}: constant, so of no use: {', '.join(party['constant'])}")
-        if party["all_different"]:
-            show(
-                f"{name}: a different text in each row (an id? leave it out with columns = [...]): "
-                f"{', '.join(party['all_different'])}"
-            )
+        for warning in party["warnings"]:
+            show(f"warning: {name}: {warning}")
     shared = "rows are shared by all parties" if facts["partition"] == "vertical" else "rows over all parties"
     classes = f", {facts['classes']} classes" if facts["classes"] else ""
     show(f"{facts['rows']:,} {shared}; {facts['task']}{classes}")
@@ -228,6 +230,19 @@ def show_check(facts: dict[str, Any]) -> None:
     if facts["names"] == "shared":
         show('and the names of the columns to the coordinator ([federation] names = "private" keeps them back)')
     show("ready to run")
+
+
+def show_columns(name: str, party: dict[str, Any]) -> None:
+    """Every column of a file and how it was read; a wide file's first ones."""
+    rows = [
+        [c["column"], c["kind"], f"{c['missing']:,}", f"{c['distinct']:,}", c["written"]]
+        for c in party["each"][:_SHOWN]
+    ]
+    written = f" ({party['written']})" if party["written"] else ""
+    header = ["column", "kind", "missing", "distinct", "written as"]
+    table(rows, header, right=["missing", "distinct"], title=f"{name}{written}")
+    if len(party["each"]) > _SHOWN:
+        show(f"... and {len(party['each']) - _SHOWN:,} more (--format json has all)")
 
 
 def show_method(facts: dict[str, Any]) -> None:

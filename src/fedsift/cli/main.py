@@ -1,4 +1,4 @@
-"""The command line: run, check, compare, value, train, predict, report, methods, apply, demo, audit, party.
+"""The command line: init, run, check, compare, value, train, predict, report, methods, apply, demo, audit, party.
 
 Results go to stdout, everything else to stderr. A failure is one line on stderr and an exit code that tells its kind
 (see ``errors.py``); ``--verbose`` adds the traceback. An interruption ends with 130 and leaves nothing half-written.
@@ -23,18 +23,15 @@ from typing import Annotated, Any
 import typer
 
 from fedsift import __version__
-from fedsift.cli import audit, console, journal, party, secrets, train, value
+from fedsift.cli import applying, audit, console, init, journal, party, secrets, train, value
 from fedsift.cli.deploy import KitOption, On, OnOption, ResumeOption, run_elsewhere
-from fedsift.core.expressions import columns_of, parse
-from fedsift.core.table import Table
 from fedsift.crypto import kernel
 from fedsift.crypto.additive import cuda
-from fedsift.errors import DataError, FedsiftError, OperationFailed, ParameterError
+from fedsift.errors import FedsiftError, OperationFailed, ParameterError
 from fedsift.jobs import runs
 from fedsift.jobs.job_file import load_job
 from fedsift.jobs.text import nearest
 from fedsift.methods import METHODS, Selector
-from fedsift.select.selection import Selection
 
 app = typer.Typer(
     help="Find the features that matter when the tables may not be pooled.", no_args_is_help=True,
@@ -306,46 +303,6 @@ def _method_facts(name: str, method: type[Selector]) -> dict[str, Any]:
     }
 
 
-# --- apply -----------------------------------------------------------------------------------------------------------
-
-
-@_command()
-def apply(
-    selection: Annotated[Path, typer.Argument(help="selection.json or selection-PARTY.json.", show_default=False)],
-    file: Annotated[Path, typer.Argument(help="Your table: CSV, TSV, Parquet or Feather.", show_default=False)],
-    party: Annotated[str | None, typer.Option(help="Whose columns, when the selection has several parties'.")] = None,
-    id: Annotated[str | None, typer.Option(help="The id column, which is kept.", metavar="COLUMN")] = None,
-    label: Annotated[str | None, typer.Option(help="The label column, which is kept.", metavar="COLUMN")] = None,
-    out: Annotated[Path | None, typer.Option(help="The file to write; else NAME-selected beside FILE.")] = None,
-    verbose: Verbose = False,
-) -> None:
-    """Keep the selected columns of your own table. Needs no other party."""
-    loaded = Selection.load(selection)
-    if party is None and len(loaded.selected) != 1:
-        raise ParameterError(f"{selection} is for {', '.join(loaded.selected)}: say which with --party NAME")
-    whose = party if party is not None else next(iter(loaded.selected))
-    if whose not in loaded.selected:
-        raise ParameterError(f"{selection} has no party {whose!r}{nearest(whose, list(loaded.selected))}")
-    columns, formulas = loaded.selected[whose], loaded.engineered_for(whose)
-    if not columns and not formulas:
-        raise DataError(f"{selection} keeps no column of party {whose!r}: there is nothing to write")
-    needed = [*columns, *(column.name for text in formulas for column in columns_of(parse(text)))]
-    source = Table.read(file, id=id, label=label, columns=list(dict.fromkeys(needed)), name=whose)
-    table = loaded.apply(source, whose)
-    target = out or file.with_name(_selected_name(file.name))
-    if target.exists() and target.samefile(file):
-        raise ParameterError(f"{target} is the table itself; give another file (--out FILE)")
-    table.write(target)
-    new = f", {len(formulas)} new: {', '.join(formulas)}" if formulas else ""
-    kept = f"{len(columns)} columns kept for {whose!r}: {', '.join(columns)}"
-    console.show(f"{target}: {table.n_rows:,} rows, {kept}{new}")
-
-
-def _selected_name(name: str) -> str:
-    stem, dot, suffix = name.partition(".")
-    return f"{stem}-selected{dot}{suffix}"
-
-
 # --- demo ------------------------------------------------------------------------------------------------------------
 
 
@@ -368,7 +325,7 @@ party_app = typer.Typer(
     help="One organisation's side: its data, its rules.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(party_app, name="party")
-for _own in (audit.audit, value.value, train.train, train.predict):
+for _own in (audit.audit, value.value, train.train, train.predict, applying.apply, init.init):
     _command()(_own)
 for _shown in (party.init, party.check, secrets.fingerprint, secrets.secrets, journal.journal):
     _command(_shown.__name__, on=party_app)(_shown)

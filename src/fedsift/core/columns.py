@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from fedsift.core.reading import Loaded
+from fedsift.core.wanted import Loaded
 from fedsift.errors import DataError
 
 Kind = Literal["numeric", "boolean", "categorical", "date"]

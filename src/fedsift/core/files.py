@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 
-def write_atomic(path: str | Path, text: str) -> Path:
-    """Write a text file so that an interruption leaves the old file or none, never half of one."""
+def write_atomic(path: str | Path, text: str | bytes) -> Path:
+    """Write a file (text in UTF-8) so that an interruption leaves the old file or none, never half of one."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode() if isinstance(text, str) else text)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:

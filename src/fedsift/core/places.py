@@ -9,12 +9,26 @@ from fedsift.errors import ParameterError
 
 
 def label_columns(
-    label: tuple[str, str | None] | str | Mapping[str, str], tables: Collection[str]
+    label: tuple[str, str | None] | str | Mapping[str, str] | None, tables: Collection[str]
 ) -> dict[str, str | None]:
     """The label column of each label holder; ``None`` where its rows have no label (new ones, to predict)."""
+    if label is None:
+        raise ParameterError(
+            "label=None: nobody would know what to predict. For vertical parties label is (party, column), for "
+            "horizontal ones the label column's name, for hybrid ones {party: column}; to predict (party, None)"
+        )
     if isinstance(label, str):
         return dict.fromkeys(tables, label)
+    if isinstance(label, Mapping):
+        check_parties("label", label, tables)
     return dict(label) if isinstance(label, Mapping) else {label[0]: label[1]}
+
+
+def check_parties(argument: str, given: Collection[str], tables: Collection[str]) -> None:
+    """Refuse a name that no party has: a limit on ``columns`` under a wrong name would limit nobody."""
+    for name in given:
+        if name not in tables:
+            raise ParameterError(f"{argument} names the party {name!r}, but the parties are {', '.join(tables)}")
 
 
 def check_grid(grid: Any, tables: Collection[str], holders: Mapping[str, str | None]) -> dict[str, tuple[int, int]]:
@@ -26,9 +40,7 @@ def check_grid(grid: Any, tables: Collection[str], holders: Mapping[str, str | N
     odd = sorted(set(tables) ^ set(grid))
     if odd:
         raise ParameterError(f"grid must name every party once; {odd[0]!r} is not in both tables and grid")
-    unknown = sorted(set(holders) - set(tables))
-    if unknown:
-        raise ParameterError(f"label names the party {unknown[0]!r}, but the parties are {', '.join(tables)}")
+    check_parties("label", holders, tables)
     places: dict[tuple[int, int], str] = {}
     for name, given in grid.items():
         if not isinstance(given, (tuple, list)) or len(given) != 2 or not all(isinstance(each, int) for each in given):

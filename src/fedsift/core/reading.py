@@ -7,14 +7,7 @@ people read than the table itself.
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import difflib
-import gzip
-import io
-import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,83 +16,15 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
+from fedsift.core.excel_file import load_excel
+from fedsift.core.text_file import load_text
+from fedsift.core.wanted import Loaded, Wanted
 from fedsift.errors import DataError
 
-#: What counts as "no value" in a text file, after surrounding blanks are removed.
-MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?")
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx")
 
-SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow", ".ipc")
-
-_GUESS_ROWS = 10_000  # types are guessed from so many rows; a later row that disagrees makes us look at all of them
-_COMMA_NUMBER = r"^[+-]?\d+(\.\d{3})*,\d+$"
-_WORTH_A_LOOK = re.compile(r"[-+.\d]|true$|false$|inf", re.IGNORECASE)  # else a word: neither number, truth nor date
-_DATES = {  # the forms that mean one day only; 01/02/2024 does not, and stays text
-    r"^\d{4}-\d{1,2}-\d{1,2}$": "%Y-%m-%d",
-    r"^\d{4}/\d{1,2}/\d{1,2}$": "%Y/%m/%d",
-    r"^\d{1,2}\.\d{1,2}\.\d{4}$": "%d.%m.%Y",
-    r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}": None,  # ISO 8601 with a time: polars reads its variants itself
-}
-_PANDAS_INDEX = re.compile(r"^__index_level_\d+__$")  # what pandas calls an unnamed index inside a Parquet file
 _ONE_TYPE = {"string", "boolean", "integer", "floating", "date", "datetime", "datetime64", "time", "timedelta"}
 _NUMBERS = {"decimal", "mixed-integer-float", "empty"}
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Which columns the caller needs; everything else is left unread where the format allows it."""
-
-    id: str | None
-    label: str | None
-    columns: Sequence[str] | None
-    categorical: Collection[str] = ()
-
-    def of(self, names: Sequence[str], where: str) -> list[str]:
-        """The needed names in the source's order, or an error that names the nearest column."""
-        check_names(names, where)
-        known = set(names)
-        for role, name in (("id", self.id), ("label", self.label)):
-            if name is not None and name not in known:
-                raise DataError(f"{where}: the {role} column {name!r} is not there. {suggest(name, names)}")
-        if self.id is not None and self.id == self.label:
-            raise DataError(f"{where}: {self.id!r} cannot be both the id and the label; name two columns")
-        for name in (*(self.columns or ()), *self.categorical):
-            if name not in known:
-                raise DataError(f"{where}: column {name!r} is not there. {suggest(name, names)}")
-        if self.columns is None:
-            return [n for n in names if n == self.id or not _PANDAS_INDEX.match(n)]
-        kept = {*self.columns, self.id, self.label}
-        return [n for n in names if n in kept]
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A frame, the words for its source, and how to name one of its rows to a person."""
-
-    frame: pl.DataFrame
-    where: str
-    locate: Callable[[int], str]
-
-
-def suggest(name: str, names: Iterable[str]) -> str:
-    """'Did you mean ...?', or the first columns when nothing is near."""
-    by_lower = {n.lower(): n for n in names}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    if near:
-        return f"Did you mean {by_lower[near[0]]!r}?"
-    shown = list(by_lower.values())[:8]
-    return f"There are: {', '.join(shown)}{', ...' if len(by_lower) > len(shown) else '.'}" if shown else "It has none."
-
-
-def check_names(names: Sequence[str], where: str) -> None:
-    """Refuse columns that cannot be told apart or have no name."""
-    seen: dict[str, int] = {}
-    for position, name in enumerate(names, start=1):
-        if not name.strip():
-            advice = "name it, or save the table without its row index (pandas: index=False)"
-            raise DataError(f"{where}: column {position} has no name; {advice}")
-        if name in seen:
-            raise DataError(f"{where}: columns {seen[name]} and {position} are both named {name!r}; rename one of them")
-        seen[name] = position
 
 
 def load(source: Any, name: str, wanted: Wanted) -> Loaded:
@@ -153,7 +78,9 @@ def _load_file(path: Path, name: str, wanted: Wanted) -> Loaded:
     if not path.is_file():
         raise DataError(f"{where}: there is no file {str(path)!r}; check the path and the folder you work in")
     if suffix.lower().startswith((".csv", ".tsv")):
-        return _load_text(path, where, wanted, "\t" if suffix.lower().startswith(".tsv") else None)
+        return load_text(path, where, wanted)
+    if suffix.lower() == ".xlsx":
+        return load_excel(path, where, wanted)
     parquet = suffix.lower() in (".parquet", ".pq")
     try:
         names = None
@@ -165,132 +92,6 @@ def _load_file(path: Path, name: str, wanted: Wanted) -> Loaded:
         reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
         raise DataError(f"{where}: the file cannot be read ({reason[0][:200]}); is it complete?") from None
     return Loaded(_typed(_pick(frame, where, wanted), wanted), where, _row_number)
-
-
-def _load_text(path: Path, where: str, wanted: Wanted, separator: str | None) -> Loaded:
-    try:
-        data = path.read_bytes()
-        data = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
-    except (OSError, EOFError) as error:
-        raise DataError(f"{where}: the file cannot be read ({type(error).__name__}); is it complete?") from None
-    data = data.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
-    if not data.strip():
-        raise DataError(f"{where}: the file is empty; it needs a line with column names and one line a row")
-    if separator is None:
-        first_line = data[: data.find(b"\n")] if b"\n" in data else data
-        separator = max(",;\t", key=lambda mark: first_line.count(mark.encode()))
-    header = next(_records(data, separator, where))
-    names = [name.strip() for name in header]
-    kept = wanted.of(names, where)
-    position = {name: i for i, name in enumerate(names)}
-    plain = {wanted.id, *wanted.categorical}  # kept as text: an id 007 is not 7
-    options: dict[str, Any] = {"separator": separator, "null_values": list(MISSING), "raise_if_empty": False}
-    options["columns"] = [position[name] for name in kept]
-    options["schema_overrides"] = {raw: pl.String for raw, name in zip(header, names) if name in plain}
-
-    def locate(row: int) -> str:
-        return f"line {_line_of(data, separator, where, row)}"
-
-    frame = _frame_of_text(data, separator, where, len(header), options)
-    frame.columns = kept
-    return Loaded(_settle_text(frame, where, locate, plain, wanted.label), where, locate)
-
-
-def _frame_of_text(data: bytes, separator: str, where: str, width: int, options: dict[str, Any]) -> pl.DataFrame:
-    """Typed by the first rows; as text when a later row disagrees; slowly and strictly when polars gives up."""
-    if data.count(b'"') % 2 == 0:  # else polars might take the rest of the file for one value
-        for guess in ({"infer_schema_length": _GUESS_ROWS}, {"infer_schema": False}):
-            with contextlib.suppress(pl.exceptions.PolarsError):
-                return pl.read_csv(data, **guess, **options)
-    frame: pl.DataFrame = _read_strictly(data, separator, where, width)[:, options["columns"]]
-    return frame
-
-
-def _records(data: bytes, separator: str, where: str, strict: bool = False) -> Any:
-    """Records one by one, with line numbers: for the header, and to find the place of an error."""
-    text = io.TextIOWrapper(io.BytesIO(data), "utf-8", errors="surrogateescape", newline="")
-    reader = csv.reader(text, delimiter=separator, strict=strict)
-    if any("\udc80" <= mark <= "\udcff" for mark in text.readline()):
-        raise DataError(f"{where}: the file is not UTF-8 text; save it as CSV with the encoding UTF-8")
-    text.seek(0)
-    return reader
-
-
-def _line_of(data: bytes, separator: str, where: str, row: int) -> int:
-    reader = _records(data, separator, where)
-    for _ in range(row + 1):  # the header and the rows before
-        next(reader)
-    return int(reader.line_num + 1)  # a quoted value may span lines, so this is not simply row + 2
-
-
-def _read_strictly(data: bytes, separator: str, where: str, width: int) -> pl.DataFrame:
-    """All values as text, or the line at which the file stops being CSV."""
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{where}: line {line} is not UTF-8 text; save the file with the encoding UTF-8") from None
-    reader = _records(data, separator, where, strict=True)
-    rows: list[list[str | None]] = []
-    line = 1
-    try:
-        for record in reader:
-            if len(record) > width:
-                counts = f"{len(record)} values, but the header names {width} columns"
-                raise DataError(f"{where}: line {line} has {counts}; correct it")
-            rows.append(record + [None] * (width - len(record)))
-            line = reader.line_num + 1
-    except csv.Error:
-        raise DataError(f"{where}: line {line} has a quotation mark that is not closed; close or remove it") from None
-    return pl.DataFrame(rows[1:], schema=[(str(i), pl.String) for i in range(width)], orient="row")
-
-
-# --- types of text ---------------------------------------------------------------------------------------------------
-
-
-def _settle_text(
-    frame: pl.DataFrame, where: str, locate: Callable[[int], str], plain: Collection[str | None], label: str | None
-) -> pl.DataFrame:
-    """Give each text column the type that all of its values have."""
-    text = [n for n, t in frame.schema.items() if t == pl.String]
-    if not text or not frame.height:
-        return frame
-    cleaned = frame.select(pl.col(text).str.strip_chars().replace(list(MISSING), None))
-    filled = dict(zip(text, cleaned.select(pl.all().count()).row(0)))
-    numbers = dict(zip(text, cleaned.select(pl.all().cast(pl.Float64, strict=False).count()).row(0)))
-    samples = dict(zip(text, cleaned.select(pl.all().drop_nulls().first()).row(0)))
-    settled = {}
-    for name in text:
-        if name in plain:
-            continue
-        if 0 < numbers[name] < filled[name] <= 2 * numbers[name] and name != label:
-            column = cleaned[name]
-            row = (column.is_not_null() & column.cast(pl.Float64, strict=False).is_null()).arg_max()
-            raise DataError(
-                f"{where}: column {name!r} mixes numbers and text: {numbers[name]} of its {filled[name]} values are "
-                f"numbers, {locate(row or 0)} is not. Correct that value or leave it empty; if the column holds codes "
-                f"and no numbers, read it with categorical=[{name!r}]"
-            )
-        if _WORTH_A_LOOK.match(samples[name] or "0"):
-            settled[name] = _settle_column(cleaned[name], samples[name], numbers[name] == filled[name], where)
-    return frame.with_columns(cleaned).with_columns(**settled)
-
-
-def _settle_column(column: pl.Series, sample: str, numeric: bool, where: str) -> pl.Series:
-    if numeric:
-        whole = column.cast(pl.Int64, strict=False)
-        return whole if whole.null_count() == column.null_count() else column.cast(pl.Float64, strict=False)
-    if re.match(_COMMA_NUMBER, sample) and column.str.contains(_COMMA_NUMBER).mean() == 1.0:
-        advice = "save the file with decimal points and without thousands separators"
-        raise DataError(f"{where}: the numbers of column {column.name!r} are written with a comma; {advice}")
-    if sample.lower() in ("true", "false"):
-        lower = column.str.to_lowercase()
-        return lower == "true" if lower.drop_nulls().is_in(["true", "false"]).all() else column
-    for pattern, form in _DATES.items():
-        if re.match(pattern, sample) and column.str.contains(pattern).all():
-            dates = column.str.to_date(form, strict=False) if form else column.str.to_datetime(strict=False)
-            return dates if dates.null_count() == column.null_count() else column
-    return column
 
 
 # --- frames of other libraries ---------------------------------------------------------------------------------------

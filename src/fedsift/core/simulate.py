@@ -10,6 +10,7 @@ import pandas as pd
 
 from fedsift.core import splits
 from fedsift.core.party import Site
+from fedsift.core.places import check_parties
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
 
@@ -121,6 +122,13 @@ def open_tables(
     categorical: Mapping[str, Sequence[str]],
 ) -> dict[str, Site]:
     """A site without a policy for each table, as ``Federation.from_tables`` takes them."""
+    for argument, given in (("columns", columns), ("categorical", categorical)):
+        check_parties(argument, given, tables)
+    if isinstance(id, Mapping):
+        check_parties("id", id, tables)
+        without = next((name for name in tables if name not in id), None)
+        if without is not None:
+            raise ParameterError(f"id has no column for the party {without!r}; give one for each party, or id=None")
     return {
         name: Site(
             name,

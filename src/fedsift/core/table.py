@@ -31,7 +31,8 @@ from fedsift.core.columns import (
     refuse_infinite,
     text_ids,
 )
-from fedsift.core.reading import Loaded, Wanted, from_pandas, load, suggest
+from fedsift.core.reading import from_pandas, load
+from fedsift.core.wanted import FileForm, Loaded, Wanted, Written, suggest
 from fedsift.errors import DataError, ParameterError
 
 
@@ -60,6 +61,8 @@ class Table:
     # The categories of each text column as they were read. They stay when rows are taken, so that a code means the
     # same category in the training and in the test rows.
     _categories: Mapping[str, list[str]] = field(default_factory=dict)
+    #: How the file was written; empty for a table that came from memory.
+    written: Written = field(default_factory=Written)
 
     @classmethod
     def read(
@@ -71,11 +74,13 @@ class Table:
         columns: Sequence[str] | None = None,
         categorical: Collection[str] = (),
         name: str = "table",
+        form: FileForm | None = None,
     ) -> Table:
-        """A table from a CSV, TSV, Parquet or Feather file, a pandas, polars or Arrow table, or another Table.
+        """A table from a CSV, TSV, Excel, Parquet or Feather file, a pandas, polars or Arrow table, or another Table.
 
         ``id=None`` numbers the rows. ``columns`` keeps some features only. ``categorical`` names columns that are codes
-        although they look like numbers. ``name`` stands in error messages.
+        although they look like numbers. ``name`` stands in error messages. ``form`` says how a text file is written,
+        where that is not to be found out: its encoding, separator, decimal mark and order of dates.
         """
         for argument, given in (("columns", columns), ("categorical", categorical)):
             if isinstance(given, str):
@@ -85,7 +90,7 @@ class Table:
                 kept = source if columns is None else source.select(columns)
                 return replace(kept, name=name)
             id, label, source = id or source.id_name, label or source.label_name, source.to_polars()
-        loaded = load(source, name, Wanted(id, label, columns, categorical))
+        loaded = load(source, name, Wanted(id, label, columns, categorical, form or FileForm()))
         frame, where = loaded.frame, loaded.where
         if not frame.height:
             raise DataError(f"{where}: there are no rows; a table needs at least one")
@@ -97,7 +102,7 @@ class Table:
         labels = None if label is None else checked_label(frame[label], loaded)
         kinds = kinds_of(features, where)
         refuse_infinite(features, loaded)
-        return cls(name, id, label, features, ids, labels, categories_of(features, kinds))
+        return cls(name, id, label, features, ids, labels, categories_of(features, kinds), loaded.written)
 
     # --- what it holds ---
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from sklearn.utils.validation import check_is_fitted
 
-from fedsift.core.reading import suggest
+from fedsift.core.wanted import suggest
 from fedsift.errors import ParameterError
 from fedsift.select.base import Selector
 

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import polars as pl
 
-from fedsift.core.reading import suggest
 from fedsift.core.table import Table
+from fedsift.core.wanted import suggest
 from fedsift.errors import DataError, ParameterError
 
 #: The environment variable that names the folder of benchmark tables.

@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field
 from fedsift.core.federation import Federation
 from fedsift.core.job import NEUTRAL
 from fedsift.core.table import Table
+from fedsift.core.wanted import ColumnForm, Dates, Decimal, FileForm
 from fedsift.errors import DataError, JobError, ParameterError
 from fedsift.jobs.job_model import ModelSection
 from fedsift.jobs.text import (
@@ -45,10 +46,25 @@ class PartySection(Section):
         default=None, min_length=1, description='a list of column names, such as ["age", "sex"]'
     )
     categorical: list[str] = Field(default=[], description='a list of column names, such as ["postcode"]')
+    encoding: str | None = Field(default=None, min_length=1, description='the file\'s encoding, such as "cp1252"')
+    separator: Literal[",", ";", "\t", "|"] | None = Field(
+        default=None, description='what is between values: ",", ";", "\\t" or "|"'
+    )
+    decimal: Decimal | None = Field(default=None, description='the decimal mark, "." or ","')
+    dates: Dates | None = Field(default=None, description='"day first" or "month first", for dates such as 01/02/2024')
+    sheet: str | None = Field(default=None, min_length=1, description="the name of a sheet of an Excel file")
+    forms: dict[str, ColumnForm] = Field(
+        default={},
+        description='by column "decimal point", "decimal comma", "day first", "month first" or "number"',
+    )
     price: float | None = Field(default=None, ge=0, description="what this party costs, a number 0 or more")
     grid: list[int] | None = Field(
         default=None, min_length=2, max_length=2, description="row block and column block, such as [1, 2]"
     )
+
+    @property
+    def form(self) -> FileForm:
+        return FileForm(self.encoding, self.separator, self.decimal, self.dates, self.sheet, self.forms)
 
 
 class MethodSection(Section):
@@ -289,7 +305,7 @@ def read_table(source: Source, key: Key, section: PartySection, name: str) -> Ta
     try:
         return Table.read(
             source.path.parent / str(section.file), id=section.id, label=section.label, columns=section.columns,
-            categorical=section.categorical, name=name,
+            categorical=section.categorical, name=name, form=section.form,
         )  # fmt: skip
     except DataError as error:
         if "is not there" not in str(error):

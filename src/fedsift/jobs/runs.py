@@ -270,7 +270,8 @@ def write(run: Run, out: Path) -> dict[str, Any]:
 def _fill(run: Run, folder: Path) -> dict[str, Any]:
     run.selection.save(folder / "selection.json")
     for party in run.fed.parties:
-        run.own_selection(party).save(folder / f"selection-{party}.json")
+        own = replace(run.own_selection(party), details={"id": run.job.settings.parties[party].id})  # for fedsift apply
+        own.save(folder / f"selection-{party}.json")
     run.selector.scores_.to_csv(folder / "scores.csv", index=False)
     run.frame().to_csv(folder / "ledger.csv", index=False)
     run.fed.ledger.traffic().to_csv(folder / "traffic.csv", index=False)

@@ -15,7 +15,7 @@ import pandas as pd
 
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain, write_atomic
-from fedsift.core.reading import suggest
+from fedsift.core.wanted import suggest
 from fedsift.errors import ParameterError
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.result import ALL, Evaluation, EvaluationLine
@@ -27,6 +27,7 @@ from fedsift.report.page import page, section
 from fedsift.report.record import Json, Quality
 from fedsift.report.summary import verdict, versions
 from fedsift.report.words import is_warning, sentence
+from fedsift.report.write import is_page
 
 
 @dataclass(frozen=True)
@@ -112,11 +113,10 @@ class Comparison:
         return f". All {line.n_features:.0f} columns score higher{within}: {line.mean[metric]:.3f}"
 
     def report(self, path: str | Path | None = None) -> str | Path:
-        """HTML when the path ends in .html, text otherwise; without a path, return the text."""
+        """HTML when the path ends in .html, text for .txt; without a path, return the text."""
         if path is None:
             return str(self)
-        as_html = Path(path).suffix.lower() in (".html", ".htm")
-        return write_atomic(path, render_comparison(self) if as_html else f"{self}\n")
+        return write_atomic(path, render_comparison(self) if is_page(path) else f"{self}\n")
 
     def to_dict(self) -> dict[str, Json]:
         """Plain data, for JSON."""

@@ -24,7 +24,7 @@ def write_report(
     evaluation: Evaluation | None = None,
     ledger: Ledger | None = None,
 ) -> str | Path:
-    """Write a report: HTML when the path ends in .html or .htm, text otherwise; without a path, return the text.
+    """Write a report: HTML when the path ends in .html or .htm, text for .txt; without a path, return the text.
 
     Parameters
     ----------
@@ -54,9 +54,15 @@ def write_report(
         record = summarize(selector, party=party, evaluation=evaluation, ledger=ledger)
     if path is None:
         return render_text(record)
-    path = Path(path)
-    as_html = path.suffix.lower() in (".html", ".htm")
-    return write_atomic(path, render_html(record) if as_html else render_text(record) + "\n")
+    return write_atomic(path, render_html(record) if is_page(path) else render_text(record) + "\n")
+
+
+def is_page(path: str | Path) -> bool:
+    """HTML or text, by the path's ending. Any other is a slip, perhaps the name of a table."""
+    ending = Path(path).suffix.lower()
+    if ending not in (".html", ".htm", ".txt"):
+        raise ParameterError(f"{path} must end in .html (a page) or .txt (text)")
+    return ending != ".txt"
 
 
 def checked(record: Mapping[str, Json]) -> Mapping[str, Json]:

@@ -1,0 +1,86 @@
+"""``fedsift init``: a first job file from the files themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedsift.cli import console
+from fedsift.core.files import write_atomic
+from fedsift.core.table import Table
+from fedsift.errors import ParameterError
+from fedsift.methods import METHODS
+
+
+def init(
+    files: Annotated[list[Path], typer.Argument(help="One file a party.", show_default=False)],
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict.")] = None,
+    method: Annotated[str, typer.Option(help="The method.")] = "information_value",
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The job file to write.")] = Path("job.toml"),
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="The traceback of an error.")] = False,
+) -> None:
+    """Look at the parties' files and write a job file.
+
+    The ids are the columns that have the most values in common. Read the file before you run it.
+    """
+    if out.exists():
+        raise ParameterError(f"{out} is there already; give another file (--out FILE)")
+    if len(files) < 2:
+        raise ParameterError("give two files or more, one for each party (one party alone: fedsift party init)")
+    if method not in METHODS:
+        raise ParameterError(f"there is no method {method!r}; fedsift methods lists them")
+    tables = {file.name.partition(".")[0]: Table.read(file, id=None, name=file.name) for file in files}
+    if len(tables) < len(files):
+        raise ParameterError("two files have the same name, which would be two parties' name; rename one")
+    holders = [name for name, table in tables.items() if label in table.columns]
+    if label is None or len(holders) != 1:
+        found = "no file has" if not holders else f"{' and '.join(holders)} have"
+        asked = "say which column is to be predicted" if label is None else f"{found} a column {label!r}"
+        raise ParameterError(f"{asked}: --label COLUMN, a column of one file")
+    ids = shared_ids(tables)
+    write_atomic(out, job_text(dict(zip(tables, files)), ids, holders[0], label, method, out))
+    for name, column in ids.items():
+        console.show(f"{name}: rows are matched by {column!r}")
+    console.show(f"written to {out}: read it, then: fedsift check {out}")
+
+
+def shared_ids(tables: dict[str, Table]) -> dict[str, str]:
+    """For each table the column whose values all differ and that meets most of the first table's."""
+    names = list(tables)
+    values = {name: _unique_columns(table) for name, table in tables.items()}
+    best: tuple[int, str, dict[str, str]] = (0, "", {})
+    for own, keys in values[names[0]].items():
+        met = {names[0]: own}
+        least = len(keys)
+        for other in names[1:]:
+            shared = {column: len(keys & theirs) for column, theirs in values[other].items()}
+            column = max(shared, key=lambda each: shared[each], default="")
+            least = min(least, shared.get(column, 0))
+            met[other] = column
+        if least > best[0]:
+            best = (least, own, met)
+    if not best[0]:
+        raise ParameterError("no columns of these files have values in common, by which rows could be matched")
+    return best[2]
+
+
+def _unique_columns(table: Table) -> dict[str, set[str]]:
+    rows = table.to_polars()
+    full = [r["column"] for r in table.describe() if not r["missing"] and r["distinct"] == table.n_rows]
+    whole = [n for n in full if not rows.schema[n].is_float() and not rows.schema[n].is_temporal()]
+    return {name: set(rows[name].cast(str).str.strip_chars().to_list()) for name in whole}
+
+
+def job_text(files: dict[str, Path], ids: dict[str, str], holder: str, label: str, method: str, out: Path) -> str:
+    def text(value: str) -> str:
+        return json.dumps(value, ensure_ascii=False)
+
+    lines = ["# Written by `fedsift init`. `fedsift check` shows how each column is read and what to look at again."]
+    for name, file in files.items():
+        near = file.absolute().parent == out.absolute().parent
+        lines += ["", f"[parties.{text(name)}]", f"file = {text(file.name if near else str(file.absolute()))}"]
+        lines += [f"id = {text(ids[name])}", *([f"label = {text(label)}"] if name == holder else [])]
+    return "\n".join([*lines, "", "[method]", f"name = {text(method)}", ""])

@@ -1,0 +1,362 @@
+"""Files as a new user has them: each trap gives the right number or a question, never a wrong number in silence."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import fedsift as fs
+from fedsift.cli import main as cli
+from fedsift.core.table import Table
+from fedsift.core.wanted import FileForm
+from fedsift.errors import DataError, MissingExtra, ParameterError
+from fedsift.jobs.columns_seen import look_at
+
+
+def written(tmp_path, text, encoding="utf-8", name="bank.csv"):
+    path = tmp_path / name
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def column(tmp_path, *values, separator=";", form=None):
+    """What one column of a file comes to: its kind and its numbers or texts."""
+    lines = [f"who{separator}x", *(f"p{i}{separator}{value}" for i, value in enumerate(values))]
+    table = Table.read(written(tmp_path, "\n".join(lines) + "\n"), id="who", form=form)
+    return table.kinds["x"], table.to_polars()["x"].to_list()
+
+
+def refused(tmp_path, *values, words=(), separator=";", form=None):
+    with pytest.raises(DataError) as caught:
+        column(tmp_path, *values, separator=separator, form=form)
+    for word in ("'x'", *words):
+        assert word in str(caught.value)
+    assert not any(value in str(caught.value) for value in values if len(value) > 5)
+
+
+# --- encodings and separators ---
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_encoding_and_separator_are_found_and_told(tmp_path, encoding, separator):
+    lines = [["who", "größe", "town"], ["a", "5", "Köln"], ["b", "7", "Łódź" if "utf" in encoding else "Zürich"]]
+    path = written(tmp_path, "\r\n".join(separator.join(line) for line in lines), encoding)
+    table = Table.read(path, id="who")
+    assert table.values("größe").tolist() == [5, 7]
+    assert table.codes("town")[1][0] == "Köln"
+    assert encoding in table.written.file
+
+
+def test_what_is_said_of_a_file_goes_before_what_is_sniffed(tmp_path):
+    path = written(tmp_path, "who;a\np;Łódź\nq;x\n", "cp1250")
+    assert Table.read(path, id="who").codes("a")[1][1] != "Łódź"  # a guess: cp1252
+    assert Table.read(path, id="who", form=FileForm(encoding="cp1250")).codes("a")[1][1] == "Łódź"
+    for wrong in ({"separator": ":"}, {"decimal": "-"}, {"dates": "year first"}, {"forms": {"a": "word"}}):
+        with pytest.raises(ParameterError):
+            FileForm(**wrong)
+
+
+def test_two_possible_separators_are_asked_about(tmp_path):
+    path = written(tmp_path, "who;price,euro\na;1,5\nb;2,5\n")
+    with pytest.raises(DataError, match="separator"):
+        Table.read(path, id="who")
+    assert Table.read(path, id="who", form=FileForm(separator=";")).values("price,euro").tolist() == [1.5, 2.5]
+
+
+# --- numbers ---
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1,5", "2,25"], [1.5, 2.25]),
+        (["1.234,56", "7"], [1234.56, 7]),
+        (["1,234.56", "7"], [1234.56, 7]),
+        (["1 234,56", "7,5"], [1234.56, 7.5]),
+        (["1\u202f234,56", "1\u00a0000"], [1234.56, 1000]),
+        (["1'234.50", "2’000.25"], [1234.5, 2000.25]),
+        (["1.234.567", "1.234"], [1234567, 1234]),
+        (["1,234,567", "1,234"], [1234567, 1234]),
+        (["0,125", "1,234"], [0.125, 1.234]),
+        (["0.125", "1.234"], [0.125, 1.234]),
+        (["€ 5,50", "-€ 1.234,00"], [5.5, -1234]),
+        (["5,50 €", "−3,25 €"], [5.5, -3.25]),
+        (["$1,234.50", "$-2"], [1234.5, -2]),
+        (["12,5 %", "7 %"], [12.5, 7]),
+        (["EUR 12", "EUR 7"], [12, 7]),
+        (["1,5e3", "2"], [1500, 2]),
+        (["+5", "-5"], [5, -5]),
+    ],
+)
+def test_numbers_are_read_as_they_are_meant(tmp_path, values, expected):
+    assert column(tmp_path, *values) == ("numeric", expected)
+
+
+@pytest.mark.parametrize("values", [["1,234", "5"], ["1.234", "2.500"], ["1,234", "2.345"], ["€ 1.234", "€ 2.345"]])
+def test_a_number_with_two_readings_is_asked_about(tmp_path, values):
+    refused(tmp_path, *values, words=["decimal", "forms", "categorical"])
+
+
+def test_the_answer_to_the_question_decides(tmp_path):
+    for form in (FileForm(decimal=","), FileForm(forms={"x": "decimal comma"})):
+        assert column(tmp_path, "1,234", "5", form=form)[1] == [1.234, 5]
+        assert column(tmp_path, "1.234", "5", form=form)[1] == [1234, 5]
+    for form in (FileForm(decimal="."), FileForm(decimal=",", forms={"x": "decimal point"})):
+        assert column(tmp_path, "1,234", "5", form=form)[1] == [1234, 5]
+        assert column(tmp_path, "1.234", "5", form=form)[1] == [1.234, 5]
+    refused(tmp_path, "12.5", "3.5", words=["decimal"], form=FileForm(decimal=","))
+
+
+def test_points_are_decimal_points_unless_the_file_shows_decimal_commas(tmp_path):
+    assert column(tmp_path, "1.234", "2.345", separator=",")[1] == [1.234, 2.345]
+    with pytest.raises(DataError, match="'x'"):
+        Table.read(written(tmp_path, 'who,x,y\na,1.234,"0,5"\nb,2.345,"7,25"\n'), id="who")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [["12.5", "3,5"], ["12 %", "0.12"], ["$ 5", "€ 5"], ["1.5", "oops", "2.5"], ["2024-01-31", "soon", "2024-02-01"]],
+)
+def test_kinds_that_mix_are_refused(tmp_path, values):
+    refused(tmp_path, *values, words=["categorical"])
+
+
+def test_leading_zeros_and_very_long_numbers_stay_as_they_are(tmp_path):
+    assert column(tmp_path, "01067", "99999", separator=",") == ("categorical", ["01067", "99999"])
+    assert column(tmp_path, "12345678901234567890", "1", separator=",")[0] == "categorical"
+    assert column(tmp_path, "01", "12", form=FileForm(forms={"x": "number"})) == ("numeric", [1, 12])
+    assert column(tmp_path, "0", "0.5", "-0.25", separator=",")[0] == "numeric"
+
+
+amounts = st.decimals(min_value=-(10**9), max_value=10**9, places=2)
+
+
+def spelled(value, decimal, group, places):
+    """The number as a program with these marks would write it."""
+    text = f"{value:,.{places}f}".replace(",", "\0").replace(".", decimal)
+    return text.replace("\0", group)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(amounts, min_size=1, max_size=6), st.sampled_from([(",", "."), (".", ","), (",", " "), (".", "'")]))
+def test_numbers_of_every_spelling_come_back_exactly(tmp_path_factory, values, marks):
+    folder = tmp_path_factory.mktemp("numbers")
+    kind, found = column(folder, *(spelled(value, *marks, 2) for value in values))
+    assert kind == "numeric"
+    assert found == [float(value) for value in values]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(-(10**9), 10**9).map(lambda n: n / 1000), min_size=1, max_size=5),
+    st.sampled_from([(",", "."), (".", ","), (",", ""), (".", "")]),
+    st.sampled_from([";", "|"]),
+)
+def test_three_decimals_are_read_right_or_asked_about(tmp_path_factory, values, marks, separator):
+    """The hard case: 1,234. A wrong number is the one thing that must not come out, where commas are about."""
+    folder, texts = tmp_path_factory.mktemp("numbers"), [spelled(value, *marks, 3) for value in values]
+    try:
+        _, found = column(folder, *texts, separator=separator)
+    except DataError:
+        _, found = column(folder, *texts, separator=separator, form=FileForm(decimal=marks[0]))
+    np.testing.assert_allclose(np.array(found, dtype=float), values, rtol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(-(10**9), 10**9), min_size=1, max_size=5), st.sampled_from([".", ",", " ", "'", ""]))
+def test_whole_numbers_with_thousands_are_read_right_or_asked_about(tmp_path_factory, values, group):
+    folder, texts = tmp_path_factory.mktemp("numbers"), [f"{value:,}".replace(",", group) for value in values]
+    try:
+        _, found = column(folder, *texts)
+    except DataError:
+        _, found = column(folder, *texts, form=FileForm(decimal="." if group == "," else ","))
+    assert found == values
+
+
+# --- dates ---
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["2024-01-31", "2024-02-01"], ["31.01.2024", "01.02.2024"], ["31/01/2024", "01/02/2024"],
+        ["01/31/2024", "02/01/2024"], ["31-01-2024", "1-2-2024"], ["31 Jan 2024", "1 February 2024"],
+        ["Jan 31, 2024", "Feb 1, 2024"], ["2024/01/31", "2024/02/01"], ["2024-01-31", "01.02.2024"],
+    ],
+)  # fmt: skip
+def test_dates_in_many_forms_are_dates(tmp_path, texts):
+    assert column(tmp_path, *texts) == ("date", [dt.date(2024, 1, 31), dt.date(2024, 2, 1)])
+
+
+def test_dates_with_a_time_and_dates_without_marks(tmp_path):
+    assert column(tmp_path, "31.01.2024 06:00", "01.02.2024 7:30:15")[1][1] == dt.datetime(2024, 2, 1, 7, 30, 15)
+    assert column(tmp_path, "20240131", "20240201", "19991231", separator=",")[0] == "date"
+    form = FileForm(forms={"x": "number"})
+    assert column(tmp_path, "20240131", "20240201", "19991231", form=form)[0] == "numeric"
+    assert column(tmp_path, "20240131", "20249999", "19991231")[0] == "numeric"
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["05/02/2024", "03/04/2024"],
+        ["31/01/2024", "01/31/2024"],
+        ["01.02.45", "03.04.46"],
+        ["30.02.2024", "01.02.2024"],
+    ],
+)
+def test_dates_that_may_mean_two_days_are_asked_about(tmp_path, texts):
+    refused(tmp_path, *texts, words=["categorical"])
+
+
+# --- Excel ---
+
+
+def test_excel_without_its_package_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(MissingExtra, match=r"fedsift\[excel\]"):
+        Table.read(written(tmp_path, "x", name="bank.xlsx"), id="who")
+
+
+def test_an_excel_sheet_is_read_as_its_csv_would_be(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    rows = [
+        ["who", "n", "zip", "day", "yes", "text"],
+        [7, 1.5, "01067", dt.datetime(2024, 1, 31), True, "u"],
+        [8, None, "10115", dt.datetime(2024, 2, 1), False, "v"],
+    ]
+    for row in rows:
+        book.active.append(row)
+    book.save(tmp_path / "bank.xlsx")
+    table = Table.read(tmp_path / "bank.xlsx", id="who")
+    assert table.ids.tolist() == ["7", "8"]
+    assert list(table.kinds.values()) == ["numeric", "categorical", "date", "boolean", "categorical"]
+    book.create_sheet("more").append(["who", "f"])
+    book["more"].append([7, "=1+1"])
+    book.save(tmp_path / "bank.xlsx")
+    with pytest.raises(DataError, match="sheet"):
+        Table.read(tmp_path / "bank.xlsx", id="who")
+    with pytest.raises(DataError, match="formula"):
+        Table.read(tmp_path / "bank.xlsx", id="who", form=FileForm(sheet="more"))
+
+
+# --- mistakes that would widen what is disclosed ---
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"columns": {"bnak": ["a"]}}, "columns names the party 'bnak'"),
+        ({"categorical": {"shp": ["b"]}}, "categorical names the party 'shp'"),
+        ({"id": {"bank": "who", "shpo": "who"}}, "id names the party 'shpo'"),
+        ({"id": {"bank": "who"}}, "id has no column for the party 'shop'"),
+        ({"label": None}, r"label is \(party, column\)"),
+        ({"label": None, "partition": "horizontal"}, "the label column's name"),
+        ({"label": {"bank": "y", "shp": "y"}, "partition": "horizontal"}, "label names the party 'shp'"),
+    ],
+)
+def test_a_party_that_is_not_there_is_an_error_and_not_all_columns(options, words):
+    tables = {
+        "bank": {"who": list("abcdefghijkl"), "a": range(12), "y": [0, 1] * 6},
+        "shop": {"who": list("abcdefghijkl"), "b": range(12), "y": [0, 1] * 6},
+    }
+    frames = {name: pd.DataFrame(table) for name, table in tables.items()}
+    with pytest.raises(ParameterError, match=words):
+        fs.Federation.from_tables(frames, **{"id": "who", "label": ("bank", "y"), **options})
+
+
+def test_a_report_with_an_unknown_ending_is_refused_and_nothing_is_written(tmp_path, small_fed):
+    fitted = fs.AllFeatures().fit(small_fed)
+    for ending in ("bank.csv", "r.pdf", "r"):
+        with pytest.raises(ParameterError, match=r"\.html"):
+            fitted.report(tmp_path / ending)
+    assert not list(tmp_path.iterdir())
+
+
+# --- three messy files, from init to apply ---
+
+
+@pytest.fixture
+def three(tmp_path):
+    """A German bank export, an American shop export and a clinic's in UTF-16, about the same 60 people."""
+    draws = np.random.default_rng(3)
+    bank = ["Kunde;PLZ;Einkommen;Seit;Ausfall;Mahnstufe;Währung;Cent"]
+    shop = ["client,basket,share,last_seen,email,member"]
+    clinic = ["patient\tvisits\tnote\tanswer"]
+    for i in range(60):
+        income, default = draws.uniform(900, 90000), int(draws.random() < 0.4)
+        german = f"{income:,.2f}".replace(",", " ").replace(".", ",").replace(" ", ".")
+        bank.append(f"{i:05d};{i % 7:02d}067;{german} €;{i % 28 + 1:02d}.03.2020;{default};{default * 3};€;{i * 7}")
+        shop.append(f'{i:05d},"${draws.uniform(1000, 9999):,.2f}",{i}%,{i % 12 + 1}/{i % 28 + 1}/2021,m{i}@x.org,{i}')
+        clinic.append(f"{i:05d}\t{draws.integers(9)}\t{'yes' if i % 3 else 'Yes'}\t{'5' if i % 4 == 0 else 'word'}")
+    files = {
+        "bank": written(tmp_path, "\r\n".join(bank), "cp1252", "bank.csv"),
+        "shop": written(tmp_path, "\n".join(shop), "utf-8-sig", "shop.csv"),
+        "clinic": written(tmp_path, "\n".join(clinic), "utf-16", "clinic.csv"),
+    }
+    return files
+
+
+def fedsift(*args):
+    return CliRunner().invoke(cli.app, [str(each) for each in args])
+
+
+def test_three_messy_files_go_from_init_to_check_with_a_warning_for_each_trap(three, tmp_path):
+    job = tmp_path / "job.toml"
+    asked = fedsift("init", *three.values(), "--out", job)
+    assert (asked.exit_code, job.exists()) == (2, False)
+    assert "--label COLUMN" in asked.stderr
+    made = fedsift("init", *three.values(), "--label", "Ausfall", "--out", job)
+    assert made.exit_code == 0, made.output
+    assert fedsift("init", *three.values(), "--label", "Ausfall", "--out", job).exit_code == 2  # never overwritten
+    result = fedsift("check", job, "--format", "json", "-q")
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["rows"] == 60
+    each = {c["column"]: c for party in facts["parties"].values() for c in party["each"]}
+    assert each["PLZ"]["kind"] == "categorical"
+    assert each["Einkommen"]["written"] == "money (€), decimal comma"
+    assert each["Seit"]["kind"] == each["last_seen"]["kind"] == "date"
+    assert each["share"]["written"] == "percent"
+    warnings = "\n".join(w for party in facts["parties"].values() for w in party["warnings"])
+    for words in (
+        "Währung: constant", "Mahnstufe: tells the label 'Ausfall' nearly alone", "email: a different text in each row",
+        "member: says the same as share", "note: some of its texts differ only by capitals", "answer: kinds mix",
+    ):  # fmt: skip
+        assert words in warnings
+    text = fedsift("check", job, "-q").stdout
+    assert "cp1252, semicolons between values" in text
+    assert "warning: clinic: answer" in text
+
+
+def test_a_class_of_one_row_is_warned_of(tmp_path):
+    frame = pd.DataFrame({"x": range(30), "y": ["a"] * 15 + ["b"] * 14 + ["c"]})
+    assert "y: 1 of its 3 classes have one row only" in look_at(Table.read(frame, id=None, label="y")).warnings
+
+
+def test_apply_changes_no_value_and_keeps_the_id(three, tmp_path):
+    chosen = fs.Selection("test", {"bank": ["Einkommen", "PLZ"]}, details={"id": "Kunde"}).save(tmp_path / "s.json")
+    result = fedsift("apply", chosen, three["bank"])
+    assert result.exit_code == 0, result.output
+    whole = [line.split(";") for line in three["bank"].read_text("cp1252").splitlines()]
+    kept = [line.split(";") for line in (tmp_path / "bank-selected.csv").read_text("cp1252").splitlines()]
+    assert kept == [[line[0], line[2], line[1]] for line in whole]
+
+
+def test_apply_leaves_the_types_of_a_parquet_file(tmp_path):
+    frame = pd.DataFrame({"who": [1, 2], "x": pd.Series([1.5, None], dtype="float32"), "z": [1, 2]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    chosen = fs.Selection("test", {"p": ["x"]}).save(tmp_path / "s.json")
+    result = fedsift("apply", chosen, tmp_path / "t.parquet", "--id", "who")
+    assert result.exit_code == 0, result.output
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "t-selected.parquet"), frame[["who", "x"]])
