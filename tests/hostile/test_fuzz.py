@@ -27,7 +27,13 @@ JOBS = {
 }
 
 
-LIES = {**JOBS, "muse": fs.Muse(n_features=2, min_cell=10, n_bins=2), "lasso": fs.FederatedLasso(max_iter=5)}
+MORE = {
+    "muse": fs.Muse(n_features=2, min_cell=10, n_bins=2),
+    "lasso": fs.FederatedLasso(max_iter=5),
+    "top_gain": fs.TopGain(n_features=2, n_estimators=2),
+    "secureboost": fs.SecureBoostClassifier(n_estimators=2, max_depth=2),
+}
+LIES = {**JOBS, **MORE}
 
 
 @pytest.mark.parametrize("job", JOBS)

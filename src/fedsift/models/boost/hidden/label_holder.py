@@ -6,6 +6,7 @@ which column that is, nor any sum: those are opened by the coordinator, from two
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,12 +128,20 @@ class OwnSums:
         return {"halves": halves, "totals": self.totals, "gains": self.gains, "units": self.units}
 
     @classmethod
-    def read(cls, reply: dict[str, Any]) -> OwnSums:
-        halves = {name: Half(**half) for name, half in reply["halves"].items()}
+    def read(cls, reply: dict[str, Any], holder: str) -> OwnSums:
+        """At the coordinator, from the label holder's reply."""
+        halves = {name: Half.read(half, holder) for name, half in reply["halves"].items()}
         return cls(halves, reply["totals"], reply["gains"], reply["units"])
 
 
 GRADIENTS = {"boxes": dict, "more": bool}
+
+
+def boxes_for(boxes: dict[str, Any], parties: Sequence[str], holder: str) -> dict[str, dict[str, SealedBox]]:
+    """At the coordinator: what each party is sent of a reply in which the label holder has sealed something for all."""
+    if set(boxes) != set(parties) or not all(isinstance(box, SealedBox) for box in boxes.values()):
+        raise ReplyError(holder, "boosting", "it did not seal its part for every other party")
+    return {name: {"box": boxes[name]} for name in parties}
 
 
 @operation(
