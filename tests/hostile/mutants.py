@@ -44,7 +44,7 @@ class Untyped(AssertionError):
 
 @contextmanager
 def limited(what: str) -> Iterator[None]:
-    """No more than two seconds and 64 MB; threads take from one heap, a heap of their own would be 64 MB of addresses."""
+    """No more than two seconds and 64 MB. Threads share one heap: one of their own would be 64 MB of addresses."""
     if sys.platform == "linux":
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)

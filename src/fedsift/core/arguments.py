@@ -4,7 +4,8 @@ A site runs nothing with an argument of another kind, with one that is missing o
 array beyond its bounds: small requests with huge numbers are how a coordinator that deviates makes a site work for
 hours or fill its memory. What is not annotated otherwise has the default bounds below; ``Between(1, 64)`` in an
 ``Annotated[int, ...]`` narrows them, ``AtMost(...)`` sets a size, ``MayMiss()`` lets values that are not finite pass.
-A ``TypedDict`` is a dictionary of exactly its fields. ``Any`` is not looked into (``unchecked`` lists where; a test lets the list only shrink).
+A ``TypedDict`` is a dictionary of exactly its fields. ``Any`` is not looked into (``unchecked`` lists where; a test
+lets the list only shrink).
 """
 
 from __future__ import annotations

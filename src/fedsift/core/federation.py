@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedsift.core import party
-from fedsift.core.arguments import MAX_CELLS, MAX_ITEMS
+from fedsift.core.checks import checked_label, checked_sizes
 from fedsift.core.exchange import Exchange
 from fedsift.core.files import plain
 from fedsift.core.job import NEUTRAL, Job
@@ -30,7 +30,6 @@ from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import ParameterError, PartyError, ReplyError
 
 PARTITIONS = ("vertical", "horizontal", "hybrid")
-_MAX_CLASSES = 10_000
 
 
 class Federation:
@@ -210,11 +209,7 @@ class Federation:
     def sizes(self) -> dict[str, dict[str, int]]:
         """Rows and columns of each party (in this view)."""
         if "sizes" not in self._facts:
-            counted = self.ask(party.count_table, to=self.parties)
-            for name, size in counted.items():
-                if not (0 <= size["rows"] <= MAX_CELLS and 0 <= size["columns"] <= MAX_ITEMS):
-                    raise ReplyError(name, "count_table", "no table has so many rows and columns")
-            self._facts["sizes"] = counted
+            self._facts["sizes"] = checked_sizes(self.ask(party.count_table, to=self.parties))
         return self._facts["sizes"]
 
     @property
@@ -231,9 +226,7 @@ class Federation:
         if "label" not in self._facts:
             holder = self.label_parties[0]
             told = self.ask(party.describe_label, to=holder, task=self._task)
-            if told["task"] not in ("classification", "regression") or not 0 <= told["classes"] <= _MAX_CLASSES:
-                raise ReplyError(holder, "describe_label", "no label has such a task or so many classes")
-            self._facts["label"] = told
+            self._facts["label"] = checked_label(told, holder)
         return self._facts["label"]
 
     @property

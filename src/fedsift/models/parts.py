@@ -126,7 +126,12 @@ def label_kind(party: Party) -> str:
     return party.table.label.dtype.kind
 
 
-@summed("model.score_sums", about="number of rows, of right predictions, squared errors", receives="control")
+@summed(
+    "model.score_sums",
+    times="2 x parties a session",
+    about="number of rows, of right predictions, squared errors",
+    receives="control",
+)
 def score_sums(party: Party) -> Floats:
     """Rows, right ones, then rows, sum, sum of squares and squared errors of an amount."""
     predicted, label = party.held(Predicted), party.table.label

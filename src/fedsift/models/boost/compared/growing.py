@@ -38,9 +38,10 @@ from fedsift.models.boost.compared.program import NodeFacts, Shape, best_cuts, f
 from fedsift.models.boost.compared.talks import compare, purpose
 from fedsift.models.boost.hidden.cuts import Numbers
 from fedsift.models.boost.hidden.growing import HiddenTrees, check_depth, of_level
-from fedsift.models.boost.hidden.label_holder import boxes_for, hide_gradients
+from fedsift.models.boost.hidden.label_holder import hide_gradients
 from fedsift.models.boost.hidden.passive import expect_trees
 from fedsift.models.boost.hidden.shares import Level, Tree
+from fedsift.models.boost.hidden.wire import boxes_for
 from fedsift.models.boost.privacy import LabelNoise
 from fedsift.models.boost.tree import TreeSettings
 from fedsift.mpc.comparing import DealerSource, Fractions, dealt_for

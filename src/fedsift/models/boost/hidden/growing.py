@@ -23,7 +23,6 @@ from fedsift.models.boost.hidden.choice import OwnerCuts, node_gains
 from fedsift.models.boost.hidden.cuts import Layout, Numbers, TreeCuts
 from fedsift.models.boost.hidden.label_holder import (
     OwnSums,
-    boxes_for,
     divide_nodes,
     hide_gradients,
     keep_cuts,
@@ -51,6 +50,7 @@ from fedsift.models.boost.hidden.shares import (
     level_products,
     open_halves,
 )
+from fedsift.models.boost.hidden.wire import Corrections, boxes_for
 from fedsift.models.boost.privacy import LabelNoise
 from fedsift.models.boost.rounds import counted
 from fedsift.models.boost.tree import TreeSettings, Units, worth_it
@@ -172,13 +172,13 @@ class HiddenTrees:
 
     # -- the dealer's part -------------------------------------------------------------------------------------------
 
-    def corrections(self, level: Level, trees: list[Tree]) -> dict[str, dict[str, np.ndarray]]:
+    def corrections(self, level: Level, trees: list[Tree]) -> dict[str, Corrections]:
         """U'V - C for every party: the gradients' masks are the label holder's, the rest the party's."""
         dealt, rows = self.dealer.of[self.fed.active], self.fed.n_rows
         wide = sum(level.summed * tree.outputs for tree in level.trees)
         values = dealt.draw("boost: gradients", self.step, (rows, wide))
         counts = draw_counts(dealt, "boost: counts", self.step, rows, level.summed * len(level.trees))
-        result = {}
+        result: dict[str, Corrections] = {}
         for name, peer in self.peers.items():
             cuts = of_level(level, trees, peer.tree_cuts)
             products = level_products(level, peer.masks, cuts, values, counts)
