@@ -454,6 +454,9 @@ def test_a_thin_border_is_called_thin():
 @pytest.mark.parametrize(
     ("note", "warns"),
     [
+        ("evaluate pooled nothing: the label holder measured", False),
+        ("evaluate pooled the columns of all parties", True),
+        ("weights stayed with the coordinator: no party that holds rows learned any", False),
         ("min_cell=1: bins of a single row may have been counted", True),
         ("min_cell is not set: cells of a single row may have been counted", True),
         ("secure=False: the coordinator saw each party's own sums", True),

@@ -52,8 +52,11 @@ def stacks(rows: Sequence[tuple[str, Sequence[tuple[str, float, str]]]], *, show
     return h("ul", lines, class_="bars")
 
 
-def dots(rows: Sequence[tuple[str, float, float, str]], *, shown: Shown = short) -> Html:
-    """A dot a row with its spread: (name, value, spread, class). The scale fits the values; its ends are written."""
+def dots(rows: Sequence[tuple[str, float, float, str]], *, shown: Shown = short, zero: bool = False) -> Html:
+    """A dot a row with its spread: (name, value, spread, class). The scale fits the values; its ends are written.
+
+    ``zero`` puts a mark at zero, where that is on the scale.
+    """
     good = [(v, 0.0 if math.isnan(s) else s) for _, v, s, _ in rows if math.isfinite(v)]
     if not good:
         return h("p", "No values to draw.", class_="quiet")
@@ -61,8 +64,9 @@ def dots(rows: Sequence[tuple[str, float, float, str]], *, shown: Shown = short)
     pad = (high - low) * 0.06 or 0.01
     low, high = low - pad, high + pad
     lines = []
+    nothing = h("span", class_="zero", style=f"left:{-low / (high - low):.2%}") if zero and low < 0 < high else None
     for label, value, spread, class_ in rows:
-        marks = []
+        marks = [nothing] if nothing is not None else []
         if math.isfinite(value):
             half = 0.0 if math.isnan(spread) else spread
             left, width = (value - half - low) / (high - low), 2 * half / (high - low)

@@ -56,6 +56,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .track.open { position: relative; overflow: visible; display: block; }
 .bar.spread { position: absolute; height: .3rem; top: .275rem; opacity: .45; border-radius: .15rem; }
 .bar.dot { position: absolute; width: .85rem; height: .85rem; border-radius: 50%; transform: translateX(-50%); }
+.zero { position: absolute; left: 0; top: -.15rem; width: 1px; height: 1.15rem; background: var(--quiet); }
 .ends { display: flex; justify-content: space-between; font-size: .8rem; }
 h4 { font-size: .92rem; margin: .8rem 0 .2rem; color: var(--quiet); font-weight: 600; }
 .bar { display: block; height: 100%; min-width: 1px; background: var(--off); }

@@ -13,22 +13,22 @@ from fedsift.report.page import page, section
 from fedsift.report.summary import versions
 
 _KINDS = (
-    ("adds", "to the label holder alone", "kept"),
-    ("beyond", "beyond all other partners", "kept"),
-    ("null", "with its rows shuffled (must be nothing)", "dropped"),
+    ("adds", "to the label holder"),
+    ("beyond", "beyond the others"),
+    ("null", "rows shuffled"),
 )
 
 
 def picture(valuation: Valuation) -> Html:
-    """A dot a gain, with its interval."""
+    """A dot a gain, with its interval: green where a gain is seen, grey where the line reaches zero."""
     rows: list[tuple[str, float, float, str]] = []
     for line in valuation.lines:
-        for what, words, class_ in _KINDS:
+        for what, words in _KINDS:
             gain: Gain | None = getattr(line, what)
             if gain is not None:
                 reach = float("nan") if gain.high is None else gain.high - gain.mean
-                rows.append((f"{line.partner}, {words}", gain.mean, reach, class_))
-    return charts.dots(rows)
+                rows.append((f"{line.partner}, {words}", gain.mean, reach, "good" if gain.seen else "off"))
+    return charts.dots(rows, zero=True)
 
 
 def front(valuation: Valuation, prices: Mapping[str, float]) -> Html:
@@ -56,7 +56,8 @@ def value_page(valuation: Valuation, prices: Mapping[str, float] | None = None) 
     drawn = section(
         "picture", f"Gain in {valuation.metric}", picture(valuation),
         h("p", "Dots are means over the folds, lines 95 % intervals, paired over folds, corrected for their overlap. "
-          "Nothing that we can see: the line reaches zero.", class_="quiet"),
+          "The mark is zero: where a line reaches it (grey) we see no gain. A partner whose rows were shuffled must "
+          "show none.", class_="quiet"),
     )  # fmt: skip
     cells = [
         [line.partner, *(_shown(getattr(line, what)) for what in ("adds", "beyond", "share", "null"))]

@@ -84,10 +84,11 @@ def sentence(text: str) -> str:
 
 _ALARM = re.compile(
     r"=False|='open'|=1\b|not set|may have|turned off|in the (clear|open)|not protected|left during|saw each|\bOFF\b"
-    r"|pooled"
+    r"|pooled(?! nothing)"
 )
 _CALM = re.compile(
-    r"budget|epsilon|differential privacy|under |masks?\b|masked|encrypted|sealed|oblivious", re.IGNORECASE
+    r"budget|epsilon|differential privacy|under |masks?\b|masked|encrypted|sealed|oblivious|pooled nothing|stayed with",
+    re.IGNORECASE,
 )
 
 
