@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import AtMost, Between
+from fedsift.core.arguments import AtMost, Between, MayMiss
+from fedsift.errors import ReplyError
 
-#: Embeddings or gradients of a batch: a line a row.
-Rows = NDArray[np.float32]
+#: Embeddings or gradients of a batch: a line a row. The half that takes them says whose are not finite.
+Rows = Annotated[NDArray[np.float32], MayMiss()]
 Layers = Annotated[list[Annotated[int, Between(1, 100_000)]], AtMost(50)]
 #: What a registered model is built with; ``hidden`` of the dense ones, anything plain of others.
 Options = Annotated[dict[str, bool | int | float | str | Layers | None], AtMost(50)]
@@ -62,3 +64,13 @@ class TopSettings(_LabelledSettings, total=False):
     protection: str | None
     protection_scale: float
     interactive: float | None
+
+
+def embeddings_of(replies: Mapping[str, object]) -> dict[str, Rows]:
+    """At the coordinator, before they are passed on: whoever sent something else is named."""
+    found: dict[str, Rows] = {}
+    for name, rows in replies.items():
+        if not isinstance(rows, np.ndarray) or rows.dtype != np.float32:
+            raise ReplyError(name, "embedding", f"party {name!r} sent no embedding of its rows")
+        found[name] = rows
+    return found

@@ -23,7 +23,7 @@ from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ParameterError
 from fedsift.models.splitnn.networks import derived_seed
 from fedsift.models.splitnn.party_networks import Bottom, Top, chunks
-from fedsift.models.splitnn.settings import BottomSettings, Rows, TopSettings
+from fedsift.models.splitnn.settings import BottomSettings, Rows, TopSettings, embeddings_of
 
 LABEL_PROTECTIONS = (None, "max_norm", "noise")
 PARTS = ("bottom", "top", "share")  # what a party may hold of a network; a share is of the weights between parties
@@ -280,7 +280,7 @@ class SplitRun:
         for epoch, start in self.fed.track(steps, "batch", at_most=patience is not None):
             replies = self.fed.ask(bottom_round, to=self.passive, each=sent, model=self.model, epoch=epoch, start=start)
             answer = self.fed.ask(
-                top_round, to=self.active, model=self.model, embeddings=replies, epoch=epoch, start=start
+                top_round, to=self.active, model=self.model, embeddings=embeddings_of(replies), epoch=epoch, start=start
             )
             sent = {name: {"gradient": answer["gradients"][name]} for name in self.passive}
             self._saw(answer)
@@ -353,7 +353,9 @@ class SplitRun:
         return {}
 
     def embeddings(self, fed: Federation, start: int, stop: int) -> dict[str, np.ndarray]:
-        return fed.ask(embed_rows, to=self.passive, model=self.model, start=start, stop=stop) if self.passive else {}
+        if not self.passive:
+            return {}
+        return embeddings_of(fed.ask(embed_rows, to=self.passive, model=self.model, start=start, stop=stop))
 
     def score(self, fed: Federation) -> float:
         """Accuracy or R2 on a view's rows, computed by the label holder."""
