@@ -12,11 +12,12 @@ from conftest import mixed_table
 
 import fedsift as fs
 from fedsift.core.table import Table
-from fedsift.errors import DataError, ParameterError, ReplyError
+from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError
 from fedsift.models.splitnn.gates import Gates, importance_to_mu, shrink_columns
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.model import SplitNN, load_part, register_model
 from fedsift.models.splitnn.networks import build_model, derived_seed, weights_of
+from fedsift.models.splitnn.settings import embeddings_of
 from fedsift.models.splitnn.training import LABEL_PROTECTIONS, protected, top_round
 
 torch = pytest.importorskip("torch")
@@ -204,7 +205,21 @@ def test_a_label_holder_without_columns_and_a_party_with_one():
     assert network.predict(fed).shape == (80,)
 
 
-@pytest.mark.parametrize("bad", [np.full((20, 4), np.nan, np.float32), np.zeros((20, 3), np.float32), "text"])
+@pytest.mark.parametrize("bad", ["text", None, np.zeros((20, 4))])
+def test_what_is_no_embedding_is_blamed_on_its_sender_and_refused_by_the_label_holder(bad):
+    X, y = numbers()
+    fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    with pytest.raises(ReplyError, match="'shop'"):
+        embeddings_of({"shop": bad})
+    with fed.session() as run:
+        network = small()
+        network.model_ = "m"
+        network._start(run)
+        with pytest.raises(OperationRefused, match="'embeddings'"):
+            run.ask(top_round, to="bank", model="m", embeddings={"shop": bad}, epoch=0, start=0)
+
+
+@pytest.mark.parametrize("bad", [np.full((20, 4), np.nan, np.float32), np.zeros((20, 3), np.float32)])
 def test_a_wrong_embedding_is_used_or_blamed_on_nobody(bad):
     X, y = numbers()
     fed = fs.Federation.split(X, y, parties=["bank", "shop"])

@@ -24,10 +24,11 @@ JOBS = {
     "gini with noise": fs.GiniFilter(n_features=2, epsilon=1.0),
     "sffs": fs.SFFS(n_features=2),
     "random": fs.RandomFeatures(n_features=2),
+    "muse": fs.Muse(n_features=2, min_cell=10, n_bins=2),
+    "lasso": fs.FederatedLasso(max_iter=5),
+    "top_gain": fs.TopGain(n_features=2, n_estimators=2),
+    "secureboost": fs.SecureBoostClassifier(n_estimators=2, max_depth=2),
 }
-
-
-LIES = {**JOBS, "muse": fs.Muse(n_features=2, min_cell=10, n_bins=2), "lasso": fs.FederatedLasso(max_iter=5)}
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -53,17 +54,17 @@ def test_an_honest_job_runs_at_sites_that_were_attacked():
     assert transport.sent > 40
 
 
-@pytest.mark.parametrize("job", LIES)
+@pytest.mark.parametrize("job", JOBS)
 def test_every_lie_of_a_party_ends_in_a_typed_error_or_none(job):
     """A coordinator that gets changed replies, from the alignment on: what it raises is an error of fedsift's own."""
     record = Recorded(Hostile().sites)
-    LIES[job].fit(align(Federation(record, ["bank", "shop"], active="bank")))
+    JOBS[job].fit(align(Federation(record, ["bank", "shop"], active="bank")))
     told = raised = 0
-    for seed in range(int(MUTANTS / len(LIES))):
+    for seed in range(int(MUTANTS / len(JOBS))):
         fed = Federation(Lying(record.replies, random.Random(seed)), ["bank", "shop"], active="bank")
         try:
             with limited(job):
-                LIES[job].fit(align(fed))
+                JOBS[job].fit(align(fed))
         except Untyped:
             raise
         except FedsiftError:

@@ -4,7 +4,8 @@ A site runs nothing with an argument of another kind, with one that is missing o
 array beyond its bounds: small requests with huge numbers are how a coordinator that deviates makes a site work for
 hours or fill its memory. What is not annotated otherwise has the default bounds below; ``Between(1, 64)`` in an
 ``Annotated[int, ...]`` narrows them, ``AtMost(...)`` sets a size, ``MayMiss()`` lets values that are not finite pass.
-``Any`` is not looked into (``unchecked`` lists where; a test lets the list only shrink).
+A ``TypedDict`` is a dictionary of exactly its fields. ``Any`` is not looked into (``unchecked`` lists where; a test
+lets the list only shrink).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import numpy as np
 
@@ -119,6 +120,8 @@ def _plain(hint: Any) -> Any:
 def _inner(hint: Any) -> tuple[Any, ...]:
     hint = _plain(hint)
     origin = get_origin(hint)
+    if is_typeddict(hint):
+        return tuple(_fields(hint).values())
     if origin in (Literal, np.ndarray) or (isinstance(origin, type) and issubclass(origin, np.ndarray)):
         return ()
     return get_args(hint)[:1] if origin is Annotated else get_args(hint)
@@ -137,6 +140,8 @@ def _check(hint: Any, value: Any, limits: _Limits) -> None:
     elif origin is Literal:
         if not any(type(value) is type(choice) and value == choice for choice in get_args(hint)):
             raise _Wrong(f"must be one of {', '.join(map(repr, get_args(hint)))}")
+    elif is_typeddict(hint):
+        _check_fields(hint, value)
     elif hint is np.ndarray or origin is np.ndarray:
         _check_array(hint, value, limits)
     elif isinstance(origin or hint, type) and issubclass(origin or hint, (dict, Mapping)):
@@ -161,6 +166,20 @@ def _check_union(choices: tuple[Any, ...], value: Any, limits: _Limits) -> None:
         else:
             return
     raise wrong
+
+
+@cache
+def _fields(hint: Any) -> Mapping[str, Any]:
+    return get_type_hints(hint, include_extras=True)
+
+
+def _check_fields(hint: Any, value: Any) -> None:
+    _check_items(value, dict, _Limits())
+    fields = _fields(hint)
+    if not hint.__required_keys__ <= set(value) <= set(fields):
+        raise _Wrong(f"must have the fields {', '.join(sorted(fields))}")
+    for name, item in value.items():
+        _check(fields[name], item, _Limits())
 
 
 def _check_items(value: Any, kind: type[dict[str, Any]] | type[list[Any]], limits: _Limits) -> None:

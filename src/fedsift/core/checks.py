@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.arguments import MAX_CELLS, MAX_ITEMS
 from fedsift.errors import ParameterError, ReplyError
+
+_MAX_CLASSES = 10_000
 
 
 def check_number(
@@ -38,3 +41,18 @@ def check_scores(scores: Any, columns: Mapping[str, int], party: str) -> dict[st
         if not isinstance(values, np.ndarray) or values.shape != (count,) or not np.isfinite(values).all():
             raise ReplyError(party, "scores", f"expected {count} finite scores for party {name!r}")
     return {name: scores[name] for name in columns}
+
+
+def checked_sizes(counted: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """Rows and columns as the parties told them, if tables can have so many."""
+    for name, size in counted.items():
+        if not (0 <= size["rows"] <= MAX_CELLS and 0 <= size["columns"] <= MAX_ITEMS):
+            raise ReplyError(name, "count_table", "no table has so many rows and columns")
+    return counted
+
+
+def checked_label(told: dict[str, Any], holder: str) -> dict[str, Any]:
+    """Task and number of classes as a label holder told them, if there can be so many."""
+    if told["task"] not in ("classification", "regression") or not 0 <= told["classes"] <= _MAX_CLASSES:
+        raise ReplyError(holder, "describe_label", "no label has such a task or so many classes")
+    return told

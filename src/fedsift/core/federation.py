@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedsift.core import party
+from fedsift.core.checks import checked_label, checked_sizes
 from fedsift.core.exchange import Exchange
 from fedsift.core.files import plain
 from fedsift.core.job import NEUTRAL, Job
@@ -208,7 +209,7 @@ class Federation:
     def sizes(self) -> dict[str, dict[str, int]]:
         """Rows and columns of each party (in this view)."""
         if "sizes" not in self._facts:
-            self._facts["sizes"] = self.ask(party.count_table, to=self.parties)
+            self._facts["sizes"] = checked_sizes(self.ask(party.count_table, to=self.parties))
         return self._facts["sizes"]
 
     @property
@@ -223,7 +224,9 @@ class Federation:
 
     def _label_facts(self) -> dict[str, Any]:
         if "label" not in self._facts:
-            self._facts["label"] = self.ask(party.describe_label, to=self.label_parties[0], task=self._task)
+            holder = self.label_parties[0]
+            told = self.ask(party.describe_label, to=holder, task=self._task)
+            self._facts["label"] = checked_label(told, holder)
         return self._facts["label"]
 
     @property

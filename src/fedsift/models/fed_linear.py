@@ -47,12 +47,15 @@ from fedsift.mpc.secure_sum import SecureSum, summed
 
 #: Penalties that "auto" chooses from, by the loss on validation rows.
 PENALTIES = tuple(10.0**e for e in range(-6, 2))
+#: Fits in one session: FedLinear has one, a search of features some for each feature, halving one a level.
+FITS = "10 x parties x max_features or 100 x patience or 5 a session"
+STEPS = FITS.replace(" a session", " x max_iter or rounds or 1000 a session")
 
 
 # --- a party's side --------------------------------------------------------------------------------------------------
 
 
-@summed("linear.curvature", about="largest curvature of the loss", receives="control")
+@summed("linear.curvature", times=FITS, about="largest curvature of the loss", receives="control")
 def curvature(party: Party) -> np.ndarray:
     design = with_intercept(party.state[DESIGN][party.state[TRAIN]])
     # A sum of largest eigenvalues bounds the largest eigenvalue of the sum: a safe step for every mask at once.
@@ -62,6 +65,7 @@ def curvature(party: Party) -> np.ndarray:
 
 @summed(
     "linear.local_steps",
+    times=STEPS,
     about="weights of the models after local steps, times the number of rows",
     learns="the averaged weights",
 )
@@ -81,6 +85,7 @@ def local_steps(
 
 @summed(
     "linear.validation_scores",
+    times=FITS,
     about="errors and losses of the models on the validation rows",
     learns="the averaged weights",
 )
@@ -96,7 +101,9 @@ def validation_scores(party: Party, *, weights: np.ndarray, kind: str, everywher
     return np.stack([wrong, -(target[:, None, :] * log_softmax(scores)).sum(axis=(0, 2))])
 
 
-@summed("linear.moments", about="sums of products of features and target", receives="control")
+@summed(
+    "linear.moments", times="2 x parties a session", about="sums of products of features and target", receives="control"
+)
 def moments(party: Party, *, everywhere: bool = False) -> np.ndarray:
     """The moment matrix of (features, 1, target): all that a ridge needs."""
     rows = slice(None) if everywhere else party.state[TRAIN]
@@ -198,6 +205,7 @@ def fed_average(
 
 @operation(
     "linear.score_rows",
+    times="1 a session",
     discloses="plain",
     receives="aggregate",
     about="predicted scores of its own rows",

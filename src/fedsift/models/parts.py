@@ -128,6 +128,7 @@ def label_kind(party: Party) -> str:
 
 @summed(
     "model.score_sums",
+    times="2 x parties a session",
     about="number of rows, of right predictions, squared errors",
     receives="control",
     of_holders=True,

@@ -55,6 +55,7 @@ class _Training:
 
 @operation(
     "logistic.open_columns",
+    times="1 a session",
     discloses="aggregate",
     about="how many numbers its columns make, and the largest variance of a combination",
     reply={"width": int, "spread": float},
@@ -77,6 +78,7 @@ def open_columns(party: Party, *, task: str, outputs: int) -> dict[str, Any]:
 
 @operation(
     "logistic.keep_weights",
+    times="1 a session",
     discloses="control",
     receives="aggregate",
     about="acknowledgement",
@@ -95,6 +97,7 @@ def keep_weights(party: Party, *, model: str, weights: Floats) -> None:
 
 @operation(
     "logistic.part_scores",
+    times="1 a session",
     discloses="masked",
     about="its part of the scores of the rows under masks that it shares with the label holder",
     reply=Array("i", 2),
@@ -108,6 +111,7 @@ def part_scores(party: Party, *, model: str, label_holder: str) -> Ring:
 
 @operation(
     "logistic.read_scores",
+    times="1 a session",
     discloses="plain",
     receives="masked",
     about="predicted scores of the rows",

@@ -120,7 +120,7 @@ def own_key(party: Party, scheme: str = "auto") -> SecretKey:
     return keys[scheme]
 
 
-@operation("labels.public_key", discloses="control", about="public key", reply=PublicKey)
+@operation("labels.public_key", times="1 a session", discloses="control", about="public key", reply=PublicKey)
 def public_key(party: Party, *, scheme: str) -> PublicKey:
     return own_key(party, scheme).public
 

@@ -25,6 +25,8 @@ from fedsift.mpc.secure_sum import SecureSum, both, summed, told_alike
 RAW, DESIGN, TARGET, TRAIN = "rows raw", "rows design", "rows target", "rows train"
 
 _MAX_CLASSES = 100
+#: Once, and again for every party that leaves in between: a search then begins anew.
+ONCE = "2 x parties a session"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Study:
 
 @operation(
     "study.describe_rows",
+    times=ONCE,
     discloses="plain",
     about="which columns are numbers, whether labels look like amounts, and the names of the classes present",
     reply={"numeric": [str], "other": [str], "amount": bool, "classes": [str]},
@@ -75,6 +78,7 @@ def class_name(value: Any) -> str:
 
 @operation(
     "study.keep_rows",
+    times=ONCE,
     discloses="control",
     receives="plain",
     about="acknowledgement",
@@ -106,7 +110,10 @@ def keep_rows(party: Party, *, task: str, classes: list[str], validation: float 
 
 
 @summed(
-    "study.target_sums", about="number of training and validation rows and the sum of the target", receives="control"
+    "study.target_sums",
+    times=ONCE,
+    about="number of training and validation rows and the sum of the target",
+    receives="control",
 )
 def target_sums(party: Party) -> np.ndarray:
     train, target = party.state[TRAIN], party.state[TARGET]
@@ -114,13 +121,14 @@ def target_sums(party: Party) -> np.ndarray:
     return np.concatenate([[train.sum(), (~train).sum()], target[train].sum(axis=0)])
 
 
-@summed("study.target_spread", about="sum of squared deviations of the target")
+@summed("study.target_spread", times=ONCE, about="sum of squared deviations of the target")
 def target_spread(party: Party, *, centre: np.ndarray, unit: float) -> np.ndarray:
     return (((party.state[TARGET][party.state[TRAIN]] - centre) / unit) ** 2).sum(axis=0)
 
 
 @operation(
     "study.scale_target",
+    times=ONCE,
     discloses="control",
     receives="aggregate",
     about="acknowledgement",
@@ -132,20 +140,26 @@ def scale_target(party: Party, *, centre: np.ndarray, deviation: float) -> None:
     told_alike(party, "scale_target", centre=centre, deviation=deviation)
 
 
-@operation("study.load_columns", discloses="control", about="acknowledgement")
+@operation("study.load_columns", times=ONCE, discloses="control", about="acknowledgement")
 def load_columns(party: Party, *, columns: list[str]) -> None:
     """Take named columns as the raw features."""
     party.state[RAW] = party.table.matrix(columns)
     told_alike(party, "load_columns", columns=columns)
 
 
-@summed("study.feature_sums", about="counts, sums and absolute sums of the features", receives="control", sums=True)
+@summed(
+    "study.feature_sums",
+    times=ONCE,
+    about="counts, sums and absolute sums of the features",
+    receives="control",
+    sums=True,
+)
 def feature_sums(party: Party) -> np.ndarray:
     raw = party.state[RAW][party.state[TRAIN]]
     return np.concatenate([(~np.isnan(raw)).sum(axis=0), np.nansum(raw, axis=0), np.nansum(np.abs(raw), axis=0)])
 
 
-@summed("study.feature_spread", about="sums of squared deviations of the features")
+@summed("study.feature_spread", times=ONCE, about="sums of squared deviations of the features")
 def feature_spread(party: Party, *, centre: np.ndarray, unit: np.ndarray) -> np.ndarray:
     raw = party.state[RAW][party.state[TRAIN]]
     return np.nansum(((raw - centre) / unit) ** 2, axis=0)
@@ -153,6 +167,7 @@ def feature_spread(party: Party, *, centre: np.ndarray, unit: np.ndarray) -> np.
 
 @operation(
     "study.scale_features",
+    times=ONCE,
     discloses="control",
     receives="aggregate",
     about="acknowledgement",

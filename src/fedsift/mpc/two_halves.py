@@ -226,7 +226,7 @@ def join_halves(
     name: str, seed: bytes, halves: list[bytes], layouts: list[RowLayout], count: int, offset: bool = False
 ) -> np.ndarray:
     """At the coordinator: sums x counted classes, as integers."""
-    if len(seed) != SEED_BYTES or len(halves) != (len(layouts) if count else 0):
+    if len(seed) != SEED_BYTES or not isinstance(halves, list) or len(halves) != (len(layouts) if count else 0):
         raise ReplyError(name, "masked sums", "another number of halves than there are layers of labels")
     parts = [np.zeros((count, 0), dtype=object)]
     for number, (half, layout) in enumerate(zip(halves, layouts)):

@@ -7,11 +7,11 @@ from typing import Any
 from fedsift.core.expressions import evaluate, parse
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
-from fedsift.core.party import Party
+from fedsift.core.party import MAX_VIEWS, Party
 from fedsift.select.selection import Selection
 
 
-@operation("engineered.add_engineered", discloses="control", about="acknowledgement")
+@operation("engineered.add_engineered", times=MAX_VIEWS, discloses="control", about="acknowledgement")
 def add_engineered(party: Party, *, formulas: list[str], kept: list[str], view: str, called: str = "") -> None:
     """Compute features from this site's own columns and define a view that has them beside the kept columns."""
     site = party.site

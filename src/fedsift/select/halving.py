@@ -36,7 +36,7 @@ from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.engineered import add_engineered, engineered_view
 
 
-@operation("halving.load_features", discloses="control", about="acknowledgement")
+@operation("halving.load_features", times="parties a session", discloses="control", about="acknowledgement")
 def load_features(party: Party, *, columns: list[str], formulas: list[str]) -> None:
     """Take columns and engineered features as the raw features of this run."""
     made = evaluate([parse(text) for text in formulas], party.table, party.name)

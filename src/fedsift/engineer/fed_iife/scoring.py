@@ -24,8 +24,9 @@ import numpy as np
 from fedsift.core.expressions import evaluate, parse
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
+from fedsift.models.fed_linear import FITS as SEARCHED
 from fedsift.models.fed_linear import PENALTIES, fed_average, moments, unpack_moments, validation_scores
-from fedsift.mpc.horizontal_study import DESIGN, TARGET, TRAIN, Study
+from fedsift.mpc.horizontal_study import DESIGN, ONCE, TARGET, TRAIN, Study
 from fedsift.mpc.secure_sum import SecureSum, both, summed, told_alike
 
 POOL, INCOMING = "engineer pool", "engineer incoming"
@@ -36,20 +37,25 @@ _ALIKE = 1e-4  # one that the chosen features explain up to this share of its va
 # --- a party's side --------------------------------------------------------------------------------------------------
 
 
-@operation("iife.start_pool", discloses="control", about="acknowledgement")
+@operation("iife.start_pool", times=ONCE, discloses="control", about="acknowledgement")
 def start_pool(party: Party) -> None:
     party.state[POOL] = party.state[DESIGN]
     told_alike(party, "start_pool")
 
 
-@operation("iife.use_columns", discloses="control", about="acknowledgement")
+@operation("iife.use_columns", times=SEARCHED, discloses="control", about="acknowledgement")
 def use_columns(party: Party, *, positions: np.ndarray) -> None:
     """Take these features of the pool as the design of the next fit."""
     party.state[DESIGN] = party.state[POOL][:, positions]
     told_alike(party, "use_columns", positions=positions)
 
 
-@summed("iife.offer_candidates", about="counts, sums and sums of squares of candidate features", receives="control")
+@summed(
+    "iife.offer_candidates",
+    times=SEARCHED,
+    about="counts, sums and sums of squares of candidate features",
+    receives="control",
+)
 def offer_candidates(party: Party, *, formulas: list[str]) -> np.ndarray:
     values = evaluate([parse(text) for text in formulas], party.table, party.name)
     party.state[INCOMING] = values
@@ -59,6 +65,7 @@ def offer_candidates(party: Party, *, formulas: list[str]) -> np.ndarray:
 
 @operation(
     "iife.admit",
+    times=SEARCHED,
     discloses="control",
     receives="aggregate",
     about="acknowledgement",
@@ -73,6 +80,7 @@ def admit(party: Party, *, start: int, keep: np.ndarray, centre: np.ndarray, dev
 
 @summed(
     "iife.candidate_moments",
+    times=SEARCHED,
     about="sums of products of candidate features with chosen ones and with the target",
     receives="control",
 )
@@ -85,7 +93,12 @@ def candidate_moments(party: Party, *, start: int, chosen: np.ndarray) -> np.nda
     )
 
 
-@summed("iife.feature_moments", about="sums of products of one chosen feature with all others", receives="control")
+@summed(
+    "iife.feature_moments",
+    times=SEARCHED,
+    about="sums of products of one chosen feature with all others",
+    receives="control",
+)
 def feature_moments(party: Party, *, position: int) -> np.ndarray:
     pool = party.state[POOL][party.state[TRAIN]]
     return np.asarray(pool.T @ pool[:, position])
@@ -93,6 +106,7 @@ def feature_moments(party: Party, *, position: int) -> np.ndarray:
 
 @summed(
     "iife.candidate_errors",
+    times=SEARCHED,
     about="errors of candidate models on the validation rows",
     learns="the models that are compared",
 )

@@ -27,7 +27,7 @@ from fedsift.core.files import write_atomic
 from fedsift.core.operation import Operation, together
 from fedsift.core.party import share_names
 from fedsift.crypto.dp import Privacy
-from fedsift.errors import DataError, MissingExtra, ParameterError
+from fedsift.errors import DataError, MissingExtra, ParameterError, ReplyError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.boost import predicting, store
@@ -150,13 +150,15 @@ class _SecureBoost(FederatedModel):
             per=self.rows_per_ciphertext,
             privacy=None if self.epsilon is None else Privacy(float(self.epsilon), float(self.delta)),
         )  # fmt: skip
-        uses = all_uses(run.ask(column_uses, to=run.active), cuts)[0]
+        uses = all_uses(run, 1, cuts)[0]
         kept = run.ask(keep_model, to=run.active, model=self.model_id_)
         if run.passive:
             run.ask(keep_records, to=run.passive, model=self.model_id_)
         self.n_trees_, self.best_iteration_ = kept["trees"], kept["rounds"] - 1
         self.validation_curve_ = kept["curve"]
         own = run.ask(share_names, to=run.active) if run.names == "shared" else None
+        if own is not None and len(own) != self.n_columns_[run.active]:
+            raise ReplyError(run.active, "share_names", "it named another number of columns than it counted")
         self.feature_importances_ = self._importances(uses, own, run.active)
         return run.ask(class_names, to=run.active) if self._task == "classification" else []
 

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import accuracy_score, f1_score, r2_score, roc_auc_score
 
-from fedsift.core.operation import operation
+from fedsift.core.federation import Federation
+from fedsift.core.operation import Array, check_reply, operation
 from fedsift.core.party import Labels, Party
+from fedsift.errors import ReplyError
 from fedsift.models.boost.growing_tree import Boosting
 from fedsift.models.boost.tree import probabilities
 
@@ -65,8 +67,19 @@ def column_uses(party: Party) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def all_uses(own: list[dict[str, Any]], cuts: list[tuple[str, int, int, int, float]]) -> list[dict[str, Any]]:
+_USES = {"columns": Array("i"), "splits": Array("i"), "gain": Array("f")}
+
+
+def all_uses(
+    fed: Federation, models: int, cuts: list[tuple[str, int, int, int, float]]
+) -> list[dict[str, dict[str, np.ndarray]]]:
     """What the label holder knows of its own columns, and the cuts of the others' that were chosen on shares."""
+    own = fed.ask(column_uses, to=fed.active)
+    if len(own) != models:
+        raise ReplyError(fed.active, "column_uses", "another number of models than were grown")
+    for model in own:
+        for name, uses in model.items():
+            _check_uses(uses, fed.n_columns.get(name, 0), fed.active)
     found = [dict(model) for model in own]
     tables: dict[tuple[int, str], dict[int, list[float]]] = {}
     for party, model, column, splits, gain in cuts:
@@ -75,6 +88,14 @@ def all_uses(own: list[dict[str, Any]], cuts: list[tuple[str, int, int, int, flo
     for (model, party), columns in tables.items():
         found[model][party] = _as_arrays(columns)
     return found
+
+
+def _check_uses(uses: Any, columns: int, holder: str) -> None:
+    check_reply(_USES, uses, holder, "column_uses")
+    places = uses["columns"]
+    inside = not len(places) or 0 <= places.min() <= places.max() < columns
+    if not inside or not len(places) == len(uses["splits"]) == len(uses["gain"]):
+        raise ReplyError(holder, "column_uses", "it names columns that a party does not have")
 
 
 def _as_arrays(uses: dict[int, list[float]]) -> dict[str, np.ndarray]:

@@ -117,6 +117,13 @@ def new_jobs(
     party: Party, state: Boosting, live: list[int], columns: dict[str, list[np.ndarray]], sample: bool
 ) -> list[Job]:
     """One more tree of each live model (one an output), with its root; ``set`` numbers the different gradients."""
+    if len(set(live)) != len(live) or not all(0 <= number < len(state.models) for number in live):
+        raise OperationRefused(party.name, "boosting", "a model that does not grow here")
+    if party.name not in columns or any(len(chosen) != len(live) for chosen in columns.values()):
+        raise OperationRefused(party.name, "boosting", "columns are told for every live model")
+    for chosen in columns[party.name]:
+        if chosen.ndim != 1 or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(party.columns)):
+            raise OperationRefused(party.name, "boosting", "a column number is out of range")
     jobs: list[Job] = []
     known: dict[bytes, int] = {}
     for index, model_number in enumerate(live):

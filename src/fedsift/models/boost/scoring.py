@@ -58,9 +58,7 @@ def uses(fed: Federation, boosters: list[Booster], protection: Protection, what:
     for part in protection.chunks(fed, boosters):
         with fed.session() as run:
             cuts = protection.grow(run, part)
-            replies = all_uses(run.ask(column_uses, to=run.active), cuts)
-        if len(replies) != len(part):
-            raise ReplyError(fed.active, "column_uses", "another number of models than were grown")
+            replies = all_uses(run, len(part), cuts)
         for reply in replies:
             found = {name: np.zeros(count) for name, count in fed.n_columns.items()}
             for name, fields in reply.items():

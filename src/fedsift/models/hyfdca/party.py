@@ -7,9 +7,10 @@ errors): a party that misses a round tells the change later, and the others go o
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
@@ -17,14 +18,31 @@ from fedsift.errors import DataError
 from fedsift.models.design import LinearPart
 from fedsift.models.hyfdca.loss import best_duals
 from fedsift.models.hyfdca.setup import PART, STATE, Part
-from fedsift.models.hyfdca.track import Track, from_bits, to_bits
+from fedsift.models.hyfdca.track import Decision, Track, from_bits, to_bits
 from fedsift.models.parts import Predicted
 from fedsift.mpc.group_sum import cover_for, fixed, hide, to_words, uncover
 from fedsift.mpc.ring import Ring, stream
 
+#: A round in which a party goes missing is played again without it.
+ROUNDS = "2 x parties x rounds or 1000 a session"
 SCORE_BITS = 32  # of the fraction of a score
 GRAM_SHIFT = 30  # inner products are told with so many more bits: they get small
 MEASURES = ("weights", "distance", "rebuilt", "balance", "objective", "primal", "dual", "moved")
+
+
+class Copy(TypedDict):
+    """Weights as the others have them by now, covered; fresh if they were moved since."""
+
+    state: Ring
+    number: int
+    fresh: bool
+
+
+class CatchUp(TypedDict, total=False):
+    """What a party missed: of its columns, of the intercept."""
+
+    state: Copy
+    intercept: Copy
 
 
 def _number(ring: Ring, bits: int) -> np.ndarray:
@@ -37,6 +55,7 @@ def _weights(part: Part, state: dict[str, Any]) -> np.ndarray:
 
 @operation(
     "hyfdca.step_and_score",
+    times=ROUNDS,
     discloses="masked",
     receives="aggregate",
     about="its part of the scores of the rows, readable in sum and to the rows' label holder alone",
@@ -44,7 +63,15 @@ def _weights(part: Part, state: dict[str, Any]) -> np.ndarray:
     reply={"scores": object},
 )
 def step_and_score(
-    party: Party, *, after: int, this: int, number: int, decision: Any, rate: float, catch_up: Any, among: list[str]
+    party: Party,
+    *,
+    after: int,
+    this: int,
+    number: int,
+    decision: Decision | None,
+    rate: float,
+    catch_up: CatchUp,
+    among: list[str],
 ) -> dict[str, Any]:
     """Move own weights; tell the change of own scores. ``after`` is the last round with this party that counted."""
     part, state = party.state[PART], party.state[STATE]
@@ -71,17 +98,16 @@ def step_and_score(
     return {"scores": hide(party, change, "scores", number, among, part.holder)}
 
 
-def _catch_up(party: Party, part: Part, state: dict[str, Any], given: dict[str, Any], decision: Any) -> set[str]:
+def _catch_up(party: Party, part: Part, state: dict[str, Any], given: CatchUp, decision: Decision | None) -> set[str]:
     """Go where the others of the column block (the label holders) are by now, after rounds that this party missed."""
     done = set()
-    for name, total, fresh, purpose, group in (
-        ("track", "total", "fresh", "state", part.column_group),
-        ("intercept", "balance total", "fresh intercept", "intercept", part.holder_group),
+    for name, total, fresh, purpose, group, sent in (
+        ("track", "total", "fresh", "state", part.column_group, given.get("state")),
+        ("intercept", "balance total", "fresh intercept", "intercept", part.holder_group, given.get("intercept")),
     ):
-        if name not in state or purpose not in given or group is None:
+        if name not in state or sent is None or group is None:
             continue
         track = state[name] if decision is None else state[name].decided(decision)
-        sent = given[purpose]
         bits = uncover(party, sent["state"], purpose, sent["number"], group, (3 * track.u.size,))
         u, g, told = from_bits(bits, track.u.shape, 3)
         state[name] = replace(track, u=u, g=g)
@@ -93,6 +119,7 @@ def _catch_up(party: Party, part: Part, state: dict[str, Any], given: dict[str, 
 
 @operation(
     "hyfdca.hand_over",
+    times=ROUNDS,
     discloses="masked",
     about="weights of its columns for a party with the same columns that missed a round, readable to those alone",
     reply={"state": object, "intercept": object},
@@ -111,6 +138,7 @@ def hand_over(party: Party, *, number: int, columns: bool, holders: bool) -> dic
 
 @operation(
     "hyfdca.raise_duals",
+    times=ROUNDS,
     discloses="masked",
     receives="masked",
     about="duals of the rows less random numbers, for the other parties with these rows; their sum, for label holders",
@@ -118,8 +146,8 @@ def hand_over(party: Party, *, number: int, columns: bool, holders: bool) -> dic
     reply={"duals": object, "corrections": dict, "balance": object},
 )
 def raise_duals(
-    party: Party, *, number: int, scores: Any, senders: list[str], recentre: Any, seed: bytes, peers: list[str],
-    among: list[str],
+    party: Party, *, number: int, scores: Ring | None, senders: list[str], recentre: NDArray[np.bool_] | None,
+    seed: bytes, peers: list[str], among: list[str],
 ) -> dict[str, Any]:  # fmt: skip
     """The label holder: the best dual coordinate of each row at its present score."""
     part, state = party.state[PART], party.state[STATE]
@@ -155,13 +183,16 @@ def _bounded(duals: np.ndarray) -> np.ndarray:
 
 @operation(
     "hyfdca.weigh_rows",
+    times=ROUNDS,
     discloses="masked",
     receives="masked",
     about="sums of the duals weighted by its columns, for the parties with the same columns",
     learns="for each of its columns the sum over its rows of column times dual",
     reply={"sum": object},
 )
-def weigh_rows(party: Party, *, number: int, duals: Any, correction: Any, share: Any, among: list[str]) -> Any:
+def weigh_rows(
+    party: Party, *, number: int, duals: Ring | None, correction: Ring | None, share: Ring | None, among: list[str]
+) -> Any:
     part, state = party.state[PART], party.state[STATE]
     if duals is not None:
         shape = (party.n_rows, part.outputs)
@@ -176,6 +207,7 @@ def weigh_rows(party: Party, *, number: int, duals: Any, correction: Any, share:
 
 @operation(
     "hyfdca.finish_round",
+    times=ROUNDS,
     discloses="masked",
     receives="masked",
     about="inner products of its gradient and last steps, sizes of weights, losses: readable in sum over all parties",
@@ -183,7 +215,7 @@ def weigh_rows(party: Party, *, number: int, duals: Any, correction: Any, share:
     reply={"totals": object},
 )
 def finish_round(
-    party: Party, *, number: int, total: Any, balance: Any, full: bool, everyone: list[str], memory: int
+    party: Party, *, number: int, total: Ring | None, balance: Ring | None, full: bool, everyone: list[str], memory: int
 ) -> dict[str, Any]:
     """The gradient at the present weights; in a full round also what the coordinator needs to choose the step."""
     part, state = party.state[PART], party.state[STATE]
@@ -204,7 +236,9 @@ def finish_round(
     return {"totals": hide(party, words, "totals", number, everyone, None)}
 
 
-def _balance(party: Party, part: Part, state: dict[str, Any], number: int, given: Any, memory: int, full: bool) -> None:
+def _balance(
+    party: Party, part: Part, state: dict[str, Any], number: int, given: Ring | None, memory: int, full: bool
+) -> None:
     """The intercept is a column of ones that all label holders share: its gradient is minus the sum of the duals."""
     if part.holder_group is None:
         state["balance total"], state["fresh intercept"] = state["sum of duals"], True
@@ -234,8 +268,8 @@ def _vector(part: Part, state: dict[str, Any], weights: np.ndarray, rebuilt: np.
     return np.concatenate([2.0**GRAM_SHIFT * upper.ravel(), measures.ravel()]) / part.rows
 
 
-@operation("hyfdca.keep_part", discloses="control", about="acknowledgement")
-def keep_part(party: Party, *, model: str, back: Any) -> None:
+@operation("hyfdca.keep_part", times="10 a session", discloses="control", about="acknowledgement")
+def keep_part(party: Party, *, model: str, back: NDArray[np.bool_]) -> None:
     """Own weights stay at the site."""
     part, state = party.state[PART], party.state[STATE]
 
@@ -254,6 +288,7 @@ def keep_part(party: Party, *, model: str, back: Any) -> None:
 
 @operation(
     "hyfdca.score_rows",
+    times="1 a session",
     discloses="masked",
     about="its part of the scores of the rows, readable in sum and to the label holder alone",
     reply={"scores": object},
@@ -266,13 +301,14 @@ def score_rows(party: Party, *, model: str, number: int, among: list[str], reade
 
 @operation(
     "hyfdca.read_scores",
+    times="1 a session",
     discloses="plain",
     receives="masked",
     about="predicted scores of the rows",
     learns="the sum of the other parties' scores of each row",
     reply=Array("f", 2),
 )
-def read_scores(party: Party, *, model: str, number: int, scores: Any, senders: list[str]) -> np.ndarray:
+def read_scores(party: Party, *, model: str, number: int, scores: Ring | None, senders: list[str]) -> np.ndarray:
     return _read_scores(party, model, number, scores, senders).scores
 
 
@@ -290,7 +326,7 @@ def hold_scores(party: Party, *, model: str, number: int, scores: Ring | None, s
     _read_scores(party, model, number, scores, senders)
 
 
-def _read_scores(party: Party, model: str, number: int, scores: Any, senders: list[str]) -> Predicted:
+def _read_scores(party: Party, model: str, number: int, scores: Ring | None, senders: list[str]) -> Predicted:
     part = party.models.part(model, LinearPart)
     total = part.scores(party.table)
     if scores is not None:

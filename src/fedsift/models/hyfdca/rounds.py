@@ -29,6 +29,7 @@ from fedsift.models.hyfdca.party import (
     weigh_rows,
 )
 from fedsift.models.hyfdca.setup import scale_columns, start_rounds, sum_columns, sum_spreads
+from fedsift.models.hyfdca.track import Decision
 from fedsift.mpc.group_sum import Groups, add_up, from_words
 from fedsift.mpc.ring import Ring, stream
 
@@ -323,7 +324,7 @@ class Rounds:
         measures = numbers[size:].reshape(len(MEASURES), self.outputs)
         return {"products": products, **dict(zip(MEASURES, measures))}
 
-    def decide(self, decision: dict[str, Any], recentre: np.ndarray) -> None:
+    def decide(self, decision: Decision, recentre: np.ndarray) -> None:
         """For everybody, to act on when they next take part."""
         self.decision = dict.fromkeys(self.run.parties, decision)
         self.recentre = dict.fromkeys(self.grid.holders, recentre)

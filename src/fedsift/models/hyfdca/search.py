@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from fedsift.models.hyfdca.track import Decision
 from fedsift.models.lbfgs import direction
 
 _RECENTRE = 0.1  # the hinge's duals take a new centre when the gradient is so small beside their distance from the old
@@ -51,7 +50,7 @@ class Search:
     def converged(self) -> bool:
         return bool((self.bound <= self.tol).all())
 
-    def decision(self, measures: dict[str, np.ndarray]) -> tuple[dict[str, Any], np.ndarray]:
+    def decision(self, measures: dict[str, np.ndarray]) -> tuple[Decision, np.ndarray]:
         """For the parties: where to go back, what to forget, how to combine; for the label holders: new centres."""
         products = measures["products"]
         recentre = np.zeros(len(products), dtype=bool)

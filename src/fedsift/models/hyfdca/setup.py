@@ -18,25 +18,28 @@ from __future__ import annotations
 import hashlib
 import secrets
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from fedsift.core.arguments import Between
 from fedsift.core.binning import MAX_CATEGORY_BINS
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.core.splits import is_amount
-from fedsift.errors import DataError, OperationRefused, SealError
+from fedsift.errors import DataError, SealError
 from fedsift.models.design import Design, _raw
 from fedsift.models.hyfdca.loss import curvature, first_centre
 from fedsift.models.hyfdca.track import Track
 from fedsift.mpc.group_sum import cover_for, fixed, from_words, group_secret, hide, to_words, uncover
 from fedsift.mpc.horizontal_study import class_name
+from fedsift.mpc.pairs import MAX_PARTIES, Names
 from fedsift.mpc.ring import Ring, stream
 
+Loss = Literal["logistic", "hinge", "squared"]
 PART, STATE = "hyfdca part", "hyfdca state"
 SUMS = {"columns": object, "target": object}
 
@@ -76,15 +79,39 @@ class Part:
         return 1.0 / float(np.sqrt(curvature(self.loss) * self.rows))
 
 
-#: What a party is told of its place; everything else of a part comes from its own table.
-_PLACE = {
-    "holder", "column_group", "row_group", "holder_group", "first", "first_holder", "loss", "alpha", "blocks", "rows",
-    "outputs",
-}  # fmt: skip
+class Place(TypedDict):
+    """What a party is told of its place; everything else of a part comes from its own table."""
+
+    holder: str
+    column_group: str | None
+    row_group: str | None
+    holder_group: str | None
+    first: bool
+    first_holder: bool
+    loss: Loss
+    alpha: Annotated[float, Between(1e-9, 1e300)]
+    blocks: Annotated[int, Between(1, MAX_PARTIES)]
+    rows: Annotated[int, Between(1, 1 << 40)]
+    outputs: Annotated[int, Between(1, 10_000)]
+
+
+class Among(TypedDict):
+    """Who takes part in a sum over a party's columns, and in one over the targets of all label holders."""
+
+    columns: Names
+    target: Names
+
+
+class Totals(TypedDict):
+    """The same sums over the group, covered; none where the group is one party."""
+
+    columns: Ring | None
+    target: Ring | None
 
 
 @operation(
     "hyfdca.describe_part",
+    times="1 a session",
     discloses="plain",
     about="numbers of rows and columns, a hash of the columns' names and kinds, the kind of label and its class names",
     reply={"rows": int, "schema": str, "label": bool, "amount": bool, "classes": [str]},
@@ -105,14 +132,13 @@ def describe_part(party: Party, *, task: str, holder: bool) -> dict[str, Any]:
 
 @operation(
     "hyfdca.open_part",
+    times="1 a session",
     discloses="ciphertext",
     about="the categories of its columns, readable to the parties with the same columns",
     reply={"categories": (bytes, type(None))},
 )
-def open_part(party: Party, *, place: dict[str, Any], classes: list[str], regression: bool) -> dict[str, Any]:
+def open_part(party: Party, *, place: Place, classes: list[str], regression: bool) -> dict[str, Any]:
     """Take a place in the grid; read the target."""
-    if set(place) != _PLACE:
-        raise OperationRefused(party.name, "open_part", f"a place in the grid is told by {', '.join(sorted(_PLACE))}")
     part = Part(**place)
     label = party.table.label
     if part.holder == party.name:
@@ -153,6 +179,7 @@ def _box(party: Party, group: str) -> ChaCha20Poly1305:
 
 @operation(
     "hyfdca.sum_columns",
+    times="1 a session",
     discloses="masked",
     receives="ciphertext",
     about="counts and sums of its columns (label holders: of the target), for the parties with the same columns",
@@ -160,7 +187,7 @@ def _box(party: Party, group: str) -> ChaCha20Poly1305:
     reply=SUMS,
     sums=True,
 )
-def sum_columns(party: Party, *, number: int, categories: list[bytes], among: dict[str, Any]) -> dict[str, Any]:
+def sum_columns(party: Party, *, number: int, categories: list[bytes], among: Among) -> dict[str, Any]:
     part = party.state[PART]
     columns = _agreed(party, part, categories)
     part.design = Design(columns, np.zeros(0), np.zeros(0))
@@ -196,7 +223,7 @@ def _sums(values: np.ndarray) -> np.ndarray:
     return np.array([(~np.isnan(values)).sum(axis=0), np.nansum(values, axis=0), np.nansum(np.abs(values), axis=0)])
 
 
-def _share(party: Party, part: Part, compute: Any, purpose: str, number: int, among: dict[str, Any]) -> dict[str, Any]:
+def _share(party: Party, part: Part, compute: Any, purpose: str, number: int, among: Among) -> dict[str, Any]:
     """Of own columns and target: hidden for the group, or ``None`` where there is no group to tell."""
     reply: dict[str, Any] = {"columns": None, "target": None}
     if part.column_group is not None:
@@ -209,11 +236,11 @@ def _share(party: Party, part: Part, compute: Any, purpose: str, number: int, am
 
 
 def _totals(
-    party: Party, part: Part, given: dict[str, Any], own: dict[str, Any], purpose: str, number: int
+    party: Party, part: Part, given: Totals, own: dict[str, Any], purpose: str, number: int
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The same sums over the group: read from its total, or ``own`` where the group is one party."""
 
-    def read(what: str, group: str | None) -> np.ndarray:
+    def read(what: Literal["columns", "target"], group: str | None) -> np.ndarray:
         if group is None:
             return own[what]
         words = uncover(party, given[what], f"{purpose} of {what}", number, group, (2 * own[what].size,))
@@ -231,25 +258,26 @@ def _centre(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @operation(
     "hyfdca.sum_spreads",
+    times="1 a session",
     discloses="masked",
     receives="masked",
     about="squared deviations of its columns (label holders: of the target), for the parties with the same columns",
     learns="the means of its columns over all parties with the same columns",
     reply=SUMS,
 )
-def sum_spreads(party: Party, *, number: int, totals: dict[str, Any], before: int, among: dict[str, Any]) -> Any:
+def sum_spreads(party: Party, *, number: int, totals: Totals, before: int, among: Among) -> Any:
     part = party.state[PART]
     own = {"columns": _sums(part.raw), "target": None if part.target is None else _sums(part.target)}
     columns, target = _totals(party, part, totals, own, "first moments", before)
     party.state["hyfdca means"] = (columns, target)
     reply: dict[str, Any] = {"columns": None, "target": None}
-    for what, sums, values, group in (
-        ("columns", columns, part.raw, part.column_group),
-        ("target", target, part.target, part.holder_group),
+    for what, sums, values, group, members in (
+        ("columns", columns, part.raw, part.column_group, among["columns"]),
+        ("target", target, part.target, part.holder_group, among["target"]),
     ):
         if sums is not None and values is not None and group is not None:
             words = to_words(_spread(values, sums))
-            reply[what] = hide(party, words, f"second moments of {what}", number, among[what], group)
+            reply[what] = hide(party, words, f"second moments of {what}", number, members, group)
     return reply
 
 
@@ -260,6 +288,7 @@ def _spread(values: np.ndarray, sums: np.ndarray) -> np.ndarray:
 
 @operation(
     "hyfdca.scale_columns",
+    times="1 a session",
     discloses="masked",
     receives="masked",
     about="products of its columns, for parties with the same columns; its columns less random ones, for label holders",
@@ -267,7 +296,7 @@ def _spread(values: np.ndarray, sums: np.ndarray) -> np.ndarray:
     reply={"width": int, "gram": object, "hidden": object},
 )
 def scale_columns(
-    party: Party, *, number: int, totals: dict[str, Any], before: int, among: dict[str, Any], seed: bytes
+    party: Party, *, number: int, totals: Totals, before: int, among: Among, seed: bytes
 ) -> dict[str, Any]:
     part = party.state[PART]
     columns, target = party.state.pop("hyfdca means")
@@ -308,12 +337,15 @@ def _scaled_target(party: Party, part: Part, sums: Any, spread: Any) -> tuple[fl
 
 @operation(
     "hyfdca.start_rounds",
+    times="1 a session",
     discloses="control",
     receives="masked",
     about="acknowledgement",
     learns="products of its columns, summed over all parties with the same columns",
 )
-def start_rounds(party: Party, *, gram: Any, hidden: dict[str, Any], widths: dict[str, int], before: int) -> None:
+def start_rounds(
+    party: Party, *, gram: Ring | None, hidden: dict[str, Ring], widths: dict[str, int], before: int
+) -> None:
     """The metric of the block: steps are taken where blocks * curvature * X'X + alpha is the unit matrix.
 
     A full step of all blocks together then never overshoots: |sum X_c v_c|^2 <= blocks * sum |X_c v_c|^2.

@@ -9,11 +9,20 @@ round that is called off is undone by keeping the old one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift.errors import DataError
+
+
+class Decision(TypedDict):
+    """What a full round came to, for each output: whether to go back, what to forget, how to combine vectors."""
+
+    back: NDArray[np.bool_]
+    forget: NDArray[np.bool_]
+    coefficients: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -49,9 +58,11 @@ class Track:
         basis = self._basis()
         return np.einsum("ido,jdo->oij", basis, basis)
 
-    def decided(self, decision: dict[str, Any]) -> Track:
+    def decided(self, decision: Decision) -> Track:
         """Act on a full round: outputs that got worse go back, for the others this is the new best; then step."""
         back, forget = decision["back"], decision["forget"]
+        if back.shape != (self.u.shape[1],) or forget.shape != back.shape:
+            raise DataError("a step is decided for each output")
         if self.anchor is None or (back.any() and self.best is None):
             raise DataError("a step was decided before a full round was measured")
         u, g = self.anchor

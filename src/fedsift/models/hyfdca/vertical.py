@@ -70,6 +70,7 @@ class Duals:
 
 @operation(
     "hyfdca.open_columns",
+    times="1 a session",
     discloses="aggregate",
     about="scales of the principal components of its columns",
     reply=Array("f"),
@@ -108,7 +109,7 @@ def _standard(party: Party, components: Components, label: NDArray[Any]) -> Floa
     return ((values - components.centre) / components.scale)[:, None]
 
 
-@operation("hyfdca.recentre", discloses="control", about="acknowledgement")
+@operation("hyfdca.recentre", times="rounds or 1000 a session", discloses="control", about="acknowledgement")
 def recentre(party: Party, *, outputs: NDArray[np.bool_]) -> None:
     """The label holder, hinge loss: the proximal term stands at the present duals from now on."""
     duals = party.held(Components).duals
@@ -118,6 +119,7 @@ def recentre(party: Party, *, outputs: NDArray[np.bool_]) -> None:
 
 @operation(
     "hyfdca.keep_weights",
+    times="1 a session",
     discloses="control",
     receives="aggregate",
     about="acknowledgement",

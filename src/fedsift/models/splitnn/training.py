@@ -23,6 +23,7 @@ from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ParameterError
 from fedsift.models.splitnn.networks import derived_seed
 from fedsift.models.splitnn.party_networks import Bottom, Top, chunks
+from fedsift.models.splitnn.settings import BottomSettings, Rows, TopSettings, embeddings_of
 
 LABEL_PROTECTIONS = (None, "max_norm", "noise")
 PARTS = ("bottom", "top", "share")  # what a party may hold of a network; a share is of the weights between parties
@@ -64,8 +65,8 @@ def _rows(party: Party, half: Bottom | Top, epoch: int, start: int) -> np.ndarra
     reply={"inputs": int},
     times="100 a session",
 )
-def start_bottom(party: Party, *, model: str, settings: dict[str, Any]) -> dict[str, int]:
-    bottom = Bottom(party, settings)
+def start_bottom(party: Party, *, model: str, settings: BottomSettings) -> dict[str, int]:
+    bottom = Bottom(party, dict(settings))
     if settings.get("gates"):
         bottom.add_gates(party.state.get("importance"), party.name)
     party.state[f"{model}/bottom"] = bottom
@@ -73,8 +74,8 @@ def start_bottom(party: Party, *, model: str, settings: dict[str, Any]) -> dict[
 
 
 @operation("network.start_top", discloses="control", about="acknowledgement", times="100 a session")
-def start_top(party: Party, *, model: str, widths: dict[str, int], settings: dict[str, Any]) -> None:
-    party.state[f"{model}/top"] = Top(party, widths, settings)
+def start_top(party: Party, *, model: str, widths: dict[str, int], settings: TopSettings) -> None:
+    party.state[f"{model}/top"] = Top(party, widths, dict(settings))
 
 
 @operation(
@@ -87,7 +88,7 @@ def start_top(party: Party, *, model: str, widths: dict[str, int], settings: dic
     times="10000000 a session",
 )
 def bottom_round(
-    party: Party, *, model: str, gradient: Any = None, epoch: int | None = None, start: int = 0
+    party: Party, *, model: str, gradient: Rows | None = None, epoch: int | None = None, start: int = 0
 ) -> np.ndarray | None:
     """Take the gradient of the last batch, if any, and give the embedding of the next, if there is one."""
     bottom = bottom_of(party, model)
@@ -105,7 +106,7 @@ def bottom_round(
     reply={"loss": float, "score": float, "gradients": dict},
     times="10000000 a session",
 )
-def top_round(party: Party, *, model: str, embeddings: dict[str, Any], epoch: int, start: int) -> dict[str, Any]:
+def top_round(party: Party, *, model: str, embeddings: dict[str, Rows], epoch: int, start: int) -> dict[str, Any]:
     top = top_of(party, model)
     rows = _rows(party, top, epoch, start)
     own = party.state.get(f"{model}/bottom")
@@ -147,7 +148,7 @@ def embed_rows(party: Party, *, model: str, start: int, stop: int) -> np.ndarray
     return bottom_of(party, model).embed(party, start, stop)
 
 
-def _predicted(party: Party, model: str, embeddings: dict[str, Any], start: int, stop: int) -> np.ndarray:
+def _predicted(party: Party, model: str, embeddings: dict[str, Rows], start: int, stop: int) -> np.ndarray:
     top = top_of(party, model)
     if party.name in top.widths:
         embeddings = {**embeddings, party.name: bottom_of(party, model).embed(party, start, stop)}
@@ -163,7 +164,7 @@ def _predicted(party: Party, model: str, embeddings: dict[str, Any], start: int,
     reply=Array("f", 2),
     times="10000000 a session",
 )
-def predict_rows(party: Party, *, model: str, embeddings: dict[str, Any], start: int, stop: int) -> np.ndarray:
+def predict_rows(party: Party, *, model: str, embeddings: dict[str, Rows], start: int, stop: int) -> np.ndarray:
     return _predicted(party, model, embeddings, start, stop)
 
 
@@ -176,7 +177,7 @@ def predict_rows(party: Party, *, model: str, embeddings: dict[str, Any], start:
     reply=float,
     times="10000000 a session",
 )
-def score_rows(party: Party, *, model: str, embeddings: dict[str, Any]) -> float:
+def score_rows(party: Party, *, model: str, embeddings: dict[str, Rows]) -> float:
     top = top_of(party, model)
     out = _predicted(party, model, embeddings, 0, party.n_rows)
     label = party.table.label
@@ -279,7 +280,7 @@ class SplitRun:
         for epoch, start in self.fed.track(steps, "batch", at_most=patience is not None):
             replies = self.fed.ask(bottom_round, to=self.passive, each=sent, model=self.model, epoch=epoch, start=start)
             answer = self.fed.ask(
-                top_round, to=self.active, model=self.model, embeddings=replies, epoch=epoch, start=start
+                top_round, to=self.active, model=self.model, embeddings=embeddings_of(replies), epoch=epoch, start=start
             )
             sent = {name: {"gradient": answer["gradients"][name]} for name in self.passive}
             self._saw(answer)
@@ -352,7 +353,9 @@ class SplitRun:
         return {}
 
     def embeddings(self, fed: Federation, start: int, stop: int) -> dict[str, np.ndarray]:
-        return fed.ask(embed_rows, to=self.passive, model=self.model, start=start, stop=stop) if self.passive else {}
+        if not self.passive:
+            return {}
+        return embeddings_of(fed.ask(embed_rows, to=self.passive, model=self.model, start=start, stop=stop))
 
     def score(self, fed: Federation) -> float:
         """Accuracy or R2 on a view's rows, computed by the label holder."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
@@ -20,7 +19,9 @@ from fedsift.models.splitnn.training import bottom_of
     learns="one Gini impurity for each of its own columns",
     times=1,
 )
-def take_importance(party: Party, *, impurity: Any, low: float, high: float, best: float, worst: float) -> None:
+def take_importance(
+    party: Party, *, impurity: NDArray[np.float64], low: float, high: float, best: float, worst: float
+) -> None:
     """Begin the gates of this run's columns by their impurity (Algorithm 1, lines 13 to 15)."""
     party.state["importance"] = importance_to_mu(impurity, low, high, best, worst)
 

@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import copy
 import itertools
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedsift.core.arguments import Between
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.models.splitnn.gates import shrink_columns
 from fedsift.models.splitnn.networks import derived_seed, first_layer, torch_module
 from fedsift.models.splitnn.party_networks import Bottom, Top
+from fedsift.models.splitnn.settings import Rows
 from fedsift.models.splitnn.training import bottom_of, top_of
 
+Places = Annotated[NDArray[np.int64], Between(0, 10**7)]
 _FLAT = 1e-3
 LAMBDAS = tuple(float(v) for v in np.geomspace(1e-3, 1.0, 16))
 COLUMN_LAMBDAS = tuple(1e-3 * 2.0**k for k in range(16))  # up to 33: 1 left most of Phishing's noise in
@@ -55,7 +59,7 @@ def _training_embedding(bottom: Bottom) -> np.ndarray:
     times=1,
 )
 def select_components(
-    party: Party, *, model: str, embeddings: dict[str, Any], price: float | None, epochs: int, rate: float
+    party: Party, *, model: str, embeddings: dict[str, Rows], price: float | None, epochs: int, rate: float
 ) -> dict[str, Any]:
     """Stage 2. ``price`` None: the largest lambda whose loss on held-out training rows is near the best."""
     torch, top = torch_module(), top_of(party, model)
@@ -126,12 +130,12 @@ def _sparse_top(top: Top, joined: Any, rows: Any, price: float, epochs: int, rat
     times=1,
 )  # fmt: skip
 def select_columns(
-    party: Party, *, model: str, components: Any, price: float | None, epochs: int, rate: float, quantile: float
+    party: Party, *, model: str, components: Places, price: float | None, epochs: int, rate: float, quantile: float
 ) -> dict[str, Any]:
     """Stage 3, nothing but local work: match the embedding while columns are paid for."""
     bottom = bottom_of(party, model)
     copies = bottom.norms()[bottom.n_columns :]
-    stage = _LocalLasso(bottom, np.asarray(components, dtype=np.int64), rate)
+    stage = _LocalLasso(bottom, components, rate)
     if len(components) == 0:
         stage.wipe()
     elif bottom.n_copies:
@@ -251,9 +255,8 @@ class _LocalLasso:
 
 
 @operation("less_vfl.restrict_bottom", discloses="control", about="acknowledgement", times=1)
-def restrict_bottom(party: Party, *, model: str, columns: Any, components: Any, rate: float) -> None:
+def restrict_bottom(party: Party, *, model: str, columns: Places, components: Places, rate: float) -> None:
     """Go on with these columns and components (or leave the network, without any)."""
-    columns, components = np.asarray(columns, dtype=np.int64), np.asarray(components, dtype=np.int64)
     if len(columns) and len(components):
         bottom = bottom_of(party, model)
         bottom.settings = {**bottom.settings, "rate": rate}
@@ -263,10 +266,10 @@ def restrict_bottom(party: Party, *, model: str, columns: Any, components: Any, 
 
 
 @operation("less_vfl.restrict_top", discloses="control", about="acknowledgement", times=1)
-def restrict_top(party: Party, *, model: str, components: dict[str, Any], rate: float) -> None:
+def restrict_top(party: Party, *, model: str, components: dict[str, Places], rate: float) -> None:
     top = top_of(party, model)
     top.settings = {**top.settings, "rate": rate}
-    top.restrict({name: np.asarray(kept, dtype=np.int64) for name, kept in components.items()})
+    top.restrict(components)
 
 
 OPERATIONS = (upload_embeddings, select_components, select_columns, restrict_bottom, restrict_top)

@@ -29,7 +29,7 @@ import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,16 @@ from fedsift.select.muse.fresh_orders import in_fresh_orders
 
 CIRCLE = "muse"
 Columns = Annotated[NDArray[np.int64], Between(-1, 10**7)]
+
+
+class PairRequest(TypedDict):
+    """Columns that are counted with those of a peer, under the orders of one batch."""
+
+    peer: str
+    batch: int
+    columns: Columns
+
+
 LABEL = -1  # stands for the label among the label holder's columns
 _MESSAGE_BYTES = 1 << 24  # bin codes in one reply
 
@@ -179,19 +189,26 @@ def prepare_columns(
     after="muse.prepare_columns",
     times="n_features x 10000",  # long lists of bins go in several messages
 )
-def matched_codes(party: Party, *, requests: list[dict[str, str | int | Columns]], code_bits: int) -> list[np.ndarray]:
+def matched_codes(party: Party, *, requests: list[PairRequest], code_bits: int) -> list[np.ndarray]:
     """For each request (peer, batch number, columns): the codes of the columns, each in an order of its own."""
     if int(party.state["codes"].max(initial=0)).bit_length() > code_bits or code_bits > 8:
         raise OperationRefused(party.name, "matched_codes", f"its bins do not fit {code_bits} bits")
-    replies = []
+    last = dict(party.state.get("last batch", {}))
     for request in requests:
-        peer, batch, columns = str(request["peer"]), int(request["batch"]), np.asarray(request["columns"])
-        seed = party.state["seeds"].get(peer)
-        if seed is None or batch <= party.state["last batch"][peer]:
+        peer, batch = request["peer"], request["batch"]
+        if peer not in last or batch <= last[peer]:
             raise OperationRefused(party.name, "matched_codes", f"batch {batch} with {peer!r} is unknown or used up")
-        party.state["last batch"][peer] = batch
-        replies.append(in_fresh_orders(party.state["codes"], columns, seed, batch, code_bits))
-    return replies
+        _check_columns(party, request["columns"], "matched_codes")
+        last[peer] = batch
+    party.state["last batch"] = last
+    codes, seeds = party.state["codes"], party.state["seeds"]
+    return [in_fresh_orders(codes, r["columns"], seeds[r["peer"]], r["batch"], code_bits) for r in requests]
+
+
+def _check_columns(party: Party, columns: np.ndarray, operation: str) -> None:
+    """Positions of columns; -1 is the last one, the label where it is here."""
+    if columns.ndim != 1 or columns.max(initial=-1) >= len(party.state["codes"]):
+        raise OperationRefused(party.name, operation, "there is no such column")
 
 
 @operation(
@@ -204,6 +221,10 @@ def matched_codes(party: Party, *, requests: list[dict[str, str | int | Columns]
 )
 def own_information(party: Party, *, left: Columns, right: Columns, correct: bool) -> np.ndarray:
     codes = party.state["codes"]
+    _check_columns(party, left, "own_information")
+    _check_columns(party, right, "own_information")
+    if len(left) != len(right):
+        raise OperationRefused(party.name, "own_information", "pairs have a left and a right column each")
     one = left[:1] if len(set(left.tolist())) == 1 else left
     return pair_information(codes[one], codes[right], party.state["entropies"], correct=correct)[0]
 

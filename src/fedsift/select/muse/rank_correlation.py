@@ -8,13 +8,14 @@ across two parties by ``masked_product``: the coordinator reads the correlation 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
-from fedsift.core.operation import operation
+from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.shared_product import hide_left, left_share, open_product, right_message
@@ -62,13 +63,18 @@ def _ranks(party: Party, columns: Any) -> np.ndarray:
     "muse.correlate_ranks",
     discloses="aggregate",
     about="rank correlations inside the party, and ranks of selected columns under one-time masks",
-    reply={"own": np.ndarray, "left": dict, "right": dict},
+    reply={"own": Array("f", 2), "left": dict, "right": dict},
     times=1,
 )
-def correlate_ranks(party: Party, *, columns: NDArray[np.int64], peers: dict[str, int]) -> dict[str, Any]:
+def correlate_ranks(
+    party: Party, *, columns: NDArray[np.int64], peers: dict[str, Annotated[int, Between(0, 10_000)]]
+) -> dict[str, Any]:
     """``peers``: how many columns each other party takes part with. Of two parties, the first in name is the left."""
     if party.state.get("ranks sent"):
         raise OperationRefused(party.name, "correlate_ranks", "a mask is used once: correlations were asked before")
+    inside = columns.ndim == 1 and (columns >= 0).all() and (columns < len(party.columns)).all()
+    if not inside or not set(peers) <= set(party.state.get("seeds", {})):
+        raise OperationRefused(party.name, "correlate_ranks", "there is no such column, or no such peer")
     party.state["ranks sent"] = True
     ranks = _ranks(party, columns)
     ring = np.rint(np.ldexp(ranks, _BITS)).astype(np.int64).view(np.uint64)
@@ -76,9 +82,9 @@ def correlate_ranks(party: Party, *, columns: NDArray[np.int64], peers: dict[str
     for peer, width in peers.items():
         seed = party.state["seeds"][peer]
         if party.name < peer:
-            left[peer] = [hide_left(ring, seed, 0), left_share(ring, seed, 0, int(width))]
+            left[peer] = [hide_left(ring, seed, 0), left_share(ring, seed, 0, width)]
         else:
-            right[peer] = list(right_message(ring, seed, 0, 0, int(width)))
+            right[peer] = list(right_message(ring, seed, 0, 0, width))
     return {"own": ranks.T @ ranks, "left": left, "right": right}
 
 

@@ -37,10 +37,11 @@ from fedsift.models.boost.compared.passive import (
 from fedsift.models.boost.compared.program import NodeFacts, Shape, best_cuts, finalists, winners
 from fedsift.models.boost.compared.talks import compare, purpose
 from fedsift.models.boost.hidden.cuts import Numbers
-from fedsift.models.boost.hidden.growing import HiddenTrees, of_level
+from fedsift.models.boost.hidden.growing import HiddenTrees, check_depth, of_level
 from fedsift.models.boost.hidden.label_holder import hide_gradients
 from fedsift.models.boost.hidden.passive import expect_trees
 from fedsift.models.boost.hidden.shares import Level, Tree
+from fedsift.models.boost.hidden.wire import boxes_for
 from fedsift.models.boost.privacy import LabelNoise
 from fedsift.models.boost.tree import TreeSettings
 from fedsift.mpc.comparing import DealerSource, Fractions, dealt_for
@@ -85,7 +86,8 @@ class ComparedTrees:
         number = 0
         while told["more"]:
             level = Level.of(trees, number)
-            theirs = fed.ask(compare_own, to=fed.passive, each=_each("box", told["boxes"]))
+            check_depth(level, fed.active)
+            theirs = fed.ask(compare_own, to=fed.passive, each=boxes_for(told["boxes"], fed.passive, fed.active))
             dealt = {name: self._dealt(level, trees, name) for name in fed.passive}
             own = fed.ask(
                 begin_comparing, to=fed.active, corrections=hidden.corrections(level, trees), dealt=dealt
@@ -97,7 +99,7 @@ class ComparedTrees:
             final = fed.ask(begin_own_finals, to=fed.active, first=first, dealt=self._dealt_finals(level, first))
             self._compare({first: final}, {first: box})
             won = fed.ask(tell_winners, to=fed.active, first=first)
-            answers = fed.ask(take_winners, to=fed.passive, each=_each("box", won))
+            answers = fed.ask(take_winners, to=fed.passive, each=boxes_for(won, fed.passive, fed.active))
             openings = hidden.openings(level, {name: slice(None) for name in fed.passive})
             told = fed.ask(divide_compared, to=fed.active, answers=answers, openings=openings)
             self.nodes += [live[tree.model] for tree in level.trees for _ in range(level.nodes)]
@@ -107,12 +109,12 @@ class ComparedTrees:
         """Messages to and fro until every program has ended. Both sides of a pair end together."""
         fed = self.trees.fed
         while own:
-            if set(own) != set(theirs):
+            if set(own) != set(theirs) or not set(own) <= set(fed.passive):
                 raise ReplyError(fed.active, "compare", "the two sides of a comparison are not at the same step")
             each = {name: {"boxes": {fed.active: box}} for name, box in own.items()}
             answers = fed.ask(compare, to=[fed.active, *own], each={fed.active: {"boxes": theirs}, **each})
             own = answers.pop(fed.active)
-            theirs = {name: reply[fed.active] for name, reply in answers.items() if reply}
+            theirs = {name: reply.get(fed.active) for name, reply in answers.items() if reply}
 
     # -- the dealer's part -------------------------------------------------------------------------------------------
 
@@ -146,12 +148,13 @@ class ComparedTrees:
                 parts.append(correction(left, right, split[:, None])[:, 0])
             corrections[name] = parts
         own = fed.ask(own_gain_halves, to=fed.active, boxes=boxes, corrections=corrections)
-        replies = fed.ask(gain_halves, to=fed.passive, each=_each("box", own["boxes"]))
+        replies = fed.ask(gain_halves, to=fed.passive, each=boxes_for(own["boxes"], fed.passive, fed.active))
         found = []
         for name, reply in replies.items():
             shape = (models, fed.n_columns[name])
             half = own["halves"].get(name)
-            if half is None or half.shape != reply["half"].shape or reply["splits"].shape != shape:
+            size = shape[0] * shape[1]
+            if not (_is_half(half, size) and _is_half(reply["half"], size)) or reply["splits"].shape != shape:
                 raise ReplyError(name, "gain_halves", "halves of another number of columns than there are")
             gains = from_ring(half + reply["half"], 0).reshape(shape) * own["unit"]
             for model, column in zip(*np.nonzero(reply["splits"])):
@@ -160,5 +163,5 @@ class ComparedTrees:
         return found
 
 
-def _each(argument: str, values: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    return {name: {argument: value} for name, value in values.items()}
+def _is_half(value: object, size: int) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.uint64 and value.shape == (size,)

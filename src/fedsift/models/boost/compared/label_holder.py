@@ -14,11 +14,12 @@ import numpy as np
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
-from fedsift.errors import ReplyError
+from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.boost.compared.program import NEVER, NodeFacts, Shape, best_cuts, finalists, flat_sums, winners
 from fedsift.models.boost.compared.talks import Talk, Talks, purpose
 from fedsift.models.boost.growing_tree import Boosting, Job, Node, cut_own, make_children, splittable
 from fedsift.models.boost.hidden.label_holder import GRADIENTS, HiddenGradients, hidden_level, own_cuts, peer_shares
+from fedsift.models.boost.hidden.wire import Corrections, check_corrections
 from fedsift.models.boost.tree import (
     COMPARED_HESSIAN_BITS,
     Split,
@@ -56,11 +57,15 @@ class Chosen:
     times="240000 a session",
 )
 def begin_comparing(
-    party: Party, *, corrections: dict[str, dict[str, np.ndarray]], dealt: dict[str, list[np.ndarray]]
+    party: Party, *, corrections: dict[str, Corrections], dealt: dict[str, list[np.ndarray]]
 ) -> dict[str, SealedBox]:
     """Its shares of the sums of a level, and the first step of every program. ``dealt``: the dealer's corrections."""
     state, boosting, pairs = party.held(HiddenGradients), party.held(Boosting), party.held(Pairs)
     level, places = state.now()
+    every = {name: [peer.tree_cuts[place] for place in places] for name, peer in state.peers.items()}
+    check_corrections(corrections, level, every, party)
+    if set(dealt) != set(every):
+        raise OperationRefused(party.name, "begin_comparing", "the dealer's part is not that of its peers")
     if Talks not in party.state:
         sources = {name: Source(party.held(Dealt), purpose(name), 0) for name in state.peers}
         party.keep(Talks({name: Talk(source) for name, source in sources.items()}))
@@ -74,7 +79,7 @@ def begin_comparing(
     chosen.bars = _bars(nodes)
     facts = _facts(nodes)
     for name, peer in state.peers.items():
-        shape = Shape.of(level, [peer.tree_cuts[place] for place in places])
+        shape = Shape.of(level, every[name])
         sums = peer_shares(state, peer, corrections[name])
         values, counts = flat_sums(sums)
         talk = talks.of[name]

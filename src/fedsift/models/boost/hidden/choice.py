@@ -90,12 +90,3 @@ class OwnerCuts:
             "sizes": np.array(sizes, dtype=np.int32),
             "places": np.concatenate(flat).astype(np.int32) if flat else np.zeros(0, np.int32),
         }
-
-
-def read_options(cuts: dict[str, np.ndarray]) -> list[tuple[int, list[Numbers]]]:
-    """Node and options of each cut, at its owner."""
-    ends = np.cumsum(cuts["sizes"])
-    pieces = iter(np.split(cuts["places"].astype(np.int64), ends[:-1]) if len(ends) else [])
-    return [
-        (int(node), [next(pieces) for _ in range(int(count))]) for node, count in zip(cuts["nodes"], cuts["options"])
-    ]  # fmt: skip

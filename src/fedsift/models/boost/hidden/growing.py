@@ -50,6 +50,7 @@ from fedsift.models.boost.hidden.shares import (
     level_products,
     open_halves,
 )
+from fedsift.models.boost.hidden.wire import Corrections, boxes_for
 from fedsift.models.boost.privacy import LabelNoise
 from fedsift.models.boost.rounds import counted
 from fedsift.models.boost.tree import TreeSettings, Units, worth_it
@@ -145,11 +146,11 @@ class HiddenTrees:
         number = 0
         while hidden["more"]:
             level = Level.of(trees, number)
-            replies = fed.ask(
-                half_sums, to=fed.passive, each={name: {"box": hidden["boxes"][name]} for name in fed.passive}
-            )
-            halves = {name: Half(**reply) for name, reply in replies.items()}
-            own = OwnSums.read(fed.ask(own_half_sums, to=fed.active, corrections=self.corrections(level, trees)))
+            check_depth(level, fed.active)
+            replies = fed.ask(half_sums, to=fed.passive, each=boxes_for(hidden["boxes"], fed.passive, fed.active))
+            halves = {name: Half.read(reply, name) for name, reply in replies.items()}
+            told = fed.ask(own_half_sums, to=fed.active, corrections=self.corrections(level, trees))
+            own = OwnSums.read(told, fed.active)
             owners, cuts = self._choose(level, trees, settings, live, halves, own)
             answers = fed.ask(
                 take_cuts, to=fed.passive, each={name: {"cuts": cuts[name].message()} for name in fed.passive}
@@ -163,20 +164,21 @@ class HiddenTrees:
         found: Uses = []
         for name, columns in self.fed.ask(cut_columns, to=self.fed.passive).items():
             taken = self.peers[name].taken
-            if len(columns) != len(taken) or (len(columns) and not 0 <= columns.min() <= columns.max()):
-                raise ReplyError(name, "cut_columns", "it named another number of cuts than were taken")
+            inside = not len(columns) or 0 <= columns.min() <= columns.max() < self.fed.n_columns[name]
+            if len(columns) != len(taken) or not inside:
+                raise ReplyError(name, "cut_columns", "it named another number of cuts than were taken, or no column")
             found += [(name, model, int(column), 1, gain) for column, (model, gain) in zip(columns, taken)]
         return found
 
     # -- the dealer's part -------------------------------------------------------------------------------------------
 
-    def corrections(self, level: Level, trees: list[Tree]) -> dict[str, dict[str, np.ndarray]]:
+    def corrections(self, level: Level, trees: list[Tree]) -> dict[str, Corrections]:
         """U'V - C for every party: the gradients' masks are the label holder's, the rest the party's."""
         dealt, rows = self.dealer.of[self.fed.active], self.fed.n_rows
         wide = sum(level.summed * tree.outputs for tree in level.trees)
         values = dealt.draw("boost: gradients", self.step, (rows, wide))
         counts = draw_counts(dealt, "boost: counts", self.step, rows, level.summed * len(level.trees))
-        result = {}
+        result: dict[str, Corrections] = {}
         for name, peer in self.peers.items():
             cuts = of_level(level, trees, peer.tree_cuts)
             products = level_products(level, peer.masks, cuts, values, counts)
@@ -211,7 +213,9 @@ class HiddenTrees:
         order, active = self.fed.parties, self.fed.active
         cuts = {name: OwnerCuts() for name in self.peers}
         nodes = level.nodes * len(level.trees)
-        if not len(own.totals) == len(own.gains) == nodes or own.units.shape != (len(level.trees), 2):
+        wide = 1 + 2 * max(tree.outputs for tree in level.trees)
+        shapes = own.totals.shape, own.gains.shape, own.units.shape
+        if shapes != ((nodes, wide), (nodes,), (len(level.trees), 2)) or set(own.halves) != set(self.peers):
             raise ReplyError(active, "own_half_sums", "it answered for another number of nodes than the level has")
         opened = {name: self._opened(level, trees, peer, halves, own) for name, peer in self.peers.items()}
         candidates = {name: of_level(level, trees, peer.tree_cuts) for name, peer in self.peers.items()}
@@ -259,6 +263,12 @@ def _variance(noise: LabelNoise, fed: Federation, bins: int, columns: dict[str, 
     return (
         noise.level_scale(*counted(fed.active, {name: chosen[0] for name, chosen in columns.items()})) ** 2 * bins / 2
     )
+
+
+def check_depth(level: Level, holder: str) -> None:
+    """The label holder says whether there is more to cut; there is an end to it."""
+    if not level.trees:
+        raise ReplyError(holder, "hide_gradients", "it goes on below the deepest level of the trees")
 
 
 def of_level(level: Level, trees: list[Tree], cuts: list[TreeCuts]) -> list[TreeCuts]:

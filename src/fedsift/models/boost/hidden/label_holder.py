@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
-from fedsift.errors import ReplyError
+from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.boost.growing_tree import (
     Boosting,
     Job,
@@ -39,6 +39,15 @@ from fedsift.models.boost.hidden.shares import (
     masked_half,
     next_histogram,
     pack,
+)
+from fedsift.models.boost.hidden.wire import (
+    Bins,
+    Corrections,
+    LayoutFields,
+    check_columns,
+    check_corrections,
+    check_openings,
+    read_trees,
 )
 from fedsift.models.boost.privacy import running_noise
 from fedsift.models.boost.rounds import counted, new_jobs
@@ -84,16 +93,15 @@ class HiddenGradients:
     about="acknowledgement",
     learns="how many cuts each column has",
 )
-def meet_cuts(party: Party, *, bins: list[int], layouts: dict[str, list[dict[str, np.ndarray]]]) -> None:
+def meet_cuts(party: Party, *, bins: Bins, layouts: dict[str, list[LayoutFields]]) -> None:
     """How many candidate cuts the other parties' columns have."""
-    party.keep(
-        HiddenGradients(
-            {
-                name: Peer(name, {count: Layout(f["counts"], f["categories"]) for count, f in zip(bins, fields)})
-                for name, fields in layouts.items()
-            }
-        )
-    )
+    if set(layouts) != set(party.held(Pairs).peers) or any(len(fields) != len(bins) for fields in layouts.values()):
+        raise OperationRefused(party.name, "meet_cuts", "layouts are of the parties that it has met, one for each bins")
+    peers = {}
+    for name, fields in layouts.items():
+        read = [Layout.read(f["counts"], f["categories"], f["counts"].size, name) for f in fields]
+        peers[name] = Peer(name, dict(zip(bins, read)))
+    party.keep(HiddenGradients(peers))
 
 
 @operation(
@@ -105,8 +113,11 @@ def meet_cuts(party: Party, *, bins: list[int], layouts: dict[str, list[dict[str
     learns="nothing: the other party's cuts under a mask that it does not have",
 )
 def keep_cuts(party: Party, *, sender: str, bins: int, piece: int, box: SealedBox) -> None:
-    peer = party.held(HiddenGradients).peers[sender]
-    first, last = peer.layouts[bins].pieces(party.n_rows)[piece]
+    peer = party.held(HiddenGradients).peers.get(sender)
+    pieces = peer.layouts[bins].pieces(party.n_rows) if peer is not None and bins in peer.layouts else []
+    if peer is None or not 0 <= piece < len(pieces):
+        raise OperationRefused(party.name, "keep_cuts", "there is no such piece of anybody's cuts")
+    first, last = pieces[piece]
     hidden = party.held(Pairs).open(box, sender=sender, about=f"boost: cuts of {bins} bins", number=piece)
     if not isinstance(hidden, np.ndarray) or hidden.dtype != np.uint64 or hidden.shape != (party.n_rows, last - first):
         raise ReplyError(sender, "hide_cuts", "it hid another number of rows or cuts than it described")
@@ -127,8 +138,9 @@ class OwnSums:
         return {"halves": halves, "totals": self.totals, "gains": self.gains, "units": self.units}
 
     @classmethod
-    def read(cls, reply: dict[str, Any]) -> OwnSums:
-        halves = {name: Half(**half) for name, half in reply["halves"].items()}
+    def read(cls, reply: dict[str, Any], holder: str) -> OwnSums:
+        """At the coordinator, from the label holder's reply."""
+        halves = {name: Half.read(half, holder) for name, half in reply["halves"].items()}
         return cls(halves, reply["totals"], reply["gains"], reply["units"])
 
 
@@ -147,12 +159,17 @@ def hide_gradients(
 ) -> dict[str, Any]:
     """One more tree of each live model (one an output): its roots."""
     state, boosting = party.held(HiddenGradients), party.held(Boosting)
+    read = read_trees(trees, party)
     jobs = new_jobs(party, boosting, live, columns, sample=True)
-    state.trees, state.level = [Tree(*fields) for fields in trees], 0
+    state.trees, state.level = read, 0
     if [(t.model, t.outputs) for t in state.trees] != [(live.index(j.model), j.numbers.shape[1] // 2) for j in jobs]:
         raise ReplyError(party.name, "hide_gradients", "the trees are not those of its models")
     for peer in state.peers.values():
-        chosen = columns[peer.name]
+        chosen = columns.get(peer.name, [])
+        if len(chosen) != len(live) or any(tree.bins not in peer.layouts for tree in state.trees):
+            raise OperationRefused(party.name, "hide_gradients", "columns or bins of a party are missing")
+        for tree in state.trees:
+            check_columns(chosen[tree.model], len(peer.layouts[tree.bins].counts), party)
         peer.tree_cuts = [peer.layouts[t.bins].tree(chosen[t.model].astype(np.int64)) for t in state.trees]
         peer.histograms = [None] * len(state.trees)
     state.places = [[job.nodes[0] if splittable(boosting, job, job.nodes[0]) else None] for job in jobs]
@@ -209,15 +226,17 @@ def _lay_out(job: Job, nodes: list[Node | None], tree: Tree, values: Ring, count
     about="its half of the sums, under a mask; gradient sums of nodes, and the best gain of its own columns in each",
     reply={"halves": dict, "totals": Array("i", 2), "gains": Array("f", 1, finite=False), "units": Array("f", 2)},
 )
-def own_half_sums(party: Party, *, corrections: dict[str, dict[str, np.ndarray]]) -> dict[str, Any]:
+def own_half_sums(party: Party, *, corrections: dict[str, Corrections]) -> dict[str, Any]:
     """With the dealer's corrections. Nodes that cannot be cut have no rows in ``totals``."""
     state, boosting, pairs = party.held(HiddenGradients), party.held(Boosting), party.held(Pairs)
     level, places = state.now()
+    every = {name: [peer.tree_cuts[place] for place in places] for name, peer in state.peers.items()}
+    check_corrections(corrections, level, every, party)
     if boosting.noise is not None:
         boosting.noise.use_level()
     halves = {}
     for name, peer in state.peers.items():
-        cuts = [peer.tree_cuts[place] for place in places]
+        cuts = every[name]
         sums = _noisy_shares(boosting, level, places, cuts, peer_shares(state, peer, corrections[name]))
         shuffles = draw_shuffles(pairs, name, state.step, level, cuts)
         halves[name] = masked_half(pairs, name, state.step, sums, cuts, shuffles)
@@ -250,7 +269,7 @@ def _noisy_shares(
     return noisy
 
 
-def peer_shares(state: HiddenGradients, peer: Peer, correction: dict[str, np.ndarray]) -> list[Ring]:
+def peer_shares(state: HiddenGradients, peer: Peer, correction: Corrections) -> list[Ring]:
     """The label holder's shares of the sums of a level with one party, tree by tree."""
     level, places = state.now()
     cuts = [peer.tree_cuts[place] for place in places]
@@ -261,7 +280,7 @@ def peer_shares(state: HiddenGradients, peer: Peer, correction: dict[str, np.nda
     return [part for part in (peer.histograms[place] for place in places) if part is not None]
 
 
-def _read_corrections(level: Level, cuts: list[TreeCuts], sent: dict[str, np.ndarray]) -> list[Ring]:
+def _read_corrections(level: Level, cuts: list[TreeCuts], sent: Corrections) -> list[Ring]:
     """U'V - C of every tree: numbers of the gradients, then of the counts."""
     found, at, row = [], 0, 0
     for tree, part in zip(level.trees, cuts):
@@ -315,7 +334,10 @@ def divide_nodes(
     state, boosting, pairs = party.held(HiddenGradients), party.held(Boosting), party.held(Pairs)
     level, places = state.now()
     if len(owners) != level.nodes * len(level.trees):
-        raise ReplyError(party.name, "divide_nodes", "another number of nodes than the level has")
+        raise OperationRefused(party.name, "divide_nodes", "another number of nodes than the level has")
+    if set(answers) != set(state.peers):
+        raise OperationRefused(party.name, "divide_nodes", "not every party has answered")
+    check_openings(owners, len(boosting.order), openings, set(state.peers), party)
     lefts = {
         name: _Lefts(name, pairs.open(box, sender=name, about="boost: left", number=state.step), openings[name])
         for name, box in answers.items()

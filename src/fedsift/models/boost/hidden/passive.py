@@ -18,7 +18,6 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
 from fedsift.models.boost.bins import SplitRecords, fitted_bins, split_record
-from fedsift.models.boost.hidden.choice import read_options
 from fedsift.models.boost.hidden.cuts import (
     Cut,
     Layout,
@@ -40,6 +39,7 @@ from fedsift.models.boost.hidden.shares import (
     masked_half,
     next_histogram,
 )
+from fedsift.models.boost.hidden.wire import Bins, CutFields, check_columns, read_options, read_trees
 from fedsift.mpc.dealer import Bits, Dealt, answer_and
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
@@ -125,7 +125,7 @@ class HiddenCuts:
     about="how many candidate cuts each column has, and which columns have categories",
     reply=[{"counts": Array("i"), "categories": Array("b")}],
 )
-def describe_cuts(party: Party, *, bins: list[int], peer: str) -> list[dict[str, Any]]:
+def describe_cuts(party: Party, *, bins: Bins, peer: str) -> list[dict[str, Any]]:
     """Cut own columns into bins, for the run with this label holder."""
     state = party.keep(HiddenCuts(peer))
     if SplitRecords not in party.state:
@@ -158,14 +158,14 @@ def hide_cuts(party: Party, *, bins: int, piece: int) -> SealedBox:
 @operation("boost.expect_trees", times="20000 a session", discloses="control", about="acknowledgement")
 def expect_trees(party: Party, *, trees: list[list[int]], live: list[int], columns: list[np.ndarray]) -> None:
     """The trees of a round, and which of its columns each may use."""
-    state = party.held(HiddenCuts)
-    state.trees, state.models = [Tree(*fields) for fields in trees], live
-    for tree in state.trees:
+    state, read = party.held(HiddenCuts), read_trees(trees, party)
+    for tree in read:
         if not 0 <= tree.model < min(len(live), len(columns)):
             raise OperationRefused(party.name, "expect_trees", "a tree of a model that takes no part")
-        chosen = columns[tree.model]
-        if tree.bins not in state.cuts or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(party.columns)):
-            raise OperationRefused(party.name, "expect_trees", "a column number or a number of bins is out of range")
+        if tree.bins not in state.cuts:
+            raise OperationRefused(party.name, "expect_trees", "a number of bins that it has no cuts of")
+        check_columns(columns[tree.model], len(party.columns), party)
+    state.trees, state.models = read, live
     state.tree_cuts = [state.cuts[t.bins].layout.tree(columns[t.model].astype(np.int64)) for t in state.trees]
     state.histograms, state.level = [None] * len(state.trees), 0
 
@@ -210,7 +210,7 @@ def own_shares(party: Party, state: HiddenCuts, box: SealedBox) -> list[Ring]:
     learns="which of its cuts were taken",
     reply=SealedBox,
 )
-def take_cuts(party: Party, *, cuts: dict[str, np.ndarray]) -> SealedBox:
+def take_cuts(party: Party, *, cuts: CutFields) -> SealedBox:
     """Every level, also where none of its cuts was taken."""
     state, dealt, records = party.held(HiddenCuts), party.held(Dealt), party.held(SplitRecords).records
     level, places = state.now()
@@ -219,12 +219,12 @@ def take_cuts(party: Party, *, cuts: dict[str, np.ndarray]) -> SealedBox:
     rows, nodes = party.n_rows, level.nodes * len(level.trees)
     a, r = dealt.bits("boost: left", state.step, nodes, rows), dealt.bits("boost: answer", state.step, nodes, rows)
     chosen, taken, numbers = [], [], []
-    for node, options in read_options(cuts):
+    for node, options in read_options(cuts, party):
         tree, inside = divmod(node, level.nodes)
         if not 0 <= node < nodes or not options:
             raise OperationRefused(party.name, "take_cuts", "a cut of a node that is not there")
         own = state.cuts[level.trees[tree].bins]
-        meant = [_meant(own, state.tree_cuts[places[tree]], state.shuffles[tree], inside, o) for o in options]
+        meant = [_meant(party, own, state.tree_cuts[places[tree]], state.shuffles[tree], inside, o) for o in options]
         cut = first_of(meant)
         chosen.append(node)
         taken.append(np.packbits(cut.left[own.codes[:, cut.column]]))
@@ -241,13 +241,19 @@ def take_cuts(party: Party, *, cuts: dict[str, np.ndarray]) -> SealedBox:
     return box
 
 
-def _meant(own: OwnCuts, tree: TreeCuts, shuffle: Shuffle, node: int, places: Numbers) -> Cut:
+def _meant(party: Party, own: OwnCuts, tree: TreeCuts, shuffle: Shuffle, node: int, places: Numbers) -> Cut:
     """Shuffled places back to a cut of a column."""
+    if (places >= shuffle.order.shape[1]).any():
+        raise OperationRefused(party.name, "take_cuts", "a cut that was not among the candidates")
     old = shuffle.order[node, places]
     if old[0] < tree.cuts:
         return own.cut(tree.candidates[old[:1]])
     block, inside = np.divmod(old - tree.cuts, tree.width)
+    if (block != block[0]).any():
+        raise OperationRefused(party.name, "take_cuts", "a cut of several columns")
     inside = inside[inside < tree.blocks[block[0]]]  # the rest only fills the block up
+    if not len(inside):
+        raise OperationRefused(party.name, "take_cuts", "a cut without a category")
     start = tree.cuts + int(tree.blocks[: block[0]].sum())
     return own.cut(tree.candidates[start + inside])
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.errors import ReplyError
 from fedsift.models.boost.hidden.cuts import Numbers, Shuffle, TreeCuts, key_shape
 from fedsift.models.boost.tree import HESSIAN_SUM_BITS
 from fedsift.mpc.dealer import Dealt
@@ -188,6 +190,18 @@ class Half:
 
     def as_dict(self) -> dict[str, np.ndarray]:
         return {"values": self.values, "counts": self.counts}
+
+    @classmethod
+    def read(cls, told: Any, party: str) -> Half:
+        """At the coordinator, from a reply of ``party``."""
+        good = isinstance(told, dict) and set(told) == {"values", "counts"}
+        if not good or not (_is_row(told["values"], np.uint64) and _is_row(told["counts"], np.uint32)):
+            raise ReplyError(party, "half_sums", "what it sent is no half of the sums of a level")
+        return cls(told["values"], told["counts"])
+
+
+def _is_row(value: Any, kind: type[np.unsignedinteger[Any]]) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == kind and value.ndim == 1
 
 
 def masked_half(

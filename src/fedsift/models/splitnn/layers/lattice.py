@@ -22,9 +22,10 @@ Fixed point: g has 12 fractional bits, d 20, the weights 36 (a step is 2^-4, exa
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import ANY, operation
@@ -48,6 +49,7 @@ from fedsift.mpc.fixed_point import (
     to_ring,
 )
 
+Ring = NDArray[np.uint64]
 WEIGHT_BITS = 58  # the shares' ring
 VALUE_BITS = 44  # the ring of products with weights, which lose the last 14 bits there
 DROPPED = WEIGHT_BITS - VALUE_BITS
@@ -55,6 +57,20 @@ FLOOD_BITS = 14
 _VALUE = np.uint64((1 << VALUE_BITS) - 1)
 _ACTIVATION = EMBEDDING_EXPONENT + WEIGHT_EXPONENT - DROPPED
 _GRADIENT = DELTA_EXPONENT + WEIGHT_EXPONENT - DROPPED
+
+
+class LatticeKeys(TypedDict):
+    """A party's public keys: of products with weights, and of changes of weights."""
+
+    value: LatticePublicKey
+    weight: LatticePublicKey
+
+
+class LatticeGradients(TypedDict):
+    """For a party, under its keys: the change of its share, and the gradient of its embedding."""
+
+    weights: LatticeAnswers
+    back: LatticeAnswers
 
 
 def plans(rows: int, width: int, outputs: int) -> dict[str, Plan]:
@@ -87,7 +103,8 @@ def _answers(
     return key.pack(made), plain + plan.gather(np.stack([carries for _, _, carries in made]))
 
 
-@operation("network_lattice.lattice_keys", discloses="control", about="public keys of this conversation",
+@operation("network_lattice.lattice_keys", times="100 a session", discloses="control",
+           about="public keys of this conversation",
            reply={"value": LatticePublicKey, "weight": LatticePublicKey})  # fmt: skip
 def lattice_keys(party: Party, *, model: str) -> dict[str, Any]:
     keys = {"value": LatticeSecretKey(VALUE_BITS), "weight": LatticeSecretKey(WEIGHT_BITS)}
@@ -95,8 +112,14 @@ def lattice_keys(party: Party, *, model: str) -> dict[str, Any]:
     return {name: key.public for name, key in keys.items()}
 
 
-@operation("network_lattice.take_lattice_keys", discloses="control", about="width of the layer", reply=int)
-def take_lattice_keys(party: Party, *, model: str, keys: dict[str, Any]) -> int:
+@operation(
+    "network_lattice.take_lattice_keys",
+    times="100 a session",
+    discloses="control",
+    about="width of the layer",
+    reply=int,
+)
+def take_lattice_keys(party: Party, *, model: str, keys: dict[str, LatticeKeys]) -> int:
     party.state[f"{model}/keys"] = keys
     top = top_of(party, model)
     name = f"{model}/share"
@@ -108,6 +131,7 @@ def take_lattice_keys(party: Party, *, model: str, keys: dict[str, Any]) -> int:
 
 @operation(
     "network_lattice.encrypt_lattice",
+    times="10000000 a session",
     discloses="ciphertext",
     receives="ciphertext",
     about="its embeddings and its share, under its own key",
@@ -115,8 +139,8 @@ def take_lattice_keys(party: Party, *, model: str, keys: dict[str, Any]) -> int:
     reply=(dict, type(None)),
 )
 def encrypt_lattice(
-    party: Party, *, model: str, outputs: int, answer: Any = None, epoch: int | None = None, start: int = 0,
-    stop: int | None = None,
+    party: Party, *, model: str, outputs: int, answer: LatticeGradients | None = None, epoch: int | None = None,
+    start: int = 0, stop: int | None = None,
 ) -> dict[str, Any] | None:  # fmt: skip
     """Algorithm 3, lines 16 to 20 for the last batch, and Algorithm 2, lines 2 to 9 for the next."""
     bottom = bottom_of(party, model)
@@ -142,7 +166,7 @@ def _next(party: Party, bottom: Any, epoch: Any, start: int) -> np.ndarray:
     return bottom.forward(_rows(party, bottom, int(epoch), start))
 
 
-def _learn(party: Party, model: str, answer: dict[str, Any]) -> None:
+def _learn(party: Party, model: str, answer: LatticeGradients) -> None:
     bottom, keys, kept = bottom_of(party, model), party.state[f"{model}/keys"], party.state.pop(f"{model}/kept")
     plan, rows = kept["plans"], len(kept["g"])
     weights = plan["weights"].gather(keys["weight"].open(answer["weights"], plan["weights"].places))
@@ -173,12 +197,15 @@ def _loaded(party: Party, model: str, name: str, reply: Any, fields: tuple[str, 
 
 @operation(
     "network_lattice.weigh_lattice",
+    times="10000000 a session",
     discloses="ciphertext",
     receives="ciphertext",
     about="masked activations, encrypted under the party's key",
     reply=dict,
 )
-def weigh_lattice(party: Party, *, model: str, replies: dict[str, Any], back: bool = True) -> dict[str, Any]:
+def weigh_lattice(
+    party: Party, *, model: str, replies: dict[str, dict[str, LatticeCiphertexts]], back: bool = True
+) -> dict[str, Any]:
     """Algorithm 2, lines 10 to 14, for every party."""
     top, answers = top_of(party, model), {}
     kept: dict[str, Any] = {}
@@ -199,13 +226,14 @@ def weigh_lattice(party: Party, *, model: str, replies: dict[str, Any], back: bo
 
 @operation(
     "network_lattice.open_lattice",
+    times="10000000 a session",
     discloses="masked",
     receives="ciphertext",
     about="activations under the label holder's mask",
     learns="nothing: activations under a mask",
     reply=np.ndarray,
 )
-def open_lattice(party: Party, *, model: str, answer: Any) -> np.ndarray:
+def open_lattice(party: Party, *, model: str, answer: LatticeAnswers) -> np.ndarray:
     """Algorithm 2, lines 15 to 18: decrypt, take the own share of the weights off, cover the last bits."""
     kept, keys = party.state[f"{model}/kept"], party.state[f"{model}/keys"]
     g, plan = kept["g"], kept["plans"]["forward"]
@@ -215,7 +243,7 @@ def open_lattice(party: Party, *, model: str, answer: Any) -> np.ndarray:
     return (opened - product(g, _cut(share_of(party, model))) + cover) & _VALUE
 
 
-def _total(party: Party, model: str, activations: dict[str, Any], rows: int) -> np.ndarray:
+def _total(party: Party, model: str, activations: dict[str, Ring], rows: int) -> np.ndarray:
     """z of all other parties together."""
     total: Any = 0.0
     for name, kept in party.state[f"{model}/kept by name"].items():
@@ -227,11 +255,11 @@ def _total(party: Party, model: str, activations: dict[str, Any], rows: int) -> 
     return total
 
 
-@operation("network_lattice.learn_lattice", discloses="ciphertext", receives="masked",
+@operation("network_lattice.learn_lattice", times="10000000 a session", discloses="ciphertext", receives="masked",
            about="mean loss and score of a batch, gradients of weights (masked) and embeddings, under the party's keys",
            learns="weighted activations of a batch: sums over the components of an embedding",
            reply={"loss": float, "score": float, "answers": dict})  # fmt: skip
-def learn_lattice(party: Party, *, model: str, activations: dict[str, Any], epoch: int, start: int) -> dict[str, Any]:
+def learn_lattice(party: Party, *, model: str, activations: dict[str, Ring], epoch: int, start: int) -> dict[str, Any]:
     """Algorithm 2, lines 19 to 22 and Algorithm 3, lines 1 to 15."""
     top, shares = top_of(party, model), share_of(party, model)
     rows = _rows(party, top, epoch, start)
@@ -257,21 +285,23 @@ def learn_lattice(party: Party, *, model: str, activations: dict[str, Any], epoc
     return {**seen, "answers": answers}
 
 
-def _predicted(party: Party, model: str, activations: dict[str, Any], start: int, stop: int) -> np.ndarray:
+def _predicted(party: Party, model: str, activations: dict[str, Ring], start: int, stop: int) -> np.ndarray:
     top = top_of(party, model)
     own = bottom_of(party, model) if party.name in top.widths else None
     return top_output(party, top, _total(party, model, activations, stop - start), own, start, stop)
 
 
-@operation("network_lattice.predict_lattice", discloses="plain", receives="masked", about="the prediction for each row",
+@operation("network_lattice.predict_lattice", times="10000000 a session", discloses="plain", receives="masked",
+           about="the prediction for each row",
            learns="weighted activations of the rows: sums over the components of an embedding", reply=ANY)  # fmt: skip
-def predict_lattice(party: Party, *, model: str, activations: dict[str, Any], start: int, stop: int) -> np.ndarray:
+def predict_lattice(party: Party, *, model: str, activations: dict[str, Ring], start: int, stop: int) -> np.ndarray:
     return _predicted(party, model, activations, start, stop)
 
 
-@operation("network_lattice.hold_lattice", discloses="control", receives="masked", about="acknowledgement",
+@operation("network_lattice.hold_lattice", times="10000000 a session", discloses="control", receives="masked",
+           about="acknowledgement",
            learns="weighted activations of the rows: sums over the components of an embedding")  # fmt: skip
-def hold_lattice(party: Party, *, model: str, activations: dict[str, Any], start: int, stop: int) -> None:
+def hold_lattice(party: Party, *, model: str, activations: dict[str, Ring], start: int, stop: int) -> None:
     """Predict, and keep the predictions here, to score them."""
     hold_predictions(party, model, _predicted(party, model, activations, start, stop))
 
