@@ -28,6 +28,7 @@ from fedsift.core.grid import Grid
 from fedsift.core.operation import together
 from fedsift.engineer.flafe import (
     candidates,
+    choice,
     combine,
     compare,
     importance,
@@ -55,6 +56,7 @@ from fedsift.select.engineered import add_engineered
 #: What both forms ask.
 OPERATIONS = (
     *candidates.OPERATIONS,
+    *choice.OPERATIONS,
     *combine.OPERATIONS,
     *compare.OPERATIONS,
     *joint.OPERATIONS,
@@ -113,6 +115,7 @@ class VerticalFLAFE(Flafe):
     operations = (
         *OPERATIONS,
         *candidates.VERTICAL,
+        *choice.VERTICAL,
         *importance.VERTICAL,
         *statistics.OPERATIONS,
         *shared_residual.OPERATIONS,

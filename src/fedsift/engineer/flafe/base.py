@@ -19,8 +19,6 @@ from fedsift.core.federation import Federation
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.engineer.bounds import Spending, check_bounds
 from fedsift.engineer.flafe.candidates import (
-    choose_final,
-    choose_operands,
     form_candidates,
     form_candidates_by,
     load_numbers,
@@ -28,8 +26,8 @@ from fedsift.engineer.flafe.candidates import (
     pool_features,
     scale_candidates,
     scale_candidates_by,
-    take_operands,
 )
+from fedsift.engineer.flafe.choice import choose_final, choose_operands, take_operands
 from fedsift.engineer.flafe.combine import combine_columns
 from fedsift.engineer.flafe.compare import Compared, compare_features
 from fedsift.engineer.flafe.features import (
@@ -328,14 +326,13 @@ class Flafe(Selector):
         """The features that every group brings into the combination, as formulas; and all importances."""
         sizes = self._candidates(fed, layout, numeric, held_out, grow=True)
         scores = self._importance(fed, layout, "local", sizes)
-        count = self.n_operands
         if len(layout.blocks) > 1:
-            agreed = {group: {"chosen": top(scores[group], count)} for group in layout.groups}
-            formulas = fed.ask(take_operands, to=layout.parties, each=layout.each(agreed))
-            return {group: list(formulas[layout.members(group)[0]]) for group in layout.groups}, scores
-        each = {name: {"scores": scores[name]} for name in layout.groups}
-        chosen = fed.ask(choose_operands, to=layout.groups, each=each, count=count, apart=self.importance == "bins")
-        return {name: list(reply["formulas"]) for name, reply in chosen.items()}, scores
+            chosen = {group: top(scores[group], self.n_operands) for group in layout.groups}
+        else:
+            chosen = choose_operands(fed, scores, self.n_operands)
+        each = layout.each({group: {"chosen": positions} for group, positions in chosen.items()})
+        formulas = fed.ask(take_operands, to=layout.parties, each=each)
+        return {group: list(formulas[layout.members(group)[0]]) for group in layout.groups}, scores
 
     def _combine(
         self, fed: Federation, layout: Layout, pairs: list[Pair], rows: dict[str, int]
@@ -374,9 +371,7 @@ class Flafe(Selector):
         if len(layout.blocks) > 1:
             kept = {group: top(found[group], count) for group in layout.groups}
         else:
-            each = {name: {"scores": found[name]} for name in layout.groups}
-            apart = self.importance == "bins"
-            kept = fed.ask(choose_final, to=layout.groups, each=each, count=count, apart=apart)
+            kept = choose_final(fed, found, {group: len(texts) for group, texts in operands.items()}, count)
         if self.keep_own:
             kept = {group: [*own[group], *kept[group]] for group in layout.groups}
         return {
