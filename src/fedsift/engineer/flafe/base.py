@@ -62,6 +62,7 @@ from fedsift.mpc.horizontal_study import standardise
 from fedsift.mpc.secure_sum import SecureSum
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.engineered import engineered_view
+from fedsift.select.opened import check_opener
 
 #: Positions of rows, by party.
 Rows = Mapping[str, np.ndarray]
@@ -101,6 +102,7 @@ class Flafe(Selector):
         check_number("epsilon", self.epsilon, 1e-6, none=True)
         check_number("delta", self.delta, 1e-15, 0.1)
         check_bounds(self.bounds, self.target_bounds)
+        check_opener(fed, self.epsilon)
         if self.epsilon is not None and self._open:
             raise ParameterError("protection='open' shows all columns: an epsilon cannot hold there; set epsilon=None")
         unknown = [name for name in self.functions if name not in FUNCTIONS]

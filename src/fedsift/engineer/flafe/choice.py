@@ -53,22 +53,19 @@ class Alike:
     def among(cls, values: np.ndarray, columns: np.ndarray) -> Alike:
         """Of the features ``values`` beside the ``columns`` themselves (rows x features, rows x columns)."""
         unit, size = _unit(values)
-        return cls(_follow(unit, unit), _follow(unit, _unit(columns)[0]).any(axis=1), size <= 1e-9 * len(values) ** 0.5)
+        column = np.asarray(_follow(unit, _unit(columns)[0]).any(axis=1))
+        return cls(_follow(unit, unit), column, _is_flat(size, len(values)))
 
     @classmethod
     def none(cls, values: np.ndarray) -> Alike:
         """Where features may repeat each other: only what never varies is out."""
-        count = values.shape[1]
-        return cls(
-            np.zeros((count, count), dtype=bool),
-            np.zeros(count, dtype=bool),
-            _unit(values)[1] <= 1e-9 * len(values) ** 0.5,
-        )
+        none, size = np.zeros(values.shape[1], dtype=bool), _unit(values)[1]
+        return cls(np.zeros((len(none), len(none)), dtype=bool), none, _is_flat(size, len(values)))
 
     @classmethod
     def read(cls, told: AlikeTold, party: str, count: int) -> Alike:
         """From a reply about ``count`` features."""
-        shapes = [told[part].shape for part in ("pairs", "column", "flat")]  # type: ignore[literal-required]
+        shapes = [told["pairs"].shape, told["column"].shape, told["flat"].shape]
         if shapes != [(count, -(-count // 8)), (count,), (count,)]:
             raise ReplyError(party, "alike_features", f"expected {count} features")
         return cls(np.unpackbits(told["pairs"], axis=1, count=count).astype(bool), told["column"], told["flat"])
@@ -82,6 +79,10 @@ def _unit(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     centred = values - values.mean(axis=0)
     size = np.sqrt((centred**2).sum(axis=0))
     return centred / np.where(size > 0, size, 1.0), size
+
+
+def _is_flat(size: np.ndarray, rows: int) -> Flags:
+    return np.asarray(size <= 1e-9 * rows**0.5)
 
 
 def _follow(first: np.ndarray, second: np.ndarray) -> Flags:
