@@ -4,13 +4,13 @@ A few columns make hundreds of candidates. FLAFE used to tell a party how much o
 which is the purity of its bins: many exact scores of columns that the party knows. Now it hears which candidates were
 chosen, the best first, and which combined columns it keeps. That is an order: labels are looked for under which the
 chosen ones score above all others that do not merely follow them, and above each other in the order told. The baseline
-knows which candidates were chosen, which is the answer, and not in which order.
+knows which candidates were chosen, which is the answer, not in which order, nor which columns of a wide table were
+looked at first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -174,9 +174,11 @@ def importance_of_operands(view: View, truth: Truth) -> Measure:
     if told is not None and (told[1] > 0).any():
         found, note = _from_importances(told[0][own.train], told[1], sizes)
     elif choices:
-        invert_choices = partial(labels_of_choices, choices, sizes, own_component(view.columns)[own.train])
-        found = invert_choices(ordered=True)
-        baseline = max(baseline, up_to_names(invert_choices(ordered=False), labels))
+        start = own_component(view.columns)[own.train]
+        found = labels_of_choices(choices, sizes, start, ordered=True)
+        answer = [each for each in choices if each.ordered]  # which columns of a wide table were looked at is none
+        hinted = labels_of_choices(answer, sizes, start, ordered=False)
+        baseline = max(baseline, up_to_names(hinted, labels))
         note = f"{sum(each.chosen for each in choices)} choices, {len(labels)} rows"
     else:
         return nothing_to_read(truth, "no candidate explains anything, or none was chosen")
