@@ -92,13 +92,10 @@ def draws() -> Any:
     return ask_for_draws(party.draw_rows, calls=24)
 
 
-def flafe(**settings: Any) -> Callable[[], Any]:
-    def make() -> Any:
-        from fedsift.engineer.flafe.api import VerticalFLAFE
+def flafe() -> Any:
+    from fedsift.engineer.flafe.api import VerticalFLAFE
 
-        return VerticalFLAFE(n_operands=2, n_features=2, functions=["ab"], **settings)
-
-    return make
+    return VerticalFLAFE()
 
 
 def iife() -> Any:
@@ -116,7 +113,7 @@ CASES = {
     "federated_lasso": Case(lambda: select.FederatedLasso(max_iter=40), (*SIX, "sonar", "musk")),
     "vertical_logistic": Case(logistic, (*SIX, "sonar", "musk")),
     "hyfdca": Case(hyfdca, (*SIX, "sonar", "musk")),
-    "vertical_flafe": Case(flafe(), SIX),
+    "vertical_flafe": Case(flafe, SIX),
     "fed_iife": Case(iife, ("wdbc", "phishing", "bank", "default"), partition="horizontal"),
     "feature_election": Case(lambda: select.METHODS["feature_election"](), SIX, partition="horizontal"),
     "federated_lasso, 3 columns": Case(lambda: select.FederatedLasso(max_iter=40), ("sonar", "musk"), few=True),

@@ -474,8 +474,8 @@ def test_a_row_is_released_once_under_an_epsilon():
 def test_nothing_but_names_ranges_and_noise_leaves_under_an_epsilon():
     """No operation that reads the table without noise is asked."""
     exact = {"flafe.numeric_columns", "flafe.share_labels", "flafe.encrypt_target", "flafe.forest_scores",
-             "flafe.choose_operands", "flafe.local_scores", "flafe.name_choice", "flafe.held_out_error",
-             "flafe.compare_matrix", "flafe.explained_shares"}  # fmt: skip
+             "flafe.take_operands", "flafe.alike_features", "flafe.local_scores", "flafe.name_choice",
+             "flafe.held_out_error", "flafe.compare_matrix", "flafe.explained_shares"}  # fmt: skip
     for protection in ("columns", "statistics"):
         _, _, engineer = fitted(60, epsilon=1.0, protection=protection, functions=["ab"])
         asked = set(engineer.ledger_.frame()["operation"])

@@ -14,8 +14,10 @@ from conftest import mixed_table
 from doubles import Recording
 from oracles import slow_bins
 from scipy import stats
+from sklearn.datasets import load_breast_cancer
 
 import fedsift as fs
+from fedsift.audit import load_attacks, record
 from fedsift.core.expressions import evaluate_columns, parse, parties_of
 from fedsift.crypto.ckks.keys import CkksPublicKey, CkksSecretKey
 from fedsift.crypto.ckks.vector import CkksCiphertexts
@@ -24,7 +26,15 @@ from fedsift.engineer.bounds import Spending
 from fedsift.engineer.flafe import base as flafe_base
 from fedsift.engineer.flafe import combine as ec
 from fedsift.engineer.flafe import importance as flafe_importance
-from fedsift.engineer.flafe.candidates import OwnFeatures, local_candidates, numeric_columns
+from fedsift.engineer.flafe.candidates import (
+    OwnFeatures,
+    form_candidates,
+    load_numbers,
+    local_candidates,
+    numeric_columns,
+    scale_candidates,
+)
+from fedsift.engineer.flafe.choice import Alike, choose, take_operands
 from fedsift.engineer.flafe.combine import Combined, NoisyColumns, Operands, combine_columns
 from fedsift.engineer.flafe.features import BOUND, FUNCTIONS, Pair, column_blocks, plan_products
 from fedsift.engineer.flafe.importance import explained_shares
@@ -34,7 +44,9 @@ from fedsift.errors import (
     CiphertextError,
     DataError,
     MessageError,
+    OperationRefused,
     ParameterError,
+    ReplyError,
     SecurityError,
 )
 from fedsift.mpc.ring import from_ring, to_ring
@@ -379,6 +391,67 @@ def test_bin_scores_under_encryption_equal_plain_ones():
     assert explained_shares.discloses == "aggregate"
 
 
+@pytest.mark.parametrize("known", [(), (0, 3)])
+def test_the_coordinator_chooses_as_a_reader_of_all_columns_would(known):
+    """Against a slow oracle that has the columns: best first, none that is flat or follows one taken or known."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(200, 6))
+    values = np.hstack([base, base + 0.05 * rng.normal(size=(200, 6)), -base[:, :2], np.ones((200, 1))])
+    scores = np.round(rng.random(values.shape[1]), 1)
+    scores[4] = 0.0
+    expected, taken = [], list(known)
+    for position in sorted(range(len(scores)), key=lambda i: (-scores[i], i)):
+        if position == 14 or position in taken or not scores[position]:  # the one that never varies
+            continue
+        if all(abs(np.corrcoef(values[:, position], values[:, i])[0, 1]) <= 0.98 for i in taken):
+            expected.append(position)
+            taken.append(position)
+    alike = Alike.among(values, base[:, :1])
+    assert Alike.read(alike.told(), "shop", 15).pairs.tolist() == alike.pairs.tolist()
+    assert choose(scores, alike, 4, known) == expected[:4]
+    assert np.flatnonzero(alike.column).tolist() == [0, 6, 12]
+    assert np.flatnonzero(alike.flat).tolist() == [14]
+    with pytest.raises(ReplyError, match="expected 9 features"):
+        Alike.read(alike.told(), "shop", 9)
+
+
+def breast_cancer(rows=120):
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    return X.iloc[:rows, ::3], y.iloc[:rows]
+
+
+def test_a_party_is_told_choices_and_no_label_follows_from_them():
+    """Told its exact importances (the leaky twin: parties.importances_told) a party reads every label."""
+    seen = record(*breast_cancer(), fs.VerticalFLAFE(functions=["ab"], n_operands=5), parties=["bank", "shop"])
+    for message in seen["shop"].messages:
+        if message.is_request:
+            assert "scores" not in message.content
+    found = load_attacks()["importance_of_operands"].run(seen["shop"], seen.truth)
+    assert "choices" in found.note
+    assert found.value <= max(found.guess, found.baseline) + 0.05
+    assert found.value < 0.95
+
+
+@pytest.mark.parametrize("chosen", [[0, 1, 2], [1, 1], [14]])
+def test_a_party_takes_as_many_candidates_as_the_job_says_and_no_others(chosen):
+    with federation(60).session("vertical_flafe", {"n_operands": 2}) as run:
+        run.ask(load_numbers, to="shop", columns=["c", "d"], held_out=np.arange(5))
+        run.ask(form_candidates, to="shop", owner="shop", grow=True)
+        assert run.ask(scale_candidates, to="shop", clip=5.0) == 14
+        with pytest.raises(OperationRefused, match="candidates as the job says"):
+            run.ask(take_operands, to="shop", chosen=chosen)
+
+
+def test_a_data_holder_that_runs_the_coordinator_gets_no_importances():
+    X, y = interacting(60)
+    fed = fs.Federation.split(X, y, parties=["bank", "shop", "lab"], coordinator="shop")
+    with pytest.raises(ParameterError, match="'shop', which holds rows, runs it: give epsilon"):
+        fs.VerticalFLAFE().fit(fed)
+    with pytest.raises(ParameterError, match="needs a coordinator that holds no rows"):
+        fs.VerticalFLAFE(protection="statistics", epsilon=1.0, bounds=WIDE).fit(fed)
+    assert fs.VerticalFLAFE(functions=["ab"], epsilon=1.0, bounds=WIDE, **SMALL).fit(fed).cross_
+
+
 def test_labels_are_sent_only_when_the_forest_is_asked_for():
     fed = federation(60)
     fitted = fs.VerticalFLAFE(functions=["ab"], n_operands=1, n_features=1, validation=0).fit(fed)
@@ -542,10 +615,10 @@ def test_joint_prediction_equals_the_model_on_pooled_rows(statistics):
     for name, kept in parts.items():
         design = evaluate_columns([parse(text) for text in kept.formulas], X)
         z += (np.hstack([design, np.ones((len(X), 1))]) if name == fed.active else design) @ kept.weights
-    for record in fitted.details_["features"]:
-        if "weight" in record:
-            power = sum(FUNCTIONS[record["function"]])
-            z += record["weight"] * evaluate_columns([parse(record["formula"])], X)[:, 0] / BOUND**power
+    for feature in fitted.details_["features"]:
+        if "weight" in feature:
+            power = sum(FUNCTIONS[feature["function"]])
+            z += feature["weight"] * evaluate_columns([parse(feature["formula"])], X)[:, 0] / BOUND**power
     expected = z * parts[fed.active].deviation + parts[fed.active].centre
     np.testing.assert_allclose(fitted.predict(fed), expected, atol=0.02 * parts[fed.active].deviation)
     with pytest.raises(ParameterError, match="no combined columns"):

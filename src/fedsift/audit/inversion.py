@@ -14,6 +14,7 @@ give step 1 only, which is what the answer itself tells.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -182,15 +183,22 @@ def _bent(scores: np.ndarray) -> np.ndarray:
 
 def climb(score: Score, told: np.ndarray, labels: np.ndarray, steps: int = 60) -> np.ndarray:
     """Step 3: the swap of two rows that brings the scores nearest to those told, until none does."""
-    labels, here = labels.copy(), distance(score, told, labels)
+    return climb_down(score, lambda scores: ((_bent(scores) - _bent(told)) ** 2).sum(axis=-1), labels, steps)
+
+
+def climb_down(
+    score: Score, loss: Callable[[np.ndarray], np.ndarray], labels: np.ndarray, steps: int = 60
+) -> np.ndarray:
+    """The swap of two rows after which the scores (... x columns) have the least ``loss``, until none lowers it."""
+    labels, here = labels.copy(), float(loss(score.of(labels)))
     generator = np.random.default_rng(0)
     for _ in range(steps):
-        ones, zeros = _candidates(labels, len(told), generator)
-        gaps = ((_bent(score.swaps(labels, ones, zeros)) - _bent(told)) ** 2).sum(axis=2)
-        place = np.unravel_index(int(np.argmin(gaps)), gaps.shape)
-        if gaps[place] >= here - 1e-15:
+        ones, zeros = _candidates(labels, int(score.owner.max()) + 1, generator)
+        losses = loss(score.swaps(labels, ones, zeros))
+        place = np.unravel_index(int(np.argmin(losses)), losses.shape)
+        if losses[place] >= here - 1e-15:
             break
-        here = float(gaps[place])
+        here = float(losses[place])
         labels[ones[place[0]]], labels[zeros[place[1]]] = 0, 1
     return labels
 

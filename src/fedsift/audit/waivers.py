@@ -122,7 +122,7 @@ WAIVERS: dict[str, str] = {
     "open_shares": "Only with protection='open', where the party has been told the labels themselves: share_labels.",
     "bounded_operands": "Names, and ranges that are public or differentially private; tests/test_engineer_privacy.py "
     "measures the loss.",
-    "take_operands": "Formulas over column names: the answer itself.",
+    "alike_features": f"A bit for every two of a party's own unnamed features, nothing of labels, {_AT_COORDINATOR}.",
     "encrypt_columns": f"{_CIPHER} open_combinations.",
     "encrypt_target": f"{_CIPHER} explained_shares.",
     "binned_targets": f"{_CIPHER} explained_shares.",

@@ -158,7 +158,7 @@ def combinations_lose_more(view: View, truth: Truth) -> Measure:
     """
     asked, told = view.requests("multiply_columns"), view.replies("bounded_operands")
     if not asked or not told:
-        return Measure("epsilon", math.inf if asked else 0.0, 0.0, 0.0, note="no noise" if asked else "nothing to read")
+        return Measure("epsilon", 0.0, 0.0, 0.0, note="nothing to read: the job claims no epsilon")
     job = view.job_of(asked[0].session)
     columns = int(view.requests("plan_columns")[-1].content["columns"])
     plan, delta = Plan.of(job), float(job.parameters["delta"])

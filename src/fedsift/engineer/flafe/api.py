@@ -28,6 +28,7 @@ from fedsift.core.grid import Grid
 from fedsift.core.operation import together
 from fedsift.engineer.flafe import (
     candidates,
+    choice,
     combine,
     compare,
     importance,
@@ -49,12 +50,17 @@ from fedsift.engineer.flafe.statistics import StatisticsRun, Term, held_out_erro
 from fedsift.engineer.noisy_model import BITS
 from fedsift.errors import ParameterError
 from fedsift.mpc import horizontal_study, secure_sum
+from fedsift.mpc.dealer import check_neutral
 from fedsift.select.base import check_number
 from fedsift.select.engineered import add_engineered
+
+_JOINTLY = "protection='statistics'"
+_MASKS = "it reads columns under masks that two parties share, and deals the randomness of products"
 
 #: What both forms ask.
 OPERATIONS = (
     *candidates.OPERATIONS,
+    *choice.OPERATIONS,
     *combine.OPERATIONS,
     *compare.OPERATIONS,
     *joint.OPERATIONS,
@@ -107,12 +113,14 @@ class VerticalFLAFE(Flafe):
     _protections = ("columns", "statistics", "open")
     partitions = ("vertical",)
     leaks = (
-        "coordinator: formulas with means and deviations, importances, joint second moments; label holder: bin sums of "
-        "unnamed features; holder of a combined column: that column (the other party's column unless epsilon is set)"
+        "coordinator: formulas with means and deviations, importances, which features are alike, joint second moments; "
+        "label holder: bin sums of unnamed features; every party: which of its features were chosen; holder of a "
+        "combined column: that column (the other party's column unless epsilon is set)"
     )
     operations = (
         *OPERATIONS,
         *candidates.VERTICAL,
+        *choice.VERTICAL,
         *importance.VERTICAL,
         *statistics.OPERATIONS,
         *shared_residual.OPERATIONS,
@@ -177,6 +185,7 @@ class VerticalFLAFE(Flafe):
         for name, most in (("statistics_clip", 5), ("residual_clip", 5), ("step", 1), ("max_weight", 2)):
             check_number(name, getattr(self, name), 1e-3, most)
         if self.protection == "statistics":
+            check_neutral(fed, _JOINTLY, because=_MASKS)
             if set(self.functions) not in ({"ab"}, set(FUNCTIONS)):
                 raise ParameterError("protection='statistics' takes functions=['ab'] or all four")
             if not self.validation > 0 and self.epsilon is None:
@@ -250,6 +259,7 @@ class VerticalFLAFE(Flafe):
         check_is_fitted(self, "selection_")
         if self.protection != "statistics":
             raise ParameterError("predict is for protection='statistics'; with columns train a model on combine(fed)")
+        check_neutral(fed, _JOINTLY, because=_MASKS)
         with fed.session() as run:
             products = JointProducts(run, run.parties)
             return predict_jointly(run, products, self._terms, self._model, *self._bits)
@@ -301,7 +311,8 @@ class HybridFLAFE(Flafe):
     partitions = ("hybrid",)
     leaks = (
         "coordinator: formulas, statistics and importances over a column group, joint second moments of a row block; "
-        "holder of a combined column: that column (the other party's column unless epsilon is set)"
+        "every party: which of its features were chosen; holder of a combined column: that column (the other party's "
+        "column unless epsilon is set)"
     )
     operations = together(
         OPERATIONS,

@@ -19,8 +19,6 @@ from fedsift.core.federation import Federation
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.engineer.bounds import Spending, check_bounds
 from fedsift.engineer.flafe.candidates import (
-    choose_final,
-    choose_operands,
     form_candidates,
     form_candidates_by,
     load_numbers,
@@ -28,8 +26,8 @@ from fedsift.engineer.flafe.candidates import (
     pool_features,
     scale_candidates,
     scale_candidates_by,
-    take_operands,
 )
+from fedsift.engineer.flafe.choice import choose_final, choose_operands, take_operands
 from fedsift.engineer.flafe.combine import combine_columns
 from fedsift.engineer.flafe.compare import Compared, compare_features
 from fedsift.engineer.flafe.features import (
@@ -64,6 +62,7 @@ from fedsift.mpc.horizontal_study import standardise
 from fedsift.mpc.secure_sum import SecureSum
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.engineered import engineered_view
+from fedsift.select.opened import check_opener
 
 #: Positions of rows, by party.
 Rows = Mapping[str, np.ndarray]
@@ -103,6 +102,7 @@ class Flafe(Selector):
         check_number("epsilon", self.epsilon, 1e-6, none=True)
         check_number("delta", self.delta, 1e-15, 0.1)
         check_bounds(self.bounds, self.target_bounds)
+        check_opener(fed, self.epsilon)
         if self.epsilon is not None and self._open:
             raise ParameterError("protection='open' shows all columns: an epsilon cannot hold there; set epsilon=None")
         unknown = [name for name in self.functions if name not in FUNCTIONS]
@@ -328,14 +328,13 @@ class Flafe(Selector):
         """The features that every group brings into the combination, as formulas; and all importances."""
         sizes = self._candidates(fed, layout, numeric, held_out, grow=True)
         scores = self._importance(fed, layout, "local", sizes)
-        count = self.n_operands
         if len(layout.blocks) > 1:
-            agreed = {group: {"chosen": top(scores[group], count)} for group in layout.groups}
-            formulas = fed.ask(take_operands, to=layout.parties, each=layout.each(agreed))
-            return {group: list(formulas[layout.members(group)[0]]) for group in layout.groups}, scores
-        each = {name: {"scores": scores[name]} for name in layout.groups}
-        chosen = fed.ask(choose_operands, to=layout.groups, each=each, count=count, apart=self.importance == "bins")
-        return {name: list(reply["formulas"]) for name, reply in chosen.items()}, scores
+            chosen = {group: top(scores[group], self.n_operands) for group in layout.groups}
+        else:
+            chosen = choose_operands(fed, scores, self.n_operands)
+        each = layout.each({group: {"chosen": positions} for group, positions in chosen.items()})
+        formulas = fed.ask(take_operands, to=layout.parties, each=each)
+        return {group: list(formulas[layout.members(group)[0]]) for group in layout.groups}, scores
 
     def _combine(
         self, fed: Federation, layout: Layout, pairs: list[Pair], rows: dict[str, int]
@@ -374,9 +373,7 @@ class Flafe(Selector):
         if len(layout.blocks) > 1:
             kept = {group: top(found[group], count) for group in layout.groups}
         else:
-            each = {name: {"scores": found[name]} for name in layout.groups}
-            apart = self.importance == "bins"
-            kept = fed.ask(choose_final, to=layout.groups, each=each, count=count, apart=apart)
+            kept = choose_final(fed, found, {group: len(texts) for group, texts in operands.items()}, count)
         if self.keep_own:
             kept = {group: [*own[group], *kept[group]] for group in layout.groups}
         return {

@@ -1,8 +1,9 @@
-"""What a party of Vertical- or Hybrid-FLAFE does alone: candidates from its own columns, and a choice.
+"""What a party of Vertical- or Hybrid-FLAFE does alone: candidates from its own columns.
 
 Candidates are formulas over the party's own numbers (`expressions.py`): the columns, their squares and cubes, and for
 each two columns the paper's five functions and the three that the encrypted step knows. Each is standardised; missing
-values stand at the mean. Text columns and columns that never vary take no part. `importance.py` ranks them.
+values stand at the mean. Text columns and columns that never vary take no part. `importance.py` ranks them, `choice.py`
+chooses.
 """
 
 from __future__ import annotations
@@ -20,10 +21,7 @@ from fedsift.core.party import Party
 from fedsift.engineer.flafe.combine import Combined, Operands
 from fedsift.engineer.flafe.features import BOUND
 from fedsift.engineer.forms import bivariate, scaled
-from fedsift.errors import DataError
 from fedsift.mpc.horizontal_study import RAW, TRAIN
-
-_ALIKE = 0.98  # a candidate that follows a chosen one so closely adds nothing
 
 
 @dataclass
@@ -206,73 +204,6 @@ def own_target(party: Party, task: str) -> tuple[np.ndarray, bool]:
     return (labels.codes.astype(np.float64) if classes else labels.values), classes
 
 
-# --- choice ----------------------------------------------------------------------------------------------------------
-
-
-def choose(
-    values: np.ndarray, scores: np.ndarray, count: int, *, apart: bool, known: np.ndarray | None = None
-) -> list[int]:
-    """Positions of the best ``count`` columns; with ``apart`` none that only repeats a better or a ``known`` one."""
-    (unit, size), taken = _unit(values), []
-    if apart and known is not None and known.shape[1]:
-        taken = list(_unit(known)[0].T)
-    chosen: list[int] = []
-    for position in np.argsort(-scores, kind="stable").tolist():
-        if len(chosen) == count or scores[position] <= 0:
-            break
-        if size[position] <= 1e-9 * np.sqrt(len(values)):
-            continue
-        if apart and taken and np.abs(np.stack(taken) @ unit[:, position]).max() > _ALIKE:
-            continue
-        chosen.append(position)
-        taken.append(unit[:, position])
-    return chosen
-
-
-def _unit(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    centred = values - values.mean(axis=0)
-    size = np.sqrt((centred**2).sum(axis=0))
-    return centred / np.where(size > 0, size, 1.0), size
-
-
-@operation(
-    "flafe.choose_operands",
-    times=1,
-    discloses="plain",
-    receives="aggregate",
-    about="formulas of its most important features, with the means and deviations of the columns in them",
-    learns="one importance for each of its candidates",
-    reply={"chosen": [int], "formulas": [str]},
-)
-def choose_operands(party: Party, *, scores: np.ndarray, count: int, apart: bool) -> dict[str, Any]:
-    """Take the best candidates as those that will be combined with other parties' columns."""
-    own = party.held(OwnFeatures)
-    if scores.shape != (len(own.formulas),):
-        raise DataError(f"party {party.name!r} has {len(own.formulas)} candidates and was told {scores.size} scores")
-    chosen = choose(own.values[own.train], scores, count, apart=apart)
-    return {"chosen": chosen, "formulas": _take(party, chosen)}
-
-
-@operation(
-    "flafe.take_operands",
-    times=1,
-    discloses="plain",
-    about="formulas of the features that the column group agreed on",
-    reply=[str],
-)
-def take_operands(party: Party, *, chosen: list[int]) -> list[str]:
-    """In a grid: the same features at every party of a column group."""
-    return _take(party, chosen)
-
-
-def _take(party: Party, chosen: list[int]) -> list[str]:
-    own = party.held(OwnFeatures)
-    own.chosen = [own.formulas[i] for i in chosen]
-    party.keep(Operands(own.values[:, chosen]))
-    party.keep(Combined([]))
-    return own.chosen
-
-
 @operation(
     "flafe.pool_features",
     times=1,
@@ -287,25 +218,6 @@ def pool_features(party: Party) -> int:
     return int(pool.values.shape[1])
 
 
-@operation(
-    "flafe.choose_final",
-    times=1,
-    discloses="control",
-    receives="aggregate",
-    about="positions of the features that it keeps",
-    learns="one importance for each feature that it may keep",
-    reply=[int],
-)
-def choose_final(party: Party, *, scores: np.ndarray, count: int, apart: bool) -> list[int]:
-    pool = party.held(Pool).values
-    if scores.shape != (pool.shape[1],):
-        raise DataError(f"party {party.name!r} has {pool.shape[1]} features and was told {scores.size} scores")
-    own, operands = party.held(OwnFeatures), party.held(Operands).columns
-    candidates = scores[: operands.shape[1]].any()  # then its own features are not given
-    known = own.base if candidates else np.hstack([own.base, operands])
-    return choose(pool[own.train], scores, count, apart=apart, known=known[own.train])
-
-
-VERTICAL = (form_candidates, scale_candidates, choose_operands, choose_final)
-HYBRID = (form_candidates_by, scale_candidates_by, take_operands)
+VERTICAL = (form_candidates, scale_candidates)
+HYBRID = (form_candidates_by, scale_candidates_by)
 OPERATIONS = (numeric_columns, load_numbers, pool_features)
