@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import AtMost
 from fedsift.core.operation import Operation, operation, together
 from fedsift.core.party import Party
+from fedsift.core.release import rounded_numbers
 from fedsift.errors import DataError, OperationRefused
 from fedsift.evaluate.holder import MAX_DIGITS, deal_folds
 from fedsift.evaluate.intervals import Interval, corrected_interval
@@ -101,12 +102,15 @@ def shuffle_rows(party: Party, *, view: Annotated[str, AtMost(100)], fold: NDArr
     role="active",
     concerns="own columns and labels",
     times=1,
+    opened_by="result",
+    releases=rounded_numbers,
 )
 def release_values(party: Party, *, record: Annotated[str, AtMost(64)]) -> dict[str, Any]:
     """Gains over the folds that were measured under ``record``, which is then forgotten."""
     asked = party.job.parameters
     measured = party.models.part(record, Measured)
     party.models.forget(record)
+    measured.check_rows(party, evenly=True)
     folds = int(asked["folds"])
     metric, share = measured.metrics[0], 1.0 / folds
     partners = [name for name in party.job.parties if name != party.name]

@@ -366,7 +366,8 @@ def attempt_of(run: Run) -> str:
 
 
 def tells(marked: Operation) -> bool:
-    """Whether an operation's reply belongs into the journal: all but control, names, and the ids of an alignment."""
-    if marked.discloses == "control" or marked in psi.OPERATIONS:
-        return False
-    return not is_core(marked) or marked.releases is not None
+    """Whether an operation's reply belongs into the journal: all but control, names, and the ids of an alignment,
+    unless it says itself that something is released."""
+    if marked.releases is not None:
+        return True
+    return marked.discloses != "control" and marked not in psi.OPERATIONS and not is_core(marked)
