@@ -144,7 +144,7 @@ def test_no_cell_and_no_label_is_on_any_wire(model):
 
 
 def test_a_default_policy_lets_it_pass_and_sees_every_job():
-    found = fs.evaluate(with_policy(tables(rows=600)), fs.GiniFilter(n_features=2), model="linear", cv=3)
+    found = fs.evaluate(with_policy(tables(rows=900)), fs.GiniFilter(n_features=2), model="linear", cv=3)
     assert found.released["GiniFilter"]["auc"].mean > 0.9
 
 
@@ -179,7 +179,7 @@ def test_more_folds_than_the_job_has_are_not_released():
     for _ in range(3):
         model.measure(fed, "evaluation-2", "mine", ["accuracy"])
     with (
-        fed.session(*EvaluationJob(folds=2).announcement()) as run,
+        fed.session(*EvaluationJob(methods=("mine",), folds=2).announcement()) as run,
         pytest.raises(OperationRefused, match="more folds"),
     ):
         run.ask(release, to="bank", record="evaluation-2")

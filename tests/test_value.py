@@ -167,7 +167,7 @@ def test_a_default_policy_accepts_the_job():
 
 def test_a_partner_shuffles_its_rows_under_its_own_draw_and_once():
     fed = federation("bank", "shop")
-    with fed.session(*ValueJob().announcement()) as run:
+    with fed.session(*ValueJob(folds=3).announcement()) as run:
         fold = np.arange(run.n_rows) % 3
         run.ask(shuffle_rows, to="shop", view="shuffled-1", fold=fold)
         with pytest.raises(OperationRefused, match="asked 1 times"):

@@ -190,6 +190,7 @@ class Party:
     def keep(self, value: T) -> T:
         """Keep an object of a protocol for the rest of this run; its type is its name."""
         self.state[type(value)] = value
+        self.state["rows", type(value)] = self._rows
         return value
 
     def held(self, kind: type[T]) -> T:
@@ -201,6 +202,19 @@ class Party:
                 self.name, kind.__name__, "an earlier step of this run must come first; it was not asked"
             ) from None
         return value
+
+    def held_here(self, kind: type[T]) -> T:
+        """The same, where it must be about the rows of this very view: what a rule says of these rows is then about
+        what was computed."""
+        value, rows = self.held(kind), self.state["rows", kind]
+        if rows is not self._rows and (rows is None or self._rows is None or not np.array_equal(rows, self._rows)):
+            raise OperationRefused(self.name, kind.__name__, "an earlier step computed it for other rows than these")
+        return value
+
+    @property
+    def row_numbers(self) -> NDArray[np.int64]:
+        """Which rows of the site's table this view has, in its order."""
+        return np.arange(self.site.table.n_rows) if self._rows is None else self._rows
 
     @property
     def job(self) -> Job:

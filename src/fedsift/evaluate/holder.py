@@ -17,9 +17,11 @@ from fedsift.core.arguments import AtMost, Between
 from fedsift.core.files import plain
 from fedsift.core.operation import Array, Operation, operation
 from fedsift.core.party import Party
+from fedsift.core.release import rounded_numbers
 from fedsift.core.splits import train_test_rows
 from fedsift.errors import OperationRefused
 from fedsift.evaluate.intervals import corrected_interval
+from fedsift.evaluate.result import ALL, random_as
 from fedsift.models.parts import Measured
 
 MAX_DIGITS = 4
@@ -56,12 +58,18 @@ def deal_folds(party: Party, *, repeat: Annotated[int, Between(0, 1000)]) -> NDA
     role="active",
     concerns="own columns and labels",
     times=1,
+    opened_by="result",
+    releases=rounded_numbers,
 )
 def release(party: Party, *, record: Annotated[str, AtMost(64)]) -> dict[str, dict[str, dict[str, float | None]]]:
     """The summary of what was measured under ``record``, which is then forgotten."""
     asked = party.job.parameters
     measured = party.models.part(record, Measured)
     party.models.forget(record)
+    measured.check_rows(party, evenly=asked["folds"] != 1)
+    named = {*asked["methods"], *(random_as(name) for name in asked["methods"]), ALL}
+    if not named.issuperset(measured.values):
+        raise OperationRefused(party.name, "release", "something was measured that the job does not name")
     fits = int(asked["folds"]) * int(asked["repeats"])
     if any(len(found) > fits for found in measured.values.values()):
         raise OperationRefused(party.name, "release", "more folds were measured than the job has")

@@ -22,7 +22,7 @@ from fedsift.core.ledger import FORMS
 from fedsift.errors import ParameterError, ReplyError
 from fedsift.evaluate.candidates import facts_of, gather, named_selectors, seeded
 from fedsift.evaluate.holder import EvaluationJob, deal_folds, release
-from fedsift.evaluate.result import ALL, Evaluation, Release
+from fedsift.evaluate.result import ALL, Evaluation, Release, random_as
 from fedsift.methods import AllFeatures, SecureBoostClassifier, SecureBoostRegressor, SplitNN, VerticalAdditive
 from fedsift.models.base import FederatedModel
 from fedsift.models.metrics import check_metrics
@@ -74,7 +74,8 @@ def evaluate_jointly(
         make_joint_model(model, task, random_state)  # an impossible model is an error before the long work
         whole = fed.named_view(fed._view)
         whole._task = task  # what the whole label says; the few values of a fold might look like another task
-        defined = [fold_views(run, dealt(run, repeat, job.folds), job.folds) for repeat in range(repeats)]
+        folds = [dealt(run, repeat, job.folds) for repeat in range(repeats)]
+        defined = [fold_views(run, fold, job.folds) for fold in folds]
     # The views outlive the session in which the parties defined them.
     splits = [[tuple(whole.named_view(view._view) for view in pair) for pair in views] for views in defined]
     fed.ledger.note(NOTE)
@@ -94,7 +95,9 @@ def evaluate_jointly(
             if nulls:
                 result.rows += turn.nulls(columns, random_state)
     with fed.session(*job.announcement()) as run:
-        result.released = _read(run.ask(release, to=run.active, record=record), chosen, run.active)
+        tested = np.flatnonzero(np.any([fold < job.folds for fold in folds], axis=0))
+        about = run if len(tested) == rows else run.view(rows=tested)  # of one split: its test rows
+        result.released = _read(about.ask(release, to=run.active, record=record), chosen, run.active)
     gather(result, nulls)
     return result
 
@@ -156,7 +159,7 @@ class _Turn:
         generator = np.random.default_rng([random_state, self.repeat, self.fold])
         owners = [(party, position) for party, count in columns.items() for position in range(count)]
         for count in sorted(set(self.kept.values())):
-            names = [f"random, as many as {name}" for name, kept in self.kept.items() if kept == count]
+            names = [random_as(name) for name, kept in self.kept.items() if kept == count]
             drawn = [owners[i] for i in generator.choice(total, min(count, total), replace=False)]
             mine = {party: sorted(p for who, p in drawn if who == party) for party in columns}
             with self.train.session(*AllFeatures().announcement()) as run:

@@ -14,6 +14,11 @@ from fedsift.evaluate.scoring import jaccard, kuncheva
 ALL = "all features"
 
 
+def random_as(method: str) -> str:
+    """How the null of as many random columns as this method keeps is called."""
+    return f"random, as many as {method}"
+
+
 @dataclass(frozen=True)
 class Release:
     """What the label holder let out of one method and measure: over all folds, rounded.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import AtMost
 from fedsift.core.operation import Operation, operation, together
 from fedsift.core.party import Party
+from fedsift.core.release import rounded_numbers
 from fedsift.errors import DataError, OperationRefused
 from fedsift.evaluate.holder import MAX_DIGITS, deal_folds
 from fedsift.evaluate.intervals import Interval, corrected_interval
@@ -25,6 +26,9 @@ from fedsift.models.parts import Measured
 
 #: With more partners than this, only single ones, all, and all but one are tried: no Shapley shares.
 MAX_SHARED = 4
+
+#: Rows of a fold at least, where a partner shuffles inside folds.
+LEAST_FOLD = 10
 
 Folds = NDArray[np.float64]
 
@@ -69,11 +73,17 @@ def shuffle_rows(party: Party, *, view: Annotated[str, AtMost(100)], fold: NDArr
     """A view of this party's rows in an order that it draws itself and tells nobody: its columns belong to nobody.
 
     Shuffled within each fold: a fold has the same rows of this party as before, so that no other set of rows is asked
-    about.
+    about. Folds are the job's, of equal size: were two rows a fold and every other row one of its own, the sums before
+    and after would differ by just these two.
     """
     rows = np.arange(party.site.table.n_rows) if party._rows is None else party._rows
     if view == "" or view in party.site.views or fold.shape != rows.shape:
         raise OperationRefused(party.name, "shuffle_rows", "the view has a name already, or it has other rows")
+    sizes = np.unique(fold, return_counts=True)[1]
+    if len(sizes) != party.job.parameters["folds"] or sizes.max() - sizes.min() > 1 or sizes.min() < LEAST_FOLD:
+        raise OperationRefused(
+            party.name, "shuffle_rows", f"its folds are not equal parts of {LEAST_FOLD} rows or more"
+        )
     generator = party.generator("value: shuffle", party.job.parameters["random_state"])
     order = np.argsort(party.table.ids, kind="stable")  # alignment orders rows anew each time; the draw must not
     shuffled = np.empty_like(order)
@@ -92,12 +102,15 @@ def shuffle_rows(party: Party, *, view: Annotated[str, AtMost(100)], fold: NDArr
     role="active",
     concerns="own columns and labels",
     times=1,
+    opened_by="result",
+    releases=rounded_numbers,
 )
 def release_values(party: Party, *, record: Annotated[str, AtMost(64)]) -> dict[str, Any]:
     """Gains over the folds that were measured under ``record``, which is then forgotten."""
     asked = party.job.parameters
     measured = party.models.part(record, Measured)
     party.models.forget(record)
+    measured.check_rows(party, evenly=True)
     folds = int(asked["folds"])
     metric, share = measured.metrics[0], 1.0 / folds
     partners = [name for name in party.job.parties if name != party.name]

@@ -23,13 +23,16 @@ from fedsift.core.federation import Federation
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import Array, Operation, operation
 from fedsift.core.party import Party, Site
-from fedsift.errors import DataError, MessageError, ParameterError
+from fedsift.core.release import later, rounded_numbers
+from fedsift.errors import DataError, MessageError, OperationRefused, ParameterError
 from fedsift.models.metrics import auc, measure, probabilities
 from fedsift.mpc import secure_sum
 from fedsift.mpc.secure_sum import summed
 
 Floats = NDArray[np.float64]
 PartClass = TypeVar("PartClass", bound="Part")
+
+SCORE_DIGITS = 4
 
 
 # --- what a party keeps ----------------------------------------------------------------------------------------------
@@ -94,7 +97,19 @@ class Measured:
 
     metrics: tuple[str, ...]
     values: dict[str, list[dict[str, float]]] = field(default_factory=dict)
-    rows: list[int] = field(default_factory=list)  # test rows of the first model's folds
+    rows: dict[str, list[NDArray[np.int64]]] = field(default_factory=dict)  # by name: the test rows of each fold
+
+    def check_rows(self, party: Party, *, evenly: bool) -> None:
+        """What is released is about the rows of this view: each name was measured on all of them, and on no others.
+
+        Else a coordinator measures on rows of its choice, and the journal counts the figures for many more. ``evenly``:
+        on each row as often as on any other.
+        """
+        whole = np.unique(party.row_numbers)
+        for told in self.rows.values():
+            found, often = np.unique(np.concatenate(told), return_counts=True)
+            if not np.array_equal(found, whole) or (evenly and often.min() != often.max()):
+                raise OperationRefused(party.name, "release", "it was measured on other rows than these, or not evenly")
 
 
 def chosen(scores: Floats) -> NDArray[np.int64]:
@@ -135,7 +150,7 @@ def label_kind(party: Party) -> str:
 )
 def score_sums(party: Party) -> Floats:
     """Rows, right ones, then rows, sum, sum of squares and squared errors of an amount."""
-    predicted, label = party.held(Predicted), party.table.label
+    predicted, label = party.held_here(Predicted), party.table.label
     if label is None or len(label) != len(predicted.scores):
         raise DataError(f"party {party.name!r} has no labels of the rows that were predicted")
     if predicted.classes:
@@ -151,11 +166,12 @@ def _spelled(name: str) -> str:
 
 
 @operation(
-    "model.score", discloses="aggregate", about="one score of the model over all rows", reply=float, times="1 a session"
-)
+    "model.score", discloses="aggregate", about="one score of the model over all rows, rounded", reply=float,
+    times="1 a session", opened_by="result", releases=rounded_numbers,
+)  # fmt: skip
 def score_rows(party: Party) -> float:
     """A single label holder: accuracy or R2 of the predictions that it has just made."""
-    return metric(score_sums.function(party), bool(party.held(Predicted).classes))
+    return round(metric(score_sums.function(party), bool(party.held(Predicted).classes)), SCORE_DIGITS)
 
 
 def metric(sums: Floats, classes: bool) -> float:
@@ -172,21 +188,21 @@ def metric(sums: Floats, classes: bool) -> float:
     learns="how good the model is on these rows",
     role="active",
     times="1 a session",
+    releases=later,
 )
 def measure_rows(
     party: Party, *, record: Annotated[str, AtMost(64)], method: Annotated[str, AtMost(200)],
     metrics: Annotated[list[str], AtMost(8)],
 ) -> None:  # fmt: skip
     """Measure the predictions that were just made, and put the figures beside those of the other folds."""
-    predicted, label = party.held(Predicted), party.table.label
+    predicted, label = party.held_here(Predicted), party.table.label
     if label is None or len(label) != len(predicted.scores):
         raise DataError(f"party {party.name!r} has no labels of the rows that were predicted")
     if record not in party.models:
         party.models.keep(record, Measured(tuple(metrics)))
     measured = party.models.part(record, Measured)
     measured.values.setdefault(method, []).append(predicted.measures(label, list(measured.metrics)))
-    if method == next(iter(measured.values)):
-        measured.rows.append(len(label))
+    measured.rows.setdefault(method, []).append(party.row_numbers)
 
 
 _LEAST_GROUP = 10  # rows of a group whose rate is told
@@ -201,12 +217,14 @@ _LEAST_GROUP = 10  # rows of a group whose rate is told
     role="active",
     concerns="own columns and labels",
     times="1 a session",
+    opened_by="result",
+    releases=rounded_numbers,
 )
 def performance_rows(
     party: Party, *, groups: Annotated[int, Between(2, 20)], by: Annotated[str, AtMost(1000)] | None
 ) -> dict[str, Any]:
     """Of the predictions that were just made, for two classes; groups of fewer than ten rows are left out."""
-    predicted, label = party.held(Predicted), party.table.label
+    predicted, label = party.held_here(Predicted), party.table.label
     if label is None or len(predicted.classes) != 2:
         raise DataError(f"party {party.name!r}: performance is of two classes, on rows with labels")
     chance, right = predicted.probabilities()[:, 1], predicted.truth(label) == 1
@@ -265,9 +283,8 @@ def keep_by_id(party: Party, *, model: Annotated[str, AtMost(64)]) -> None:
 
 def _by_id(party: Party) -> dict[str, Any]:
     """In the order of this site's own table: alignment has put rows into an order that nobody knows."""
-    predicted = party.held(Predicted)
-    rows = np.arange(party.site.table.n_rows) if party._rows is None else party._rows
-    order = np.argsort(rows, kind="stable")
+    predicted = party.held_here(Predicted)
+    order = np.argsort(party.row_numbers, kind="stable")
     values = predicted.probabilities() if predicted.classes else predicted.scores
     return {"ids": [str(name) for name in party.table.ids[order]], "values": values[order].astype(np.float64)}
 

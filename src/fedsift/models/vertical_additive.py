@@ -25,6 +25,7 @@ from fedsift.core.checks import check_number
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation, together
 from fedsift.core.party import Party
+from fedsift.core.release import later
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.design import BinnedDesign, Design
@@ -89,6 +90,7 @@ def open_columns(
     about="acknowledgement",
     learns="nothing; the label holder, in the next step, the total score of each row",
     times="1 a session",
+    releases=later,
 )
 def open_rows(party: Party, *, model: Annotated[str, AtMost(64)]) -> None:
     """New rows as numbers, in the way of the training rows."""

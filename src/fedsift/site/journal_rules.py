@@ -8,11 +8,14 @@ When it has run and the reply has not left yet, the line is written (``write``),
 and the coordinator where one of them runs it or gets its results. Such a reader knows columns of every single row, and
 few exact sums on many rows are then equations for the rest (ten sums on 100 rows, 24 bits each, give every label by
 lattice reduction). A neutral coordinator holds no row: the same sums are, to it, about nobody it knows, so its openings
-are written down and not counted. What is told row by row (left or right in a tree) is judged by the audit's figures,
-not here: it would exceed any such budget at once. The answer counts too: which of its columns were kept tells a party
-something about the labels. So does a refusal, one bit each.
+are written down and not counted; but for figures of the answer itself (how good a model is, what a partner adds), which
+count a tenth: a coordinator that chooses models and asks for their scores would read labels otherwise. What is told row
+by row (left or right in a tree) is judged by the audit's figures, not here: it would exceed any such budget at once.
+The answer counts too: which of its columns were kept tells a party something about the labels. So does a refusal, one
+bit each.
 
-The same number told again to the same reader tells nothing new and is counted once.
+The same number told again to the same reader, by the same step of the same job about the same rows, tells nothing new
+and is counted once. Not so a figure of the answer: the score of another model may be equal, and that is news.
 """
 
 from __future__ import annotations
@@ -46,6 +49,10 @@ log = logging.getLogger("fedsift.site.journal")
 
 COORDINATOR, NOBODY = "coordinator", "nobody"
 ANSWER, ALIGNMENT, REFUSAL = "the answer", "alignment", "refusal"
+RESULT = "result"  # who opens a figure of the answer itself
+#: What a figure of the answer counts where nobody who holds rows gets it: budgets of 0.1 bits a row then let out less
+#: than one bit a row, however many models, evaluations and values are asked for.
+NEUTRAL_PART = 0.1
 READABLE = ("pseudonymous", "aggregate", "plain")
 VOID = "void: its reader has exact numbers about the same rows"
 #: At which delta the noise of all jobs is told as one epsilon.
@@ -176,14 +183,17 @@ class JournalRules:
         released = marked.released(value)
         bits = 0.0 if noisy else released.bits
         counted = bits if not {COORDINATOR, NOBODY} & set(readers) else 0.0
+        if marked.opened_by == RESULT and readers == (COORDINATOR,):
+            counted = bits * NEUTRAL_PART
         rows = self._row_set(asked)
         kind = (asked.run, marked.id, rows.id)
         if kind in self._written and not counted:
             return
         with self._writing(marked.short_name) as journal:
-            digest = hashlib.blake2b(encode(value), digest_size=16).digest() if counted else b""
+            asked_for = f"{asked.job.hash.hex()} {marked.id} {rows.id.hex()} ".encode()  # an equal answer to another
+            digest = hashlib.blake2b(asked_for + encode(value), digest_size=16).digest() if counted else b""  # is news
             told = ", ".join(readers)
-            if counted and journal.has("digest = ? AND readers = ?", digest, told):
+            if counted and marked.opened_by != RESULT and journal.has("digest = ? AND readers = ?", digest, told):
                 counted = 0.0
             self._charge(asked, rows, counted)
             journal.add(
@@ -197,7 +207,7 @@ class JournalRules:
         job, opened_by = asked.job, asked.marked.opened_by
         if asked.marked.opened_form in ("control", "ciphertext", "masked"):
             return (NOBODY,)
-        if opened_by == COORDINATOR:
+        if opened_by in (COORDINATOR, RESULT):
             runs = [name for name in dict.fromkeys((job.coordinator, job.submitter)) if name in self._holders(job)]
             return tuple(runs) or (COORDINATOR,)
         roles = {"active": ("active",), "passive": ("passive",)}.get(opened_by, ("active", "passive"))

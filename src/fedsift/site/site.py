@@ -26,7 +26,7 @@ from fedsift.core.identity import Fingerprint, Identity
 from fedsift.core.job import Job as Contract
 from fedsift.core.message import decode
 from fedsift.core.operation import Operation, register_plugin
-from fedsift.core.party import Site, begin_job
+from fedsift.core.party import Site, begin_job, define_view
 from fedsift.core.script import Run, run_of
 from fedsift.core.table import Table
 from fedsift.errors import FedsiftError, OperationRefused, ParameterError, PolicyRefused
@@ -196,6 +196,8 @@ class PolicySite(Site):
             self._judge_job(Contract.read(arguments["job"], self.name), request["session"])
             return
         self._judge(marked, arguments, run.job if run is not None else None)
+        if marked is define_view:
+            self._check_order(arguments.get("rows"))
         if marked is psi.blind_ids and run is not None and run.job is not None:
             self._enter_alignment(run.job, attempt_of(run))
         if not is_core(marked) and marked not in psi.OPERATIONS and request["view"] in self.views:
@@ -205,6 +207,14 @@ class PolicySite(Site):
         asked = self._asked(marked, request)
         if asked is not None:
             self._enter(asked)
+
+    def _check_order(self, rows: np.ndarray | None) -> None:
+        """Rows in the order of the view, each once. One that is named a thousand times counts once in every rule here
+        and weighs a thousand in a sum; one that changes places with another is put beside somebody else's columns."""
+        if rows is not None and (np.diff(rows) <= 0).any():
+            raise OperationRefused(
+                self.name, "define_view", "a view names rows in the order of the one that it is taken of, each once"
+            )
 
     def _asked(self, marked: Operation, request: dict[str, Any]) -> Asked | None:
         """For the journal: what is about to be told, about which rows and columns; ``None`` where nothing is."""
@@ -356,7 +366,8 @@ def attempt_of(run: Run) -> str:
 
 
 def tells(marked: Operation) -> bool:
-    """Whether an operation's reply belongs into the journal: all but control, names, and the ids of an alignment."""
-    if marked.discloses == "control" or marked in psi.OPERATIONS:
-        return False
-    return not is_core(marked) or marked.releases is not None
+    """Whether an operation's reply belongs into the journal: all but control, names, and the ids of an alignment,
+    unless it says itself that something is released."""
+    if marked.releases is not None:
+        return True
+    return marked.discloses != "control" and marked not in psi.OPERATIONS and not is_core(marked)

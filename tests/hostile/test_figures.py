@@ -1,0 +1,150 @@
+"""Figures of models, evaluations and values as a way to labels: measured on chosen rows, of chosen models, often."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedsift as fs
+from fedsift.core.federation import Federation
+from fedsift.core.release import rounded_numbers
+from fedsift.errors import OperationRefused, PolicyRefused
+from fedsift.evaluate.holder import EvaluationJob, release
+from fedsift.evaluate.value_holder import ValueJob, release_values
+from fedsift.models.parts import measure_rows, performance_rows, score_rows
+from fedsift.models.vertical_additive import open_rows
+from hostile.coordinator import Hostile
+
+ROWS, HALF = 400, 200
+ONE = EvaluationJob(methods=("mine",), folds=1, train=0.5, digits=4, metrics=("accuracy",))
+
+
+@pytest.fixture
+def hostile():
+    return Hostile(rows=ROWS)
+
+
+@pytest.fixture
+def fed(hostile):
+    return hostile.aligned()
+
+
+@pytest.fixture
+def model(fed):
+    """Trained as it should be; then the coordinator, which has the weights, takes others: all rows are "yes"."""
+    fitted = fs.VerticalAdditive().fit(fed)
+    fitted._weights = {name: np.zeros_like(weights) for name, weights in fitted._weights.items()}
+    fitted._weights["bank"][-1] = 1.0
+    return fitted
+
+
+def on(run: Federation, view: Federation) -> Federation:
+    """The same session, asked about another view."""
+    other = copy.copy(run)
+    other._view = view._view
+    return other
+
+
+def asked(run: Federation, operation: Any, **told: Any) -> Any:
+    return run.ask(operation, to="bank", **told)
+
+
+MEASURE = {"record": "figures-1", "method": "mine", "metrics": ["accuracy"]}
+TOLD = {
+    "measure": (measure_rows, MEASURE),
+    "score": (score_rows, {}),
+    "performance": (performance_rows, {"groups": 2, "by": None}),
+}
+
+
+@pytest.mark.parametrize("what", TOLD)
+def test_predictions_of_some_rows_are_not_held_against_the_labels_of_others(fed, model, what):
+    """Predicted for 200 rows, measured on 200 others: 60 of 60 labels were read so, in 0.8 seconds and 0 bits."""
+    operation, told = TOLD[what]
+    with model._session(fed) as run:
+        first, other = run.view(rows=np.arange(HALF)), run.view(rows=np.arange(1, HALF + 1))
+        with first.session() as inner:
+            model._hold(inner)
+            with pytest.raises((OperationRefused, PolicyRefused), match=r"other rows|min_rows"):
+                asked(on(inner, other), operation, **told)
+
+
+def test_the_rows_of_a_measure_are_entered_although_it_says_nothing_yet(hostile, fed, model):
+    """Rows and rows minus one, where all that is told comes later in a summary."""
+    with model._session(fed) as run:
+        model.measure(run, "figures-1", "mine", ["accuracy"])
+        fewer = run.view(rows=np.arange(1, ROWS))
+        with fewer.session() as inner, pytest.raises(PolicyRefused, match="min_rows"):
+            inner.ask(open_rows, to=inner.parties, model=model.model_id_)
+    lines = hostile.sites["bank"].journal.journal.lines("operation = 'model.measure'")
+    assert [(line.rows, line.counted) for line in lines] == [(ROWS, 0.0)]
+
+
+@pytest.mark.parametrize("folds", [[(0, 200), (200, 400), (0, 200)], [(0, 200)], [(0, 100), (0, 200), (200, 400)]])
+def test_a_summary_is_of_all_rows_that_it_counts_for_evenly(fed, model, folds):
+    """Else figures about few rows would be counted as if they were about many."""
+    job = EvaluationJob(methods=("mine",), folds=len(folds) + (len(folds) == 1), metrics=("accuracy",))
+    with model._session(fed) as run:
+        for first, last in folds:
+            model.measure(run.view(rows=np.arange(first, last)), "figures-1", "mine", ["accuracy"])
+    with fed.session(*job.announcement()) as run, pytest.raises(OperationRefused, match="other rows"):
+        asked(run, release, record="figures-1")
+
+
+def test_a_value_is_of_all_rows_evenly_too(fed, model):
+    with model._session(fed) as run:
+        for name in ("alone", "with shop"):
+            for _ in range(2):
+                model.measure(run.view(rows=np.arange(HALF)), "figures-1", name, ["auc"])
+    job = ValueJob(folds=2, null=False)
+    with fed.session(*job.announcement()) as run, pytest.raises(OperationRefused, match="other rows"):
+        asked(run, release_values, record="figures-1")
+
+
+def test_a_summary_has_the_names_of_its_job_and_no_others(fed, model):
+    for number in range(3):
+        model.measure(fed, "figures-1", f"model {number}", ["accuracy"])
+    with fed.session(*ONE.announcement()) as run, pytest.raises(OperationRefused, match="does not name"):
+        asked(run, release, record="figures-1")
+
+
+def _tuned(model: fs.VerticalAdditive, number: int) -> None:
+    """Another model for each question: the sign of a sum of random steps."""
+    generator = np.random.default_rng(number)
+    model._weights = {name: generator.normal(size=weights.shape) for name, weights in model._weights.items()}
+
+
+def _figure(fed: Federation, model: fs.VerticalAdditive, what: str) -> float:
+    """Bits of one figure that was told; 0 where the budget is used up."""
+    operation, told = TOLD[what]
+    try:
+        with model._session(fed) as run:
+            model._hold(run)
+            return rounded_numbers(asked(run, operation, **told)).bits
+    except PolicyRefused as refusal:
+        if refusal.rule != "max_bits":
+            raise
+        return 0.0
+
+
+@pytest.mark.parametrize("what", ["score", "performance"])
+def test_figures_of_ever_other_models_tell_less_than_a_bit_a_row(hostile, fed, model, what):
+    """An equal figure of another model is news: counted once, 638 bits about 400 rows were told."""
+    told = []
+    for number in range(80):
+        _tuned(model, number)
+        told.append(_figure(fed, model, what))
+    assert 0 < sum(told) < ROWS
+    assert told[-1] == 0
+    lines = hostile.sites["bank"].journal.journal.lines()
+    assert sum(line.counted for line in lines) <= 0.1 * ROWS
+
+
+def test_rounded_figures_count_by_their_digits():
+    told: dict[str, Any] = {"mine": {"auc": {"mean": 0.731, "deviation": 0.02, "low": None, "high": None}}}
+    assert rounded_numbers(told).bits == pytest.approx(2 * np.log2(1001))
+    assert rounded_numbers(np.array([0.5, 12.25])).bits == pytest.approx(2 * np.log2(1226))
+    assert rounded_numbers({"names": ["a"]}).bits == 0
