@@ -109,7 +109,7 @@ def test_every_method_in_the_simulator(tmp_path, partition):
     simulator = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", str(job)]
     command = [*simulator, "-w", str(workspace), "-c", ",".join(names), "-t", str(len(names))]
     with Processes() as processes:
-        env = {"PYTHONPATH": str(doubles.HERE), "FEDSIFT_PARTY": str(tmp_path / "parties")}
+        env = {**doubles.IMPORTS, "FEDSIFT_PARTY": str(tmp_path / "parties")}
         processes.start("simulator", command, tmp_path / "log.txt", env)
         processes.started["simulator"].wait(900)
     there = json.loads((workspace / "server" / "simulate_job" / "many.json").read_text())
