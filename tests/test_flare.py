@@ -179,6 +179,34 @@ def test_run_gives_the_same_folder_as_in_one_process(job_file, tmp_path, on):
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
+def told_by(command: list[str]) -> dict:
+    done = subprocess.run([*FEDSIFT, *command, "--format", "json"], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.flare
+def test_evaluation_scores_the_same_elsewhere(job_file, tmp_path):
+    job_file.write_text(job_file.read_text() + '[evaluate]\nmodel = "linear"\ntrain = 0.6\n')
+    here, there = (
+        told_by(["run", str(job_file), "--on", where, "--out", str(tmp_path / where)])
+        for where in ("local", "simulator")
+    )
+    assert [row["method"] for row in here["evaluation"]] == [row["method"] for row in there["evaluation"]]
+    for mine, yours in zip(here["evaluation"], there["evaluation"], strict=True):
+        assert yours["auc"] == pytest.approx(mine["auc"], abs=0.002)
+    assert there["bytes_by_phase"]["evaluate"] == here["bytes_by_phase"]["evaluate"]
+    assert there["files"] == here["files"]
+
+
+@pytest.mark.flare
+def test_partners_are_worth_the_same_elsewhere(job_file):
+    here, there = (told_by(["value", str(job_file), "--folds", "3", "--on", where]) for where in ("local", "simulator"))
+    assert there["scores"] == pytest.approx(here["scores"], abs=0.002)
+    assert there["lines"][0]["adds"] == pytest.approx(here["lines"][0]["adds"], abs=0.002)
+    assert (there["holder"], there["metric"], there["settings"]) == (here["holder"], here["metric"], here["settings"])
+
+
 @pytest.mark.flare
 def test_interruption_leaves_no_process_and_no_folder(job_file, tmp_path):
     mark = f"FEDSIFT_TEST_{os.getpid()}"
