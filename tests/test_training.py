@@ -82,6 +82,21 @@ def test_new_rows_without_labels_are_predicted_by_id_in_the_order_of_the_label_h
     assert right > 0.75, "the probability of an id is that person's"
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_a_party_of_which_no_column_was_chosen_still_says_which_rows_it_shares(model, new, tmp_path):
+    """The demo's own model could not predict: one of its parties keeps no column."""
+    (tmp_path / "job").mkdir()
+    file = job_file(tmp_path / "job", model)
+    file.write_text(file.read_text().replace('name = "all"', 'name = "information_value"\nn_features = 1'))
+    trained = training.train(load_job(file))
+    kept = {name: facts["columns"] for name, facts in trained.card["data"].items()}
+    assert sorted(map(len, kept.values())) == [0, 1]
+    found = training.predict(training.write_model(trained, tmp_path / "model"), new)
+    truth = pd.read_csv(new["bank"].with_name("truth.csv"))
+    assert list(found) == truth["id"].tolist()
+    assert np.mean([(p > 0.5) == (label == "yes") for p, label in zip(found.values(), truth["default"])]) > 0.6
+
+
 def test_one_row_is_predicted_as_in_the_batch(kept, new, tmp_path):
     _, folder = kept
     whole = training.predict(folder, new)

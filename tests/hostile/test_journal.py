@@ -420,7 +420,7 @@ def _class_sums(hostile: Stopping, epsilon: float | None) -> dict[str, Any]:
     job = hostile.of(method)
     asked = {"session": hostile.begin(job), "job": job.hash}
     assert "ok" in hostile.send("bank", "labels.encrypt_classes", **asked, **CLASSES)
-    told = {"sums": {}, "columns": {}, "epsilon": epsilon, "delta": method.delta, "clip": 3.0}
+    told = {"sums": {}, "notes": {}, "shapes": {}, "epsilon": epsilon, "delta": method.delta, "clip": 3.0}
     return hostile.send("bank", "f_test.open_class_sums", **asked, **told)
 
 

@@ -103,7 +103,8 @@ class Valuation:
         told += [f"{line.words(name)}." for line in self.lines]
         if len(self.lines) > 1:
             what = f"add {self.together.words(name)}" if self.together.seen else "add nothing that we can see"
-            told.append(f"All {len(self.lines)} partners together {what}.")
+            who = "Both partners" if len(self.lines) == 2 else f"All {len(self.lines)} partners"
+            told.append(f"{who} together {what}.")
         return told
 
     def offers(self, prices: Mapping[str, float]) -> list[Offer]:

@@ -154,12 +154,17 @@ def predict(folder: Path, files: Mapping[str, Path], say: Say = lambda text: Non
     kind = next((model for model in MODELS.values() if model.__name__ == card["class"]), None)
     if kind is None:
         raise DataError(f"{folder}: this fedsift has no model {card['class']!r}")
+    if not all(facts["columns"] for facts in card["data"].values()):
+        fed = fed.view(columns={name: range(len(facts["columns"])) for name, facts in card["data"].items()})
     say(f"predicting {fed.n_rows:,} rows")
     return kind.load(folder, fed).predict_by_id(fed)
 
 
 def new_tables(card: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, Table]:
-    """Each party's new rows, with the columns of the model; what is missing is named with its party."""
+    """Each party's new rows, with the columns of the model; what is missing is named with its party.
+
+    A party of which no column was chosen still says which rows it shares: any columns will do.
+    """
     data = card["data"]
     for name in files:
         if name not in data:
@@ -173,7 +178,8 @@ def new_tables(card: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, 
         missing = [column for column in facts["columns"] if column not in table.columns]
         if missing:
             raise DataError(f"party {name!r}: {files[name]} lacks the column {missing[0]!r} that the model uses")
-        table = Table.read(files[name], id=facts["id"], columns=facts["columns"], categorical=codes, name=name)
+        if facts["columns"]:
+            table = Table.read(files[name], id=facts["id"], columns=facts["columns"], categorical=codes, name=name)
         _check_kinds(name, table, facts["kinds"])
         tables[name] = table
     return tables

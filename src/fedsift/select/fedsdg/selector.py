@@ -142,9 +142,8 @@ class FedSDG(Selector):
         self.random_state = random_state
 
     def _check(self, fed: Federation) -> None:
-        check_choice("gates", self.gates, ("dual", "input"))
-        check_choice("init", self.init, ("gini", "half"))
-        check_choice("scheme", self.scheme, SCHEMES)
+        for name, choices in (("gates", ("dual", "input")), ("init", ("gini", "half")), ("scheme", SCHEMES)):
+            check_choice(name, getattr(self, name), choices)
         for name in ("embedding", "trace_every", "width"):
             check_number(name, getattr(self, name), 1, whole=True)
         for name in ("batch_size", "refit_epochs"):
