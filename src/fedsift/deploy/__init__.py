@@ -1,4 +1,4 @@
-"""Parties on their own machines: the same job over NVIDIA FLARE. ``run_on`` is ``fedsift run --on``, ``value_on`` is ``value``."""
+"""Parties on their own machines, over NVIDIA FLARE: ``run_on`` is ``fedsift run --on``, ``value_on`` is ``value``."""
 
 from __future__ import annotations
 
