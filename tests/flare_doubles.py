@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from nvflare.collab import collab
 
+import fedsift
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain
 from fedsift.core.message import decode, encode
@@ -29,6 +30,8 @@ from fedsift.methods import METHODS
 from fedsift.site.site import PolicySite, open_site
 
 HERE = Path(__file__).parent
+#: FLARE's processes import this module and the fedsift that is tested, wherever another one may be installed.
+IMPORTS = {"PYTHONPATH": os.pathsep.join([str(HERE), str(Path(fedsift.__file__).parents[1])])}
 COUNT = "core.count_table"
 NAMES = ["a", "b", "c"]
 GRID = {"a": (0, 0), "b": (0, 1), "c": (1, 0), "d": (1, 1)}  # of the hybrid parties: row block, column block
@@ -36,7 +39,8 @@ CONTROLLER, EXECUTOR, REAL_COORDINATOR, REAL_PARTY = CLASSES
 MANY = (CONTROLLER, EXECUTOR, "flare_doubles.ManyMethods", "flare_doubles.AnyMethodParty")
 FAULTY = (CONTROLLER, EXECUTOR, REAL_COORDINATOR, "flare_doubles.FaultyParty")
 FORMS = '["control", "ciphertext", "masked", "pseudonymous", "aggregate", "plain"]'
-OPEN = f"[policy]\nmin_rows = 1\nmin_cell = 0\nforms = {FORMS}\n"
+#: Forty-eight rows are few: no site with the default rules (bits a row, dominance) would let all methods run on them.
+OPEN = f'[policy]\nmin_rows = 1\nmin_cell = 0\nmax_bits = "any"\nmax_share = 1.0\nforms = {FORMS}\n'
 
 
 def federation(transport: Transport, partition: str) -> Federation:
@@ -152,7 +156,7 @@ class TestSystem(LocalSystem):
     __test__ = False
 
     def __init__(self, folder: Path, parties: dict[str, str], **more: Any):
-        super().__init__(folder, parties, env={"PYTHONPATH": str(HERE), **more.pop("env", {})}, **more)
+        super().__init__(folder, parties, env={**IMPORTS, **more.pop("env", {})}, **more)
 
     def provision(self) -> None:
         super().provision()

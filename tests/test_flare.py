@@ -109,7 +109,7 @@ def test_every_method_in_the_simulator(tmp_path, partition):
     simulator = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", str(job)]
     command = [*simulator, "-w", str(workspace), "-c", ",".join(names), "-t", str(len(names))]
     with Processes() as processes:
-        env = {"PYTHONPATH": str(doubles.HERE), "FEDSIFT_PARTY": str(tmp_path / "parties")}
+        env = {**doubles.IMPORTS, "FEDSIFT_PARTY": str(tmp_path / "parties")}
         processes.start("simulator", command, tmp_path / "log.txt", env)
         processes.started["simulator"].wait(900)
     there = json.loads((workspace / "server" / "simulate_job" / "many.json").read_text())
@@ -177,6 +177,34 @@ def test_run_gives_the_same_folder_as_in_one_process(job_file, tmp_path, on):
         assert own[0]["selected"] == own[1]["selected"]
         assert not any("column" in column for column in own[1]["selected"][name])
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def told_by(command: list[str]) -> dict:
+    done = subprocess.run([*FEDSIFT, *command, "--format", "json"], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.flare
+def test_evaluation_scores_the_same_elsewhere(job_file, tmp_path):
+    job_file.write_text(job_file.read_text() + '[evaluate]\nmodel = "linear"\ntrain = 0.6\n')
+    here, there = (
+        told_by(["run", str(job_file), "--on", where, "--out", str(tmp_path / where)])
+        for where in ("local", "simulator")
+    )
+    assert [row["method"] for row in here["evaluation"]] == [row["method"] for row in there["evaluation"]]
+    for mine, yours in zip(here["evaluation"], there["evaluation"], strict=True):
+        assert yours["auc"] == pytest.approx(mine["auc"], abs=0.002)
+    assert there["bytes_by_phase"]["evaluate"] == here["bytes_by_phase"]["evaluate"]
+    assert there["files"] == here["files"]
+
+
+@pytest.mark.flare
+def test_partners_are_worth_the_same_elsewhere(job_file):
+    here, there = (told_by(["value", str(job_file), "--folds", "3", "--on", where]) for where in ("local", "simulator"))
+    assert there["scores"] == pytest.approx(here["scores"], abs=0.002)
+    assert there["lines"][0]["adds"] == pytest.approx(here["lines"][0]["adds"], abs=0.002)
+    assert (there["holder"], there["metric"], there["settings"]) == (here["holder"], here["metric"], here["settings"])
 
 
 @pytest.mark.flare

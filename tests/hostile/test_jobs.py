@@ -113,7 +113,7 @@ def test_jobs_without_end(hostile):
 
 def test_a_site_opened_for_a_job_takes_no_weaker_form_of_it(hostile):
     site = hostile.sites["bank"]
-    site.accepted = fs.GiniFilter(n_features=2, min_cell=20).announcement()
+    site.accepted = [fs.GiniFilter(n_features=2, min_cell=20).announcement()]
     refused(hostile.announced(hostile.of(fs.GiniFilter(n_features=2, min_cell=10)).canonical), "'min_cell' is another")
     refused(hostile.announced(hostile.of(fs.InformationValue()).canonical), "as submitted")
     assert hostile.announced(hostile.of(fs.GiniFilter(n_features=2, min_cell=20)).canonical) == {"ok": None}

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from fedsift.cli import console
+from fedsift.cli.deploy import On, OnOption
 from fedsift.core.files import write_atomic
 from fedsift.errors import ParameterError
 from fedsift.jobs import training
@@ -29,10 +30,12 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The model folder; else JOB-model.", metavar="DIR")] = None,
     format: FormatOption = "table",
+    on: OnOption = On.local,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Select columns and train a joint model on them. Nothing is pooled; each party keeps its part."""
+    _check_place(on, "train")
     loaded = load_job(job, set or [])
     folder = out or loaded.path.parent / f"{loaded.path.stem}-model"
     training.check_model_folder(folder)
@@ -50,10 +53,12 @@ def predict(
     model: Annotated[Path, typer.Argument(help="The folder that fedsift train wrote.", show_default=False)],
     files: Annotated[list[str], typer.Argument(metavar="PARTY=FILE...", help="New rows of each party; no label.")],
     out: Annotated[Path | None, typer.Option(help="Write a CSV file; else to stdout.", metavar="FILE")] = None,
+    on: OnOption = On.local,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Predict new rows, by id, in the order of the label holder's file."""
+    _check_place(on, "predict")
     given = {}
     for text in files:
         party, found, file = text.partition("=")
@@ -69,3 +74,11 @@ def predict(
         return
     write_atomic(out, text)
     console.remark(f"{len(predictions):,} predictions written to {out}")
+
+
+def _check_place(on: On, command: str) -> None:
+    if on is not On.local:
+        raise ParameterError(
+            f"fedsift {command} runs in one process so far, not on FLARE (--on {on.value}): a site keeps no part of a "
+            "model after its job yet. fedsift run and fedsift value do run there"
+        )

@@ -10,8 +10,11 @@ from typing import Annotated, Literal
 import typer
 
 from fedsift.cli import console
+from fedsift.cli.deploy import KitOption, On, OnOption
 from fedsift.core.files import plain
+from fedsift.deploy.run import value_on
 from fedsift.evaluate.value import value as partners_value
+from fedsift.evaluate.value_holder import ValueJob
 from fedsift.evaluate.worth import Gain, Valuation
 from fedsift.jobs import runs
 from fedsift.jobs.job_file import load_job
@@ -35,6 +38,8 @@ def value(
     out: Annotated[
         Path | None, typer.Option(help="Also write a page: FILE.html (or FILE.txt).", metavar="FILE")
     ] = None,
+    on: OnOption = On.local,
+    kit: KitOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no progress on stderr.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every step and tracebacks, on stderr.")] = False,
     log_json: Annotated[bool, typer.Option("--log-json", help="stderr has one JSON object a line.")] = False,
@@ -43,14 +48,18 @@ def value(
 
     The label holder alone, with each partner, without each and with all, on the rows that all parties share.
     """
-    loaded = load_job(job, set or [])
+    loaded = load_job(job, set or [], files=on is not On.flare)
     if out is not None:
         runs.check_page(out)
     with console.progress(quiet, verbose, log_json) as progress:
-        fed = runs.prepare(loaded, progress.say).fed
-        progress.say("valuing the partners")
-        found = partners_value(fed, folds=folds, null=null, random_state=seed)
-    prices = {n: p.price for n, p in loaded.settings.parties.items() if p.price is not None and n != fed.active}
+        if on is On.local:
+            fed = runs.prepare(loaded, progress.say).fed
+            progress.say("valuing the partners")
+            found = partners_value(fed, folds=folds, null=null, random_state=seed)
+        else:
+            work = ValueJob(folds=folds, null=null, random_state=seed)
+            found = value_on(loaded, on.value, work, kit=kit, say=progress.say)
+    prices = {n: p.price for n, p in loaded.settings.parties.items() if p.price is not None and n != found.holder}
     if out is not None:
         write_value(found, out, prices)
     if format == "json":

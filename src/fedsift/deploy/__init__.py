@@ -1,7 +1,7 @@
-"""Parties on their own machines: the same job over NVIDIA FLARE. ``run_on`` is what ``fedsift run --on`` calls."""
+"""Parties on their own machines, over NVIDIA FLARE: ``run_on`` is ``fedsift run --on``, ``value_on`` is ``value``."""
 
 from __future__ import annotations
 
-from fedsift.deploy.run import PLACES, run_on
+from fedsift.deploy.run import PLACES, run_on, value_on
 
-__all__ = ["PLACES", "run_on"]
+__all__ = ["PLACES", "run_on", "value_on"]

@@ -1,8 +1,8 @@
 """The coordinator inside NVIDIA FLARE's server: asks the parties, fits the method, leaves the result in a folder.
 
-It is what ``fedsift run`` does in one process, with the parties behind FLARE. It reads the job that was submitted and
-nothing else; a file name in it (a checkpoint) is never used as a path here. Whatever happens, ``outcome.json`` in the
-job's folder says how it ended, and every party that can be reached is told.
+It is what ``fedsift run`` (or ``value``) does in one process, with the parties behind FLARE. It reads the job that was
+submitted and nothing else; a file name in it (a checkpoint) is never used as a path here. Whatever happens,
+``outcome.json`` in the job's folder says how it ended, and every party that can be reached is told.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.collab import collab
 
 from fedsift.core.federation import Federation
-from fedsift.core.files import write_atomic
+from fedsift.core.files import plain, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.places import check_grid
 from fedsift.core.transports.flare import Aborted, Flare
-from fedsift.deploy.delivery import keep_failure, keep_result
+from fedsift.deploy.delivery import keep_end, keep_failure, keep_result
 from fedsift.deploy.flare_job import quiet_calls, read_job, settings_of
-from fedsift.deploy.results import OUTCOME, RESULT
+from fedsift.deploy.results import OUTCOME, RESULT, VALUE
 from fedsift.errors import FedsiftError, ParameterError
+from fedsift.evaluate.value import value
+from fedsift.evaluate.value_holder import ValueJob
 from fedsift.jobs import runs
 from fedsift.jobs.job_file import Job, _method_parameters
 from fedsift.jobs.text import Source
@@ -38,6 +40,8 @@ from fedsift.mpc.psi import aligned
 from fedsift.select.base import Outcome, Selector
 
 LEDGER = "ledger.csv"  # of a job without a result
+#: What a submitter may set of a valuation. The sites refuse any other value of the rest.
+VALUED = ("folds", "null", "bins", "metric", "digits", "random_state")
 CHECKPOINT = "FEDSIFT_CHECKPOINTS"  # where this server keeps what an interrupted search goes on from
 
 
@@ -87,10 +91,13 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path) -> None:
         earlier = checkpoint.with_suffix(".ledger.csv")
         if resume and earlier.exists():
             fed.ledger.take_up(Ledger.read(earlier).entries)
-        run = _select(job, fed, checkpoint, resume=resume)
-        _deliver(run)
+        if job.method == ValueJob.name:
+            _value(job, fed, folder / RESULT)
+        else:
+            run = _select(job, fed, checkpoint, resume=resume)
+            _deliver(run)
+            runs.write(run, folder / RESULT)
         earlier.unlink(missing_ok=True)
-        runs.write(run, folder / RESULT)
         _outcome(folder, "finished", started=start)
     except Aborted as error:
         _leave_ledger(fed, folder / LEDGER, earlier)
@@ -120,6 +127,8 @@ def _job(content: dict[str, Any]) -> Job:
     """The submitted job, checked again: whoever sent it may have written it by hand."""
     settings = settings_of(content)
     source = Source(Path(f"{content.get('name', 'job')}.toml"), "", {})
+    if settings.method.name == ValueJob.name:
+        return Job(source.path, settings, dict(settings.method.model_extra or {}), source)
     parameters = _method_parameters(source, settings.method)
     if "checkpoint" in parameters:
         raise ParameterError("checkpoint is a file of the server, so a submitted job cannot name it")
@@ -141,25 +150,36 @@ def _federation(job: Job, transport: Flare) -> Federation:
     )  # fmt: skip
 
 
+def _aligned(job: Job, fed: Federation) -> Federation:
+    settings, by_id = job.settings.federation, any(party.id is not None for party in job.settings.parties.values())
+    return aligned(fed, by_id=by_id, min_overlap=settings.min_overlap, as_in=settings.as_in)
+
+
+def _value(job: Job, fed: Federation, folder: Path) -> None:
+    """What each partner adds, for the submitter; a party hears that the job has finished, and nothing of the answer."""
+    fed = _aligned(job, fed)
+    found = value(fed, **{name: told for name, told in job.parameters.items() if name in VALUED})
+    fed.ask(keep_end, to=fed.parties)
+    folder.mkdir()
+    write_atomic(folder / VALUE, json.dumps(plain(found.to_dict()), allow_nan=False) + "\n")
+    fed.ledger.frame().to_csv(folder / LEDGER, index=False)
+
+
 def _select(job: Job, fed: Federation, checkpoint: Path, *, resume: bool) -> runs.Run:
-    settings, parties = job.settings.federation, job.settings.parties
     began = time.perf_counter()
-    by_id = any(party.id is not None for party in parties.values())
-    fed = aligned(fed, by_id=by_id, min_overlap=settings.min_overlap, as_in=settings.as_in)
+    fed = _aligned(job, fed)
     selector = job.selector()
     if not resume:
         checkpoint.unlink(missing_ok=True)
     run = runs.Run(job, {}, fed, selector)
     run.phases["align"] = (0, len(fed.ledger))
     run.seconds.update(read=0.0, align=time.perf_counter() - began)
-    with run.phase("select"), fed.session(*selector.announcement()) as accepted:
-        _ = accepted.n_rows, accepted.task
-        job.check_parameters(selector, accepted)
-        if "checkpoint" in selector.get_params(deep=False):
-            _keep_checkpoint(selector, checkpoint)
-        selector.fit(accepted)
+    if "checkpoint" in selector.get_params(deep=False):
+        _keep_checkpoint(selector, checkpoint)
+    runs.select(run)
+    runs.score(run)
     checkpoint.unlink(missing_ok=True)
-    names = fed.column_names()
+    names, parties = fed.column_names(), job.settings.parties
     # The coordinator has no tables, only what it was told of them.
     known: dict[str, Any] = {
         name: Sizes(size["rows"], parties[name].label, names[name]) for name, size in fed.sizes().items()

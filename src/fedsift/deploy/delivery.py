@@ -53,6 +53,18 @@ def keep_result(party: Party, *, selection: Text, record: Text) -> None:
 
 
 @operation(
+    "delivery.keep_end",
+    discloses="control",
+    about="acknowledgement",
+    learns="that the job has finished; its result is with whoever submitted it",
+    times=10,
+)
+def keep_end(party: Party) -> None:
+    """Note at this site that the job is done, where there is no part of the result for a party."""
+    write_status(_folder(party), FINISHED)
+
+
+@operation(
     "delivery.keep_failure",
     discloses="control",
     about="acknowledgement",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsift.errors import JobError, ParameterError
+from fedsift.evaluate.value_holder import ValueJob
 from fedsift.jobs.job_file import Job, JobFile
 
 FILE = "fedsift_job.json"
@@ -34,8 +35,8 @@ _START = 600
 _GRACE = 20.0
 
 
-def public_job(job: Job) -> dict[str, Any]:
-    """What the coordinator and the parties get to know of a job file."""
+def public_job(job: Job, work: ValueJob | None = None) -> dict[str, Any]:
+    """What the coordinator and the parties get to know of a job file; ``work`` takes the place of its method."""
     for name in job.settings.parties:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or name == "server":
             raise JobError(
@@ -43,17 +44,31 @@ def public_job(job: Job) -> dict[str, Any]:
                 f"only (it is the name in its certificate), and is not 'server'; got {name!r}"
             )
     parameters = {key: value for key, value in job.parameters.items() if key != "checkpoint"}
+    method = {"name": job.method, **parameters} if work is None else {"name": work.name, **work.get_params()}
+    evaluate = job.settings.evaluate if work is None else None
     return {
         "format": FORMAT,
         "version": VERSION,
         "name": re.sub(r"[^A-Za-z0-9_-]", "-", job.path.stem) or "job",  # as FLARE takes it
-        "method": {"name": job.method, **parameters},
+        "method": method,
+        "evaluate": None if evaluate is None or unscored(job) else evaluate.model_dump(),
         "federation": job.settings.federation.model_dump(),
         "parties": {
             name: {"id": party.id is not None, "label": party.label is not None, "grid": party.grid}
             for name, party in job.settings.parties.items()
         },
     }
+
+
+def unscored(job: Job) -> str:
+    """Why the job's evaluation cannot be done between machines; empty if it can."""
+    if job.settings.evaluate is None:
+        return ""
+    if job.settings.evaluate.pooled:
+        return "pooled = true needs all columns in one place"
+    if job.settings.federation.partition != "vertical":
+        return "joint models are scored for vertical parties"
+    return ""
 
 
 def write_job(content: dict[str, Any], folder: Path, classes: Sequence[str] = CLASSES) -> Path:
@@ -122,7 +137,12 @@ def settings_of(content: dict[str, Any]) -> JobFile:
     }
     try:
         return JobFile.model_validate(
-            {"parties": parties, "method": content["method"], "federation": content["federation"]}
+            {
+                "parties": parties,
+                "method": content["method"],
+                "federation": content["federation"],
+                "evaluate": content.get("evaluate"),
+            }
         )
     except ValueError as error:
         raise ParameterError(f"{FILE} does not hold a valid job: {str(error).splitlines()[0]}") from None

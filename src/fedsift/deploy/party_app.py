@@ -26,7 +26,7 @@ log = logging.getLogger("fedsift.core.party")
 
 
 #: The end of a job: known at a party because this module names them (nothing is imported because a message says so).
-DELIVERED = (delivery.keep_result, delivery.keep_failure)
+DELIVERED = (delivery.keep_result, delivery.keep_end, delivery.keep_failure)
 
 
 class PartyApp:

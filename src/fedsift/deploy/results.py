@@ -12,10 +12,12 @@ from typing import Any
 
 from fedsift import errors
 from fedsift.errors import FedsiftError, PartyError, PartyGone
+from fedsift.evaluate.worth import Valuation
 from fedsift.jobs import runs
 
 OUTCOME = "outcome.json"
 RESULT = "fedsift"  # the folder of the result inside FLARE's job folder
+VALUE = "value.json"  # in that folder, the result of a valuation
 
 
 def check_outcome(left: Path, status: str) -> None:
@@ -41,6 +43,14 @@ def check_outcome(left: Path, status: str) -> None:
     if isinstance(kind, type) and issubclass(kind, FedsiftError) and kind is not errors.MissingExtra:
         raise kind(str(outcome.get("what")))
     raise FedsiftError(str(outcome.get("what")))
+
+
+def read_value(result: Path) -> Valuation:
+    """The result of a valuation."""
+    try:
+        return Valuation.from_dict(json.loads((result / VALUE).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        raise FedsiftError(f"the job left no readable {VALUE}: see the server's log") from None
 
 
 def place(result: Path, out: Path, sites: Mapping[str, Path]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``fedsift run --on simulator | poc | flare``: the same job and the same result folder, with the parties elsewhere.
+"""``fedsift run`` and ``value`` with ``--on simulator | poc | flare``: the same job and result, the parties elsewhere.
 
 ``simulator`` and ``poc`` play all parties on this machine, from the files of the job: in FLARE's simulator, or as a
 whole FLARE system of real processes that is made for this job and removed after it. ``flare`` submits to a running
@@ -14,15 +14,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedsift.core.files import write_atomic
-from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, write_job
+from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, unscored, write_job
 from fedsift.deploy.introductions import introduce_parties
-from fedsift.deploy.results import RESULT, check_outcome, place
+from fedsift.deploy.results import RESULT, check_outcome, place, read_value
 from fedsift.deploy.status import read_status
 from fedsift.errors import DataError, FedsiftError, MissingExtra, OperationFailed, ParameterError, PartyGone
+from fedsift.evaluate.value_holder import ValueJob
+from fedsift.evaluate.worth import Valuation
 from fedsift.jobs import runs
 from fedsift.jobs.job_file import Job
 
@@ -33,24 +36,53 @@ CHECKPOINTS = "FEDSIFT_CHECKPOINTS"
 
 def run_on(job: Job, on: str, out: Path, *, kit: Path | None = None, resume: bool = False, say: Say) -> dict[str, Any]:
     """Run a job and write its result folder; returns what is in its ``run.json``."""
-    if importlib.util.find_spec("nvflare") is None:
-        raise MissingExtra("nvflare", "flare")
     runs.check_folder(out)
     content = {**public_job(job), "resume": resume}
-    if job.settings.evaluate is not None:
-        say("no evaluation: joint models are not scored between machines by this command yet")
-    if on == "flare":
+    if unscored(job):
+        say(f"no evaluation: {unscored(job)}, and these parties are apart")
+    keep = checkpoints(out)
+    if on != "flare" and not resume:
+        _forget(keep)
+    ticket = out.absolute().with_name(f".{out.name}.job.json")
+    errand = Errand(job, content, lambda result, sites: place(result, out, sites), say, keep, ticket)
+    facts: dict[str, Any] = _run(errand, on, kit)
+    if on != "flare":
+        _forget(keep)
+    return facts
+
+
+def value_on(job: Job, on: str, work: ValueJob, *, kit: Path | None = None, say: Say) -> Valuation:
+    """What each partner adds, with the parties elsewhere."""
+    content = {**public_job(job, work), "resume": False}
+    found: Valuation = _run(Errand(job, content, lambda result, _: read_value(result), say), on, kit)
+    return found
+
+
+@dataclass(frozen=True)
+class Errand:
+    """A job on its way: what is submitted, and what is done with the result (and the parties' own, if at hand)."""
+
+    job: Job
+    content: dict[str, Any]
+    take: Callable[[Path, dict[str, Path]], Any]
+    say: Say
+    checkpoints: Path | None = None  # what a run on this machine goes on from
+    ticket: Path | None = None  # which job it is, for a command that is killed while it waits
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {CHECKPOINTS: str(self.checkpoints)} if self.checkpoints is not None else {}
+
+
+def _run(errand: Errand, on: str, kit: Path | None) -> Any:
+    if importlib.util.find_spec("nvflare") is None:
+        raise MissingExtra("nvflare", "flare")
+    with tempfile.TemporaryDirectory(prefix="fedsift-") as folder:
+        if on != "flare":
+            return (_on_simulator if on == "simulator" else _on_poc)(errand, Path(folder))
         if kit is None:
             raise ParameterError("--on flare needs the start kit of somebody who may submit jobs: give --kit DIR")
-        return _on_flare(content, out, kit, resume, say)
-    keep = checkpoints(out)
-    if not resume:
-        _forget(keep)
-    with tempfile.TemporaryDirectory(prefix="fedsift-") as folder:
-        run = _on_simulator if on == "simulator" else _on_poc
-        facts = run(job, content, Path(folder), out, say)
-    _forget(keep)
-    return facts
+        return _on_flare(errand, Path(folder), kit)
 
 
 def checkpoints(out: Path) -> Path:
@@ -83,11 +115,12 @@ def party_text(job: Job, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _on_simulator(job: Job, content: dict[str, Any], folder: Path, out: Path, say: Say) -> dict[str, Any]:
+def _on_simulator(errand: Errand, folder: Path) -> Any:
     from fedsift.deploy.local_system import last_lines
     from fedsift.deploy.processes import Processes
 
-    say("starting FLARE's simulator")
+    job, content = errand.job, errand.content
+    errand.say("starting FLARE's simulator")
     parties, workspace, log = folder / "parties", folder / "workspace", folder / "simulator.log"
     for name in content["parties"]:
         (parties / name).mkdir(parents=True)
@@ -101,8 +134,7 @@ def _on_simulator(job: Job, content: dict[str, Any], folder: Path, out: Path, sa
                str(write_job(content, folder / "job")), "-w", str(workspace), "-c", names,
                "-t", str(len(content["parties"]))]  # fmt: skip
     with Processes() as processes:
-        env = {"FEDSIFT_PARTY": str(parties), CHECKPOINTS: str(checkpoints(out))}
-        processes.start("simulator", command, log, env)
+        processes.start("simulator", command, log, {"FEDSIFT_PARTY": str(parties), **errand.env})
         while not processes.ended("simulator"):
             time.sleep(0.2)
     left = workspace / "server" / "simulate_job"
@@ -111,15 +143,16 @@ def _on_simulator(job: Job, content: dict[str, Any], folder: Path, out: Path, sa
     sites = {name: parties / name / "results" / "simulate_job" for name in content["parties"]}
     with _reasons_of(sites):
         check_outcome(left, "the simulator ended")
-    return place(left / RESULT, out, sites)
+    return errand.take(left / RESULT, sites)
 
 
-def _on_poc(job: Job, content: dict[str, Any], folder: Path, out: Path, say: Say) -> dict[str, Any]:
+def _on_poc(errand: Errand, folder: Path) -> Any:
     from fedsift.deploy.local_system import LocalSystem
 
+    job, content, say = errand.job, errand.content, errand.say
     say(f"starting a FLARE system: a server and {len(content['parties'])} parties")
     texts = {name: party_text(job, name) for name in content["parties"]}
-    with LocalSystem(folder / "system", texts, env={CHECKPOINTS: str(checkpoints(out))}) as system:
+    with LocalSystem(folder / "system", texts, env=errand.env) as system:
         with system.session() as session:
             job_id = session.submit(write_job(content, folder / content["name"]))
             say(f"submitted as {job_id}")
@@ -128,7 +161,7 @@ def _on_poc(job: Job, content: dict[str, Any], folder: Path, out: Path, say: Say
         sites = {name: system.kit(name) / "local" / "results" / job_id for name in content["parties"]}
         with _reasons_of(sites):
             check_outcome(left, status)
-        return place(left / RESULT, out, sites)
+        return errand.take(left / RESULT, sites)
 
 
 @contextmanager
@@ -146,17 +179,18 @@ def _reasons_of(sites: dict[str, Path]) -> Iterator[None]:
 # --- a running system ------------------------------------------------------------------------------------------------
 
 
-def _on_flare(content: dict[str, Any], out: Path, kit: Path, resume: bool, say: Say) -> dict[str, Any]:
+def _on_flare(errand: Errand, folder: Path, kit: Path) -> Any:
     """Submit, wait and fetch. Which job it is stays in a small file beside the result until the result is there."""
     from fedsift.deploy.session import LOST, FlareSession
 
-    ticket = out.absolute().with_name(f".{out.name}.job.json")
-    with tempfile.TemporaryDirectory(prefix="fedsift-") as folder, FlareSession(kit) as session:
-        job_id = _earlier(ticket, content, session, say) if resume else None
+    content, ticket, say = errand.content, errand.ticket, errand.say
+    with FlareSession(kit) as session:
+        job_id = _earlier(ticket, content, session, say) if ticket is not None and content["resume"] else None
         if job_id is None:
             _all_there(content, session.clients())
-            job_id = session.submit(write_job(content, Path(folder) / content["name"]))
-            write_atomic(ticket, json.dumps({"job_id": job_id, "job": content}) + "\n")
+            job_id = session.submit(write_job(content, folder / content["name"]))
+            if ticket is not None:
+                write_atomic(ticket, json.dumps({"job_id": job_id, "job": content}) + "\n")
             say(f"submitted as {job_id}")
         try:
             status = session.wait(job_id, lambda word: say(f"FLARE: {word}"))
@@ -168,11 +202,12 @@ def _on_flare(content: dict[str, Any], out: Path, kit: Path, resume: bool, say: 
             raise
         if status == LOST:
             raise PartyGone("server", "wait", f"it was restarted while {job_id} ran: submit it again with --resume")
-        left = session.fetch(job_id, Path(folder) / "fetched")
+        left = session.fetch(job_id, folder / "fetched")
         check_outcome(left, status)
-        facts = place(left / RESULT, out, {})
-    ticket.unlink(missing_ok=True)
-    return facts
+        found = errand.take(left / RESULT, {})
+    if ticket is not None:
+        ticket.unlink(missing_ok=True)
+    return found
 
 
 def _all_there(content: dict[str, Any], clients: list[str]) -> None:

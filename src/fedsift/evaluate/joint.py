@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,26 @@ def make_joint_model(model: Any, task: str, random_state: int) -> FederatedModel
     )
 
 
+def _job(methods: tuple[str, ...], model: str, cv: int | float, random_state: int, nulls: bool) -> EvaluationJob:
+    folds, train = (cv, None) if isinstance(cv, int) else (1, cv)
+    beside = ALL if nulls else None
+    return EvaluationJob(
+        methods=methods, model=model, folds=folds, train=train, beside=beside, random_state=random_state
+    )
+
+
+def jobs_within(
+    selector: Selector, model: str | None, cv: int | float, random_state: int, nulls: bool
+) -> list[tuple[str, dict[str, Any]]]:
+    """The jobs beside the selector's own that one evaluation of it puts to the parties: a site opened for it takes
+    these and no others."""
+    chosen = model or "boost"
+    models = [make_joint_model(chosen, task, random_state) for task in ("classification", "regression")]
+    found = [_job(tuple(named_selectors(selector)), chosen, cv, random_state, nulls).announcement()]
+    found += [made.announcement() for made in models]
+    return [*found, AllFeatures().announcement()] if nulls else found
+
+
 def evaluate_jointly(
     fed: Federation, selectors: Any, model: Any, cv: int | float, metrics: Any, random_state: int, nulls: bool,
     repeats: int, digits: int,
@@ -62,12 +82,8 @@ def evaluate_jointly(
     if fed.partition != "vertical":
         raise ParameterError("joint models are scored for vertical parties; horizontal ones need pooled=True")
     shown = model if isinstance(model, str) else type(model).__name__
-    job = EvaluationJob(
-        methods=tuple(named), model=shown, folds=cv if isinstance(cv, int) else 1, repeats=repeats,
-        train=None if isinstance(cv, int) else cv, beside=ALL if nulls else None, digits=digits,
-        metrics=None if metrics is None else (metrics,) if isinstance(metrics, str) else tuple(metrics),
-        random_state=random_state,
-    )  # fmt: skip
+    told = None if metrics is None else (metrics,) if isinstance(metrics, str) else tuple(metrics)
+    job = replace(_job(tuple(named), shown, cv, random_state, nulls), metrics=told, repeats=repeats, digits=digits)
     with fed.session(*job.announcement()) as run:
         task, columns, rows = run.task, run.n_columns, run.n_rows
         chosen = check_metrics(metrics, task)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedsift.errors import ParameterError
+from fedsift.errors import DataError, ParameterError
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,25 @@ class Valuation:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         return {"format": "fedsift-value", "words": self.sentences(), **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Valuation:
+        """Out of what ``to_dict`` gave; something else is a ``DataError``."""
+
+        def gain(found: Any) -> Gain | None:
+            return None if found is None else Gain(**found)
+
+        try:
+            lines = [
+                PartnerLine(line["partner"], Gain(**line["adds"]), Gain(**line["beyond"]), gain(line["share"]),
+                            gain(line["null"]))
+                for line in told["lines"]
+            ]  # fmt: skip
+            names = ("holder", "metric", "scores", "settings", "seconds", "bytes", "notes")
+            rest = {name: told[name] for name in names}
+            return cls(lines=lines, together=Gain(**told["together"]), **rest)
+        except (KeyError, TypeError):
+            raise DataError("this is no record of what partners are worth (fedsift value)") from None
 
     def __str__(self) -> str:
         return "\n".join(self.sentences())

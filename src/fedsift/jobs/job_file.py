@@ -114,6 +114,11 @@ class EvaluateSection(Section):
     seed: int = Field(default=0, ge=0, description="a whole number, 0 or more")
     nulls: bool = Field(default=True, description="true or false")
 
+    @property
+    def cv(self) -> int | float:
+        """Folds, or the share of training rows of one split."""
+        return self.folds or self.train
+
 
 class OutputSection(Section):
     dir: str = Field(min_length=1, description='a folder name in quotes, such as "result"')

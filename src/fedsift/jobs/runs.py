@@ -106,51 +106,75 @@ class Run:
         return replace(self.selection, selected={**self.selection.selected, party: kept}, scores=scores)
 
 
-def prepare(job: Job, say: Callable[[str], None] = lambda text: None) -> Run:
-    """Read the files, align the parties, and let the method check its parameters: all but the run itself."""
+def open_parties(job: Job, say: Callable[[str], None] = lambda text: None) -> Run:
+    """Read the files and align the parties: what comes before the method is put to them."""
     start = time.perf_counter()
     say(f"reading {len(job.settings.parties)} files")
     tables = job.tables()
     read = time.perf_counter() - start
     partition = job.settings.federation.partition
-    vertical = partition == "vertical"
     aligned = {"vertical": "the parties", "hybrid": "the parties of each row block"}.get(partition)
     say(f"aligning {aligned} by private set intersection" if aligned else "no alignment: the parties hold rows")
     start = time.perf_counter()
     fed = job.federation(tables)
-    selector = job.selector()
-    run = Run(job, tables, fed, selector)
-    rows, _ = fed.n_rows, fed.task  # asked for here, so that a label of one class is found before the work
-    job.check_parameters(selector, fed)
+    run = Run(job, tables, fed, job.selector())
     run.seconds.update(read=read, align=time.perf_counter() - start)
     run.phases["align"] = (0, len(fed.ledger))
-    say(f"{rows:,} {'shared ' if vertical else ''}rows")
     return run
+
+
+def prepare(job: Job, say: Callable[[str], None] = lambda text: None) -> Run:
+    """All but the run itself: the parties opened, and the method's parameters checked."""
+    run = open_parties(job, say)
+    start = time.perf_counter()
+    _check(run, run.fed, say)
+    run.seconds["align"] += time.perf_counter() - start
+    run.phases["align"] = (0, len(run.fed.ledger))
+    return run
+
+
+def _check(run: Run, fed: Federation, say: Callable[[str], None]) -> None:
+    """Ask for rows and label, so that a label of one class is found before the work; let the method check itself."""
+    rows, _ = fed.n_rows, fed.task
+    run.job.check_parameters(run.selector, fed)
+    say(f"{rows:,} {'shared ' if fed.partition == 'vertical' else ''}rows")
 
 
 def execute(job: Job, say: Callable[[str], None] = lambda text: None, out: Path | None = None) -> Run:
     """Run a job; ``say`` is told of each stage. One that fails leaves its ledger beside ``out``."""
-    run = prepare(job, say)
-    say(f"selecting by {job.method}")
+    run = open_parties(job, say)
     try:
-        with run.phase("select"):
-            run.selector.fit(run.fed)
+        select(run, say)
     except BaseException:
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
             run.frame().to_csv(out.with_name(f"{out.name}-failed-ledger.csv"), index=False)
         raise
-    if job.settings.evaluate is not None:
+    score(run, say)
+    return run
+
+
+def select(run: Run, say: Callable[[str], None] = lambda text: None) -> None:
+    """Put the job's method to the parties and fit it, wherever they are. A site says what its label is only then."""
+    with run.phase("select"), run.fed.session(*run.selector.announcement()) as accepted:
+        _check(run, accepted, say)
+        say(f"selecting by {run.job.method}")
+        run.selector.fit(accepted)
+
+
+def score(run: Run, say: Callable[[str], None] = lambda text: None) -> None:
+    """The evaluation, if the job asks for one."""
+    section = run.job.settings.evaluate
+    if section is not None:
         say("evaluating")
         with run.phase("evaluate"):
-            run.evaluation = evaluation(run, job.settings.evaluate)
-    return run
+            run.evaluation = evaluation(run, section)
 
 
 def evaluation(run: Run, section: EvaluateSection) -> Evaluation:
     """Score the method on rows that it did not see, beside nulls; pooled only if the job says so (a note tells)."""
     return evaluate(
-        run.fed, clone(run.selector), model=section.model, cv=section.folds or section.train,
+        run.fed, clone(run.selector), model=section.model, cv=section.cv,
         random_state=section.seed, nulls=section.nulls, pooled=section.pooled,
     )  # fmt: skip
 

@@ -41,8 +41,8 @@ DEFAULT_EXCEPTIONS = [COLUMN_NAMES, CLASS_NAMES, ERRORS]
 #: What no method lists: sizes, names, views of rows, the beginning and the end of a job, and its result.
 CORE = ("core", "delivery")
 #: What a site answers before a job was put to it. Alignment is a job of its own (``mpc/psi.py``).
-FREE = ("core.count_table", "core.share_names", "core.begin_job", "core.end_session", "delivery.keep_failure",
-        "delivery.keep_result")  # fmt: skip
+FREE = ("core.count_table", "core.share_names", "core.begin_job", "core.end_session", "delivery.keep_end",
+        "delivery.keep_failure", "delivery.keep_result")  # fmt: skip
 
 
 #: Of a job's parameters: the largest whole number, the longest text, the longest list.

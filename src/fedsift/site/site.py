@@ -21,7 +21,6 @@ import numpy as np
 import polars as pl
 from pydantic import Field
 
-from fedsift.core.files import plain
 from fedsift.core.identity import Fingerprint, Identity
 from fedsift.core.job import Job as Contract
 from fedsift.core.message import decode
@@ -33,7 +32,6 @@ from fedsift.errors import FedsiftError, OperationRefused, ParameterError, Polic
 from fedsift.evaluate import announced
 from fedsift.jobs.job_file import Job, PartySection, check_file, check_name, read_table
 from fedsift.jobs.text import Section, Source, nearest, validated
-from fedsift.methods import METHODS
 from fedsift.mpc import psi
 from fedsift.site import verdict
 from fedsift.site.journal import Journal, Place
@@ -41,6 +39,7 @@ from fedsift.site.journal_rules import Asked, JournalRules, is_noisy
 from fedsift.site.policy import ERRORS, EXCEPTIONS, Policy, is_core
 from fedsift.site.record import SiteLedger
 from fedsift.site.secrets import FOLDER, Secrets
+from fedsift.site.submitted import Announcement, read_submitted
 
 MAX_RUNS = 100  # under way at the same time
 
@@ -118,26 +117,26 @@ def open_site(path: str | Path, job: Job | Mapping[str, Any] | None = None) -> P
     """The site of a party file.
 
     ``job`` is what the site already knows of the job that it is opened for: a ``Job``, or a mapping with ``parties``
-    and ``method`` (its ``name`` and parameters). A job that the policy refuses is refused here, before any data are
-    read, and the site then runs this method and no other.
+    and ``method`` (its ``name`` and parameters), maybe with ``evaluate``. A job that the policy refuses is refused
+    here, before any data are read, and the site then runs this method, what evaluating it takes, and nothing else.
     """
     settings, source = load_party(path)
     name, accepted = settings.party.name, None
     if job is not None:
-        parties, method, parameters = _read_job(job)
+        parties, accepted = read_submitted(job)
         if name not in parties:
             told = ", ".join(parties)
             raise ParameterError(f"the job has no party {name!r} (the name in {path}); it has {told}")
-        settings.policy.check_job(name, method, parameters)
-        accepted = (method, {**_defaults(method), **plain(parameters)})
+        for each in accepted:
+            settings.policy.check_job(name, *each)
     own = Secrets.open(Path(path).parent / settings.party.secrets)
     identity = Identity(own.signing_key, settings.pins())
     table, persons = read_party(source, settings.party)
     journal = Journal.open(Place.of(Path(path).parent, own.folder, name), own.journal_key)
     site = PolicySite(name, table, settings.policy, accepted, own.draw_secret, identity, journal, persons)
     site.audits = Path(path).parent / verdict.FOLDER
-    if accepted is not None:
-        site.check_audit(*accepted)
+    for each in accepted or ():
+        site.check_audit(*each)
     return site
 
 
@@ -156,28 +155,17 @@ def read_party(source: Source, section: PartyTable) -> tuple[Table, np.ndarray |
     return table.select([column for column in table.columns if column != person]), values.to_numpy()
 
 
-def _defaults(method: str) -> dict[str, Any]:
-    return METHODS[method]().announcement()[1]
-
-
-def _read_job(job: Job | Mapping[str, Any]) -> tuple[list[str], str, dict[str, Any]]:
-    if isinstance(job, Job):
-        return list(job.settings.parties), *job.selector().announcement()
-    method = dict(job["method"])
-    return list(job["parties"]), str(method.pop("name")), method
-
-
 class PolicySite(Site):
     """A site that judges every request by its policy. ``handle`` answers a refused one with a ``PolicyRefused``."""
 
     def __init__(
-        self, name: str, table: Table, policy: Policy, accepted: tuple[str, dict[str, Any]] | None = None,
+        self, name: str, table: Table, policy: Policy, accepted: list[Announcement] | None = None,
         secret: bytes | None = None, identity: Identity | None = None, journal: Journal | None = None,
         persons: np.ndarray | None = None,
     ):  # fmt: skip
         super().__init__(name, table, secret, identity)
         self.policy = policy
-        self.accepted = accepted  # method and parameters of the only job, when the site was opened for one
+        self.accepted = accepted  # the only jobs, when the site was opened for one
         self.job_folder: Path | None = None  # where a deployed site keeps its part of the result
         self.ledger: SiteLedger | None = None  # what it answered and refused, in a file of its own
         self.audits: Path | None = None  # where this site's own audits are stored
@@ -286,13 +274,13 @@ class PolicySite(Site):
             raise OperationRefused(self.name, "begin_job", f"{MAX_RUNS} jobs are under way here; end one of them first")
         if self.accepted is None or job.method == psi.JOB:
             return
-        method, parameters = self.accepted
-        changed = [name for name in parameters if parameters[name] != job.parameters.get(name, parameters[name])]
-        if job.method != method or changed:
-            what = f"its {changed[0]!r} is another" if job.method == method else "start another job"
-            raise PolicyRefused.by(
-                "methods", self.name, "begin_job", f"this run is for the method {method!r} as submitted: {what}"
-            )
+        asked = next((told for method, told in self.accepted if method == job.method), None)
+        told = {name: asked[name] for name in job.parameters if name in asked} if asked is not None else {}
+        changed = [name for name in told if told[name] != job.parameters[name]]
+        if asked is None or changed:
+            what = f"its {changed[0]!r} is another" if changed else "start another job"
+            submitted = f"this run is for the method {self.accepted[0][0]!r} as submitted"
+            raise PolicyRefused.by("methods", self.name, "begin_job", f"{submitted}: {what}")
 
     def _after(self, marked: Operation, request: dict[str, Any], value: Any) -> None:
         for name, view in list(self.views.items()):

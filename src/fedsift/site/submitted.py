@@ -1,0 +1,38 @@
+"""What a submitted job may put to a site: its method, and what scoring that method takes. A site runs no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedsift.core.files import plain
+from fedsift.errors import JobError
+from fedsift.evaluate import announced
+from fedsift.evaluate.joint import jobs_within
+from fedsift.jobs.job_file import EvaluateSection, Job
+from fedsift.methods import METHODS
+
+Announcement = tuple[str, dict[str, Any]]  # name and parameters
+
+
+def read_submitted(job: Job | Mapping[str, Any]) -> tuple[list[str], list[Announcement]]:
+    """The parties, and the jobs with all their parameters: the submitted one first, then those of its evaluation."""
+    if isinstance(job, Job):
+        parties, section = list(job.settings.parties), job.settings.evaluate
+        name, given = job.selector().announcement()
+    else:
+        method = dict(job["method"])
+        parties, name, given = list(job["parties"]), str(method.pop("name")), method
+        section = _section(job.get("evaluate"))
+    known = announced.find_job(name)
+    jobs = [(name, {**(known().announcement()[1] if known is not None else {}), **plain(given)})]
+    if section is not None and not section.pooled and name in METHODS:
+        jobs += jobs_within(METHODS[name](), section.model, section.cv, section.seed, section.nulls)
+    return parties, jobs
+
+
+def _section(told: object) -> EvaluateSection | None:
+    try:
+        return None if told is None else EvaluateSection.model_validate(told)
+    except ValueError:
+        raise JobError("the submitted job's table [evaluate] is not valid") from None
