@@ -199,7 +199,7 @@ def test_nodes_in_the_open_form_say_nothing_of_labels_under_a_small_epsilon(monk
     X, y = blind_table()
     fed = fs.Federation.split(X, y, parties=2, coordinator="party2")  # the common case: a data holder runs it
     found = []
-    for epsilon in (None, 0.2):
+    for epsilon in (None, 0.2, 0.2, 0.2, 0.2):
         with monkeypatch.context() as watching:
             spoken_of = watched(watching, open_passive, "_regrouped")
             model = SecureBoostClassifier(n_estimators=8, max_depth=3, n_bins=8, protection="open", epsilon=epsilon)
@@ -208,7 +208,7 @@ def test_nodes_in_the_open_form_say_nothing_of_labels_under_a_small_epsilon(monk
         told = np.array([np.isin(np.arange(len(y)), rows) for rows in children])
         found.append(node_attack(told, y) if len(told) else 0.5)
     assert found[0] > 0.8
-    assert abs(found[1] - 0.5) < 0.2
+    assert abs(np.mean(found[1:]) - 0.5) < 0.2, "one run of such noise may lie further off by luck"
 
 
 def test_several_classes_and_several_parties():

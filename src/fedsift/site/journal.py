@@ -119,7 +119,9 @@ class Journal:
         self.persons = np.zeros(0, dtype=np.int64)  # of each known row, a number that its person's rows share
         self._hashes = np.zeros(0, dtype=f"S{HASH_BYTES}")  # of the persons, by row
         self.atoms = Atoms.none()
+        self._db.execute("BEGIN")  # one look at all tables: another process may write between two
         self._refresh()
+        self._db.execute("COMMIT")
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
