@@ -165,7 +165,7 @@ def test_flafes_releases_keep_the_claimed_loss(kind):
         loss = measured(covered(scale, len(first)), first, second)
     assert loss <= EPSILON
     assert loss > 0.1 or kind == "products"  # the tables do differ; how much is hidden by noise for the worst pair
-    assert measured(covered(scale / 25, len(first)), first, second) > EPSILON  # the measurement can fail
+    assert measured(covered(scale / 100, len(first)), first, second) > EPSILON  # the measurement can fail
 
 
 def test_the_old_release_fails_the_same_measurement():
@@ -201,7 +201,7 @@ def test_the_histograms_of_paid_ranges_keep_the_claimed_loss():
     first, second = (np.histogram(values, edges)[0].astype(float) for values in (near, far))
     for rho, holds in ((0.5, True), (50.0, False)):
         loss = epsilon_from_below(
-            lambda values, rho=rho: noisy_counts(values, edges, rho)[0], near, far, 600,
+            lambda values, rho=rho: noisy_counts(values, edges, rho)[0], near, far, 3_000,
             statistic=gaussian_ratio(first, second), delta=DELTA,
         )  # fmt: skip
         assert (loss.epsilon <= rho_to_epsilon(0.5, DELTA)) == holds

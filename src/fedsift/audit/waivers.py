@@ -132,6 +132,7 @@ WAIVERS: dict[str, str] = {
     "align.keep_shared": "Which of its own rows all parties share: the answer of the alignment.",
     "boost.meet_cuts": "How many candidate cuts a column has: the number of its bins.",
     "dealer.take_seed": "Random numbers from the dealer: nothing of anybody's rows.",
+    "delivery.keep_end": "That the job has ended: nothing of anybody's rows.",
     "delivery.keep_failure": "That the job failed, and why, in words that hold no data.",
     "flafe.compare_matrix": "In a grid, mean and deviation of the target over all row blocks: two numbers.",
     "flafe.form_candidates_by": "Means and deviations over all row blocks; who is in such sums: feature_sums.",

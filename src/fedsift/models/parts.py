@@ -341,7 +341,7 @@ def free(site: Site, model: str) -> None:
 
 def _in_keys(site: Site, model: str) -> list[str]:
     """Parts of boosters and networks that still lie among the keys, under names that hold the model's."""
-    return [name for name in site.keys if re.search(rf":{re.escape(model)}(/|$)", name)]
+    return [name for name in site.keys if f":{model}/" in f"{name}/"]
 
 
 OPERATIONS: tuple[Operation, ...] = (
