@@ -130,7 +130,8 @@ def operation(
     times : how often it may be run in one job: a number, or a product such as ``"2 x parties x n_estimators"`` of
         numbers, ``parties`` and parameters of the job; with `` a session`` at its end it is counted in each session
         of the job apart. ``None``: not declared yet.
-    opened_by : who opens it: ``"coordinator"``, ``"active"`` (the label holders), ``"passive"`` or ``"parties"``.
+    opened_by : who opens it: ``"coordinator"``, ``"active"`` (the label holders), ``"passive"``, ``"parties"``, or
+        ``"result"``: whoever gets the job's results.
     releases : how many numbers that is, of which precision, as a function of the reply; left out, those that stand in
         the reply, where its opened form is readable.
     sums : whether values of its own columns are summed: a site then looks whether few rows make up a whole sum.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,19 +15,33 @@ from fedsift.engineer.forms import bivariate, nesting, scaled, unary_forms
 from fedsift.mpc.horizontal_study import Study
 from fedsift.mpc.secure_sum import SecureSum
 
-if TYPE_CHECKING:
-    from fedsift.engineer.fed_iife.selector import FedIIFE
-
 #: The paper's unary functions.
 UNARY = ("square", "abs", "sqrtabs", "sigmoid")
 _MAX_NESTING = 12  # a feature nested deeper than this combines no further
+
+
+class Settings(Protocol):
+    """What a search reads of the method that it works for (``FedIIFE``)."""
+
+    random_state: Any
+    functions: Any
+    synergy: str
+    neighbours: int
+    max_rows: int
+    max_columns: int
+    n_pairs: int
+    max_features: int
+    shortlist: int
+    min_gain: float
+    patience: int
+    progress: Callable[[dict[str, Any]], None] | None
 
 
 class Search:
     """One run of the loop: what was tried, what was kept, what it gained."""
 
     def __init__(
-        self, owner: FedIIFE, total: SecureSum, study: Study, scorer: Any, columns: list[tuple[str, float, float]]
+        self, owner: Settings, total: SecureSum, study: Study, scorer: Any, columns: list[tuple[str, float, float]]
     ):
         self.owner, self.total, self.study, self.scorer = owner, total, study, scorer
         self.names = [name for name, _, _ in columns]
