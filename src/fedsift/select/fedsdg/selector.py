@@ -87,6 +87,8 @@ class FedSDG(Selector):
     ))  # fmt: skip
     cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)
     told_bits: ClassVar[float] = 120.0  # gates drawn block by block, as measured on shares
+    #: Under ciphertexts each activation carries fresh noise of 2^-20, which training may enlarge.
+    repeats_within: ClassVar[float] = 1e-3
 
     def __init__(
         self,
