@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Operation
+from fedsift.core.operation import together
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import ParameterError
 from fedsift.models.splitnn.gates import importance_to_mu
@@ -82,13 +82,10 @@ class FedSDG(Selector):
         "gates); label holder: outputs for the validation rows; not on shares also: gradients of embeddings (which "
         "tell about labels) to their party, and in the open form embeddings (which tell about rows) to the label holder"
     )
-    operations: ClassVar[tuple[Operation, ...]] = tuple(dict.fromkeys(
-        (*SplitNN.operations, *shared_training.OPERATIONS, *gate_training.OPERATIONS, *gini.OPERATIONS)
-    ))  # fmt: skip
+    operations = together(SplitNN.operations, shared_training.OPERATIONS, gate_training.OPERATIONS, gini.OPERATIONS)
     cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)
     told_bits: ClassVar[float] = 120.0  # gates drawn block by block, as measured on shares
-    #: Under ciphertexts each activation carries fresh noise of 2^-20, which training may enlarge.
-    repeats_within: ClassVar[float] = 1e-3
+    repeats_within: ClassVar[float] = 1e-3  # under ciphertexts each activation carries fresh noise of 2^-20
 
     def __init__(
         self,
