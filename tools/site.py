@@ -1,4 +1,4 @@
-"""What mkdocs does for ``make docs`` beside copying docs/: the API reference, and the benchmark tables that pages link to.
+"""What mkdocs does for ``make docs`` beside copying docs/: the API reference, and the tables that pages link to.
 
 The reference is made from ``fedsift.__all__`` and the docstrings; nobody writes it by hand. Pages link to tables as
 ``../benchmarks/results/X.md``, which is right in the repository; in the site the tables lie beside the pages.
