@@ -14,7 +14,6 @@ from fedsift.crypto import dp as privacy
 from fedsift.crypto.dp import Budget, Release, epsilon_to_rho, gaussian_noise, release_gaussian, rho_to_epsilon
 from fedsift.errors import BudgetExceeded, ParameterError
 
-
 pytestmark = pytest.mark.usefixtures("true_noise")
 
 
