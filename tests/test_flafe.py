@@ -139,9 +139,8 @@ def test_coordinator_cannot_decrypt(monkeypatch):
             guess.decrypt(vector)
         tried = public.ring.decode(guess._opened(vector._chunks[0]), vector.paired).real[:40]
         for party in ("P", "Q"):
-            assert (
-                max(abs(np.corrcoef(tried, columns[party][:, i])[0, 1]) for i in range(3)) < 0.85
-            )  # ten deviations of 40 rows
+            likeness = [abs(np.corrcoef(tried, columns[party][:, i])[0, 1]) for i in range(3)]
+            assert max(likeness) < 0.85  # of 40 rows, by luck once in 10^11
         assert np.abs(tried).max() > 1e3  # noise modulo q, nothing of the size of a column
 
 
