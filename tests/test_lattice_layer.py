@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import fedsift as fs
-from fedsift.errors import CiphertextError, OperationRefused, OverflowGuard, ReplyError
+from fedsift.errors import CiphertextError, OperationRefused, OverflowGuard, ReplyError, SecurityError
 from fedsift.models.splitnn.layers import lattice as lattice_layer
 from fedsift.models.splitnn.layers.lattice import LatticeRun, encrypt_lattice, weigh_lattice
 from fedsift.models.splitnn.model import SplitNN
@@ -42,11 +42,14 @@ def settings(batch=10, prices=None):
     return bottom, {**common, "options": {"hidden": [3], **stack}}
 
 
+JOB = SplitNN(protection="lattice").announcement()
+
+
 def train(cls, fed, epochs=1, prices=None):
     bottom, top = settings(prices=prices)
     if cls is SplitRun:
         top = {**top, "interactive": 2.0**-ring.STEP_BITS}
-    with fed.session() as run:
+    with fed.session(*JOB) as run:
         split = cls.start(run, "m", 4, bottom, top)
         split.train(epochs)
         gates = run.ask(read_gates, to=list(split.widths), model="m")
@@ -137,7 +140,7 @@ def test_neither_side_sees_the_weights():
     """w~ and eps are each uniform; only together they are the weights."""
     fed = two_parties()
     bottom, top = settings()
-    with fed.session() as run:
+    with fed.session(*JOB) as run:
         split = LatticeRun.start(run, "m", 4, bottom, top)
         split.train(1)
         sites = fed._link.transport.sites
@@ -152,7 +155,7 @@ def test_neither_side_sees_the_weights():
 @pytest.mark.parametrize("damage", ["missing", "field", "kind"])
 def test_a_party_that_lies_about_its_ciphertexts_is_named(damage):
     fed = two_parties()
-    with fed.session() as run:
+    with fed.session(*JOB) as run:
         split = LatticeRun.start(run, "m", 4, *settings())
         split._meet(run)
         reply = run.ask(encrypt_lattice, to=["shop"], model="m", outputs=3, epoch=0, start=0)
@@ -162,7 +165,7 @@ def test_a_party_that_lies_about_its_ciphertexts_is_named(damage):
             del reply["shop"]["back"]
         else:
             reply["shop"]["forward"] = reply["shop"]["weights"]  # under the other key
-        with pytest.raises((ReplyError, CiphertextError)):
+        with pytest.raises((ReplyError, CiphertextError, SecurityError)):
             run.ask(weigh_lattice, to="bank", model="m", replies=reply)
 
 

@@ -53,6 +53,23 @@ def scores_in_every_step(steps=12):
     return conversation
 
 
+@operation("leaky_parties.raise_duals", discloses="control", about="nothing more", receives="aggregate",
+           learns="the other parties' part of the score of each row in this round")  # fmt: skip
+def raise_duals(party, *, total):
+    """A label holder of a grid reads scores in every round."""
+
+
+def duals_in_every_round(rounds=12):
+    def conversation(fed):
+        rng = np.random.default_rng(0)
+        with fed.session("a linear model of a grid", {}) as run:
+            columns = run.ask(show_standardised, to="shop")
+            for _ in range(rounds):
+                run.ask(raise_duals, to="bank", total=columns @ rng.normal(size=(columns.shape[1], 1)))
+
+    return conversation
+
+
 @operation("leaky_parties.label_scores", discloses="aggregate", about="exact scores", reply=np.ndarray)
 def label_scores(party, *, columns):
     return np.array([f_statistic(column, party.labels().codes) for column in columns.T])

@@ -14,8 +14,10 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import load_breast_cancer
 
-from fedsift.audit import Recording, record, record_tables
+from fedsift.audit import Recording, record, record_sites, record_tables
 from fedsift.audit.attacks.folds import ask_for_draws, ask_for_many_folds
+from fedsift.core.party import Site
+from fedsift.core.table import Table
 from fedsift.engineer.flafe.importance import _BINS
 from leaky import boosting, coordinator, draws, gini, jobs, masks, networks, parties, scores, sizes, sums
 
@@ -87,6 +89,19 @@ def with_ids():
     return record_tables({"bank": bank, "shop": shop}, coordinator.hashed_ids, id="id", label=("bank", "y"))
 
 
+def same_rows():
+    """Two members of a grid with the same rows; one has the labels."""
+    X, y = noisy()
+    frames = {"bank": pd.DataFrame(X[:, :6]).assign(label=y), "shop": pd.DataFrame(X[:, 6:])}
+    sites = {}
+    for name, frame in frames.items():
+        frame.columns = [str(column) for column in frame.columns]
+        label = "label" if name == "bank" else None
+        sites[name] = Site(name, Table.read(frame, id=None, label=label, name=name))
+    grid = {"bank": (0, 0), "shop": (0, 1)}
+    return record_sites(sites, None, parties.duals_in_every_round(), partition="hybrid", grid=grid)
+
+
 def gini_table():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 200)
@@ -125,6 +140,7 @@ MAKERS: dict[str, Callable[[], Recording]] = {
     "masks": split(noisy, masks.twice()),
     "weights": split(lambda: unrelated(120, 180), parties.weights_at_optimum()),
     "every step": split(noisy, parties.scores_in_every_step()),
+    "every round": same_rows,
     "gates": split(lambda: wide(columns=400), parties.gates_by_score()),
     "bits": split(noisy, parties.bits_of_all_rows()),
     "products": split(noisy, parties.products_told),
@@ -196,6 +212,7 @@ TWINS = {
     "masks_hide_columns_from_coordinator": Twin("masks", "coordinator"),
     "final_weights": Twin("weights", "shop"),
     "scores_give_columns": Twin("every step", "bank"),
+    "dual_scores_give_columns": Twin("every round", "bank"),
     "gates_give_labels": Twin("gates", "shop"),
     "bits_give_cells": Twin("bits", "bank"),
     "products_at_holder": Twin("products", "bank"),

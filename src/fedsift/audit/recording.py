@@ -36,13 +36,15 @@ from fedsift.mpc.psi import aligned
 
 END_OF_RUN = "end_session"
 DELIVERY = "delivery.keep_result"
+#: After these a party has numbers of its own that it forgets before the run ends: masks to take off, scores it read.
+NOTED = ("weigh_lattice", "raise_duals")
 
 
 class Recorder(Transport):
     """Passes everything on to another transport and keeps the bytes, in order.
 
     ``sites`` are those whose own state is kept for their own view; with ``every_step`` after each operation, else at
-    the end of each run.
+    the end of each run and after those of ``NOTED``.
     """
 
     def __init__(self, inner: Transport, sites: Mapping[str, Site], every_step: bool = False):
@@ -67,7 +69,8 @@ class Recorder(Transport):
         for name, delivery in deliveries.items():
             if delivery.data is not None:
                 self._keep(name, False, delivery.data)
-            if self.every_step and name not in ends:
+            noted = self.every_step or any(matches(each, heads[name]["operation"]) for each in NOTED)
+            if noted and name not in ends:
                 self._snapshot(name, heads[name]["session"], heads[name]["operation"])
         return deliveries
 

@@ -95,7 +95,7 @@ WAIVERS: dict[str, str] = {
     "upload_embeddings": "Embeddings, relayed as they are to the label holder; measured there: select_components.",
     # Networks on shares: what is told of rows is attacked (attacks/masks.py); these tell of no row
     "sine_network.loss_half": "A half under a mask of the two parties; both halves together are one number an epoch, "
-    "the mean squared error over all rows, which the coordinator reads.",
+    "the mean squared error over all rows, which the coordinator reads; the parties refuse it of fewer rows.",
     "sine_network.score": "One score over many rows.",
     "sine_gates.send_weights": f"{_DEALT} weights and gradients as angles, no number of a row.",
     "sine_gates.join_weights": f"{_DEALT} weights and gradients as angles; and a half under a mask of the two parties, "
@@ -158,7 +158,8 @@ WAIVERS: dict[str, str] = {
     "held_out_scores": "One score over all held-out rows a model.",
     "held_out_error": "Two numbers over all held-out rows a model.",
     "score_held": "One score over many rows.",
-    "network.score_rows": "One score over many rows.",
+    "network.score_rows": "One score over many rows; in the open form alone, where embeddings are read by everybody on "
+    "the way: top_round.",
     # Layers under encryption: what is opened is masked
     "weigh_lattice": "Ciphertexts of masked activations; measured where rows' gradients are opened: encrypt_lattice.",
     "open_lattice": "Activations under the label holder's mask.",
@@ -184,10 +185,7 @@ for _name in ("iife.noisy_counts.open", "iife.noisy_moments.open", "iife.noisy_p
     WAIVERS[_name] = "No method lists it: a site refuses it."
 
 PENDING: dict[str, str] = {
-    "learn_lattice": "8, 10",
-    "hold_lattice": "10",
     "flafe.form_residual": "no line: the label holder reads the others' local-only scores of each row, once",
     "explained_shares": "no line: the label holder reads sizes and target sums of bins of the others' candidates, "
     "which are equations about their rows (5)",
-    "raise_duals": "no line: hybrid HyFDCA; the label holder reads the rows' scores in every step",
 }

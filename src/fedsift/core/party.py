@@ -73,7 +73,7 @@ class Site:
         self.keys: dict[str, Any] = {}
         self.models = ModelStore(name)
         self.rows_of_job: Callable[[str], np.ndarray] | None = None  # where the site remembers its jobs
-        self._caches: dict[str, dict[Any, Any]] = {}
+        self._caches: dict[str, tuple[object, dict[Any, Any]]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -117,7 +117,12 @@ class Site:
         if session:
             self.runs[run_of(session)] = run
             run.count(marked, session)
-        value = marked.function(party, **request["arguments"])
+        try:
+            value = marked.function(party, **request["arguments"])
+        except Exception as error:
+            if isinstance(error, (DataError, errors.OverflowGuard)) or not isinstance(error, FedsiftError):
+                self._failed(marked, request)
+            raise
         self._after(marked, request, value)
         reply = encode({"ok": value})
         self._answered(marked, request, len(data), len(reply))
@@ -132,6 +137,9 @@ class Site:
 
     def _after(self, marked: Operation, request: dict[str, Any], value: Any) -> None:
         """Called when the operation has run and its reply has not left yet; raises to keep the reply here."""
+
+    def _failed(self, marked: Operation, request: dict[str, Any]) -> None:
+        """Called when an operation has ended in an error that may depend on the rows: that it came tells something."""
 
     def _answered(self, marked: Operation, request: dict[str, Any], received: int, sent: int) -> None:
         """Called when a reply is about to leave, for a site that keeps a ledger of its own."""
@@ -158,9 +166,14 @@ class Site:
         return Party(self, view, state, round, run, session)
 
     def cache(self, view: str) -> dict[Any, Any]:
-        """What was computed for a view: a table, bins. Kept for the views used last; the rest is made again."""
-        cache = self._caches.pop(view, {})
-        self._caches[view] = cache
+        """What was computed for a view: a table, bins. Kept for the views used last; the rest is made again.
+
+        A view that was defined anew has other rows: nothing of the old ones is taken for them.
+        """
+        defined, cache = self._caches.pop(view, (None, {}))
+        if defined is not self.views[view]:
+            cache = {}
+        self._caches[view] = (self.views[view], cache)
         while len(self._caches) > MAX_CACHED_VIEWS:
             self._caches.pop(next(iter(self._caches)))
         return cache

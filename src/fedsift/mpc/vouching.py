@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Sequence
 
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox, frame
@@ -23,11 +24,12 @@ CIRCLE = "vouching"
 _NUMBER = struct.Struct("<Q")
 
 
-def vouch(party: Party, about: str, *parts: bytes) -> dict[str, bytes]:
-    """A note for each peer of the circle: this party has sent ``parts``. Its number is the round of the request."""
+def vouch(party: Party, about: str, *parts: bytes, to: Sequence[str] | None = None) -> dict[str, bytes]:
+    """A note for each peer of the circle (or for these): this party has sent ``parts``. Its number is the round of the
+    request."""
     met, digest = circle_of(party, CIRCLE), _digest(about, parts)
-    number = _NUMBER.pack(party.round)
-    return {name: number + met.seal(digest, to=name, about=about, number=party.round).to_bytes() for name in met.peers}
+    number, names = _NUMBER.pack(party.round), met.peers if to is None else to
+    return {name: number + met.seal(digest, to=name, about=about, number=party.round).to_bytes() for name in names}
 
 
 def check_vouched(party: Party, note: bytes, sender: str, about: str, *parts: bytes) -> None:

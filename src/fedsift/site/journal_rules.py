@@ -49,6 +49,7 @@ log = logging.getLogger("fedsift.site.journal")
 
 COORDINATOR, NOBODY = "coordinator", "nobody"
 ANSWER, ALIGNMENT, REFUSAL = "the answer", "alignment", "refusal"
+ROWS, DESCRIBED = "rows", "number of classes"
 RESULT = "result"  # who opens a figure of the answer itself
 #: What a figure of the answer counts where nobody who holds rows gets it: budgets of 0.1 bits a row then let out less
 #: than one bit a row, however many models, evaluations and values are asked for.
@@ -84,6 +85,7 @@ class JournalRules:
         self._numbers: Whole | None = None  # of the table's rows, in the journal
         self._sets: dict[int, tuple[Whole, RowSet]] = {}  # for the arrays of rows used last
         self._written: set[tuple[str, str, bytes]] = set()  # run, operation, row set: they have their line
+        self._refused = False  # whether something was since the site was started: then what is left is looked at again
         self._columns: dict[str, int] = {}  # how many the other parties have, as an alignment told
 
     # -- before an operation ---------------------------------------------------------------------------------------
@@ -91,14 +93,14 @@ class JournalRules:
     def enter(self, asked: Asked) -> None:
         """Refuse what the journal does not allow; else the rows are entered, before anything is computed."""
         rows = self._row_set(asked)
-        if (asked.run, asked.marked.id, rows.id) in self._written:
+        if (asked.run, asked.marked.id, rows.id) in self._written and not self._refused:
             return
         try:
             with self._writing(asked.marked.short_name) as journal:
                 self._enter_noise(asked, rows)
                 exact = not is_noisy(asked.job)
+                self._check_left(asked.marked.short_name, asked.job, rows if exact else None)
                 if exact:
-                    self._check_left(asked.marked.short_name, asked.job, rows)
                     self._cut(asked, rows)
                     self._enter_answer(asked, rows)
                 journal.keep_set(rows, exact=exact)
@@ -106,6 +108,32 @@ class JournalRules:
             if refusal.rule == "min_rows":
                 self.note_refusal(asked.marked, asked.job, asked.run)
             raise
+
+    def enter_rows(self, asked: Asked, *, told: bool) -> None:
+        """The rows of a step that has no line of its own: what it does depends on them too (how many categories there
+        are, that it fails), so they cut the table like any others. Under noise they do not; what is ``told`` there
+        without noise, how many classes the label has, counts as a refusal does: one bit for each new row set."""
+        rows = self._row_set(asked)
+        kind = (asked.run, DESCRIBED if told else ROWS, rows.id)
+        if kind in self._written and not self._refused:
+            return
+        try:
+            with self._writing(asked.marked.short_name) as journal:
+                self._check_left(asked.marked.short_name, asked.job)
+                if not is_noisy(asked.job):
+                    self._cut(asked, rows)
+                    journal.keep_set(rows, exact=True)
+                elif told and not journal.has("row_set = ? AND operation = ?", rows.id, DESCRIBED):
+                    journal.keep_set(rows, exact=False)
+                    journal.add(
+                        self._line(asked, rows, operation=DESCRIBED, readers=COORDINATOR, form=REFUSAL, statistics=1,
+                                   bits=1.0, counted=1.0)
+                    )  # fmt: skip
+        except PolicyRefused as refusal:
+            if refusal.rule == "min_rows":
+                self.note_refusal(asked.marked, asked.job, asked.run)
+            raise
+        self._written.add(kind)
 
     def _cut(self, asked: Asked, rows: RowSet) -> None:
         if self.journal.known(rows):
@@ -250,7 +278,8 @@ class JournalRules:
             self._check_left(operation, job)
 
     def note_refusal(self, marked: Operation, job: Job, run: str) -> None:
-        """A refusal tells one bit about the rows."""
+        """A refusal, or an error, tells one bit about the rows."""
+        self._refused = True
         with self._writing(marked.short_name) as journal:
             journal.add(
                 Line(now(), job.hash.hex(), run, job.method, marked.id, COORDINATOR, b"", 0, "", REFUSAL,

@@ -25,7 +25,7 @@ from fedsift.core.identity import Fingerprint, Identity
 from fedsift.core.job import Job as Contract
 from fedsift.core.message import decode
 from fedsift.core.operation import Operation, register_plugin
-from fedsift.core.party import Site, begin_job, define_view
+from fedsift.core.party import Site, begin_job, define_view, describe_label
 from fedsift.core.script import Run, run_of
 from fedsift.core.table import Table
 from fedsift.errors import FedsiftError, OperationRefused, ParameterError, PolicyRefused
@@ -196,6 +196,12 @@ class PolicySite(Site):
         if asked is not None:
             self._enter(asked)
 
+    def _failed(self, marked: Operation, request: dict[str, Any]) -> None:
+        """That an operation failed on these rows tells one bit about them, like a refusal."""
+        run = self.runs.get(run_of(request["session"]))
+        if run is not None and run.job is not None and touches_rows(marked):
+            self.journal.note_refusal(marked, run.job, attempt_of(run))
+
     def _check_order(self, rows: np.ndarray | None) -> None:
         """Rows in the order of the view, each once. One that is named a thousand times counts once in every rule here
         and weighs a thousand in a sum; one that changes places with another is put beside somebody else's columns."""
@@ -205,9 +211,9 @@ class PolicySite(Site):
             )
 
     def _asked(self, marked: Operation, request: dict[str, Any]) -> Asked | None:
-        """For the journal: what is about to be told, about which rows and columns; ``None`` where nothing is."""
+        """For the journal: what is about to be computed, about which rows and columns; ``None`` where nothing is."""
         run = self.runs.get(run_of(request["session"]))
-        if run is None or run.job is None or request["view"] not in self.views or not tells(marked):
+        if run is None or run.job is None or request["view"] not in self.views or not touches_rows(marked):
             return None
         rows, columns = self.views[request["view"]]
         return Asked(
@@ -243,7 +249,10 @@ class PolicySite(Site):
         self.policy.check_share(self.name, marked.short_name, float(shares.max(initial=0.0)))
 
     def _enter(self, asked: Asked) -> None:
-        self.journal.enter(asked)
+        if tells(asked.marked):
+            self.journal.enter(asked)
+        else:
+            self.journal.enter_rows(asked, told=asked.marked is describe_label)
 
     def _enter_alignment(self, job: Contract, attempt: str) -> None:
         self.journal.enter_alignment(job, attempt)
@@ -288,7 +297,7 @@ class PolicySite(Site):
                 self._judge_view(marked, name, self.runs.get(run_of(request["session"])))
                 self._accepted[name] = view
         asked = self._asked(marked, request)
-        if asked is not None:
+        if asked is not None and tells(marked):
             self._write(asked, value)
 
     def handle(self, data: bytes) -> bytes:
@@ -351,6 +360,12 @@ class Attempt:
 def attempt_of(run: Run) -> str:
     attempt: Attempt = run.kept.setdefault(Attempt, Attempt())
     return attempt.name
+
+
+def touches_rows(marked: Operation) -> bool:
+    """Whether what an operation does, and that it fails, depends on the rows of its view: all of a method's, and of the
+    core's those that read labels."""
+    return tells(marked) or marked is describe_label or not (is_core(marked) or marked in psi.OPERATIONS)
 
 
 def tells(marked: Operation) -> bool:

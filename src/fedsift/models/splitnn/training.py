@@ -170,9 +170,9 @@ def predict_rows(party: Party, *, model: str, embeddings: dict[str, Rows], start
 
 @operation(
     "network.score_rows",
-    discloses="aggregate",
+    discloses="plain",
     receives="plain",
-    about="one score of the model over many rows",
+    about="one score of predictions from embeddings that the request brings: whoever chooses these reads labels",
     learns="the embedding of each row to be predicted",
     reply=float,
     times="10000000 a session",

@@ -138,10 +138,10 @@ def train_lasso(fed: Federation, settings: LassoSettings) -> LassoFound:
 
         def shrink() -> None:
             nonlocal steps
-            steps += run.every
+            steps += run.taken
             norms, whole = gates.norms(), {}
             for name, values in norms.items():
-                factor = left_of(values, settings.price * settings.rate * run.every)
+                factor = left_of(values, settings.price * settings.rate * run.taken)
                 whole[name] = sixteenths.of(name, factor)
             shrinking.shrink(whole)
             left = {name: norms[name] * whole[name] / WHOLE for name in norms}
@@ -149,8 +149,7 @@ def train_lasso(fed: Federation, settings: LassoSettings) -> LassoFound:
 
         run.pause = shrink
         run.train(settings.epochs)
-        if steps < settings.epochs * batches:
-            run.every = settings.epochs * batches - steps
+        if run.taken and run.may_read(0):
             shrink()
         story = run.story()
     none = {name: np.zeros(count) for name, count in fed.n_columns.items()}

@@ -16,25 +16,42 @@ What P sends in the forward pass (z + r) depends on the noise of the ciphertexts
 last bit (probability below 2^-26 a number). P adds a uniform 14-bit number (2^-20 in z) before it sends, so what H sees
 depends on the noise, and so on P's key, with probability below 2^-40 a number.
 
+Both ends vouch for what they send, and the loss is told of whole epochs (``lattice_wire.py`` says why).
+
 Fixed point: g has 12 fractional bits, d 20, the weights 36 (a step is 2^-4, exact), of which products take 22.
 """
 
 from __future__ import annotations
 
 import secrets
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import ANY, operation
 from fedsift.core.party import Party
 from fedsift.crypto.bfv import DEGREE, LatticeAnswers, LatticeCiphertexts, LatticePublicKey, LatticeSecretKey
-from fedsift.errors import ReplyError
+from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.splitnn.layers.block_product import Plan
 from fedsift.models.splitnn.layers.interactive import BatchRun, first_blocks, interactive_layer, top_output, top_step
+from fedsift.models.splitnn.layers.lattice_wire import (
+    ANSWER,
+    GRADIENTS,
+    KEYS,
+    OPENED,
+    ROWS,
+    Activations,
+    Epoch,
+    LatticeAnswer,
+    LatticeGradients,
+    LatticeKeys,
+    LatticeRows,
+    checked,
+    vouched,
+)
 from fedsift.models.splitnn.training import _rows, bottom_of, hold_predictions, share_of, top_of
+from fedsift.mpc import pairs, vouching
 from fedsift.mpc.fixed_point import (
     DELTA_BITS,
     DELTA_EXPONENT,
@@ -48,8 +65,8 @@ from fedsift.mpc.fixed_point import (
     shifted,
     to_ring,
 )
+from fedsift.mpc.pairs import meet_all
 
-Ring = NDArray[np.uint64]
 WEIGHT_BITS = 58  # the shares' ring
 VALUE_BITS = 44  # the ring of products with weights, which lose the last 14 bits there
 DROPPED = WEIGHT_BITS - VALUE_BITS
@@ -57,20 +74,6 @@ FLOOD_BITS = 14
 _VALUE = np.uint64((1 << VALUE_BITS) - 1)
 _ACTIVATION = EMBEDDING_EXPONENT + WEIGHT_EXPONENT - DROPPED
 _GRADIENT = DELTA_EXPONENT + WEIGHT_EXPONENT - DROPPED
-
-
-class LatticeKeys(TypedDict):
-    """A party's public keys: of products with weights, and of changes of weights."""
-
-    value: LatticePublicKey
-    weight: LatticePublicKey
-
-
-class LatticeGradients(TypedDict):
-    """For a party, under its keys: the change of its share, and the gradient of its embedding."""
-
-    weights: LatticeAnswers
-    back: LatticeAnswers
 
 
 def plans(rows: int, width: int, outputs: int) -> dict[str, Plan]:
@@ -105,11 +108,17 @@ def _answers(
 
 @operation("network_lattice.lattice_keys", times="100 a session", discloses="control",
            about="public keys of this conversation",
-           reply={"value": LatticePublicKey, "weight": LatticePublicKey})  # fmt: skip
+           reply={"value": LatticePublicKey, "weight": LatticePublicKey, "note": bytes})  # fmt: skip
 def lattice_keys(party: Party, *, model: str) -> dict[str, Any]:
     keys = {"value": LatticeSecretKey(VALUE_BITS), "weight": LatticeSecretKey(WEIGHT_BITS)}
     party.state[f"{model}/keys"] = keys
-    return {name: key.public for name, key in keys.items()}
+    return vouched(party, KEYS, _label_holder(party), {name: key.public for name, key in keys.items()})
+
+
+def _label_holder(party: Party) -> str:
+    if party.job.active is None:
+        raise OperationRefused(party.name, "lattice", "this job has no label holder")
+    return party.job.active
 
 
 @operation(
@@ -120,7 +129,8 @@ def lattice_keys(party: Party, *, model: str) -> dict[str, Any]:
     reply=int,
 )
 def take_lattice_keys(party: Party, *, model: str, keys: dict[str, LatticeKeys]) -> int:
-    party.state[f"{model}/keys"] = keys
+    party.state[f"{model}/keys"] = {peer: checked(party, KEYS, peer, told) for peer, told in keys.items()}
+    party.keep(Epoch())
     top = top_of(party, model)
     name = f"{model}/share"
     if name not in party.state and f"model:{name}" not in party.keys:
@@ -145,7 +155,7 @@ def encrypt_lattice(
     """Algorithm 3, lines 16 to 20 for the last batch, and Algorithm 2, lines 2 to 9 for the next."""
     bottom = bottom_of(party, model)
     if answer is not None:
-        _learn(party, model, answer)
+        _learn(party, model, checked(party, GRADIENTS, _label_holder(party), answer))
     if epoch is None and stop is None:
         return None
     if f"{model}/share" not in party.state and f"model:{model}/share" not in party.keys:
@@ -159,14 +169,14 @@ def encrypt_lattice(
         negative = (np.uint64(0) - _cut(share_of(party, model))) & _VALUE
         sent["weights"] = keys["weight"].encrypt(plan["weights"].left(g.T & np.uint64(RING)))
         sent["back"] = keys["value"].encrypt(plan["back"].right(negative.T))
-    return sent
+    return vouched(party, ROWS, _label_holder(party), sent)
 
 
 def _next(party: Party, bottom: Any, epoch: Any, start: int) -> np.ndarray:
     return bottom.forward(_rows(party, bottom, int(epoch), start))
 
 
-def _learn(party: Party, model: str, answer: LatticeGradients) -> None:
+def _learn(party: Party, model: str, answer: dict[str, Any]) -> None:
     bottom, keys, kept = bottom_of(party, model), party.state[f"{model}/keys"], party.state.pop(f"{model}/kept")
     plan, rows = kept["plans"], len(kept["g"])
     weights = plan["weights"].gather(keys["weight"].open(answer["weights"], plan["weights"].places))
@@ -180,14 +190,14 @@ def _value(ring: np.ndarray, exponent: int) -> np.ndarray:
     return from_ring((ring << np.uint64(DROPPED)) & np.uint64(RING), exponent + DROPPED)
 
 
-def _loaded(party: Party, model: str, name: str, reply: Any, fields: tuple[str, ...], plan: dict[str, Plan]) -> Any:
-    """A party's ciphertexts, counted before anything is computed with them."""
-    keys = party.state[f"{model}/keys"][name]
+def _loaded(party: Party, model: str, name: str, sent: Any, fields: tuple[str, ...], plan: dict[str, Plan]) -> Any:
+    """A party's ciphertexts, vouched for, counted before anything is computed with them."""
+    keys, reply = party.state[f"{model}/keys"][name], checked(party, ROWS, name, sent)
     ready = {}
     for field in fields:
         a, b, c = plan[field].parts
         count = b * c if field == "back" else a * b
-        if not isinstance(reply, dict) or not isinstance(reply.get(field), LatticeCiphertexts):
+        if not isinstance(reply.get(field), LatticeCiphertexts):
             raise ReplyError(name, "encrypt_lattice", f"party {name!r} must send its {field} ciphertexts")
         if len(reply[field]) != count:
             raise ReplyError(name, "encrypt_lattice", f"party {name!r} must send {count} ciphertexts as {field}")
@@ -203,9 +213,7 @@ def _loaded(party: Party, model: str, name: str, reply: Any, fields: tuple[str, 
     about="masked activations, encrypted under the party's key",
     reply=dict,
 )
-def weigh_lattice(
-    party: Party, *, model: str, replies: dict[str, dict[str, LatticeCiphertexts]], back: bool = True
-) -> dict[str, Any]:
+def weigh_lattice(party: Party, *, model: str, replies: dict[str, LatticeRows], back: bool = True) -> dict[str, Any]:
     """Algorithm 2, lines 10 to 14, for every party."""
     top, answers = top_of(party, model), {}
     kept: dict[str, Any] = {}
@@ -216,9 +224,10 @@ def weigh_lattice(
         key = party.state[f"{model}/keys"][name]["value"]
         factors = key.factors(plan["forward"].right(_cut(share)))
         mask = random_ring((plan["forward"].rows, share.shape[1])) & _VALUE
-        answers[name], mask = _answers(
+        answer, mask = _answers(
             key, plan["forward"], lambda i, j, c=ready["forward"], f=factors: (c[i], f[j]), mask, True
         )
+        answers[name] = vouched(party, ANSWER, name, {"forward": answer})
         kept[name] = {"ready": ready, "mask": mask, "plans": plan}
     party.state[f"{model}/kept by name"] = kept
     return answers
@@ -231,23 +240,25 @@ def weigh_lattice(
     receives="ciphertext",
     about="activations under the label holder's mask",
     learns="nothing: activations under a mask",
-    reply=np.ndarray,
+    reply={"masked": np.ndarray, "note": bytes},
 )
-def open_lattice(party: Party, *, model: str, answer: LatticeAnswers) -> np.ndarray:
+def open_lattice(party: Party, *, model: str, answer: LatticeAnswer) -> dict[str, Any]:
     """Algorithm 2, lines 15 to 18: decrypt, take the own share of the weights off, cover the last bits."""
-    kept, keys = party.state[f"{model}/kept"], party.state[f"{model}/keys"]
+    kept, keys, holder = party.state[f"{model}/kept"], party.state[f"{model}/keys"], _label_holder(party)
     g, plan = kept["g"], kept["plans"]["forward"]
-    opened = plan.gather(keys["value"].open(answer, plan.places))[: len(g)]
+    given = checked(party, ANSWER, holder, answer)["forward"]
+    opened = plan.gather(keys["value"].open(given, plan.places))[: len(g)]
     cover = np.frombuffer(secrets.token_bytes(8 * opened.size), dtype=np.uint64).reshape(opened.shape)
     cover = cover & np.uint64((1 << FLOOD_BITS) - 1)
-    return (opened - product(g, _cut(share_of(party, model))) + cover) & _VALUE
+    masked = (opened - product(g, _cut(share_of(party, model))) + cover) & _VALUE
+    return vouched(party, OPENED, holder, {"masked": masked})
 
 
-def _total(party: Party, model: str, activations: dict[str, Ring], rows: int) -> np.ndarray:
+def _total(party: Party, model: str, activations: dict[str, Activations], rows: int) -> np.ndarray:
     """z of all other parties together."""
     total: Any = 0.0
     for name, kept in party.state[f"{model}/kept by name"].items():
-        masked, shape = activations.get(name), (rows, kept["mask"].shape[1])
+        masked, shape = checked(party, OPENED, name, activations.get(name)).get("masked"), (rows, kept["mask"].shape[1])
         if not isinstance(masked, np.ndarray) or masked.shape != shape or masked.dtype != np.uint64:
             raise ReplyError(name, "open_lattice", f"party {name!r} must send {shape} masked activations")
         middle = np.uint64(1 << (FLOOD_BITS - 1))
@@ -256,12 +267,16 @@ def _total(party: Party, model: str, activations: dict[str, Ring], rows: int) ->
 
 
 @operation("network_lattice.learn_lattice", times="10000000 a session", discloses="ciphertext", receives="masked",
-           about="mean loss and score of a batch, gradients of weights (masked) and embeddings, under the party's keys",
+           about="gradients of weights (masked) and embeddings, under the party's keys; loss and score of an epoch",
+           opened="aggregate: mean loss and score of an epoch",
            learns="weighted activations of a batch: sums over the components of an embedding",
-           reply={"loss": float, "score": float, "answers": dict})  # fmt: skip
-def learn_lattice(party: Party, *, model: str, activations: dict[str, Ring], epoch: int, start: int) -> dict[str, Any]:
+           reply={"loss": (float, type(None)), "score": (float, type(None)), "answers": dict})  # fmt: skip
+def learn_lattice(
+    party: Party, *, model: str, activations: dict[str, Activations], epoch: int, start: int
+) -> dict[str, Any]:
     """Algorithm 2, lines 19 to 22 and Algorithm 3, lines 1 to 15."""
-    top, shares = top_of(party, model), share_of(party, model)
+    top, shares, told = top_of(party, model), share_of(party, model), party.held(Epoch)
+    told.begin(party, epoch, start, top.settings["batch_size"])
     rows = _rows(party, top, epoch, start)
     total = _total(party, model, activations, len(rows))
     seen, gradient = top_step(party, top, total, party.state.get(f"{model}/bottom"), rows)
@@ -281,11 +296,11 @@ def learn_lattice(party: Party, *, model: str, activations: dict[str, Ring], epo
             product(delta, _cut(shares[name]).T) & _VALUE, False,
         )  # fmt: skip
         shares[name] = (shares[name] + mask) & np.uint64(RING)
-        answers[name] = {"weights": weights, "back": embedding}
-    return {**seen, "answers": answers}
+        answers[name] = vouched(party, GRADIENTS, name, {"weights": weights, "back": embedding})
+    return {**told.add(start, len(rows), seen, party.n_rows), "answers": answers}
 
 
-def _predicted(party: Party, model: str, activations: dict[str, Ring], start: int, stop: int) -> np.ndarray:
+def _predicted(party: Party, model: str, activations: dict[str, Activations], start: int, stop: int) -> np.ndarray:
     top = top_of(party, model)
     own = bottom_of(party, model) if party.name in top.widths else None
     return top_output(party, top, _total(party, model, activations, stop - start), own, start, stop)
@@ -294,21 +309,23 @@ def _predicted(party: Party, model: str, activations: dict[str, Ring], start: in
 @operation("network_lattice.predict_lattice", times="10000000 a session", discloses="plain", receives="masked",
            about="the prediction for each row",
            learns="weighted activations of the rows: sums over the components of an embedding", reply=ANY)  # fmt: skip
-def predict_lattice(party: Party, *, model: str, activations: dict[str, Ring], start: int, stop: int) -> np.ndarray:
+def predict_lattice(
+    party: Party, *, model: str, activations: dict[str, Activations], start: int, stop: int
+) -> np.ndarray:
     return _predicted(party, model, activations, start, stop)
 
 
 @operation("network_lattice.hold_lattice", times="10000000 a session", discloses="control", receives="masked",
            about="acknowledgement",
            learns="weighted activations of the rows: sums over the components of an embedding")  # fmt: skip
-def hold_lattice(party: Party, *, model: str, activations: dict[str, Ring], start: int, stop: int) -> None:
+def hold_lattice(party: Party, *, model: str, activations: dict[str, Activations], start: int, stop: int) -> None:
     """Predict, and keep the predictions here, to score them."""
     hold_predictions(party, model, _predicted(party, model, activations, start, stop))
 
 
 OPERATIONS = (
-    lattice_keys, take_lattice_keys, encrypt_lattice, weigh_lattice, open_lattice, learn_lattice, predict_lattice,
-    hold_lattice,
+    *pairs.OPERATIONS, lattice_keys, take_lattice_keys, encrypt_lattice, weigh_lattice, open_lattice, learn_lattice,
+    predict_lattice, hold_lattice,
 )  # fmt: skip
 
 
@@ -321,6 +338,7 @@ class LatticeRun(BatchRun):
 
     def _meet(self, fed: Federation) -> None:
         if self._talking != fed._session or not self.outputs:
+            meet_all(fed, [*self.passive, self.active], vouching.CIRCLE)
             keys = fed.ask(lattice_keys, to=self.passive, model=self.model)
             self.outputs = fed.ask(take_lattice_keys, to=self.active, model=self.model, keys=keys)
             self._talking = fed._session
@@ -341,7 +359,8 @@ class LatticeRun(BatchRun):
                 learn_lattice, to=self.active, model=self.model, activations=activations, epoch=epoch, start=start
             )
             sent = {name: {"answer": learned["answers"][name]} for name in self.passive}
-            self._saw(learned)
+            if learned["loss"] is not None:
+                self._saw(learned)
         fed.ask(encrypt_lattice, to=self.passive, each=sent, model=self.model, outputs=self.outputs)
 
     def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:

@@ -130,6 +130,7 @@ def drop_inputs(party: Party, *, stay: dict[str, NDArray[np.bool_]]) -> None:
 )
 def send_weights(party: Party, *, number: int, times: int) -> SealedBox:
     rows = party.held(Rows)
+    rows.read(party)
     part = rows.part
     if times and (rows.gradient is None or rows.before is None):
         raise OperationRefused(party.name, "send_weights", "no gated batch was trained on since the last reading")
@@ -154,6 +155,7 @@ def join_weights(
 ) -> dict[str, dict[str, SealedBox] | dict[str, Ring]]:  # fmt: skip
     """The keeper's side, for each owner: its box, the columns of its inputs, and what the dealer adds."""
     rows, pairs, dealt = party.held(Rows), party.held(Pairs), party.held(Dealt)
+    rows.read(party)
     sent, halves = {}, {}
     for owner, box in boxes.items():
         kept = rows.part.kept.get(owner)

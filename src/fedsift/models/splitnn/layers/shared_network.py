@@ -327,7 +327,7 @@ def loss_half(party: Party, *, epoch: int) -> Ring:
     rows = party.held(Rows)
     roles = rows.part.roles
     peer = roles.helper if party.name == roles.active else roles.active
-    half, rows.loss = rows.loss, np.zeros(1, dtype=np.uint64)
+    half = rows.take_loss(party)
     return half + party.held(Pairs).cancelling(peer, "loss", epoch, (1,))
 
 

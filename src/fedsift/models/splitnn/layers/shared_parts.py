@@ -186,9 +186,18 @@ class Part:
         return cls(model, Roles.read(facts["roles"]), shape, encoder, arrays["weights"], kept, targets)
 
 
+#: Rows that a loss, a gate's gradient or a norm is about at least (all, where there are fewer).
+FEWEST_ROWS = 50
+
+
 @dataclass
 class Rows:
-    """What a member has of the rows under way, and where it is in the conversation."""
+    """What a member has of the rows under way, and where it is in the conversation.
+
+    The coordinator says which batch comes next and when something is read. So each batch of an epoch is trained on
+    once, a loss is that of a whole epoch, and between two readings of gates or norms there are many rows or none: else
+    they would be numbers about one row (the loss of a batch of one gave labels with AUC 0.88).
+    """
 
     part: Part
     own: Ring
@@ -205,6 +214,9 @@ class Rows:
     batch: Batch | None = None
     gradient: Ring | None = None  # sum of its shares of gradients since the gates were set
     before: Ring | None = None  # its share of the weights when the gates were set
+    done: set[int] = field(default_factory=set)  # batches of this epoch
+    covered: int = 0  # their rows
+    since: int = 0  # rows since gates or norms were read last
 
     def only(self, owners: dict[str, np.ndarray], name: str) -> None:
         """Go on with these inputs of each owner alone."""
@@ -220,14 +232,32 @@ class Rows:
 
     def begin(self, party: Party, epoch: int, start: int) -> Batch:
         """The next batch; a step is never taken twice."""
+        if self.factor and epoch < self.order_of:
+            raise OperationRefused(party.name, "shared network", "this epoch is over")
         if epoch != self.order_of:
             self.order, self.order_of = batch_order(self.seed, epoch, len(self.own)), epoch
+            self.done, self.covered, self.loss = set(), 0, np.zeros(1, dtype=np.uint64)
         rows = self.order[start : start + self.batch_size]
-        if not len(rows):
-            raise OperationRefused(party.name, "shared network", "there is no such batch")
+        if not len(rows) or start % self.batch_size or (self.factor and start in self.done):
+            raise OperationRefused(party.name, "shared network", "there is no such batch, or it was trained on before")
+        self.done.add(start)
+        self.covered, self.since = self.covered + len(rows), self.since + len(rows)
         self.step += 1
         self.batch = Batch(rows, self.step, np.uint64(cooled(self.factor, epoch, self.epochs)))
         return self.batch
+
+    def take_loss(self, party: Party) -> Ring:
+        """Its share of the loss of a whole epoch, once."""
+        if self.covered != len(self.own):
+            raise OperationRefused(party.name, "shared network", "a loss is that of all rows, each once")
+        loss, self.covered = self.loss, 0
+        return loss
+
+    def read(self, party: Party) -> None:
+        """Before gates or norms are read."""
+        if 0 < self.since < min(FEWEST_ROWS, len(self.own)):
+            raise OperationRefused(party.name, "shared network", f"a reading is about {FEWEST_ROWS} rows or more")
+        self.since = 0
 
     def now(self, party: Party) -> Batch:
         if self.batch is None:

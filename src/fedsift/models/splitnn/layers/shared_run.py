@@ -22,7 +22,7 @@ from fedsift.core.operation import Operation
 from fedsift.errors import ParameterError
 from fedsift.models.splitnn.layers import shared_answers as answers
 from fedsift.models.splitnn.layers import shared_network as ops
-from fedsift.models.splitnn.layers.shared_parts import Roles, batch_order, gated
+from fedsift.models.splitnn.layers.shared_parts import FEWEST_ROWS, Roles, batch_order, gated
 from fedsift.models.splitnn.layers.sine import (
     DROPPED,
     ERROR_BITS,
@@ -130,6 +130,7 @@ class SharedRun(SplitRun):
         self._step = self._number = 0
         self._dealer: ShareDealer | None = None
         self.every, self.pause = 0, None
+        self.taken = self._rows = 0  # batches and rows since the last pause
         self.seen = 0  # rows trained on; whoever pauses may set it back
         self._for_training = False
         self.epochs = 0  # over which steps get smaller; 0: they do not
@@ -177,6 +178,12 @@ class SharedRun(SplitRun):
         self._for_training = factor > 0
         return self._dealer
 
+    def may_read(self, left: int) -> bool:
+        """Whether so many rows were trained on since the last pause that parties let gates or norms be read, and as
+        many are ``left``, or none, for the reading after this one."""
+        fewest = min(FEWEST_ROWS, self.rows)
+        return self._rows >= fewest and (left == 0 or left >= fewest)
+
     @property
     def factor(self) -> int:
         return step_factor(self.rate, self.shape, min(self.batch_size, self.rows))
@@ -193,12 +200,13 @@ class SharedRun(SplitRun):
         self._count()
         factor, dealer = self.factor, self.hide()
         learned: dict[str, dict[str, Any]] = {name: {} for name in self.members[:-1]}
-        last = first
+        last, left = first, epochs * self.rows
         for epoch in fed.track(range(first, first + epochs), "epoch", at_most=patience is not None):
             order = batch_order(self.seed, epoch, self.rows)
             for _, start in fed.track(list(self.batches(epoch)), "batch"):
                 learned = self._batch(fed, dealer, cooled(factor, epoch, self.epochs), order, epoch, start, learned)
-                if self.every and self._step % self.every == 0:
+                left -= min(self.batch_size, self.rows - start)
+                if self.every and self.taken >= self.every and self.may_read(left):
                     learned = self._pause(fed, learned)
             self._loss(fed, epoch)
             last = epoch + 1
@@ -216,6 +224,7 @@ class SharedRun(SplitRun):
         """One batch, top to bottom; what each passive member needs for its step."""
         rows = order[start : start + self.batch_size]
         self._step, self.seen = self._step + 1, self.seen + len(rows)
+        self.taken, self._rows = self.taken + 1, self._rows + len(rows)
         passive, active, helper = self.members[:-1], self.active, self.helper
         angles = fed.ask(ops.send_angles, to=passive, each=learned, epoch=epoch, start=start)
         dealt = dealer.corrections(self._step, rows, self.members, train=True)
@@ -237,6 +246,7 @@ class SharedRun(SplitRun):
         fed.ask(ops.send_angles, to=self.members[:-1], each=learned, epoch=None)
         if self.pause is not None:
             self.pause()
+        self.taken = self._rows = 0
         return {name: {} for name in self.members[:-1]}
 
     def _loss(self, fed: Federation, epoch: int) -> None:
