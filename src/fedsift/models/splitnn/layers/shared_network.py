@@ -20,6 +20,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
+from fedsift.models.splitnn.basis import Basis
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers.shared_gradients import after_error, for_owner, learn, third_mask, to_owners
 from fedsift.models.splitnn.layers.shared_parts import (
@@ -34,6 +35,7 @@ from fedsift.models.splitnn.layers.shared_parts import (
 )
 from fedsift.models.splitnn.layers.sine import (
     DELTA_BYTES,
+    FIRST_SPREAD,
     GRADIENT_BYTES,
     OFFSET,
     PARTS,
@@ -41,9 +43,11 @@ from fedsift.models.splitnn.layers.sine import (
     Shape,
     angle_mask,
     angles_of,
+    brought_in,
     drawn_shares,
     first_phases,
     first_weights,
+    mixed_spread,
     outputs,
     shapes_of,
     shortened,
@@ -88,12 +92,23 @@ def count_inputs(party: Party, *, task: str) -> dict[str, int]:
 def begin_part(
     party: Party, *, model: str, active: str, helper: str, owners: dict[str, int],
     width: Annotated[int, Between(1, 4096)], outputs: Annotated[int, Between(1, 10_000)], seed: int, task: str,
+    mixed: bool,
 ) -> None:  # fmt: skip
-    """First weights from this party's own draws: nobody else can recompute them from the announced seed."""
+    """First weights from this party's own draws: nobody else can recompute them from the announced seed.
+
+    ``mixed``: the inputs are axes of this party's columns, not the columns (``basis.py``).
+    """
     who, shape = Roles(active, helper, owners), Shape(width, outputs, seed)
     encoder, generator = InputEncoder.fit(party.table, party.columns), party.generator("first weights", seed)
-    weights = first_weights(generator, len(encoder.owner), sum(who.owners.values()), width)
-    part = Part(model, who, shape, encoder, weights)
+    inputs, spread, basis = len(encoder.owner), FIRST_SPREAD, None
+    if mixed and inputs:
+        basis = Basis.fit(brought_in(encoder.encode(party.table)))
+        inputs, spread = basis.axes.shape[1], basis.evened(mixed_spread(sum(who.owners.values())))
+    told = who.owners.get(party.name, 0) - (party.name == who.active)
+    if inputs != max(told, 0):
+        raise OperationRefused(party.name, "begin_part", f"this party has {inputs} inputs")
+    weights = first_weights(generator, inputs, sum(who.owners.values()), width, spread)
+    part = Part(model, who, shape, encoder, weights, basis=basis)
     if party.name == who.active:
         part.weights = np.vstack([weights, first_phases(generator, width)])
         part.targets = Targets.fit(party.labels(task=task))
