@@ -412,7 +412,7 @@ def test_a_request_with_another_number_of_inputs_is_refused():
     with pytest.raises(OperationRefused, match="this party has 4 inputs"), fed.session() as run:
         run.ask(
             shared_network.begin_part, to=["party2"], model="m", active="party1", helper="party2",
-            owners={"party1": 5, "party2": 3}, width=4, outputs=1, seed=0, task="auto", mixed=False,
+            owners={"party1": 5, "party2": 3}, width=4, outputs=1, seed=0, task="auto", mixed=False, small=False,
         )  # fmt: skip
 
 

@@ -139,18 +139,20 @@ class SharedRun(SplitRun):
     @classmethod
     def begin(
         cls, fed: Federation, model: str, *, width: int, seed: int, rate: float | None, batch_size: int,
-        predicts: bool = False,
+        predicts: bool = False, small: bool = False,
     ) -> SharedRun:  # fmt: skip
         """Build the parts at the members: parties with columns, the label holder and a helper.
 
-        ``predicts``: no column's own weights will be asked for, so parties with many may turn them to axes. A rate of
-        ``None`` is the usual one for so many inputs. At least two sines are taken for each of several classes.
+        ``predicts``: no column's own weights will be asked for, so parties with many may turn them to axes. ``small``:
+        the weights of many columns begin small. A rate of ``None`` is the usual one for so many inputs. At least two
+        sines are taken for each of several classes.
         """
         if not fed.passive:
             raise ParameterError("a network on shares needs a second party; with one alone use protection='open'")
         counts = fed.ask(ops.count_inputs, to=fed.parties, task=fed.asked_task)
         owners = {name: c["inputs"] for name, c in counts.items() if c["inputs"]}
-        mixed = predicts and sum(owners.values()) > WIDE
+        wide = sum(owners.values()) > WIDE
+        mixed = predicts and wide
         if mixed:  # the label holder's constant stays as it is
             fixed = {name: int(name == fed.active) for name in owners}
             owners = {name: axes_of(count - fixed[name], fed.n_rows) + fixed[name] for name, count in owners.items()}
@@ -158,12 +160,13 @@ class SharedRun(SplitRun):
         run.helper = next((name for name in fed.passive if name in run.widths), fed.passive[0])
         outputs = counts[fed.active]["outputs"]
         run.shape = Shape(max(width, 2 * outputs if outputs > 1 else 1), outputs, seed)
-        usual = usual_rate(sum(owners.values()), min(batch_size, fed.n_rows), mixed)
+        usual = usual_rate(sum(owners.values()), outputs, min(batch_size, fed.n_rows), mixed)
         run.rate, run.seed = usual if rate is None else rate, seed
         assert run.factor >= 1  # raises where the rate is too small
         fed.ask(
             ops.begin_part, to=run.members, model=model, active=run.active, helper=run.helper, owners=run.widths,
             width=run.shape.width, outputs=outputs, seed=seed, task=fed.asked_task, mixed=mixed,
+            small=wide and (predicts or small),
         )  # fmt: skip
         return run
 

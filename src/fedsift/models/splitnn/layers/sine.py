@@ -88,14 +88,14 @@ def step_factor(rate: float, shape: Shape, batch: int) -> int:
     return factor
 
 
-def usual_rate(inputs: int, batch: int, mixed: bool) -> float:
+def usual_rate(inputs: int, outputs: int, batch: int, mixed: bool) -> float:
     """The rate that plain steps bear: less where inputs are many.
 
     On the parties' own axes (``basis.py``) it follows the largest variance within a batch of so many even inputs,
     (1 + sqrt(inputs / batch))^2; columns as they are, correlated as a rule, bear less in proportion to their number.
     """
     if mixed:
-        return min(1.0, 3.0 / (1.0 + math.sqrt(inputs / batch)) ** 2)
+        return min(1.0, (3.0 if outputs == 1 else 2.0) / (1.0 + math.sqrt(inputs / batch)) ** 2)
     return 0.5 * FEW_INPUTS / max(FEW_INPUTS, inputs)
 
 
@@ -124,14 +124,14 @@ def first_weights(
     return turns_to_ring(radians / (2 * math.pi))
 
 
-def mixed_spread(all_inputs: int) -> float:
+def small_spread(all_inputs: int) -> float:
     """Many inputs begin smaller: what is random in directions that no gradient moves stays, and is noise."""
     return FIRST_SPREAD * math.sqrt(FEW_INPUTS / max(FEW_INPUTS, all_inputs))
 
 
-def first_phases(generator: np.random.Generator, width: int) -> Ring:
-    """Weights of the constant input (one unit): a phase anywhere on the circle."""
-    return turns_to_ring(generator.random((1, width)) - 0.5)
+def first_phases(generator: np.random.Generator, width: int, part: float = 1.0) -> Ring:
+    """Weights of the constant input (one unit): a phase anywhere on the circle, or on a ``part`` of it around 0."""
+    return turns_to_ring(part * (generator.random((1, width)) - 0.5))
 
 
 def turns_to_ring(turns: Floats) -> Ring:
