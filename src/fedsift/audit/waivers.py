@@ -105,6 +105,9 @@ WAIVERS: dict[str, str] = {
     "read_gates": f"One number for each column, known to its owner, {_AT_COORDINATOR}.",
     "read_norms": f"One number for each column, known to its owner, {_AT_COORDINATOR}.",
     "select_columns": f"One number for each column, known to its owner, {_AT_COORDINATOR}.",
+    "sine_lasso.send_factors": f"{_DEALT} weights, no number of a row.",
+    "sine_lasso.multiply_kept": "Shares of weights and factors under masks of the dealer, sealed: no number of a row.",
+    "sine_lasso.send_wraps": "A bit of a share of each weight under a coin of the dealer's, sealed.",
     "sine_lasso.shrink_kept": "Shares of weights under masks of the dealer, sealed: no number of a row.",
     "less_vfl.match_components": "Which columns are left, the answer itself, and one share of variance of the party's "
     "own columns.",

@@ -41,8 +41,7 @@ from fedsift.models.splitnn.training import LABEL_PROTECTIONS, SplitRun, top_of
 __all__ = ["SplitNN", "load_part", "register_model", "save_part"]
 
 FORMAT = "fedsift-splitnn"
-FEW_INPUTS = 24  # with more columns, which are correlated as a rule, plain steps of the usual rate do not settle
-VERSION = 1
+VERSION = 2
 
 
 @operation(
@@ -87,9 +86,10 @@ class SplitNN(FederatedModel):
         deals the randomness and must be neutral. ``"lattice"``: networks of the parties' own, the layer between them
         under ciphertexts, for two organisations of which one runs the coordinator; a party sees the gradients of its
         embeddings, which tell about labels. ``"open"``: everything in the clear, for research.
-    width : sines of the network on shares.
+    width : sines of the network on shares, at least two for each of several classes.
     epochs, batch_size : passes over the rows, and rows of a step.
-    learning_rate : by default 0.5 (plain steps, smaller ones at the end) on shares, and 0.003 (Adam) elsewhere.
+    learning_rate : by default on shares 0.5 for few inputs, less for many (plain steps, smaller ones at the end), and
+        0.003 (Adam) elsewhere.
     bottom, bottom_options : not on shares: registered model of each party and its options; ``dense`` takes ``hidden``
         and ``dropout``.
     top, top_options : the same for the label holder's top model.
@@ -179,19 +179,17 @@ class SplitNN(FederatedModel):
     def fit_columns(self, fed: Federation, kept: dict[str, np.ndarray], name: str) -> SplitNN:
         """Fit on the columns of these masks alone, within the run of a selector; the parties keep it."""
         self.model_ = f"{name}-{secrets.token_hex(4)}"
-        many = sum(int(mask.sum()) for mask in kept.values())
         with fed.view(columns={party: np.flatnonzero(mask) for party, mask in kept.items()}).session() as inner:
-            run = self._start(inner, FEW_INPUTS / max(FEW_INPUTS, many))
+            run = self._start(inner)
             run.train(self.epochs)
             self._keep(inner, run)
         return self
 
-    def _start(self, run: Federation, slower: float = 1.0) -> SplitRun:
+    def _start(self, run: Federation) -> SplitRun:
         seed, rate = seed_of(self.random_state), self.learning_rate
         if self.protection == "shares":
             split = shared_run.SharedRun.begin(
-                run, self.model_, width=self.width, seed=seed, rate=0.5 * slower if rate is None else rate,
-                batch_size=self.batch_size,
+                run, self.model_, width=self.width, seed=seed, rate=rate, batch_size=self.batch_size, predicts=True,
             )  # fmt: skip
             split.epochs = self.epochs
             return split

@@ -63,7 +63,8 @@ class GroupLasso(Selector):
         randomness and must be neutral. ``"open"``: in the clear, for research.
     lambda_ : price of a column's norm, by default 0.02 on shares and 0.1 in the open form; times the learning rate it
         is what a step takes off.
-    epochs, learning_rate : by default 30 and 0.4 (plain steps) on shares, 100 and 0.01 (Adam) in the open form.
+    epochs, learning_rate : by default 30 and 0.4 (plain steps; less for many columns) on shares, 100 and 0.01 (Adam) in
+        the open form.
     width : sines of the network on shares.
     refit_epochs : on shares: of the network of the selected columns, ``network_`` (in the open form: the lasso's own).
     embedding, hidden : of the open form, as in LessVFL.
@@ -72,9 +73,9 @@ class GroupLasso(Selector):
     name = "group_lasso"
     paper = "Castiglia et al. 2023, baseline Group Lasso; on shares by dual averaging (Xiao 2010, Yang et al. 2010)"
     leaks = (
-        "coordinator: weight norms of columns, losses; parties: what is left of their columns, in sixteenths, about "
-        "twenty times; in the open form also embeddings of every batch to the label holder and gradients of embeddings "
-        "(which tell about labels) to their party"
+        "coordinator: weight norms of columns about twenty times, losses; parties: which of their columns are kept; in "
+        "the open form also embeddings of every batch to the label holder and gradients of embeddings (which tell "
+        "about labels) to their party"
     )
     operations = together(SplitNN.operations, OPERATIONS, shared_lasso.OPERATIONS)
     repeats_within = 0.1
@@ -139,7 +140,7 @@ class GroupLasso(Selector):
     def _settings(self) -> LassoSettings:
         return LassoSettings(
             float(usual(self.lambda_, self.protection, 0.02, 0.1)), usual(self.epochs, self.protection, 30, 100),
-            self.batch_size, self.width, usual(self.learning_rate, self.protection, 0.4, 0.01),
+            self.batch_size, self.width, usual(self.learning_rate, self.protection, None, 0.01),
             seed_of(self.random_state),
         )  # fmt: skip
 
@@ -155,7 +156,7 @@ class GroupLasso(Selector):
         settings = self._settings()
         common = {"seed": settings.seed, "batch_size": self.batch_size, "rate": settings.rate}
         bottom = {**common, "model": "dense", "options": {"hidden": list(self.hidden)}, "prox": settings.price}
-        top = {**common, "model": "dense", "options": {"hidden": []}}
+        top: dict[str, Any] = {**common, "model": "dense", "options": {"hidden": []}}
         run = SplitRun.start(fed, f"lasso-{secrets.token_hex(4)}", self.embedding, bottom, top)
         trace: list[dict[str, Any]] = []
         start = fed.ledger.bytes()

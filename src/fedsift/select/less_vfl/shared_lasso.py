@@ -3,8 +3,8 @@
 After every few batches each column's weights are shrunk, W[j] -> W[j] max(0, 1 - lambda rate t / |W[j]|) for t batches.
 The coordinator reads the norms |W[j]|, one number a column, from two halves (``layers/shared_gates.py``), and the
 weights are multiplied on shares (``layers/shared_shrinking.py``) by sixteenths; what rounding gives or takes is carried
-to the next step (``Sixteenths``). Owner and keeper of a column hear its sixteenths. A column that is out comes back if
-its gradients insist; it is selected if something is left of it at the end.
+to the next step (``Sixteenths``). The parties hear nothing of them: a column that is out comes back if its gradients
+insist, and which columns have something left at the end, the answer, is all that they are told.
 
 ``teach_first_weights`` lets a party begin with what an auto-encoder of its own columns has learned (VFLFS): nothing of
 it leaves the party but as shares.
@@ -23,12 +23,13 @@ from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
+from fedsift.models.splitnn.basis import WIDE
 from fedsift.models.splitnn.layers import shared_gates, shared_shrinking
 from fedsift.models.splitnn.layers.shared_gates import SharedGates
 from fedsift.models.splitnn.layers.shared_parts import Part
 from fedsift.models.splitnn.layers.shared_run import SharedRun
 from fedsift.models.splitnn.layers.shared_shrinking import WHOLE, SharedShrinking
-from fedsift.models.splitnn.layers.sine import INPUT_BITS, WEIGHT_BITS, Floats, signed, turns_to_ring
+from fedsift.models.splitnn.layers.sine import FEW_INPUTS, INPUT_BITS, WEIGHT_BITS, Floats, signed, turns_to_ring
 
 _TAUGHT_BATCH = 128
 READINGS = 20  # of the norms in a training, at least where there are as many batches
@@ -40,7 +41,7 @@ class LassoSettings:
     epochs: int
     batch_size: int
     width: int
-    rate: float
+    rate: float | None  # None: 0.4, less for many columns
     seed: int
     taught: int = 0  # epochs of the auto-encoder that the first weights come from
     reconstruction: float = 1.0
@@ -60,6 +61,11 @@ class LassoFound:
     norms: dict[str, Floats]  # of what is left: zero for a column that is out
     trace: list[LassoTrace]
     story: dict[str, Any]
+
+
+def usual_rate(columns: int) -> float:
+    """Of plain steps: many columns, correlated as a rule, do not settle at the rate of few."""
+    return 0.4 if columns <= WIDE else 0.4 * FEW_INPUTS / columns
 
 
 def left_of(norms: Floats, shrinkage: float) -> Floats:
@@ -118,10 +124,11 @@ OPERATIONS = (teach_first_weights, *shared_gates.OPERATIONS, *shared_shrinking.O
 def train_lasso(fed: Federation, settings: LassoSettings) -> LassoFound:
     """One training from first weights to what the lasso leaves; nobody sees the network."""
     begun = fed.ledger.bytes()
+    rate = usual_rate(sum(fed.n_columns.values())) if settings.rate is None else settings.rate
     with fed.session() as inner:
         run = SharedRun.begin(
-            inner, f"lasso-{secrets.token_hex(4)}", width=settings.width, seed=settings.seed, rate=settings.rate,
-            batch_size=settings.batch_size,
+            inner, f"lasso-{secrets.token_hex(4)}", width=settings.width, seed=settings.seed, rate=rate,
+            batch_size=settings.batch_size, small=True,
         )  # fmt: skip
         owners = list(run.widths)
         if settings.taught:
@@ -141,7 +148,7 @@ def train_lasso(fed: Federation, settings: LassoSettings) -> LassoFound:
             steps += run.taken
             norms, whole = gates.norms(), {}
             for name, values in norms.items():
-                factor = left_of(values, settings.price * settings.rate * run.taken)
+                factor = left_of(values, settings.price * rate * run.taken)
                 whole[name] = sixteenths.of(name, factor)
             shrinking.shrink(whole)
             left = {name: norms[name] * whole[name] / WHOLE for name in norms}

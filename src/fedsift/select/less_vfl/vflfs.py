@@ -67,16 +67,17 @@ class VFLFS(Selector):
         randomness and must be neutral. ``"open"``: in the clear, for research.
     lambda_ : price of a column's norm. reconstruction : weight of the auto-encoder's loss.
     pretrain_epochs, epochs : of the auto-encoder alone and of the training of all.
-    batch_size, learning_rate : by default 256 and 0.4 (plain steps) on shares, 128 and 0.003 (Adam) in the open form.
+    batch_size, learning_rate : by default 256 and 0.4 (plain steps; less for many columns) on shares, 128 and
+        0.003 (Adam) in the open form.
     width : sines of the network on shares. embedding, hidden, top_hidden : of the open form.
     """
 
     name = "vflfs"
     paper = "Feng 2022, VFLFS (without non-overlapping rows); baseline of FedSDG-FS"
     leaks = (
-        "coordinator: weight norms of columns, losses; parties: what is left of their columns, in sixteenths, about "
-        "twenty times; in the open form also embeddings of every batch to the label holder and gradients of embeddings "
-        "(which tell about labels) to their party"
+        "coordinator: weight norms of columns about twenty times, losses; parties: which of their columns are kept; in "
+        "the open form also embeddings of every batch to the label holder and gradients of embeddings (which tell "
+        "about labels) to their party"
     )
     operations = together(SplitNN.operations, OPERATIONS, shared_lasso.OPERATIONS)
     repeats_within = 0.1
@@ -133,7 +134,7 @@ class VFLFS(Selector):
             return self._select_open(fed)
         found = train_lasso(fed, LassoSettings(
             float(self.lambda_), self.epochs, usual(self.batch_size, self.protection, 256, 128), self.width,
-            usual(self.learning_rate, self.protection, 0.4, 0.003), seed_of(self.random_state), self.pretrain_epochs,
+            self.learning_rate, seed_of(self.random_state), self.pretrain_epochs,
             float(self.reconstruction),
         ))  # fmt: skip
         return Outcome.best(found.norms, self.n_features, self.threshold, **found.story)

@@ -20,6 +20,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
+from fedsift.models.splitnn.basis import Basis
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers.shared_gradients import after_error, for_owner, learn, third_mask, to_owners
 from fedsift.models.splitnn.layers.shared_parts import (
@@ -34,6 +35,7 @@ from fedsift.models.splitnn.layers.shared_parts import (
 )
 from fedsift.models.splitnn.layers.sine import (
     DELTA_BYTES,
+    FIRST_SPREAD,
     GRADIENT_BYTES,
     OFFSET,
     PARTS,
@@ -41,6 +43,7 @@ from fedsift.models.splitnn.layers.sine import (
     Shape,
     angle_mask,
     angles_of,
+    brought_in,
     drawn_shares,
     first_phases,
     first_weights,
@@ -48,6 +51,7 @@ from fedsift.models.splitnn.layers.sine import (
     shapes_of,
     shortened,
     shortened_to,
+    small_spread,
 )
 from fedsift.mpc.dealer import Dealt
 from fedsift.mpc.pairs import Pairs
@@ -88,14 +92,27 @@ def count_inputs(party: Party, *, task: str) -> dict[str, int]:
 def begin_part(
     party: Party, *, model: str, active: str, helper: str, owners: dict[str, int],
     width: Annotated[int, Between(1, 4096)], outputs: Annotated[int, Between(1, 10_000)], seed: int, task: str,
+    mixed: bool, small: bool,
 ) -> None:  # fmt: skip
-    """First weights from this party's own draws: nobody else can recompute them from the announced seed."""
+    """First weights from this party's own draws: nobody else can recompute them from the announced seed.
+
+    ``mixed``: the inputs are axes of this party's columns, not the columns (``basis.py``). ``small``: many inputs begin
+    with small weights.
+    """
     who, shape = Roles(active, helper, owners), Shape(width, outputs, seed)
     encoder, generator = InputEncoder.fit(party.table, party.columns), party.generator("first weights", seed)
-    weights = first_weights(generator, len(encoder.owner), sum(who.owners.values()), width)
-    part = Part(model, who, shape, encoder, weights)
+    spread = small_spread(sum(who.owners.values())) if small else FIRST_SPREAD
+    inputs, basis = len(encoder.owner), None
+    if mixed and inputs:
+        basis = Basis.fit(brought_in(encoder.encode(party.table)))
+        inputs, spread = basis.axes.shape[1], basis.evened(spread)
+    told = who.owners.get(party.name, 0) - (party.name == who.active)
+    if inputs != max(told, 0):
+        raise OperationRefused(party.name, "begin_part", f"this party has {inputs} inputs")
+    weights = first_weights(generator, inputs, sum(who.owners.values()), width, spread)
+    part = Part(model, who, shape, encoder, weights, basis=basis)
     if party.name == who.active:
-        part.weights = np.vstack([weights, first_phases(generator, width)])
+        part.weights = np.vstack([weights, first_phases(generator, width, 0.25 if mixed and outputs > 1 else 1.0)])
         part.targets = Targets.fit(party.labels(task=task))
     for owner in who.kept_by(party.name):
         part.kept[owner] = Kept(np.zeros((who.owners[owner], width), dtype=np.uint64))

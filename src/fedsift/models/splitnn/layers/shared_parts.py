@@ -19,11 +19,13 @@ import numpy as np
 
 from fedsift.core.party import Labels, Party
 from fedsift.errors import OperationRefused, ReplyError
+from fedsift.models.splitnn.basis import Basis
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers.sine import (
     Angles,
     Floats,
     Shape,
+    brought_in,
     cooled,
     lengthened,
     quantised,
@@ -153,10 +155,12 @@ class Part:
     kept: dict[str, Kept] = field(default_factory=dict)
     targets: Targets | None = None
     gates: Ring | None = None  # of its own inputs, as in Kept
+    basis: Basis | None = None  # where its inputs are not columns but axes
 
     def inputs(self, party: Party) -> Ring:
         """This view's rows as the network takes them; the label holder adds a constant."""
-        matrix = quantised(self.encoder.encode(party.table))
+        columns = brought_in(self.encoder.encode(party.table))
+        matrix = quantised(columns if self.basis is None else self.basis.turned(columns))
         if party.name != self.roles.active:
             return matrix
         return np.hstack([matrix, quantised(np.ones((len(matrix), 1)))])
@@ -171,7 +175,10 @@ class Part:
         }  # fmt: skip
 
     def arrays(self) -> dict[str, np.ndarray]:
-        found = {"weights": self.weights, **{f"kept/{owner}": kept.weights for owner, kept in self.kept.items()}}
+        found: dict[str, np.ndarray] = {"weights": self.weights}
+        found |= {f"kept/{owner}": kept.weights for owner, kept in self.kept.items()}
+        if self.basis is not None:
+            found |= {"centre": self.basis.centre, "axes": self.basis.axes, "spread": np.array([self.basis.spread])}
         return found if self.targets is None else {**found, "means": self.targets.means}
 
     @classmethod
@@ -183,7 +190,8 @@ class Part:
         if t is not None:
             targets = Targets(str(t["task"]), tuple(map(str, t["classes"])), arrays["means"], float(t["spread"]))
         encoder = InputEncoder.from_plain(facts["encoder"])
-        return cls(model, Roles.read(facts["roles"]), shape, encoder, arrays["weights"], kept, targets)
+        basis = Basis(arrays["centre"], arrays["axes"], float(arrays["spread"][0])) if "axes" in arrays else None
+        return cls(model, Roles.read(facts["roles"]), shape, encoder, arrays["weights"], kept, targets, basis=basis)
 
 
 #: Rows that a loss, a gate's gradient or a norm is about at least (all, where there are fewer).

@@ -20,6 +20,7 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation
 from fedsift.errors import ParameterError
+from fedsift.models.splitnn.basis import WIDE, axes_of
 from fedsift.models.splitnn.layers import shared_answers as answers
 from fedsift.models.splitnn.layers import shared_network as ops
 from fedsift.models.splitnn.layers.shared_parts import FEWEST_ROWS, Roles, batch_order, gated
@@ -38,6 +39,7 @@ from fedsift.models.splitnn.layers.sine import (
     drawn_shares,
     shortened_to,
     step_factor,
+    usual_rate,
 )
 from fedsift.models.splitnn.training import SplitRun
 from fedsift.mpc import dealer as dealing
@@ -136,19 +138,36 @@ class SharedRun(SplitRun):
         self.epochs = 0  # over which steps get smaller; 0: they do not
 
     @classmethod
-    def begin(cls, fed: Federation, model: str, *, width: int, seed: int, rate: float, batch_size: int) -> SharedRun:
-        """Build the parts at the members: parties with columns, the label holder and a helper."""
+    def begin(
+        cls, fed: Federation, model: str, *, width: int, seed: int, rate: float | None, batch_size: int,
+        predicts: bool = False, small: bool = False,
+    ) -> SharedRun:  # fmt: skip
+        """Build the parts at the members: parties with columns, the label holder and a helper.
+
+        ``predicts``: no column's own weights will be asked for, so parties with many may turn them to axes. ``small``:
+        the weights of many columns begin small. A rate of ``None`` is the usual one for so many inputs. At least two
+        sines are taken for each of several classes.
+        """
         if not fed.passive:
             raise ParameterError("a network on shares needs a second party; with one alone use protection='open'")
         counts = fed.ask(ops.count_inputs, to=fed.parties, task=fed.asked_task)
-        run = cls(fed, model, {name: c["inputs"] for name, c in counts.items() if c["inputs"]}, batch_size)
+        owners = {name: c["inputs"] for name, c in counts.items() if c["inputs"]}
+        wide = sum(owners.values()) > WIDE
+        mixed = predicts and wide
+        if mixed:  # the label holder's constant stays as it is
+            fixed = {name: int(name == fed.active) for name in owners}
+            owners = {name: axes_of(count - fixed[name], fed.n_rows) + fixed[name] for name, count in owners.items()}
+        run = cls(fed, model, owners, batch_size)
         run.helper = next((name for name in fed.passive if name in run.widths), fed.passive[0])
-        run.shape = Shape(width, counts[fed.active]["outputs"], seed)
-        run.rate, run.seed = rate, seed
+        outputs = counts[fed.active]["outputs"]
+        run.shape = Shape(max(width, 2 * outputs if outputs > 1 else 1), outputs, seed)
+        usual = usual_rate(sum(owners.values()), outputs, min(batch_size, fed.n_rows), mixed)
+        run.rate, run.seed = usual if rate is None else rate, seed
         assert run.factor >= 1  # raises where the rate is too small
         fed.ask(
             ops.begin_part, to=run.members, model=model, active=run.active, helper=run.helper, owners=run.widths,
-            width=width, outputs=run.shape.outputs, seed=seed, task=fed.asked_task,
+            width=run.shape.width, outputs=outputs, seed=seed, task=fed.asked_task, mixed=mixed,
+            small=wide and (predicts or small),
         )  # fmt: skip
         return run
 

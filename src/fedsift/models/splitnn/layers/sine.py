@@ -43,6 +43,7 @@ WEIGHT_BITS = 64 - INPUT_BITS
 DELTA_BYTES, GRADIENT_BYTES = 6, 5
 AMPLITUDE = 2.0
 FIRST_SPREAD = 0.7  # deviation of the first angles, in radians, over all inputs of all parties
+FEW_INPUTS = 24  # bear the full rate and the full spread
 OFFSET = np.uint64(1 << 62)  # makes an error that is below 2^62 in size a positive number
 
 Angles = NDArray[np.uint16]
@@ -63,12 +64,15 @@ class Shape:
         return AMPLITUDE / math.sqrt(self.width)
 
     def signs(self) -> Ring:
-        """V: width x outputs of 1 and -1, as many of each where there is one output."""
-        if self.outputs == 1:
-            ones = np.where(np.arange(self.width) % 2, -1, 1)[:, None]
-        else:
-            generator = np.random.default_rng([self.seed, self.width, self.outputs])
-            ones = generator.choice([-1, 1], size=(self.width, self.outputs))
+        """V: width x outputs of 1 and -1, columns of Sylvester's Hadamard matrix (1 and -1 in turn come first).
+
+        Its columns are at right angles where the width is a power of two, and nearly so elsewhere: random signs of as
+        many columns leave directions in which outputs hardly move (Isolet's 26 classes did not train).
+        """
+        common = np.arange(self.width)[:, None] & np.arange(1, self.outputs + 1)
+        ones = np.ones_like(common)
+        while common.any():
+            ones, common = np.where(common & 1, -ones, ones), common >> 1
         return ones.astype(np.int64).view(np.uint64)
 
 
@@ -84,6 +88,17 @@ def step_factor(rate: float, shape: Shape, batch: int) -> int:
     return factor
 
 
+def usual_rate(inputs: int, outputs: int, batch: int, mixed: bool) -> float:
+    """The rate that plain steps bear: less where inputs are many.
+
+    On the parties' own axes (``basis.py``) it follows the largest variance within a batch of so many even inputs,
+    (1 + sqrt(inputs / batch))^2; columns as they are, correlated as a rule, bear less in proportion to their number.
+    """
+    if mixed:
+        return min(1.0, (3.0 if outputs == 1 else 2.0) / (1.0 + math.sqrt(inputs / batch)) ** 2)
+    return 0.5 * FEW_INPUTS / max(FEW_INPUTS, inputs)
+
+
 def cooled(factor: int, epoch: int, epochs: int) -> int:
     """Steps get smaller towards the end: a quarter from 60 % of ``epochs`` on, a sixteenth from 85 % on (0: never)."""
     if epoch < 0 or epoch < 0.6 * epochs or not epochs:
@@ -91,21 +106,32 @@ def cooled(factor: int, epoch: int, epochs: int) -> int:
     return max(1, factor // (4 if epoch < 0.85 * epochs else 16))
 
 
+def brought_in(inputs: NDArray[np.floating]) -> Floats:
+    """Far values at ``CLIP`` deviations."""
+    return np.clip(np.asarray(inputs, dtype=np.float64), -CLIP, CLIP)
+
+
 def quantised(inputs: NDArray[np.floating]) -> Ring:
     """Inputs as whole numbers of 2^-6."""
-    clipped = np.clip(np.asarray(inputs, dtype=np.float64), -CLIP, CLIP)
-    return np.rint(np.ldexp(clipped, INPUT_BITS)).astype(np.int64).view(np.uint64)
+    return np.rint(np.ldexp(brought_in(inputs), INPUT_BITS)).astype(np.int64).view(np.uint64)
 
 
-def first_weights(generator: np.random.Generator, inputs: int, all_inputs: int, width: int) -> Ring:
-    """Normal frequencies, such that the angles of all parties' inputs together spread by ``FIRST_SPREAD``."""
-    radians = generator.standard_normal((inputs, width)) * FIRST_SPREAD / math.sqrt(max(1, all_inputs))
+def first_weights(
+    generator: np.random.Generator, inputs: int, all_inputs: int, width: int, spread: float = FIRST_SPREAD
+) -> Ring:
+    """Normal frequencies, such that the angles of all parties' inputs (of variance 1) together spread by ``spread``."""
+    radians = generator.standard_normal((inputs, width)) * spread / math.sqrt(max(1, all_inputs))
     return turns_to_ring(radians / (2 * math.pi))
 
 
-def first_phases(generator: np.random.Generator, width: int) -> Ring:
-    """Weights of the constant input (one unit): a phase anywhere on the circle."""
-    return turns_to_ring(generator.random((1, width)) - 0.5)
+def small_spread(all_inputs: int) -> float:
+    """Many inputs begin smaller: what is random in directions that no gradient moves stays, and is noise."""
+    return FIRST_SPREAD * math.sqrt(FEW_INPUTS / max(FEW_INPUTS, all_inputs))
+
+
+def first_phases(generator: np.random.Generator, width: int, part: float = 1.0) -> Ring:
+    """Weights of the constant input (one unit): a phase anywhere on the circle, or on a ``part`` of it around 0."""
+    return turns_to_ring(part * (generator.random((1, width)) - 0.5))
 
 
 def turns_to_ring(turns: Floats) -> Ring:
