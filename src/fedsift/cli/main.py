@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsift import __version__
-from fedsift.cli import applying, audit, console, init, journal, party, secrets, train, value
+from fedsift.cli import applying, approval, audit, console, init, journal, party, secrets, train, value
 from fedsift.cli.deploy import KitOption, On, OnOption, ResumeOption, run_elsewhere
 from fedsift.crypto import kernel
 from fedsift.crypto.additive import cuda
@@ -329,6 +329,8 @@ for _own in (audit.audit, value.value, train.train, train.predict, applying.appl
     _command()(_own)
 for _shown in (party.init, party.check, secrets.fingerprint, secrets.secrets, journal.journal):
     _command(_shown.__name__, on=party_app)(_shown)
+for _decided in (approval.pending, approval.approve, approval.refuse, approval.stop, approval.approver):
+    _command(_decided.__name__, on=party_app)(_decided)
 
 
 # --- the entry point -------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +22,12 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.collab import collab
 
+from fedsift.core.approval import plan
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.places import check_grid
+from fedsift.core.progress import Watcher, watching
 from fedsift.core.transports.flare import Aborted, Flare
 from fedsift.deploy.delivery import keep_end, keep_failure, keep_result
 from fedsift.deploy.flare_job import quiet_calls, read_job, settings_of
@@ -38,6 +40,7 @@ from fedsift.jobs.job_file import Job, _method_parameters
 from fedsift.jobs.text import Source
 from fedsift.mpc.psi import aligned
 from fedsift.select.base import Outcome, Selector
+from fedsift.site.submitted import read_submitted
 
 LEDGER = "ledger.csv"  # of a job without a result
 #: What a submitter may set of a valuation. The sites refuse any other value of the rest.
@@ -87,16 +90,13 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path) -> None:
     try:
         job = _job(content)
         fed = _federation(job, transport)
+        plan(fed, read_submitted(content)[1])
         checkpoint, resume = _checkpoint(job, folder), content.get("resume") is True
         earlier = checkpoint.with_suffix(".ledger.csv")
         if resume and earlier.exists():
             fed.ledger.take_up(Ledger.read(earlier).entries)
-        if job.method == ValueJob.name:
-            _value(job, fed, folder / RESULT)
-        else:
-            run = _select(job, fed, checkpoint, resume=resume)
-            _deliver(run)
-            runs.write(run, folder / RESULT)
+        with watching(Standing(folder, start)):
+            _carry_out(job, fed, checkpoint, folder, resume=resume)
         earlier.unlink(missing_ok=True)
         _outcome(folder, "finished", started=start)
     except Aborted as error:
@@ -113,6 +113,25 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path) -> None:
         if fed is not None:
             _tell(fed, what)
         raise
+
+
+class Standing(Watcher):
+    """Keeps ``outcome.json`` true while people at a site are waited for."""
+
+    def __init__(self, folder: Path, started: float):
+        self._folder, self._started = folder, started
+
+    def waiting(self, until: Mapping[str, str]) -> None:
+        _outcome(self._folder, "waiting" if until else "running", started=self._started, approval=dict(until))
+
+
+def _carry_out(job: Job, fed: Federation, checkpoint: Path, folder: Path, *, resume: bool) -> None:
+    if job.method == ValueJob.name:
+        _value(job, fed, folder / RESULT)
+        return
+    run = _select(job, fed, checkpoint, resume=resume)
+    _deliver(run)
+    runs.write(run, folder / RESULT)
 
 
 def _leave_ledger(fed: Federation | None, *files: Path) -> None:
