@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from fedsift.core.identity import SigningKey
+from fedsift.core.job import Job
 from fedsift.deploy.status import ENDED, RUNNING, read_status, write_status
-from fedsift.errors import ParameterError
+from fedsift.errors import OperationRefused, ParameterError
 from fedsift.site import gate
 from fedsift.site.approval import Approvals, Decision
 from fedsift.site.journal import Journal, Line, Place, now
@@ -114,6 +115,15 @@ class Office:
         if len(found) != 1:
             raise ParameterError(f"no job here is called {named[:80]!r}")
         return found[0]
+
+    def past_jobs(self) -> list[Job]:
+        """All jobs that were put to this site's people or that it accepted, as far as its files tell; each once."""
+        found = {job.hash: job for each in self.approvals.standings() for job in each.request.jobs}
+        for file in [file for job in self.jobs() for file in gate.remembered(job.folder)]:
+            with suppress(OSError, OperationRefused):
+                job = Job.read(file.read_bytes(), self.name, any_version=True)
+                found[job.hash] = job
+        return list(found.values())
 
     def journal(self) -> JournalFacts:
         with self._journal() as kept:

@@ -14,12 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedsift.core.files import write_atomic
+from fedsift.core.job import Job
 from fedsift.errors import DataError, PolicyRefused
 from fedsift.site.approval import Approvals
 from fedsift.site.policy import Policy
 
 log = logging.getLogger("fedsift.site.approval")
 STOP = "stop.json"
+_JOB, _MAX_JOBS = "job-", 1000
 
 
 @contextmanager
@@ -43,6 +45,16 @@ def stop(folder: Path, by: str, why: str) -> Path:
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         write_atomic(file, json.dumps({"by": by[:100], "why": why[:1000], "at": at}) + "\n")
     return file
+
+
+def remember(folder: Path | None, job: Job) -> None:
+    """Keep the accepted job in the folder of its run, for people who look it up later."""
+    if folder is not None and len(remembered(folder)) < _MAX_JOBS:
+        write_atomic(folder / f"{_JOB}{job.hash.hex()}.json", job.canonical)
+
+
+def remembered(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"{_JOB}*.json"))
 
 
 def is_stopped(folder: Path) -> bool:

@@ -57,6 +57,7 @@ class Disclosure:
     learns: str
     times: int = 0
     refusal: PolicyRefused | None = None
+    id: str = ""  # the operation's full name
 
 
 @dataclass
@@ -178,7 +179,9 @@ class _Witness(PolicySite):
 
     def _line(self, marked: Operation) -> Disclosure:
         if marked.id not in self.seen:
-            self.seen[marked.id] = Disclosure(marked.short_name, marked.discloses, marked.about, marked.learns)
+            self.seen[marked.id] = Disclosure(
+                marked.short_name, marked.discloses, marked.about, marked.learns, id=marked.id
+            )
         self.seen[marked.id].times += 1
         return self.seen[marked.id]
 

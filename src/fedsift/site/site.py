@@ -203,6 +203,7 @@ class PolicySite(Site):
             job = Contract.read(arguments["job"], self.name)
             self._judge_job(job, request["session"])
             self._check_approved(job)
+            gate.remember(self.job_folder, job)
             return
         self._judge(marked, arguments, run.job if run is not None else None)
         if marked is define_view:
