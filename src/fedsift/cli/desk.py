@@ -1,4 +1,4 @@
-"""``fedsift party desk`` and ``fedsift desk``: pages in the browser of this machine, for those who answer and who ask."""
+"""``fedsift party desk`` and ``fedsift desk``: pages in this machine's browser, for who answers and for who asks."""
 
 from __future__ import annotations
 

@@ -27,11 +27,13 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import plain, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.places import check_grid
-from fedsift.core.progress import Watcher, watching
+from fedsift.core.progress import watching
+from fedsift.core.progress_bar import Shown
 from fedsift.core.transports.flare import Aborted, Flare
 from fedsift.deploy.delivery import keep_end, keep_failure, keep_result
 from fedsift.deploy.flare_job import quiet_calls, read_job, settings_of
 from fedsift.deploy.results import OUTCOME, RESULT, VALUE
+from fedsift.deploy.session import STANDING
 from fedsift.errors import FedsiftError, ParameterError
 from fedsift.evaluate.value import value
 from fedsift.evaluate.value_holder import ValueJob
@@ -75,16 +77,19 @@ class Coordinator(FLComponent):
         context = collab.context
         content = read_job(Path(collab.workspace.get_app_config_dir(collab.fl_ctx.get_job_id())))
         calls = {client.name: _caller(client) for client in collab.clients}
-        run_job(content, Flare(calls, context.is_aborted, self.lost), folder)
+        standing = Standing(folder)
+        collab.fl_ctx.get_engine().register_app_command(STANDING, lambda *_: standing.told())
+        run_job(content, Flare(calls, context.is_aborted, self.lost), folder, standing)
 
 
 def _caller(client: Any) -> Callable[[bytes, float], Any]:
     return lambda data, limit: client(timeout=limit).handle(data)
 
 
-def run_job(content: dict[str, Any], transport: Flare, folder: Path) -> None:
-    """The whole job; ``folder`` gets the result and the outcome."""
-    start = time.time()
+def run_job(content: dict[str, Any], transport: Flare, folder: Path, standing: Standing | None = None) -> None:
+    """The whole job; ``folder`` gets the result and the outcome, ``standing`` is told how it goes."""
+    standing = standing or Standing(folder)
+    start = standing.began
     _outcome(folder, "running", started=start)
     fed, earlier = None, folder / LEDGER
     try:
@@ -95,7 +100,7 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path) -> None:
         earlier = checkpoint.with_suffix(".ledger.csv")
         if resume and earlier.exists():
             fed.ledger.take_up(Ledger.read(earlier).entries)
-        with watching(Standing(folder, start)):
+        with watching(standing):
             _carry_out(job, fed, checkpoint, folder, resume=resume)
         earlier.unlink(missing_ok=True)
         _outcome(folder, "finished", started=start)
@@ -115,14 +120,22 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path) -> None:
         raise
 
 
-class Standing(Watcher):
-    """Keeps ``outcome.json`` true while people at a site are waited for."""
+class Standing(Shown):
+    """How far the job is, for whoever submitted it; ``outcome.json`` says it while people at a site are waited for."""
 
-    def __init__(self, folder: Path, started: float):
-        self._folder, self._started = folder, started
+    def __init__(self, folder: Path):
+        super().__init__()
+        self._folder, self.began = folder, time.time()
+        self._until: dict[str, str] = {}
 
     def waiting(self, until: Mapping[str, str]) -> None:
-        _outcome(self._folder, "waiting" if until else "running", started=self._started, approval=dict(until))
+        super().waiting(until)
+        self._until = dict(until)
+        _outcome(self._folder, "waiting" if until else "running", started=self.began, approval=self._until)
+
+    def told(self) -> dict[str, Any]:
+        """No name of a column and no value: loops, the round, bytes, and for whose approval the job waits."""
+        return {"waiting": self._until, "words": self.words()}
 
 
 def _carry_out(job: Job, fed: Federation, checkpoint: Path, folder: Path, *, resume: bool) -> None:

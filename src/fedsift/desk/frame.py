@@ -18,6 +18,7 @@ STYLE = (
 @media (prefers-color-scheme: light) { :root { --on: #1257b8; --masked: #006c77; --pseudonymous: #6f42c1;
   --ciphertext: #146c3f; } }
 nav a[aria-current] { color: var(--ink); font-weight: 600; text-decoration: none; }
+.tiles { margin-bottom: 1rem; } table.stack td { column-gap: .6rem; }
 .skip { position: absolute; left: -60rem; } .skip:focus { left: 1rem; top: .5rem; background: var(--card);
   padding: .4rem .8rem; z-index: 5; }
 a:focus-visible, button:focus-visible, input:focus-visible, textarea:focus-visible, summary:focus-visible,
@@ -39,7 +40,8 @@ textarea.code { font: .88rem/1.45 ui-monospace, "SF Mono", "DejaVu Sans Mono", m
 .state.refused, .state.failed { color: var(--bad); } .state.running { color: var(--on); }
 dl.facts { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; margin: .6rem 0; }
 dl.facts dt { color: var(--quiet); } dl.facts dd { margin: 0; }
-@media (max-width: 40rem) { dl.facts { grid-template-columns: 1fr; gap: 0; } dl.facts dd { margin-bottom: .4rem; }
+@media (max-width: 40rem) { table.stack thead { position: absolute; left: -60rem; }
+  dl.facts { grid-template-columns: 1fr; gap: 0; } dl.facts dd { margin-bottom: .4rem; }
   .buttons button { flex: 1 1 8rem; } }
 """
 )

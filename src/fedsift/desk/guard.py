@@ -40,7 +40,7 @@ _REPORT = (
     "frame-ancestors 'none'; base-uri 'none'; sandbox allow-scripts"
 )
 _HEADERS = {
-    "x-content-type-options": "nosniff", "referrer-policy": "no-referrer", "cache-control": "no-store",
+    "x-content-type-options": "nosniff", "referrer-policy": "same-origin", "cache-control": "no-store",
     "cross-origin-opener-policy": "same-origin", "cross-origin-resource-policy": "same-origin",
     "x-frame-options": "DENY", "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }  # fmt: skip

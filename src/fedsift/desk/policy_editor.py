@@ -1,7 +1,7 @@
 """Change a site's rules: only ``[policy]``, only what can be read again, with a look at what it would have refused.
 
-Where the data lie, who the peers and approvers are and which modules are loaded is not changed here: whoever got hold of
-the desk's session must not be able to name another file or to have code imported. Those are edited in the file.
+Where the data lie, who the peers and approvers are and which modules are loaded is not changed here: whoever got hold
+of the desk's session must not be able to name another file or to have code imported. Those are edited in the file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a request's jobs really ask of this site: each is rehearsed on made-up rows, in a process that can be ended.
 
 A method has more operations than one job asks for (forms, levels of protection). The pages show those that the
-rehearsal met; until it has, and where it could not be played, all that the method lists. The process reads the table for
-the kinds of its columns and prints names of operations, no more.
+rehearsal met; until it has, and where it could not be played, all that the method lists. The process reads the table
+for the kinds of its columns and prints names of operations, no more.
 
     python -m fedsift.desk.rehearsing party.toml REQUEST
 """

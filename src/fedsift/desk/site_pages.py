@@ -160,9 +160,9 @@ class SitePages:
         own = next((gives_away(job) for job in jobs if job.method in METHODS), "")
         return join(
             h("p", note, class_="note mild" if played is None or played.problem else "note info"),
-            [h("p", f"Your rules would refuse a step: {why}", class_="note") for why in (played.refused if played else [])],
+            [h("p", f"Your rules would refuse: {why}", class_="note") for why in (played.refused if played else ())],
             h("p", h("b", "The method says of itself: "), own) if own else None,
-            table(heads, rows, stack=True) if rows else h("p", "Nothing but sizes and acknowledgements.", class_="quiet"),
+            table(heads, rows, stack=True) if rows else h("p", "Sizes and acknowledgements only.", class_="quiet"),
             h("dl", [[h("dt", _form(key)), h("dd", FORMS[key])] for key in FORMS if key in forms], class_="facts"),
         )  # fmt: skip
 
@@ -170,7 +170,9 @@ class SitePages:
         told, (epsilon, _) = self.office.journal(), spent(main)
         noise = f"epsilon {epsilon:g} of noise" if epsilon else "no noise: its numbers are exact and count as bits"
         before = [job for job in self.office.jobs() if job.method == main.method and job.state == "finished"]
-        runs = f"{size(_sent(before[0]))} sent the last time, {at(before[0].since)}" if before else "not run here before"
+        runs = (
+            f"{size(_sent(before[0]))} sent the last time, {at(before[0].since)}" if before else "not run here before"
+        )
         limit = "no limit" if told.max_bits == "any" else f"{told.max_bits:g}"
         return facts([
             ("noise", noise),
@@ -222,9 +224,13 @@ class SitePages:
         return table(["decision", "by", "at", "reason", "reason sent", "audit then"], rows, stack=True)
 
     def _contracts(self, jobs: Sequence[Job]) -> Html:
-        shown = [h("pre", json.dumps(json.loads(job.canonical), indent=2, ensure_ascii=False), tabindex="0") for job in jobs]
+        shown = [
+            h("pre", json.dumps(json.loads(job.canonical), indent=2, ensure_ascii=False), tabindex="0") for job in jobs
+        ]
         hashes = [h("li", h("code", job.hash.hex()), " ", name(job.method)) for job in jobs]
-        return join(h("h3", "Job hashes"), h("ul", hashes), h("details", h("summary", "The jobs as they were put"), shown))
+        return join(
+            h("h3", "Job hashes"), h("ul", hashes), h("details", h("summary", "The jobs as they were put"), shown)
+        )
 
     # -- a job -----------------------------------------------------------------------------------------------------
 
@@ -325,7 +331,7 @@ def _judged(proposal: Proposal, saved: bool) -> Html:
     changed = [h("li", h("code", rule), f": {before} becomes {after}") for rule, before, after in proposal.changed]
     refused = [[name(job.method), name(job.hash.hex()[:SHORT]), name(why)] for job, why in proposal.refused]
     return join(
-        h("p", "Saved; the file as it was is kept beside it." if saved else "Nothing is wrong with it.", class_="note info"),
+        h("p", "Saved; the old file is kept beside." if saved else "Nothing is wrong with it.", class_="note info"),
         h("ul", changed) if changed else h("p", "No rule changes.", class_="quiet"),
         h("h3", "Earlier jobs that these rules would have refused"),
         table(["method", "job", "why"], refused, stack=True) if refused else h("p", "None.", class_="quiet"),
@@ -334,7 +340,9 @@ def _judged(proposal: Proposal, saved: bool) -> Html:
 
 def _is_changed(job: Job, key: str, value: object) -> bool:
     known = METHODS.get(job.method)
-    return known is None or json.dumps(known().announcement()[1].get(key), default=str) != json.dumps(value, default=str)
+    return known is None or json.dumps(known().announcement()[1].get(key), default=str) != json.dumps(
+        value, default=str
+    )
 
 
 def _form(word: str) -> Html:
