@@ -98,18 +98,25 @@ class Client:
     port: int
     cookie: str = ""
 
+    def at(self, path: str) -> str:
+        """Where the desk has this page; what lies outside is asked for by its own path."""
+        return path if path.startswith(("/enter", "/style.css")) else self.guard.base + path
+
     def send(self, method: str, path: str, body: str | bytes = "", headers: dict[str, str] | None = None) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         told = {"Cookie": self.cookie, **(headers or {})}
         try:
-            connection.putrequest(method, path, skip_host="Host" in told)
+            connection.putrequest(method, self.at(path), skip_host="Host" in told)
             body = body.encode() if isinstance(body, str) else body
             for name, value in {**told, "Content-Length": str(len(body))}.items():
                 if value:
                     connection.putheader(name, value)
             connection.endheaders(body)
             reply = connection.getresponse()
-            return Answer(reply.status, {k.lower(): v for k, v in reply.getheaders()}, reply.read().decode())
+            heads = {name.lower(): value for name, value in reply.getheaders()}
+            if "location" in heads:
+                heads["location"] = heads["location"].removeprefix(self.guard.base)
+            return Answer(reply.status, heads, reply.read().decode())
         finally:
             connection.close()
 

@@ -79,7 +79,7 @@ def waiting_id(party: Path) -> str:
 
 def test_a_waiting_job_is_shown_with_what_leaves_and_approved(inside, party, tmp_path, monkeypatch):
     id = waiting_id(party)
-    assert f"/request/{id}" in inside.get("/").text
+    assert f"{inside.guard.base}/request/{id}" in inside.get("/").text
     page = inside.get(f"/request/{id}").text
     for words in ("What leaves this site", "What attacks could read", "epsilon so far", "bits a row so far", "by whom"):
         assert words in page
@@ -197,7 +197,8 @@ def test_the_link_is_good_once(desk):
 
 def test_the_cookie_is_for_this_site_alone_and_pages_load_nothing_from_elsewhere(desk):
     answer = desk.enter()
-    assert all(word in answer.headers["set-cookie"] for word in ("HttpOnly", "SameSite=Strict", "Path=/"))
+    assert all(word in answer.headers["set-cookie"] for word in ("HttpOnly", "SameSite=Strict"))
+    assert answer.headers["set-cookie"].endswith(f"Path={desk.guard.base}"), "no other server of this machine gets it"
     page = desk.get("/")
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -206,6 +207,11 @@ def test_the_cookie_is_for_this_site_alone_and_pages_load_nothing_from_elsewhere
     assert (page.headers["cache-control"], page.headers["referrer-policy"]) == ("no-store", "same-origin")
     assert "server" not in page.headers
     assert not re.search(r"(src|href)=\"(https?:)?//", page.text)
+
+
+def test_pages_are_nowhere_but_at_the_desks_own_path(inside, monkeypatch):
+    monkeypatch.setattr(type(inside), "at", lambda self, path: path)
+    assert [inside.get(path).status for path in ("/", "/journal", "/x/journal", f"{inside.guard.base}x/")] == [404] * 4
 
 
 def test_guessing_links_is_stopped_soon_even_for_the_right_one(desk):

@@ -188,7 +188,7 @@ def test_a_desk_that_is_started_again_finds_the_runs(folder, command):
 
 def test_parties_are_connected_or_not(folder, command):
     runs = JobRuns(folder, None)
-    pages = JobPages(runs, ["bank"])
+    pages = JobPages(runs, ["bank"], "")
     assert {p.name: p.state for p in pages.partners(runs.jobs(), [])} == {"bank": "connected", "shop": "not connected"}
 
 

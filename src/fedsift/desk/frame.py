@@ -18,7 +18,7 @@ STYLE = (
 @media (prefers-color-scheme: light) { :root { --on: #1257b8; --masked: #006c77; --pseudonymous: #6f42c1;
   --ciphertext: #146c3f; } }
 nav a[aria-current] { color: var(--ink); font-weight: 600; text-decoration: none; }
-.tiles { margin-bottom: 1rem; } table.stack td { column-gap: .6rem; }
+.tiles { margin-bottom: 1rem; } .scroll { max-height: none; } table.stack td { column-gap: .6rem; }
 .skip { position: absolute; left: -60rem; } .skip:focus { left: 1rem; top: .5rem; background: var(--card);
   padding: .4rem .8rem; z-index: 5; }
 a:focus-visible, button:focus-visible, input:focus-visible, textarea:focus-visible, summary:focus-visible,
@@ -78,11 +78,12 @@ class Frame:
 
     title: str
     places: tuple[Place, ...]
+    base: str = ""  # what stands before every path (``guard.py``)
 
     def page(self, here: str, heading: str, *children: object, lead: object = None) -> str:
         menu = h(
             "nav",
-            [h("a", place.name, href=place.path, aria_current="page" if place.path == here else None)
+            [h("a", place.name, href=self.base + place.path, aria_current="page" if place.path == here else None)
              for place in self.places],
             aria_label="Pages",
         )  # fmt: skip

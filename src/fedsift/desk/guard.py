@@ -69,6 +69,7 @@ class Guard:
     def __init__(self, app: App, port: int, clock: Callable[[], float] = time.monotonic):
         self._app, self._port, self._clock = app, port, clock
         self.hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
+        self.base = f"/{secrets.token_urlsafe(16)}"  # where the pages are: see ``_enter``
         self._token: str | None = secrets.token_urlsafe(32)
         self._session: Session | None = None
         self._wrong: deque[float] = deque()
@@ -101,7 +102,9 @@ class Guard:
             return
         if scope["path"] not in OPEN:
             session = self._session_of(heads)
-            scope["state"] = {"session": session, "form": {}}
+            scope["path"] = self._inside(scope["path"])
+            scope["raw_path"] = scope["path"].encode()
+            scope["state"] = {"session": session, "form": {}, "base": self.base}
             if scope["method"] == "POST":
                 self._check_origin(heads)
                 scope["state"]["form"] = await _form(receive, heads)
@@ -130,7 +133,11 @@ class Guard:
             raise Refused(429, "too many requests: wait a minute")
 
     async def _enter(self, scope: Scope, send: Send) -> None:
-        """The link: right once. A wrong one is counted, and after a few of them none is looked at for a while."""
+        """The link: right once. A wrong one is counted, and after a few of them none is looked at for a while.
+
+        Cookies do not know ports: a server of somebody else on this machine would be sent the desk's, if the person
+        opened it. So the cookie is for a path that nobody else knows.
+        """
         self._check_rate(self._wrong, MAX_WRONG, WRONG_WINDOW)
         told = parse_qs(scope.get("query_string", b"").decode("ascii", "replace"), max_num_fields=5)
         given = (told.get("token") or [""])[0]
@@ -138,8 +145,8 @@ class Guard:
             self._wrong.append(self._clock())
             raise Refused(403, "this link is wrong or was used: start the desk again for a new one")
         self._token, self._session = None, Session(used=self._clock())
-        cookie = f"{self.cookie_name}={self._session.cookie}; HttpOnly; SameSite=Strict; Path=/"
-        await _answer(send, 303, "", [(b"location", b"/"), (b"set-cookie", cookie.encode())])
+        cookie = f"{self.cookie_name}={self._session.cookie}; HttpOnly; SameSite=Strict; Path={self.base}"
+        await _answer(send, 303, "", [(b"location", f"{self.base}/".encode()), (b"set-cookie", cookie.encode())])
 
     def _session_of(self, heads: dict[str, list[str]]) -> Session:
         session, given = self._session, ""
@@ -152,6 +159,11 @@ class Guard:
             raise Refused(403, "open the desk by the link that its command has printed; a link is good once")
         session.used = self._clock()
         return session
+
+    def _inside(self, path: str) -> str:
+        if not path.startswith(f"{self.base}/"):
+            raise Refused(404, "there is no such page")
+        return path[len(self.base) :]
 
     def _check_origin(self, heads: dict[str, list[str]]) -> None:
         if heads.get("origin") != [f"http://{heads['host'][0]}"]:

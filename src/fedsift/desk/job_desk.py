@@ -16,7 +16,7 @@ from starlette.routing import Route
 from fedsift.deploy.session import FlareSession
 from fedsift.desk.job_pages import JobPages
 from fedsift.desk.job_runs import JobRuns
-from fedsift.desk.site_desk import fields_of, named, plain, report, secret_of, static_routes
+from fedsift.desk.site_desk import base_of, fields_of, named, plain, report, secret_of, static_routes
 from fedsift.errors import FedsiftError
 
 _EVERY = 5.0  # seconds between two looks at who is connected
@@ -69,7 +69,7 @@ class JobDesk:
     def _page(self, answer: Callable[[JobPages, Request], Response]) -> Callable[[Request], Response]:
         def shown(request: Request) -> Response:
             try:
-                return answer(JobPages(self._runs, self._clients.names), request)
+                return answer(JobPages(self._runs, self._clients.names, base_of(request)), request)
             except (FedsiftError, OSError) as error:
                 return plain(str(error) if isinstance(error, FedsiftError) else "a file cannot be read", 404)
 
@@ -81,13 +81,13 @@ class JobDesk:
     def _start(self, pages: JobPages, request: Request) -> Response:
         told = fields_of(request)
         run = pages.runs.start(told.get("job", ""), told.get("work", ""), told.get("on", ""))
-        return RedirectResponse(f"/run/{run.id}", 303)
+        return RedirectResponse(f"{base_of(request)}/run/{run.id}", 303)
 
     def _run(self, pages: JobPages, request: Request) -> Response:
         return HTMLResponse(pages.run(pages.runs.find(named(request)), secret_of(request)))
 
     def _stop(self, pages: JobPages, request: Request) -> Response:
-        return RedirectResponse(f"/run/{pages.runs.stop(named(request)).id}", 303)
+        return RedirectResponse(f"{base_of(request)}/run/{pages.runs.stop(named(request)).id}", 303)
 
     def _report(self, pages: JobPages, request: Request) -> Response:
         return report(pages.runs.find(named(request)).report)

@@ -29,10 +29,10 @@ class Partner:
 class JobPages:
     """Pages from one folder of job files."""
 
-    def __init__(self, runs: JobRuns, clients: Sequence[str] | None):
+    def __init__(self, runs: JobRuns, clients: Sequence[str] | None, base: str):
         """``clients`` are those that are connected to the FLARE server; ``None`` where nobody was asked."""
-        self.runs, self._clients = runs, clients
-        self._frame = Frame("fedsift desk", PLACES)
+        self.runs, self._clients, self._base = runs, clients, base
+        self._frame = Frame("fedsift desk", PLACES, base)
 
     def jobs(self, secret: str) -> str:
         jobs, runs = self.runs.jobs(), self.runs.runs()
@@ -51,7 +51,7 @@ class JobPages:
         where = [place for place in WHERE if place != "flare" or self.runs.kit is not None]
         return join(
             wrong,
-            form("/start", secret,
+            form(f"{self._base}/start", secret,
                  h("label", "Job file", for_="job"),
                  h("select", [h("option", f"{job.name} ({job.method}: {', '.join(job.parties)})", value=job.name)
                               for job in sound], id="job", name="job"),
@@ -64,12 +64,15 @@ class JobPages:
 
     def _runs(self, runs: Sequence[DeskRun]) -> Html:
         rows = [
-            [h("a", name(run.job), f" {run.id[9:15]}", href=f"/run/{run.id}"), _WORDS[run.work], _ON[run.on],
+            [self._named(run), _WORDS[run.work], _ON[run.on],
              state(run.state), at(run.started), name(progress_words(run))]
             for run in runs
         ]  # fmt: skip
         heads = ["job", "what", "where", "state", "started", "how far"]
         return table(heads, rows, stack=True) if rows else h("p", "Nothing was started yet.", class_="quiet")
+
+    def _named(self, run: DeskRun) -> Html:
+        return h("a", name(run.job), f" {run.id[9:15]}", href=f"{self._base}/run/{run.id}")
 
     def _parties(self, jobs: Sequence[JobFile], runs: Sequence[DeskRun]) -> Html:
         rows = [[name(partner.name), state(partner.state)] for partner in self.partners(jobs, runs)]
@@ -106,7 +109,7 @@ class JobPages:
                    facts([("state", state(run.state)), ("what", _WORDS[run.work]), ("where", _ON[run.on]),
                           ("started", at(run.started)), ("how far", name(progress_words(run) or "–"))]),
                    h("p", name(problem), class_="note") if problem else None,
-                   h("p", h("a", "The report", href=f"/run/{run.id}/report")) if run.report.is_file() else None),
+                   self._report(run)),
               part("Result", _result(told)) if told else None,
               part("Steps", _events(events)),
               part("Output", h("pre", run.output(), tabindex="0")) if run.output() else None,
@@ -114,11 +117,19 @@ class JobPages:
             self._stop(run, secret) if run.state == "running" else None,
         )  # fmt: skip
 
+    def _report(self, run: DeskRun) -> Html | None:
+        there = h("p", h("a", "The report", href=f"{self._base}/run/{run.id}/report"))
+        return there if run.report.is_file() else None
+
     def _stop(self, run: DeskRun, secret: str) -> Html:
         return part(
             "Stop it",
             h("p", "The command is interrupted; on FLARE the job is aborted at all sites."),
-            form(f"/run/{run.id}/stop", secret, h("div", h("button", "Stop this run", class_="no"), class_="buttons")),
+            form(
+                f"{self._base}/run/{run.id}/stop",
+                secret,
+                h("div", h("button", "Stop this run", class_="no"), class_="buttons"),
+            ),
         )
 
     # -- side by side ----------------------------------------------------------------------------------------------
@@ -130,7 +141,7 @@ class JobPages:
             if told:
                 kept, of = _kept(told)
                 rows.append([
-                    h("a", name(run.job), f" {run.id[9:15]}", href=f"/run/{run.id}"), name(told.get("method", "")),
+                    self._named(run), name(told.get("method", "")),
                     f"{kept} of {of}", short(told.get("rows")), _score(told), short(told.get("rounds")),
                     size(float(told.get("bytes", 0))), short(_seconds(told)),
                 ])  # fmt: skip

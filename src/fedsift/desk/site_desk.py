@@ -56,7 +56,7 @@ class SiteDesk:
 
         def shown(request: Request) -> Response:
             try:
-                return answer(SitePages(Office(self._party), self._person.name), request)
+                return answer(SitePages(Office(self._party), self._person.name, base_of(request)), request)
             except (FedsiftError, OSError) as error:
                 known = isinstance(error, FedsiftError)
                 return plain(str(error) if known else "a file of this site cannot be read", 404)
@@ -77,7 +77,7 @@ class SiteDesk:
         word: Any = told["word"]
         id = named(request)
         pages.office.decide(id, word, self._person, why=told.get("why", "").strip(), sent="send" in told)
-        return RedirectResponse(f"/request/{id}", 303)
+        return RedirectResponse(f"{base_of(request)}/request/{id}", 303)
 
     def _job(self, pages: SitePages, request: Request) -> Response:
         return HTMLResponse(pages.job(pages.office.job(named(request)), secret_of(request)))
@@ -85,7 +85,7 @@ class SiteDesk:
     def _stop(self, pages: SitePages, request: Request) -> Response:
         id = named(request)
         pages.office.stop(id, self._person, why=fields_of(request).get("why", "").strip())
-        return RedirectResponse(f"/job/{id}", 303)
+        return RedirectResponse(f"{base_of(request)}/job/{id}", 303)
 
     def _report(self, pages: SitePages, request: Request) -> Response:
         return report(pages.office.job(named(request)).folder / "report.html")
@@ -127,6 +127,10 @@ def named(request: Request) -> str:
 
 def secret_of(request: Request) -> str:
     return str(request.scope["state"]["session"].form)
+
+
+def base_of(request: Request) -> str:
+    return str(request.scope["state"]["base"])
 
 
 def fields_of(request: Request) -> dict[str, str]:

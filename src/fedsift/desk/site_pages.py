@@ -53,9 +53,9 @@ def read_ledger(file: Path) -> list[LedgerLine]:
 class SitePages:
     """Pages from the files of one site; ``who`` is the person at the desk."""
 
-    def __init__(self, office: Office, who: str):
-        self.office, self.who = office, who
-        self._frame = Frame(f"The desk of {office.name}", PLACES)
+    def __init__(self, office: Office, who: str, base: str):
+        self.office, self.who, self._base = office, who, base
+        self._frame = Frame(f"The desk of {office.name}", PLACES, base)
 
     # -- now -------------------------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class SitePages:
 
     def _waiting(self, found: Sequence[Standing]) -> Html:
         rows = [
-            [self._link(each), name(", ".join(each.request.main.parties)), at(each.request.asked), at(each.until),
+            [self._named(each), name(", ".join(each.request.main.parties)), at(each.request.asked), at(each.until),
              f"{each.missing}"]
             for each in found
         ]  # fmt: skip
@@ -97,17 +97,17 @@ class SitePages:
         shown = table(heads, rows, stack=True) if rows else h("p", "No job waits.", class_="quiet")
         return part("Jobs that wait for you", shown)
 
-    def _link(self, standing: Standing) -> Html:
+    def _named(self, standing: Standing) -> Html:
         request = standing.request
-        return h("a", name(request.main.method), f" {request.id[:SHORT]}", href=f"/request/{request.id}")
+        return h("a", name(request.main.method), f" {request.id[:SHORT]}", href=f"{self._base}/request/{request.id}")
 
     def _running(self, found: Sequence[JobHere]) -> Html:
-        rows = [[self._job_link(job), at(job.since), _phase(job), size(_sent(job))] for job in found]
+        rows = [[self._named_job(job), at(job.since), _phase(job), size(_sent(job))] for job in found]
         shown = table(["job", "since", "last step", "sent"], rows, stack=True) if rows else None
         return part("Jobs that run", shown or h("p", "No job runs.", class_="quiet"))
 
-    def _job_link(self, job: JobHere) -> Html:
-        return h("a", name(job.method), f" {job.id[:SHORT]}", href=f"/job/{job.id}")
+    def _named_job(self, job: JobHere) -> Html:
+        return h("a", name(job.method), f" {job.id[:SHORT]}", href=f"{self._base}/job/{job.id}")
 
     # -- a request -------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class SitePages:
             "Decide",
             h("p", f"You decide as {self.who}{more}. Your decision is signed with this site's key and kept."),
             form(
-                f"/request/{request.id}/decide", secret,
+                f"{self._base}/request/{request.id}/decide", secret,
                 h("label", "Reason", for_="why"),
                 h("textarea", id="why", name="why", rows="3", maxlength="1000"),
                 h("label", h("input", type="checkbox", name="send", value="yes"),
@@ -244,7 +244,7 @@ class SitePages:
                   ("state", state(job.state)), ("since", at(job.since)), ("last word", at(job.at)),
                   ("last step", _phase(job)), ("sent", f"{size(_sent(job))} in {plural(len(lines), 'message')}"),
                   ("why", name(job.why or "–")),
-              ]), h("p", h("a", "This site's own report", href=f"/job/{job.id}/report")) if report else None),
+              ]), h("p", h("a", "Its report", href=f"{self._base}/job/{job.id}/report")) if report else None),
               part("What has left so far", _steps(lines)),
               data_live=job.running),
             self._stop(job, secret) if job.running else None,
@@ -255,7 +255,7 @@ class SitePages:
             "Stop it",
             h("p", "From that moment this site answers nothing more of this job; its process ends within seconds."),
             form(
-                f"/job/{job.id}/stop", secret,
+                f"{self._base}/job/{job.id}/stop", secret,
                 h("label", "Reason (stays here)", for_="why"),
                 h("input", type="text", id="why", name="why", maxlength="1000"),
                 h("div", h("button", "Stop this job", class_="no"), class_="buttons"),
@@ -266,12 +266,12 @@ class SitePages:
 
     def history(self) -> str:
         asked = [
-            [self._link(each), state(each.state), at(each.request.asked),
+            [self._named(each), state(each.state), at(each.request.asked),
              name(", ".join(f"{d.word} by {d.by}" for d in each.decisions)),
              name("; ".join(d.why for d in each.decisions if d.why))]
             for each in self.office.approvals.standings()
         ]  # fmt: skip
-        ran = [[self._job_link(job), state(job.state), at(job.since), size(_sent(job)), name(job.why or "–")]
+        ran = [[self._named_job(job), state(job.state), at(job.since), size(_sent(job)), name(job.why or "–")]
                for job in self.office.jobs()]  # fmt: skip
         none = h("p", "None yet.", class_="quiet")
         return self._frame.page(
@@ -315,7 +315,7 @@ class SitePages:
             part(
                 "party.toml",
                 h("p", "Only the rules under [policy] can be changed here."),
-                form("/policy", secret,
+                form(f"{self._base}/policy", secret,
                      h("label", "The whole file", for_="text"),
                      h("textarea", text, id="text", name="text", class_="code", spellcheck="false"),
                      h("div", h("button", "Check", name="do", value="check"),
