@@ -93,14 +93,15 @@ class Browser:
         elif message["method"] == "Log.entryAdded":
             self.errors.append(params["entry"]["text"])
 
-    def open(self, path: Path, *, width: int = 1280, dark: bool = False, paper: bool = False) -> None:
+    def open(self, path: Path | str, *, width: int = 1280, dark: bool = False, paper: bool = False) -> None:
         self.requests, self.errors = [], []
         self.send(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500
         )
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", media="print" if paper else "", features=scheme)
-        self.send("Page.navigate", url=path.resolve().as_uri())
+        url = path if isinstance(path, str) else path.resolve().as_uri()
+        self.send("Page.navigate", url=url)
         deadline = time.monotonic() + 30
         while self.run("document.readyState") != "complete" or self.run("location.protocol") == "about:":
             assert time.monotonic() < deadline, "the page does not finish loading"

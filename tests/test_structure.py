@@ -29,6 +29,7 @@ LAYERS = [
     ["site"],
     ["audit"],  # it rehearses a site's job; the site itself reads only the stored verdict
     ["deploy"],
+    ["desk"],
     ["cli"],
     ["testing"],
 ]

@@ -8,7 +8,8 @@ FedsiftError
  |- MessageError          bytes that are no valid message
  |- PartyError            a party did not do its part: names the party and the operation
  |   |- OperationRefused  not registered at the party
- |   |   `- PolicyRefused against the party's own policy: names the rule
+ |   |   |- PolicyRefused against the party's own policy: names the rule
+ |   |   `- ApprovalPending its people have not approved the job yet: ask again later
  |   |- OperationFailed   the operation raised inside the party
  |   |- ReplyError        the reply has the wrong shape, type or range
  |   |- PartyTimeout      no reply in time
@@ -90,6 +91,10 @@ class PolicyRefused(OperationRefused):
         """Which rule, read from the text: the text is all that travels."""
         lead, _, rest = self.what.partition(self._LEAD)
         return rest.partition(":")[0].strip("'") if not lead else ""
+
+
+class ApprovalPending(OperationRefused):
+    """The party's people have to approve this job, and have not yet. Nothing was computed."""
 
 
 class OperationFailed(PartyError):

@@ -23,7 +23,9 @@ from typing import Annotated, Any
 import typer
 
 from fedsift import __version__
-from fedsift.cli import applying, audit, console, init, journal, party, reproduce, schema, secrets, train, value
+from fedsift.cli import (
+    applying, approval, audit, console, desk, init, journal, party, reproduce, schema, secrets, train, value,
+)  # fmt: skip
 from fedsift.cli.deploy import KitOption, On, OnOption, ResumeOption, run_elsewhere
 from fedsift.crypto import kernel
 from fedsift.crypto.additive import cuda
@@ -330,6 +332,10 @@ for _own in (audit.audit, value.value, train.train, train.predict, applying.appl
     _command()(_own)
 for _shown in (party.init, party.check, secrets.fingerprint, secrets.secrets, journal.journal):
     _command(_shown.__name__, on=party_app)(_shown)
+for _decided in (approval.pending, approval.approve, approval.refuse, approval.stop, approval.approver):
+    _command(_decided.__name__, on=party_app)(_decided)
+_command("desk", on=party_app)(desk.party_desk)
+_command("desk")(desk.desk)
 
 
 # --- the entry point -------------------------------------------------------------------------------------------------

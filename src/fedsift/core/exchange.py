@@ -12,12 +12,14 @@ import threading
 from typing import Any
 
 from fedsift import errors
+from fedsift.core.job import Job
 from fedsift.core.ledger import COORDINATOR, Entry, Ledger
 from fedsift.core.message import decode, encode, walk
 from fedsift.core.operation import Operation, check_reply
 from fedsift.core.progress import Work
 from fedsift.core.transports.base import Delivery, Transport
 from fedsift.errors import (
+    ApprovalPending,
     FedsiftError,
     MessageError,
     OperationFailed,
@@ -39,6 +41,7 @@ class Exchange:
         self.views = itertools.count(1)
         self.lock = threading.Lock()
         self.work = Work()
+        self.planned: list[Job] = []  # what will be announced, for people who approve it
 
     def ask(
         self,
@@ -75,8 +78,8 @@ class Exchange:
             except FedsiftError as error:
                 failures.append(error)
         self.work.asked(operation, round, self.ledger)
-        if failures:
-            raise failures[0]
+        if failures:  # what ends the job comes before what can be waited for
+            raise min(failures, key=lambda error: isinstance(error, ApprovalPending))
         return replies
 
     def _receive(self, operation: Operation, round: int, name: str, delivery: Delivery, limit: float | None) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedsift.core import party
+from fedsift.core.approval import announce
 from fedsift.core.checks import checked_label, checked_sizes
 from fedsift.core.exchange import Exchange
 from fedsift.core.files import plain
@@ -354,12 +355,10 @@ class Federation:
         return next((name for name in self._runners if name != NEUTRAL), None)
 
     def announce(self, method: str, parameters: Mapping[str, Any]) -> None:
-        """Put the job to every party: one whose policy forbids it refuses before anything is computed.
-
-        Once a session; every later request of the session names its hash.
-        """
+        """Put the job to every party, once a session: one whose policy forbids it refuses before anything is computed.
+        Every later request names the job's hash."""
         job = self.job(method, parameters)
-        self.ask(party.begin_job, to=self.parties, job=job.canonical)
+        announce(self, job)
         self._job = job
 
     @contextmanager

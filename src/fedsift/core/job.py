@@ -80,8 +80,8 @@ class Job:
         return hashlib.sha256(self.canonical).digest()
 
     @classmethod
-    def read(cls, data: bytes, party: str) -> Job:
-        """From an announcement, checked; ``party`` is who reads it."""
+    def read(cls, data: bytes, party: str, *, any_version: bool = False) -> Job:
+        """From an announcement, checked; ``party`` is who reads it. ``any_version`` is for records of earlier jobs."""
 
         def refused(what: str) -> OperationRefused:
             return OperationRefused(party, "begin_job", what)
@@ -93,7 +93,7 @@ class Job:
         if not isinstance(fields, dict):
             raise refused("what was announced is no job")
         told = fields.get("version")
-        if told != VERSION:
+        if told != VERSION and not any_version:
             raise refused(
                 f"the job is of fedsift {str(told)[:20]!r} and this party runs {VERSION!r}: install the same "
                 f"everywhere (pip install fedsift=={VERSION})"

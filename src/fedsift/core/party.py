@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
@@ -143,6 +143,10 @@ class Site:
 
     def _answered(self, marked: Operation, request: dict[str, Any], received: int, sent: int) -> None:
         """Called when a reply is about to leave, for a site that keeps a ledger of its own."""
+
+    def proposed(self, jobs: Sequence[Job]) -> str:
+        """Until when the site's people may approve these jobs; empty where nobody has to, or all have."""
+        return ""
 
     def _told(self, error: FedsiftError, text: str) -> str:
         """What the coordinator gets to read of an error."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from statistics import fmean
@@ -65,6 +65,9 @@ class Watcher:
 
     def asked(self, operation: Operation, round: int, ledger: Ledger) -> None:
         """All have answered (or failed)."""
+
+    def waiting(self, until: Mapping[str, str]) -> None:
+        """Parties whose people have to approve the job, and how long each waits for them; none: all have."""
 
     def moved(self, loops: Sequence[Loop]) -> None:
         """A loop began, went on or ended. The outermost comes first; none: no loop is running."""
@@ -134,6 +137,10 @@ class Work:
     def tell(self) -> None:
         for watcher in _watchers.get():
             watcher.moved(self.loops)
+
+    def waiting(self, until: Mapping[str, str]) -> None:
+        for watcher in _watchers.get():
+            watcher.waiting(until)
 
     def asking(self, operation: Operation, round: int, ledger: Ledger) -> None:
         for watcher in _watchers.get():

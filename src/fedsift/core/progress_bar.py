@@ -48,6 +48,12 @@ class Shown(Watcher):
             self._ledger, self._counted, self._bytes = ledger, 0, 0
         self.round, self.step = round, operation.short_name
 
+    def waiting(self, until: Mapping[str, str]) -> None:
+        """A new stage too, told once: the same again is no news."""
+        text = waiting_words(until)
+        if text != self.stage:
+            self.say(text)
+
     def moved(self, loops: Sequence[Loop]) -> None:
         self.loops = [loop for loop in loops if loop.of > 1]
 
@@ -77,6 +83,12 @@ class Shown(Watcher):
             "event": "progress", "stage": self.stage, **(loops[0] if loops else {}), "inside": loops[1:],
             "round": self.round, "bytes": self.bytes, "elapsed": round(time.monotonic() - self.started, 1),
         }  # fmt: skip
+
+
+def waiting_words(until: Mapping[str, str]) -> str:
+    """``waiting for approval at bank until 2026-11-23 10:00 UTC``."""
+    told = [f"{name} until {time[:16].replace('T', ' ')} UTC" for name, time in until.items()]
+    return f"waiting for approval at {', '.join(told)}" if told else "approved by all who have to"
 
 
 def loop_words(loop: Loop, timed: bool) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +22,18 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.collab import collab
 
+from fedsift.core.approval import plan
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.places import check_grid
+from fedsift.core.progress import watching
+from fedsift.core.progress_bar import Shown
 from fedsift.core.transports.flare import Aborted, Flare
 from fedsift.deploy.delivery import keep_end, keep_failure, keep_result
 from fedsift.deploy.flare_job import quiet_calls, read_job, settings_of
 from fedsift.deploy.results import OUTCOME, RESULT, VALUE
+from fedsift.deploy.session import STANDING
 from fedsift.errors import FedsiftError, ParameterError
 from fedsift.evaluate.value import value
 from fedsift.evaluate.value_holder import ValueJob
@@ -38,6 +42,7 @@ from fedsift.jobs.job_file import Job, _method_parameters
 from fedsift.jobs.text import Source
 from fedsift.mpc.psi import aligned
 from fedsift.select.base import Outcome, Selector
+from fedsift.site.submitted import read_submitted
 
 LEDGER = "ledger.csv"  # of a job without a result
 #: What a submitter may set of a valuation. The sites refuse any other value of the rest.
@@ -72,31 +77,31 @@ class Coordinator(FLComponent):
         context = collab.context
         content = read_job(Path(collab.workspace.get_app_config_dir(collab.fl_ctx.get_job_id())))
         calls = {client.name: _caller(client) for client in collab.clients}
-        run_job(content, Flare(calls, context.is_aborted, self.lost), folder)
+        standing = Standing(folder)
+        collab.fl_ctx.get_engine().register_app_command(STANDING, lambda *_: standing.told())
+        run_job(content, Flare(calls, context.is_aborted, self.lost), folder, standing)
 
 
 def _caller(client: Any) -> Callable[[bytes, float], Any]:
     return lambda data, limit: client(timeout=limit).handle(data)
 
 
-def run_job(content: dict[str, Any], transport: Flare, folder: Path) -> None:
-    """The whole job; ``folder`` gets the result and the outcome."""
-    start = time.time()
+def run_job(content: dict[str, Any], transport: Flare, folder: Path, standing: Standing | None = None) -> None:
+    """The whole job; ``folder`` gets the result and the outcome, ``standing`` is told how it goes."""
+    standing = standing or Standing(folder)
+    start = standing.began
     _outcome(folder, "running", started=start)
     fed, earlier = None, folder / LEDGER
     try:
         job = _job(content)
         fed = _federation(job, transport)
+        plan(fed, read_submitted(content)[1])
         checkpoint, resume = _checkpoint(job, folder), content.get("resume") is True
         earlier = checkpoint.with_suffix(".ledger.csv")
         if resume and earlier.exists():
             fed.ledger.take_up(Ledger.read(earlier).entries)
-        if job.method == ValueJob.name:
-            _value(job, fed, folder / RESULT)
-        else:
-            run = _select(job, fed, checkpoint, resume=resume)
-            _deliver(run)
-            runs.write(run, folder / RESULT)
+        with watching(standing):
+            _carry_out(job, fed, checkpoint, folder, resume=resume)
         earlier.unlink(missing_ok=True)
         _outcome(folder, "finished", started=start)
     except Aborted as error:
@@ -113,6 +118,33 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path) -> None:
         if fed is not None:
             _tell(fed, what)
         raise
+
+
+class Standing(Shown):
+    """How far the job is, for whoever submitted it; ``outcome.json`` says it while people at a site are waited for."""
+
+    def __init__(self, folder: Path):
+        super().__init__()
+        self._folder, self.began = folder, time.time()
+        self._until: dict[str, str] = {}
+
+    def waiting(self, until: Mapping[str, str]) -> None:
+        super().waiting(until)
+        self._until = dict(until)
+        _outcome(self._folder, "waiting" if until else "running", started=self.began, approval=self._until)
+
+    def told(self) -> dict[str, Any]:
+        """No name of a column and no value: loops, the round, bytes, and for whose approval the job waits."""
+        return {"waiting": self._until, "words": self.words()}
+
+
+def _carry_out(job: Job, fed: Federation, checkpoint: Path, folder: Path, *, resume: bool) -> None:
+    if job.method == ValueJob.name:
+        _value(job, fed, folder / RESULT)
+        return
+    run = _select(job, fed, checkpoint, resume=resume)
+    _deliver(run)
+    runs.write(run, folder / RESULT)
 
 
 def _leave_ledger(fed: Federation | None, *files: Path) -> None:

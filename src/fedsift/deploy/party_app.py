@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,12 @@ from fedsift.deploy import delivery
 from fedsift.deploy.flare_job import PARTY_FILE, quiet_calls, read_job
 from fedsift.deploy.status import ENDED, RUNNING, close_abandoned, read_status, write_status
 from fedsift.errors import DataError, FedsiftError, PartyError
+from fedsift.site.gate import is_stopped
 from fedsift.site.record import NAME, SiteLedger
 from fedsift.site.site import PolicySite, open_site
+
+_LOOK = 0.5  # seconds between two looks whether people have stopped the job
+_LAST_WORD = 2.0  # seconds to refuse what is asked, before the process ends
 
 log = logging.getLogger("fedsift.core.party")
 
@@ -58,11 +64,20 @@ class PartyApp:
                 )
             site.job_folder, site.ledger = self._folder, SiteLedger(self._folder / NAME)
             self._site = site
+            threading.Thread(target=self._watch, args=(self._folder,), name="fedsift stop", daemon=True).start()
         except FedsiftError as error:
             log.warning("this site takes no part: %s", error)
             self._problem = error
             if self._folder is not None:
                 write_status(self._folder, RUNNING, refused=str(error))
+
+    @staticmethod
+    def _watch(folder: Path) -> None:
+        """A job that people have stopped ends here for good, also in the middle of a long computation."""
+        while not is_stopped(folder):
+            time.sleep(_LOOK)
+        time.sleep(_LAST_WORD)
+        os._exit(1)
 
     def _open(self, path: Path, job: dict[str, Any]) -> PolicySite:
         """The site, bound to this job's method by its own policy."""

@@ -16,6 +16,8 @@ from fedsift.errors import MissingExtra, ParameterError, PartyGone
 _POLL = 1.0
 _AT_WORK = ("RUNNING", "DISPATCHED")
 LOST = "FINISHED:LOST"
+STANDING = "fedsift.standing"  # what a running job is asked, to hear how far it is
+_EVERY = 10.0  # seconds between two such questions
 #: So long may the server be away (a restart, say) while a job is waited for.
 AWAY = 120.0
 
@@ -52,9 +54,16 @@ class FlareSession:
         """Names of the clients that are connected."""
         return [client.name for client in self._do(lambda s: s.get_system_info(), "get_system_info").client_info]
 
+    def standing(self, job_id: str) -> str:
+        """How far a running job is, in words; empty where it does not say."""
+        with suppress(PartyGone):
+            told = self._do(lambda session: session.do_app_command(job_id, STANDING, None), "app_command", keep=True)
+            return str(told.get("words", ""))[:300] if isinstance(told, dict) else ""
+        return ""
+
     def wait(self, job_id: str, seen: Callable[[str], None] = lambda status: None) -> str:
-        """Until the job has ended; gives FLARE's word for how."""
-        away, last = 0.0, ""
+        """Until the job has ended; gives FLARE's word for how. ``seen`` hears it, and how far the job is."""
+        away, last, words, asked = 0.0, "", "", 0.0
         while True:
             try:
                 status = self.status(job_id)
@@ -69,6 +78,10 @@ class FlareSession:
                 last = status
             if status.startswith("FINISHED"):
                 return status
+            if status == "RUNNING" and time.monotonic() - asked > _EVERY:
+                asked, before, words = time.monotonic(), words, self.standing(job_id)
+                if words and words != before:
+                    seen(words)
             time.sleep(_POLL)
 
     def fetch(self, job_id: str, folder: Path) -> Path:
@@ -85,14 +98,16 @@ class FlareSession:
             with suppress(Exception):  # the server may be gone; there is nothing left to do with this session
                 session.close()
 
-    def _do(self, command: Callable[[Any], Any], name: str) -> Any:
+    def _do(self, command: Callable[[Any], Any], name: str, *, keep: bool = False) -> Any:
+        """A command of the session; one that fails ends it, unless ``keep``."""
         try:
             with redirect_stdout(io.StringIO()):  # FLARE tells of its connections on stdout, which is for results
                 if self._session is None:
                     self._session, self._unchecked = _connect(self.user, self.kit), True
                 return command(self._session)
         except Exception as error:
-            self.close()
+            if not keep:
+                self.close()
             raise PartyGone("server", name, f"FLARE says: {type(error).__name__}: {error}") from None
 
     def __enter__(self) -> FlareSession:

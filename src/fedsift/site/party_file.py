@@ -187,6 +187,10 @@ def _policy_lines(policy: Policy) -> list[str]:
         f"max_column_r2 = {policy.max_column_r2}",
         "# Whether a job is accepted only after it has passed an audit here.",
         f"require_audit = {_toml(policy.require_audit)}",
+        '# Who says yes to a job that these rules allow: the "policy" alone, a "person" or "two persons" of this site.',
+        f"approval = {_toml(policy.approval)}",
+        "# How long a job waits for them, and how long their approval holds.",
+        f"approval_days = {policy.approval_days}",
         *_journal_lines(policy),
     ]
 

@@ -41,8 +41,8 @@ DEFAULT_EXCEPTIONS = [COLUMN_NAMES, CLASS_NAMES, ERRORS]
 #: What no method lists: sizes, names, views of rows, the beginning and the end of a job, and its result.
 CORE = ("core", "delivery")
 #: What a site answers before a job was put to it. Alignment is a job of its own (``mpc/psi.py``).
-FREE = ("core.count_table", "core.share_names", "core.begin_job", "core.end_session", "delivery.keep_end",
-        "delivery.keep_failure", "delivery.keep_result")  # fmt: skip
+FREE = ("core.count_table", "core.share_names", "core.propose_jobs", "core.begin_job", "core.end_session",
+        "delivery.keep_end", "delivery.keep_failure", "delivery.keep_result")  # fmt: skip
 
 
 #: Of a job's parameters: the largest whole number, the longest text, the longest list.
@@ -88,6 +88,11 @@ class Policy(Section):
     total_epsilon: float = Field(default=10.0, gt=0, allow_inf_nan=False, description="a number above 0, such as 10.0")
     max_id_lists: int = Field(default=100, ge=1, description="a whole number, 1 or more")
     max_share: float = Field(default=0.9, gt=0, le=1, description="a share of a sum, such as 0.9; 1 for no such rule")
+
+    approval: Literal["policy", "person", "two persons"] = Field(
+        default="policy", description='"policy", "person" or "two persons"'
+    )
+    approval_days: int = Field(default=7, ge=1, le=366, description="a whole number of days, 1 or more")
 
     # -- before a job ----------------------------------------------------------------------------------------------
 

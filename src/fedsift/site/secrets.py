@@ -124,6 +124,22 @@ def recover(folder: Path, file: Path, passphrase: str, *, replace: bool = False)
     make(folder, {name: bytes.fromhex(content[name]) for name in NAMES}, replace=replace)
 
 
+def read_key(file: Path) -> bytes:
+    """A key that lies by itself in a private file, such as a person's."""
+    if not file.is_file():
+        raise DataError(f"there is no key {file}")
+    return _read(file)
+
+
+def write_key(file: Path) -> bytes:
+    """A fresh key in a new private file."""
+    if file.exists():
+        raise ParameterError(f"{file} is there already: a key replaces nothing")
+    value = secrets.token_bytes(SECRET_BYTES)
+    _write_private(file, value.hex().encode() + b"\n")
+    return value
+
+
 def _stretched(passphrase: str, salt: bytes) -> bytes:
     if len(passphrase) < _MIN_PASSPHRASE:
         raise ParameterError(f"a passphrase has at least {_MIN_PASSPHRASE} characters")

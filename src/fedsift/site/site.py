@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,8 @@ from fedsift.evaluate import announced
 from fedsift.jobs.job_file import Job, PartySection, check_file, check_name, read_table
 from fedsift.jobs.text import Section, Source, nearest, validated
 from fedsift.mpc import psi
-from fedsift.site import verdict
+from fedsift.site import gate, verdict
+from fedsift.site.approval import Approvals
 from fedsift.site.journal import Journal, Place
 from fedsift.site.journal_rules import Asked, JournalRules, is_noisy
 from fedsift.site.policy import ERRORS, EXCEPTIONS, Policy, is_core
@@ -64,6 +65,17 @@ class PartyFile(Section):
         default={}, description='a table [peers] with each other party\'s fingerprint, such as shop = "3f2a ..."'
     )
 
+    approvers: dict[str, str] = Field(
+        default={},
+        description='a table [approvers] with the fingerprint of each person\'s key, such as ann = "3f2a ..."',
+    )
+
+    def approvals(self, folder: Path, public: bytes, table: verdict.Fingerprint | None = None) -> Approvals:
+        """What waits for the people of this site; ``folder`` is that of party.toml, ``public`` the site's own key."""
+        name, known = self.party.name, {who: Fingerprint.read(told) for who, told in self.approvers.items()}
+        place, audits = Approvals.place(folder, name), folder / verdict.FOLDER
+        return Approvals(place, name, self.policy, public, known, table, audits)
+
     def pins(self) -> dict[str, Fingerprint] | None:
         """Whom this site knows; ``None`` where the file says nothing."""
         return {name: Fingerprint.read(told) for name, told in self.peers.items()} or None
@@ -79,7 +91,7 @@ def checked_party(source: Source) -> PartyFile:
     settings = validated(source, PartyFile)
     check_name(source, ("party", "name"), settings.party.name)
     check_file(source, ("party", "file"), settings.party.file)
-    _check_peers(source, settings)
+    _check_fingerprints(source, settings)
     _load_plugins(source, settings.policy)
     methods = [] if settings.policy.methods == "any" else settings.policy.methods
     unknown = next((name for name in methods if announced.find_job(name) is None), None)
@@ -94,13 +106,17 @@ def checked_party(source: Source) -> PartyFile:
     return settings
 
 
-def _check_peers(source: Source, settings: PartyFile) -> None:
-    for peer, told in settings.peers.items():
-        check_name(source, ("peers", peer), peer)
-        try:
-            Fingerprint.read(told)
-        except ParameterError as error:
-            raise source.error(("peers", peer), str(error)) from None
+def _check_fingerprints(source: Source, settings: PartyFile) -> None:
+    for table, known in (("peers", settings.peers), ("approvers", settings.approvers)):
+        for name, told in known.items():
+            check_name(source, (table, name), name)
+            try:
+                Fingerprint.read(told)
+            except ParameterError as error:
+                raise source.error((table, name), str(error)) from None
+    keys = [Fingerprint.read(told) for told in settings.approvers.values()]
+    if len(set(keys)) < len(keys):
+        raise source.error(("approvers",), "two persons have the same key: each needs one of their own")
 
 
 def _load_plugins(source: Source, policy: Policy) -> None:
@@ -135,6 +151,7 @@ def open_site(path: str | Path, job: Job | Mapping[str, Any] | None = None) -> P
     journal = Journal.open(Place.of(Path(path).parent, own.folder, name), own.journal_key)
     site = PolicySite(name, table, settings.policy, accepted, own.draw_secret, identity, journal, persons)
     site.audits = Path(path).parent / verdict.FOLDER
+    site.approvals = settings.approvals(Path(path).parent, own.signing_key.public, verdict.Fingerprint.of(table))
     for each in accepted or ():
         site.check_audit(*each)
     return site
@@ -169,6 +186,7 @@ class PolicySite(Site):
         self.job_folder: Path | None = None  # where a deployed site keeps its part of the result
         self.ledger: SiteLedger | None = None  # what it answered and refused, in a file of its own
         self.audits: Path | None = None  # where this site's own audits are stored
+        self.approvals: Approvals | None = None  # what its people have to approve
         self.journal = JournalRules(name, table, persons, policy, journal or Journal.in_memory())
         self.rows_of_job = self.journal.rows_of_job
         self._accepted = dict(self.views)  # views as they were when they were last judged
@@ -179,9 +197,13 @@ class PolicySite(Site):
         self._most_rows = int(np.bincount(self._persons).max(initial=1))  # that one person has
 
     def _before(self, marked: Operation, request: dict[str, Any]) -> None:
+        gate.check_going_on(self.name, marked.short_name, self.job_folder)
         run, arguments = self.runs.get(run_of(request["session"])), request["arguments"]
         if marked is begin_job:
-            self._judge_job(Contract.read(arguments["job"], self.name), request["session"])
+            job = Contract.read(arguments["job"], self.name)
+            self._judge_job(job, request["session"])
+            self._check_approved(job)
+            gate.remember(self.job_folder, job)
             return
         self._judge(marked, arguments, run.job if run is not None else None)
         if marked is define_view:
@@ -291,7 +313,20 @@ class PolicySite(Site):
             submitted = f"this run is for the method {self.accepted[0][0]!r} as submitted"
             raise PolicyRefused.by("methods", self.name, "begin_job", f"{submitted}: {what}")
 
+    def _check_approved(self, job: Contract) -> None:
+        with gate.readable(self.approvals, self.policy, self.name, "begin_job") as approvals:
+            if approvals is not None:
+                approvals.check(job)
+
+    def proposed(self, jobs: Sequence[Contract]) -> str:
+        """Jobs that the policy allows, put to this site's people; one that it refuses never reaches them."""
+        for job in jobs:
+            self._judge_job(job, "a proposal")
+        with gate.readable(self.approvals, self.policy, self.name, "propose_jobs") as approvals:
+            return approvals.proposed(jobs) if approvals is not None else ""
+
     def _after(self, marked: Operation, request: dict[str, Any], value: Any) -> None:
+        gate.check_going_on(self.name, marked.short_name, self.job_folder)
         for name, view in list(self.views.items()):
             if self._accepted.get(name) is not view:
                 self._judge_view(marked, name, self.runs.get(run_of(request["session"])))

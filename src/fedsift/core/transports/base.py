@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -23,6 +24,10 @@ class Transport(ABC):
     @abstractmethod
     def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
         """Send each party its request; one ``Delivery`` a party, whatever happens to the others."""
+
+    def pause(self, seconds: float) -> None:
+        """Wait before parties are asked again, where an answer may take days."""
+        time.sleep(seconds)
 
     def close(self) -> None:  # noqa: B027  a transport without resources has nothing to close
         """Free what the transport holds."""

@@ -72,6 +72,14 @@ class Flare(Transport):
             raise Aborted([name for name in requests if name not in answered]) from None
         return result
 
+    def pause(self, seconds: float) -> None:
+        """The same, but a job that was ended does not wait on."""
+        until = time.perf_counter() + seconds
+        while (left := until - time.perf_counter()) > 0:
+            if self.aborted():
+                raise Aborted
+            time.sleep(min(0.5, left))
+
     def _call(self, name: str, data: bytes, limit: float, answer: SimpleQueue[Delivery | Aborted]) -> None:
         start = time.perf_counter()
         failure, reply = "gone", None

@@ -1,0 +1,202 @@
+"""Runs that were started from the desk of whoever runs jobs: each is a ``fedsift`` command of its own, with its files.
+
+A run has a folder under ``.fedsift-desk`` beside the job files: the job file as it was, what the command wrote to
+stderr (one JSON object a line), its exit code, its result. So a desk that is started again finds everything, and a run
+goes on when the desk ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsift.core.files import write_atomic
+from fedsift.errors import FedsiftError, ParameterError
+from fedsift.jobs.job_file import load_job
+
+FOLDER = ".fedsift-desk"
+WORK = ("run", "check", "value")
+PLACES = ("local", "simulator", "poc", "flare")
+MAX_RUNNING = 4
+_FACTS, _LOG, _OUT, _EXIT = "desk.json", "log.jsonl", "out.txt", "exit"
+_COMMAND = [sys.executable, "-c", "from fedsift.cli.main import main; main()"]
+_PATIENCE = 3.0  # seconds between asking a command to end and ending it
+_TAIL = 1 << 18
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A job file of the folder, and what is wrong with it."""
+
+    name: str
+    method: str
+    parties: tuple[str, ...]
+    problem: str
+
+
+@dataclass(frozen=True)
+class DeskRun:
+    """One run. ``state`` is running, finished, failed, stopped or lost (its desk ended before it did)."""
+
+    id: str
+    folder: Path
+    job: str
+    work: str
+    on: str
+    started: str
+    state: str
+
+    @property
+    def result(self) -> Path:
+        return self.folder / "result"
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "value.html" if self.work == "value" else self.result / "report.html"
+
+    def events(self) -> list[dict[str, Any]]:
+        """What the command has told so far, the last of it."""
+        found = []
+        for line in _tail(self.folder / _LOG).splitlines():
+            with suppress(ValueError):
+                told = json.loads(line)
+                if isinstance(told, dict):
+                    found.append(told)
+        return found
+
+    def output(self) -> str:
+        return _tail(self.folder / _OUT)
+
+    def facts(self) -> dict[str, Any]:
+        """The result's ``run.json``; empty where there is none."""
+        with suppress(OSError, ValueError):
+            told = json.loads((self.result / "run.json").read_text(encoding="utf-8"))
+            return told if isinstance(told, dict) else {}
+        return {}
+
+
+class JobRuns:
+    """The runs of one folder of job files."""
+
+    def __init__(self, folder: Path, kit: Path | None):
+        self.folder, self.kit = folder, kit
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._stopped: set[str] = set()
+
+    def jobs(self) -> list[JobFile]:
+        found = []
+        for file in sorted(self.folder.glob("*.toml")):
+            try:
+                job = load_job(file, (), files=False)
+                found.append(JobFile(file.name, job.method, tuple(job.settings.parties), ""))
+            except FedsiftError as error:
+                found.append(JobFile(file.name, "", (), str(error)))
+        return found
+
+    def start(self, name: str, work: str, on: str) -> DeskRun:
+        """Run a job file of the folder, by a command of its own."""
+        known = {job.name: job for job in self.jobs()}
+        if name not in known or work not in WORK or on not in PLACES:
+            raise ParameterError("there is no such job file, or no such way to run it")
+        if known[name].problem:
+            raise ParameterError(known[name].problem)
+        if on == "flare" and self.kit is None:
+            raise ParameterError("start the desk with --kit DIR to run jobs at the parties' own sites")
+        if sum(run.state == "running" for run in self.runs()) >= MAX_RUNNING:
+            raise ParameterError(f"{MAX_RUNNING} runs are under way: stop one of them first")
+        id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+        folder = self.folder / FOLDER / id
+        folder.mkdir(parents=True)
+        shutil.copy(self.folder / name, folder / "job.toml")
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        facts = {"job": name, "work": work, "on": on, "started": at}
+        write_atomic(folder / _FACTS, json.dumps(facts) + "\n")
+        self._launch(id, folder, name, work, on)
+        return self.find(id)
+
+    def _launch(self, id: str, folder: Path, name: str, work: str, on: str) -> None:
+        command = [*_COMMAND, work, str(self.folder / name)]
+        if work != "check":
+            command += ["--on", on, "--log-json"]
+            command += ["--out", str(folder / ("result" if work == "run" else "value.html"))]
+            command += ["--kit", str(self.kit)] if on == "flare" else []
+        with (folder / _LOG).open("wb") as log, (folder / _OUT).open("wb") as out:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=log, cwd=self.folder, start_new_session=True
+            )
+        self._processes[id] = process
+        threading.Thread(target=self._attend, args=(id, folder, process), name=f"fedsift {id}", daemon=True).start()
+
+    def _attend(self, id: str, folder: Path, process: subprocess.Popen[bytes]) -> None:
+        code = process.wait()
+        word = "stopped" if id in self._stopped else str(code)
+        write_atomic(folder / _EXIT, f"{word}\n")
+
+    def stop(self, id: str) -> DeskRun:
+        """Interrupt a run as Ctrl-C would: on FLARE the job is aborted at all sites."""
+        process = self._processes.get(id)
+        if process is None or process.poll() is not None:
+            raise ParameterError("this run is not under way here")
+        self._stopped.add(id)
+        process.send_signal(signal.SIGINT)
+        threading.Thread(target=self._insist, args=(process,), name="fedsift stop", daemon=True).start()
+        return self.find(id)
+
+    @staticmethod
+    def _insist(process: subprocess.Popen[bytes]) -> None:
+        for end in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_PATIENCE)
+                return
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, end)
+
+    def runs(self) -> list[DeskRun]:
+        folder = self.folder / FOLDER
+        found = [self._read(each) for each in folder.iterdir()] if folder.is_dir() else []
+        return sorted((run for run in found if run is not None), key=lambda run: run.id, reverse=True)
+
+    def find(self, id: str) -> DeskRun:
+        found = next((run for run in self.runs() if run.id == id), None)
+        if found is None:
+            raise ParameterError("there is no such run")
+        return found
+
+    def _read(self, folder: Path) -> DeskRun | None:
+        try:
+            told = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+            job, work, on, started = (str(told[name]) for name in ("job", "work", "on", "started"))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        known = work in WORK and on in PLACES
+        return DeskRun(folder.name, folder, job, work, on, started, self._state(folder)) if known else None
+
+    def _state(self, folder: Path) -> str:
+        with suppress(OSError):
+            word = (folder / _EXIT).read_text(encoding="utf-8").strip()
+            return {"0": "finished", "stopped": "stopped"}.get(word, "failed")
+        process = self._processes.get(folder.name)
+        return "running" if process is not None else "lost"
+
+
+def _tail(file: Path) -> str:
+    """The end of a file, from a whole line on."""
+    try:
+        with file.open("rb") as data:
+            size = data.seek(0, os.SEEK_END)
+            data.seek(max(0, size - _TAIL))
+            text = data.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return text if size <= _TAIL else text.partition("\n")[2]
