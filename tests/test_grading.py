@@ -73,7 +73,7 @@ def test_the_grid_moves_the_area_by_little(deviation):
     label = rng.random(3000) < 0.2
     values = deviation * (rng.normal(size=3000) + label)
     cells = Grid.of(3000, FRACTION, Grid.reaching(float(values.std()))).cell(fixed(values))
-    assert roc_auc_score(label, cells) == pytest.approx(roc_auc_score(label, values), abs=2e-4)
+    assert roc_auc_score(label, cells) == pytest.approx(roc_auc_score(label, values), abs=3e-4)
 
 
 def test_many_rows_have_fewer_cells_and_wider_counts():

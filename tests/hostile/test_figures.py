@@ -13,9 +13,11 @@ from fedsift.core.federation import Federation
 from fedsift.core.release import rounded_numbers
 from fedsift.errors import OperationRefused, PolicyRefused
 from fedsift.evaluate.holder import EvaluationJob, release
-from fedsift.evaluate.value_holder import ValueJob, release_values
 from fedsift.models.parts import measure_rows, performance_rows, score_rows
-from fedsift.models.vertical_additive import open_rows
+from fedsift.models.unseen import grade, tell_figures
+from fedsift.models.vertical_additive import open_rows, open_unseen_rows
+from fedsift.mpc.score_shares import share_scores_at
+from fedsift.mpc.shared_descent import SharedDescent, open_residuals
 from hostile.coordinator import Hostile
 
 ROWS, HALF = 400, 200
@@ -94,14 +96,54 @@ def test_a_summary_is_of_all_rows_that_it_counts_for_evenly(fed, model, folds):
         asked(run, release, record="figures-1")
 
 
-def test_a_value_is_of_all_rows_evenly_too(fed, model):
+def test_a_measure_on_shares_is_of_the_rows_of_its_view(fed, model):
+    """Shares of the scores of some rows, the figure about others: the journal would count it for these."""
     with model._session(fed) as run:
-        for name in ("alone", "with shop"):
-            for _ in range(2):
-                model.measure(run.view(rows=np.arange(HALF)), "figures-1", name, ["auc"])
-    job = ValueJob(folds=2, null=False)
-    with fed.session(*job.announcement()) as run, pytest.raises(OperationRefused, match="other rows"):
-        asked(run, release_values, record="figures-1")
+        first, other = run.view(rows=np.arange(HALF)), run.view(rows=np.arange(HALF, ROWS))
+        with first.session() as inner:
+            shared = model._share(inner)
+            with pytest.raises(OperationRefused, match="other rows"):
+                grade(on(inner, other), shared, ["accuracy"])
+
+
+def test_shares_of_a_measure_open_no_score(fed, model):
+    """A run that was begun for a measure is not turned into predictions, and the other way round."""
+    with model._session(fed) as run, run.session() as inner:
+        inner.ask(open_unseen_rows, to=inner.parties, model=model.model_id_)
+        descent = SharedDescent(inner, model._widths, 1, reads_scores=True)
+        descent.step = 1
+        scores, given, _ = descent.scores_at(model._weights)
+        with pytest.raises(OperationRefused, match="nobody reads scores"):
+            asked(inner, open_residuals, scores=scores, **given)
+    with model._session(fed) as run, run.session() as inner:
+        inner.ask(open_rows, to=inner.parties, model=model.model_id_)
+        descent = SharedDescent(inner, model._widths, 1, reads_scores=True)
+        with pytest.raises(OperationRefused, match="for predictions"):
+            share_scores_at(descent, model._weights)
+
+
+def test_a_figure_is_told_once(fed, model):
+    with model._session(fed) as run, run.session() as inner:
+        grade(inner, model._share(inner), ["accuracy"])
+        with pytest.raises(OperationRefused, match="asked 1 times"):
+            asked(inner, tell_figures)
+
+
+def test_figures_on_shares_of_ever_other_models_tell_less_than_a_bit_a_row(hostile, fed, model):
+    """Counted at both sites: a figure is about the labels of one and the columns of the other."""
+    told = 0.0
+    for number in range(80):
+        _tuned(model, number)
+        try:
+            model.figures(fed, ["auc"])
+        except PolicyRefused as refusal:
+            assert refusal.rule == "max_bits"
+            break
+        told += np.log2(ROWS**2 / 2 + 1)
+    assert 0 < told < ROWS
+    for name in ("bank", "shop"):
+        lines = hostile.sites[name].journal.journal.lines("operation = 'scores.tell_figures'")
+        assert sum(line.counted for line in lines) == pytest.approx(0.1 * told, rel=0.1)
 
 
 def test_a_summary_has_the_names_of_its_job_and_no_others(fed, model):

@@ -47,6 +47,7 @@ from fedsift.models.parts import (
     tell_by_id,
     write_part,
 )
+from fedsift.models.unseen import SharedScores, grade
 from fedsift.mpc.secure_sum import SecureSum
 
 Model = TypeVar("Model", bound="FederatedModel")
@@ -78,6 +79,8 @@ class FederatedModel(BaseEstimator):
     #: Parameters that carry the smallest cell (the largest of them counts), and those that carry an epsilon.
     cell_parameters: ClassVar[tuple[str, ...]] = ()
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
+    #: Whether it can be measured on shares, so that nobody sees the score of a row (``_share``).
+    measured_unseen: ClassVar[bool] = False
     #: Learned values of the coordinator that ``save`` writes beside those of every model.
     _saved: ClassVar[tuple[str, ...]] = ()
 
@@ -140,6 +143,10 @@ class FederatedModel(BaseEstimator):
         """Predict, and leave what is ``Predicted`` with the label holder: no score is sent to the coordinator."""
         raise ParameterError(f"{type(self).__name__} cannot leave its predictions with the label holder")
 
+    def _share(self, run: Federation) -> SharedScores:
+        """Predict, and leave shares of the scores with the label holder and another party: nobody sees a score."""
+        raise ParameterError(f"{type(self).__name__} cannot leave its scores as shares")
+
     def _probabilities(self, scores: Floats) -> Floats:
         """Class probabilities from raw scores: logistic for one score, softmax for several."""
         return probabilities(scores)
@@ -198,6 +205,11 @@ class FederatedModel(BaseEstimator):
             if len(holders) == 1:
                 return float(run.ask(score_rows, to=holders[0]))
             return metric(SecureSum(run, parties=holders).sum(score_sums, (5,)), self.task_ == "classification")
+
+    def figures(self, fed: Federation, metrics: Sequence[str]) -> dict[str, float]:
+        """How good the model is on these rows, where it can be measured on shares: nobody sees the score of a row."""
+        with self._run(fed) as run:
+            return grade(run, self._share(run), metrics)
 
     def measure(self, fed: Federation, record: str, method: str, metrics: Sequence[str]) -> None:
         """Let the label holder measure the model on these rows and keep the figures under ``record``.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import re
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, TypeVar
@@ -75,8 +76,7 @@ class Predicted:
 
         Labels are compared by name, whether a file has a class as 1, 1.0 or "1".
         """
-        code = {_spelled(name): number for number, name in enumerate(self.classes)}
-        return np.array([code.get(_spelled(str(value)), -1) for value in label], dtype=np.int64)
+        return class_codes(label, self.classes)
 
     def measures(self, label: NDArray[Any], metrics: list[str]) -> dict[str, float]:
         """Each measure of these predictions against the labels."""
@@ -110,6 +110,12 @@ class Measured:
             found, often = np.unique(np.concatenate(told), return_counts=True)
             if not np.array_equal(found, whole) or (evenly and often.min() != often.max()):
                 raise OperationRefused(party.name, "release", "it was measured on other rows than these, or not evenly")
+
+
+def class_codes(label: NDArray[Any], classes: Sequence[str]) -> NDArray[np.int64]:
+    """The class of each label, -1 for one that is not among them; 1, 1.0 and "1" are one class."""
+    code = {_spelled(name): number for number, name in enumerate(classes)}
+    return np.array([code.get(_spelled(str(value)), -1) for value in label], dtype=np.int64)
 
 
 def chosen(scores: Floats) -> NDArray[np.int64]:

@@ -200,10 +200,11 @@ class VerticalLogisticRegression(FederatedModel):
         widths = {name: reply["width"] for name, reply in opened.items()}
         descent = SharedDescent(run, widths, outputs, reads_scores=False)
         wide = max(1.0, sum(reply["spread"] for reply in opened.values()))
-        weights, self.curve_ = descend(
+        found = descend(
             run, descent, wide, max_iter=self.max_iter, tol=self.tol, reg_lambda=self.reg_lambda, memory=self.memory
         )
-        each = {name: {"weights": part} for name, part in weights.items()}
+        self.curve_ = found.curve
+        each = {name: {"weights": part} for name, part in found.weights.items()}
         run.ask(keep_weights, to=run.parties, each=each, model=self.model_id_)
         run.ledger.note("columns, weights, scores and residuals travelled under one-time masks (X25519, ChaCha20)")
         self.n_iter_ = len(self.curve_)

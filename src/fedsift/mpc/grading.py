@@ -11,7 +11,7 @@ counts, still shares, the area under the curve is a sum of products (two rows of
 
 **What the grid costs.** Only pairs of rows of both classes within one cell are judged as ties: the figure is off by at
 most half of their share, and by far less as a rule: within a cell of width h the classes hardly differ, so the error is
-of second order in h. With 256 cells over four to eight deviations of the scores to each side it stays below 2e-4
+of second order in h. With 256 cells over four to eight deviations of the scores to each side it stays below 3e-4
 (tests/test_grading.py).
 
 **Errors of numbers** are squared or made positive in the wide ring and added up: exact.
@@ -82,7 +82,7 @@ def word_for(rows: int) -> Word:
 def above_cuts(source: Source, scores: Ring, grid: Grid) -> Program[Bits]:
     """Shares of whether each score is above each cut from the second cell on: cells - 1 rows of packed bits."""
     rows = len(scores)
-    moved = _padded(scores)
+    moved = padded(scores)
     if source.number == 0:
         moved = moved + np.uint64((1 << (grid.fraction + grid.reach)) - 1)
     carry, under, over = yield from _ends(source, moved, grid)
@@ -93,7 +93,7 @@ def above_cuts(source: Source, scores: Ring, grid: Grid) -> Program[Bits]:
     return above[:, : -(-rows // 8)]
 
 
-def _padded(numbers: Ring) -> Ring:
+def padded(numbers: Ring) -> Ring:
     """Whole bytes of bits, so that parts of a list can be told apart when packed."""
     out = np.zeros(-(-len(numbers) // 8) * 8, dtype=np.uint64)
     out[: len(numbers)] = numbers
@@ -225,10 +225,10 @@ def likeliest(source: Source, scores: Ring) -> Program[Bits]:
     """Shares of which class is predicted: classes x packed rows. One score is that of the second of two classes."""
     outputs = scores.shape[1]
     if outputs == 1:
-        less = yield from negative(source, (np.uint64(0) - _padded(scores[:, 0]))[:, None], bits=64)
+        less = yield from negative(source, (np.uint64(0) - padded(scores[:, 0]))[:, None], bits=64)
         return np.concatenate([_inverted(source, less), less])
     pairs = [(c, d) for c in range(outputs) for d in range(c + 1, outputs)]
-    gaps = np.concatenate([_padded(scores[:, c] - scores[:, d]) for c, d in pairs])
+    gaps = np.concatenate([padded(scores[:, c] - scores[:, d]) for c, d in pairs])
     less = yield from negative(source, gaps[:, None], bits=64)
     beaten = dict(zip(pairs, less.reshape(len(pairs), 1, -1)))
     wins = [
