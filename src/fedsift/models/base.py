@@ -30,6 +30,7 @@ from fedsift.errors import DataError, ParameterError, PolicyRefused
 from fedsift.models.metrics import probabilities
 from fedsift.models.parts import (
     OPERATIONS,
+    SCORE_DIGITS,
     Floats,
     choose_folder,
     chosen,
@@ -47,6 +48,7 @@ from fedsift.models.parts import (
     tell_by_id,
     write_part,
 )
+from fedsift.models.reading import let_read
 from fedsift.models.unseen import SharedScores, grade
 from fedsift.mpc.secure_sum import SecureSum
 
@@ -155,14 +157,12 @@ class FederatedModel(BaseEstimator):
 
     def decision_function(self, fed: Federation) -> Floats:
         """Raw scores: one a row, or rows x classes."""
-        with self._run(fed) as run:
-            scores = self._decision(run)
+        scores = self._scores_of(fed)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, fed: Federation) -> NDArray[Any]:
         """The likeliest class of each row, spelled as in the label column, or the number."""
-        with self._run(fed) as run:
-            scores = self._decision(run)
+        scores = self._scores_of(fed)
         return scores[:, 0] if self.task_ == "regression" else self.classes_[chosen(scores)]
 
     def predict_proba(self, fed: Federation) -> Floats:
@@ -170,8 +170,12 @@ class FederatedModel(BaseEstimator):
         check_is_fitted(self, "model_id_")
         if self.task_ == "regression":
             raise ParameterError("predict_proba is for classes; this model predicts a number: use predict")
+        return self._probabilities(self._scores_of(fed))
+
+    def _scores_of(self, fed: Federation) -> Floats:
         with self._run(fed) as run:
-            return self._probabilities(self._decision(run))
+            let_read(run)
+            return self._decision(run)
 
     def predict_by_id(self, fed: Federation, *, to: str = "caller") -> dict[str, Any]:
         """``{id: p}`` in the order of the label holder's own table; new rows need no label.
@@ -182,6 +186,7 @@ class FederatedModel(BaseEstimator):
         """
         check_choice("to", to, ("caller", "label holder"))
         with self._run(fed) as run:
+            let_read(run)
             self._hold(run)
             if to == "label holder":
                 run.ask(keep_by_id, to=run.active, model=self.model_id_)
@@ -194,13 +199,17 @@ class FederatedModel(BaseEstimator):
         return {who: dict(zip(names, row)) for who, row in zip(told["ids"], values.tolist())}
 
     def score(self, fed: Federation, y: Any = None) -> float:
-        """Accuracy or R2, computed by the label holder. Several holders add up under masks.
+        """Accuracy or R2: on shares where the model can be, else by the label holder. Several add up under masks.
 
         ``y`` is refused: rows stand in an order that nobody knows, so labels from outside would meet the wrong rows.
         """
         refuse_labels(y)
         with self._run(fed) as run:
-            self._decision(run)
+            if self.measured_unseen and run.passive:
+                name = "accuracy" if self.task_ == "classification" else "r2"
+                return round(grade(run, self._share(run), [name])[name], SCORE_DIGITS)
+            let_read(run)
+            self._hold(run)
             holders = [name for name in self.holders_ if name in fed.parties]
             if len(holders) == 1:
                 return float(run.ask(score_rows, to=holders[0]))
@@ -217,6 +226,7 @@ class FederatedModel(BaseEstimator):
         Predictions stay with it, and so do the figures, until a summary over all folds is released (``evaluate``).
         """
         with self._run(fed) as run:
+            let_read(run)
             self._hold(run)
             run.ask(measure_rows, to=fed.active, record=record, method=method, metrics=list(metrics))
 
@@ -228,6 +238,7 @@ class FederatedModel(BaseEstimator):
         group and above, and ``precision`` there (a threshold table). The label holder releases two digits a figure.
         """
         with self._run(fed) as run:
+            let_read(run)
             self._hold(run)
             told = pd.DataFrame(run.ask(performance_rows, to=run.active, groups=groups, by=by))
         overall = float((told["share"] * told["rate"]).sum() / max(told["share"].sum(), 1e-12))

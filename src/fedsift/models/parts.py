@@ -26,6 +26,7 @@ from fedsift.core.operation import Array, Operation, operation
 from fedsift.core.party import Party, Site
 from fedsift.core.release import later, rounded_numbers
 from fedsift.errors import DataError, MessageError, OperationRefused, ParameterError
+from fedsift.models import reading
 from fedsift.models.metrics import auc, measure, probabilities
 from fedsift.mpc import secure_sum
 from fedsift.mpc.secure_sum import summed
@@ -352,7 +353,7 @@ def _in_keys(site: Site, model: str) -> list[str]:
 
 OPERATIONS: tuple[Operation, ...] = (
     class_names, label_kind, score_rows, measure_rows, performance_rows, tell_by_id, keep_by_id, score_sums.masked,
-    *secure_sum.OPERATIONS, write_part, read_part, forget_part,
+    *secure_sum.OPERATIONS, *reading.OPERATIONS, write_part, read_part, forget_part,
 )  # fmt: skip
 
 

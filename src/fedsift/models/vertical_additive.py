@@ -35,6 +35,7 @@ from fedsift.models.design import BinnedDesign, Design
 from fedsift.models.lbfgs import descend
 from fedsift.models.metrics import probabilities
 from fedsift.models.parts import Predicted, class_codes, class_names
+from fedsift.models.reading import ScoresOpened
 from fedsift.models.unseen import SharedScores, Truth
 from fedsift.mpc import shared_descent
 from fedsift.mpc.grading import Grid
@@ -101,6 +102,8 @@ def open_columns(
 def open_rows(party: Party, *, model: Annotated[str, AtMost(64)]) -> None:
     """New rows as numbers, in the way of the training rows."""
     part = party.models.part(model, BlindPart)
+    if not part.holder:
+        party.held_here(ScoresOpened)
     columns = party.keep(Columns(part.design.matrix(party.table), part.outputs))
     if part.holder:
         columns.values = np.hstack([columns.values, np.ones((party.n_rows, 1))])

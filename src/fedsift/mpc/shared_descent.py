@@ -45,6 +45,7 @@ from fedsift.core.arguments import MAX_CELLS, Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import ANY, Array, operation
 from fedsift.core.party import Party
+from fedsift.core.release import Release
 from fedsift.errors import OperationRefused, OverflowGuard, ReplyError
 from fedsift.mpc import dealer, pairs
 from fedsift.mpc.descent_room import RESIDUAL_ROOM, SCORE_ROOM, Precision
@@ -56,6 +57,14 @@ Floats = NDArray[np.float64]
 Loss = Callable[[Floats], tuple[Floats, Floats]]  # scores -> numbers for the coordinator (losses), residuals
 
 STEPS = "4 x max_iter or rounds or 1000 a session"  # each opens sums at weights of the coordinator's choice
+
+
+_OPENED = "aggregate: sums of its columns times residuals, at weights of the coordinator's choice"
+
+
+def _gradient(reply: dict[str, Any]) -> Release:
+    """One sum a column and output: the coordinator opens them from all halves of the step."""
+    return Release(reply["own"].size, 53.0)
 
 
 @dataclass
@@ -167,8 +176,8 @@ def _right_sides(party: Party, columns: Columns, residuals: Ring, step: int) -> 
 
 @operation(
     "descent.residual_shares", discloses="masked", receives="masked",
-    about="its share of the residuals under one-time masks, and of products with its own columns",
-    reply={"sides": ANY, "own": Array("i", 2)}, times=STEPS,
+    about="its share of the residuals under one-time masks, and of products with its own columns", opened=_OPENED,
+    releases=_gradient, concerns="own columns and labels", reply={"sides": ANY, "own": Array("i", 2)}, times=STEPS,
 )  # fmt: skip
 def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> dict[str, object]:
     """The label holder, where residuals are linear in the scores. It reads none of them."""
@@ -185,8 +194,8 @@ def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> d
 
 @operation(
     "descent.gradient_shares", discloses="masked", receives="masked",
-    about="its share of the sums of its columns times residuals, under one-time masks",
-    reply={"own": Array("i", 2), "helped": ANY}, times=STEPS,
+    about="its share of the sums of its columns times residuals, under one-time masks", opened=_OPENED,
+    releases=_gradient, reply={"own": Array("i", 2), "helped": ANY}, times=STEPS,
 )  # fmt: skip
 def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: str) -> dict[str, object]:
     """A party without labels, where residuals are linear in the scores. ``share`` is uniform to it."""
