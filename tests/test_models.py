@@ -186,7 +186,7 @@ def test_a_score_needs_predictions_that_the_label_holder_made_itself():
     fed = split("vertical")
     with fed.session() as run, pytest.raises(OperationRefused):
         run.ask(score_rows, to=run.active)
-    model = fs.VerticalLogisticRegression(max_iter=2).fit(fed)
+    model = fs.SecureBoostClassifier(n_estimators=2, max_depth=2).fit(fed)
     log = fed._link.transport = Recording(fed._link.transport)
     model.score(fed)
     asked = [decode(data) for _, to, data in log.log if to == fed.active]

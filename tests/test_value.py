@@ -20,7 +20,8 @@ from fedsift.core.party import Party
 from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import OperationRefused, ParameterError
-from fedsift.evaluate.value_holder import ValueJob, coalition_name, coalitions, shapley, shuffle_rows
+from fedsift.evaluate.gains import coalition_name, coalitions, shapley
+from fedsift.evaluate.value_holder import ValueJob, shuffle_rows
 from fedsift.evaluate.worth import Gain, PartnerLine
 from fedsift.models.design import BinnedDesign
 from fedsift.models.parts import Measured
@@ -151,8 +152,9 @@ def test_no_cell_label_weight_or_prediction_is_on_any_wire():
     assert b"canary-" not in sent
     assert b"person 0" not in sent
     asked = {decode(data)["operation"] for sender, _, data in log.log if sender == "coordinator"}
-    assert "value.release" in asked
-    assert not asked & {"additive.tell_scores", "logistic.keep_weights", "core.draw_rows", "model.score"}
+    assert "scores.tell_figures" in asked
+    reading = {"additive.open_rows", "additive.tell_scores", "descent.open_residuals", "model.measure", "model.score"}
+    assert not asked & {*reading, "logistic.keep_weights", "core.draw_rows"}, "nobody reads the score of a row"
 
 
 def test_a_default_policy_accepts_the_job():

@@ -13,9 +13,12 @@ from fedsift.core.federation import Federation
 from fedsift.core.release import rounded_numbers
 from fedsift.errors import OperationRefused, PolicyRefused
 from fedsift.evaluate.holder import EvaluationJob, release
-from fedsift.evaluate.value_holder import ValueJob, release_values
 from fedsift.models.parts import measure_rows, performance_rows, score_rows
-from fedsift.models.vertical_additive import open_rows
+from fedsift.models.reading import let_read
+from fedsift.models.unseen import grade, tell_figures
+from fedsift.models.vertical_additive import open_rows, open_unseen_rows
+from fedsift.mpc.score_shares import share_scores_at
+from fedsift.mpc.shared_descent import SharedDescent, open_residuals
 from hostile.coordinator import Hostile
 
 ROWS, HALF = 400, 200
@@ -24,7 +27,7 @@ ONE = EvaluationJob(methods=("mine",), folds=1, train=0.5, digits=4, metrics=("a
 
 @pytest.fixture
 def hostile():
-    return Hostile(rows=ROWS)
+    return Hostile(rows=ROWS, max_row_scores=1000)  # bits are what most of these are about
 
 
 @pytest.fixture
@@ -67,6 +70,7 @@ def test_predictions_of_some_rows_are_not_held_against_the_labels_of_others(fed,
     with model._session(fed) as run:
         first, other = run.view(rows=np.arange(HALF)), run.view(rows=np.arange(1, HALF + 1))
         with first.session() as inner:
+            let_read(inner)
             model._hold(inner)
             with pytest.raises((OperationRefused, PolicyRefused), match=r"other rows|min_rows"):
                 asked(on(inner, other), operation, **told)
@@ -77,8 +81,10 @@ def test_the_rows_of_a_measure_are_entered_although_it_says_nothing_yet(hostile,
     with model._session(fed) as run:
         model.measure(run, "figures-1", "mine", ["accuracy"])
         fewer = run.view(rows=np.arange(1, ROWS))
-        with fewer.session() as inner, pytest.raises(PolicyRefused, match="min_rows"):
-            inner.ask(open_rows, to=inner.parties, model=model.model_id_)
+        with fewer.session() as inner:
+            let_read(inner)
+            with pytest.raises(PolicyRefused, match="min_rows"):
+                inner.ask(open_rows, to=inner.parties, model=model.model_id_)
     lines = hostile.sites["bank"].journal.journal.lines("operation = 'model.measure'")
     assert [(line.rows, line.counted) for line in lines] == [(ROWS, 0.0)]
 
@@ -94,14 +100,57 @@ def test_a_summary_is_of_all_rows_that_it_counts_for_evenly(fed, model, folds):
         asked(run, release, record="figures-1")
 
 
-def test_a_value_is_of_all_rows_evenly_too(fed, model):
+def test_a_measure_on_shares_is_of_the_rows_of_its_view(fed, model):
+    """Shares of the scores of some rows, the figure about others: the journal would count it for these."""
     with model._session(fed) as run:
-        for name in ("alone", "with shop"):
-            for _ in range(2):
-                model.measure(run.view(rows=np.arange(HALF)), "figures-1", name, ["auc"])
-    job = ValueJob(folds=2, null=False)
-    with fed.session(*job.announcement()) as run, pytest.raises(OperationRefused, match="other rows"):
-        asked(run, release_values, record="figures-1")
+        first, other = run.view(rows=np.arange(HALF)), run.view(rows=np.arange(HALF, ROWS))
+        with first.session() as inner:
+            shared = model._share(inner)
+            with pytest.raises(OperationRefused, match="other rows"):
+                grade(on(inner, other), shared, ["accuracy"])
+
+
+def test_shares_of_a_measure_open_no_score(fed, model):
+    """A run that was begun for a measure is not turned into predictions, and the other way round."""
+    with model._session(fed) as run, run.session() as inner:
+        inner.ask(open_unseen_rows, to=inner.parties, model=model.model_id_)
+        descent = SharedDescent(inner, model._widths, 1, reads_scores=True)
+        descent.step = 1
+        scores, given, _ = descent.scores_at(model._weights)
+        with pytest.raises(OperationRefused, match="nobody reads scores"):
+            asked(inner, open_residuals, scores=scores, **given)
+    with model._session(fed) as run, run.session() as inner:
+        let_read(inner)
+        inner.ask(open_rows, to=inner.parties, model=model.model_id_)
+        descent = SharedDescent(inner, model._widths, 1, reads_scores=True)
+        with pytest.raises(OperationRefused, match="for predictions"):
+            share_scores_at(descent, model._weights)
+
+
+def test_a_figure_is_told_once(fed, model):
+    with model._session(fed) as run, run.session() as inner:
+        grade(inner, model._share(inner), ["accuracy"])
+        with pytest.raises(OperationRefused, match="asked 1 times"):
+            asked(inner, tell_figures)
+
+
+def test_figures_on_shares_of_ever_other_models_tell_less_than_a_bit_a_row(hostile, fed, model):
+    """Counted at both sites: a figure is about the labels of one and the columns of the other."""
+    told = 0.0
+
+    def ask() -> None:
+        nonlocal told
+        for number in range(80):
+            _tuned(model, number)
+            model.figures(fed, ["auc"])
+            told += np.log2(ROWS**2 / 2 + 1)
+
+    with pytest.raises(PolicyRefused, match="max_bits"):
+        ask()
+    assert 0 < told < ROWS
+    for name in ("bank", "shop"):
+        lines = hostile.sites[name].journal.journal.lines("operation = 'scores.tell_figures'")
+        assert sum(line.counted for line in lines) == pytest.approx(0.1 * told, rel=0.1)
 
 
 def test_a_summary_has_the_names_of_its_job_and_no_others(fed, model):
@@ -122,6 +171,7 @@ def _figure(fed: Federation, model: fs.VerticalAdditive, what: str) -> float:
     operation, told = TOLD[what]
     try:
         with model._session(fed) as run:
+            let_read(run)
             model._hold(run)
             return rounded_numbers(asked(run, operation, **told)).bits
     except PolicyRefused as refusal:
@@ -141,6 +191,33 @@ def test_figures_of_ever_other_models_tell_less_than_a_bit_a_row(hostile, fed, m
     assert told[-1] == 0
     lines = hostile.sites["bank"].journal.journal.lines()
     assert sum(line.counted for line in lines) <= 0.1 * ROWS
+
+
+def test_scores_of_a_row_are_read_a_limited_number_of_times_over_all_jobs():
+    """Predictions go to the label holder by purpose; each further model is a further equation about the partner."""
+    hostile = Hostile(rows=ROWS, max_row_scores=3)
+    fed = hostile.aligned()
+    model = fs.VerticalLogisticRegression().fit(fed)
+    for _ in range(3):
+        _held(model, fed)
+    with pytest.raises(PolicyRefused, match="max_row_scores"):
+        _held(model, fed)
+    lines = hostile.sites["shop"].journal.journal.lines("form = 'row by row'")
+    assert [(line.rows, line.counted) for line in lines] == 3 * [(ROWS, 0.0)]
+    assert model.score(fed) > 0.5, "a score on shares reads no row"
+
+
+def _held(model: fs.FederatedModel, fed: Federation) -> None:
+    with model._run(fed) as run:
+        let_read(run)
+        model._hold(run)
+
+
+@pytest.mark.parametrize("kind", [fs.VerticalAdditive, fs.VerticalLogisticRegression])
+def test_nobody_reads_scores_that_the_partner_has_not_opened(fed, kind):
+    fitted = kind().fit(fed)
+    with fitted._run(fed) as run, pytest.raises(OperationRefused, match="earlier step"):
+        fitted._hold(run)
 
 
 def test_rounded_figures_count_by_their_digits():

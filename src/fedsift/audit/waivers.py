@@ -32,13 +32,23 @@ WAIVERS: dict[str, str] = {
     "which is still to come.",
     "model.score_sums": f"{_MASKED_SUM} the score of the model.",
     "model.score_sums.open": "An option for one pooled table: the score of one party's own rows.",
+    "linear.hold_scores": "The common weights of a horizontal model: the answer, which every party gets.",
     "linear.score_rows": "Predictions of a party's own rows, which it asked for itself.",
     "evaluate.deal_folds": "Folds are dealt without a look at the label (a test turns the labels round and gets the "
     "same folds), in the order of a secret draw: which rows are in a fold tells nothing about any of them.",
     "evaluate.release": "One rounded mean, deviation and interval a method and measure over all folds; what many such "
     "figures tell together is for the site's journal.",
-    "value.release": "Rounded gains of each partner over all folds: the answer itself, to whoever asks; what many such "
-    "figures tell together is for the site's journal.",
+    # Measures on shares
+    "scores.tell_figures": "One half of one figure a model and fold, under a mask of both parties; the coordinator "
+    "reads the figure, and its bits are counted at both sites (tests/hostile/test_figures.py).",
+    "begin_grading": "The first step of grade_on.",
+    "grade_on": "Uniform numbers: every value is under a fresh mask of which neither side knows more than a share "
+    "(tests/test_grading.py), sealed from the coordinator.",
+    "keep_rest": "A share of the scores: uniform to the label holder, which gets seeds and weights under a mask.",
+    "take_share": "A share of the scores under a mask that the party does not know: uniform to it.",
+    "unseen_scores": "Scores under one-time masks of the party and the label holder, which gets none of them.",
+    "keep_total": "Scores under the other parties' masks, and this party's own.",
+    "keep_own": "The label holder's own part of the scores, less masks: nothing of another party's.",
     "additive.open_columns": "A width and one variance: no row.",
     "model.performance": "Rates of groups of ten rows or more, two digits each; what many such figures tell together "
     "is for the site's journal.",

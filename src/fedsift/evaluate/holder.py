@@ -20,7 +20,7 @@ from fedsift.core.party import Party
 from fedsift.core.release import rounded_numbers
 from fedsift.core.splits import train_test_rows
 from fedsift.errors import OperationRefused
-from fedsift.evaluate.intervals import corrected_interval
+from fedsift.evaluate.intervals import summaries
 from fedsift.evaluate.result import ALL, random_as
 from fedsift.models.parts import Measured
 
@@ -75,31 +75,7 @@ def release(party: Party, *, record: Annotated[str, AtMost(64)]) -> dict[str, di
         raise OperationRefused(party.name, "release", "more folds were measured than the job has")
     digits = min(MAX_DIGITS, int(asked["digits"]))
     share = 1.0 - float(asked["train"]) if asked["folds"] == 1 else 1.0 / int(asked["folds"])
-    return {
-        method: {
-            metric: _summary(measured, method, metric, asked["beside"], share, digits) for metric in measured.metrics
-        }
-        for method in measured.values
-    }
-
-
-def _summary(
-    measured: Measured, method: str, metric: str, beside: str | None, share: float, digits: int
-) -> dict[str, float | None]:
-    """Mean, deviation, and the interval of the paired difference to the model of all columns."""
-    mine = np.array([fold[metric] for fold in measured.values[method]])
-    found: dict[str, float | None] = {"mean": float(mine.mean()), "deviation": None, "low": None, "high": None}
-    if len(mine) > 1:
-        found["deviation"] = float(mine.std(ddof=1))
-    other = measured.values.get(beside or "", [])
-    if method != beside and len(other) == len(mine):
-        interval = corrected_interval(mine - np.array([fold[metric] for fold in other]), share)
-        found["low"], found["high"] = interval.low, interval.high
-    return {key: _rounded(value, digits) for key, value in found.items()}
-
-
-def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None or not np.isfinite(value) else round(value, digits)
+    return summaries(measured.values, measured.metrics, beside=asked["beside"], share=share, digits=digits)
 
 
 @dataclass(frozen=True)

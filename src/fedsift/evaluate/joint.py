@@ -1,9 +1,10 @@
 """Evaluation without pooling: in each fold the parties train the model together, and the label holder measures it.
 
 A fold is a view of the training rows and one of the test rows, dealt by the label holder without a look at the label.
-Each selector and each model is a job of its own, which every party's policy judges. Predictions of the test rows stay
-with the label holder, and so do the measures of single folds; it releases one rounded summary at the end
-(``holder.py``). No column and no label is sent to anybody, on whatever transport.
+Each selector and each model is a job of its own, which every party's policy judges. A model that can be is measured on
+shares (``models/unseen.py``): the coordinator opens one figure a fold, and nobody sees the score of a row. Elsewhere
+predictions of the test rows stay with the label holder, and so do the measures of single folds; it releases one rounded
+summary at the end (``holder.py``). No column and no label is sent to anybody, on whatever transport.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fedsift.core.ledger import FORMS
 from fedsift.errors import ParameterError, ReplyError
 from fedsift.evaluate.candidates import facts_of, gather, named_selectors, seeded
 from fedsift.evaluate.holder import EvaluationJob, deal_folds, release
+from fedsift.evaluate.intervals import summaries
 from fedsift.evaluate.result import ALL, Evaluation, Release, random_as
 from fedsift.methods import AllFeatures, SecureBoostClassifier, SecureBoostRegressor, SplitNN, VerticalAdditive
 from fedsift.models.base import FederatedModel
@@ -32,6 +34,10 @@ MODELS = ("boost", "additive", "linear", "network")
 NOTE = (
     "evaluate pooled nothing: the label holder measured the joint models' predictions of test rows and released one "
     "rounded summary over all folds"
+)
+UNSEEN = (
+    "evaluate pooled nothing: the joint models were measured on shares; the coordinator opened their figures fold by "
+    "fold, and nobody saw the score of a row"
 )
 
 
@@ -87,14 +93,15 @@ def evaluate_jointly(
     with fed.session(*job.announcement()) as run:
         task, columns, rows = run.task, run.n_columns, run.n_rows
         chosen = check_metrics(metrics, task)
-        make_joint_model(model, task, random_state)  # an impossible model is an error before the long work
+        trial = make_joint_model(model, task, random_state)  # an impossible model is an error before the long work
+        unseen = trial.measured_unseen and bool(run.passive)
         whole = fed.named_view(fed._view)
         whole._task = task  # what the whole label says; the few values of a fold might look like another task
         folds = [dealt(run, repeat, job.folds) for repeat in range(repeats)]
         defined = [fold_views(run, fold, job.folds) for fold in folds]
     # The views outlive the session in which the parties defined them.
     splits = [[tuple(whole.named_view(view._view) for view in pair) for pair in views] for views in defined]
-    fed.ledger.note(NOTE)
+    fed.ledger.note(UNSEEN if unseen else NOTE)
     settings = {
         "pooled": False, "task": task, "model": shown, "cv": cv,
         "how": f"{cv} folds" if isinstance(cv, int) else f"one split, {cv:g} of the rows for training",
@@ -103,19 +110,32 @@ def evaluate_jointly(
     methods = {name: facts_of(selector) for name, selector in named.items()}
     result = Evaluation([], chosen, methods, settings, sum(columns.values()))
     record = f"evaluation-{secrets.token_hex(8)}"
+    figures: dict[str, list[dict[str, float]]] | None = {} if unseen else None
     for repeat in fed.track(range(repeats), "repeat"):
         for fold, (train, test) in fed.track(enumerate(splits[repeat]), "fold", len(splits[repeat])):
-            turn = _Turn(train, test, record, chosen, make_joint_model(model, task, random_state), repeat, fold)
+            fresh = make_joint_model(model, task, random_state)
+            turn = _Turn(train, test, record, chosen, fresh, repeat, fold, figures)
             for name, selector in fed.track(named.items(), "method", alike=False):
                 result.rows.append(turn.method(name, seeded(selector, repeat)))
             if nulls:
                 result.rows += turn.nulls(columns, random_state)
-    with fed.session(*job.announcement()) as run:
+    if figures is not None:
+        share = 1.0 / job.folds if job.train is None else 1.0 - job.train
+        summary = summaries(figures, chosen, beside=job.beside, share=share, digits=digits)
+    else:
         tested = np.flatnonzero(np.any([fold < job.folds for fold in folds], axis=0))
-        about = run if len(tested) == rows else run.view(rows=tested)  # of one split: its test rows
-        result.released = _read(about.ask(release, to=run.active, record=record), chosen, run.active)
+        summary = _from_holder(fed, job, record, None if len(tested) == rows else tested)
+    result.released = _read(summary, chosen, fed.active)
     gather(result, nulls)
     return result
+
+
+def _from_holder(fed: Federation, job: EvaluationJob, record: str, tested: NDArray[np.int64] | None) -> dict[str, Any]:
+    """What the label holder releases of the models that it measured; of one split: about its test rows."""
+    with fed.session(*job.announcement()) as run:
+        about = run if tested is None else run.view(rows=tested)
+        told: dict[str, Any] = about.ask(release, to=run.active, record=record)
+        return told
 
 
 def dealt(run: Federation, repeat: int, folds: int) -> NDArray[np.int64]:
@@ -142,6 +162,7 @@ class _Turn:
     model: FederatedModel
     repeat: int
     fold: int
+    figures: dict[str, list[dict[str, float]]] | None  # of models that are measured on shares, by name
 
     def __post_init__(self) -> None:
         self.kept: dict[str, int] = {}
@@ -188,8 +209,13 @@ class _Turn:
     def _measure(self, train: Federation, test: Federation, names: list[str]) -> None:
         fresh: FederatedModel = clone(self.model)
         fresh.fit(train)
-        for name in names:
-            fresh.measure(test, self.record, name, self.metrics)
+        if self.figures is not None:
+            found = fresh.figures(test, self.metrics)
+            for name in names:
+                self.figures.setdefault(name, []).append(found)
+        else:
+            for name in names:
+                fresh.measure(test, self.record, name, self.metrics)
         fresh.forget()
 
     def _outside(self, view: Federation) -> Federation:

@@ -3,7 +3,8 @@
 The label holder's model alone, with each partner, without each, with all, on the same folds of the rows that all
 parties share; each gain is paired over folds, with a corrected interval (``intervals.py``), and beside it stands the
 gain of the same partner with its rows shuffled, which must be none. Nothing is pooled and no party learns a weight of
-any model (``models/vertical_additive.py``): who asks gets a few rounded figures from the label holder.
+any model (``models/vertical_additive.py``) or the score of a row (``models/unseen.py``): the coordinator opens one
+figure a model and fold, and who asks gets gains, rounded.
 
 Why an additive model of steps: on bank_marketing and default_credit it finds nearly the gains of boosted trees (a
 linear model does not), its intervals are narrower, and boosting on shares would show the label holder, tree by tree,
@@ -12,10 +13,8 @@ how each partner's cuts divide rows; hundreds of trees are most of a column. ``b
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,23 +22,20 @@ from numpy.typing import NDArray
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.party import define_view
-from fedsift.errors import ParameterError, ReplyError
+from fedsift.errors import ParameterError
+from fedsift.evaluate.gains import coalition_name, coalitions, gains, shuffled_name
 from fedsift.evaluate.joint import dealt, fold_views
 from fedsift.evaluate.value_holder import (
     LEAST_FOLD,
     ValueJob,
-    coalition_name,
-    coalitions,
-    release_values,
     shuffle_rows,
-    shuffled_name,
 )
-from fedsift.evaluate.worth import Gain, PartnerLine, Valuation
+from fedsift.evaluate.worth import Valuation
 from fedsift.models.vertical_additive import VerticalAdditive
 
 NOTE = (
-    "value pooled nothing: models with and without partners were measured by the label holder, which "
-    "released rounded gains; no party learned a weight"
+    "value pooled nothing: models with and without partners were measured on shares; the coordinator opened one "
+    "figure a model and fold, and no party learned a weight or the score of a row"
 )
 
 
@@ -61,7 +57,7 @@ def value(
     null : also value each partner with its rows shuffled (by itself, under a draw of its own): must show no gain.
     bins : of the additive model's steps; ``None`` for a linear model.
     metric : ``auto`` is ``auc`` for classes (one against the rest) and ``r2`` for a number.
-    digits : of what the label holder releases, at most 4.
+    digits : of the answer, at most 4.
 
     Examples
     --------
@@ -81,34 +77,38 @@ def value(
         chosen = {"auto": "auc" if task == "classification" else "r2"}.get(metric, metric)
         if (chosen == "auc") != (task == "classification"):
             raise ParameterError(f"metric={metric!r} does not fit the label, which is for {task}")
-        record = f"value-{secrets.token_hex(8)}"
         whole = run.named_view(run._view)
         whole._task = task  # what the whole label says; the few values of a fold might look like another task
         fold = dealt(whole, 0, folds)
         tried = [(coalition_name(group), group, whole) for group in coalitions(partners)]
         if null:
             tried += [(shuffled_name(partner), (partner,), _shuffled(whole, partner, fold)) for partner in partners]
+        figures: dict[str, list[float]] = {}
         for name, group, rows in fed.track(tried, "model", alike=False):
             for train, test in fed.track(fold_views(rows, fold, folds), "fold"):
-                _measure(job, train, test, columns, group, record, name, chosen)
-        reply = run.ask(release_values, to=run.active, record=record)
+                figures.setdefault(name, []).append(_measured(job, train, test, columns, group, chosen))
     fed.ledger.note(NOTE)
-    return _read(fed, reply, job, time.perf_counter() - start, fed.ledger.since(mark).bytes())
+    found = gains(figures, partners, null=null, digits=digits)
+    return Valuation(
+        fed.active, chosen, found.lines, found.together, found.scores,
+        {**job.get_params(), "rows": fed.n_rows, "parties": fed.n_columns}, time.perf_counter() - start,
+        fed.ledger.since(mark).bytes(),
+    )  # fmt: skip
 
 
-def _measure(
-    job: ValueJob, train: Federation, test: Federation, columns: dict[str, int], group: Sequence[str], record: str,
-    name: str, metric: str,
-) -> None:  # fmt: skip
-    """Train the label holder's model with these partners and let it be measured on the test rows."""
+def _measured(
+    job: ValueJob, train: Federation, test: Federation, columns: dict[str, int], group: Sequence[str], metric: str
+) -> float:
+    """Train the label holder's model with these partners; how good it is on the test rows."""
     kept = {who: list(range(count)) if who in (*group, train.active) else [] for who, count in columns.items()}
     model = VerticalAdditive(
         bins=job.bins, max_iter=job.max_iter, tol=job.tol, reg_lambda=job.reg_lambda, memory=job.memory,
         min_cell=job.min_cell,
     )  # fmt: skip
     model.fit(train.view(columns=kept))
-    model.measure(test.view(columns=kept), record, name, [metric])
+    found = model.figures(test.view(columns=kept), [metric])[metric]
     model.forget()
+    return found
 
 
 def _shuffled(view: Federation, partner: str, fold: NDArray[np.int64]) -> Federation:
@@ -130,21 +130,3 @@ def _check(fed: object, folds: object, bins: object, digits: object, random_stat
     check_number("bins", bins, 2, 255, whole=True, none=True)
     check_number("digits", digits, 1, 4, whole=True)
     check_number("random_state", random_state, 0, whole=True)
-
-
-def _read(fed: Federation, reply: dict[str, Any], job: ValueJob, seconds: float, sent: int) -> Valuation:
-    def gain(found: Any) -> Gain | None:
-        return None if found is None else Gain(*found)
-
-    try:
-        lines = [
-            PartnerLine(name, Gain(*told["adds"]), Gain(*told["beyond"]), gain(told["share"]), gain(told["null"]))
-            for name, told in reply["partners"].items()
-        ]
-        if [line.partner for line in lines] != fed.passive:
-            raise KeyError("partners")
-        together, scores = Gain(*reply["all"]), {str(name): float(score) for name, score in reply["scores"].items()}
-        settings = {**job.get_params(), "rows": fed.n_rows, "parties": fed.n_columns}
-        return Valuation(fed.active, str(reply["metric"]), lines, together, scores, settings, seconds, sent)
-    except (KeyError, TypeError, ValueError):
-        raise ReplyError(fed.active, "release", "it released other figures than were asked for") from None

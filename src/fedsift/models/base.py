@@ -30,6 +30,7 @@ from fedsift.errors import DataError, ParameterError, PolicyRefused
 from fedsift.models.metrics import probabilities
 from fedsift.models.parts import (
     OPERATIONS,
+    SCORE_DIGITS,
     Floats,
     choose_folder,
     chosen,
@@ -47,6 +48,8 @@ from fedsift.models.parts import (
     tell_by_id,
     write_part,
 )
+from fedsift.models.reading import let_read
+from fedsift.models.unseen import SharedScores, grade
 from fedsift.mpc.secure_sum import SecureSum
 
 Model = TypeVar("Model", bound="FederatedModel")
@@ -78,6 +81,8 @@ class FederatedModel(BaseEstimator):
     #: Parameters that carry the smallest cell (the largest of them counts), and those that carry an epsilon.
     cell_parameters: ClassVar[tuple[str, ...]] = ()
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
+    #: Whether it can be measured on shares, so that nobody sees the score of a row (``_share``).
+    measured_unseen: ClassVar[bool] = False
     #: Learned values of the coordinator that ``save`` writes beside those of every model.
     _saved: ClassVar[tuple[str, ...]] = ()
 
@@ -140,6 +145,10 @@ class FederatedModel(BaseEstimator):
         """Predict, and leave what is ``Predicted`` with the label holder: no score is sent to the coordinator."""
         raise ParameterError(f"{type(self).__name__} cannot leave its predictions with the label holder")
 
+    def _share(self, run: Federation) -> SharedScores:
+        """Predict, and leave shares of the scores with the label holder and another party: nobody sees a score."""
+        raise ParameterError(f"{type(self).__name__} cannot leave its scores as shares")
+
     def _probabilities(self, scores: Floats) -> Floats:
         """Class probabilities from raw scores: logistic for one score, softmax for several."""
         return probabilities(scores)
@@ -148,14 +157,12 @@ class FederatedModel(BaseEstimator):
 
     def decision_function(self, fed: Federation) -> Floats:
         """Raw scores: one a row, or rows x classes."""
-        with self._run(fed) as run:
-            scores = self._decision(run)
+        scores = self._scores_of(fed)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, fed: Federation) -> NDArray[Any]:
         """The likeliest class of each row, spelled as in the label column, or the number."""
-        with self._run(fed) as run:
-            scores = self._decision(run)
+        scores = self._scores_of(fed)
         return scores[:, 0] if self.task_ == "regression" else self.classes_[chosen(scores)]
 
     def predict_proba(self, fed: Federation) -> Floats:
@@ -163,8 +170,12 @@ class FederatedModel(BaseEstimator):
         check_is_fitted(self, "model_id_")
         if self.task_ == "regression":
             raise ParameterError("predict_proba is for classes; this model predicts a number: use predict")
+        return self._probabilities(self._scores_of(fed))
+
+    def _scores_of(self, fed: Federation) -> Floats:
         with self._run(fed) as run:
-            return self._probabilities(self._decision(run))
+            let_read(run)
+            return self._decision(run)
 
     def predict_by_id(self, fed: Federation, *, to: str = "caller") -> dict[str, Any]:
         """``{id: p}`` in the order of the label holder's own table; new rows need no label.
@@ -175,6 +186,7 @@ class FederatedModel(BaseEstimator):
         """
         check_choice("to", to, ("caller", "label holder"))
         with self._run(fed) as run:
+            let_read(run)
             self._hold(run)
             if to == "label holder":
                 run.ask(keep_by_id, to=run.active, model=self.model_id_)
@@ -187,17 +199,26 @@ class FederatedModel(BaseEstimator):
         return {who: dict(zip(names, row)) for who, row in zip(told["ids"], values.tolist())}
 
     def score(self, fed: Federation, y: Any = None) -> float:
-        """Accuracy or R2, computed by the label holder. Several holders add up under masks.
+        """Accuracy or R2: on shares where the model can be, else by the label holder. Several add up under masks.
 
         ``y`` is refused: rows stand in an order that nobody knows, so labels from outside would meet the wrong rows.
         """
         refuse_labels(y)
         with self._run(fed) as run:
-            self._decision(run)
+            if self.measured_unseen and run.passive:
+                name = "accuracy" if self.task_ == "classification" else "r2"
+                return round(grade(run, self._share(run), [name])[name], SCORE_DIGITS)
+            let_read(run)
+            self._hold(run)
             holders = [name for name in self.holders_ if name in fed.parties]
             if len(holders) == 1:
                 return float(run.ask(score_rows, to=holders[0]))
             return metric(SecureSum(run, parties=holders).sum(score_sums, (5,)), self.task_ == "classification")
+
+    def figures(self, fed: Federation, metrics: Sequence[str]) -> dict[str, float]:
+        """How good the model is on these rows, where it can be measured on shares: nobody sees the score of a row."""
+        with self._run(fed) as run:
+            return grade(run, self._share(run), metrics)
 
     def measure(self, fed: Federation, record: str, method: str, metrics: Sequence[str]) -> None:
         """Let the label holder measure the model on these rows and keep the figures under ``record``.
@@ -205,6 +226,7 @@ class FederatedModel(BaseEstimator):
         Predictions stay with it, and so do the figures, until a summary over all folds is released (``evaluate``).
         """
         with self._run(fed) as run:
+            let_read(run)
             self._hold(run)
             run.ask(measure_rows, to=fed.active, record=record, method=method, metrics=list(metrics))
 
@@ -216,6 +238,7 @@ class FederatedModel(BaseEstimator):
         group and above, and ``precision`` there (a threshold table). The label holder releases two digits a figure.
         """
         with self._run(fed) as run:
+            let_read(run)
             self._hold(run)
             told = pd.DataFrame(run.ask(performance_rows, to=run.active, groups=groups, by=by))
         overall = float((told["share"] * told["rate"]).sum() / max(told["share"].sum(), 1e-12))

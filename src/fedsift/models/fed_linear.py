@@ -24,7 +24,7 @@ import numpy as np
 
 from fedsift.core.checks import check_choice
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Array, operation, together
+from fedsift.core.operation import Array, Operation, operation, together
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ParameterError
 from fedsift.models import parts
@@ -217,17 +217,40 @@ def score_rows(
     classes: list[str],
 ) -> np.ndarray:  # fmt: skip
     """Own rows under the common weights."""
+    return _scored(party, columns, centre, weights, intercept, classes).scores
+
+
+@operation(
+    "linear.hold_scores",
+    times="1 a session",
+    discloses="control",
+    receives="aggregate",
+    about="acknowledgement: the predictions of its own rows stay here",
+    learns="the weights of the model",
+)
+def hold_scores(
+    party: Party, *, columns: list[str], centre: np.ndarray, weights: np.ndarray, intercept: np.ndarray,
+    classes: list[str],
+) -> None:  # fmt: skip
+    """The same, for a score."""
+    _scored(party, columns, centre, weights, intercept, classes)
+
+
+def _scored(
+    party: Party, columns: list[str], centre: np.ndarray, weights: np.ndarray, intercept: np.ndarray, classes: list[str]
+) -> Predicted:
     missing = [name for name in columns if name not in party.columns]
     if missing:
         raise DataError(f"party {party.name!r} lacks the column {missing[0]!r} that the model was trained with")
     values = np.column_stack([party.table.values(name) for name in columns])
     scores = np.where(np.isnan(values), centre, values) @ weights + intercept
-    return party.keep(Predicted(scores, tuple(classes))).scores
+    return party.keep(Predicted(scores, tuple(classes)))
 
 
 OPERATIONS = together(parts.OPERATIONS, study_room.OPERATIONS, (
     curvature.masked, curvature.open, local_steps.masked, local_steps.open,
     validation_scores.masked, validation_scores.open, moments.masked, moments.open, score_rows,
+    hold_scores,
 ))  # fmt: skip
 
 
@@ -325,11 +348,18 @@ class FedLinear(FederatedModel):
 
     def _decision(self, run: Federation) -> np.ndarray:
         """Every party scores its own rows; party after party."""
-        told = run.ask(
-            score_rows, to=run.parties, columns=self.columns_, centre=self.centre_, weights=self.coef_,
+        told = self._ask_rows(run, score_rows)
+        return np.concatenate([told[name] for name in run.parties])
+
+    def _hold(self, run: Federation) -> None:
+        self._ask_rows(run, hold_scores)
+
+    def _ask_rows(self, run: Federation, what: Operation) -> dict[str, Any]:
+        told: dict[str, Any] = run.ask(
+            what, to=run.parties, columns=self.columns_, centre=self.centre_, weights=self.coef_,
             intercept=self.intercept_, classes=self.class_names_,
         )  # fmt: skip
-        return np.concatenate([told[name] for name in run.parties])
+        return told
 
     def _check_parties(self, fed: Federation) -> None:
         """Any party may be scored that has the columns: the weights are common."""

@@ -6,6 +6,8 @@ and gives back how to combine them. ``descend`` is the coordinator's loop, over 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,10 +40,20 @@ def direction(products: np.ndarray, first_step: float) -> np.ndarray:
     return coefficients
 
 
+@dataclass(frozen=True)
+class Descended:
+    """Where a descent ended: weights by party, the length of the gradient in each step, and how far the scores of the
+    rows are spread about the intercept (the widest output)."""
+
+    weights: dict[str, Floats]
+    curve: list[float]
+    deviation: float
+
+
 def descend(
     run: Federation, descent: SharedDescent, wide: float, *, max_iter: int, tol: float, reg_lambda: float, memory: int
-) -> tuple[dict[str, Floats], list[float]]:
-    """Minimise the quadratic loss on all weights together, for all classes at once; weights and gradient lengths.
+) -> Descended:
+    """Minimise the quadratic loss on all weights together, for all classes at once.
 
     ``wide`` is the sum of the parties' spreads; the label holder's last weight is an intercept, which is not shrunk.
     """
@@ -52,12 +64,16 @@ def descend(
     history: list[tuple[Floats, Floats]] = []
     last: tuple[Floats, Floats] | None = None
     curve: list[float] = []
+    start, spread = np.zeros_like(here), np.zeros(descent.outputs)
     for _ in run.track(range(max_iter), "step", at_most=True):
         check_room(np.linalg.norm(here, axis=0), wide, 2.0)
         _, found = descent.at(dict(zip(run.parties, np.split(here, ends[:-1]))))
+        sums = np.vstack(list(found.values()))
+        start = start if curve else sums  # X't, less what weights add: X'X w is what they add
+        spread = (np.delete(here, intercept, axis=0) * np.delete(sums - start, intercept, axis=0)).sum(axis=0)
         shrunk = float(reg_lambda) * here
         shrunk[intercept] = 0.0
-        gradient = np.vstack(list(found.values())) / 4 + shrunk
+        gradient = sums / 4 + shrunk
         if last is not None:
             history = [*history, (last[0], gradient - last[1])][-int(memory) :]
         basis = np.array([*(s for s, _ in history), *(y for _, y in history), gradient]).reshape(
@@ -68,4 +84,5 @@ def descend(
             break
         step = (direction(basis @ basis.T, first) @ basis).reshape(here.shape)
         here, last = here + step, (step, gradient)
-    return dict(zip(run.parties, np.split(here, ends[:-1]))), curve
+    deviation = float(np.sqrt(max(0.0, spread.max(initial=0.0))))
+    return Descended(dict(zip(run.parties, np.split(here, ends[:-1]))), curve, deviation)

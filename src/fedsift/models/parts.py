@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import re
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, TypeVar
@@ -25,6 +26,7 @@ from fedsift.core.operation import Array, Operation, operation
 from fedsift.core.party import Party, Site
 from fedsift.core.release import later, rounded_numbers
 from fedsift.errors import DataError, MessageError, OperationRefused, ParameterError
+from fedsift.models import reading
 from fedsift.models.metrics import auc, measure, probabilities
 from fedsift.mpc import secure_sum
 from fedsift.mpc.secure_sum import summed
@@ -75,8 +77,7 @@ class Predicted:
 
         Labels are compared by name, whether a file has a class as 1, 1.0 or "1".
         """
-        code = {_spelled(name): number for number, name in enumerate(self.classes)}
-        return np.array([code.get(_spelled(str(value)), -1) for value in label], dtype=np.int64)
+        return class_codes(label, self.classes)
 
     def measures(self, label: NDArray[Any], metrics: list[str]) -> dict[str, float]:
         """Each measure of these predictions against the labels."""
@@ -110,6 +111,12 @@ class Measured:
             found, often = np.unique(np.concatenate(told), return_counts=True)
             if not np.array_equal(found, whole) or (evenly and often.min() != often.max()):
                 raise OperationRefused(party.name, "release", "it was measured on other rows than these, or not evenly")
+
+
+def class_codes(label: NDArray[Any], classes: Sequence[str]) -> NDArray[np.int64]:
+    """The class of each label, -1 for one that is not among them; 1, 1.0 and "1" are one class."""
+    code = {_spelled(name): number for number, name in enumerate(classes)}
+    return np.array([code.get(_spelled(str(value)), -1) for value in label], dtype=np.int64)
 
 
 def chosen(scores: Floats) -> NDArray[np.int64]:
@@ -346,7 +353,7 @@ def _in_keys(site: Site, model: str) -> list[str]:
 
 OPERATIONS: tuple[Operation, ...] = (
     class_names, label_kind, score_rows, measure_rows, performance_rows, tell_by_id, keep_by_id, score_sums.masked,
-    *secure_sum.OPERATIONS, write_part, read_part, forget_part,
+    *secure_sum.OPERATIONS, *reading.OPERATIONS, write_part, read_part, forget_part,
 )  # fmt: skip
 
 

@@ -6,9 +6,11 @@ steps, which follows bends that a straight line misses. For asking what columns 
 models and keeps none, and final weights of many models would tell parties about labels. So weights stay with the
 coordinator, which holds no rows, in training and in prediction (``mpc/shared_descent.py``).
 
-Who learns what: the coordinator: weights and gradients of columns (bins) by number, in every step. A party without
-labels: nothing. The label holder, in prediction: the total score of each row (with one other party, that party's
-score). After Yang et al. 2019 (quasi-Newton steps on the quadratic loss); the masks are ours.
+Who learns what: the coordinator: weights and gradients of columns (bins) by number, in every step, and how good a model
+is. A party without labels: nothing. The label holder: nothing when a model is measured (``unseen.py``: its scores stay
+shares); when it is asked for predictions, the total score of each row (with one other party, that party's score).
+
+After Yang et al. 2019 (quasi-Newton steps on the quadratic loss); the masks are ours.
 """
 
 from __future__ import annotations
@@ -26,13 +28,18 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation, together
 from fedsift.core.party import Party
 from fedsift.core.release import later
-from fedsift.models import parts
+from fedsift.errors import DataError
+from fedsift.models import parts, unseen
 from fedsift.models.base import FederatedModel
 from fedsift.models.design import BinnedDesign, Design
 from fedsift.models.lbfgs import descend
 from fedsift.models.metrics import probabilities
-from fedsift.models.parts import Predicted, class_names
+from fedsift.models.parts import Predicted, class_codes, class_names
+from fedsift.models.reading import ScoresOpened
+from fedsift.models.unseen import SharedScores, Truth
 from fedsift.mpc import shared_descent
+from fedsift.mpc.grading import Grid
+from fedsift.mpc.score_shares import share_scores_at
 from fedsift.mpc.shared_descent import Columns, SharedDescent, check_neutral, spread
 
 Floats = NDArray[np.float64]
@@ -95,6 +102,8 @@ def open_columns(
 def open_rows(party: Party, *, model: Annotated[str, AtMost(64)]) -> None:
     """New rows as numbers, in the way of the training rows."""
     part = party.models.part(model, BlindPart)
+    if not part.holder:
+        party.held_here(ScoresOpened)
     columns = party.keep(Columns(part.design.matrix(party.table), part.outputs))
     if part.holder:
         columns.values = np.hstack([columns.values, np.ones((party.n_rows, 1))])
@@ -111,6 +120,30 @@ def open_rows(party: Party, *, model: Annotated[str, AtMost(64)]) -> None:
 
 
 @operation(
+    "additive.open_unseen_rows",
+    discloses="control",
+    about="acknowledgement",
+    learns="nothing: the scores of these rows stay shares",
+    times="1 a session",
+    releases=later,
+)
+def open_unseen_rows(party: Party, *, model: Annotated[str, AtMost(64)]) -> None:
+    """New rows as numbers, for a measure: nobody reads a score."""
+    part = party.models.part(model, BlindPart)
+    columns = party.keep(Columns(part.design.matrix(party.table), part.outputs))
+    if not part.holder:
+        return
+    columns.values = np.hstack([columns.values, np.ones((party.n_rows, 1))])
+    label = party.table.label
+    if label is None:
+        raise DataError(f"party {party.name!r} has no labels of these rows to measure with")
+    if part.classes:
+        party.keep(Truth(class_codes(label, part.classes)))
+    else:
+        party.keep(Truth((label.astype(np.float64) - part.centre) / part.scale))
+
+
+@operation(
     "additive.tell_scores",
     discloses="plain",
     about="predicted scores of the rows",
@@ -123,7 +156,10 @@ def tell_scores(party: Party) -> Floats:
     return party.held(Predicted).scores
 
 
-OPERATIONS = together(parts.OPERATIONS, shared_descent.OPERATIONS, (open_columns, open_rows, tell_scores))
+OPERATIONS = together(
+    parts.OPERATIONS, shared_descent.OPERATIONS, unseen.OPERATIONS,
+    (open_columns, open_rows, open_unseen_rows, tell_scores),
+)  # fmt: skip
 
 
 class VerticalAdditive(FederatedModel):
@@ -148,6 +184,7 @@ class VerticalAdditive(FederatedModel):
     name = "vertical_additive"
     operations = OPERATIONS
     cell_parameters = ("min_cell",)
+    measured_unseen = True
 
     def __init__(
         self, *, bins: int | None = 8, max_iter: int = 15, tol: float = 1e-4, reg_lambda: float = 0.01,
@@ -179,9 +216,10 @@ class VerticalAdditive(FederatedModel):
         self._widths = {name: reply["width"] for name, reply in opened.items()}
         descent = SharedDescent(run, self._widths, outputs, reads_scores=False)
         wide = max(1.0, sum(reply["spread"] for reply in opened.values()))
-        self._weights, self.curve_ = descend(
+        found = descend(
             run, descent, wide, max_iter=self.max_iter, tol=self.tol, reg_lambda=self.reg_lambda, memory=self.memory
         )
+        self._weights, self.curve_, self._deviation = found.weights, found.curve, found.deviation
         run.ledger.note("weights stayed with the coordinator: no party that holds rows learned any")
         self.n_iter_ = len(self.curve_)
         return list(names)
@@ -191,6 +229,16 @@ class VerticalAdditive(FederatedModel):
         run.ask(open_rows, to=run.parties, model=self.model_id_)
         outputs = len(next(iter(self._weights.values()))[0]) if self._weights else 1
         SharedDescent(run, self._widths, outputs, reads_scores=True).at(self._weights)
+
+    def _share(self, run: Federation) -> SharedScores:
+        """The same step, in which nobody opens the scores: they stay shares of the label holder and its helper."""
+        run.ask(open_unseen_rows, to=run.parties, model=self.model_id_)
+        weights = self._weights[run.active]
+        descent = SharedDescent(run, self._widths, weights.shape[1], reads_scores=True)
+        fraction = share_scores_at(descent, self._weights)
+        classes = len(self.classes_) if self.task_ == "classification" else 0
+        reach, centre = Grid.reaching(self._deviation), tuple(weights[-1].tolist())
+        return SharedScores(descent.helper, fraction, weights.shape[1], classes, reach, centre)
 
     def _decision(self, run: Federation) -> Floats:
         self._hold(run)

@@ -23,23 +23,28 @@ from numpy.typing import NDArray
 
 from fedsift.core.checks import check_number
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Array, operation, together
+from fedsift.core.operation import Array, Operation, operation, together
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ReplyError
-from fedsift.models import parts
+from fedsift.models import parts, unseen
 from fedsift.models.base import FederatedModel
 from fedsift.models.design import Design, LinearPart
 from fedsift.models.lbfgs import descend
 from fedsift.models.metrics import probabilities
-from fedsift.models.parts import Predicted, class_names
+from fedsift.models.parts import Predicted, class_codes, class_names
+from fedsift.models.reading import ScoresOpened
+from fedsift.models.unseen import SharedScores, Truth
 from fedsift.mpc import shared_descent
+from fedsift.mpc.grading import Grid
 from fedsift.mpc.pairs import Pairs, meet_all
-from fedsift.mpc.ring import Ring, from_ring, to_ring
+from fedsift.mpc.ring import Ring, check_shape, from_ring, to_ring
+from fedsift.mpc.score_shares import ScoreShare
 from fedsift.mpc.shared_descent import Columns, SharedDescent, check_neutral, spread
 
 Floats = NDArray[np.float64]
 _SCORE_BITS = 32  # of the fraction of a score
 _SCORE_ROOM = 2.0**24
+_READ, _UNSEEN = "part scores", "unseen part scores"  # two kinds of masks
 
 
 @dataclass
@@ -103,10 +108,53 @@ def keep_weights(party: Party, *, model: str, weights: Floats) -> None:
     reply=Array("i", 2),
 )
 def part_scores(party: Party, *, model: str, label_holder: str) -> Ring:
+    party.held_here(ScoresOpened)
+    return _hidden_scores(party, model, label_holder, _READ)
+
+
+def _hidden_scores(party: Party, model: str, label_holder: str, purpose: str) -> Ring:
     scores = party.models.part(model, LinearPart).scores(party.table)
-    return to_ring(scores, _SCORE_BITS, _SCORE_ROOM) + party.held(Pairs).mask(
-        label_holder, "part scores", 1, scores.shape
-    )
+    return to_ring(scores, _SCORE_BITS, _SCORE_ROOM) + party.held(Pairs).mask(label_holder, purpose, 1, scores.shape)
+
+
+@operation(
+    "logistic.unseen_scores",
+    times="1 a session",
+    discloses="masked",
+    about="its part of the scores of the rows under masks shared with the label holder, for a measure on shares",
+    reply=Array("i", 2),
+    role="passive",
+)
+def unseen_scores(party: Party, *, model: str, label_holder: str) -> Ring:
+    """Under other masks than ``part_scores``: nobody can read these."""
+    return _hidden_scores(party, model, label_holder, _UNSEEN)
+
+
+@operation(
+    "logistic.keep_total", times="1 a session", discloses="control", receives="masked", about="acknowledgement",
+    learns="a share of the scores, which is uniform to it", role="passive",
+)  # fmt: skip
+def keep_total(party: Party, *, model: str, total: Ring) -> None:
+    """One party's share of the scores: all parties' parts under their masks."""
+    part = party.models.part(model, LinearPart)
+    check_shape(total, (party.n_rows, part.weights.shape[1]), party.name)
+    party.keep(ScoreShare(total, _SCORE_BITS))
+
+
+@operation(
+    "logistic.keep_own", times="1 a session", discloses="control", about="acknowledgement",
+    learns="nothing: its own part of the scores, less masks", role="active",
+)  # fmt: skip
+def keep_own(party: Party, *, model: str, others: list[str]) -> None:
+    """The label holder's share: its own part less the masks."""
+    part = party.models.part(model, LinearPart)
+    share = to_ring(part.scores(party.table), _SCORE_BITS, _SCORE_ROOM)
+    for name in others:
+        share = share - party.held(Pairs).mask(name, _UNSEEN, 1, share.shape)
+    if party.table.label is None:
+        raise DataError(f"party {party.name!r} has no labels of these rows to measure with")
+    party.keep(ScoreShare(share, _SCORE_BITS))
+    party.keep(Truth(class_codes(party.table.label, part.classes)))
 
 
 @operation(
@@ -143,13 +191,16 @@ def _read(party: Party, model: str, total: Ring | None, others: list[str]) -> Pr
         if total.shape != scores.shape or total.dtype != np.uint64:
             raise ReplyError("another party", "part_scores", "another number of scores than rows")
         for name in others:
-            total = total - party.held(Pairs).mask(name, "part scores", 1, scores.shape)
+            total = total - party.held(Pairs).mask(name, _READ, 1, scores.shape)
         scores = scores + from_ring(total, _SCORE_BITS)
     return party.keep(Predicted(scores, part.classes, "one against the rest"))
 
 
 OPERATIONS = together(
-    parts.OPERATIONS, shared_descent.OPERATIONS, (open_columns, keep_weights, part_scores, read_scores, hold_scores)
+    parts.OPERATIONS,
+    shared_descent.OPERATIONS,
+    unseen.OPERATIONS,
+    (open_columns, keep_weights, part_scores, read_scores, hold_scores, unseen_scores, keep_total, keep_own),
 )
 
 
@@ -176,7 +227,8 @@ class VerticalLogisticRegression(FederatedModel):
 
     name = "vertical_logistic"
     operations = OPERATIONS
-    _saved = ("n_iter_", "curve_")
+    measured_unseen = True
+    _saved = ("n_iter_", "curve_", "deviation_", "centre_")
 
     def __init__(self, *, max_iter: int = 10, tol: float = 1e-5, reg_lambda: float = 0.01, memory: int = 8):
         self.max_iter = max_iter
@@ -200,10 +252,12 @@ class VerticalLogisticRegression(FederatedModel):
         widths = {name: reply["width"] for name, reply in opened.items()}
         descent = SharedDescent(run, widths, outputs, reads_scores=False)
         wide = max(1.0, sum(reply["spread"] for reply in opened.values()))
-        weights, self.curve_ = descend(
+        found = descend(
             run, descent, wide, max_iter=self.max_iter, tol=self.tol, reg_lambda=self.reg_lambda, memory=self.memory
         )
-        each = {name: {"weights": part} for name, part in weights.items()}
+        self.curve_, self.deviation_ = found.curve, found.deviation
+        self.centre_ = found.weights[run.active][-1].tolist()
+        each = {name: {"weights": part} for name, part in found.weights.items()}
         run.ask(keep_weights, to=run.parties, each=each, model=self.model_id_)
         run.ledger.note("columns, weights, scores and residuals travelled under one-time masks (X25519, ChaCha20)")
         self.n_iter_ = len(self.curve_)
@@ -218,12 +272,20 @@ class VerticalLogisticRegression(FederatedModel):
         total = self._others(run)
         run.ask(hold_scores, to=run.active, model=self.model_id_, total=total, others=run.passive)
 
-    def _others(self, run: Federation) -> Ring | None:
+    def _share(self, run: Federation) -> SharedScores:
+        """The others' scores under masks go to one of them; the label holder has its own, less the masks."""
+        helper, total = run.passive[0], self._others(run, unseen_scores)
+        run.ask(keep_total, to=helper, model=self.model_id_, total=total)
+        run.ask(keep_own, to=run.active, model=self.model_id_, others=run.passive)
+        reach, outputs = Grid.reaching(self.deviation_), len(self.centre_)
+        return SharedScores(helper, _SCORE_BITS, outputs, len(self.classes_), reach, tuple(self.centre_))
+
+    def _others(self, run: Federation, what: Operation = part_scores) -> Ring | None:
         """The other parties' scores, added up under masks."""
         total = None
         if run.passive:
             meet_all(run)
-            sent = run.ask(part_scores, to=run.passive, model=self.model_id_, label_holder=run.active)
+            sent = run.ask(what, to=run.passive, model=self.model_id_, label_holder=run.active)
             shape = (run.n_rows, 1 if len(self.classes_) == 2 else len(self.classes_))
             for name, part in sent.items():
                 if part.shape != shape or part.dtype != np.uint64:

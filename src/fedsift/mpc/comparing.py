@@ -13,10 +13,11 @@ the numbers are (Beaver 1991, products of several bits likewise); the dealer mus
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, reduce
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ Message = list[np.ndarray]
 T = TypeVar("T")
 Program = Generator[Message, Message, T]
 Flags = NDArray[np.bool_]
+Word = type[np.uint32] | type[np.uint64]
 
 
 # --- randomness ------------------------------------------------------------------------------------------------------
@@ -76,6 +78,18 @@ class Source:
         """A share, as numbers, of random bits."""
         return self._derived((count, WORDS))
 
+    def words(self, shape: tuple[int, ...], word: Word) -> NDArray[Any]:
+        """A share of uniform numbers of 32 or 64 bits."""
+        return self._draw_words(shape, word)
+
+    def word_product(self, first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
+        """A share of the products of random numbers of 32 or 64 bits."""
+        return self._derived_words(first.shape, first.dtype.type)
+
+    def as_words(self, bits: Bits, count: int, word: Word) -> NDArray[Any]:
+        """Shares, as numbers of 32 or 64 bits, of rows of random bits."""
+        return self._derived_words((len(bits), count), word)
+
     def finish(self) -> None:
         if self.corrections:
             raise SecurityError(f"party {self.dealt.owner!r}: the dealer sent more corrections than were needed")
@@ -92,6 +106,14 @@ class Source:
     def _draw(self, shape: tuple[int, ...]) -> Ring:
         self.drawn += 1
         return self.dealt.draw(self.purpose, self.drawn - 1, shape)
+
+    def _derived_words(self, shape: tuple[int, ...], word: Word) -> NDArray[Any]:
+        return self._next(shape, word) if self.number == 0 else self._draw_words(shape, word)
+
+    def _draw_words(self, shape: tuple[int, ...], word: Word) -> NDArray[Any]:
+        count = math.prod(shape)
+        drawn = self._draw((max(1, -(-count * np.dtype(word).itemsize // 8)),))
+        return drawn.view(word)[:count].reshape(shape)
 
 
 class DealerSource(Source):
@@ -122,6 +144,19 @@ class DealerSource(Source):
 
     def as_numbers(self, bits: Bits, count: int) -> Wide:
         return self._correct(widen(np.unpackbits(bits[0], count=count)))
+
+    def words(self, shape: tuple[int, ...], word: Word) -> NDArray[Any]:
+        return self.first.words(shape, word) + super().words(shape, word)
+
+    def word_product(self, first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
+        return self._correct_words(first * second)
+
+    def as_words(self, bits: Bits, count: int, word: Word) -> NDArray[Any]:
+        return self._correct_words(np.unpackbits(bits, axis=1, count=count).astype(word))
+
+    def _correct_words(self, value: NDArray[Any]) -> NDArray[Any]:
+        self.corrections.append(value - self._draw_words(value.shape, value.dtype.type))
+        return value
 
     def _correct(self, value: Wide) -> Wide:
         self.corrections.append(minus(value, self._draw(value.shape)))

@@ -33,7 +33,6 @@ runs the coordinator this form must not be used.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,36 +45,26 @@ from fedsift.core.arguments import MAX_CELLS, Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import ANY, Array, operation
 from fedsift.core.party import Party
+from fedsift.core.release import Release
 from fedsift.errors import OperationRefused, OverflowGuard, ReplyError
 from fedsift.mpc import dealer, pairs
+from fedsift.mpc.descent_room import RESIDUAL_ROOM, SCORE_ROOM, Precision
+from fedsift.mpc.descent_room import check_room as check_room
 from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.ring import Ring, check_shape, from_ring, new_seed, product, stream, to_ring
 
 Floats = NDArray[np.float64]
 Loss = Callable[[Floats], tuple[Floats, Floats]]  # scores -> numbers for the coordinator (losses), residuals
 
-_SCORE_ROOM = 2.0**14  # of a score that the label holder reads
-_RESIDUAL_ROOM = 64.0  # root mean square of residuals
-_MOST_FRACTION = 22
 STEPS = "4 x max_iter or rounds or 1000 a session"  # each opens sums at weights of the coordinator's choice
 
 
-@dataclass(frozen=True)
-class Precision:
-    """Fractional bits of columns, weights and residuals: sums of products over all rows stay within the ring."""
+_OPENED = "aggregate: sums of its columns times residuals, at weights of the coordinator's choice"
 
-    columns: int
-    weights: int
-    residuals: int
 
-    @classmethod
-    def of(cls, rows: int, reads_scores: bool) -> Precision:
-        room = 62 - rows.bit_length() - int(math.log2(_RESIDUAL_ROOM))
-        if reads_scores:
-            columns = min(_MOST_FRACTION, room // 2)
-            return cls(columns, 62 - int(math.log2(_SCORE_ROOM)) - columns, room - columns)
-        columns = room // 3
-        return cls(columns, room - 2 * columns, room - columns)
+def _gradient(reply: dict[str, Any]) -> Release:
+    """One sum a column and output: the coordinator opens them from all halves of the step."""
+    return Release(reply["own"].size, 53.0)
 
 
 @dataclass
@@ -166,7 +155,7 @@ def _left_side(party: Party, label_holder: str, step: int) -> Ring:
     return own + met.mask(label_holder, "products", step, own.shape)
 
 
-def _keep_share(party: Party, columns: Columns, weights: Ring, step: int, seed: bytes) -> Ring:
+def keep_share(party: Party, columns: Columns, weights: Ring, step: int, seed: bytes) -> Ring:
     met, shape = party.held(Pairs), (party.n_rows, columns.outputs)
     columns.check_weights(party, weights)
     total = product(columns.ring, weights) + _helped(columns, seed, step)
@@ -187,8 +176,8 @@ def _right_sides(party: Party, columns: Columns, residuals: Ring, step: int) -> 
 
 @operation(
     "descent.residual_shares", discloses="masked", receives="masked",
-    about="its share of the residuals under one-time masks, and of products with its own columns",
-    reply={"sides": ANY, "own": Array("i", 2)}, times=STEPS,
+    about="its share of the residuals under one-time masks, and of products with its own columns", opened=_OPENED,
+    releases=_gradient, concerns="own columns and labels", reply={"sides": ANY, "own": Array("i", 2)}, times=STEPS,
 )  # fmt: skip
 def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> dict[str, object]:
     """The label holder, where residuals are linear in the scores. It reads none of them."""
@@ -196,7 +185,7 @@ def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> d
     if columns.target is None:
         raise OperationRefused(party.name, "residual_shares", "this run's residuals are not linear in the scores")
     exact = columns.precision.columns + columns.precision.weights
-    share = _keep_share(party, columns, weights, step, seed) - to_ring(columns.target, exact, 2.0 ** (62 - exact))
+    share = keep_share(party, columns, weights, step, seed) - to_ring(columns.target, exact, 2.0 ** (62 - exact))
     renewed = stream(seed, "renew", step, share.shape)
     own = product(columns.ring.T, share) + product(columns.own_mask.T, renewed)
     own = own + met.mask(columns.helper, "own products", step, own.shape)
@@ -205,8 +194,8 @@ def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> d
 
 @operation(
     "descent.gradient_shares", discloses="masked", receives="masked",
-    about="its share of the sums of its columns times residuals, under one-time masks",
-    reply={"own": Array("i", 2), "helped": ANY}, times=STEPS,
+    about="its share of the sums of its columns times residuals, under one-time masks", opened=_OPENED,
+    releases=_gradient, reply={"own": Array("i", 2), "helped": ANY}, times=STEPS,
 )  # fmt: skip
 def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: str) -> dict[str, object]:
     """A party without labels, where residuals are linear in the scores. ``share`` is uniform to it."""
@@ -234,9 +223,9 @@ def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: int, seed
     if columns.loss is None:
         raise OperationRefused(party.name, "open_residuals", "nobody reads scores in this run")
     check_shape(scores, (party.n_rows, columns.outputs), party.name)
-    total = from_ring(scores + _keep_share(party, columns, weights, step, seed), bits.columns + bits.weights)
-    if np.abs(total).max(initial=0.0) >= _SCORE_ROOM:
-        raise OverflowGuard(f"a score grew beyond {_SCORE_ROOM:g}; use a stronger penalty")
+    total = from_ring(scores + keep_share(party, columns, weights, step, seed), bits.columns + bits.weights)
+    if np.abs(total).max(initial=0.0) >= SCORE_ROOM:
+        raise OverflowGuard(f"a score grew beyond {SCORE_ROOM:g}; use a stronger penalty")
     loss, residuals = columns.loss(total)
     _check_size(residuals)
     ring = to_ring(residuals, bits.residuals, 2.0 ** (62 - bits.residuals))
@@ -263,7 +252,7 @@ def own_gradient(party: Party, *, weights: Floats) -> dict[str, object]:
 
 
 def _check_size(residuals: Floats) -> None:
-    if np.sqrt((residuals**2).mean(axis=0).max(initial=0.0)) >= _RESIDUAL_ROOM:
+    if np.sqrt((residuals**2).mean(axis=0).max(initial=0.0)) >= RESIDUAL_ROOM:
         raise OverflowGuard("the residuals grew beyond what the masks leave room for; use a stronger penalty")
 
 
@@ -319,6 +308,14 @@ class SharedDescent:
         if not run.passive:
             reply = run.ask(own_gradient, to=run.active, weights=weights[run.active])
             return reply["loss"], {run.active: self._told(reply, "own_gradient")}
+        scores, given, parts = self.scores_at(weights)
+        if self.reads_scores:
+            return self._after_opening(run.ask(open_residuals, to=run.active, scores=scores, **given), parts)
+        return np.zeros(0), self._unopened(run.ask(residual_shares, to=run.active, **given), scores, given["seed"])
+
+    def scores_at(self, weights: Mapping[str, Floats]) -> tuple[Ring, dict[str, Any], dict[str, Any]]:
+        """The coordinator's shares of the scores, what the label holder needs for its own, and the parties' replies."""
+        run = self.run
         seeds = {run.active: new_seed(), self.helper: new_seed()}
         masks = {name: self._mask(seeds, name) for name in run.parties}
         told = {n: to_ring(weights[n], self.bits.weights, 2.0 ** (62 - self.bits.weights)) + masks[n] for n in masks}
@@ -329,10 +326,7 @@ class SharedDescent:
             if name in parts:
                 scores = scores + _check(name, "share_scores", parts[name]["scores"], scores.shape)
             scores = scores - product(self.hidden[name], masks[name])
-        given: dict[str, Any] = {"weights": told[run.active], "step": self.step, "seed": seeds[run.active]}
-        if self.reads_scores:
-            return self._after_opening(run.ask(open_residuals, to=run.active, scores=scores, **given), parts)
-        return np.zeros(0), self._unopened(run.ask(residual_shares, to=run.active, **given), scores, seeds[run.active])
+        return scores, {"weights": told[run.active], "step": self.step, "seed": seeds[run.active]}, parts
 
     def _mask(self, seeds: Mapping[str, bytes], name: str) -> Ring:
         seed = seeds[self.helper if name == self.run.active else self.run.active]
@@ -382,16 +376,6 @@ class SharedDescent:
 
     def _residual_bits(self) -> int:
         return self.bits.residuals if self.reads_scores else self.bits.columns + self.bits.weights
-
-
-def check_room(lengths: Floats, spread: float, target: float) -> None:
-    """For linear residuals, which nobody reads: refuse weights whose scores might not fit the masks' room.
-
-    ``lengths`` are those of the weights (by output), ``spread`` the sum of the parties' spreads, ``target`` the root
-    mean square of the target.
-    """
-    if math.sqrt(spread) * float(np.max(lengths, initial=0.0)) + target >= _RESIDUAL_ROOM:
-        raise OverflowGuard("the weights grew beyond what the masks leave room for; use a stronger penalty")
 
 
 def _check(name: str, operation: str, table: object, shape: tuple[int, ...]) -> Ring:

@@ -47,6 +47,11 @@ def add(first: Wide, *others: Wide) -> Wide:
     return _words(total)
 
 
+def total(numbers: Wide) -> Wide:
+    """The sum of a list of numbers."""
+    return _words(_limbs(numbers).sum(axis=0, dtype=np.uint64))
+
+
 def minus(first: Wide, second: Wide) -> Wide:
     total = _limbs(first) + _limbs(~second)
     total[..., 0] += np.uint64(1)

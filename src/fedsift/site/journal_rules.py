@@ -10,7 +10,8 @@ few exact sums on many rows are then equations for the rest (ten sums on 100 row
 lattice reduction). A neutral coordinator holds no row: the same sums are, to it, about nobody it knows, so its openings
 are written down and not counted; but for figures of the answer itself (how good a model is, what a partner adds), which
 count a tenth: a coordinator that chooses models and asks for their scores would read labels otherwise. What is told row
-by row (left or right in a tree) is judged by the audit's figures, not here: it would exceed any such budget at once.
+by row (left or right in a tree) is judged by the audit's figures, not here: it would exceed any such budget at once;
+scores of rows that the label holder reads (predictions) are written down, and limited by how often: ``max_row_scores``.
 The answer counts too: which of its columns were kept tells a party something about the labels. So does a refusal, one
 bit each.
 
@@ -36,6 +37,7 @@ from fedsift.core.draws import simulated_secret
 from fedsift.core.job import NEUTRAL, Job
 from fedsift.core.message import encode
 from fedsift.core.operation import Operation
+from fedsift.core.release import row_by_row
 from fedsift.core.table import Table
 from fedsift.crypto.dp import epsilon_to_rho, rho_to_epsilon
 from fedsift.errors import DataError, OperationRefused, PolicyRefused
@@ -49,7 +51,7 @@ log = logging.getLogger("fedsift.site.journal")
 
 COORDINATOR, NOBODY = "coordinator", "nobody"
 ANSWER, ALIGNMENT, REFUSAL = "the answer", "alignment", "refusal"
-ROWS, DESCRIBED = "rows", "number of classes"
+ROWS, DESCRIBED, ROW_BY_ROW = "rows", "number of classes", "row by row"
 RESULT = "result"  # who opens a figure of the answer itself
 #: What a figure of the answer counts where nobody who holds rows gets it: budgets of 0.1 bits a row then let out less
 #: than one bit a row, however many models, evaluations and values are asked for.
@@ -98,7 +100,7 @@ class JournalRules:
         try:
             with self._writing(asked.marked.short_name) as journal:
                 self._enter_noise(asked, rows)
-                exact = not is_noisy(asked.job)
+                exact = not is_noisy(asked.job) and asked.marked.releases is not row_by_row
                 self._check_left(asked.marked.short_name, asked.job, rows if exact else None)
                 if exact:
                     self._cut(asked, rows)
@@ -207,6 +209,9 @@ class JournalRules:
     def write(self, asked: Asked, value: Any) -> None:
         """The line of a reply that is about to leave, and its bits."""
         marked, readers = asked.marked, self._readers(asked)
+        if marked.releases is row_by_row:
+            self._write_row_by_row(asked, readers)
+            return
         noisy = bool(marked.epsilon) and spent(asked.job)[1] > 0
         released = marked.released(value)
         bits = 0.0 if noisy else released.bits
@@ -229,6 +234,21 @@ class JournalRules:
                            statistics=released.statistics, bits=bits, counted=counted, digest=digest)
             )  # fmt: skip
         self._written.add(kind)
+
+    def _write_row_by_row(self, asked: Asked, readers: tuple[str, ...]) -> None:
+        """Numbers of every row: how often those of one row may be read is limited, not how many bits they have."""
+        rows, each = self._row_set(asked), row_by_row(None)
+        with self._writing(asked.marked.short_name) as journal:
+            often = np.zeros(len(journal.rows), dtype=np.int64)
+            for line in journal.lines(f"form = '{ROW_BY_ROW}'"):
+                often[journal.members(line.row_set)] += 1
+            told = 1 + int(often[journal.inside(rows)].max(initial=0))
+            self.policy.check_row_scores(self.party, asked.marked.short_name, told)
+            journal.keep_set(rows, exact=False)
+            journal.add(
+                self._line(asked, rows, operation=asked.marked.id, readers=", ".join(readers), form=ROW_BY_ROW,
+                           statistics=len(rows.numbers), bits=each.bits * len(rows.numbers))
+            )  # fmt: skip
 
     def _readers(self, asked: Asked) -> tuple[str, ...]:
         """Who can read it: ``("coordinator",)`` is one who holds no rows of these people; this party is none."""

@@ -210,6 +210,8 @@ def _journal_lines(policy: Policy) -> list[str]:
         f"total_epsilon = {policy.total_epsilon}",
         "# How often ids are matched: each time the others may bring another list.",
         f"max_id_lists = {policy.max_id_lists}",
+        "# How often the label holder may read a model's score of one and the same row (predictions), over all jobs.",
+        f"max_row_scores = {policy.max_row_scores}",
         "# The share of a sum over rows that its largest two may make up; 1.0 for no such rule.",
         f"max_share = {policy.max_share}",
     ]

@@ -87,6 +87,7 @@ class Policy(Section):
     partner_columns: int = Field(default=100, ge=1, description="a whole number of columns, 1 or more")
     total_epsilon: float = Field(default=10.0, gt=0, allow_inf_nan=False, description="a number above 0, such as 10.0")
     max_id_lists: int = Field(default=100, ge=1, description="a whole number, 1 or more")
+    max_row_scores: int = Field(default=20, ge=0, description="a whole number of scores a row, 0 or more")
     max_share: float = Field(default=0.9, gt=0, le=1, description="a share of a sum, such as 0.9; 1 for no such rule")
 
     approval: Literal["policy", "person", "two persons"] = Field(
@@ -176,6 +177,15 @@ class Policy(Section):
             raise PolicyRefused.by(
                 "max_id_lists", party, "begin_job",
                 f"this party matches its ids with at most {self.max_id_lists} lists. Ask it to raise max_id_lists",
+            )  # fmt: skip
+
+    def check_row_scores(self, party: str, operation: str, often: int) -> None:
+        """Refuse one more score of each row: every model of the same rows is a further equation about its columns."""
+        if often > self.max_row_scores:
+            raise PolicyRefused.by(
+                "max_row_scores", party, operation,
+                f"the label holder has read {self.max_row_scores} scores of some of these rows, over all jobs. Measure "
+                "on shares (fs.value, fs.evaluate with model='additive'), or ask the party to raise max_row_scores",
             )  # fmt: skip
 
     def check_share(self, party: str, operation: str, share: float) -> None:

@@ -25,7 +25,7 @@ from fedsift.models.hyfdca.party import SCORE_BITS
 from fedsift.models.hyfdca.setup import STATE
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import from_ring
-from fedsift.mpc.shared_descent import Columns, _keep_share
+from fedsift.mpc.shared_descent import Columns, keep_share
 
 PREDICTIONS = ("sine_network.predict", "read_scores", "predict_rows", "predict_lattice", "predicted", "read_prediction")
 _MOST = 60  # score vectors
@@ -84,7 +84,7 @@ def _opened(view: View, message: Message) -> np.ndarray | None:
         return None
     party, columns = own_party(view), kept[-1][Columns]
     party.keep(replace(kept[-1][Pairs], _used={}))  # its own masks, once more
-    share = _keep_share(party, columns, content["weights"], content["step"], content["seed"])
+    share = keep_share(party, columns, content["weights"], content["step"], content["seed"])
     return from_ring(content["scores"] + share, columns.precision.columns + columns.precision.weights)
 
 

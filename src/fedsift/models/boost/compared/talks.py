@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
-from fedsift.errors import OperationRefused, ReplyError
-from fedsift.mpc.comparing import Message, Program, Source
+from fedsift.errors import OperationRefused
+from fedsift.mpc.comparing import Message
 from fedsift.mpc.pairs import Pairs
+from fedsift.mpc.talking import Talk as Talk
 
 _ABOUT = "boost: comparing"
 
@@ -18,39 +18,6 @@ _ABOUT = "boost: comparing"
 def purpose(peer: str) -> str:
     """Of the dealer's randomness for the label holder and this party."""
     return f"boost: comparing with {peer}"
-
-
-@dataclass
-class Talk:
-    """With one peer: the program under way, what was sent last, and what the last program gave."""
-
-    source: Source
-    number: int = 0
-    program: Program[Any] | None = field(default=None, repr=False)
-    sent: Message = field(default_factory=list, repr=False)
-    result: Any = field(default=None, repr=False)
-
-    def begin(self, program: Program[Any]) -> Message:
-        self.program, self.result = program, None
-        self.sent = next(program)
-        return self.sent
-
-    def hear(self, peer: str, theirs: Any) -> Message | None:
-        """The next message, or ``None`` at the end."""
-        if self.program is None:
-            raise ReplyError(peer, "compare", "nothing is being compared")
-        same = isinstance(theirs, list) and [(p.shape, p.dtype) for p in theirs] == [
-            (p.shape, p.dtype) for p in self.sent
-        ]
-        if not same:
-            raise ReplyError(peer, "compare", f"party {peer!r} sent numbers of another shape than the level has")
-        try:
-            self.sent = self.program.send(theirs)
-        except StopIteration as done:
-            self.source.finish()
-            self.program, self.sent, self.result = None, [], done.value
-            return None
-        return self.sent
 
 
 @dataclass
