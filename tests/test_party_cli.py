@@ -17,7 +17,8 @@ from fedsift.core.table import Table
 from fedsift.site.party_file import look
 from fedsift.site.policy import Policy
 from fedsift.site.rehearsal import rehearse
-from fedsift.site.site import load_party, open_site
+from fedsift.site.settings import load_party
+from fedsift.site.site import open_site
 
 if sys.version_info >= (3, 11):
     import tomllib

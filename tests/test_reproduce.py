@@ -16,7 +16,7 @@ import fedsift as fs
 from fedsift.cli import main as cli
 from fedsift.cli.schema import job_schema
 from fedsift.methods import METHODS
-from fedsift.site.site import PartyFile
+from fedsift.site.settings import PartyFile
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "two_files"
 VERTICAL = [name for name in METHODS if METHODS[name].partitions[0] == "vertical"]

@@ -15,7 +15,8 @@ from fedsift.core.identity import FINGERPRINT_BYTES, Fingerprint, SigningKey, is
 from fedsift.errors import DataError, JobError, ParameterError
 from fedsift.site import secrets
 from fedsift.site.secrets import NAMES, Secrets
-from fedsift.site.site import load_party, open_site
+from fedsift.site.settings import load_party
+from fedsift.site.site import open_site
 
 PHRASE = "a long and private phrase"
 

@@ -27,7 +27,8 @@ from fedsift.mpc.psi import align
 from fedsift.mpc.two_halves import encrypt_classes
 from fedsift.site.policy import FREE, Policy, listed
 from fedsift.site.record import SiteLedger
-from fedsift.site.site import PolicySite, load_party, open_site
+from fedsift.site.settings import load_party
+from fedsift.site.site import PolicySite, open_site
 
 PARTY = """\
 [party]
@@ -417,7 +418,7 @@ n_features = 2
 def test_a_job_that_is_refused_when_the_site_is_opened_reads_no_data(folder, monkeypatch):
     (folder / "job.toml").write_text(JOB)
     job = load_job(folder / "job.toml", files=False)
-    monkeypatch.setattr("fedsift.site.site.read_table", lambda *_: pytest.fail("it read the data"))
+    monkeypatch.setattr("fedsift.site.settings.read_table", lambda *_: pytest.fail("it read the data"))
     with pytest.raises(PolicyRefused, match="'methods'"):
         bank(folder, 'methods = ["muse"]', job=job)
     with pytest.raises(PolicyRefused, match="'min_cell'"):

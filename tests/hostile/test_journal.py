@@ -20,7 +20,8 @@ from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import DataError, OperationRefused, PolicyRefused
 from fedsift.mpc.psi import align
 from fedsift.site.journal import Journal, Line, Place
-from fedsift.site.journal_rules import Asked, is_noisy
+from fedsift.site.journal_rules import Asked
+from fedsift.site.noise import is_noisy
 from fedsift.site.site import PolicySite
 from hostile.coordinator import Hostile, policy, refused, tables
 

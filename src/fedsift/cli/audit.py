@@ -25,7 +25,7 @@ from fedsift.jobs.job_file import Job, load_job, read_table
 from fedsift.report.exposures import in_order, readable, whom
 from fedsift.report.markup import plural
 from fedsift.site.policy import Policy
-from fedsift.site.site import load_party
+from fedsift.site.settings import load_party
 from fedsift.site.verdict import FOLDER
 
 REFUSED = 5  # as for a job that a policy refuses

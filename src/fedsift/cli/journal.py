@@ -17,7 +17,7 @@ from fedsift.site.journal import Journal, Place
 from fedsift.site.journal_facts import JournalFacts, what_of
 from fedsift.site.journal_rules import DELTA, SHORT
 from fedsift.site.secrets import Secrets
-from fedsift.site.site import load_party
+from fedsift.site.settings import load_party
 
 _SHOWN = 40  # lines, the newest
 

@@ -24,7 +24,19 @@ import typer
 
 from fedsift import __version__
 from fedsift.cli import (
-    applying, approval, audit, console, desk, init, journal, party, reproduce, schema, secrets, train, value,
+    applying,
+    approval,
+    audit,
+    console,
+    desk,
+    init,
+    journal,
+    party,
+    reproduce,
+    schema,
+    secrets,
+    train,
+    value,
 )  # fmt: skip
 from fedsift.cli.deploy import KitOption, On, OnOption, ResumeOption, run_elsewhere
 from fedsift.crypto import kernel

@@ -22,7 +22,7 @@ from fedsift.methods import METHODS
 from fedsift.site.party_file import Look, look, party_text, write_party
 from fedsift.site.policy import Policy
 from fedsift.site.rehearsal import Rehearsal, rehearse
-from fedsift.site.site import PartyFile, load_party, read_party
+from fedsift.site.settings import PartyFile, load_party, read_party
 from fedsift.site.verdict import FOLDER, why_no_audit
 
 _SHOWN = 40  # columns in a table for people

@@ -11,7 +11,7 @@ import typer
 
 from fedsift.jobs.job_file import JobFile
 from fedsift.methods import METHODS
-from fedsift.site.site import PartyFile
+from fedsift.site.settings import PartyFile
 
 
 class Kind(str, Enum):

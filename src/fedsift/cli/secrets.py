@@ -17,7 +17,7 @@ from fedsift.cli.party import PartyOption, Verbose
 from fedsift.errors import ParameterError
 from fedsift.site import secrets as kept
 from fedsift.site.secrets import NAMES, Secrets
-from fedsift.site.site import load_party
+from fedsift.site.settings import load_party
 
 PASSPHRASE = "FEDSIFT_PASSPHRASE"
 _MEANS = {

@@ -17,7 +17,7 @@ from fedsift.core.draws import SECRET_BYTES, simulated_secret
 from fedsift.errors import FedsiftError
 from fedsift.jobs.job_file import read_table
 from fedsift.site.secrets import FOLDER, NAMES, Secrets, make
-from fedsift.site.site import load_party
+from fedsift.site.settings import load_party
 
 
 def introduce_parties(files: Mapping[str, Path]) -> None:

@@ -23,7 +23,7 @@ from fedsift.site.journal import Journal, Line, Place, now
 from fedsift.site.journal_facts import DECISION, JournalFacts
 from fedsift.site.record import NAME
 from fedsift.site.secrets import Secrets, read_key
-from fedsift.site.site import PartyFile, load_party
+from fedsift.site.settings import PartyFile, load_party
 
 RESULTS = "results"  # beside party.toml: a folder for each job that ran here
 

@@ -15,7 +15,7 @@ from fedsift.core.job import Job
 from fedsift.errors import FedsiftError, JobError, OperationRefused
 from fedsift.jobs.text import Source, validated
 from fedsift.site.policy import Policy
-from fedsift.site.site import PartyFile, checked_party
+from fedsift.site.settings import PartyFile, checked_party
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -25,7 +25,7 @@ from fedsift.jobs.job_file import Job
 from fedsift.jobs.text import Source
 from fedsift.methods import METHODS
 from fedsift.site.rehearsal import rehearse
-from fedsift.site.site import load_party, read_party
+from fedsift.site.settings import load_party, read_party
 
 LIMIT = 180.0  # seconds
 

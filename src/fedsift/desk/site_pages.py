@@ -20,7 +20,8 @@ from fedsift.methods import METHODS
 from fedsift.report.markup import Html, h, join, name, plural, size, table
 from fedsift.site.approval import APPROVED, SHORT, WAITING, Decision, Standing, stored_audit
 from fedsift.site.journal_facts import what_of
-from fedsift.site.journal_rules import DELTA, spent
+from fedsift.site.journal_rules import DELTA
+from fedsift.site.noise import spent
 
 PLACES = (Place("/", "Now"), Place("/history", "History"), Place("/journal", "Journal"), Place("/policy", "Rules"))
 _SHOWN = 500  # lines of a ledger or journal on a page

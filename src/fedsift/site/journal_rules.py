@@ -39,12 +39,12 @@ from fedsift.core.message import encode
 from fedsift.core.operation import Operation
 from fedsift.core.release import row_by_row
 from fedsift.core.table import Table
-from fedsift.crypto.dp import epsilon_to_rho, rho_to_epsilon
+from fedsift.crypto.dp import rho_to_epsilon
 from fedsift.errors import DataError, OperationRefused, PolicyRefused
-from fedsift.evaluate.announced import find_job
 from fedsift.methods import METHODS
 from fedsift.site.journal import Journal, Line, RowSet, now
 from fedsift.site.journal_atoms import Whole
+from fedsift.site.noise import is_noisy, spent
 from fedsift.site.policy import Policy
 
 log = logging.getLogger("fedsift.site.journal")
@@ -56,7 +56,6 @@ RESULT = "result"  # who opens a figure of the answer itself
 #: What a figure of the answer counts where nobody who holds rows gets it: budgets of 0.1 bits a row then let out less
 #: than one bit a row, however many models, evaluations and values are asked for.
 NEUTRAL_PART = 0.1
-READABLE = ("pseudonymous", "aggregate", "plain")
 VOID = "void: its reader has exact numbers about the same rows"
 #: At which delta the noise of all jobs is told as one epsilon.
 DELTA = 1e-6
@@ -385,27 +384,3 @@ class JournalRules:
             at=now(), job=job.hash.hex(), run=asked.run, method=job.method, row_set=rows.id, rows=len(rows.numbers),
             columns=", ".join(asked.columns)[:2000], **said,
         )  # fmt: skip
-
-
-def is_noisy(job: Job) -> bool:
-    """Whether all that somebody reads of a job has noise: then a row more or less makes no difference that counts."""
-    if spent(job)[1] <= 0:
-        return False
-    readable = [each for each in METHODS[job.method].operations if each.opened_form in READABLE]
-    return all(each.epsilon for each in readable)
-
-
-def spent(job: Job) -> tuple[float, float]:
-    """The epsilon of a job and what it costs in rho; zeros where it has no noise.
-
-    A method with ``delta`` counts in rho itself (Gaussian noise); pure epsilon costs epsilon^2 / 2 (Bun, Steinke 2016).
-    """
-    known = find_job(job.method)
-    names = known.epsilon_parameters if known is not None else ()
-    epsilon = job.parameters.get(names[0]) if names else None
-    if not isinstance(epsilon, (int, float)) or isinstance(epsilon, bool) or not 0 < epsilon < math.inf:
-        return 0.0, 0.0
-    delta = job.parameters.get("delta")
-    if isinstance(delta, float) and 0 < delta < 1:
-        return float(epsilon), epsilon_to_rho(float(epsilon), delta)
-    return float(epsilon), epsilon**2 / 2

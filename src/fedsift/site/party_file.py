@@ -21,7 +21,7 @@ from fedsift.core.table import Table
 from fedsift.errors import ParameterError
 from fedsift.jobs.text import Source
 from fedsift.site.policy import EXCEPTIONS, Policy
-from fedsift.site.site import checked_party
+from fedsift.site.settings import checked_party
 
 if sys.version_info >= (3, 11):
     import tomllib
