@@ -13,7 +13,7 @@ the numbers are (Beaver 1991, products of several bits likewise); the dealer mus
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from typing import TypeVar
@@ -76,6 +76,18 @@ class Source:
         """A share, as numbers, of random bits."""
         return self._derived((count, WORDS))
 
+    def numbers(self, shape: tuple[int, ...]) -> Ring:
+        """A share of uniform numbers modulo 2^64."""
+        return self._draw(shape)
+
+    def given(self, shape: tuple[int, ...], make: Callable[[], np.ndarray], kind: type = np.uint64) -> np.ndarray:
+        """A share of what ``make`` gives at the dealer, from whole random numbers; modulo the size of ``kind``."""
+        return self._next(shape, kind) if self.number == 0 else self._drawn(shape, kind)
+
+    def given_bits(self, shape: tuple[int, ...], make: Callable[[], Bits]) -> Bits:
+        """The same of bits, by exclusive or."""
+        return self._next(shape, np.uint8) if self.number == 0 else self._drawn(shape, np.uint8)
+
     def finish(self) -> None:
         if self.corrections:
             raise SecurityError(f"party {self.dealt.owner!r}: the dealer sent more corrections than were needed")
@@ -88,6 +100,11 @@ class Source:
         if found is None or found.shape != shape or found.dtype != kind:
             raise SecurityError(f"party {self.dealt.owner!r}: the dealer's corrections are of another shape")
         return found
+
+    def _drawn(self, shape: tuple[int, ...], kind: type) -> np.ndarray:
+        """Uniform numbers of another width, in whole words."""
+        size = int(np.prod(shape))
+        return self._draw((-(-size * np.dtype(kind).itemsize // 8),)).view(kind)[:size].reshape(shape)
 
     def _draw(self, shape: tuple[int, ...]) -> Ring:
         self.drawn += 1
@@ -122,6 +139,19 @@ class DealerSource(Source):
 
     def as_numbers(self, bits: Bits, count: int) -> Wide:
         return self._correct(widen(np.unpackbits(bits[0], count=count)))
+
+    def numbers(self, shape: tuple[int, ...]) -> Ring:
+        return self.first.numbers(shape) + super().numbers(shape)
+
+    def given(self, shape: tuple[int, ...], make: Callable[[], np.ndarray], kind: type = np.uint64) -> np.ndarray:
+        value = make().astype(kind)
+        self.corrections.append(value - self._drawn(shape, kind))
+        return value
+
+    def given_bits(self, shape: tuple[int, ...], make: Callable[[], Bits]) -> Bits:
+        value = make()
+        self.corrections.append(value ^ self._drawn(shape, np.uint8))
+        return value
 
     def _correct(self, value: Wide) -> Wide:
         self.corrections.append(minus(value, self._draw(value.shape)))
@@ -271,17 +301,26 @@ def chosen(source: Source, bits: Bits, first: Sequence[Wide], second: Sequence[W
 
 @dataclass
 class Fractions:
-    """Shares of groups x places of fractions (numerators and positive denominators), and of a number for each."""
+    """Shares of groups x places of fractions (numerators and positive denominators), and of two numbers for each."""
 
     over: Wide
     under: Wide
     label: Wide
+    sums: Wide
+
+    @classmethod
+    def empty(cls, groups: int, places: int) -> Fractions:
+        """Zeros."""
+        return cls(*(np.zeros((groups, places, WORDS), dtype=np.uint64) for _ in range(4)))
+
+    def parts(self) -> tuple[Wide, Wide, Wide, Wide]:
+        return self.over, self.under, self.label, self.sums
 
     def __getitem__(self, places: slice) -> Fractions:
-        return Fractions(self.over[:, places], self.under[:, places], self.label[:, places])
+        return Fractions(*(part[:, places] for part in self.parts()))
 
     def flat(self) -> list[Wide]:
-        return [part.reshape(-1, WORDS) for part in (self.over, self.under, self.label)]
+        return [part.reshape(-1, WORDS) for part in self.parts()]
 
 
 def largest(source: Source, found: Fractions) -> Program[Fractions]:
@@ -297,7 +336,5 @@ def largest(source: Source, found: Fractions) -> Program[Fractions]:
         best = yield from chosen(source, smaller, b, a)
         parts = [part.reshape(groups, pairs, WORDS) for part in best]
         rest = found[2 * pairs :]
-        found = Fractions(
-            *(np.concatenate([part, more], axis=1) for part, more in zip(parts, (rest.over, rest.under, rest.label)))
-        )
+        found = Fractions(*(np.concatenate([part, more], axis=1) for part, more in zip(parts, rest.parts())))
     return found
