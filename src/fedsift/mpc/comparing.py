@@ -144,7 +144,7 @@ class DealerSource(Source):
         return self.first.numbers(shape) + super().numbers(shape)
 
     def given(self, shape: tuple[int, ...], make: Callable[[], np.ndarray], kind: type = np.uint64) -> np.ndarray:
-        value = make().astype(kind)
+        value: np.ndarray = make().astype(kind)
         self.corrections.append(value - self._drawn(shape, kind))
         return value
 
@@ -232,7 +232,8 @@ def negative(source: Source, numbers: Wide, bits: int = BITS) -> Program[Bits]:
 
 def _bit_table(numbers: Wide, bits: int) -> Bits:
     """Place by place (lowest first) the bits of all numbers, packed."""
-    raw = np.ascontiguousarray(numbers.astype("<u8")).view(np.uint8).reshape(len(numbers), -1)[:, : -(-bits // 8)]
+    size = len(numbers), 8 * numbers.shape[1]
+    raw = np.ascontiguousarray(numbers.astype("<u8")).view(np.uint8).reshape(size)[:, : -(-bits // 8)]
     return np.packbits(np.unpackbits(raw, axis=1, bitorder="little")[:, :bits].T, axis=1)
 
 

@@ -68,7 +68,7 @@ def scaled(source: Source, bits: Bits, count: int, numbers: Opened) -> Program[t
     return product, np.where(flipped, kind(source.number == 0) - ones, ones)
 
 
-def selected(source: Source, bits: Bits, numbers: Ring) -> Program[Ring]:
+def selected(source: Source, bits: Bits, numbers: Words) -> Program[Words]:
     """Shares of shared numbers where a shared bit (one row of bytes) is set, else of zero; two rounds."""
     seen = yield from opened(source, numbers)
     product, _ = yield from scaled(source, bits, len(numbers), seen)
@@ -110,9 +110,10 @@ def looked_up(source: Source, numbers: Words, lines: Lines) -> Program[Ring]:
 
     start = source.given((count, cells), lambda: lines.start[turned()] - lines.slope[turned()] * below[:, None])
     slope = source.given((count, cells), lambda: lines.slope[turned()])
-    hidden = ((numbers.astype(np.uint64) + r) & inside).astype(np.uint32)
+    kind = np.uint16 if inside < 2**16 else np.uint32
+    hidden = ((numbers.astype(np.uint64) + r) & inside).astype(kind)
     (theirs,) = yield [hidden]
-    c = (hidden.astype(np.uint64) + theirs) & inside
+    c = (hidden.astype(np.uint64) + theirs.astype(np.uint64)) & inside
     place, cell, every = c & np.uint64(2**lines.low - 1), (c >> low).astype(np.int64), np.arange(count)
     before = (cell - 1) % cells
     here = start[every, cell] + slope[every, cell] * place

@@ -168,10 +168,12 @@ def _grow_shared(fed: Federation, boosters: list[Booster], first_tree_local: boo
     """Level ``all``: one model after the other, everything about rows on shares."""
     _begin(fed, boosters, "auto", 0, "compared")
     fed.ledger.note(
-        "protection='all': nobody reads a sum, a node, a leaf or a gradient; the label holder learns which party cuts a "
-        "node and, where it asks for them, the scores of its rows, summed over all trees; the owner of a cut which one it "
-        "is; the coordinator deals the randomness and reads the summed gain of each column"
+        "protection='all': nobody reads a sum, a node, a leaf or a gradient; the label holder learns who cuts a "
+        "node, the owner of a cut which one it is; the coordinator deals the randomness and reads the summed gain of "
+        "each column"
     )
+    if scored:
+        fed.ledger.note("the label holder reads the scores of held-out rows, summed over all trees of a model")
     trees = ComparedTrees.begin(fed, sorted({booster.bins for booster in boosters}))
     found: Uses = []
     for number, booster in enumerate(fed.track(boosters, "model") if len(boosters) > 1 else boosters):
@@ -180,9 +182,7 @@ def _grow_shared(fed: Federation, boosters: list[Booster], first_tree_local: boo
         for round in range(booster.n_estimators):
             columns, _ = _columns(fed, boosters, [number], round)
             local = first_tree_local and round == 0 and len(columns[fed.active][0])
-            chosen = {
-                name: each[0][:0] if local and name != fed.active else each[0] for name, each in columns.items()
-            }
+            chosen = {name: each[0][:0] if local and name != fed.active else each[0] for name, each in columns.items()}
             trees.grow(Tree(0, booster.bins, booster.settings.max_depth, 1), chosen, sampled)
         if scored:
             trees.show_scores()

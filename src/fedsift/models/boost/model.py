@@ -216,7 +216,7 @@ class _SecureBoost(FederatedModel):
             check_neutral(fed, type(self).__name__)
             check_settings(self._settings())
             by_gradient = self.sampling_method == "gradient_based"
-            check_shared(fed, self.protection, self.early_stopping_rounds, by_gradient, self.epsilon is not None)
+            check_shared(fed, self.protection, self.early_stopping_rounds, by_gradient)
         self._check_privacy(fed)
         check_number("precision", self.precision, 8, 40, whole=True)
         check_number("rows_per_ciphertext", self.rows_per_ciphertext, 1, 8, whole=True, none=True)

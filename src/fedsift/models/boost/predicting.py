@@ -15,9 +15,9 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ReplyError
+from fedsift.models.boost.compared.ending import show_scores
 from fedsift.models.boost.compared.predicting import OPERATIONS as SHARED
 from fedsift.models.boost.compared.predicting import walk_shared
-from fedsift.models.boost.compared.ending import show_scores
 from fedsift.models.boost.compared.taking_part import join_shares, row_step
 from fedsift.models.boost.hidden.predicting import OPERATIONS as HIDDEN
 from fedsift.models.boost.hidden.predicting import walk_hidden

@@ -192,9 +192,7 @@ def pass_best(party: Party) -> SealedBox:
     reply=SealedBox,
     times="240000 a session",
 )
-def begin_finals(
-    party: Party, *, order: list[str], boxes: dict[str, SealedBox], dealt: list[np.ndarray]
-) -> SealedBox:
+def begin_finals(party: Party, *, order: list[str], boxes: dict[str, SealedBox], dealt: list[np.ndarray]) -> SealedBox:
     """Between the label holder and the speaking party. ``order``: of the parties, in which ties fall."""
     state, talks = party.held(Shares), party.held(Talks)
     now, scales = state.growing(party)

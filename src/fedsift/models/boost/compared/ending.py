@@ -17,15 +17,14 @@ from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.boost.bins import SplitRecords
 from fedsift.models.boost.compared.program import column_gains
 from fedsift.models.boost.compared.scales import MORE_BITS, RATE_BITS
-from fedsift.models.boost.compared.state import Grown, Growing, Shares
+from fedsift.models.boost.compared.state import Growing, Grown, Shares
 from fedsift.models.boost.compared.taking_part import spread
 from fedsift.models.boost.compared.talks import Talks
 from fedsift.models.boost.growing_tree import Boosting
 from fedsift.mpc.dealer import Bits
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
-
-_WORDS = {"uint16": np.uint16, "uint64": np.uint64}
+from fedsift.mpc.row_programs import selected
 
 
 @operation(
@@ -41,7 +40,7 @@ def finish_tree(party: Party) -> None:
     found = state.rows.result
     if not isinstance(found, np.ndarray) or found.shape != state.scores.shape:
         raise OperationRefused(party.name, "finish_tree", "the tree has not been grown to the end")
-    state.scores, state.now, state.rows.result = found, None, None
+    state.scores, state.now, state.rows.result, state.due = found, None, None, state.due - 1
 
 
 @operation(
@@ -68,7 +67,9 @@ def _cut_table(party: Party, model: Grown) -> Bits:
 
 def gain_bits(table: Bits, heights: list[int], own: int) -> Bits:
     """The own table in its place among those of the parties that are compared; zeros for the others'."""
-    parts = [table if place == own else np.zeros((height, table.shape[1]), np.uint8) for place, height in enumerate(heights)]
+    parts = [
+        table if place == own else np.zeros((height, table.shape[1]), np.uint8) for place, height in enumerate(heights)
+    ]
     return np.concatenate(parts)
 
 
@@ -144,6 +145,24 @@ def _gain_unit(party: Party, state: Shares, model: int) -> float:
 
 
 @operation(
+    "boost.begin_scores",
+    discloses="masked",
+    about="scores of the rows and which of them were held out, under fresh masks, sealed for the other side",
+    concerns="own columns and labels",
+    reply=dict,
+    times="20000 a session",
+    after="boost.finish_tree",
+)
+def begin_scores(party: Party, *, dealt: list[np.ndarray]) -> dict[str, SealedBox]:
+    """Scores of the rows that were held out, zeros for others, on shares. Which these are the label holder knows."""
+    state = party.held(Shares)
+    held = np.zeros((1, (party.n_rows + 7) // 8), np.uint8)
+    if state.number == 0:
+        held = np.packbits(~party.held(Boosting).models[len(state.models) - 1].train)[None]
+    return state.begin_rows(party, selected(state.rows.source, held, state.scores), dealt)
+
+
+@operation(
     "boost.show_scores",
     discloses="masked",
     about="its share of the scores of the rows, sealed for the label holder",
@@ -152,11 +171,13 @@ def _gain_unit(party: Party, state: Shares, model: int) -> float:
     times="20000 a session",
 )
 def show_scores(party: Party, *, number: int) -> SealedBox:
-    """The sum over all trees of a model: what the label holder predicts."""
+    """The sum over all trees of a model, once: of a prediction, or of rows that were held out."""
     state = party.held(Shares)
-    if party.name != state.first or state.now is not None:
-        raise OperationRefused(party.name, "show_scores", "one party shows scores, and not while a tree grows")
-    return party.held(Pairs).seal(state.scores, to=state.holder, about="boost: scores", number=number)
+    shown = state.scores if state.walks else state.rows.result
+    if party.name != state.first or state.due != 0 or not isinstance(shown, np.ndarray):
+        raise OperationRefused(party.name, "show_scores", "one party shows scores, once, when all trees are grown")
+    state.due = -1
+    return party.held(Pairs).seal(shown, to=state.holder, about="boost: scores", number=number)
 
 
 @operation(
@@ -173,22 +194,22 @@ def hear_scores(party: Party, *, number: int, box: SealedBox) -> None:
     """At the end of a model, for held-out scores."""
     boosting = party.held(Boosting)
     model = boosting.models[number]
-    values = opened_scores(party, number, box)
+    values = opened_scores(party, number, box, party.held(Shares).rows.result)
     if boosting.labels.task == "regression":
         middle, size = spread(model, boosting.labels.values)
         values = middle + size * values
     model.margins = values[:, None]
 
 
-def opened_scores(party: Party, number: int, box: SealedBox) -> np.ndarray:
+def opened_scores(party: Party, number: int, box: SealedBox, own: object) -> np.ndarray:
     """At the label holder: both shares together."""
     state = party.held(Shares)
-    theirs = party.held(Pairs).open(box, sender=state.first, about="boost: scores", number=number)
-    if not isinstance(theirs, np.ndarray) or theirs.dtype != state.scores.dtype or theirs.shape != state.scores.shape:
-        raise ReplyError(state.first, "show_scores", "it showed scores of other rows")
-    if state.scales is None:
+    if state.scales is None or not isinstance(own, np.ndarray):
         raise OperationRefused(party.name, "hear_scores", "there are no scores")
-    return state.scales.values(state.scores + theirs)
+    theirs = party.held(Pairs).open(box, sender=state.first, about="boost: scores", number=number)
+    if not isinstance(theirs, np.ndarray) or theirs.dtype != own.dtype or theirs.shape != own.shape:
+        raise ReplyError(state.first, "show_scores", "it showed scores of other rows")
+    return state.scales.values(own + theirs)
 
 
 # --- what is kept ----------------------------------------------------------------------------------------------------
@@ -221,4 +242,4 @@ def keep_shared(party: Party, *, model: str) -> dict[str, int]:
     return {"trees": len(grown.cuts)}
 
 
-OPERATIONS = (finish_tree, finish_level, begin_gains, gain_halves, show_scores, hear_scores, keep_shared)
+OPERATIONS = (finish_tree, finish_level, begin_gains, gain_halves, begin_scores, show_scores, hear_scores, keep_shared)

@@ -32,6 +32,7 @@ from fedsift.models.boost.compared.choosing import (
 )
 from fedsift.models.boost.compared.ending import (
     begin_gains,
+    begin_scores,
     finish_level,
     finish_tree,
     gain_halves,
@@ -54,6 +55,7 @@ from fedsift.mpc.comparing import DealerSource, Fractions, Program, dealt_for
 from fedsift.mpc.dealer import Dealer
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.ring import from_ring
+from fedsift.mpc.row_programs import selected
 
 OPERATIONS = (
     talks.compare, *taking_part.OPERATIONS, *choosing.OPERATIONS, *ending.OPERATIONS, *predicting.OPERATIONS
@@ -158,7 +160,8 @@ class ComparedTrees:
             self.sources[first], Sums.nothing(nodes), [Fractions.empty(nodes, 1) for _ in fed.parties],
             fed.parties.index(fed.active), self.rows.scales, 0,
         )  # fmt: skip
-        each = {fed.active: {"boxes": {}, "dealt": self._deal(first, finals)}, first: {"boxes": passed, "dealt": []}}
+        dealt = self._deal(first, finals)
+        each = {fed.active: {"boxes": {}, "dealt": dealt}, first: {"boxes": passed, "dealt": []}}
         self._talk(fed.ask(begin_finals, to=[fed.active, first], each=each, order=fed.parties))
 
     def _leaves(self, tree: Tree) -> None:
@@ -166,7 +169,7 @@ class ComparedTrees:
         fed, first = self.fed, self.first
         nothing = np.zeros(2 ** (tree.depth + 1) - 1, np.uint64)
         dealt = self._deal(first, leaves(self.sources[first], nothing, self.rows.scales))
-        each = {fed.active: {"dealt": dealt}, first: {"dealt": []}}
+        each: dict[str, dict[str, Any]] = {fed.active: {"dealt": dealt}, first: {"dealt": []}}
         self._talk(fed.ask(begin_leaves, to=[fed.active, first], each=each))
         passed = fed.ask(keep_leaves, to=[fed.active, first], boxes={})[first]
         others = [name for name in fed.passive if name != first]
@@ -236,8 +239,10 @@ class ComparedTrees:
     # -- at the end --------------------------------------------------------------------------------------------------
 
     def show_scores(self) -> None:
-        """The label holder reads the scores of the model's rows."""
-        number = self.models - 1
+        """The label holder reads the scores of the rows that were held out."""
+        number, fed = self.models - 1, self.fed
+        nothing = np.zeros(fed.n_rows, self.rows.scales.words), np.zeros((1, (fed.n_rows + 7) // 8), np.uint8)
+        self.rows.run(fed, begin_scores, selected(self.rows.source, nothing[1], nothing[0]))
         box = self.fed.ask(show_scores, to=self.first, number=number)
         self.fed.ask(hear_scores, to=self.fed.active, number=number, box=box)
 

@@ -1,7 +1,8 @@
 """Rows on shares: who deals and relays what is said about them, and prediction by a model whose leaves are shares.
 
-For a prediction every party says, for all nodes of all trees, which rows go left at its own cuts (nobody at the others'),
-under a mask; who reaches a node and the leaves stay shares, and the label holder reads the sum of a row's leaves alone.
+For a prediction every party says, for all nodes of all trees, which rows go left at its own cuts (nobody at the
+others'), under a mask; who reaches a node and the leaves stay shares, and the label holder reads the sum of a row's
+leaves alone.
 """
 
 from __future__ import annotations
@@ -59,9 +60,7 @@ class RowDealer:
     ) -> T:  # fmt: skip
         """A program about rows at all parties; what the dealer has at its end. ``answers``: for the label holder."""
         dealt, result = _dealt(program, self.source)
-        each: dict[str, dict[str, Any]] = {
-            name: {"dealt": dealt if name == fed.active else []} for name in fed.parties
-        }
+        each: dict[str, dict[str, Any]] = {name: {"dealt": dealt if name == fed.active else []} for name in fed.parties}
         if answers is not None:
             for name, fields in each.items():
                 fields["boxes"] = answers if name == fed.active else {}
@@ -122,6 +121,7 @@ def begin_walk(party: Party, *, model: str) -> dict[str, Any]:
     if state.number == 0 and logistic:
         state.scores = state.scales.scores(np.full(rows, part["base"][0]))
     party.keep(_Walk(model))
+    state.due, state.walks = len(shared["leaves"]), True
     nodes = len(shared["leaves"][0]) if shared["leaves"] else 2
     return {"trees": len(shared["leaves"]), "depth": nodes.bit_length() - 1, "logistic": logistic}
 
@@ -197,6 +197,7 @@ def walked(party: Party) -> None:
     if isinstance(found, tuple):
         walk.bits, walk.level = found[1], walk.level + 1
     elif isinstance(found, np.ndarray) and found.shape == state.scores.shape:
+        state.due -= len(walk.trees)
         state.scores, walk.trees, walk.level = found, [], 0
     else:
         raise OperationRefused(party.name, "walked", "the level has not been walked to the end")
@@ -216,7 +217,7 @@ def walked(party: Party) -> None:
 def hear_predicted(party: Party, *, box: SealedBox) -> None:
     """The label holder's scores of its rows."""
     part = stored_part(party, party.held(_Walk).model)
-    values = opened_scores(party, 0, box)
+    values = opened_scores(party, 0, box, party.held(Shares).scores)
     if part["task"] == "regression":
         values = part["base"][0] + part["size"] * values
     party.keep(Predicted(values[:, None], tuple(part["classes"])))
@@ -237,7 +238,8 @@ def walk_shared(run: Federation, model: str) -> None:
     trees, depth, logistic = (told[run.active][key] for key in ("trees", "depth", "logistic"))
     if any(reply != told[run.active] for reply in told.values()):
         raise DataError(f"the parties' parts of the model {model!r} are not of one model")
-    words, wide = (np.uint16 if logistic else np.uint64), (run.n_rows + 7) // 8
+    words: type[np.unsignedinteger] = np.uint16 if logistic else np.uint64
+    wide = (run.n_rows + 7) // 8
     together = max(1, _MOST // max(1, run.n_rows * 2**depth))
     for start in range(0, trees, together):
         stop = min(trees, start + together)

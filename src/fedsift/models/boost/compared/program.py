@@ -2,8 +2,9 @@
 
 The label holder is party 0, another party is party 1. With G and H the gradient and hessian sums of a node, L those
 that go left, T = H + 2 lambda and a = L's H + lambda, the gain of a cut is (L's G - a G / T)^2 T / (a (T - a)), and a
-part that is the same for all cuts of the node. So the candidates are fractions w^2 / (a (T - a)) with w = L's G T - a G:
-whole numbers, compared exactly by cross products. The least gain that is worth a cut is a fraction of the same kind.
+part that is the same for all cuts of the node. So the candidates are fractions w^2 / (a (T - a)) with
+w = L's G T - a G: whole numbers, compared exactly by cross products. The least gain that is worth a cut is a fraction
+of the same kind.
 
 Sums come as shares of one 64-bit number (``hidden/shares.py``). A number that leaves the highest bit of its ring free
 wraps if and only if one of its shares has that bit set, so both sums are lifted into the wide ring exactly, by one OR
@@ -18,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsift.models.boost.compared.scales import MORE_BITS, Scales
 from fedsift.models.boost.hidden.cuts import Numbers, TreeCuts
 from fedsift.models.boost.hidden.shares import Counts, Level
-from fedsift.models.boost.compared.scales import MORE_BITS, Scales
 from fedsift.models.boost.tree import COMPARED_GRADIENT_BITS, COMPARED_HESSIAN_BITS, HESSIAN_SUM_BITS
 from fedsift.mpc.comparing import Fractions, Program, Source, chosen, conjunctions, either, largest, negative, products
 from fedsift.mpc.dealer import Bits
@@ -214,8 +215,8 @@ def leaves(source: Source, values: Ring, scales: Scales) -> Program[tuple[Ring, 
 
 
 def column_gains(source: Source, cut: Bits, gains: Ring) -> Program[Ring]:
-    """Shares of the summed gain of each column: ``cut`` has a row a column and a bit a node, set where its owner has cut
-    the node at it (zeros at the other party)."""
+    """Shares of the summed gain of each column: ``cut`` has a row a column and a bit a node, set where its owner has
+    cut the node at it (zeros at the other party)."""
     seen = yield from opened(source, gains)
     product, _ = yield from scaled(source, cut, len(gains), seen)
     return product.sum(axis=1, dtype=np.uint64)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsift.models.boost.compared.scales import Scales
+from fedsift.models.boost.compared.scales import HALF_CELL, Scales
 from fedsift.models.boost.hidden.shares import Counts
 from fedsift.mpc.comparing import Program, Source, conjunctions
 from fedsift.mpc.dealer import Bits
@@ -38,7 +38,8 @@ def started(source: Source, scales: Scales, scores: Words, targets: Ring, learnt
     """The gradients of a tree. ``targets`` and ``learnt`` (which rows it learns from, if not all) are the label
     holder's; zeros at the others."""
     if scales.logistic:
-        words = yield from looked_up(source, scores, scales.sigmoid)
+        half = scores.dtype.type(HALF_CELL if source.number == 0 else 0)
+        words = yield from looked_up(source, scores + half, scales.sigmoid)
     else:
         words = scales.from_scores(scores, source.number)
     words = words - targets

@@ -3,9 +3,9 @@ numbers alone; and the sigmoid as lines.
 
 A gradient sum stays below 2^34 and a hessian sum with its penalties below 2^27, whatever the labels are, so that both
 share one word and can be compared (``program.py``). Scores of two classes are numbers of 16 bits in steps of 2^-10:
-their sigmoid is looked up, 32 lines of width 2 from -32 to 32 (least squares; the chance is within 0.03 of the true
-one, the hessian is the mean of a cell). A number to predict is scaled by its holder to at most 1 in size; there the
-gradient is the score less the target, and nothing is looked up.
+their sigmoid is looked up, 32 lines of width 2 around the even numbers from -32 to 30 (least squares; the chance is
+within 0.03 of the true one, the hessian is the mean of a cell). A number to predict is scaled by its holder to at most
+1 in size; there the gradient is the score less the target, and nothing is looked up.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.errors import ParameterError
 from fedsift.models.boost.tree import HESSIAN_SUM_BITS, TreeSettings
 from fedsift.mpc.ring import Ring
 from fedsift.mpc.row_programs import Lines
 
 SCORE_BITS, CELLS, CELL_BITS = 10, 32, 11
+HALF_CELL = 2 ** (CELL_BITS - 1)
 RATE_BITS = 16
 #: Bits of a leaf below those of a score, for gains.
 MORE_BITS = 4
@@ -48,11 +50,17 @@ class Scales:
     def of(cls, logistic: bool, rows: int, settings: TreeSettings) -> Scales:
         gradient = 33 - _bits(rows * (2 if logistic else 8))
         hessian = 26 - _bits(rows * (0.25 if logistic else 1) + 2 * settings.reg_lambda + 2 * settings.min_child_weight)
-        return cls(
+        found = cls(
             logistic, gradient, hessian, SCORE_BITS if logistic else gradient,
             max(1, round(settings.reg_lambda * 2.0**hessian)), max(1, round(settings.learning_rate * 2**RATE_BITS)),
             int(np.ceil(settings.min_child_weight * 2.0**hessian)), settings.min_rows,
         )  # fmt: skip
+        if 27 + max(0, found.shift) + found.leaf_bits > 62 or found.shift < -12 or hessian < 0:
+            raise ParameterError(
+                f"reg_lambda={settings.reg_lambda:g} and min_child_weight={settings.min_child_weight:g} leave no room "
+                f"for the hessians of {rows} rows on shares; protection='coordinator' has it"
+            )
+        return found
 
     @property
     def words(self) -> type[np.unsignedinteger]:
@@ -90,10 +98,10 @@ class Scales:
 
     @cached_property
     def sigmoid(self) -> Lines:
-        """Chance and hessian of a score in one word."""
+        """Chance and hessian of a score and half a cell, in one word: the first cell lies around zero."""
         width = 2.0 ** (CELL_BITS - SCORE_BITS)
         cell = np.arange(CELLS)
-        left = np.where(cell < CELLS // 2, cell, cell - CELLS) * width
+        left = (np.where(cell < CELLS // 2, cell, cell - CELLS) - 0.5) * width
         place = (np.arange(64) + 0.5) / 64
         chance = 1 / (1 + np.exp(-(left[:, None] + width * place)))
         slope = ((place - 0.5) * chance).sum(axis=1) / ((place - 0.5) ** 2).sum()

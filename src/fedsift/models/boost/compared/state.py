@@ -1,8 +1,9 @@
 """What a party keeps of boosting on shares, and how two talks run: with its peer about cuts, with all about rows.
 
 Everything about rows (scores, gradients, who is in a node) is split in two: one share is the label holder's, the other
-is held by every other party alike, drawn from a seed that the dealer gives to all of these. So each of them can multiply
-its own columns with it, and one of them, always the same, speaks for them; the others hear what the label holder says.
+is held by every other party alike, drawn from a seed that the dealer gives to all of these. So each of them can
+multiply its own columns with it, and one of them, always the same, speaks for them; the others hear what the label
+holder says.
 Each of them alone has uniform numbers. The label holder together with any other party has both shares.
 """
 
@@ -79,6 +80,8 @@ class Shares:
     scales: Scales | None = None
     scores: Words = field(default_factory=lambda: np.zeros(0, np.uint16), repr=False)
     models: list[Grown] = field(default_factory=list)
+    due: int = -1  # trees to come before the scores may be shown, once
+    walks: bool = False  # down the trees of a kept model
     now: Growing | None = None
     columns: Ring = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)  # summed gains, a share
 

@@ -58,15 +58,16 @@ def expect_model(party: Party, *, plan: PlanFields, logistic: bool, model: int) 
     state.scales = Scales.of(logistic, party.n_rows, read.settings)
     state.scores = np.zeros(party.n_rows, dtype=state.scales.words)
     if state.number == 0:
-        state.scores = state.scales.scores(_started_at(party, model))
+        state.scores = state.scales.scores(_started_at(party, model, read))
+    state.due = read.n_estimators
     if model != len(state.models):
         raise OperationRefused(party.name, "expect_model", "models grow one after the other")
     state.models.append(Grown())
 
 
-def _started_at(party: Party, model: int) -> np.ndarray:
+def _started_at(party: Party, model: int, plan: Plan) -> np.ndarray:
     boosting = party.held(Boosting)
-    if not 0 <= model < len(boosting.models):
+    if not 0 <= model < len(boosting.models) or boosting.models[model].plan != plan:
         raise OperationRefused(party.name, "expect_model", "a model that does not grow here")
     found = boosting.models[model]
     return np.zeros(party.n_rows) if boosting.labels.task == "regression" else found.margins[:, 0]
