@@ -1,7 +1,7 @@
 """SecureBoost: speed and bytes, growth, accuracy beside the xgboost library, and what its messages give away.
 
-    python benchmarks/boost.py [--parts speed growth accuracy nodes cells learnt epsilon] [--sets NAME ...] [--seeds 0 1 2]
-                               [--data DIR] [--quick]
+    python benchmarks/boost.py [--parts speed growth accuracy nodes cells learnt epsilon] [--sets NAME ...]
+                               [--seeds 0 1 2] [--data DIR] [--quick]
     python benchmarks/boost.py --render
 
 Every row goes into ``results/boost.jsonl`` with the commit that it was measured at; a row that is measured again
@@ -16,8 +16,8 @@ are hidden once for a training: seconds and MB of that stand apart. Settings: de
 columns (which needs no message) gains by them ("adds", paired over 20 draws; "deviation" of the open form's).
 ``cells``: the share of its cells that the label holder places by left and right of node rows, given more than it has
 (which column a cut is of, the sizes of all bins), beside guessing every column's largest bin.
-``learnt``: the same at level all, where left and right are shares: a forest that knows 5 % of the other party's rows, from
-the label holder's own columns, and what it hears or the final scores beside them.
+``learnt``: the same at level all, where left and right are shares: a forest that knows 5 % of the other party's rows,
+from the label holder's own columns, and what it hears or the final scores beside them.
 ``epsilon``: test AUC under differential privacy of labels, mean of three draws of the noise.
 """
 
@@ -365,7 +365,8 @@ def epsilon(given):
 # --- the results -----------------------------------------------------------------------------------------------------
 
 KEYS = {"speed": ("data", "setting"), "growth": ("rows", "columns"), "accuracy": ("data", "seed"), "nodes": ("data",),
-        "cells": ("data", "trees"), "learnt": ("data", "trees"), "epsilon": ("data", "trees", "depth", "columns")}  # fmt: skip
+        "cells": ("data", "trees"), "learnt": ("data", "trees"),
+        "epsilon": ("data", "trees", "depth", "columns")}  # fmt: skip
 PARTS = {"speed": speed, "growth": growth, "accuracy": accuracy, "nodes": nodes, "cells": cells,
          "learnt": learnt, "epsilon": epsilon}  # fmt: skip
 
