@@ -229,7 +229,7 @@ def test_the_label_holder_reads_bits_of_node_rows_and_no_sums(monkeypatch):
     X, y = blind_table(300)
     fed = fs.Federation.split(X, y, parties=2)
     opened = watched(monkeypatch, label_holder, "open_and")
-    products = watched(monkeypatch, label_holder, "_read_corrections")
+    products = watched(monkeypatch, label_holder, "read_corrections")
     hidden = watched(monkeypatch, label_holder, "Piece")
     SecureBoostClassifier(n_estimators=6, max_depth=3, n_bins=8, **BARE).fit(fed)
     for args, _, bits in opened:  # outside the node every bit reads 0

@@ -139,12 +139,14 @@ def test_the_largest_fraction_is_found_and_ties_fall_to_the_first(width, groups,
     labels = np.tile(np.arange(width), (groups, 1))
     sizes = (2**120, 2**50, 1)
     shares = [
-        split([value * size for value in part.ravel().tolist()]) for part, size in zip((over, under, labels), sizes)
+        split([value * size for value in part.ravel().tolist()])
+        for part, size in zip((over, under, labels, 7 * labels), (*sizes, 1))
     ]
     shape = (groups, width, wide.WORDS)
     halves = [Fractions(*(part[side].reshape(shape) for part in shares)) for side in (0, 1)]
     found = run(largest, *halves)
     best = joined([part.label for part in found])
+    assert joined([part.sums for part in found]) == [7 * place for place in best]
     for group in range(groups):
         values = [Fraction(int(a), int(b)) for a, b in zip(over[group], under[group])]
         assert best[group] == values.index(max(values))

@@ -67,17 +67,15 @@ WAIVERS: dict[str, str] = {
     # Boosting on shares, compared
     "compare": "Uniform numbers: every value is under a fresh mask of which neither side knows more than a share "
     "(tests/test_comparing.py), sealed from the coordinator.",
-    "begin_comparing": "The first step of compare.",
-    "compare_own": "The first step of compare.",
+    "compare_level": "The first step of compare; what it is sent row by row is hide_level's.",
     "begin_finals": "The first step of compare, about the parties' best cuts.",
-    "begin_own_finals": "The first step of compare, about the parties' best cuts.",
+    "begin_leaves": "The first step of compare, about sums that are divided.",
+    "begin_gains": "The first step of compare, about gains of cuts.",
+    "keep_leaves": "One share of each number; the other stays with the label holder.",
     "pass_best": "One share of each number; the other stays with the label holder.",
     "tell_winners": "Which of its own cuts were taken, told to their owner: the answer that it is entitled to.",
-    "take_winners": "As take_cuts: bits under a mask, opened for the rows of the node.",
-    "divide_compared": "Gradients under a fresh mask, sealed.",
-    "hide_cut_columns": "Which column a cut is of, under a mask of the dealer, sealed for the label holder.",
-    "own_gain_halves": "A half under a mask of the two parties; both together are one gain a column.",
     "gain_halves": "A half under a mask of the two parties; both together are one gain a column.",
+    "show_scores": "A share; with the label holder's own the scores of its rows, which it is to have: predicted.",
     # Filters
     "encrypt_classes": f"{_CIPHER} open_counts, open_class_sums.",
     # Names and sizes that a job is about
@@ -160,6 +158,9 @@ WAIVERS: dict[str, str] = {
     "pairs.meet": "Public keys: nothing of anybody's rows.",
     "model.measure": "One measure over all rows of a fold, of predictions that the label holder is to have.",
     "model.keep_by_id": "Predictions that the label holder is to have, by id.",
+    "boost.join_shares": "Random numbers from the dealer: nothing of anybody's rows.",
+    "boost.hear_scores": "Scores of its rows, summed over all trees of a model: its own predictions.",
+    "boost.hear_predicted": "The same predictions as boost.predicted.",
     "boost.hold_predicted": "The same predictions as boost.predicted; what left and right tell is measured: walk_down.",
     "hyfdca.hold_scores": "The sum of the other parties' scores of each row, which is the prediction.",
     "logistic.hold_scores": "The sum of the other parties' scores of each row, which is the prediction.",

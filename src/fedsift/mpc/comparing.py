@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from typing import Any, TypeVar
@@ -78,17 +78,25 @@ class Source:
         """A share, as numbers, of random bits."""
         return self._derived((count, WORDS))
 
-    def words(self, shape: tuple[int, ...], word: Word) -> NDArray[Any]:
+    def words(self, shape: tuple[int, ...], word: Word = np.uint64) -> NDArray[Any]:
         """A share of uniform numbers of 32 or 64 bits."""
-        return self._draw_words(shape, word)
+        return self._drawn(shape, word)
 
     def word_product(self, first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
         """A share of the products of random numbers of 32 or 64 bits."""
-        return self._derived_words(first.shape, first.dtype.type)
+        return self.given(first.shape, lambda: first * second, first.dtype.type)
 
     def as_words(self, bits: Bits, count: int, word: Word) -> NDArray[Any]:
         """Shares, as numbers of 32 or 64 bits, of rows of random bits."""
-        return self._derived_words((len(bits), count), word)
+        return self.given((len(bits), count), lambda: np.unpackbits(bits, axis=1, count=count), word)
+
+    def given(self, shape: tuple[int, ...], make: Callable[[], np.ndarray], kind: type = np.uint64) -> np.ndarray:
+        """A share of what ``make`` gives at the dealer, from whole random numbers; modulo the size of ``kind``."""
+        return self._next(shape, kind) if self.number == 0 else self._drawn(shape, kind)
+
+    def given_bits(self, shape: tuple[int, ...], make: Callable[[], Bits]) -> Bits:
+        """The same of bits, by exclusive or."""
+        return self._next(shape, np.uint8) if self.number == 0 else self._drawn(shape, np.uint8)
 
     def finish(self) -> None:
         if self.corrections:
@@ -103,17 +111,14 @@ class Source:
             raise SecurityError(f"party {self.dealt.owner!r}: the dealer's corrections are of another shape")
         return found
 
+    def _drawn(self, shape: tuple[int, ...], kind: type) -> np.ndarray:
+        """Uniform numbers of another width, in whole words."""
+        size = math.prod(shape)
+        return self._draw((max(1, -(-size * np.dtype(kind).itemsize // 8)),)).view(kind)[:size].reshape(shape)
+
     def _draw(self, shape: tuple[int, ...]) -> Ring:
         self.drawn += 1
         return self.dealt.draw(self.purpose, self.drawn - 1, shape)
-
-    def _derived_words(self, shape: tuple[int, ...], word: Word) -> NDArray[Any]:
-        return self._next(shape, word) if self.number == 0 else self._draw_words(shape, word)
-
-    def _draw_words(self, shape: tuple[int, ...], word: Word) -> NDArray[Any]:
-        count = math.prod(shape)
-        drawn = self._draw((max(1, -(-count * np.dtype(word).itemsize // 8)),))
-        return drawn.view(word)[:count].reshape(shape)
 
 
 class DealerSource(Source):
@@ -145,17 +150,17 @@ class DealerSource(Source):
     def as_numbers(self, bits: Bits, count: int) -> Wide:
         return self._correct(widen(np.unpackbits(bits[0], count=count)))
 
-    def words(self, shape: tuple[int, ...], word: Word) -> NDArray[Any]:
+    def words(self, shape: tuple[int, ...], word: Word = np.uint64) -> NDArray[Any]:
         return self.first.words(shape, word) + super().words(shape, word)
 
-    def word_product(self, first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
-        return self._correct_words(first * second)
+    def given(self, shape: tuple[int, ...], make: Callable[[], np.ndarray], kind: type = np.uint64) -> np.ndarray:
+        value: np.ndarray = make().astype(kind)
+        self.corrections.append(value - self._drawn(shape, kind))
+        return value
 
-    def as_words(self, bits: Bits, count: int, word: Word) -> NDArray[Any]:
-        return self._correct_words(np.unpackbits(bits, axis=1, count=count).astype(word))
-
-    def _correct_words(self, value: NDArray[Any]) -> NDArray[Any]:
-        self.corrections.append(value - self._draw_words(value.shape, value.dtype.type))
+    def given_bits(self, shape: tuple[int, ...], make: Callable[[], Bits]) -> Bits:
+        value = make()
+        self.corrections.append(value ^ self._drawn(shape, np.uint8))
         return value
 
     def _correct(self, value: Wide) -> Wide:
@@ -237,7 +242,8 @@ def negative(source: Source, numbers: Wide, bits: int = BITS) -> Program[Bits]:
 
 def _bit_table(numbers: Wide, bits: int) -> Bits:
     """Place by place (lowest first) the bits of all numbers, packed."""
-    raw = np.ascontiguousarray(numbers.astype("<u8")).view(np.uint8).reshape(len(numbers), -1)[:, : -(-bits // 8)]
+    size = len(numbers), 8 * numbers.shape[1]
+    raw = np.ascontiguousarray(numbers.astype("<u8")).view(np.uint8).reshape(size)[:, : -(-bits // 8)]
     return np.packbits(np.unpackbits(raw, axis=1, bitorder="little")[:, :bits].T, axis=1)
 
 
@@ -306,17 +312,26 @@ def chosen(source: Source, bits: Bits, first: Sequence[Wide], second: Sequence[W
 
 @dataclass
 class Fractions:
-    """Shares of groups x places of fractions (numerators and positive denominators), and of a number for each."""
+    """Shares of groups x places of fractions (numerators and positive denominators), and of two numbers for each."""
 
     over: Wide
     under: Wide
     label: Wide
+    sums: Wide
+
+    @classmethod
+    def empty(cls, groups: int, places: int) -> Fractions:
+        """Zeros."""
+        return cls(*(np.zeros((groups, places, WORDS), dtype=np.uint64) for _ in range(4)))
+
+    def parts(self) -> tuple[Wide, Wide, Wide, Wide]:
+        return self.over, self.under, self.label, self.sums
 
     def __getitem__(self, places: slice) -> Fractions:
-        return Fractions(self.over[:, places], self.under[:, places], self.label[:, places])
+        return Fractions(*(part[:, places] for part in self.parts()))
 
     def flat(self) -> list[Wide]:
-        return [part.reshape(-1, WORDS) for part in (self.over, self.under, self.label)]
+        return [part.reshape(-1, WORDS) for part in self.parts()]
 
 
 def largest(source: Source, found: Fractions) -> Program[Fractions]:
@@ -332,7 +347,5 @@ def largest(source: Source, found: Fractions) -> Program[Fractions]:
         best = yield from chosen(source, smaller, b, a)
         parts = [part.reshape(groups, pairs, WORDS) for part in best]
         rest = found[2 * pairs :]
-        found = Fractions(
-            *(np.concatenate([part, more], axis=1) for part, more in zip(parts, (rest.over, rest.under, rest.label)))
-        )
+        found = Fractions(*(np.concatenate([part, more], axis=1) for part, more in zip(parts, rest.parts())))
     return found

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.models.boost.growing import PROTECTIONS, Booster, check_outputs
+from fedsift.models.boost.growing import PROTECTIONS, Booster, check_shared
 from fedsift.models.boost.hidden.growing import check_neutral
 from fedsift.models.boost.results import METRICS
 from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, flat, fold_rules, held_out, uses
@@ -97,7 +97,7 @@ class TopGain(Selector):
         check_choice("metric", self.metric, METRICS)
         check_choice("protection", self.protection, PROTECTIONS)
         if self.protection != "open" and fed.passive:
-            check_outputs(fed, self.protection, self.multi_output)
+            check_shared(fed, self.protection)
             check_neutral(fed, "TopGain")
         check_number("n_estimators", self.n_estimators, 1, whole=True)
         check_number("max_depth", self.max_depth, 1, 30, whole=True)

@@ -24,7 +24,8 @@ from fedsift.audit.views import Truth, View
 MASKED = (
     # boosting on shares
     "hide_gradients", "divide_nodes", "hide_cuts", "keep_cuts", "half_sums", "own_half_sums", "take_cuts",
-    "walk_hidden", "route_hidden",
+    "walk_hidden", "route_hidden", "begin_tree", "row_step", "hide_level", "take_winners", "divide_rows", "walk_cuts",
+    "walk_rows", "begin_scores",
     # linear descent, and predictions
     "hide_columns", "share_scores", "residual_shares", "gradient_shares", "logistic.part_scores",
     # networks on shares

@@ -106,21 +106,24 @@ def grow(
     first_tree_local: bool = True,
     per: int | None = None,
     privacy: Privacy | None = None,
+    scored: bool = False,
 ) -> Uses:
     """Grow all boosters. Their results stay with the label holder, see ``results.py``; what comes back are the cuts of
     the other parties' columns (none in the open form, where the label holder knows them). With ``privacy`` (of one
-    booster) sums and leaves have noise; then no tree is grown apart, because every step of every tree is counted."""
+    booster) sums and leaves have noise; then no tree is grown apart, because every step of every tree is counted.
+    ``scored``: the models are to be scored by held-out rows (on shares the label holder reads their scores then)."""
     if protection == "open" or not fed.passive or not boosters:
         _grow_open(fed, boosters, scheme, least, bits, first_tree_local, per, privacy)
         return []
     check_neutral(fed, "boosting")
     for booster in boosters:
         check_settings(booster.settings)
-        check_outputs(fed, protection, booster.multi_output)
-    begun = _begin(fed, boosters, scheme, 0, "compared" if protection == "all" else "opened", privacy)
-    _note_hidden(fed, protection, first_tree_local, privacy)
-    kind = ComparedTrees if protection == "all" else HiddenTrees
-    hidden: HiddenTrees | ComparedTrees | None = None
+        check_shared(fed, protection, booster.early_stopping_rounds, booster.by_gradient, privacy is not None)
+    if protection == "all":
+        return _grow_shared(fed, boosters, first_tree_local, scored)
+    begun = _begin(fed, boosters, scheme, 0, "opened", privacy)
+    _note_hidden(fed, first_tree_local, privacy)
+    hidden: HiddenTrees | None = None
     for round, live in _rounds(fed, boosters):
         columns, shared = _columns(fed, boosters, live, round)
         if privacy is not None or (shared and not (first_tree_local and round == 0)):
@@ -129,7 +132,7 @@ def grow(
                 together = booster.multi_output or outputs == 1
                 tree = Tree(place, booster.bins, booster.settings.max_depth, outputs if together else 1)
                 trees += [tree] * (1 if together else outputs)
-            hidden = hidden or kind.begin(fed, sorted({booster.bins for booster in boosters}))
+            hidden = hidden or HiddenTrees.begin(fed, sorted({booster.bins for booster in boosters}))
             noise = None if privacy is None else _noise(fed, boosters[0], outputs, privacy)
             hidden.grow(live, trees, [boosters[m].settings for m in live], columns, noise)
         else:
@@ -143,13 +146,48 @@ def _noise(fed: Federation, booster: Booster, outputs: int, privacy: Privacy) ->
     return LabelNoise(privacy.epsilon, privacy.delta, booster.n_estimators, depth, outputs, fed.n_rows)
 
 
-def check_outputs(fed: Federation, protection: str, multi_output: bool) -> None:
-    """Refuse what cannot be compared on shares: a gain that is a sum of fractions."""
-    if protection == "all" and multi_output and fed.task == "classification" and fed.n_classes > 2:
-        raise ParameterError(
-            "protection='all' compares one fraction a cut, so a tree has one output: multi_output=False grows a tree "
-            f"a class ({fed.n_classes} classes); protection='coordinator' can do otherwise"
-        )
+def check_shared(
+    fed: Federation, protection: str, early_stopping: int = 0, by_gradient: bool = False, private: bool = False
+) -> None:
+    """Refuse at level ``all`` what needs somebody to read scores or gradients of rows while trees grow."""
+    if protection != "all":
+        return
+    told = {
+        "two classes or a number to predict (the chances of several classes are not computed on shares)":
+            fed.task == "regression" or fed.n_classes == 2,
+        "early_stopping_rounds=0 (nobody reads the loss of held-out rows)": not early_stopping,
+        "sampling_method='uniform' (nobody reads gradients)": not by_gradient,
+        "epsilon=None (nobody reads a sum, so there is none to add noise to)": not private,
+    }  # fmt: skip
+    missing = [what for what, holds in told.items() if not holds]
+    if missing:
+        raise ParameterError(f"protection='all' needs {'; '.join(missing)}. protection='coordinator' can do otherwise")
+
+
+def _grow_shared(fed: Federation, boosters: list[Booster], first_tree_local: bool, scored: bool) -> Uses:
+    """Level ``all``: one model after the other, everything about rows on shares."""
+    _begin(fed, boosters, "auto", 0, "compared")
+    fed.ledger.note(
+        "protection='all': nobody reads a sum, a node, a leaf or a gradient; the label holder learns who cuts a "
+        "node, the owner of a cut which one it is; the coordinator deals the randomness and reads the summed gain of "
+        "each column"
+    )
+    if scored:
+        fed.ledger.note("the label holder reads the scores of held-out rows, summed over all trees of a model")
+    trees = ComparedTrees.begin(fed, sorted({booster.bins for booster in boosters}))
+    found: Uses = []
+    for number, booster in enumerate(fed.track(boosters, "model") if len(boosters) > 1 else boosters):
+        trees.expect(booster.plan(), fed.task == "classification")
+        sampled = booster.subsample < 1 or booster.rows["kind"] != "all"
+        for round in range(booster.n_estimators):
+            columns, _ = _columns(fed, boosters, [number], round)
+            local = first_tree_local and round == 0 and len(columns[fed.active][0])
+            chosen = {name: each[0][:0] if local and name != fed.active else each[0] for name, each in columns.items()}
+            trees.grow(Tree(0, booster.bins, booster.settings.max_depth, 1), chosen, sampled)
+        if scored:
+            trees.show_scores()
+        found += trees.uses(number)
+    return found
 
 
 def _begin(
@@ -185,17 +223,10 @@ def _columns(
     return columns, [name for name in fed.passive if any(len(c) for c in columns[name])]
 
 
-def _note_hidden(fed: Federation, protection: str, first_tree_local: bool, privacy: Privacy | None) -> None:
-    left = "the label holder learns which rows of a node go left at another party's cut"
-    if protection == "all":
-        fed.ledger.note(
-            "protection='all': nobody reads a sum; cuts are compared on shares, with randomness that the coordinator "
-            f"deals; {left}; the coordinator reads the summed gain of each column"
-        )
-        return
+def _note_hidden(fed: Federation, first_tree_local: bool, privacy: Privacy | None) -> None:
     fed.ledger.note(
         "protection='coordinator': the coordinator reads the sums of every candidate cut, candidates shuffled and "
-        f"unnamed, and deals the randomness; {left}"
+        "unnamed, and deals the randomness; the label holder learns which rows of a node go left at another party's cut"
     )
     if privacy is not None:
         _note_privacy(fed, privacy)

@@ -31,8 +31,9 @@ from fedsift.errors import DataError, MissingExtra, ParameterError, ReplyError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.boost import predicting, store
+from fedsift.models.boost.compared.ending import keep_shared
 from fedsift.models.boost.growing import OPERATIONS as GROWING
-from fedsift.models.boost.growing import PROTECTIONS, Booster, check_outputs, grow
+from fedsift.models.boost.growing import PROTECTIONS, Booster, check_shared, grow
 from fedsift.models.boost.hidden.growing import check_neutral, check_settings
 from fedsift.models.boost.passive import keep_records
 from fedsift.models.boost.plan import Plain
@@ -151,11 +152,15 @@ class _SecureBoost(FederatedModel):
             privacy=None if self.epsilon is None else Privacy(float(self.epsilon), float(self.delta)),
         )  # fmt: skip
         uses = all_uses(run, 1, cuts)[0]
-        kept = run.ask(keep_model, to=run.active, model=self.model_id_)
-        if run.passive:
-            run.ask(keep_records, to=run.passive, model=self.model_id_)
-        self.n_trees_, self.best_iteration_ = kept["trees"], kept["rounds"] - 1
-        self.validation_curve_ = kept["curve"]
+        if self.protection == "all" and run.passive:
+            self.n_trees_ = run.ask(keep_shared, to=run.parties, model=self.model_id_)[run.active]["trees"]
+            self.best_iteration_, self.validation_curve_ = self.n_trees_ - 1, []
+        else:
+            kept = run.ask(keep_model, to=run.active, model=self.model_id_)
+            if run.passive:
+                run.ask(keep_records, to=run.passive, model=self.model_id_)
+            self.n_trees_, self.best_iteration_ = kept["trees"], kept["rounds"] - 1
+            self.validation_curve_ = kept["curve"]
         own = run.ask(share_names, to=run.active) if run.names == "shared" else None
         if own is not None and len(own) != self.n_columns_[run.active]:
             raise ReplyError(run.active, "share_names", "it named another number of columns than it counted")
@@ -210,7 +215,8 @@ class _SecureBoost(FederatedModel):
         if self.protection != "open" and fed.passive:
             check_neutral(fed, type(self).__name__)
             check_settings(self._settings())
-            check_outputs(fed, self.protection, self.multi_output)
+            by_gradient = self.sampling_method == "gradient_based"
+            check_shared(fed, self.protection, self.early_stopping_rounds, by_gradient)
         self._check_privacy(fed)
         check_number("precision", self.precision, 8, 40, whole=True)
         check_number("rows_per_ciphertext", self.rows_per_ciphertext, 1, 8, whole=True, none=True)

@@ -15,6 +15,10 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ReplyError
+from fedsift.models.boost.compared.ending import show_scores
+from fedsift.models.boost.compared.predicting import OPERATIONS as SHARED
+from fedsift.models.boost.compared.predicting import walk_shared
+from fedsift.models.boost.compared.taking_part import join_shares, row_step
 from fedsift.models.boost.hidden.predicting import OPERATIONS as HIDDEN
 from fedsift.models.boost.hidden.predicting import walk_hidden
 from fedsift.models.boost.parts import Routes, goes_left, stored_part
@@ -120,6 +124,8 @@ def hold_predicted(party: Party, *, model: str) -> None:
 
 def _predicted(party: Party, model: str) -> Predicted:
     part = stored_part(party, model)
+    if "shared" in part:
+        return party.held(Predicted)
     at = party.held(Routes).at
     total = np.tile(np.array(part["base"], dtype=np.float64), (party.n_rows, 1))
     for tree, fields in enumerate(part["trees"]):
@@ -130,7 +136,7 @@ def _predicted(party: Party, model: str) -> Predicted:
     return party.keep(Predicted(total, tuple(part["classes"])))
 
 
-OPERATIONS = (walk_down, route_rows, predicted, hold_predicted, *HIDDEN)
+OPERATIONS = (walk_down, route_rows, predicted, hold_predicted, *HIDDEN, *SHARED, join_shares, row_step, show_scores)
 
 
 def predict_jointly(run: Federation, model: str, *, protection: str = "coordinator") -> np.ndarray:
@@ -141,6 +147,9 @@ def predict_jointly(run: Federation, model: str, *, protection: str = "coordinat
 
 def walk_jointly(run: Federation, model: str, *, protection: str = "coordinator") -> None:
     """All rows down all trees; the label holder knows their leaves."""
+    if protection == "all" and run.passive:
+        walk_shared(run, model)
+        return
     if protection != "open" and run.passive:
         walk_hidden(run, model)
         return

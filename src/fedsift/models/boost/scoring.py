@@ -34,10 +34,10 @@ class Protection:
     scheme: str = "auto"  # this and the next: of the open form
     bits: int = 10  # of a gradient: enough to rank columns and subsets, and half the work of a final model
 
-    def grow(self, fed: Federation, boosters: list[Booster]) -> Uses:
+    def grow(self, fed: Federation, boosters: list[Booster], *, scored: bool = False) -> Uses:
         return grow(
             fed, boosters, protection=self.protection, scheme=self.scheme, least=self.least, bits=self.bits,
-            first_tree_local=self.first_tree_local,
+            first_tree_local=self.first_tree_local, scored=scored,
         )  # fmt: skip
 
     def chunks(self, fed: Federation, boosters: list[Booster]) -> list[list[Booster]]:
@@ -83,7 +83,7 @@ def held_out(fed: Federation, boosters: list[Booster], protection: Protection, m
     scores: list[float] = []
     for part in protection.chunks(fed, boosters):
         with fed.session() as run:
-            protection.grow(run, part)
+            protection.grow(run, part, scored=True)
             found = run.ask(held_out_scores, to=run.active, metric=metric)
         if len(found) != len(part):
             raise ReplyError(fed.active, "held_out_scores", "another number of models than were grown")

@@ -24,7 +24,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
 from fedsift.core.operation import together
 from fedsift.errors import DataError
-from fedsift.models.boost.growing import PROTECTIONS, Booster, check_outputs
+from fedsift.models.boost.growing import PROTECTIONS, Booster, check_shared
 from fedsift.models.boost.hidden.growing import check_neutral, check_settings
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
 from fedsift.models.boost.results import METRICS
@@ -152,7 +152,7 @@ class PsoEvffs(Selector):
         check_choice("metric", self.metric, METRICS)
         check_choice("protection", self.protection, PROTECTIONS)
         if self.protection != "open" and fed.passive:
-            check_outputs(fed, self.protection, self.multi_output)
+            check_shared(fed, self.protection)
             check_neutral(fed, "PsoEvffs")
             check_settings(TreeSettings(max_depth=self.max_depth))
 

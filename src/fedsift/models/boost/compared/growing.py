@@ -1,167 +1,290 @@
-"""The conversation in which trees grow on shares and nobody reads a sum. Runs at the coordinator, which deals.
+"""The conversation in which trees grow and nobody reads a sum, a node, a leaf or a gradient. Runs at the coordinator.
 
-As in ``hidden/growing.py`` the sums of a level are products on shares. Here they stay shares: the label holder and each
-other party compare that party's candidates in a tournament (``program.py``); then the label holder and one fixed party,
-which gets the others' shares of their best cuts, compare those with the label holder's own best cut. The label holder
-learns who won, and tells the winner its share of the place of its cut. All of it is sealed between the two parties: the
-coordinator sees sizes, which follow from the numbers of rows, candidates and nodes. One fixed partner for the last
-comparison is as safe as another: it sees one share of each number, under fresh randomness of the dealer.
+As in ``hidden/growing.py`` the sums of a level are products on shares, with randomness that the coordinator deals. Here
+everything about rows is shared as well (``rows.py``, ``state.py``): scores, gradients, who is in a node. The parties
+compare candidates on shares (``program.py``), the owner of a cut learns which one it is, the label holder who cuts a
+node; then rows are divided on shares, and at the bottom the leaves are divided and added to the scores. All of it is
+sealed between the parties: the coordinator sees sizes, which follow from numbers of rows, candidates and levels. Models
+grow one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.crypto.sealed_box import SealedBox
-from fedsift.errors import ParameterError, ReplyError
-from fedsift.models.boost.compared import label_holder, passive, talks
-from fedsift.models.boost.compared.label_holder import (
-    begin_comparing,
-    begin_own_finals,
-    divide_compared,
-    own_gain_halves,
-    tell_winners,
-)
-from fedsift.models.boost.compared.passive import (
+from fedsift.errors import ReplyError
+from fedsift.models.boost.compared import choosing, ending, predicting, taking_part, talks
+from fedsift.models.boost.compared.choosing import (
     begin_finals,
-    compare_own,
-    gain_halves,
-    hide_cut_columns,
+    begin_leaves,
+    compare_level,
+    hide_level,
+    keep_leaves,
     pass_best,
     take_winners,
+    tell_winners,
 )
-from fedsift.models.boost.compared.program import NodeFacts, Shape, best_cuts, finalists, winners
+from fedsift.models.boost.compared.ending import (
+    begin_gains,
+    begin_scores,
+    finish_level,
+    finish_tree,
+    gain_halves,
+    hear_scores,
+    show_scores,
+)
+from fedsift.models.boost.compared.predicting import RowDealer
+from fedsift.models.boost.compared.program import Shape, Sums, best_cuts, column_gains, leaves, winners
+from fedsift.models.boost.compared.rows import Rows, divided, scored, started
+from fedsift.models.boost.compared.scales import Scales
+from fedsift.models.boost.compared.taking_part import begin_tree, divide_rows, expect_model, expect_tree
 from fedsift.models.boost.compared.talks import compare, purpose
-from fedsift.models.boost.hidden.cuts import Numbers
-from fedsift.models.boost.hidden.growing import HiddenTrees, check_depth, of_level
-from fedsift.models.boost.hidden.label_holder import hide_gradients
-from fedsift.models.boost.hidden.passive import expect_trees
-from fedsift.models.boost.hidden.shares import Level, Tree
-from fedsift.models.boost.hidden.wire import boxes_for
-from fedsift.models.boost.privacy import LabelNoise
-from fedsift.models.boost.tree import TreeSettings
-from fedsift.mpc.comparing import DealerSource, Fractions, dealt_for
-from fedsift.mpc.dealer import correction
+from fedsift.models.boost.hidden.cuts import Layout, TreeCuts
+from fedsift.models.boost.hidden.label_holder import keep_cuts, meet_cuts
+from fedsift.models.boost.hidden.passive import dealt_pieces, describe_cuts, hide_cuts
+from fedsift.models.boost.hidden.shares import Level, Piece, Tree, draw_counts, draw_splits, level_products
+from fedsift.models.boost.hidden.wire import Corrections, boxes_for
+from fedsift.models.boost.plan import Plan
+from fedsift.mpc.comparing import DealerSource, Fractions, Program, dealt_for
+from fedsift.mpc.dealer import Dealer
+from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.ring import from_ring
-from fedsift.mpc.wide import WORDS
+from fedsift.mpc.row_programs import selected
 
-OPERATIONS = (talks.compare, *label_holder.OPERATIONS, *passive.OPERATIONS)
+OPERATIONS = (
+    talks.compare, *taking_part.OPERATIONS, *choosing.OPERATIONS, *ending.OPERATIONS, *predicting.OPERATIONS
+)  # fmt: skip
+T = TypeVar("T")
+_Boxes = dict[str, dict[str, SealedBox]]
 
 
 @dataclass
 class ComparedTrees:
-    """The coordinator's side of one run, with the dealer's randomness of every pair."""
+    """The coordinator's side of one run, with the dealer's randomness: ``begin`` once, ``grow`` for every model."""
 
-    trees: HiddenTrees
-    sources: Mapping[str, DealerSource]
-    nodes: list[int]  # the model of every node of the run
+    fed: Federation
+    rows: RowDealer
+    sources: dict[str, DealerSource]  # of the label holder with each other party
+    layouts: dict[str, dict[int, Layout]]
+    masks: dict[str, dict[int, list[Piece]]]
+    models: int = 0
+    nodes: int = 0  # of the model that was grown last
+
+    @property
+    def first(self) -> str:
+        return self.fed.passive[0]
+
+    @property
+    def dealer(self) -> Dealer:
+        return self.rows.dealer
 
     @classmethod
     def begin(cls, fed: Federation, bins: list[int]) -> ComparedTrees:
-        trees = HiddenTrees.begin(fed, bins)
-        of = trees.dealer.of
-        sources = {name: DealerSource(of[fed.active], of[name], purpose(name)) for name in fed.passive}
-        return cls(trees, sources, [])
-
-    def grow(
-        self, live: list[int], trees: list[Tree], settings: list[TreeSettings], columns: dict[str, list[Numbers]],
-        noise: LabelNoise | None = None,
-    ) -> None:  # fmt: skip
-        """One more tree of each live model (one an output)."""
-        if noise is not None:
-            raise ParameterError("protection='all' has no epsilon: gains of columns are exact at its end")
-        hidden, fed = self.trees, self.trees.fed
-        shapes, first = [tree.as_list() for tree in trees], fed.passive[0]
-        for name, peer in hidden.peers.items():
-            peer.tree_cuts = [peer.layouts[tree.bins].tree(columns[name][tree.model]) for tree in trees]
-        fed.ask(
-            expect_trees, to=fed.passive, trees=shapes, live=live,
-            each={name: {"columns": columns[name]} for name in fed.passive},
+        """Keys between the parties, the dealer's seeds, and everybody's cuts, hidden once from the other side."""
+        meet_all(fed)
+        rows = RowDealer.begin(fed)
+        of, first = rows.dealer.of, fed.passive[0]
+        told = fed.ask(
+            describe_cuts, to=fed.parties, bins=bins,
+            each={name: {"peer": first if name == fed.active else fed.active} for name in fed.parties},
         )  # fmt: skip
-        told = fed.ask(hide_gradients, to=fed.active, live=live, columns=columns, trees=shapes)
-        number = 0
-        while told["more"]:
-            level = Level.of(trees, number)
-            check_depth(level, fed.active)
-            theirs = fed.ask(compare_own, to=fed.passive, each=boxes_for(told["boxes"], fed.passive, fed.active))
-            dealt = {name: self._dealt(level, trees, name) for name in fed.passive}
-            own = fed.ask(
-                begin_comparing, to=fed.active, corrections=hidden.corrections(level, trees), dealt=dealt
-            )  # fmt: skip
-            self._compare(own, theirs)
-            others = [name for name in fed.passive if name != first]
-            passed = fed.ask(pass_best, to=others, first=first) if others else {}
-            box = fed.ask(begin_finals, to=first, order=fed.parties, boxes=passed)
-            final = fed.ask(begin_own_finals, to=fed.active, first=first, dealt=self._dealt_finals(level, first))
-            self._compare({first: final}, {first: box})
-            won = fed.ask(tell_winners, to=fed.active, first=first)
-            answers = fed.ask(take_winners, to=fed.passive, each=boxes_for(won, fed.passive, fed.active))
-            openings = hidden.openings(level, {name: slice(None) for name in fed.passive})
-            told = fed.ask(divide_compared, to=fed.active, answers=answers, openings=openings)
-            self.nodes += [live[tree.model] for tree in level.trees for _ in range(level.nodes)]
-            hidden.step, number = hidden.step + 1, number + 1
+        layouts = {name: _read_layouts(fed, name, bins, fields) for name, fields in told.items()}
+        fed.ask(meet_cuts, to=fed.active, bins=bins, layouts={name: told[name] for name in fed.passive})
+        fed.ask(meet_cuts, to=first, bins=bins, layouts={fed.active: told[fed.active]})
+        masks = {name: dealt_pieces(of[name], layouts[name], fed.n_rows) for name in fed.parties}
+        for name in fed.parties:
+            reader = first if name == fed.active else fed.active
+            for count in bins:
+                for piece in range(len(masks[name][count])):
+                    box = fed.ask(hide_cuts, to=name, bins=count, piece=piece)
+                    fed.ask(keep_cuts, to=reader, sender=name, bins=count, piece=piece, box=box)
+        sources = {name: DealerSource(of[fed.active], of[name], purpose(name)) for name in fed.passive}
+        return cls(fed, rows, sources, layouts, masks)
 
-    def _compare(self, own: dict[str, SealedBox], theirs: dict[str, SealedBox]) -> None:
-        """Messages to and fro until every program has ended. Both sides of a pair end together."""
-        fed = self.trees.fed
+    # -- a model -----------------------------------------------------------------------------------------------------
+
+    def expect(self, plan: Plan, logistic: bool) -> None:
+        """Begin the next model."""
+        fed = self.fed
+        fed.ask(expect_model, to=fed.parties, plan=plan.as_dict(), logistic=logistic, model=self.models)
+        self.rows.scales, self.models, self.nodes = Scales.of(logistic, fed.n_rows, plan.settings), self.models + 1, 0
+
+    def grow(self, tree: Tree, columns: dict[str, np.ndarray], sampled: bool) -> None:
+        """One more tree of the model."""
+        fed, scales = self.fed, self.rows.scales
+        fed.ask(expect_tree, to=fed.parties, tree=tree.as_list(), columns=columns)
+        cuts = {name: self.layouts[name][tree.bins].tree(columns[name]) for name in fed.parties}
+        zeros = np.zeros(fed.n_rows, np.uint64)
+        learnt = np.zeros((1, (fed.n_rows + 7) // 8), np.uint8) if sampled else None
+        program = started(self.rows.source, scales, zeros.astype(scales.words), zeros, learnt)
+        rows = self.rows.run(fed, begin_tree, program, sampled=sampled)
+        for number in range(tree.depth):
+            level, last = Level.of([tree], number), number == tree.depth - 1
+            self._choose(level, cuts)
+            won = fed.ask(tell_winners, to=fed.active, order=fed.parties)
+            answers = fed.ask(take_winners, to=fed.passive, each=boxes_for(won, fed.passive, fed.active))
+            if last:
+                self._leaves(tree)
+            rows = self._divide(rows, answers, level, last)
+            fed.ask(finish_level, to=fed.parties)
+            self.rows.step += 1
+        fed.ask(finish_tree, to=fed.parties)
+        self.nodes += 2**tree.depth - 1
+
+    def _choose(self, level: Level, cuts: dict[str, TreeCuts]) -> None:
+        """The best cut of every node, on shares: sums, each party's best, the best of all."""
+        fed, first = self.fed, self.first
+        hidden = fed.ask(hide_level, to=fed.parties)
+        mine = boxes_for(hidden[fed.active], fed.passive, fed.active)
+        each: dict[str, dict[str, Any]] = {
+            name: {"boxes": {fed.active: mine[name]["box"]}, "corrections": {}, "dealt": {}} for name in fed.passive
+        }
+        others = [name for name in fed.passive if name != first]
+        each[first]["corrections"] = {fed.active: self._correction(level, fed.active, first, cuts)}
+        each[fed.active] = {
+            "boxes": {first: hidden[first][fed.active]},
+            "corrections": {name: self._correction(level, name, fed.active, cuts) for name in fed.passive},
+            "dealt": {name: self._deal(name, self._best(level, name, cuts)) for name in fed.passive},
+        }
+        begun = fed.ask(compare_level, to=fed.parties, each=each)
+        self._compare(begun)
+        passed = fed.ask(pass_best, to=others) if others else {}
+        nodes = level.nodes
+        finals = winners(
+            self.sources[first], Sums.nothing(nodes), [Fractions.empty(nodes, 1) for _ in fed.parties],
+            fed.parties.index(fed.active), self.rows.scales, 0,
+        )  # fmt: skip
+        dealt = self._deal(first, finals)
+        each = {fed.active: {"boxes": {}, "dealt": dealt}, first: {"boxes": passed, "dealt": []}}
+        self._talk(fed.ask(begin_finals, to=[fed.active, first], each=each, order=fed.parties))
+
+    def _leaves(self, tree: Tree) -> None:
+        """Leaves and gains of the tree's nodes, between the label holder and the first party, passed on to the rest."""
+        fed, first = self.fed, self.first
+        nothing = np.zeros(2 ** (tree.depth + 1) - 1, np.uint64)
+        dealt = self._deal(first, leaves(self.sources[first], nothing, self.rows.scales))
+        each: dict[str, dict[str, Any]] = {fed.active: {"dealt": dealt}, first: {"dealt": []}}
+        self._talk(fed.ask(begin_leaves, to=[fed.active, first], each=each))
+        passed = fed.ask(keep_leaves, to=[fed.active, first], boxes={})[first]
+        others = [name for name in fed.passive if name != first]
+        if others:
+            fed.ask(keep_leaves, to=others, each={name: {"boxes": {first: passed[name]}} for name in others})
+
+    def _divide(self, rows: Rows, answers: dict[str, SealedBox], level: Level, last: bool) -> Any:
+        """Who goes left, and the next level (or the scores)."""
+        fed, source, scales = self.fed, self.rows.source, self.rows.scales
+        cuts = np.zeros((level.nodes, (fed.n_rows + 7) // 8), np.uint8)
+        program: Program[Any] = divided(source, rows, cuts)
+        if last:
+            scores, weights = (np.zeros(size, scales.words) for size in (fed.n_rows, 2 * level.nodes))
+            program = scored(source, scores, rows.bits, cuts, weights)
+        return self.rows.run(fed, divide_rows, program, answers)
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def _talk(self, begun: dict[str, SealedBox]) -> None:
+        """A program between the label holder and the first party."""
+        active, first = self.fed.active, self.first
+        self._compare({active: {first: begun[active]}, first: {active: begun[first]}})
+
+    def _compare(self, begun: _Boxes) -> None:
+        """Messages to and fro until every pair's program has ended. Both sides of a pair end together."""
+        fed = self.fed
+        own = begun[fed.active]
+        theirs = {name: boxes[fed.active] for name, boxes in begun.items() if name != fed.active}
         while own:
             if set(own) != set(theirs) or not set(own) <= set(fed.passive):
                 raise ReplyError(fed.active, "compare", "the two sides of a comparison are not at the same step")
             each = {name: {"boxes": {fed.active: box}} for name, box in own.items()}
             answers = fed.ask(compare, to=[fed.active, *own], each={fed.active: {"boxes": theirs}, **each})
             own = answers.pop(fed.active)
-            theirs = {name: reply.get(fed.active) for name, reply in answers.items() if reply}
+            theirs = {name: reply[fed.active] for name, reply in answers.items() if reply}
 
     # -- the dealer's part -------------------------------------------------------------------------------------------
 
-    def _dealt(self, level: Level, trees: list[Tree], name: str) -> list[np.ndarray]:
-        shape = Shape.of(level, of_level(level, trees, self.trees.peers[name].tree_cuts))
-        source, count = self.sources[name], len(shape.node)
-        nothing = np.zeros(count, np.uint64), np.zeros(count, np.uint32)
-        return dealt_for(best_cuts(source, shape, *nothing, NodeFacts.unknown(shape.nodes)), source)
+    def _deal(self, name: str, program: Program[Any]) -> list[np.ndarray]:
+        return dealt_for(program, self.sources[name])
 
-    def _dealt_finals(self, level: Level, first: str) -> list[np.ndarray]:
-        fed, source = self.trees.fed, self.sources[first]
-        empty = np.zeros((level.nodes * len(level.trees), 1, WORDS), np.uint64)
-        bests = {fed.parties.index(name): Fractions(empty, empty, empty) for name in fed.passive}
-        finals = finalists(source, len(fed.parties), fed.parties.index(fed.active), ([], []), bests)
-        return dealt_for(winners(source, finals), source)
+    def _best(self, level: Level, name: str, cuts: dict[str, TreeCuts]) -> Program[Fractions]:
+        owners = [name, self.fed.active] if name == self.first else [name]
+        shape = Shape.of(level, [cuts[each] for each in owners])
+        found, totals = Sums.nothing(len(shape.node)), Sums.nothing(shape.nodes)
+        return best_cuts(self.sources[name], shape, found, totals, self.rows.scales)
 
-    # -- importances -------------------------------------------------------------------------------------------------
+    def _correction(self, level: Level, owner: str, reader: str, cuts: dict[str, TreeCuts]) -> Corrections:
+        """U'V - C, for the one who reads the owner's cuts under a mask and hides its own share of the rows."""
+        values, counts = self._hidden(level, reader)
+        part = [cuts[owner]]
+        (found,) = level_products(level, self.masks[owner], part, values, counts)
+        (split,) = draw_splits(self.dealer.of[owner], self.rows.step, level, part)
+        parts, end = found - split, level.summed
+        return {"values": parts[:, :end].ravel(), "counts": parts[:, end:].ravel().astype(np.uint32)}
 
-    def uses(self, models: int) -> list[tuple[str, int, int, int, float]]:
-        """Of every column of a passive party that was cut: party, model, column, splits, gain."""
-        fed, of = self.trees.fed, self.trees.dealer.of
-        boxes = fed.ask(hide_cut_columns, to=fed.passive, models=models)
-        corrections = {}
-        for place, name in enumerate(fed.passive):
-            parts, width = [], fed.n_columns[name]
-            for model in range(models):
-                rows = self.nodes.count(model)
-                left = of[name].draw("boost: columns", model, (rows, width))
-                right = of[fed.active].draw("boost: gains", place * models + model, (rows, 1))
-                split = of[name].draw("boost: gain splits", model, (width,))
-                parts.append(correction(left, right, split[:, None])[:, 0])
-            corrections[name] = parts
-        own = fed.ask(own_gain_halves, to=fed.active, boxes=boxes, corrections=corrections)
-        replies = fed.ask(gain_halves, to=fed.passive, each=boxes_for(own["boxes"], fed.passive, fed.active))
-        found = []
-        for name, reply in replies.items():
-            shape = (models, fed.n_columns[name])
-            half = own["halves"].get(name)
-            size = shape[0] * shape[1]
-            if not (_is_half(half, size) and _is_half(reply["half"], size)) or reply["splits"].shape != shape:
-                raise ReplyError(name, "gain_halves", "halves of another number of columns than there are")
-            gains = from_ring(half + reply["half"], 0).reshape(shape) * own["unit"]
-            for model, column in zip(*np.nonzero(reply["splits"])):
-                splits, gain = reply["splits"][model, column], gains[model, column]
-                found.append((name, int(model), int(column), int(splits), float(gain)))
+    def _hidden(self, level: Level, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The masks of a party's share of the rows; drawn once a level."""
+        dealt, key = self.dealer.of[name], (self.rows.step, name)
+        if key not in self.rows.drawn:
+            rows = self.fed.n_rows
+            self.rows.drawn = {k: v for k, v in self.rows.drawn.items() if k[0] == self.rows.step}
+            values = dealt.draw("boost: gradients", self.rows.step, (rows, level.summed))
+            self.rows.drawn[key] = values, draw_counts(dealt, "boost: counts", self.rows.step, rows, level.summed)
+        return self.rows.drawn[key]
+
+    # -- at the end --------------------------------------------------------------------------------------------------
+
+    def show_scores(self) -> None:
+        """The label holder reads the scores of the rows that were held out."""
+        number, fed = self.models - 1, self.fed
+        nothing = np.zeros(fed.n_rows, self.rows.scales.words), np.zeros((1, (fed.n_rows + 7) // 8), np.uint8)
+        self.rows.run(fed, begin_scores, selected(self.rows.source, nothing[1], nothing[0]))
+        box = self.fed.ask(show_scores, to=self.first, number=number)
+        self.fed.ask(hear_scores, to=self.fed.active, number=number, box=box)
+
+    def uses(self, model: int) -> list[tuple[str, int, int, int, float]]:
+        """Of every column that was cut: party, model, column, splits, gain."""
+        fed, heights = self.fed, dict(self.fed.n_columns)
+        dealt = {}
+        for name in fed.passive:
+            owners = [name, fed.active] if name == self.first else [name]
+            table = np.zeros((sum(heights[each] for each in owners), (self.nodes + 7) // 8), np.uint8)
+            dealt[name] = self._deal(name, column_gains(self.sources[name], table, np.zeros(self.nodes, np.uint64)))
+        each = {name: {"dealt": dealt if name == fed.active else {}} for name in fed.parties}
+        self._compare(fed.ask(begin_gains, to=fed.parties, each=each, model=model, heights=heights))
+        replies = fed.ask(gain_halves, to=fed.parties, model=model)
+        return [use for name in fed.passive for use in self._opened_gains(name, model, replies, heights)]
+
+    def _opened_gains(
+        self, name: str, model: int, replies: dict[str, Any], heights: dict[str, int]
+    ) -> Sequence[tuple[str, int, int, int, float]]:
+        """Of one pair: the party's columns, and with the first party the label holder's."""
+        active, unit = self.fed.active, replies[self.fed.active]["unit"]
+        owners = [name, active] if name == self.first else [name]
+        size = sum(heights[each] for each in owners)
+        halves = replies[active]["halves"].get(name), replies[name]["halves"].get(active)
+        for half, whose in zip(halves, (active, name)):
+            if not isinstance(half, np.ndarray) or half.dtype != np.uint64 or half.shape != (size,):
+                raise ReplyError(whose, "gain_halves", "halves of another number of columns than there are")
+        gains, at, found = from_ring(halves[0] + halves[1], 0) * unit, 0, []
+        for owner in owners:
+            splits = replies[owner]["splits"]
+            if splits.shape != (heights[owner],):
+                raise ReplyError(owner, "gain_halves", "it counted the cuts of another number of columns")
+            for column in np.flatnonzero(splits).tolist():
+                found.append((owner, model, column, int(splits[column]), float(gains[at + column])))
+            at += heights[owner]
         return found
 
 
-def _is_half(value: object, size: int) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == np.uint64 and value.shape == (size,)
+def _read_layouts(fed: Federation, name: str, bins: list[int], fields: list[dict[str, Any]]) -> dict[int, Layout]:
+    if len(fields) != len(bins):
+        raise ReplyError(name, "describe_cuts", "it described another number of tables than were asked for")
+    return {
+        count: Layout.read(part["counts"], part["categories"], fed.n_columns[name], name)
+        for count, part in zip(bins, fields)
+    }

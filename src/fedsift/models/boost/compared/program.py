@@ -1,14 +1,15 @@
-"""The best cut of every node, computed on shares by the label holder (party 0) and another party (party 1).
+"""What two parties compute on shares of sums: the best cut of every node, who has it, and the leaves.
 
-With G and H the gradient and hessian sums of a node, L those that go left, T = H + 2 lambda and a = L's H + lambda, the
-gain of a cut is (L's G - a G / T)^2 T / (a (T - a)), and a part that is the same for all cuts of the node. So the
-candidates are fractions w^2 / (a (T - a)) with w = L's G T - a G: whole numbers, compared exactly by cross products.
+The label holder is party 0, another party is party 1. With G and H the gradient and hessian sums of a node, L those
+that go left, T = H + 2 lambda and a = L's H + lambda, the gain of a cut is (L's G - a G / T)^2 T / (a (T - a)), and a
+part that is the same for all cuts of the node. So the candidates are fractions w^2 / (a (T - a)) with
+w = L's G T - a G: whole numbers, compared exactly by cross products. The least gain that is worth a cut is a fraction
+of the same kind.
 
 Sums come as shares of one 64-bit number (``hidden/shares.py``). A number that leaves the highest bit of its ring free
 wraps if and only if one of its shares has that bit set, so both sums are lifted into the wide ring exactly, by one OR
 of private bits each. Candidates that leave too few rows or too little weight on a side get the numerator zero; four
-signs decide that. The node's own G, H and rows, lambda and the least weight are the label holder's alone: they enter
-as its share.
+signs decide that. A leaf is a quotient, found bit by bit (long division: compare, subtract).
 """
 
 from __future__ import annotations
@@ -18,21 +19,36 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsift.models.boost.compared.scales import MORE_BITS, Scales
 from fedsift.models.boost.hidden.cuts import Numbers, TreeCuts
 from fedsift.models.boost.hidden.shares import Counts, Level
 from fedsift.models.boost.tree import COMPARED_GRADIENT_BITS, COMPARED_HESSIAN_BITS, HESSIAN_SUM_BITS
 from fedsift.mpc.comparing import Fractions, Program, Source, chosen, conjunctions, either, largest, negative, products
 from fedsift.mpc.dealer import Bits
 from fedsift.mpc.ring import Ring
-from fedsift.mpc.wide import WORDS, Wide, add, from_ints, minus, shifted, widen
+from fedsift.mpc.row_programs import opened, scaled
+from fedsift.mpc.wide import Wide, add, from_ints, minus, shifted, times, widen
 
 _SHIFT, _HESSIAN = np.uint64(HESSIAN_SUM_BITS), np.uint64(2**HESSIAN_SUM_BITS - 1)
 _REST = 64 - HESSIAN_SUM_BITS  # bits of a gradient sum's share
 _OFFSET = 2**COMPARED_GRADIENT_BITS
 assert COMPARED_HESSIAN_BITS < HESSIAN_SUM_BITS
 assert COMPARED_GRADIENT_BITS + 1 < _REST
-#: More than any fraction of a candidate, with room for cross products: a node that is not to be cut.
-NEVER = 2**126
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Shares of packed gradient and hessian sums, and of numbers of rows, one after the other."""
+
+    values: Ring
+    counts: Counts
+
+    @classmethod
+    def nothing(cls, count: int) -> Sums:
+        return cls(np.zeros(count, np.uint64), np.zeros(count, np.uint32))
+
+    def repeated(self, times: int) -> Sums:
+        return Sums(np.tile(self.values, times), np.tile(self.counts, times))
 
 
 @dataclass(frozen=True)
@@ -56,47 +72,33 @@ class Shape:
         return cls(start, width, np.concatenate(node), np.concatenate(place))
 
 
-@dataclass(frozen=True)
-class NodeFacts:
-    """What the label holder knows of the nodes, one number a node; all zeros at the other party."""
-
-    gradient: Numbers
-    hessian: Numbers
-    rows: Numbers
-    penalty: Numbers  # lambda, in units of hessians, at least 1
-    least_weight: Numbers
-    least_rows: Numbers
-
-    @classmethod
-    def unknown(cls, nodes: int) -> NodeFacts:
-        return cls(*(np.zeros(nodes, np.int64) for _ in range(6)))
-
-    @property
-    def whole(self) -> Numbers:
-        """T."""
-        return self.hessian + 2 * self.penalty
-
-
-def flat_sums(sums: list[Ring]) -> tuple[Ring, np.ndarray]:
-    """Shares of the sums and counts of all candidates of a level, tree after tree, node after node."""
+def flat_sums(parts: Sequence[Ring]) -> Sums:
+    """Shares of the sums of all candidates of a level (nodes x candidates x 2 each), part after part."""
     nothing = [np.zeros(0, np.uint64)]
-    values = np.concatenate(nothing + [part[:, :, 0].ravel() for part in sums])
-    counts = np.concatenate(nothing + [part[:, :, 1].ravel() for part in sums])
-    return values, counts.astype(np.uint32)
+    values = np.concatenate(nothing + [part[:, :, 0].ravel() for part in parts])
+    counts = np.concatenate(nothing + [part[:, :, 1].ravel() for part in parts])
+    return Sums(values, counts.astype(np.uint32))
 
 
-def best_cuts(source: Source, shape: Shape, values: Ring, counts: Counts, facts: NodeFacts) -> Program[Fractions]:
-    """Shares of the best candidate of every node (nodes x 1) and of its place, the first of equally good ones."""
-    gradient, hessian = yield from _lifted(source, values)
-    node = shape.node
-    weight = add(hessian, widen(facts.penalty[node]))
-    whole = widen(facts.whole)
-    scaled, shifted_by = yield from products(source, [(whole, gradient), (widen(facts.gradient), weight)], places=node)
+def best_cuts(source: Source, shape: Shape, cuts: Sums, nodes: Sums, scales: Scales) -> Program[Fractions]:
+    """Shares of the best candidate of every node (nodes x 1), of its place and of its sums; the first of equal ones."""
+    gradients, hessians = yield from _lifted(source, np.concatenate([nodes.values, cuts.values]))
+    node, count = shape.node, shape.nodes
+    weight = add(hessians[count:], _constant(source, scales.penalty))
+    whole = add(hessians[:count], _constant(source, 2 * scales.penalty))
+    scaled, shifted_by = yield from products(
+        source, [(whole, gradients[count:]), (gradients[:count], weight)], places=node
+    )
     across = minus(scaled, shifted_by)
     over, under = yield from products(source, [(across, across), (weight, minus(whole[node], weight))])
-    fits = yield from _fitting(source, node, values & _HESSIAN, counts, facts)
+    fits = yield from _fitting(source, node, cuts, nodes, scales)
     (over,) = yield from chosen(source, fits, [over], [np.zeros_like(over)])
-    return (yield from largest(source, _by_node(source, shape, over, under)))
+    return (yield from largest(source, _by_node(source, shape, over, under, cuts.values)))
+
+
+def _constant(source: Source, value: int) -> Wide:
+    """A share of a public number."""
+    return from_ints([value if source.number == 0 else 0])[0]
 
 
 def _lifted(source: Source, values: Ring) -> Program[tuple[Wide, Wide]]:
@@ -110,11 +112,13 @@ def _lifted(source: Source, values: Ring) -> Program[tuple[Wide, Wide]]:
     return minus(minus(widen(high), shifted(wrapped, _REST)), widen(mine)), hessian
 
 
-def _fitting(source: Source, node: Numbers, hessian: Ring, counts: Counts, facts: NodeFacts) -> Program[Bits]:
+def _fitting(source: Source, node: Numbers, cuts: Sums, nodes: Sums, scales: Scales) -> Program[Bits]:
     """Shares of whether both sides of each candidate have enough rows and weight: four signs of 32-bit numbers."""
-    rows, least = facts.rows[node].astype(np.uint32), facts.least_rows[node].astype(np.uint32)
-    low, up = hessian.astype(np.uint32), np.uint32(32 - HESSIAN_SUM_BITS)
-    total, weight = facts.hessian[node].astype(np.uint32), facts.least_weight[node].astype(np.uint32)
+    mine = source.number == 0
+    least, weight = np.uint32(scales.least_rows * mine), np.uint32(scales.least_weight * mine)
+    rows, counts = nodes.counts[node], cuts.counts
+    total, low = ((part & _HESSIAN).astype(np.uint32) for part in (nodes.values[node], cuts.values))
+    up = np.uint32(32 - HESSIAN_SUM_BITS)
     tests = [counts - least, rows - counts - least, (low - weight) << up, (total - low - weight) << up]
     padded = np.zeros((4, -(-len(node) // 8) * 8), dtype=np.uint64)  # whole bytes of bits each
     padded[:, : len(node)] = tests
@@ -125,35 +129,94 @@ def _fitting(source: Source, node: Numbers, hessian: Ring, counts: Counts, facts
     return fits
 
 
-def _by_node(source: Source, shape: Shape, over: Wide, under: Wide) -> Fractions:
+def _by_node(source: Source, shape: Shape, over: Wide, under: Wide, sums: Ring) -> Fractions:
     """Groups of candidates; shorter ones are filled up with 0 / 1, which nothing loses against."""
-    size = (shape.nodes, shape.width)
-    found = Fractions(*(np.zeros((*size, WORDS), dtype=np.uint64) for _ in range(3)))
+    found = Fractions.empty(shape.nodes, shape.width)
     if source.number == 0:
         found.under[:, :, 0] = 1
         found.label[:, :, 0] = np.arange(shape.width, dtype=np.uint64)
     found.over[shape.node, shape.place] = over
     found.under[shape.node, shape.place] = under
+    found.sums[shape.node, shape.place, 0] = sums  # modulo 2^64, in the lowest word
     return found
 
 
-def winners(source: Source, finals: Fractions) -> Program[list[int]]:
-    """Which of the parties (in their order) has the best cut of each node; party 0 alone reads it."""
+# --- who cuts --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Winners:
+    """Of every node: shares of what goes left (sums); to the label holder alone who cuts it (0: nobody, else the place
+    of the party and one), and the place of its own cut where that is itself."""
+
+    left: Ring
+    owners: Numbers
+    own: Numbers
+
+
+def winners(
+    source: Source, nodes: Sums, bests: Sequence[Fractions], own: int, scales: Scales, least: int
+) -> Program[Winners]:
+    """``bests``: shares of the parties' best candidates, in their order; ``own``: the place of the label holder;
+    ``least``: what a gain must exceed (the label holder's number, zero at the other)."""
+    bar = yield from _bar(source, nodes, scales, least)
+    finals = Fractions(*(np.concatenate(parts, axis=1) for parts in zip(bar.parts(), *(b.parts() for b in bests))))
+    finals.label[:] = 0
+    if source.number == 0:
+        finals.label[:, :, 0] = np.arange(1 + len(bests), dtype=np.uint64)
     best = yield from largest(source, finals)
     label = best.label[:, 0]
-    mine = label if source.number == 1 else np.zeros_like(label)
-    (theirs,) = yield [mine]
-    return [int(value) for value in add(label, theirs)[:, 0]] if source.number == 0 else []
+    (theirs,) = yield [label if source.number == 1 else np.zeros_like(label)]
+    owners = add(label, theirs)[:, 0].astype(np.int64)
+    flags = widen((owners == own + 1).astype(np.uint64) * np.uint64(source.number == 0))
+    (place,) = yield from products(source, [(flags, bests[own].label[:, 0])])
+    (theirs,) = yield [place if source.number == 1 else np.zeros_like(place)]
+    return Winners(best.sums[:, 0, 0], owners, add(place, theirs)[:, 0].astype(np.int64))
 
 
-def finalists(source: Source, places: int, own: int, bar: tuple[list[int], list[int]], bests: dict[int, Fractions]
-              ) -> Fractions:  # fmt: skip
-    """The last comparison: ``own`` is the label holder's place, ``bests`` the others' best candidates (shares)."""
-    nodes = len(next(iter(bests.values())).over)
-    table = [np.zeros((nodes, places, WORDS), dtype=np.uint64) for _ in range(3)]
-    if source.number == 0:
-        table[0][:, own], table[1][:, own] = from_ints(bar[0]), from_ints(bar[1])
-        table[2][:, :, 0] = np.arange(places, dtype=np.uint64)
-    for place, best in bests.items():
-        table[0][:, place], table[1][:, place] = best.over[:, 0], best.under[:, 0]
-    return Fractions(*table)
+def _bar(source: Source, nodes: Sums, scales: Scales, least: int) -> Program[Fractions]:
+    """The gain (w^2 / (a (T - a)) / T + G^2 / T - G^2 / (H + lambda) is to be more than the least one."""
+    gradient, hessian = yield from _lifted(source, nodes.values)
+    weight = add(hessian, _constant(source, scales.penalty))
+    whole = add(weight, _constant(source, scales.penalty))
+    square, area = yield from products(source, [(gradient, gradient), (whole, weight)])
+    (enough,) = yield from products(source, [(np.broadcast_to(from_ints([least])[0], area.shape), area)])
+    bar = Fractions.empty(len(square), 1)
+    bar.over[:, 0] = add(enough, times(square, from_ints([scales.penalty])[0]))
+    bar.under[:, 0] = weight
+    return bar
+
+
+# --- leaves ----------------------------------------------------------------------------------------------------------
+
+
+def leaves(source: Source, values: Ring, scales: Scales) -> Program[tuple[Ring, Ring]]:
+    """Shares of the score of each node, -rate G / (H + lambda) rounded towards zero, and of |rate G^2 / (H + lambda)|,
+    in units of 2^-(score and MORE_BITS) and of a gradient."""
+    gradient, hessian = yield from _lifted(source, values)
+    sign = yield from negative(source, gradient)
+    (size,) = yield from chosen(source, sign, [minus(np.zeros_like(gradient), gradient)], [gradient])
+    weight = add(hessian, _constant(source, scales.penalty))
+    shift = scales.shift
+    rest = shifted(times(size, from_ints([scales.rate])[0]), max(0, -shift))
+    divisor = shifted(weight, max(0, shift))
+    nothing, one = np.zeros_like(size), np.broadcast_to(_constant(source, 1), size.shape)
+    score, fine = nothing, nothing
+    for place in reversed(range(scales.leaf_bits)):
+        less = minus(rest, shifted(divisor, place))
+        below = yield from negative(source, less, bits=64)
+        rest, bit = yield from chosen(source, below, [rest, nothing], [less, one])
+        fine = add(fine, shifted(bit, place))
+        if place >= MORE_BITS:
+            score = add(score, shifted(bit, place - MORE_BITS))
+    (gain,) = yield from products(source, [(size, fine)])
+    (score,) = yield from chosen(source, sign, [score], [minus(nothing, score)])
+    return score[:, 0], gain[:, 0]
+
+
+def column_gains(source: Source, cut: Bits, gains: Ring) -> Program[Ring]:
+    """Shares of the summed gain of each column: ``cut`` has a row a column and a bit a node, set where its owner has
+    cut the node at it (zeros at the other party)."""
+    seen = yield from opened(source, gains)
+    product, _ = yield from scaled(source, cut, len(gains), seen)
+    return product.sum(axis=1, dtype=np.uint64)

@@ -95,7 +95,7 @@ class HiddenGradients:
 )
 def meet_cuts(party: Party, *, bins: Bins, layouts: dict[str, list[LayoutFields]]) -> None:
     """How many candidate cuts the other parties' columns have."""
-    if set(layouts) != set(party.held(Pairs).peers) or any(len(fields) != len(bins) for fields in layouts.values()):
+    if not set(layouts) <= set(party.held(Pairs).peers) or any(len(fields) != len(bins) for fields in layouts.values()):
         raise OperationRefused(party.name, "meet_cuts", "layouts are of the parties that it has met, one for each bins")
     peers = {}
     for name, fields in layouts.items():
@@ -274,13 +274,13 @@ def peer_shares(state: HiddenGradients, peer: Peer, correction: Corrections) -> 
     level, places = state.now()
     cuts = [peer.tree_cuts[place] for place in places]
     products = level_products(level, peer.hidden, cuts, state.values, state.counts)
-    sent = _read_corrections(level, cuts, correction)
+    sent = read_corrections(level, cuts, correction)
     for tree, place, found, part in zip(level.trees, places, products, sent):
         peer.histograms[place] = next_histogram(level, tree, peer.histograms[place], found + part)
     return [part for part in (peer.histograms[place] for place in places) if part is not None]
 
 
-def _read_corrections(level: Level, cuts: list[TreeCuts], sent: Corrections) -> list[Ring]:
+def read_corrections(level: Level, cuts: list[TreeCuts], sent: Corrections) -> list[Ring]:
     """U'V - C of every tree: numbers of the gradients, then of the counts."""
     found, at, row = [], 0, 0
     for tree, part in zip(level.trees, cuts):

@@ -1,0 +1,372 @@
+"""The sums of a level and the choice of its cuts, on shares: what each party does.
+
+A party's candidates are summed by a product with the rows' shares: its own share it has, the label holder's comes under
+a mask (and the label holder's candidates likewise, with the party that speaks for the others). Each party compares its
+candidates with the label holder's help; the best ones are compared by the label holder and the speaking party. The
+label holder learns who cuts each node, the owner of a cut which one it is; nobody else learns anything.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from fedsift.core.arguments import AtMost
+from fedsift.core.operation import operation
+from fedsift.core.party import Party
+from fedsift.crypto.sealed_box import SealedBox
+from fedsift.errors import OperationRefused, ReplyError
+from fedsift.models.boost.bins import SplitRecords, split_record
+from fedsift.models.boost.compared.program import Winners, best_cuts, leaves, winners
+from fedsift.models.boost.compared.rows import Rows
+from fedsift.models.boost.compared.scales import Scales
+from fedsift.models.boost.compared.state import (
+    Growing,
+    Shares,
+    all_totals,
+    by_owner,
+    compared_sums,
+    keep_histogram,
+    keep_totals,
+    node_gains,
+    own_products,
+)
+from fedsift.models.boost.compared.taking_part import spread
+from fedsift.models.boost.compared.talks import Talks
+from fedsift.models.boost.growing_tree import Boosting
+from fedsift.models.boost.hidden.label_holder import HiddenGradients, read_corrections
+from fedsift.models.boost.hidden.passive import HiddenCuts
+from fedsift.models.boost.hidden.shares import draw_counts, draw_splits, level_products
+from fedsift.models.boost.hidden.wire import Corrections, check_corrections
+from fedsift.models.boost.tree import TreeSettings, least_gain
+from fedsift.mpc.comparing import Fractions
+from fedsift.mpc.dealer import Dealt
+from fedsift.mpc.pairs import Pairs
+from fedsift.mpc.ring import Ring, uniform
+
+_HIDDEN = "boost: gradients"
+
+
+@operation(
+    "boost.hide_level",
+    discloses="masked",
+    receives="masked",
+    about="its shares of the gradients by node, under a mask and sealed for the other side",
+    concerns="own columns and labels",
+    reply=dict,
+    times="240000 a session",
+)
+def hide_level(party: Party) -> dict[str, SealedBox]:
+    """The label holder for everybody, the speaking party for the label holder."""
+    state, pairs, dealt = party.held(Shares), party.held(Pairs), party.held(Dealt)
+    now, _ = state.growing(party)
+    rows = state.rows.result
+    if not isinstance(rows, Rows):
+        raise OperationRefused(party.name, "hide_level", "the level has not been laid out to the end")
+    now.rows = rows
+    if not state.speaks(party):
+        return {}
+    values, counts = laid_out(rows)
+    hidden = {
+        "values": values - dealt.draw(_HIDDEN, state.step, values.shape),
+        "counts": counts - draw_counts(dealt, "boost: counts", state.step, *counts.shape),
+    }
+    to = pairs.peers if state.number == 0 else [state.holder]
+    return {name: pairs.seal(hidden, to=name, about=_HIDDEN, number=state.step) for name in to}
+
+
+def laid_out(rows: Rows) -> tuple[Ring, np.ndarray]:
+    """Rows x summed nodes."""
+    return np.ascontiguousarray(rows.values.T), np.ascontiguousarray(rows.counts.T)
+
+
+@operation(
+    "boost.compare_level",
+    discloses="masked",
+    receives="masked",
+    about="numbers of the first step of comparing cuts, each under a fresh mask, sealed for the other party",
+    learns="nothing: gradients and nodes under masks that it does not have",
+    concerns="own columns and labels",
+    reply=dict,
+    times="240000 a session",
+    after="boost.hide_level",
+)
+def compare_level(
+    party: Party, *, boxes: dict[str, SealedBox], corrections: dict[str, Corrections],
+    dealt: dict[str, list[np.ndarray]],
+) -> dict[str, SealedBox]:  # fmt: skip
+    """Its shares of the sums of a level, and the first step of comparing them with each peer. ``corrections``: the
+    dealer's, of the parties whose candidates it multiplies; ``dealt``: the dealer's part for the label holder."""
+    state, pairs, talks = party.held(Shares), party.held(Pairs), party.held(Talks)
+    now, scales = state.growing(party)
+    if now.rows is None:
+        raise OperationRefused(party.name, "compare_level", "the level has not been laid out to the end")
+    values, counts = laid_out(now.rows)
+    _own_sums(party, state, now, boxes, values, counts)
+    _other_sums(party, now, corrections, values, counts)
+    keep_totals(now, values, counts)
+    answers = {}
+    for name, talk in talks.of.items():
+        shape, sums, totals = compared_sums(now, owners(state, party.name, name))
+        talk.source.corrections = list(dealt.get(name, []))
+        message = talk.begin(best_cuts(talk.source, shape, sums, totals, scales))
+        answers[name] = talks.sealed(pairs, name, message)
+    return answers
+
+
+def owners(state: Shares, me: str, peer: str) -> list[str]:
+    """Whose candidates the two compare: those of the one without labels, and of the label holder with the first."""
+    other = peer if state.number == 0 else me
+    return [other, state.holder] if other == state.first else [other]
+
+
+def _own_sums(
+    party: Party, state: Shares, now: Growing, boxes: dict[str, SealedBox], values: Ring, counts: np.ndarray
+) -> None:
+    """Of own candidates: with the own share of the rows, and with the other's under a mask."""
+    sender = state.first if state.number == 0 else state.holder
+    if sender not in boxes:
+        raise OperationRefused(party.name, "compare_level", "the other side's share of the rows is missing")
+    hidden = party.held(Pairs).open(boxes[sender], sender=sender, about=_HIDDEN, number=state.step)
+    if hidden["values"].shape != values.shape or hidden["counts"].shape != counts.shape:
+        raise ReplyError(sender, "hide_level", "it hid another number of rows or nodes than the level has")
+    cuts, level = [now.cuts[party.name]], now.now()
+    masks = party.held(HiddenCuts).masks
+    (found,) = level_products(level, masks, cuts, hidden["values"], hidden["counts"])
+    (split,) = draw_splits(party.held(Dealt), state.step, level, cuts)
+    keep_histogram(now, party.name, found + split + own_products(party, now, values, counts))
+
+
+def _other_sums(
+    party: Party, now: Growing, corrections: dict[str, Corrections], values: Ring, counts: np.ndarray
+) -> None:
+    """Of other parties' candidates, which it has under a mask."""
+    peers = party.held(HiddenGradients).peers if HiddenGradients in party.state else {}
+    level = now.now()
+    check_corrections(corrections, level, {name: [now.cuts[name]] for name in peers}, party)
+    for name, peer in peers.items():
+        cuts = [now.cuts[name]]
+        (found,) = level_products(level, peer.hidden, cuts, values, counts)
+        (sent,) = read_corrections(level, cuts, corrections[name])
+        keep_histogram(now, name, found + sent)
+
+
+def _bests(party: Party, state: Shares, now: Growing) -> dict[str, Fractions]:
+    """Shares of the best cuts of every node, by whose they are."""
+    found: dict[str, Fractions] = {}
+    for name, talk in party.held(Talks).of.items():
+        if not isinstance(talk.result, Fractions):
+            raise OperationRefused(party.name, "begin_finals", "its candidates have not been compared to the end")
+        found |= by_owner(talk.result, owners(state, party.name, name))
+    now.bests = found
+    return found
+
+
+@operation(
+    "boost.pass_best",
+    discloses="masked",
+    about="its shares of its best cuts, sealed for the party that compares them",
+    role="passive",
+    after="boost.compare_level",
+    reply=SealedBox,
+    times="240000 a session",
+)
+def pass_best(party: Party) -> SealedBox:
+    """To the speaking party; the places of its cuts stay here."""
+    state = party.held(Shares)
+    now, _ = state.growing(party)
+    best = _bests(party, state, now)[party.name]
+    shares = [best.over, best.under, best.sums]
+    return party.held(Pairs).seal(shares, to=state.first, about="boost: best", number=state.step)
+
+
+@operation(
+    "boost.begin_finals",
+    discloses="masked",
+    receives="masked",
+    about="numbers of the first step of comparing the parties' best cuts, under fresh masks, sealed",
+    learns="to the speaking party: other parties' shares of their best cuts, uniform numbers",
+    concerns="own columns and labels",
+    after="boost.compare_level",
+    reply=SealedBox,
+    times="240000 a session",
+)
+def begin_finals(party: Party, *, order: list[str], boxes: dict[str, SealedBox], dealt: list[np.ndarray]) -> SealedBox:
+    """Between the label holder and the speaking party. ``order``: of the parties, in which ties fall."""
+    state, talks = party.held(Shares), party.held(Talks)
+    now, scales = state.growing(party)
+    peer = state.first if state.number == 0 else state.holder
+    if not state.speaks(party) or sorted(order) != sorted([party.name, *party.held(Pairs).peers]):
+        raise OperationRefused(party.name, "begin_finals", "the order of the parties is not of this run's parties")
+    bests = _bests(party, state, now)
+    for name, box in boxes.items():
+        bests[name] = _passed(party, state, name, box, bests[party.name])
+    talk, least = talks.of[peer], 0
+    if state.number == 0:
+        boosting = party.held(Boosting)
+        model = boosting.models[len(state.models) - 1]
+        size = spread(model, boosting.labels.values)[1] if boosting.labels.task == "regression" else 1.0
+        least = _least(model.settings, scales, size)
+    talk.source.corrections = list(dealt)
+    program = winners(
+        talk.source, now.totals[-1], [bests[name] for name in order], order.index(state.holder), scales, least
+    )  # fmt: skip
+    return talks.sealed(party.held(Pairs), peer, talk.begin(program))
+
+
+def _least(settings: TreeSettings, scales: Scales, size: float) -> int:
+    """The least gain, in units of gradients^2 / hessians; targets were divided by ``size``."""
+    return max(1, int(np.ceil(np.ldexp(least_gain(settings) / size**2, 2 * scales.gradient - scales.hessian))))
+
+
+def _passed(party: Party, state: Shares, name: str, box: SealedBox, like: Fractions) -> Fractions:
+    shares = party.held(Pairs).open(box, sender=name, about="boost: best", number=state.step)
+    if not isinstance(shares, list) or [part.shape for part in shares] != [like.over.shape] * 3:
+        raise ReplyError(name, "pass_best", "it passed on another number of cuts than the level has nodes")
+    return Fractions(shares[0], shares[1], np.zeros_like(shares[0]), shares[2])
+
+
+@operation(
+    "boost.tell_winners",
+    discloses="masked",
+    about="which of a party's cuts won, sealed for that party",
+    learns="which party cuts each node",
+    concerns="labels",
+    role="active",
+    after="boost.begin_finals",
+    reply=dict,
+    times="240000 a session",
+)
+def tell_winners(party: Party, *, order: list[str]) -> dict[str, SealedBox]:
+    """To every party: the nodes that it cuts, and the other share of the place of its cut there; noise elsewhere."""
+    state, talks = party.held(Shares), party.held(Talks)
+    now, _ = state.growing(party)
+    won = talks.of[state.first].result
+    if not isinstance(won, Winners) or sorted(order) != sorted([party.name, *party.held(Pairs).peers]):
+        raise OperationRefused(party.name, "tell_winners", "the parties' best cuts have not been compared to the end")
+    now.won = won
+    boxes = {}
+    for name in talks.of:
+        mine = won.owners == order.index(name) + 1
+        shares = np.where(mine, now.bests[name].label[:, 0, 0], uniform((len(mine),)))
+        told = {"won": mine, "places": shares}
+        boxes[name] = party.held(Pairs).seal(told, to=name, about="boost: winners", number=state.step)
+    own = won.owners == order.index(party.name) + 1
+    now.going = _take(party, now, own, won.own)
+    return boxes
+
+
+def _take(party: Party, now: Growing, mine: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Write own cuts down: of each node a bit a row, who goes left; nobody where the cut is another's."""
+    own, records = party.held(HiddenCuts).cuts[now.tree.bins], party.held(SplitRecords).records
+    candidates = now.cuts[party.name].candidates
+    bits = np.zeros((len(mine), (party.n_rows + 7) // 8), np.uint8)
+    for node, (won, place) in enumerate(zip(mine.tolist(), places.tolist())):
+        number, column = -1, -1
+        if won:
+            if not 0 <= place < len(candidates):
+                raise OperationRefused(party.name, "take_winners", "a cut that is none of its candidates")
+            cut = own.cut(candidates[place : place + 1])
+            bits[node] = np.packbits(cut.left[own.codes[:, cut.column]])
+            number, column = len(records), cut.column
+            records.append(split_record(own.bins[cut.column], cut.left, cut.missing_left))
+        now.own.append(number)
+        party.held(Shares).models[-1].columns.append(column)
+    return bits
+
+
+@operation(
+    "boost.take_winners",
+    discloses="masked",
+    receives="masked",
+    about="which rows go left at its cuts, under a mask that the label holder does not have",
+    learns="which of its cuts were taken",
+    role="passive",
+    after="boost.compare_level",
+    reply=SealedBox,
+    times="240000 a session",
+)
+def take_winners(party: Party, *, box: SealedBox) -> SealedBox:
+    """An answer for every node of the level, whoever cuts it."""
+    state, pairs = party.held(Shares), party.held(Pairs)
+    now, _ = state.growing(party)
+    told = pairs.open(box, sender=state.holder, about="boost: winners", number=state.step)
+    nodes = now.now().nodes
+    if told["won"].shape != (nodes,) or told["places"].shape != (nodes,):
+        raise ReplyError(state.holder, "tell_winners", "it told about another number of nodes than the level has")
+    places = (now.bests[party.name].label[:, 0, 0] + told["places"]).astype(np.int64)
+    bits = _take(party, now, told["won"].astype(bool), places)
+    others = [name for name in pairs.peers if name != state.holder]
+    mask, now.going = state.masked_cuts(party, others, party.n_rows, nodes)
+    return pairs.seal(bits ^ mask, to=state.holder, about="boost: left", number=state.step)
+
+
+# --- leaves ----------------------------------------------------------------------------------------------------------
+
+
+@operation(
+    "boost.begin_leaves",
+    discloses="masked",
+    receives="masked",
+    about="numbers of the first step of dividing sums, under fresh masks, sealed",
+    concerns="own columns and labels",
+    after="boost.begin_finals",
+    reply=SealedBox,
+    times="20000 a session",
+)
+def begin_leaves(party: Party, *, dealt: list[np.ndarray]) -> SealedBox:
+    """Leaves of the tree, between the label holder and the speaking party."""
+    state, talks = party.held(Shares), party.held(Talks)
+    now, scales = state.growing(party)
+    peer = state.first if state.number == 0 else state.holder
+    won = now.won if state.number == 0 else talks.of[peer].result
+    if not isinstance(won, Winners) or not now.last:
+        raise OperationRefused(party.name, "begin_leaves", "the tree's cuts have not been compared to the end")
+    talk = talks.of[peer]
+    talk.source.corrections = list(dealt)
+    return talks.sealed(
+        party.held(Pairs), peer, talk.begin(leaves(talk.source, all_totals(now, won.left), scales))
+    )  # fmt: skip
+
+
+@operation(
+    "boost.keep_leaves",
+    discloses="masked",
+    receives="masked",
+    about="the speaking party's shares of the leaves, sealed for the parties that it speaks for",
+    learns="a share of the leaves: uniform numbers",
+    concerns="own columns and labels",
+    reply=dict,
+    times="40000 a session",
+)
+def keep_leaves(party: Party, *, boxes: Annotated[dict[str, SealedBox], AtMost(1)]) -> dict[str, SealedBox]:
+    """Write the tree's leaves and gains down; the speaking party passes its shares on to the others."""
+    state, pairs = party.held(Shares), party.held(Pairs)
+    now, scales = state.growing(party)
+    peer = state.first if state.number == 0 else state.holder
+    if state.speaks(party):
+        found = party.held(Talks).of[peer].result
+        if not isinstance(found, tuple):
+            raise OperationRefused(party.name, "keep_leaves", "the leaves have not been divided to the end")
+        shares = [np.asarray(part) for part in found]
+    else:
+        if set(boxes) != {state.first}:
+            raise OperationRefused(party.name, "keep_leaves", "shares of the leaves come from one party")
+        shares = pairs.open(boxes[state.first], sender=state.first, about="boost: leaves", number=state.step)
+    nodes = 2 ** (now.tree.depth + 1) - 1
+    if len(shares) != 2 or any(part.shape != (nodes,) for part in shares):
+        raise ReplyError(state.first, "keep_leaves", "leaves of another tree")
+    model = state.models[-1]
+    model.cuts.append(list(now.own))
+    model.leaves.append(shares[0][nodes // 2 :].astype(scales.words).tolist())
+    model.gains.append(node_gains(shares[1], now.tree.depth))
+    if party.name != state.first:
+        return {}
+    others = [name for name in pairs.peers if name != state.holder]
+    return {name: pairs.seal(shares, to=name, about="boost: leaves", number=state.step) for name in others}
+
+
+OPERATIONS = (
+    hide_level, compare_level, pass_best, begin_finals, tell_winners, take_winners, begin_leaves, keep_leaves,
+)  # fmt: skip

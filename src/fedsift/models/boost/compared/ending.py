@@ -1,0 +1,245 @@
+"""The end of boosting on shares: gains of columns, scores of rows, and the parts of the model that the parties keep.
+
+The coordinator opens one summed gain a column from two halves. The label holder reads scores of its rows where it is
+asked for them (cross-validation, prediction), never those of a single tree. A model's leaves stay shares.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedsift.core.operation import Array, operation
+from fedsift.core.party import Party
+from fedsift.crypto.sealed_box import SealedBox
+from fedsift.errors import OperationRefused, ReplyError
+from fedsift.models.boost.bins import SplitRecords
+from fedsift.models.boost.compared.program import column_gains
+from fedsift.models.boost.compared.scales import MORE_BITS, RATE_BITS
+from fedsift.models.boost.compared.state import Growing, Grown, Shares
+from fedsift.models.boost.compared.taking_part import spread
+from fedsift.models.boost.compared.talks import Talks
+from fedsift.models.boost.growing_tree import Boosting
+from fedsift.mpc.dealer import Bits
+from fedsift.mpc.pairs import Pairs
+from fedsift.mpc.ring import Ring
+from fedsift.mpc.row_programs import selected
+
+
+@operation(
+    "boost.finish_tree",
+    discloses="control",
+    about="acknowledgement",
+    times="20000 a session",
+    after="boost.divide_rows",
+)
+def finish_tree(party: Party) -> None:
+    """Take the new scores over."""
+    state = party.held(Shares)
+    found = state.rows.result
+    if not isinstance(found, np.ndarray) or found.shape != state.scores.shape:
+        raise OperationRefused(party.name, "finish_tree", "the tree has not been grown to the end")
+    state.scores, state.now, state.rows.result, state.due = found, None, None, state.due - 1
+
+
+@operation(
+    "boost.finish_level", discloses="control", about="acknowledgement", times="240000 a session"
+)  # fmt: skip
+def finish_level(party: Party) -> None:
+    """The cuts of a level are taken, and its rows divided."""
+    state = party.held(Shares)
+    now: Growing | None = state.now
+    if now is None:
+        raise OperationRefused(party.name, "finish_level", "no tree is growing")
+    now.level, now.going, now.bests, now.won = now.level + 1, None, {}, None
+    state.step += 1
+
+
+# --- gains -----------------------------------------------------------------------------------------------------------
+
+
+def _cut_table(party: Party, model: Grown) -> Bits:
+    """A row a column of its own, a bit a node of the model."""
+    columns = np.array(model.columns, dtype=np.int64)
+    return np.packbits(np.arange(len(party.columns))[:, None] == columns[None], axis=1)
+
+
+def gain_bits(table: Bits, heights: list[int], own: int) -> Bits:
+    """The own table in its place among those of the parties that are compared; zeros for the others'."""
+    parts = [
+        table if place == own else np.zeros((height, table.shape[1]), np.uint8) for place, height in enumerate(heights)
+    ]
+    return np.concatenate(parts)
+
+
+@operation(
+    "boost.begin_gains",
+    discloses="masked",
+    receives="masked",
+    about="gains of cuts and which column each is of, under fresh masks, sealed",
+    concerns="own columns and labels",
+    reply=dict,
+    times="20000 a session",
+)
+def begin_gains(
+    party: Party, *, model: int, heights: dict[str, int], dealt: dict[str, list[np.ndarray]]
+) -> dict[str, SealedBox]:
+    """The summed gain of each column, on shares: one program a pair. ``heights``: columns of every party."""
+    state, talks, pairs = party.held(Shares), party.held(Talks), party.held(Pairs)
+    if not 0 <= model < len(state.models) or heights.get(party.name) != len(party.columns):
+        raise OperationRefused(party.name, "begin_gains", "a model or columns that are not there")
+    grown = state.models[model]
+    gains = np.concatenate([np.zeros(0, np.uint64), *grown.gains])
+    table, boxes = _cut_table(party, grown), {}
+    for name, talk in talks.of.items():
+        names = owners_of(state, name if state.number == 0 else party.name)
+        mine = names.index(party.name) if party.name in names else -1
+        cut = gain_bits(table, [heights[each] for each in names], mine)
+        talk.source.corrections = list(dealt.get(name, []))
+        boxes[name] = talks.sealed(pairs, name, talk.begin(column_gains(talk.source, cut, gains)))
+    return boxes
+
+
+def owners_of(state: Shares, other: str) -> list[str]:
+    """Whose columns the label holder and this party sum gains of."""
+    return [other, state.holder] if other == state.first else [other]
+
+
+@operation(
+    "boost.gain_halves",
+    discloses="masked",
+    about="its half of the gain of each column, under a mask; how often each of its own was cut",
+    opened="aggregate: the summed gain of each column, and how often it was cut",
+    concerns="own columns and labels",
+    reply={"halves": dict, "splits": Array("i"), "unit": float},
+    times="20000 a session",
+    after="boost.begin_gains",
+)
+def gain_halves(party: Party, *, model: int) -> dict[str, Any]:
+    """For the coordinator."""
+    state, pairs = party.held(Shares), party.held(Pairs)
+    halves: dict[str, Ring] = {}
+    for name, talk in party.held(Talks).of.items():
+        if not isinstance(talk.result, np.ndarray):
+            raise OperationRefused(party.name, "gain_halves", "gains have not been summed to the end")
+        mask = pairs.cancelling(name, "boost: gains", model, talk.result.shape)
+        halves[name] = talk.result + mask
+    columns = np.array(state.models[model].columns, dtype=np.int64)
+    splits = np.bincount(columns[columns >= 0], minlength=len(party.columns)).astype(np.int64)
+    return {"halves": halves, "splits": splits, "unit": _gain_unit(party, state, model)}
+
+
+def _gain_unit(party: Party, state: Shares, model: int) -> float:
+    """What a unit of a gain is worth: the label holder's knowledge (0 elsewhere)."""
+    if state.number == 1 or state.scales is None:
+        return 0.0
+    boosting, scales = party.held(Boosting), state.scales
+    found = boosting.models[model]
+    size = spread(found, boosting.labels.values)[1] if boosting.labels.task == "regression" else 1.0
+    rate = scales.rate / 2**RATE_BITS
+    return float(np.ldexp(size**2 / rate, -scales.gradient - scales.score - MORE_BITS))
+
+
+# --- scores ----------------------------------------------------------------------------------------------------------
+
+
+@operation(
+    "boost.begin_scores",
+    discloses="masked",
+    about="scores of the rows and which of them were held out, under fresh masks, sealed for the other side",
+    concerns="own columns and labels",
+    reply=dict,
+    times="20000 a session",
+    after="boost.finish_tree",
+)
+def begin_scores(party: Party, *, dealt: list[np.ndarray]) -> dict[str, SealedBox]:
+    """Scores of the rows that were held out, zeros for others, on shares. Which these are the label holder knows."""
+    state = party.held(Shares)
+    held = np.zeros((1, (party.n_rows + 7) // 8), np.uint8)
+    if state.number == 0:
+        held = np.packbits(~party.held(Boosting).models[len(state.models) - 1].train)[None]
+    return state.begin_rows(party, selected(state.rows.source, held, state.scores), dealt)
+
+
+@operation(
+    "boost.show_scores",
+    discloses="masked",
+    about="its share of the scores of the rows, sealed for the label holder",
+    role="passive",
+    reply=SealedBox,
+    times="20000 a session",
+)
+def show_scores(party: Party, *, number: int) -> SealedBox:
+    """The sum over all trees of a model, once: of a prediction, or of rows that were held out."""
+    state = party.held(Shares)
+    shown = state.scores if state.walks else state.rows.result
+    if party.name != state.first or state.due != 0 or not isinstance(shown, np.ndarray):
+        raise OperationRefused(party.name, "show_scores", "one party shows scores, once, when all trees are grown")
+    state.due = -1
+    return party.held(Pairs).seal(shown, to=state.holder, about="boost: scores", number=number)
+
+
+@operation(
+    "boost.hear_scores",
+    discloses="control",
+    receives="masked",
+    about="acknowledgement",
+    learns="the scores of its rows, summed over all trees of a model",
+    concerns="labels",
+    role="active",
+    times="20000 a session",
+)
+def hear_scores(party: Party, *, number: int, box: SealedBox) -> None:
+    """At the end of a model, for held-out scores."""
+    boosting = party.held(Boosting)
+    model = boosting.models[number]
+    values = opened_scores(party, number, box, party.held(Shares).rows.result)
+    if boosting.labels.task == "regression":
+        middle, size = spread(model, boosting.labels.values)
+        values = middle + size * values
+    model.margins = values[:, None]
+
+
+def opened_scores(party: Party, number: int, box: SealedBox, own: object) -> np.ndarray:
+    """At the label holder: both shares together."""
+    state = party.held(Shares)
+    if state.scales is None or not isinstance(own, np.ndarray):
+        raise OperationRefused(party.name, "hear_scores", "there are no scores")
+    theirs = party.held(Pairs).open(box, sender=state.first, about="boost: scores", number=number)
+    if not isinstance(theirs, np.ndarray) or theirs.dtype != own.dtype or theirs.shape != own.shape:
+        raise ReplyError(state.first, "show_scores", "it showed scores of other rows")
+    return state.scales.values(own + theirs)
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+@operation(
+    "boost.keep_shared",
+    discloses="control",
+    about="acknowledgement",
+    times="1 a session",
+    reply={"trees": int},
+)
+def keep_shared(party: Party, *, model: str) -> dict[str, int]:
+    """This party's part of the model: its cuts, and its share of every leaf."""
+    state = party.held(Shares)
+    (grown,), scales = state.models, state.scales
+    if scales is None or state.now is not None:
+        raise OperationRefused(party.name, "keep_shared", "no model has been grown to the end")
+    part: dict[str, Any] = {
+        "model": model, "party": party.name, "records": party.held(SplitRecords).records,
+        "shared": {"number": state.number, "first": state.first, "cuts": grown.cuts, "leaves": grown.leaves,
+                   "score_bits": scales.score, "words": np.dtype(scales.words).name},
+    }  # fmt: skip
+    if state.number == 0:
+        boosting = party.held(Boosting)
+        labels, found = boosting.labels, boosting.models[0]
+        base, size = (float(found.base[0]), 1.0) if labels.task == "classification" else spread(found, labels.values)
+        part |= {"base": [base], "size": size, "task": labels.task, "classes": list(labels.classes)}
+    party.keys[f"boost:{model}"] = part
+    return {"trees": len(grown.cuts)}
+
+
+OPERATIONS = (finish_tree, finish_level, begin_gains, gain_halves, begin_scores, show_scores, hear_scores, keep_shared)

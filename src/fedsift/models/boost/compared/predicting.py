@@ -1,0 +1,257 @@
+"""Rows on shares: who deals and relays what is said about them, and prediction by a model whose leaves are shares.
+
+For a prediction every party says, for all nodes of all trees, which rows go left at its own cuts (nobody at the
+others'), under a mask; who reaches a node and the leaves stay shares, and the label holder reads the sum of a row's
+leaves alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedsift.core.federation import Federation
+from fedsift.core.operation import operation
+from fedsift.core.party import Party
+from fedsift.crypto.sealed_box import SealedBox
+from fedsift.errors import DataError, OperationRefused, ReplyError
+from fedsift.models.boost.compared.ending import opened_scores, show_scores
+from fedsift.models.boost.compared.rows import descended, root_bits, scored
+from fedsift.models.boost.compared.scales import Scales
+from fedsift.models.boost.compared.state import Shares
+from fedsift.models.boost.compared.taking_part import ROWS, heard_cuts, join_shares, row_step
+from fedsift.models.boost.hidden.growing import check_neutral
+from fedsift.models.boost.parts import goes_left, stored_part
+from fedsift.models.boost.tree import TreeSettings
+from fedsift.models.parts import Predicted
+from fedsift.mpc.comparing import DealerSource, Program
+from fedsift.mpc.dealer import Bits, Dealer, Dealt
+from fedsift.mpc.pairs import Pairs, meet_all
+from fedsift.mpc.ring import new_seed
+
+T = TypeVar("T")
+_MOST = 8_000_000  # rows x leaves of the trees that are walked together
+_WORDS = {"uint16": np.uint16, "uint64": np.uint64}
+
+
+@dataclass
+class RowDealer:
+    """The coordinator's part of every program about rows: the dealer's randomness, and relaying."""
+
+    dealer: Dealer
+    source: DealerSource
+    step: int = 0
+    scales: Scales = field(default_factory=lambda: Scales.of(True, 1, TreeSettings()))
+    drawn: dict[tuple[int, str], tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def begin(cls, fed: Federation) -> RowDealer:
+        """Seeds for every party, and one for all without labels together."""
+        dealer, seed = Dealer.begin(fed), new_seed()
+        each = {name: {"seed": b"" if name == fed.active else seed} for name in fed.parties}
+        fed.ask(join_shares, to=fed.parties, each=each, holder=fed.active, first=fed.passive[0])
+        return cls(dealer, DealerSource(dealer.of[fed.active], Dealt("the other parties", seed), ROWS))
+
+    def run(
+        self, fed: Federation, begin: Any, program: Program[T], answers: dict[str, SealedBox] | None = None,
+        **arguments: Any,
+    ) -> T:  # fmt: skip
+        """A program about rows at all parties; what the dealer has at its end. ``answers``: for the label holder."""
+        dealt, result = _dealt(program, self.source)
+        each: dict[str, dict[str, Any]] = {name: {"dealt": dealt if name == fed.active else []} for name in fed.parties}
+        if answers is not None:
+            for name, fields in each.items():
+                fields["boxes"] = answers if name == fed.active else {}
+        said = fed.ask(begin, to=fed.parties, each=each, **arguments)
+        first = fed.passive[0]
+        while said[fed.active]:
+            if set(said[fed.active]) != set(fed.passive) or set(said[first]) != {fed.active}:
+                raise ReplyError(fed.active, "row_step", "the two sides of a program about rows are not at one step")
+            heard = {name: {"boxes": {fed.active: said[fed.active][name]}} for name in fed.passive}
+            heard[fed.active] = {"boxes": {first: said[first][fed.active]}}
+            said = fed.ask(row_step, to=fed.parties, each=heard)
+        return result
+
+
+def _dealt(program: Program[T], source: DealerSource) -> tuple[list[np.ndarray], T]:
+    """Run a program at the dealer, on nothing: the corrections for the label holder, and its result."""
+    try:
+        mine = next(program)
+        while True:
+            mine = program.send([np.zeros_like(part) for part in mine])
+    except StopIteration as done:
+        found, source.corrections = source.corrections, []
+        return found, done.value
+
+
+# --- the parties -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Walk:
+    """Trees of a kept model that rows walk down together."""
+
+    model: str
+    trees: list[int] = field(default_factory=list)
+    level: int = 0
+    bits: Bits = field(default_factory=lambda: np.zeros((0, 0), np.uint8), repr=False)
+    going: Bits = field(default_factory=lambda: np.zeros((0, 0), np.uint8), repr=False)
+
+
+@operation(
+    "boost.begin_walk",
+    discloses="control",
+    about="number of trees and their depth",
+    reply={"trees": int, "depth": int, "logistic": bool},
+    times="1 a session",
+    after="boost.join_shares",
+)
+def begin_walk(party: Party, *, model: str) -> dict[str, Any]:
+    """Scores are the start score, as the label holder's share."""
+    state, part = party.held(Shares), stored_part(party, model)
+    shared = part.get("shared")
+    if shared is None or shared["number"] != state.number or (state.number and shared["first"] != state.first):
+        raise DataError(f"party {party.name!r}: the model {model!r} was grown in another form, or by other parties")
+    logistic, rows = shared["words"] == "uint16", party.n_rows
+    state.scales = Scales.of(logistic, rows, TreeSettings())
+    state.scales = _with_score(state.scales, shared["score_bits"])
+    state.scores = np.zeros(rows, _WORDS[shared["words"]])
+    if state.number == 0 and logistic:
+        state.scores = state.scales.scores(np.full(rows, part["base"][0]))
+    party.keep(_Walk(model))
+    state.due, state.walks = len(shared["leaves"]), True
+    nodes = len(shared["leaves"][0]) if shared["leaves"] else 2
+    return {"trees": len(shared["leaves"]), "depth": nodes.bit_length() - 1, "logistic": logistic}
+
+
+def _with_score(scales: Scales, bits: int) -> Scales:
+    return Scales(**{**scales.__dict__, "score": bits})
+
+
+@operation(
+    "boost.walk_cuts",
+    discloses="masked",
+    about="which rows go left at its cuts, under a mask that the label holder does not have",
+    reply=dict,
+    times="1000000 a session",
+    after="boost.begin_walk",
+)
+def walk_cuts(party: Party, *, start: int, stop: int, level: int) -> dict[str, SealedBox]:
+    """One level of some trees; the label holder keeps its own."""
+    state, pairs, walk = party.held(Shares), party.held(Pairs), party.held(_Walk)
+    part = stored_part(party, walk.model)
+    shared = part["shared"]
+    if not 0 <= start < stop <= len(shared["cuts"]) or level != (walk.level if walk.trees else 0):
+        raise OperationRefused(party.name, "walk_cuts", "levels of trees are walked one after the other")
+    if level == 0:
+        walk.trees = list(range(start, stop))
+        walk.bits = np.repeat(root_bits(state.number, party.n_rows), len(walk.trees), axis=0)
+    every, nodes = np.arange(party.n_rows), 2**level
+    bits = np.zeros((len(walk.trees) * nodes, (party.n_rows + 7) // 8), np.uint8)
+    for place, tree in enumerate(walk.trees):
+        for node, cut in enumerate(shared["cuts"][tree][nodes - 1 : 2 * nodes - 1]):
+            if cut >= 0:
+                left = goes_left(party, walk.model, part["records"][cut], every)
+                bits[place * nodes + node] = np.packbits(left)
+    if state.number == 0:
+        walk.going = bits
+        return {}
+    others = [name for name in pairs.peers if name != state.holder]
+    mask, walk.going = state.masked_cuts(party, others, party.n_rows, len(bits))
+    return {state.holder: pairs.seal(bits ^ mask, to=state.holder, about="boost: left", number=state.step)}
+
+
+@operation(
+    "boost.walk_rows",
+    discloses="masked",
+    receives="masked",
+    about="which rows are at a node and which go left, under fresh masks, sealed for the other side",
+    learns="nothing: bits under masks that it does not have",
+    concerns="own columns and labels",
+    reply=dict,
+    times="1000000 a session",
+    after="boost.walk_cuts",
+)
+def walk_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.ndarray]) -> dict[str, SealedBox]:
+    """The next level, or at the last one the leaves."""
+    state, walk = party.held(Shares), party.held(_Walk)
+    if state.number == 0:
+        for name in party.held(Pairs).peers:
+            walk.going = walk.going ^ heard_cuts(party, name, boxes, state.step, walk.going.shape)
+    shared = stored_part(party, walk.model)["shared"]
+    leaves = np.array([shared["leaves"][tree] for tree in walk.trees], dtype=np.uint64)
+    source, state.step = state.rows.source, state.step + 1
+    if 2 * len(walk.bits) == leaves.size:
+        words = leaves.ravel().astype(state.scores.dtype)
+        return state.begin_rows(party, scored(source, state.scores, walk.bits, walk.going, words), dealt)
+    return state.begin_rows(party, descended(source, walk.bits, walk.going), dealt)
+
+
+@operation("boost.walked", discloses="control", about="acknowledgement", times="1000000 a session")
+def walked(party: Party) -> None:
+    """Take the level over."""
+    state, walk = party.held(Shares), party.held(_Walk)
+    found = state.rows.result
+    if isinstance(found, tuple):
+        walk.bits, walk.level = found[1], walk.level + 1
+    elif isinstance(found, np.ndarray) and found.shape == state.scores.shape:
+        state.due -= len(walk.trees)
+        state.scores, walk.trees, walk.level = found, [], 0
+    else:
+        raise OperationRefused(party.name, "walked", "the level has not been walked to the end")
+    state.rows.result = None
+
+
+@operation(
+    "boost.hear_predicted",
+    discloses="control",
+    receives="masked",
+    about="acknowledgement",
+    learns="the predictions for its rows",
+    concerns="labels",
+    role="active",
+    times="1 a session",
+)
+def hear_predicted(party: Party, *, box: SealedBox) -> None:
+    """The label holder's scores of its rows."""
+    part = stored_part(party, party.held(_Walk).model)
+    values = opened_scores(party, 0, box, party.held(Shares).scores)
+    if part["task"] == "regression":
+        values = part["base"][0] + part["size"] * values
+    party.keep(Predicted(values[:, None], tuple(part["classes"])))
+
+
+OPERATIONS = (begin_walk, walk_cuts, walk_rows, walked, hear_predicted)
+
+
+# --- the conversation ------------------------------------------------------------------------------------------------
+
+
+def walk_shared(run: Federation, model: str) -> None:
+    """All rows down all trees, inside a session; the label holder has the predictions at the end."""
+    check_neutral(run, "prediction")
+    meet_all(run)
+    rows = RowDealer.begin(run)
+    told = run.ask(begin_walk, to=run.parties, model=model)
+    trees, depth, logistic = (told[run.active][key] for key in ("trees", "depth", "logistic"))
+    if any(reply != told[run.active] for reply in told.values()):
+        raise DataError(f"the parties' parts of the model {model!r} are not of one model")
+    words: type[np.unsignedinteger] = np.uint16 if logistic else np.uint64
+    wide = (run.n_rows + 7) // 8
+    together = max(1, _MOST // max(1, run.n_rows * 2**depth))
+    for start in range(0, trees, together):
+        stop = min(trees, start + together)
+        for level in range(depth):
+            said = run.ask(walk_cuts, to=run.parties, start=start, stop=stop, level=level)
+            answers = {name: said[name][run.active] for name in run.passive}
+            bits = np.zeros(((stop - start) * 2**level, wide), np.uint8)
+            program: Program[Any] = descended(rows.source, bits, bits)
+            if level == depth - 1:
+                scores, leaves = np.zeros(run.n_rows, words), np.zeros(2 * len(bits), words)
+                program = scored(rows.source, scores, bits, bits, leaves)
+            rows.run(run, walk_rows, program, answers)
+            run.ask(walked, to=run.parties)
+    box = run.ask(show_scores, to=run.passive[0], number=0)
+    run.ask(hear_predicted, to=run.active, box=box)

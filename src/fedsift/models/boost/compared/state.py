@@ -1,0 +1,183 @@
+"""What a party keeps of boosting on shares, and how two talks run: with its peer about cuts, with all about rows.
+
+Everything about rows (scores, gradients, who is in a node) is split in two: one share is the label holder's, the other
+is held by every other party alike, drawn from a seed that the dealer gives to all of these. So each of them can
+multiply its own columns with it, and one of them, always the same, speaks for them; the others hear what the label
+holder says.
+Each of them alone has uniform numbers. The label holder together with any other party has both shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedsift.core.party import Party
+from fedsift.crypto.sealed_box import SealedBox
+from fedsift.errors import OperationRefused
+from fedsift.models.boost.compared.program import Shape, Sums, Winners, flat_sums
+from fedsift.models.boost.compared.rows import Rows
+from fedsift.models.boost.compared.scales import Scales
+from fedsift.models.boost.compared.talks import Talk
+from fedsift.models.boost.hidden.cuts import Numbers, TreeCuts
+from fedsift.models.boost.hidden.passive import HiddenCuts
+from fedsift.models.boost.hidden.shares import Level, Piece, Tree, level_products, next_histogram
+from fedsift.mpc.comparing import Fractions, Program
+from fedsift.mpc.dealer import Bits, Dealt
+from fedsift.mpc.pairs import Pairs
+from fedsift.mpc.ring import Ring
+from fedsift.mpc.row_programs import Words
+
+_ABOUT = "boost: rows"
+
+
+@dataclass
+class Grown:
+    """A party's part of the trees of one model: of every node (level after level) the number of its own cut or -1 and
+    the column of it, of every leaf a share, of every cut a share of its gain."""
+
+    cuts: list[list[int]] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    leaves: list[list[int]] = field(default_factory=list)
+    gains: list[Ring] = field(default_factory=list, repr=False)
+
+
+@dataclass
+class Growing:
+    """One tree that grows."""
+
+    tree: Tree
+    cuts: dict[str, TreeCuts]  # own candidates, and those of the parties whose products this party has a share of
+    level: int = 0
+    rows: Rows | None = field(default=None, repr=False)
+    histograms: dict[str, Ring | None] = field(default_factory=dict, repr=False)
+    totals: list[Sums] = field(default_factory=list, repr=False)  # of the nodes, level after level
+    bests: dict[str, Fractions] = field(default_factory=dict, repr=False)
+    won: Winners | None = field(default=None, repr=False)
+    own: list[int] = field(default_factory=list)  # of every node so far, the number of the own cut or -1
+    going: Bits | None = field(default=None, repr=False)  # share of who goes left at the cuts of the level
+
+    def now(self) -> Level:
+        return Level.of([self.tree], self.level)
+
+    @property
+    def last(self) -> bool:
+        return self.level == self.tree.depth - 1
+
+
+@dataclass
+class Shares:
+    """State of a run."""
+
+    number: int  # 0: the label holder
+    holder: str
+    first: str  # who speaks for the other parties
+    rows: Talk
+    common: Dealt | None = field(default=None, repr=False)  # the other parties' common randomness
+    step: int = 0  # of all levels of the run
+    told: int = 0  # messages about rows
+    scales: Scales | None = None
+    scores: Words = field(default_factory=lambda: np.zeros(0, np.uint16), repr=False)
+    models: list[Grown] = field(default_factory=list)
+    due: int = -1  # trees to come before the scores may be shown, once
+    walks: bool = False  # down the trees of a kept model
+    now: Growing | None = None
+    columns: Ring = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)  # summed gains, a share
+
+    def growing(self, party: Party) -> tuple[Growing, Scales]:
+        if self.now is None or self.scales is None:
+            raise OperationRefused(party.name, "boosting", "no tree is growing")
+        return self.now, self.scales
+
+    def speaks(self, party: Party) -> bool:
+        return party.name in (self.holder, self.first)
+
+    def begin_rows(self, party: Party, program: Program[object], corrections: list[np.ndarray]) -> dict[str, SealedBox]:
+        """The first message of a program about rows, for those who need it."""
+        self.rows.source.corrections = list(corrections)
+        return self.sealed(party, self.rows.begin(program))
+
+    def sealed(self, party: Party, message: list[np.ndarray]) -> dict[str, SealedBox]:
+        pairs, number = party.held(Pairs), self.told
+        self.told += 1
+        if self.number == 1 and party.name != self.first:
+            return {}
+        to = pairs.peers if self.number == 0 else [self.holder]
+        return {name: pairs.seal(message, to=name, about=_ABOUT, number=number) for name in to}
+
+    def hear_rows(self, party: Party, boxes: dict[str, SealedBox]) -> dict[str, SealedBox]:
+        """One step; nothing comes back at the end."""
+        sender = self.first if self.number == 0 else self.holder
+        if set(boxes) != {sender}:
+            raise OperationRefused(party.name, "boosting", "a step about rows is heard from one party")
+        theirs = party.held(Pairs).open(boxes[sender], sender=sender, about=_ABOUT, number=self.told - 1)
+        message = self.rows.hear(sender, theirs)
+        return {} if message is None else self.sealed(party, message)
+
+    def masked_cuts(self, party: Party, others: list[str], rows: int, nodes: int) -> tuple[Bits, Bits]:
+        """Where not the label holder: the mask of its own cuts of a level, and the share of all of them."""
+        assert self.common is not None
+        masks = {
+            name: self.common.bits(f"boost: cuts of {name}", self.step, nodes, rows) for name in [party.name, *others]
+        }
+        return masks[party.name], np.bitwise_xor.reduce(list(masks.values()))
+
+
+# --- sums of a level -------------------------------------------------------------------------------------------------
+
+
+def own_products(party: Party, state: Growing, values: Ring, counts: np.ndarray) -> Ring:
+    """Own candidates, in the clear, times the own share of the level's rows."""
+    own, bins = party.held(HiddenCuts).cuts[state.tree.bins], state.tree.bins
+    pieces = [
+        Piece(first, last, own.bits(first, last).astype(np.uint64)) for first, last in own.layout.pieces(party.n_rows)
+    ]
+    return level_products(state.now(), {bins: pieces}, [state.cuts[party.name]], values, counts)[0]
+
+
+def keep_histogram(state: Growing, owner: str, products: Ring) -> None:
+    state.histograms[owner] = next_histogram(state.now(), state.tree, state.histograms.get(owner), products)
+
+
+def keep_totals(state: Growing, values: Ring, counts: np.ndarray) -> None:
+    """Shares of the sums of the level's nodes; ``values``: rows x summed nodes."""
+    sums, rows = values.sum(axis=0, dtype=np.uint64), counts.sum(axis=0, dtype=np.uint32)
+    if not state.totals:
+        state.totals.append(Sums(sums, rows))
+        return
+    above = state.totals[-1]
+    both = np.stack([sums, above.values - sums], axis=1).ravel(), np.stack([rows, above.counts - rows], axis=1).ravel()
+    state.totals.append(Sums(*both))
+
+
+def compared_sums(state: Growing, owners: list[str]) -> tuple[Shape, Sums, Sums]:
+    """Candidates of these parties, group after group, and the totals of their nodes."""
+    shape = Shape.of(state.now(), [state.cuts[name] for name in owners])
+    found = [state.histograms[name] for name in owners]
+    return shape, flat_sums([part for part in found if part is not None]), state.totals[-1].repeated(len(owners))
+
+
+def by_owner(found: Fractions, owners: list[str]) -> dict[str, Fractions]:
+    """The best candidates of a pair's comparison, by whose they are."""
+    nodes = len(found.over) // len(owners)
+    parts = [slice(place * nodes, (place + 1) * nodes) for place in range(len(owners))]
+    return {name: Fractions(*(each[part] for each in found.parts())) for name, part in zip(owners, parts)}
+
+
+def all_totals(state: Growing, left: Ring) -> Ring:
+    """Shares of the sums of all nodes and of the leaves, given what the last cuts send left."""
+    last = state.totals[-1].values
+    return np.concatenate([*(level.values for level in state.totals), np.stack([left, last - left], axis=1).ravel()])
+
+
+def node_gains(scores: Ring, depth: int) -> Ring:
+    """Of every node: its children's scores less its own (level after level, leaves at the end)."""
+    nodes = 2**depth - 1
+    node = np.arange(nodes)
+    return scores[2 * node + 1] + scores[2 * node + 2] - scores[:nodes]
+
+
+def candidate_places(own: Numbers, count: int) -> bool:
+    """Whether places are those of candidates."""
+    return not len(own) or bool(0 <= own.min() <= own.max() < count)
