@@ -164,7 +164,6 @@ def test_flafes_releases_keep_the_claimed_loss(kind):
         first, second = map(exact, frames)
         loss = measured(covered(scale, len(first)), first, second)
     assert loss <= EPSILON
-    assert loss > 0.1 or kind == "products"  # the tables do differ; how much is hidden by noise for the worst pair
     assert measured(covered(scale / 100, len(first)), first, second) > EPSILON  # the measurement can fail
 
 
