@@ -197,7 +197,8 @@ class Flafe(Selector):
         """Nothing is chosen by the data before it has noise (`private.py`)."""
         operands = agree_operands(fed, layout)
         plan = Plan(Spending.plan(epsilon, self.delta, self.bounds), len(fed.parties))
-        budget = plan.budget(epsilon, self.delta, self.protection == "statistics")
+        spent = plan.budget if self.protection == "statistics" else plan.columns_budget
+        budget = spent(epsilon, self.delta)
         fed.ledger.note(f"differential privacy: epsilon {epsilon:g}, delta {self.delta:g} for a person's row")
         details = self._release_privately(fed, layout, operands, plan)
         told = {"budget": budget.as_rows(), "epsilon_spent": budget.spent.epsilon}
