@@ -42,7 +42,7 @@ from fedsift.engineer.flafe.candidates import (
 from fedsift.engineer.flafe.choice import Alike, choose, take_operands
 from fedsift.engineer.flafe.combine import Combined, NoisyColumns, Operands, combine_columns
 from fedsift.engineer.flafe.features import BOUND, FUNCTIONS, Pair, column_blocks, plan_products
-from fedsift.engineer.flafe.importance import BinImportance, feature_codes, open_targets
+from fedsift.engineer.flafe.importance import BinImportance, Spread, feature_codes, open_targets
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, masked_sides
 from fedsift.engineer.flafe.privacy import Plan, sensitivity
 from fedsift.errors import (
@@ -424,6 +424,18 @@ def test_no_bin_that_is_summed_has_fewer_rows_than_the_job_says():
             sizes = np.bincount(column, minlength=count)
             assert len(sizes) == count
             assert count == 1 or sizes.min() >= least
+
+
+def test_the_order_of_bins_changes_no_bit_of_a_score():
+    """Bins are shuffled afresh in every run; a run must choose the same of two features that part the rows alike."""
+    rng = np.random.default_rng(0)
+    columns = rng.integers(0, 4096, size=(500, 2))
+    codes = rng.integers(0, 16, 500)
+    sizes = np.bincount(codes)
+    sums = np.stack([np.bincount(codes, weights=column) for column in columns.T], axis=1)
+    spread = Spread.of(columns)
+    orders = [rng.permutation(16) for _ in range(200)]
+    assert len({spread.explained(sizes[order], sums[order]) for order in orders}) == 1
 
 
 def test_sums_of_the_target_are_opened_once():
