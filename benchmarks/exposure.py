@@ -98,6 +98,12 @@ def flafe() -> Any:
     return VerticalFLAFE()
 
 
+def flafe_statistics() -> Any:
+    from fedsift.engineer.flafe.api import VerticalFLAFE
+
+    return VerticalFLAFE(protection="statistics")
+
+
 def iife() -> Any:
     return select.METHODS["fed_iife"](max_features=2)
 
@@ -114,6 +120,7 @@ CASES = {
     "vertical_logistic": Case(logistic, (*SIX, "sonar", "musk")),
     "hyfdca": Case(hyfdca, (*SIX, "sonar", "musk")),
     "vertical_flafe": Case(flafe, SIX),
+    "vertical_flafe, statistics": Case(flafe_statistics, ("wdbc", "colon", "phishing")),
     "fed_iife": Case(iife, ("wdbc", "phishing", "bank", "default"), partition="horizontal"),
     "feature_election": Case(lambda: select.METHODS["feature_election"](), SIX, partition="horizontal"),
     "federated_lasso, 3 columns": Case(lambda: select.FederatedLasso(max_iter=40), ("sonar", "musk"), few=True),

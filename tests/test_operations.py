@@ -23,9 +23,9 @@ from fedsift.site.policy import CORE
 
 MODELS = (_SecureBoost, fs.SplitNN, fs.FedLinear, fs.HyFDCA, fs.VerticalLogisticRegression, fs.VerticalAdditive)
 #: Operations with an argument that is ``Any`` somewhere: this number may only go down.
-UNCHECKED = 2
+UNCHECKED = 0
 #: Operations that do not say how often they may be asked in a job: this number may only go down.
-UNCOUNTED = 6
+UNCOUNTED = 0
 
 
 def own_operations():

@@ -18,7 +18,7 @@ from fedsift.audit import Recording, record, record_sites, record_tables
 from fedsift.audit.attacks.folds import ask_for_draws, ask_for_many_folds
 from fedsift.core.party import Site
 from fedsift.core.table import Table
-from fedsift.engineer.flafe.importance import _BINS
+from fedsift.engineer.flafe.importance import BINS
 from leaky import boosting, coordinator, draws, gini, jobs, masks, networks, parties, scores, sizes, sums
 
 BOTH = ["bank", "shop"]
@@ -144,7 +144,7 @@ MAKERS: dict[str, Callable[[], Recording]] = {
     "gates": split(lambda: wide(columns=400), parties.gates_by_score()),
     "bits": split(noisy, parties.bits_of_all_rows()),
     "products": split(noisy, parties.products_told),
-    "importances": split(lambda: wide(columns=60), parties.importances_told(_BINS)),
+    "importances": split(lambda: wide(columns=60), parties.importances_told(BINS)),
     "class sums": split(
         lambda: wide(60, 600),
         coordinator.sums_in_the_clear(coordinator.open_class_sums),

@@ -39,7 +39,23 @@ def opened_sums(view: View) -> list[OpenedSums]:
             table = join_halves(masked.party, reply["seed"], halves, layouts, count, offset=offset).astype(np.float64)
             sizes = reply["sizes"] if counted else opened.content["sizes"]
             found.append(OpenedSums(masked.party, table, np.asarray(sizes), reply["bins"] if counted else None))
-    return found
+    return [*found, *_columns_of_candidates(view)]
+
+
+def _columns_of_candidates(view: View) -> Iterator[OpenedSums]:
+    """FLAFE: a party's columns are the first of its candidates (those of the others are made of them)."""
+    for labels in view.replies("encrypt_target"):
+        grown = {message.party: len(message.content) for message in view.replies("load_numbers", labels.session)}
+        opened = view.replies("open_targets", labels.session)
+        for masked in view.replies("masked_targets", labels.session)[: len(grown) - 1] if opened else []:
+            reply, bins = masked.content, masked.content["bins"]
+            rows = int(reply["sizes"].sum() // max(1, len(bins)))
+            layouts = [RowLayout.read(layout, rows) for layout in labels.content["layouts"]]
+            halves = opened[0].content["halves"].get(masked.party, [])
+            sums = join_halves(masked.party, reply["seed"], halves, layouts, len(reply["sizes"])).astype(np.float64)
+            mine = bins[: grown.get(masked.party, 0)]
+            end = int(mine.sum())
+            yield OpenedSums(masked.party, sums[:end], reply["sizes"][:end], mine)
 
 
 def _told(view: View) -> Iterator[OpenedSums]:

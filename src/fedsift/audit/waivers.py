@@ -82,6 +82,7 @@ WAIVERS: dict[str, str] = {
     "share_names": "Column names are the subject of the job; a party that keeps them private says names = private.",
     "class_names": "Names of the classes, which the report of the model prints.",
     "numeric_columns": "Names and kinds of columns; no row's value.",
+    "load_numbers": "Names of columns, chosen by the party from its own columns without a label, or the names told.",
     "describe_part": "Names, kinds, numbers of rows and columns; no row's value.",
     "describe_rows": "Names, kinds and class names; no row's value.",
     "missing_rows": "Positions of rows that a party has not combined before: which rows are new, no value.",
@@ -121,7 +122,6 @@ WAIVERS: dict[str, str] = {
     "own columns.",
     # Secret shares and sums of the engineers
     "draw_secrets": "Sealed for the members of each group.",
-    "local_scores": f"{_MASKED_SUM} read by the label holder as one score a row over all other parties.",
     "prediction_share": f"{_MASKED_SUM} a prediction, which its reader is entitled to.",
     "masked_sides": "Columns under one-time masks of two parties; only sums of products come out of them.",
     "hide_factor": "A column less a random vector that the receiver does not know.",
@@ -135,8 +135,7 @@ WAIVERS: dict[str, str] = {
     "measures the loss.",
     "alike_features": f"A bit for every two of a party's own unnamed features, nothing of labels, {_AT_COORDINATOR}.",
     "encrypt_columns": f"{_CIPHER} open_combinations.",
-    "encrypt_target": f"{_CIPHER} explained_shares.",
-    "binned_targets": f"{_CIPHER} explained_shares.",
+    "encrypt_target": f"{_CIPHER} open_targets.",
     "show_columns": "secure=False: whole columns in the clear, as the option and the ledger say; nothing to measure.",
     "share_labels": "The labels in the clear, as the option and the ledger say; nothing to measure.",
     # What a party learns from a request
@@ -148,7 +147,7 @@ WAIVERS: dict[str, str] = {
     "flafe.compare_matrix": "In a grid, mean and deviation of the target over all row blocks: two numbers.",
     "flafe.form_candidates_by": "Means and deviations over all row blocks; who is in such sums: feature_sums.",
     "flafe.scale_candidates_by": "Means and deviations over all row blocks; who is in such sums: feature_sums.",
-    "flafe.keep_target": f"{_CIPHER} explained_shares.",
+    "flafe.keep_target": f"{_CIPHER} open_targets.",
     "flafe.take_labels": "The labels in the clear, as the option and the ledger say; nothing to measure.",
     "flafe.noisy_residual": "Weights and means from sums with noise under a budget; tests/test_engineer_privacy.py "
     "measures the loss.",
@@ -198,8 +197,4 @@ WAIVERS["linear.moments"] = f"{_MASKED_SUM} a sum over the rows of all parties; 
 for _name in ("iife.noisy_counts.open", "iife.noisy_moments.open", "iife.noisy_pairs.open"):
     WAIVERS[_name] = "No method lists it: a site refuses it."
 
-PENDING: dict[str, str] = {
-    "flafe.form_residual": "no line: the label holder reads the others' local-only scores of each row, once",
-    "explained_shares": "no line: the label holder reads sizes and target sums of bins of the others' candidates, "
-    "which are equations about their rows (5)",
-}
+PENDING: dict[str, str] = {}

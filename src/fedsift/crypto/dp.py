@@ -2,8 +2,8 @@
 
 Noise. Textbook samplers add a floating-point number to a floating-point number, and the last bits of the sum tell
 which values were possible (Mironov 2012). Here OpenDP draws exact *discrete* Gaussian noise on a grid of
-powers of two, with randomness from the operating system, after it has rounded the value to that grid; the rounding is
-counted into the sensitivity. No ``random_state`` reaches this module: noise that can be drawn again protects nothing.
+powers of two, with randomness from the operating system. No ``random_state`` reaches this module: noise that can be
+drawn again protects nothing.
 
 Budget. One `Budget` goes through a whole run, and each release asks it first. Whoever overspends gets an error before
 anything is released. Composition is the simple kind with proofs that fit on a page: basic composition for pure and
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fedsift.errors import BudgetExceeded, ParameterError
 
@@ -44,7 +44,7 @@ def gaussian_noise(shape: int | tuple[int, ...], scale: float) -> FloatArray:
     """
     _positive("scale", scale)
     zeros = np.zeros(shape)
-    return _add_noise(zeros.ravel(), scale, _grid_exponent(scale, 1)).reshape(zeros.shape)
+    return _add_noise(zeros.ravel(), scale, _grid_exponent(scale)).reshape(zeros.shape)
 
 
 def whole_gaussian_noise(shape: int | tuple[int, ...], scale: float) -> NDArray[np.int64]:
@@ -54,29 +54,8 @@ def whole_gaussian_noise(shape: int | tuple[int, ...], scale: float) -> NDArray[
     return _add_noise(zeros.ravel(), scale, 0).reshape(zeros.shape).astype(np.int64)
 
 
-def release_gaussian(values: ArrayLike, sensitivity: float, rho: float) -> FloatArray:
-    """The values with Gaussian noise: rho-zCDP, if one individual moves them by ``sensitivity`` (L2).
-
-    The noise is just wide enough that OpenDP itself certifies the loss.
-    """
-    _positive("sensitivity", sensitivity)
-    _positive("rho", rho)
-    array = np.asarray(values, dtype=np.float64)
-    if not np.isfinite(array).all():
-        raise ParameterError("values to release hold missing or infinite ones: fill, drop or clip them first")
-    if array.size == 0:
-        return array.copy()
-    exponent = _grid_exponent(sensitivity, array.size)
-    scale = sensitivity / math.sqrt(2 * rho)
-    scale *= 1 + 2.0 ** (1 - GRID_BITS)  # room for rounding to the grid
-    while _measurement(array.size, scale, exponent).map(float(sensitivity)) > rho:
-        scale *= 1 + 2.0**-GRID_BITS
-    return _add_noise(array.ravel(), scale, exponent).reshape(array.shape)
-
-
-def _grid_exponent(size: float, count: int) -> int:
-    """Fine enough that rounding ``count`` values to the grid moves them by at most 2**-GRID_BITS of ``size`` in all."""
-    return max(-1074, math.floor(math.log2(size)) - GRID_BITS - math.ceil(math.log2(count)))
+def _grid_exponent(scale: float) -> int:
+    return max(-1074, math.floor(math.log2(scale)) - GRID_BITS)
 
 
 def _measurement(count: int, scale: float, exponent: int) -> Any:

@@ -17,12 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from fedsift.core.job import Job
-from fedsift.crypto.dp import epsilon_to_rho, whole_gaussian_noise
+from fedsift.crypto.dp import Budget, epsilon_to_rho, whole_gaussian_noise
 from fedsift.errors import DataError, ParameterError
 
 #: Of the run's rho, for ranges that the user does not give.
@@ -72,6 +72,49 @@ class Spending:
     @property
     def rest(self) -> float:
         return self.rho - self.ranges
+
+
+P = TypeVar("P", bound="SumsPlan")
+
+
+@dataclass(frozen=True)
+class SumsPlan:
+    """The noise of a run that releases sums of products of two columns, and then of two and a residual.
+
+    From public figures alone: what the job may spend, and how far a replaced row moves either (an engineer says).
+    """
+
+    spending: Spending
+    parties: int
+    first: ClassVar[float]  # of the rho that ranges leave, for the sums of two; the rest is for those of three
+
+    @classmethod
+    def of(cls: type[P], job: Job) -> P:
+        return cls(Spending.of(job), len(job.parties))
+
+    def sums_scale(self, length: float) -> float:
+        """Standard deviation for the sums of v v', v = (1, columns and target), of which ``length`` is the largest
+        squared length without the 1: a replaced row moves the upper triangle by sqrt(2) (length + 1/2) at most (L2; the
+        worst are two rows with inner product -1/2)."""
+        return math.sqrt(2) * (length + 0.5) / math.sqrt(2 * self.first * self.spending.rest)
+
+    def residual_scale(self, moved: float) -> float:
+        """The same for the sums with the residual, which a replaced row moves by ``moved`` at most (L2)."""
+        return moved / math.sqrt(2 * (1 - self.first) * self.spending.rest)
+
+    def budget(self, epsilon: float, delta: float) -> Budget:
+        """What the run spends, release by release."""
+        budget, rest = self.paid(epsilon, delta), self.spending.rest * (1 - 1e-9)
+        budget.spend_rho(self.first * rest, "sums of products of two columns")
+        budget.spend_rho((1 - self.first) * rest, "sums of products of two columns and the residual")
+        return budget
+
+    def paid(self, epsilon: float, delta: float) -> Budget:
+        """What ranges have cost."""
+        budget = Budget(epsilon, delta)
+        if self.spending.paid:
+            budget.spend_rho(self.spending.ranges, "ranges of columns")
+        return budget
 
 
 def check_bounds(bounds: Any, target_bounds: Any) -> None:

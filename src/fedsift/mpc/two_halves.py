@@ -113,15 +113,25 @@ def encrypted(
     ``answers`` is how many sums will be asked for; ``weight_bits`` leaves room for weights (or noise) of that size.
     ``step`` tells conversations of one run apart.
     """
-    key = own_key(party, scheme).public
     one_hot = (labels.codes[:, None] == np.arange(counted)).astype(np.int64)
-    bits = key.plaintext_bits - HIDING_BITS - 1
-    room = bits // (1 + weight_bits + labels.codes.size.bit_length())
+    return encrypted_columns(
+        party, scheme, labels, one_hot, row_bits=1, answers=answers, weight_bits=weight_bits, step=step
+    )
+
+
+def encrypted_columns(
+    party: Party, scheme: str, labels: Labels, columns: np.ndarray, *, row_bits: int, answers: int,
+    weight_bits: int = 0, step: int = 0,
+) -> dict[str, Any]:  # fmt: skip
+    """The same for any non-negative whole numbers of ``row_bits`` bits (rows x columns), made of the ``labels``."""
+    key = own_key(party, scheme).public
+    bits, size = key.plaintext_bits - HIDING_BITS - 1, row_bits + weight_bits
+    room = max(1, bits // (size + len(columns).bit_length()))
     rows, layouts = [], []
-    for start in range(0, counted, room):
-        part = one_hot[:, start : start + room]
-        layout = RowLayout.fit(len(part), part.shape[1], 1 + weight_bits, bits, answers=answers, scheme=key.scheme)
-        rows.append(encrypt_rows(key, part, layout, 1))
+    for start in range(0, columns.shape[1], room):
+        part = columns[:, start : start + room]
+        layout = RowLayout.fit(len(part), part.shape[1], size, bits, answers=answers, scheme=key.scheme)
+        rows.append(encrypt_rows(key, part, layout, row_bits))
         layouts.append(layout)
     party.keep(LabelLayers(scheme, labels, layouts, step))
     met = party.state.get(Pairs)
@@ -132,12 +142,13 @@ def encrypted(
 
 
 def take_labels(
-    party: Party, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str, step: int = 0
-) -> EncryptedLabels:
-    """The encrypted labels, if they are those that the label holder vouches for."""
+    party: Party, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str, step: int = 0,
+    n_rows: int | None = None,
+) -> EncryptedLabels:  # fmt: skip
+    """The encrypted labels, if they are those that the label holder vouches for: of all rows, or of ``n_rows``."""
     if len(rows) != len(layouts) or _read_note(party, note, holder, _LABELS, step) != _digest(key, rows, layouts):
         raise SecurityError(f"party {party.name!r}: these are not the labels that {holder!r} encrypted")
-    read = [RowLayout.read(layout, party.n_rows) for layout in layouts]
+    read = [RowLayout.read(layout, party.n_rows if n_rows is None else n_rows) for layout in layouts]
     if any(layout.answer_bits + HIDING_BITS + 1 > key.plaintext_bits for layout in read):
         raise SecurityError(f"party {party.name!r}: the labels leave no room for a mask")
     return EncryptedLabels(key, rows, read, holder, step)

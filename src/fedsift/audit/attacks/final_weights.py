@@ -17,6 +17,9 @@ from fedsift.audit.registry import attack
 from fedsift.audit.scoring import accuracy, auc, control_accuracy, nothing_to_read, own_rows_accuracy
 from fedsift.audit.views import Message, Truth, View
 from fedsift.core.table import Table
+from fedsift.engineer.flafe.candidates import OwnFeatures
+from fedsift.engineer.flafe.joint_moments import PENALTIES
+from fedsift.engineer.flafe.statistics import LocalModel
 from fedsift.models.design import Design
 
 _MOST_ROWS = 1500  # of the programme: some seconds
@@ -35,9 +38,12 @@ def nearest_labels(columns: np.ndarray, sums: np.ndarray, total: float) -> np.nd
     return None if solved.x is None else np.asarray(solved.x[:rows])
 
 
-def _own_weights(message: Message, own: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+def _own_weights(view: View, message: Message, own: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """The party's columns as the model takes them, and their weights; None where they do not fit."""
     weights = np.asarray(message.content["weights"], dtype=np.float64)
+    if matches("local_residual", message.operation):  # FLAFE: of standardised columns and features
+        model = view.last_kept(LocalModel)
+        return None if model is None or model.design.shape[1] != len(weights) else (model.design, weights)
     if weights.ndim != 2 or weights.shape[1] != 1:
         return None
     if matches("hyfdca.keep_weights", message.operation):  # of principal components, scaled to variance 1
@@ -46,32 +52,46 @@ def _own_weights(message: Message, own: np.ndarray) -> tuple[np.ndarray, np.ndar
     return (own, weights[:, 0]) if own.shape[1] == len(weights) else None
 
 
-def sums_at_optimum(view: View, message: Message, own: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _training(view: View, rows: int) -> np.ndarray:
+    """FLAFE fits on its training rows."""
+    own = view.last_kept(OwnFeatures)
+    return np.ones(rows, dtype=bool) if own is None else own.train
+
+
+def sums_at_optimum(
+    view: View, message: Message, own: np.ndarray, weights: np.ndarray, sizes: tuple[int, int]
+) -> np.ndarray:
     """What X't must be for labels t of -1 and 1, were the others' scores constant.
 
     Half squared distance to the working response (vertical logistic: -2 and 2, a penalty reg_lambda on the mean loss;
     HyFDCA with the logistic loss: a dual is about a half less a quarter of the score, their sum alpha times weights).
     """
     settings, scores = view.job.parameters, own @ weights
+    if matches("local_residual", message.operation):  # a ridge of the standardised target, its penalty a small one
+        train, (zeros, ones) = _training(view, len(own)), sizes
+        mean, spread = (ones - zeros) / (zeros + ones), 2 * np.sqrt(zeros * ones) / (zeros + ones)
+        fitted = own[train].T @ scores[train] + PENALTIES[0] * train.sum() * weights
+        return np.asarray(spread * fitted + mean * own[train].sum(axis=0))
     if matches("hyfdca.keep_weights", message.operation):
         return np.asarray(2 * (float(settings.get("alpha", 1.0)) * weights + own.T @ scores / 4))
     return np.asarray((own.T @ scores + 4 * len(own) * float(settings.get("reg_lambda", 0.01)) * weights) / 2)
 
 
 @attack(
-    reads=["keep_weights"], role="passive", target="labels", declared="partly", line=7,
+    reads=["keep_weights", "local_residual"], role="passive", target="labels", declared="partly", line=7,
     knows="the class sizes, the parameters of the model",
 )  # fmt: skip
 def final_weights(view: View, truth: Truth) -> Measure:
     """Labels from the final weights of the party's own columns."""
-    told = view.requests("keep_weights")
+    told = [*view.requests("keep_weights"), *view.requests("local_residual")]
     own = _matrix(view.own_table)
-    found = _own_weights(told[-1], own) if told else None
+    found = _own_weights(view, told[-1], own) if told else None
     if found is None or truth.n_classes != 2 or len(truth.labels) > _MOST_ROWS:
         return nothing_to_read(truth, "no weights, more than two classes, or too many rows for the programme")
     columns, weights = found
-    zeros, ones = truth.class_sizes
-    values = nearest_labels(columns, sums_at_optimum(view, told[-1], columns, weights), float(ones - zeros))
+    sizes = zeros, ones = truth.class_sizes
+    sums, used = sums_at_optimum(view, told[-1], columns, weights, sizes), _training(view, len(columns))
+    values = nearest_labels(np.where(used[:, None], columns, 0.0), sums, float(ones - zeros))
     if values is None:
         return nothing_to_read(truth, "no labels explain the weights")
     scores = columns @ weights

@@ -19,6 +19,7 @@ from fedsift.audit.registry import attack
 from fedsift.audit.scoring import auc, standardise
 from fedsift.audit.views import Fresh, Truth, View, bins_told
 from fedsift.core.binning import edges
+from fedsift.engineer.flafe.importance import BINS
 
 _SAMPLE = "a public sample of the same kind of table (here: rows that did not take part)"
 _SILENT = "nothing to read: there is no public sample, or nothing was opened"
@@ -140,12 +141,13 @@ def _unit(sums: np.ndarray, public: np.ndarray, labels: np.ndarray, sizes: np.nd
 
 
 @attack(
-    reads=["open_counts", "masked_counts"], role="coordinator", target="membership", declared="no",
+    reads=["open_counts", "masked_counts", "open_targets", "masked_targets"], role="coordinator", target="membership",
+    declared="no",
     knows="whole records of people, half of whom took part, a public sample, and which column is which",
 )  # fmt: skip
 def label_counts_tell_members(view: View, truth: Truth) -> Measure:
     """AUC of whether a person took part, from label counts of the bins of many columns."""
-    bins = bins_told(view.job, 10)
+    bins = bins_told(view.job, BINS if view.replies("open_targets") else 10)
     values = [found for each in opened_sums(view) if each.bins is not None
               and (found := counted_auc(each, truth, bins)) is not None]  # fmt: skip
     if not values:

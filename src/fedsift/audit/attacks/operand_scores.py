@@ -1,11 +1,11 @@
 """Labels from what a party hears about its own candidate features (FLAFE): score inversion once more (line 6).
 
 A few columns make hundreds of candidates. FLAFE used to tell a party how much of the target's variance each explains,
-which is the purity of its bins: many exact scores of columns that the party knows. Now it hears which candidates were
-chosen, the best first, and which combined columns it keeps. That is an order: labels are looked for under which the
-chosen ones score above all others that do not merely follow them, and above each other in the order told. The baseline
-knows which candidates were chosen, which is the answer, not in which order, nor which columns of a wide table were
-looked at first.
+which is the purity of its bins: many exact scores of columns that the party knows. Then it told which columns of a wide
+table were worth growing from, and the chosen candidates in their order, the best first. Now it tells which candidates
+were chosen and which combined columns are kept, in the order of the party's own. Labels are looked for under which the
+chosen ones score above all others that do not merely follow them, and above each other where an order was told. The
+baseline knows which were chosen, which is the answer, no order, and not which columns were looked at first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fedsift.core.binning import codes_of
 from fedsift.engineer.flafe.candidates import OwnFeatures, Pool
 from fedsift.engineer.flafe.choice import Alike
 from fedsift.engineer.flafe.combine import Operands
-from fedsift.engineer.flafe.importance import _BINS
+from fedsift.engineer.flafe.importance import BINS, feature_codes
 
 _MOST = 400  # candidates that are looked at: those told most of, and some others
 _LOST = 200  # of those that were not chosen
@@ -70,6 +70,7 @@ class Choice:
     chosen: int
     beaten_by: np.ndarray
     ordered: bool = True
+    first_look: bool = False  # which columns candidates are grown from: no part of the answer
 
     @classmethod
     def screened(cls, values: np.ndarray, chosen: list[int]) -> Choice:
@@ -77,7 +78,7 @@ class Choice:
         others = np.setdiff1d(np.arange(values.shape[1]), chosen)
         others = others[:: max(1, len(others) // _LOST)]
         last = np.full(len(others), len(chosen) - 1)
-        return cls(values[:, [*chosen, *others]], len(chosen), last, ordered=False)
+        return cls(values[:, [*chosen, *others]], len(chosen), last, ordered=False, first_look=True)
 
     @classmethod
     def of(cls, values: np.ndarray, chosen: list[int], columns: np.ndarray) -> Choice:
@@ -87,7 +88,7 @@ class Choice:
         others = others[:: max(1, len(others) // _LOST)]
         follows = alike.pairs[others][:, chosen]
         beaten_by = np.where(follows.any(axis=1), follows.argmax(axis=1), len(chosen) - 1)
-        return cls(values[:, [*chosen, *others]], len(chosen), beaten_by)
+        return cls(values[:, [*chosen, *others]], len(chosen), beaten_by, ordered=chosen != sorted(chosen))
 
     def broken(self, shares: np.ndarray, ordered: bool) -> np.ndarray:
         """By how much shares (... x features) are not in the order told, or do not have the chosen ones on top."""
@@ -121,21 +122,23 @@ def choices_told(view: View) -> list[Choice]:
     return found
 
 
-def labels_of_choices(choices: list[Choice], sizes: tuple[int, int], start: np.ndarray, ordered: bool) -> np.ndarray:
+def labels_of_choices(
+    choices: list[Choice], sizes: tuple[int, int], start: np.ndarray, ordered: bool, min_cell: int
+) -> np.ndarray:
     """Labels under which what was chosen would have been: first by the first choice alone, then by all."""
-    first = _Told(choices[:1], sizes, ordered)
+    first = _Told(choices[:1], sizes, ordered, min_cell)
     vector = leading(first.score, first.weights)[0]
     ways = [first.nearest(cut(way, sizes[1])) for way in (vector, -vector, start, -start)]
     best = min(ways, key=lambda labels: float(first.loss(first.score.of(labels))))
-    return _Told(choices, sizes, ordered).nearest(best) if len(choices) > 1 else best
+    return _Told(choices, sizes, ordered, min_cell).nearest(best) if len(choices) > 1 else best
 
 
 class _Told:
     """Some choices as a loss of labels."""
 
-    def __init__(self, choices: list[Choice], sizes: tuple[int, int], ordered: bool):
+    def __init__(self, choices: list[Choice], sizes: tuple[int, int], ordered: bool, min_cell: int):
         self.choices, self.sizes, self.ordered = choices, sizes, ordered
-        codes = np.hstack([codes_of(each.values.T, _BINS).T for each in choices]).astype(np.int64)
+        codes = np.hstack([feature_codes(each.values, min_cell)[0] for each in choices]).astype(np.int64)
         self.score, self.bins = BinScore(codes, sizes, "purity"), codes.max(axis=0) + 1
         self.ends = np.cumsum([each.values.shape[1] for each in choices])[:-1]
 
@@ -175,11 +178,13 @@ def importance_of_operands(view: View, truth: Truth) -> Measure:
         found, note = _from_importances(told[0][own.train], told[1], sizes)
     elif choices:
         start = own_component(view.columns)[own.train]
-        found = labels_of_choices(choices, sizes, start, ordered=True)
-        answer = [each for each in choices if each.ordered]  # which columns of a wide table were looked at is none
-        hinted = labels_of_choices(answer, sizes, start, ordered=False)
+        min_cell = int(view.job.parameters.get("min_cell", 1))
+        found = labels_of_choices(choices, sizes, start, True, min_cell)
+        answer = [each for each in choices if not each.first_look]
+        hinted = labels_of_choices(answer, sizes, start, False, min_cell)
         baseline = max(baseline, up_to_names(hinted, labels))
-        note = f"{sum(each.chosen for each in choices)} choices, {len(labels)} rows"
+        order = "" if any(each.ordered for each in choices) else " in no order"
+        note = f"{sum(each.chosen for each in choices)} choices{order}, {len(labels)} rows"
     else:
         return nothing_to_read(truth, "no candidate explains anything, or none was chosen")
     named = found if accuracy(found, labels) >= 0.5 else 1 - found
@@ -190,7 +195,7 @@ def _from_importances(values: np.ndarray, shares: np.ndarray, sizes: tuple[int, 
     positive = np.flatnonzero(shares > 0)  # a share of none says little
     order = positive[np.argsort(-shares[positive], kind="stable")]
     looked = np.unique(np.concatenate([order[: _MOST // 2], order[_MOST // 2 :: max(1, len(order) // (_MOST // 2))]]))
-    codes = codes_of(values[:, looked].T, _BINS).T.astype(np.int64)
+    codes = codes_of(values[:, looked].T, BINS).T.astype(np.int64)
     score = BinScore(codes, sizes, "purity")
     wanted = purity(shares[looked], codes.max(axis=0) + 1, len(values), sizes[1])
     found = invert(score, wanted, sizes[1], starts=4)

@@ -29,30 +29,22 @@ import numpy as np
 
 from fedsift.core.expressions import CLIP, Column, Expression, call, evaluate, parse
 from fedsift.core.federation import Federation
-from fedsift.core.job import Job
 from fedsift.core.party import Party
-from fedsift.crypto.dp import Budget, whole_gaussian_noise
-from fedsift.engineer.bounds import EDGES, Range, Spending, fine_edges, occupied, piece_counts
+from fedsift.crypto.dp import whole_gaussian_noise
+from fedsift.engineer.bounds import EDGES, Range, SumsPlan, fine_edges, occupied, piece_counts
 from fedsift.engineer.forms import scaled
 from fedsift.engineer.noisy_model import BITS, LocalFit, cut_rows, fit_moments, shrunken, unit_rows
 from fedsift.errors import DataError, ParameterError
 from fedsift.mpc.horizontal_study import agree_columns, class_name, describe_rows
 from fedsift.mpc.secure_sum import SecureSum, summed
 
-_MOMENTS = 0.5  # of the rho that ranges leave: the first sums; the rest is for the second
 _HERE, _TARGET = "all", ""
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(SumsPlan):
     """The noise of one run, from public figures alone."""
 
-    spending: Spending
-    parties: int
-
-    @classmethod
-    def of(cls, job: Job) -> Plan:
-        return cls(Spending.of(job), len(job.parties))
+    first = 0.5
 
     def count_scale(self, columns: int) -> float:
         """Standard deviation of the noise that protects a row in each of two sets of histograms."""
@@ -60,12 +52,12 @@ class Plan:
 
     @property
     def moment_scale(self) -> float:
-        """The same for the first sums."""
-        return math.sqrt(2) * 2.5 / math.sqrt(2 * _MOMENTS * self.spending.rest)
+        """The same for the first sums: columns and target of a row have squared length 2 at most."""
+        return self.sums_scale(2)
 
     @property
     def pair_scale(self) -> float:
-        return 2 / math.sqrt(2 * (1 - _MOMENTS) * self.spending.rest)
+        return self.residual_scale(2)
 
     def part(self, scale: float) -> float:
         """Of what one party adds."""
@@ -74,14 +66,6 @@ class Plan:
     def total(self, scale: float) -> float:
         """Of all that is added."""
         return scale * math.sqrt(self.parties / max(1, self.parties - 1))
-
-    def budget(self, epsilon: float, delta: float) -> Budget:
-        budget, rest = Budget(epsilon, delta), self.spending.rest * (1 - 1e-9)
-        if self.spending.paid:
-            budget.spend_rho(self.spending.ranges, "ranges of columns")
-        budget.spend_rho(_MOMENTS * rest, "sums of products of two columns")
-        budget.spend_rho((1 - _MOMENTS) * rest, "sums of products of two columns and the residual")
-        return budget
 
 
 # --- a party's side --------------------------------------------------------------------------------------------------

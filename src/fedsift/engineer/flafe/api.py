@@ -46,7 +46,7 @@ from fedsift.engineer.flafe.joint_moments import JointProducts
 from fedsift.engineer.flafe.prediction import predict_jointly
 from fedsift.engineer.flafe.privacy import Plan
 from fedsift.engineer.flafe.private import WEIGHT_BITS, PrivateRun
-from fedsift.engineer.flafe.statistics import StatisticsRun, Term, held_out_error
+from fedsift.engineer.flafe.statistics import MOST_WEIGHT, StatisticsRun, Term, held_out_error, powers_of
 from fedsift.engineer.noisy_model import BITS
 from fedsift.errors import ParameterError
 from fedsift.mpc import horizontal_study, secure_sum
@@ -91,8 +91,10 @@ class VerticalFLAFE(Flafe):
         ``"statistics"`` (sums over all rows; see ``predict``), ``"open"`` (research: the coordinator multiplies in the
         clear).
     max_iter, step : of ``protection="statistics"``: cross-party products that are looked for, part of a step taken.
-    statistics_clip, residual_clip, max_weight : the same, without epsilon.
-    max_columns : of a wide party only so many columns (the most important) are grown from.
+    statistics_clip, max_weight : the same, without epsilon.
+    max_columns : of a wide party only so many columns are grown from: with ``importance="bins"`` those that stand for
+        its others best, whatever the label (run a filter first to have others); with forests the most important.
+    min_cell : of ``importance="bins"``: no bin that the target is summed over has fewer rows.
     validation : share of rows that nothing is fitted on; the comparison is made there (0: no comparison).
     scheme : additive encryption of the labels (``importance="bins"``).
 
@@ -113,8 +115,8 @@ class VerticalFLAFE(Flafe):
     _protections = ("columns", "statistics", "open")
     partitions = ("vertical",)
     leaks = (
-        "coordinator: formulas with means and deviations, importances, which features are alike, joint second moments; "
-        "label holder: bin sums of unnamed features; every party: which of its features were chosen; holder of a "
+        "coordinator: formulas with means and deviations, sizes and target sums of shuffled bins of unnamed features, "
+        "which features are alike, joint second moments; every party: which of its features were chosen; holder of a "
         "combined column: that column (the other party's column unless epsilon is set)"
     )
     operations = (
@@ -127,6 +129,7 @@ class VerticalFLAFE(Flafe):
         *prediction.OPERATIONS,
         *private.STATISTICS,
     )
+    cell_parameters = ("min_cell",)
     epsilon_parameters = ("epsilon",)
 
     def __init__(
@@ -145,10 +148,10 @@ class VerticalFLAFE(Flafe):
         protection: str = "columns",
         max_iter: int = 8,
         statistics_clip: float = 1.0,
-        residual_clip: float = 0.7,
         step: float = 0.8,
         max_weight: float = 0.2,
         max_columns: int = 12,
+        min_cell: int = 10,
         validation: float = 0.25,
         random_state: Any = 0,
         scheme: str = "auto",
@@ -166,13 +169,13 @@ class VerticalFLAFE(Flafe):
         self.protection = protection
         self.max_iter = max_iter
         self.statistics_clip = statistics_clip
-        self.residual_clip = residual_clip
         self.step = step
         self.max_weight = max_weight
         self.max_columns = max_columns
         self.validation = validation
         self.random_state = random_state
         self.scheme = scheme
+        self.min_cell = min_cell
 
     @classmethod
     def as_published(cls, **others: Any) -> VerticalFLAFE:
@@ -182,9 +185,14 @@ class VerticalFLAFE(Flafe):
     def _check(self, fed: Federation) -> None:
         super()._check(fed)
         check_number("max_iter", self.max_iter, 1, 200, whole=True)
-        for name, most in (("statistics_clip", 5), ("residual_clip", 5), ("step", 1), ("max_weight", 2)):
+        check_number("min_cell", self.min_cell, 1, whole=True)
+        for name, most in (("statistics_clip", 5), ("step", 1), ("max_weight", 2)):
             check_number(name, getattr(self, name), 1e-3, most)
         if self.protection == "statistics":
+            if self.max_iter * self.max_weight > MOST_WEIGHT:
+                raise ParameterError(
+                    f"max_iter * max_weight must be at most {MOST_WEIGHT:g}, so that sums fit 64 bits; lower one"
+                )
             check_neutral(fed, _JOINTLY, because=_MASKS)
             if set(self.functions) not in ({"ab"}, set(FUNCTIONS)):
                 raise ParameterError("protection='statistics' takes functions=['ab'] or all four")
@@ -208,12 +216,9 @@ class VerticalFLAFE(Flafe):
         self.cross_, self._model = [], secrets.token_hex(8)
         held_out = self._held_out[fed.active]
         n_train = rows[fed.active] - len(held_out)
-        run = StatisticsRun(fed, operands, rows[fed.active], n_train, len(set(self.functions)) // 2 or 1)
-        local_only = run.local_only(self.residual_clip)
-        run.boost(
-            self.max_iter, clip=self.statistics_clip, operand_clip=self.clip, residual_clip=self.residual_clip,
-            step=self.step, max_weight=self.max_weight,
-        )  # fmt: skip
+        run = StatisticsRun(fed, self._joint[0], operands, rows[fed.active], n_train, powers_of(self.functions))
+        local_only = run.local_only()
+        run.boost(self.max_iter, step=self.step, max_weight=self.max_weight)
         run.keep(self._model, self.statistics_clip, self.clip)
         self._terms, self._bits = run.terms, (run.column_bits, run.weight_bits)
         self.model_id_ = self._model

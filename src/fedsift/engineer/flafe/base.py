@@ -19,6 +19,7 @@ from fedsift.core.federation import Federation
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.engineer.bounds import Spending, check_bounds
 from fedsift.engineer.flafe.candidates import (
+    first_draw,
     form_candidates,
     form_candidates_by,
     load_numbers,
@@ -35,6 +36,7 @@ from fedsift.engineer.flafe.features import (
     CrossFeature,
     Feature,
     Pair,
+    What,
     all_pairs,
     combined_features,
     count_candidates,
@@ -42,19 +44,18 @@ from fedsift.engineer.flafe.features import (
     is_column,
     top,
 )
-from fedsift.engineer.flafe.grid import Described, Layout
+from fedsift.engineer.flafe.grid import Described, Layout, held_out_rows
 from fedsift.engineer.flafe.importance import (
-    binned_targets,
-    encrypt_target,
-    explained_shares,
+    BINS,
+    BinImportance,
     forest_scores,
     forest_sums,
-    keep_target,
     open_shares,
     share_labels,
     take_labels,
 )
 from fedsift.engineer.flafe.joint import keep_parts, parts_of, widen
+from fedsift.engineer.flafe.joint_moments import JointProducts
 from fedsift.engineer.flafe.privacy import Plan
 from fedsift.engineer.flafe.private import agree_operands, plan_columns
 from fedsift.errors import DataError, ParameterError, ReplyError
@@ -63,9 +64,6 @@ from fedsift.mpc.secure_sum import SecureSum
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.engineered import engineered_view
 from fedsift.select.opened import check_opener
-
-#: Positions of rows, by party.
-Rows = Mapping[str, np.ndarray]
 
 
 class Flafe(Selector):
@@ -143,7 +141,7 @@ class Flafe(Selector):
 
     def _select(self, fed: Federation) -> Outcome:
         layout = self._layout(fed)
-        self._seed = int(np.random.default_rng(self.random_state).integers(2**31))
+        self._seed = first_draw(self.random_state)
         if self.epsilon is not None:
             return self._select_privately(fed, layout, self.epsilon)
         described = {n: Described(**reply) for n, reply in fed.ask(numeric_columns, to=layout.parties).items()}
@@ -151,18 +149,18 @@ class Flafe(Selector):
         if sum(bool(columns) for columns in numeric.values()) < 2:
             raise DataError("at least two parties need columns of numbers: there is nothing to combine across parties")
         self._sums: dict[str, SecureSum] = {}
-        self._target_layouts: list[dict[str, int]] | None = None
-        held_out = layout.held_out(described, self.validation, self._seed)
-        if min(described[name].rows - len(rows) for name, rows in held_out.items()) < 10:
+        self._bins: BinImportance | None = None
+        rows = {name: described[name].rows for name in layout.parties}
+        self._held_out = {name: held_out_rows(count, self.validation, self._seed) for name, count in rows.items()}
+        if min(rows[name] - len(held) for name, held in self._held_out.items()) < 10:
             raise DataError("fewer than 10 training rows are left in a row block; lower validation or bring more rows")
         if self.importance == "forest" or self._open:
             self._share_labels(fed, layout)
-        by_column, numeric = self._screened(fed, layout, numeric, held_out)
-        operands, scores = self._operands(fed, layout, numeric, held_out)
+        self._joint = [JointProducts(fed, list(block.values())) for block in layout.blocks]
+        by_column, numeric = self._screened(fed, layout, numeric)
+        operands, scores, numeric = self._operands(fed, layout, numeric)
         for group, columns in numeric.items():
             by_column[group].update(zip(columns, scores[group].tolist()))
-        rows = {name: described[name].rows for name in layout.parties}
-        self._held_out = held_out
         details = self._release(fed, layout, operands, rows)
         return self._outcome(fed, layout, by_column, details)
 
@@ -199,7 +197,8 @@ class Flafe(Selector):
         """Nothing is chosen by the data before it has noise (`private.py`)."""
         operands = agree_operands(fed, layout)
         plan = Plan(Spending.plan(epsilon, self.delta, self.bounds), len(fed.parties))
-        budget = plan.budget(epsilon, self.delta, self.protection == "statistics")
+        spent = plan.budget if self.protection == "statistics" else plan.columns_budget
+        budget = spent(epsilon, self.delta)
         fed.ledger.note(f"differential privacy: epsilon {epsilon:g}, delta {self.delta:g} for a person's row")
         details = self._release_privately(fed, layout, operands, plan)
         told = {"budget": budget.as_rows(), "epsilon_spent": budget.spent.epsilon}
@@ -225,7 +224,8 @@ class Flafe(Selector):
     ) -> list[Compared]:
         """Scores of a joint ridge on the validation rows, with and without the new features and with pure noise."""
         count = sum(rows[next(iter(block.values()))] for block in layout.blocks)
-        return compare_features(fed, layout, kept, list(self._unlabelled(fed, layout)), count, seed=self._seed)
+        holders = list(self._unlabelled(fed, layout))
+        return compare_features(fed, layout, self._joint, kept, holders, count, seed=self._seed)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -242,11 +242,15 @@ class Flafe(Selector):
         return {fed.active: fed.passive}
 
     def _candidates(
-        self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Rows, grow: bool
-    ) -> dict[str, int]:
-        """Let all parties make their candidates; how many there are by group."""
-        each = {n: {"columns": numeric[layout.group_of(n)], "held_out": held_out[n]} for n in layout.parties}
-        fed.ask(load_numbers, to=layout.parties, each=each)
+        self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], grow: bool
+    ) -> tuple[dict[str, int], dict[str, list[str]]]:
+        """Let all parties make their candidates; how many there are by group, and which columns they are grown from."""
+        each = layout.each({group: {"columns": columns} for group, columns in numeric.items()})
+        loaded: dict[str, list[str]] = fed.ask(load_numbers, to=layout.parties, each=each, seed=self._seed)
+        for name, columns in loaded.items():
+            if not set(columns) <= set(numeric[layout.group_of(name)]):
+                raise ReplyError(name, "load_numbers", "it takes columns that it did not name before")
+        numeric = {group: loaded[layout.members(group)[0]] for group in layout.groups}
         told = self._statistics(fed, layout, {group: len(columns) for group, columns in numeric.items()})
         owners = layout.each({group: {"owner": group, **told[group]} for group in layout.groups})
         grid = len(layout.blocks) > 1
@@ -254,12 +258,12 @@ class Flafe(Selector):
         grown = {group: count_candidates(len(columns)) if grow else len(columns) for group, columns in numeric.items()}
         told = self._statistics(fed, layout, grown)
         scale = scale_candidates_by if grid else scale_candidates
-        counts = fed.ask(scale, to=layout.parties, each=layout.each(told), clip=float(self.clip))
+        counts = fed.ask(scale, to=layout.parties, each=layout.each(told))
         found = {group: counts[layout.members(group)[0]] for group in layout.groups}
         for name, count in counts.items():
             if count != found[layout.group_of(name)]:
                 raise ReplyError(name, "scale_candidates", "another number of candidates than its column group")
-        return found
+        return found, numeric
 
     def _statistics(self, fed: Federation, layout: Layout, widths: dict[str, int]) -> dict[str, dict[str, Any]]:
         """What the parties of a group are told to standardise by: nothing where a party has all rows."""
@@ -273,7 +277,7 @@ class Flafe(Selector):
             told[group] = {"centre": centre, "deviation": deviation}
         return told
 
-    def _importance(self, fed: Federation, layout: Layout, what: str, sizes: dict[str, int]) -> dict[str, np.ndarray]:
+    def _importance(self, fed: Federation, layout: Layout, what: What, sizes: dict[str, int]) -> dict[str, np.ndarray]:
         """One number a candidate, by group."""
         task = fed.asked_task
         if len(layout.blocks) > 1:
@@ -286,34 +290,32 @@ class Flafe(Selector):
         elif self._open:
             scores = fed.ask(open_shares, to=layout.parties, what=what, task=task)
         else:
-            if self._target_layouts is None:
-                self._target_layouts = self._send_target(fed, max(sizes.values()))
-            scores = fed.ask(
-                explained_shares, to=fed.active, what=what, scheme=self.scheme, task=task,
-                layouts=self._target_layouts, replies=fed.ask(binned_targets, to=fed.passive, what=what),
-            )  # fmt: skip
+            if self._bins is None:
+                rows = fed.n_rows - len(self._held_out[fed.active])
+                self._bins = BinImportance(fed, self.scheme, self._sums_asked(fed, max(sizes.values())), rows)
+            scores = self._bins.scores(what)
         for name, size in sizes.items():
             values = scores.get(name)
             if not isinstance(values, np.ndarray) or values.shape != (size,) or not np.isfinite(values).all():
                 raise ReplyError(name, "importance", f"expected {size} finite scores")
         return scores
 
-    def _send_target(self, fed: Federation, columns: int) -> list[dict[str, int]]:
-        """Encrypted, to all parties without it; once, so its layout is chosen for all sums that will be asked for."""
+    def _sums_asked(self, fed: Federation, candidates: int) -> int:
+        """About how many sums a party will be asked for: of its candidates, then of what it chooses from."""
         own, crossed = self.n_operands, self.n_operands**2 * len(self.functions) // 2
-        sums = 16 * (count_candidates(min(columns, self.max_columns)) + own + crossed * len(fed.passive))
-        sent = fed.ask(encrypt_target, to=fed.active, scheme=self.scheme, task=fed.asked_task, answers=sums)
-        fed.ask(keep_target, to=fed.passive, key=sent["key"], layers=sent["layers"])
-        return [layer["layout"] for layer in sent["layers"]]
+        return BINS * (candidates + own + crossed * len(fed.passive))
 
     def _screened(
-        self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Rows
+        self, fed: Federation, layout: Layout, numeric: dict[str, list[str]]
     ) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:
-        """Columns that candidates are grown from: all, or the ``max_columns`` most important of a wide table."""
+        """Columns that candidates are grown from: all, or the ``max_columns`` most important of a wide table.
+
+        By forests alone, which need the labels at every party anyway; else each party chooses by its own columns.
+        """
         by_column = {group: dict.fromkeys(names, 0.0) for group, names in numeric.items()}
-        if max(map(len, numeric.values())) <= self.max_columns:
+        if max(map(len, numeric.values())) <= self.max_columns or self.importance != "forest":
             return by_column, numeric
-        sizes = self._candidates(fed, layout, numeric, held_out, grow=False)
+        sizes, _ = self._candidates(fed, layout, numeric, grow=False)
         scores = self._importance(fed, layout, "local", sizes)
         kept = {}
         for group, names in numeric.items():
@@ -323,10 +325,10 @@ class Flafe(Selector):
         return by_column, kept
 
     def _operands(
-        self, fed: Federation, layout: Layout, numeric: dict[str, list[str]], held_out: Rows
-    ) -> tuple[dict[str, list[str]], dict[str, np.ndarray]]:
-        """The features that every group brings into the combination, as formulas; and all importances."""
-        sizes = self._candidates(fed, layout, numeric, held_out, grow=True)
+        self, fed: Federation, layout: Layout, numeric: dict[str, list[str]]
+    ) -> tuple[dict[str, list[str]], dict[str, np.ndarray], dict[str, list[str]]]:
+        """The features that every group brings into the combination, as formulas; all importances, and the columns."""
+        sizes, numeric = self._candidates(fed, layout, numeric, grow=True)
         scores = self._importance(fed, layout, "local", sizes)
         if len(layout.blocks) > 1:
             chosen = {group: top(scores[group], self.n_operands) for group in layout.groups}
@@ -334,7 +336,7 @@ class Flafe(Selector):
             chosen = choose_operands(fed, scores, self.n_operands)
         each = layout.each({group: {"chosen": positions} for group, positions in chosen.items()})
         formulas = fed.ask(take_operands, to=layout.parties, each=each)
-        return {group: list(formulas[layout.members(group)[0]]) for group in layout.groups}, scores
+        return {group: list(formulas[layout.members(group)[0]]) for group in layout.groups}, scores, numeric
 
     def _combine(
         self, fed: Federation, layout: Layout, pairs: list[Pair], rows: dict[str, int]

@@ -19,9 +19,14 @@ from fedsift.core.expressions import Call, Column, Expression, call, compute, pa
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.combine import Combined, Operands
-from fedsift.engineer.flafe.features import BOUND
+from fedsift.engineer.flafe.features import BOUND, Seed
+from fedsift.engineer.flafe.grid import held_out_rows
 from fedsift.engineer.forms import bivariate, scaled
+from fedsift.errors import OperationRefused
 from fedsift.mpc.horizontal_study import RAW, TRAIN
+
+_SHOWN_ROWS = 2000  # are enough to see which columns stand for others
+_POWER_STEPS = 10
 
 
 @dataclass
@@ -85,13 +90,59 @@ def numeric_columns(party: Party) -> dict[str, Any]:
     return {"numeric": names, "flat": flat, "rows": party.n_rows}
 
 
-@operation("flafe.load_numbers", times=2, discloses="control", about="acknowledgement")
-def load_numbers(party: Party, *, columns: list[str], held_out: np.ndarray) -> None:
-    """Take named columns; ``held_out`` are the positions of validation rows, which nothing is fitted on."""
+@operation(
+    "flafe.load_numbers",
+    times=2,
+    discloses="plain",
+    about="names of the columns that candidates are grown from",
+    reply=[str],
+    needs=("column names",),
+)
+def load_numbers(party: Party, *, columns: list[str], seed: Seed) -> list[str]:
+    """Take named columns; of a wide table those that stand for the others best, without a look at any label.
+
+    Which columns go best with the label would tell the party labels: twelve of a thousand gave 0.91 of those of Colon.
+    Nothing is fitted on validation rows: the job's share of them, drawn from the seed.
+    """
+    settings = party.job.parameters
+    told = settings.get("random_state")
+    if isinstance(told, int) and seed != first_draw(told):
+        raise OperationRefused(party.name, "load_numbers", "its seed is another than that of the accepted job")
     train = np.ones(party.n_rows, dtype=bool)
-    train[held_out] = False
-    own = party.keep(OwnFeatures(list(columns), train, party.table.matrix(columns)))
-    party.state[RAW], party.state[TRAIN] = own.raw, train  # where a grid's common statistics are taken from
+    train[held_out_rows(party.n_rows, settings["validation"], seed)] = False
+    names, raw = list(columns), party.table.matrix(columns)
+    if settings.get("importance") == "bins" and len(names) > settings["max_columns"]:
+        chosen = representatives(raw[train], settings["max_columns"])
+        names, raw = [names[i] for i in chosen], raw[:, chosen]
+    party.keep(OwnFeatures(names, train, raw))
+    party.state[RAW], party.state[TRAIN] = raw, train  # where a grid's common statistics are taken from
+    return names
+
+
+def first_draw(random_state: int) -> int:
+    """The seed of a run, from the job's."""
+    return int(np.random.default_rng(random_state).integers(2**31))
+
+
+def representatives(values: np.ndarray, count: int) -> list[int]:
+    """Columns (rows x columns, in their order) from which the others follow best.
+
+    One after the other: the column nearest to the first principal component of what is left, which is then taken off.
+    """
+    values = values[:: max(1, len(values) // _SHOWN_ROWS)]
+    centre, deviation = _statistics(values)
+    left = np.nan_to_num((values - centre) / deviation, nan=0.0)
+    chosen: list[int] = []
+    for _ in range(min(count, left.shape[1])):
+        component = left.sum(axis=1)
+        for _ in range(_POWER_STEPS):
+            component = left @ (left.T @ (component / max(float(np.linalg.norm(component)), 1e-300)))
+        near = np.abs(left.T @ component) / np.maximum(np.sqrt((left**2).sum(axis=0)), 1e-9)
+        near[chosen] = -1.0
+        chosen.append(int(np.argmax(near)))
+        taken = left[:, chosen[-1]] / max(float(np.linalg.norm(left[:, chosen[-1]])), 1e-300)
+        left = left - np.outer(taken, taken @ left)
+    return sorted(chosen)
 
 
 @operation("flafe.form_candidates", times=2, discloses="control", about="acknowledgement")
@@ -127,10 +178,10 @@ def _form(party: Party, owner: str, grow: bool, centre: np.ndarray, deviation: n
 
 
 @operation("flafe.scale_candidates", times=2, discloses="control", about="number of candidate features", reply=int)
-def scale_candidates(party: Party, *, clip: float) -> int:
-    """Standardise the candidates and hold them within ``clip`` deviations; in formulas the limit is always BOUND."""
+def scale_candidates(party: Party) -> int:
+    """Standardise the candidates and hold them within the job's ``clip`` deviations; in formulas it is always BOUND."""
     own = party.held(OwnFeatures)
-    return _rescale(party, clip, *_statistics(own.values[own.train]))
+    return _rescale(party, *_statistics(own.values[own.train]))
 
 
 @operation(
@@ -142,14 +193,14 @@ def scale_candidates(party: Party, *, clip: float) -> int:
     learns="means and deviations of its candidates over all row blocks",
     reply=int,
 )
-def scale_candidates_by(party: Party, *, clip: float, centre: np.ndarray, deviation: np.ndarray) -> int:
+def scale_candidates_by(party: Party, *, centre: np.ndarray, deviation: np.ndarray) -> int:
     """The same in a grid, by the statistics of the whole column group."""
-    return _rescale(party, clip, centre, deviation)
+    return _rescale(party, centre, deviation)
 
 
-def _rescale(party: Party, clip: float, centre: np.ndarray, deviation: np.ndarray) -> int:
+def _rescale(party: Party, centre: np.ndarray, deviation: np.ndarray) -> int:
     own = party.held(OwnFeatures)
-    unit, made, values = clip / BOUND, [], []
+    unit, made, values = float(party.job.parameters["clip"]) / BOUND, [], []
     for i, (text, c, d) in enumerate(zip(own.formulas, centre, deviation)):
         formula, source = parse(text), own.values[:, i]
         if i < len(own.names) and isinstance(formula, Call):  # a column: one scale() instead of two

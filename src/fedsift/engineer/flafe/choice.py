@@ -1,7 +1,8 @@
 """Which features a party brings in and which it keeps: the coordinator chooses, the party hears its choices.
 
 Importances stay with the coordinator, which holds no rows. A party that was told one for each of its candidates could
-work out every label (`audit/attacks/operand_scores.py`: hundreds of exact scores of columns that it knows). What the
+work out every label (`audit/attacks/operand_scores.py`: hundreds of exact scores of columns that it knows), and from
+the order of the chosen ones some more than from which they are: it hears them in the order of its own. What the
 coordinator lacks is whether a candidate only repeats a better one: each party says which of its features are alike.
 That tells about its own columns, never about labels, and it is sent whole before anything is chosen, so that what is
 asked does not tell the party more than the choice does.
@@ -11,26 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypedDict
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.candidates import OwnFeatures, Pool
 from fedsift.engineer.flafe.combine import Combined, Operands
+from fedsift.engineer.flafe.features import Position, What
 from fedsift.errors import OperationRefused, ReplyError
 
 _ALIKE = 0.98  # a feature that follows a chosen one so closely adds nothing
 _BLOCK = 1024  # features that are compared with all others at once
 
 Flags = NDArray[np.bool_]
-Position = Annotated[int, Between(0, 1_000_000)]
-#: A party's candidates, or what it chooses from in the end.
-What = Literal["local", "pool"]
 
 
 class AlikeTold(TypedDict):
@@ -115,14 +113,14 @@ def alike_features(party: Party, *, what: What) -> AlikeTold:
     discloses="plain",
     receives="aggregate",
     about="formulas of its chosen features, with the means and deviations of the columns in them",
-    learns="which of its candidates were chosen, the most important first",
+    learns="which of its candidates were chosen, in no order",
     reply=[str],
 )
 def take_operands(party: Party, *, chosen: list[Position]) -> list[str]:
     """The features that will be combined with other parties' columns; in a grid the same for a whole column group."""
     own = party.held(OwnFeatures)
     most = party.job.parameters["n_operands"]
-    if len(set(chosen)) < len(chosen) or len(chosen) > most or max(chosen, default=-1) >= len(own.formulas):
+    if sorted(set(chosen)) != chosen or len(chosen) > most or max(chosen, default=-1) >= len(own.formulas):
         raise OperationRefused(party.name, "take_operands", "these are not so many of its candidates as the job says")
     own.chosen = [own.formulas[i] for i in chosen]
     party.keep(Operands(own.values[:, chosen]))
@@ -149,7 +147,7 @@ def choose(scores: np.ndarray, alike: Alike, count: int, known: Sequence[int] = 
 def choose_operands(fed: Federation, scores: dict[str, np.ndarray], count: int) -> dict[str, list[int]]:
     """The best candidates of each party."""
     alike = _ask_alike(fed, "local", scores)
-    return {name: choose(values, alike[name], count) for name, values in scores.items()}
+    return {name: sorted(choose(values, alike[name], count)) for name, values in scores.items()}
 
 
 def choose_final(
@@ -160,7 +158,7 @@ def choose_final(
     for name, alike in _ask_alike(fed, "pool", scores).items():
         values = np.where(alike.column, 0.0, scores[name])
         given = [] if scores[name][: operands[name]].any() else range(operands[name])
-        found[name] = choose(values, alike, count, known=given)
+        found[name] = sorted(choose(values, alike, count, known=given))
     return found
 
 

@@ -59,7 +59,8 @@ _KEY = "key of combinations"
 _FLOOD_BITS = 20
 _NOISE_REACH = 12.0  # Gaussian noise is beyond 12 deviations with probability 4e-33
 _DECIMALS = 6  # of a product without noise: far above the scheme's error, so that equal products stay equal
-_BATCH = 96  # ciphertexts in a message, about
+_BATCH = 96  # ciphertexts in a message, about; at most one for each pair of operands and function:
+_MESSAGES = "4 x n_operands or 200 x n_operands or 200 x parties or 50"
 
 
 @dataclass
@@ -126,6 +127,7 @@ def offer_combination_key(
 
 @operation(
     "flafe.encrypt_columns",
+    times=_MESSAGES,
     discloses="ciphertext",
     about="standardised, clipped columns and their squares, encrypted under the party's own key",
     reply=[CkksCiphertexts],
@@ -157,6 +159,7 @@ def _key_of(party: Party, holder: str, key: bytes, note: bytes) -> CkksPublicKey
 
 @operation(
     "flafe.multiply_columns",
+    times=_MESSAGES,
     discloses="ciphertext",
     receives="ciphertext",
     about="products with its standardised, clipped columns (and noise, if any), under the key of their holder",
@@ -211,6 +214,7 @@ def _cover(product: CkksVector, scales: list[float]) -> CkksVector:
 
 @operation(
     "flafe.open_combinations",
+    times=_MESSAGES,
     discloses="control",
     receives="ciphertext",
     about="acknowledgement",
@@ -248,6 +252,7 @@ def show_columns(party: Party) -> np.ndarray:
 
 @operation(
     "flafe.take_combinations",
+    times="4 x parties or 50",
     discloses="control",
     receives="plain",
     about="acknowledgement",

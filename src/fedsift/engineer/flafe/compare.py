@@ -13,7 +13,7 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
-from fedsift.core.party import Party
+from fedsift.core.party import Party, Task
 from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, own_target
 from fedsift.engineer.flafe.combine import Operands
 from fedsift.engineer.flafe.features import CrossFeature, Feature, column_unit
@@ -65,7 +65,7 @@ class Compared:
     receives="control",
     of_holders=True,
 )
-def target_moments(party: Party, *, task: str) -> np.ndarray:
+def target_moments(party: Party, *, task: Task) -> np.ndarray:
     values = own_target(party, task)[0][party.held(OwnFeatures).train]
     return np.array([len(values), values.sum(), (values**2).sum()])
 
@@ -84,7 +84,7 @@ def compare_matrix(
     *,
     kept: list[int],
     holder: bool,
-    task: str,
+    task: Task,
     rows: int,
     seed: int,
     units: list[float],
@@ -109,7 +109,7 @@ def compare_matrix(
     return vars(Widths(own.base.shape[1], count, len(mine), cross.shape[1], targets))
 
 
-def _target(party: Party, task: str, scale: list[float] | None) -> np.ndarray:
+def _target(party: Party, task: Task, scale: list[float] | None) -> np.ndarray:
     values, classes = own_target(party, task)
     train = party.held(OwnFeatures).train
     if classes:
@@ -123,8 +123,9 @@ def _target(party: Party, task: str, scale: list[float] | None) -> np.ndarray:
 
 
 def compare_features(
-    fed: Federation, layout: Layout, kept: dict[str, list[Feature]], holders: list[str], rows: int, *, seed: int
-) -> list[Compared]:
+    fed: Federation, layout: Layout, products: list[JointProducts], kept: dict[str, list[Feature]], holders: list[str],
+    rows: int, *, seed: int,
+) -> list[Compared]:  # fmt: skip
     """R2 on the validation rows of the four models; empty for classes in a grid, whose names may differ by block."""
     if len(layout.blocks) > 1 and fed.task == "classification":
         return []
@@ -144,7 +145,6 @@ def compare_features(
     told = fed.ask(compare_matrix, to=layout.parties, each=each, task=fed.asked_task, rows=rows, seed=seed, scale=scale)
     widths = {name: Widths(**width) for name, width in told.items()}
     bits = 2 * fraction_bits(rows, _LIMIT)
-    products = [JointProducts(fed, list(block.values())) for block in layout.blocks]
     grams = [
         sum(
             from_ring(each.gram({name: widths[name].total for name in each.parties}, matrix), bits) for each in products

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 
+from fedsift.core.arguments import Between
 from fedsift.core.expressions import Call, Column, Expression, call, parse
 from fedsift.errors import OperationRefused
 
@@ -21,6 +22,11 @@ BOUND = 5.0  # columns come within this
 #: Powers of the first and of the second column.
 FUNCTIONS: dict[str, tuple[int, int]] = {"ab": (1, 1), "a2b": (2, 1), "ab2": (1, 2), "a2b2": (2, 2)}
 
+
+#: A party's candidates, or what it chooses from in the end.
+What = Literal["local", "pool"]
+Seed = Annotated[int, Between(0, 2**31)]
+Position = Annotated[int, Between(0, 1_000_000)]
 
 R = TypeVar("R")
 
@@ -139,8 +145,9 @@ def count_candidates(columns: int) -> int:
 
 
 def top(scores: np.ndarray, count: int) -> list[int]:
+    """Positions of the highest ``count`` scores above 0, in the order of the positions."""
     order = np.argsort(-scores, kind="stable")[:count]
-    return [int(i) for i in order if scores[i] > 0]
+    return sorted(int(i) for i in order if scores[i] > 0)
 
 
 def cross_formula(first: str, second: str, function: str) -> Expression:

@@ -87,12 +87,7 @@ class Layout:
                 raise DataError(f"the parties {', '.join(block.values())} share a row block but not a number of rows")
         return numeric
 
-    def held_out(self, described: dict[str, Described], share: float, seed: int) -> dict[str, np.ndarray]:
-        """Positions of validation rows, the same for all parties of a row block."""
-        held: dict[str, np.ndarray] = {}
-        for number, block in enumerate(self.blocks):
-            rows = described[next(iter(block.values()))].rows
-            generator = np.random.default_rng([seed, number])
-            positions = np.sort(generator.permutation(rows)[: round(share * rows)])
-            held.update(dict.fromkeys(block.values(), positions))
-        return held
+
+def held_out_rows(rows: int, share: float, seed: int) -> np.ndarray:
+    """Positions of validation rows, the same for all parties that share ``rows``: each draws them for itself."""
+    return np.sort(np.random.default_rng([seed, 0]).permutation(rows)[: round(share * rows)])

@@ -1,73 +1,73 @@
 """How important a party's features are for the target, with or without telling parties the labels.
 
 - ``forest``: a random forest at the party (the paper). It needs the labels at every party.
-- ``bins`` (ours): the label holder sends its target encrypted, once; a party sums it by sixteen bins of each feature;
-  the label holder decrypts the sums and the party's bin sizes and says which share of the target's variance the bins
-  explain. No label leaves. The label holder sees bin sizes and sums of unnamed features, the party gets one number for
-  each of its features.
+- ``bins`` (ours): which share of the target's variance the bins of a feature explain. The label holder sends its target
+  encrypted, once; a party sums it by at most sixteen bins of each feature, none of fewer than ``min_cell`` rows; the
+  coordinator opens the sums from two halves (`mpc/two_halves.py`). It learns sizes and sums of the target of shuffled
+  bins of unnamed features. The label holder learns nothing about other parties' features, a party nothing here: what it
+  hears later is which of its features go on (`choice.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+import secrets
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedsift.core.binning import codes_of
+from fedsift.core.arguments import Between
+from fedsift.core.binning import codes_of, edges
+from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
-from fedsift.core.party import Party
+from fedsift.core.party import Party, Task
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, ToldLabels, own_target
-from fedsift.errors import DataError, ReplyError
-from fedsift.mpc.encrypted_histogram import RowLayout, binned_sums, encrypt_rows, join, own_key, read_sums, unpack
+from fedsift.engineer.flafe.features import Seed, What
+from fedsift.errors import DataError, OperationRefused, ReplyError
+from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums
 from fedsift.mpc.secure_sum import summed
+from fedsift.mpc.two_halves import (
+    ENCRYPTED,
+    MASKED,
+    Answers,
+    EncryptedLabels,
+    ForHolder,
+    LabelLayers,
+    Layouts,
+    encrypted_columns,
+    join_halves,
+    masked,
+    open_halves,
+)
+from fedsift.mpc.two_halves import take_labels as take_encrypted
 
 _TARGET_BITS = 12
-_BINS = 16
+BINS = 16
 _TREES, _FOREST_ROWS = 100, 1000  # rows of one tree: 4,000 were four times as slow on large tables
 _FEWEST_TREES = 20  # of a party whose importances are averaged with those of other row blocks
+_STEPS: dict[What, int] = {"local": 1, "pool": 2}
 
 
-@dataclass(frozen=True)
-class Layer:
-    """Some columns of the encrypted target: a ciphertext for several rows, and how the rows lie in it."""
-
-    rows: Ciphertexts
-    layout: dict[str, int]
-
-
-@dataclass(frozen=True)
-class EncryptedTarget:
-    """The target of the training rows as a party without labels has it during a run."""
-
-    key: PublicKey
-    layers: list[Layer]
-
-
-@dataclass(frozen=True)
-class BinnedTarget:
-    """What a party answers: sums of the target by the bins of its features, and the bin sizes, encrypted."""
-
-    sums: list[Ciphertexts]
-    sizes: Ciphertexts
-    bins: list[int]
-
-
-def _matrix(party: Party, what: str) -> np.ndarray:
+def _matrix(party: Party, what: What) -> np.ndarray:
     """Training rows of the candidates (``local``) or of what the party chooses from in the end (``pool``)."""
     own = party.held(OwnFeatures)
     return np.asarray((own.values if what == "local" else party.held(Pool).values)[own.train])
 
 
-def _target(party: Party, task: str) -> tuple[np.ndarray, bool]:
+def _target(party: Party, task: Task) -> tuple[np.ndarray, bool]:
     """The target of the training rows, and whether it is classes."""
     values, classes = own_target(party, task)
     return values[party.held(OwnFeatures).train], classes
 
 
+# --- forests ---------------------------------------------------------------------------------------------------------
+
+
 @operation("flafe.share_labels", times=1, discloses="plain", about="the label of every row", reply=dict)
-def share_labels(party: Party, *, task: str) -> dict[str, Any]:
+def share_labels(party: Party, *, task: Task) -> dict[str, np.ndarray | bool]:
     values, classes = own_target(party, task)
     return {"values": values, "classes": classes}
 
@@ -108,15 +108,49 @@ def forest_importances(
     about="one importance a candidate feature, from a local forest",
     reply=Array("f"),
 )
-def forest_scores(party: Party, *, what: str, task: str, seed: int) -> np.ndarray:
+def forest_scores(party: Party, *, what: What, task: Task, seed: Seed) -> np.ndarray:
     return forest_importances(_matrix(party, what), *_target(party, task), seed)
 
 
 @summed("flafe.forest_sums", times=3, about="importances of candidate features from a local forest", receives="control")
-def forest_sums(party: Party, *, what: str, task: str, seed: int, blocks: int) -> np.ndarray:
+def forest_sums(
+    party: Party, *, what: What, task: Task, seed: Seed, blocks: Annotated[int, Between(1, 1000)]
+) -> np.ndarray:
     """A party's part: the forests of all row blocks are averaged, so together they have the trees of one."""
-    trees = max(_FEWEST_TREES, _TREES // max(1, blocks))
+    trees = max(_FEWEST_TREES, _TREES // blocks)
     return forest_importances(_matrix(party, what), *_target(party, task), seed, trees)
+
+
+# --- bins ------------------------------------------------------------------------------------------------------------
+
+
+def feature_codes(values: np.ndarray, min_cell: int) -> tuple[NDArray[np.int32], list[int]]:
+    """Bins of each feature (rows x features), none with fewer than ``min_cell`` rows, and how many there are."""
+    wanted = max(1, min(BINS, len(values) // max(1, min_cell)))
+    codes = codes_of(values.T, wanted)
+    for column, source in zip(codes, values.T):
+        if np.bincount(column).min(initial=min_cell) < min_cell:
+            column[:] = np.searchsorted(edges(source, wanted, min_cell), source, side="right")
+    return codes.T, (codes.max(axis=1) + 1).tolist()
+
+
+def _shuffled_codes(party: Party, what: What) -> tuple[NDArray[np.int32], list[int]]:
+    """The same, under numbers that say nothing about the values in a bin."""
+    codes, counts = feature_codes(_matrix(party, what), party.job.parameters["min_cell"])
+    generator = np.random.default_rng(secrets.randbits(128))
+    for number, count in enumerate(counts):
+        codes[:, number] = generator.permutation(count)[codes[:, number]]
+    return codes, counts
+
+
+def _target_columns(party: Party, task: Task) -> NDArray[np.int64]:
+    """Non-negative whole numbers, rows x outputs: indicators of all classes but the last, or 12 bits of an amount."""
+    target, classes = _target(party, task)
+    if classes:
+        return np.asarray(target[:, None] == np.unique(target)[:-1], dtype=np.int64)
+    z = (target - target.mean()) / max(target.std(), 1e-300)
+    half = 1 << (_TARGET_BITS - 1)
+    return np.asarray(np.rint(np.clip(z, -4, 4) / 4 * (half - 1)) + half, dtype=np.int64)[:, None]
 
 
 @operation(
@@ -124,40 +158,17 @@ def forest_sums(party: Party, *, what: str, task: str, seed: int, blocks: int) -
     times=1,
     discloses="ciphertext",
     about="target of each training row, encrypted",
-    reply={"key": PublicKey, "layers": [{"rows": Ciphertexts, "layout": dict}]},
+    reply=ENCRYPTED,
+    role="active",
+    concerns="labels",
+    settings=("scheme",),
 )
-def encrypt_target(party: Party, *, scheme: str, task: str, answers: int) -> dict[str, Any]:
-    """Class indicators of each row, or 12 bits of an amount."""
-    key = own_key(party, scheme).public
-    columns = _target_columns(party, task)[:, 1:]
+def encrypt_target(
+    party: Party, *, scheme: Literal["auto", "ou", "paillier"], task: Task, answers: Answers
+) -> dict[str, Any]:
+    columns = _target_columns(party, task)
     row_bits = int(columns.max(initial=1)).bit_length()
-    room = max(1, key.plaintext_bits // (row_bits + len(columns).bit_length()))
-    layers = []
-    for start in range(0, columns.shape[1], room):
-        part = columns[:, start : start + room]
-        layout = RowLayout.fit(
-            len(part), part.shape[1], row_bits, key.plaintext_bits, answers=answers, scheme=key.scheme
-        )
-        layers.append(Layer(encrypt_rows(key, part, layout, row_bits), layout.as_dict()))
-    return {"key": key, "layers": [vars(layer) for layer in layers]}
-
-
-def _target_columns(party: Party, task: str) -> np.ndarray:
-    """Non-negative whole numbers, rows x (1 + outputs): a one, to count the rows of a bin, and the target."""
-    target, classes = _target(party, task)
-    if classes:
-        outputs = target[:, None] == np.unique(target)[:-1]
-    else:
-        z = (target - target.mean()) / max(target.std(), 1e-300)
-        half = 1 << (_TARGET_BITS - 1)
-        outputs = np.rint(np.clip(z, -4, 4) / 4 * (half - 1)).astype(np.int64)[:, None] + half
-    return np.hstack([np.ones((len(target), 1), dtype=np.int64), outputs.astype(np.int64)])
-
-
-def _codes(values: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Bins of each column, and how many there are."""
-    codes = codes_of(values.T, _BINS).T
-    return codes, (codes.max(axis=0) + 1).tolist()
+    return encrypted_columns(party, scheme, party.labels(task=task), columns, row_bits=row_bits, answers=answers)
 
 
 @operation(
@@ -167,117 +178,162 @@ def _codes(values: np.ndarray) -> tuple[np.ndarray, list[int]]:
     receives="ciphertext",
     about="acknowledgement",
     learns="nothing: target of each training row, encrypted",
+    role="passive",
 )
-def keep_target(party: Party, *, key: PublicKey, layers: list[dict[str, Any]]) -> None:
-    party.keep(EncryptedTarget(key, [Layer(**layer) for layer in layers]))
+def keep_target(
+    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str
+) -> None:
+    train = int(party.held(OwnFeatures).train.sum())
+    party.keep(take_encrypted(party, key, rows, layouts, note, holder, n_rows=train))
 
 
 @operation(
-    "flafe.binned_targets",
-    times=3,
-    discloses="ciphertext",
-    about="sums of the target by bins of unnamed candidate features, and the bin sizes, encrypted for the label holder",
-    reply={"sums": [Ciphertexts], "sizes": Ciphertexts, "bins": [int]},
-)
-def binned_targets(party: Party, *, what: str) -> dict[str, Any]:
-    target, values = party.held(EncryptedTarget), _matrix(party, what)
-    key = target.key
-    if not values.shape[1]:
-        return vars(BinnedTarget([], key.encrypt([]), []))
-    codes, counts = _codes(values)
-    sums = [
-        binned_sums(key, layer.rows, RowLayout.read(layer.layout, len(values)), codes, counts)
-        for layer in target.layers
-    ]
-    sizes = np.concatenate([np.bincount(codes[:, i], minlength=count) for i, count in enumerate(counts)]).tolist()
-    packed = join(sizes, *_size_places(len(values), key))
-    return vars(BinnedTarget(sums, key.encrypt(packed), counts))
-
-
-def _size_places(rows: int, key: PublicKey) -> tuple[int, int]:
-    """Bits of a bin size, and how many share a ciphertext."""
-    width = rows.bit_length()
-    return width, key.plaintext_bits // width
-
-
-@operation(
-    "flafe.explained_shares",
-    times=3,
+    "flafe.masked_targets",
+    times=2,
     discloses="aggregate",
     receives="ciphertext",
-    about="share of the target's variance that each unnamed candidate explains",
-    learns="bin sizes and sums of the target by bins of unnamed candidate features of the other parties",
-    reply=dict,
+    about="encrypted sums of the target by shuffled bins of unnamed features, under masks; to the coordinator the sizes"
+    " of the bins, and the masks, with which it opens what the label holder decrypts",
+    opened="aggregate: sums of the target by shuffled bins of unnamed features, to the coordinator",
+    reply={**MASKED, "sizes": Array("i"), "bins": Array("i")},
+    role="passive",
+    concerns="own columns and labels",
+    min_cell="min_cell",
+    after="flafe.keep_target",
 )
-def explained_shares(
+def masked_targets(party: Party, *, what: What) -> dict[str, Any]:
+    labels = replace(party.held(EncryptedLabels), step=_STEPS[what])
+    codes, counts = _shuffled_codes(party, what)
+    sums = [
+        aligned_sums(labels.key, layer, layout, codes, counts) for layer, layout in zip(labels.rows, labels.layouts)
+    ] if counts else []  # fmt: skip
+    sizes = [np.bincount(column, minlength=count) for column, count in zip(codes.T, counts)]
+    told = np.concatenate(sizes) if sizes else np.zeros(0)
+    reply = masked(party, labels, sums, len(counts))
+    return {**reply, "sizes": told.astype(np.int32), "bins": np.asarray(counts, dtype=np.int32)}
+
+
+@operation(
+    "flafe.open_targets",
+    times=2,
+    discloses="aggregate",
+    receives="masked",
+    about="sums of the target by bins of the other parties' features, under masks that only the coordinator can take "
+    "off; the share of the target's variance that each of its own features explains, and that variance",
+    reply={"halves": dict, "own": Array("f"), "means": Array("f"), "variance": float},
+    role="active",
+    concerns="own columns and labels",
+    min_cell="min_cell",
+    after="flafe.encrypt_target",
+)
+def open_targets(
     party: Party,
     *,
-    what: str,
-    replies: dict[str, dict[str, Any]],
-    layouts: list[dict[str, int]],
-    scheme: str,
-    task: str,
-) -> dict[str, np.ndarray]:
-    columns, key = _target_columns(party, task), own_key(party, scheme)
-    shares = {}
-    for name, sent in replies.items():
-        reply = BinnedTarget(**sent)
-        bins, rows = reply.bins, len(columns)
-        width, sizes_per_ciphertext = _size_places(rows, key.public)
-        packed = key.decrypt(reply.sizes, bits=width * sizes_per_ciphertext)
-        sizes = unpack(packed, width, sizes_per_ciphertext, sum(bins))
-        parts = [np.array(sizes, dtype=float)[:, None]]
-        parts += [
-            np.array(read_sums(key, sums, RowLayout.read(layout, rows), sum(bins)), dtype=float)
-            for sums, layout in zip(reply.sums, layouts)
-        ]
-        if bins and (len(parts) != 1 + len(layouts) or any(len(part) != sum(bins) for part in parts)):
-            raise ReplyError(name, "binned_targets", "another number of sums than bins")
-        shares[name] = _shares(np.hstack(parts), bins, columns) if bins else np.zeros(0)
-    shares[party.name] = _own_shares(party, what, columns)
-    return shares
-
-
-def _own_shares(party: Party, what: str, columns: np.ndarray) -> np.ndarray:
-    """The same for a party that has the target."""
-    own, counts = _codes(_matrix(party, what))
-    tables = [
-        np.stack([np.bincount(own[:, i], weights=column, minlength=count) for column in columns.T], axis=1)
-        for i, count in enumerate(counts)
-    ]
-    return _shares(np.vstack(tables), counts, columns) if counts else np.zeros(0)
+    what: What,
+    task: Task,
+    sums: dict[str, list[Ciphertexts]],
+    notes: dict[str, bytes],
+    shapes: dict[str, list[int]],
+) -> dict[str, Any]:
+    layers = party.held(LabelLayers)
+    if layers.step >= _STEPS[what]:
+        raise OperationRefused(party.name, "open_targets", "these sums were opened before")
+    layers.step, layers.opened = _STEPS[what], set()
+    halves = open_halves(party, ForHolder(sums, notes, shapes))
+    columns = _target_columns(party, task)
+    spread = Spread.of(columns)
+    return {"halves": halves, "own": _own_shares(party, what, columns), **vars(spread)}
 
 
 @operation(
     "flafe.open_shares",
-    times=3,
+    times=2,
     discloses="aggregate",
     about="share of the target's variance that each candidate explains",
     reply=Array("f"),
 )
-def open_shares(party: Party, *, what: str, task: str) -> np.ndarray:
+def open_shares(party: Party, *, what: What, task: Task) -> np.ndarray:
     """With ``protection="open"``: the party was told the labels."""
     return _own_shares(party, what, _target_columns(party, task))
 
 
-def _shares(sums: np.ndarray, bins: list[int], columns: np.ndarray) -> np.ndarray:
-    """Explained share of the variance of the target columns, less what as many random bins would explain."""
-    rows, means = len(columns), columns[:, 1:].mean(axis=0)
-    total = max(float(((columns[:, 1:] - means) ** 2).sum()), 1e-300)
-    shares = []
-    for table in np.split(sums, np.cumsum(bins)[:-1]):
-        count = np.maximum(table[:, :1], 1.0)
-        explained = float((((table[:, 1:] - count * means) ** 2) / count).sum()) / total
-        free = max(rows - len(table), 1)
-        shares.append(max(0.0, 1 - (1 - explained) * (rows - 1) / free))  # adjusted for the number of bins
-    return np.array(shares)
+def _own_shares(party: Party, what: What, columns: np.ndarray) -> np.ndarray:
+    """Of a party that has the target."""
+    codes, counts = feature_codes(_matrix(party, what), party.job.parameters["min_cell"])
+    spread, tables = Spread.of(columns), []
+    for code, count in zip(codes.T, counts):
+        sums = [np.bincount(code, weights=column, minlength=count) for column in columns.T]
+        tables.append(spread.explained(np.bincount(code, minlength=count), np.stack(sums, axis=1)))
+    return np.array(tables, dtype=float)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Means of the target's columns, and the sum of their squared distances from them."""
+
+    means: np.ndarray
+    variance: float
+
+    @classmethod
+    def of(cls, columns: np.ndarray) -> Spread:
+        means = columns.mean(axis=0)
+        return cls(means, float(((columns - means) ** 2).sum()))
+
+    def explained(self, sizes: np.ndarray, sums: np.ndarray) -> float:
+        """Share of the variance that bins explain, less what as many random bins would; 0 at least.
+
+        The sum is the same to the last bit in every order of the bins: features that part the rows alike are tied.
+        """
+        rows, count = int(sizes.sum()), np.maximum(sizes, 1)[:, None]
+        parts = ((sums - count * self.means) ** 2) / count
+        between = math.fsum(parts.ravel().tolist()) / max(self.variance, 1e-300)
+        return max(0.0, 1 - (1 - between) * (rows - 1) / max(rows - len(sizes), 1))
+
+
+# --- the coordinator's side ------------------------------------------------------------------------------------------
+
+
+class BinImportance:
+    """The conversation of ``importance="bins"``: the target is sent once, then features are scored twice."""
+
+    def __init__(self, fed: Federation, scheme: str, answers: int, rows: int):
+        """``answers`` is how many sums will be asked for, of ``rows`` training rows. The parties have met."""
+        self.fed = fed
+        sent = fed.ask(encrypt_target, to=fed.active, scheme=scheme, task=fed.asked_task, answers=answers)
+        same = {part: sent[part] for part in ("key", "rows", "layouts")}
+        each = {name: {"note": sent["notes"].get(name, b"")} for name in fed.passive}
+        fed.ask(keep_target, to=fed.passive, each=each, holder=fed.active, **same)
+        self.layouts, self.rows = [RowLayout.read(layout, rows) for layout in sent["layouts"]], rows
+
+    def scores(self, what: What) -> dict[str, np.ndarray]:
+        """The share of the target's variance that each feature explains, by party."""
+        fed = self.fed
+        replies = fed.ask(masked_targets, to=fed.passive, what=what)
+        told = ForHolder.of(replies).as_arguments()
+        opened = fed.ask(open_targets, to=fed.active, what=what, task=fed.asked_task, **told)
+        spread = Spread(opened["means"], opened["variance"])
+        found = {fed.active: opened["own"]}
+        for name, reply in replies.items():
+            found[name] = self._shares(name, reply, opened["halves"].get(name, []), spread)
+        return found
+
+    def _shares(self, name: str, reply: dict[str, Any], halves: list[bytes], spread: Spread) -> np.ndarray:
+        sizes, bins = reply["sizes"], reply["bins"]
+        if bins.min(initial=1) < 1 or len(sizes) != bins.sum() or sizes.sum() != len(bins) * self.rows:
+            raise ReplyError(name, "masked_targets", "bin sizes do not add up to the number of rows")
+        sums = join_halves(name, reply["seed"], halves, self.layouts, len(sizes)).astype(np.float64)
+        if sums.shape[1] != len(spread.means) and len(sizes):
+            raise ReplyError(self.fed.active, "open_targets", "another number of outputs than it encrypted")
+        ends = np.cumsum(bins)[:-1]
+        tables = zip(np.split(sizes, ends), np.split(sums, ends)) if len(bins) else ()
+        return np.array([spread.explained(*table) for table in tables], dtype=float)
 
 
 VERTICAL = (
     encrypt_target,
     keep_target,
-    binned_targets,
-    explained_shares,
+    masked_targets,
+    open_targets,
     forest_scores,
     open_shares,
     share_labels,

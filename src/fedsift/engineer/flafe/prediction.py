@@ -66,7 +66,9 @@ def _factors(party: Party, part: ModelPart) -> np.ndarray:
     return np.column_stack(factors) if factors else np.empty((party.n_rows, 0))
 
 
-@operation("flafe.add_terms", discloses="control", receives="masked", about="acknowledgement")
+@operation(
+    "flafe.add_terms", times="parties or 50 a session", discloses="control", receives="masked", about="acknowledgement"
+)
 def add_terms(party: Party, *, peer: str, sent: Ring, number: int, weights: list[int]) -> None:
     """Add up the shares of the weighted products with one peer."""
     share = multiply_shares(party, peer, sent, number).reshape(len(weights), -1)

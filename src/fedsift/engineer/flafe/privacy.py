@@ -25,16 +25,13 @@ noises, and a party that knows its own still faces the other's.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from fedsift.core.job import Job
 from fedsift.crypto.dp import Budget
-from fedsift.engineer.bounds import Spending
+from fedsift.engineer.bounds import SumsPlan
 from fedsift.engineer.flafe.features import BOUND, FUNCTIONS
 
 #: A passive party's part of the residual is held within this; the label holder's within 1.
 SCORE_LIMIT = 0.5
-_MOMENTS = 0.6  # of the rho of "statistics": sums of products of two; the rest is for those of three
 
 
 def sensitivity(function: str) -> float:
@@ -44,16 +41,10 @@ def sensitivity(function: str) -> float:
     return limit if first % 2 == 0 and second % 2 == 0 else 2 * limit
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(SumsPlan):
     """The noise of one run, from public figures alone."""
 
-    spending: Spending
-    parties: int
-
-    @classmethod
-    def of(cls, job: Job) -> Plan:
-        return cls(Spending.of(job), len(job.parties))
+    first = 0.6
 
     def column_scale(self, function: str, columns: int) -> float:
         """Standard deviation of the noise on one of ``columns`` released columns."""
@@ -61,8 +52,8 @@ class Plan:
 
     @property
     def moment_scale(self) -> float:
-        """Of what a party adds to a sum of products of two columns."""
-        return math.sqrt(2) * (self.parties + 1.5) / math.sqrt(2 * _MOMENTS * self.spending.rest)
+        """Of what a party adds to a sum of products of two columns: rows have length 1 at each party, and a target."""
+        return self.sums_scale(self.parties + 1)
 
     @property
     def residual_limit(self) -> float:
@@ -70,18 +61,11 @@ class Plan:
 
     @property
     def product_scale(self) -> float:
-        """Of what a party adds to a sum of products of two columns and the residual."""
-        pairs = self.parties * (self.parties - 1) / 2
-        return 2 * self.residual_limit * math.sqrt(pairs) / math.sqrt(2 * (1 - _MOMENTS) * self.spending.rest)
+        """Of what a party adds to a sum of products of two columns and the residual, for every two parties."""
+        return self.residual_scale(2 * self.residual_limit * math.sqrt(self.parties * (self.parties - 1) / 2))
 
-    def budget(self, epsilon: float, delta: float, statistics: bool) -> Budget:
-        """What the run spends, release by release."""
-        budget, rest = Budget(epsilon, delta), self.spending.rest * (1 - 1e-9)
-        if self.spending.paid:
-            budget.spend_rho(self.spending.ranges, "ranges of columns")
-        if statistics:
-            budget.spend_rho(_MOMENTS * rest, "sums of products of two columns")
-            budget.spend_rho((1 - _MOMENTS) * rest, "sums of products of two columns and the residual")
-        else:
-            budget.spend_rho(rest, "all combined columns")
+    def columns_budget(self, epsilon: float, delta: float) -> Budget:
+        """What a run spends that releases combined columns."""
+        budget = self.paid(epsilon, delta)
+        budget.spend_rho(self.spending.rest * (1 - 1e-9), "all combined columns")
         return budget

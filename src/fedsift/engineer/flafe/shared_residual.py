@@ -30,6 +30,7 @@ import numpy as np
 
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
+from fedsift.engineer.flafe.features import Position
 from fedsift.engineer.flafe.joint_moments import JointMatrices
 from fedsift.errors import DataError, OverflowGuard, ReplyError
 from fedsift.mpc.pairs import Pairs
@@ -88,7 +89,7 @@ class DealtFactor:
 
 def ring_bits(rows: int) -> tuple[int, int]:
     """Bits after the point of a column and of a weight, such that the largest sum fits."""
-    room = 60 - int(rows).bit_length()  # a sign, and a residual of up to 2
+    room = 59 - int(rows).bit_length()  # a sign, and a residual of up to 16
     weight = 9
     column = min(12, (room - weight) // 4)
     if column < 5:
@@ -216,12 +217,13 @@ def arrange_sides(party: Party, *, pairs: list[list[str | int]]) -> None:
     about="which of its columns was chosen, its secret sign, and its mean square",
     reply={"column": int, "sign": int, "square": float},
 )
-def name_choice(party: Party, *, pair: str, position: int, bits: int) -> dict[str, float]:
+def name_choice(party: Party, *, pair: str, position: Position) -> dict[str, float]:
     order, signs = party.held(SecretOrder).by_pair[pair]
-    if not 0 <= position < len(order):
+    if position >= len(order):
         raise DataError(f"party {party.name!r} has no column at position {position}")
     column = int(order[position])
-    values = party.held(Sides).columns[:, column].view(np.int64) / 2.0**bits
+    sides = party.held(Sides).columns
+    values = sides[:, column].view(np.int64) / 2.0 ** ring_bits(len(sides))[0]
     return vars(NamedColumn(column, int(signs[position]), float((values**2).mean())))
 
 
@@ -238,6 +240,7 @@ def deal_triple(rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @operation(
     "flafe.hide_factor",
+    times="2 x max_iter or 200 x parties or 50",
     discloses="masked",
     receives="masked",
     about="a column less a random vector, masked for the other party of the pair",

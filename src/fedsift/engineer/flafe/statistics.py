@@ -1,20 +1,21 @@
 """``protection="statistics"`` without epsilon: a linear model with cross-party features of which only sums leave.
 
 1. A ridge over the parties' own columns and features is fitted from masked sums (`joint_moments.py`): the *local-only*
-   model. The label holder gets the total of the parties' scores of each row, hence the residual, and cuts it at
-   ``residual_clip`` (in deviations of the target).
+   model. What it misses, the residual, is never put together: the label holder has its target less its own scores, the
+   others have theirs, each held within bounds that fit the ring.
 2. ``rounds`` times: the sums over training rows of every cross-party product with the residual are computed on shares
    (`shared_residual.py`); the largest gives the product and its weight (``step`` of the way), and the product is taken
    off the residual, all on shares.
 3. Prediction for new rows: scores and weighted products are added up on shares; the label holder reads the total.
 
 The coordinator reads sums without noise, of columns in an order and with signs that it does not know, the joint second
-moments of the local-only model, and mean squares of chosen columns; the label holder the total of the others' scores of
-each row. Under an epsilon none of this is sent: `private.py`.
+moments of the local-only model, and mean squares of chosen columns; parties read their weights. Under an epsilon none
+of this is sent: `private.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 
@@ -22,8 +23,9 @@ import numpy as np
 
 from fedsift.core.expressions import Call, parse
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Array, operation
-from fedsift.core.party import Party
+from fedsift.core.job import Job
+from fedsift.core.operation import operation
+from fedsift.core.party import Party, Task
 from fedsift.engineer.flafe.candidates import OwnFeatures, own_target
 from fedsift.engineer.flafe.combine import Operands
 from fedsift.engineer.flafe.features import BOUND, FUNCTIONS, read_record
@@ -36,24 +38,23 @@ from fedsift.engineer.flafe.shared_residual import (
     arrange_sides,
     column_ring,
     deal_triple,
-    hidden_total,
     hide_factor,
     name_choice,
     pair_name,
-    read_total,
     ring_bits,
     share_product,
     split_residual,
     take_shares,
 )
 from fedsift.engineer.forms import scaled
-from fedsift.errors import DataError, ParameterError, ReplyError
+from fedsift.errors import DataError, OperationRefused, ReplyError
 from fedsift.mpc.ring import Ring, from_ring, to_ring
 
 _LIMIT = 16.0
-_SCORE_BITS = 24
 SCORE_ROOM = 2.0**37  # far beyond any score, and their sums fit the ring
-_MOST = 7.0  # of the residual
+_MOST = 15.0  # of the residual
+MOST_WEIGHT = 10.0  # of it for all products together; the rest is for what the local-only model misses
+_HOLDER = 0.6  # of that for the label holder's part
 
 
 @dataclass
@@ -122,7 +123,7 @@ class Term:
     about="how many columns it brings into the local-only model",
     reply={"features": int, "target": int},
 )
-def local_matrix(party: Party, *, holder: bool, task: str, rows: int) -> dict[str, int]:
+def local_matrix(party: Party, *, holder: bool, task: Task, rows: int) -> dict[str, int]:
     """Columns and own features; the label holder adds a one and its standardised target."""
     own = party.held(OwnFeatures)
     train = own.train
@@ -144,46 +145,47 @@ def local_matrix(party: Party, *, holder: bool, task: str, rows: int) -> dict[st
 
 
 @operation(
-    "flafe.local_scores",
-    times=1,
-    discloses="masked",
-    receives="aggregate",
-    about="its scores of the rows, masked: the label holder reads the total over the other parties",
-    learns="the weights of its own columns in the local-only model",
-    reply=Array("i"),
-)
-def local_scores(party: Party, *, weights: np.ndarray, reader: str, others: list[str], number: int) -> Ring:
-    model = party.held(LocalModel)
-    model.weights = weights
-    scores = to_ring(model.design @ weights, _SCORE_BITS, SCORE_ROOM)
-    return hidden_total(party, scores, reader=reader, others=others, number=number)
-
-
-@operation(
-    "flafe.form_residual",
+    "flafe.local_residual",
     times=1,
     discloses="control",
-    receives="masked",
+    receives="aggregate",
     about="acknowledgement",
-    learns="the sum of the other parties' local-only scores of each row",
+    learns="the weights of its own columns in the local-only model",
+    after="flafe.local_matrix",
 )
-def form_residual(
-    party: Party, *, weights: np.ndarray, sent: dict[str, Ring], number: int, clip: float, bits: int
-) -> None:
+def local_residual(party: Party, *, weights: np.ndarray) -> None:
+    """Own part of what the local-only model misses: the target less own scores, or minus own scores."""
     model = party.held(LocalModel)
+    if weights.shape != (model.design.shape[1],):
+        raise OperationRefused(party.name, "local_residual", "these are weights of another number of columns")
     model.weights = weights
-    total = model.design @ weights
-    if sent:
-        total = total + from_ring(read_total(party, sent, number), _SCORE_BITS)
-    residual = (model.target - total)[party.held(OwnFeatures).train]
-    party.keep(Residual(to_ring(np.clip(residual, -clip, clip), bits, _MOST)))
+    scores = model.design @ weights
+    part = -scores if model.centre is None else model.target - scores
+    limit = part_limit(party.job, model.centre is not None)
+    train = party.held(OwnFeatures).train
+    column_bits, weight_bits = ring_bits(int(train.sum()))
+    party.keep(Residual(to_ring(np.clip(part[train], -limit, limit), 2 * column_bits + weight_bits, _MOST)))
+
+
+def part_limit(job: Job, holder: bool) -> float:
+    """Within what a party holds its part of the residual, so that all parts and all products fit the ring together."""
+    room = _MOST - float(job.parameters["max_iter"] * job.parameters["max_weight"])
+    return room * _HOLDER if holder else room * (1 - _HOLDER) / max(1, len(job.parties) - 1)
 
 
 @operation("flafe.load_sides", times=1, discloses="control", about="acknowledgement")
-def load_sides(party: Party, *, clip: float, operand_clip: float, bits: int, powers: int) -> None:
-    """Own features, cut at ``clip`` deviations and divided by it, with their squares: within +-1, in the ring."""
-    values = party.held(Operands).columns[party.held(OwnFeatures).train] * (operand_clip / BOUND)
-    party.keep(Sides(column_ring(np.clip(values / clip, -1.0, 1.0), bits, powers)))
+def load_sides(party: Party) -> None:
+    """Own features, cut at so many deviations as the job says and divided by them, with their squares where it wants
+    those: within +-1, in the ring."""
+    settings, train = party.job.parameters, party.held(OwnFeatures).train
+    values = party.held(Operands).columns[train] * (settings["clip"] / BOUND) / settings["statistics_clip"]
+    bits, powers = ring_bits(int(train.sum()))[0], powers_of(settings["functions"])
+    party.keep(Sides(column_ring(np.clip(values, -1.0, 1.0), bits, powers)))
+
+
+def powers_of(functions: Sequence[str]) -> int:
+    """1 for products ab alone, 2 where squares take part."""
+    return len(set(functions)) // 2 or 1
 
 
 @operation("flafe.keep_model", times=1, discloses="control", about="acknowledgement")
@@ -205,7 +207,7 @@ def keep_part(party: Party, model: str, part: ModelPart) -> None:
     about="mean squared error and variance of the target on held-out rows",
     reply=dict,
 )
-def held_out_error(party: Party, *, rows: np.ndarray, predictions: np.ndarray, task: str) -> dict[str, float]:
+def held_out_error(party: Party, *, rows: np.ndarray, predictions: np.ndarray, task: Task) -> dict[str, float]:
     target = own_target(party, task)[0][rows]
     return {"error": float(((target - predictions) ** 2).mean()), "variance": float(target.var())}
 
@@ -216,16 +218,18 @@ def held_out_error(party: Party, *, rows: np.ndarray, predictions: np.ndarray, t
 class StatisticsRun:
     """The conversation of one fit, in a vertical federation."""
 
-    def __init__(self, fed: Federation, operands: dict[str, list[str]], rows: int, n_train: int, powers: int):
-        self.fed, self.operands, self.n_train, self.powers = fed, operands, n_train, powers
-        self.products = JointProducts(fed, fed.parties)
+    def __init__(
+        self, fed: Federation, products: JointProducts, operands: dict[str, list[str]], rows: int, n_train: int,
+        powers: int,
+    ):  # fmt: skip
+        self.fed, self.products, self.operands, self.n_train, self.powers = fed, products, operands, n_train, powers
         self.column_bits, self.weight_bits = ring_bits(n_train)
         self.residual_bits = 2 * self.column_bits + self.weight_bits
         self.terms: list[Term] = []
         self.rows = rows
 
-    def local_only(self, clip: float) -> float:
-        """Fit the local-only model and leave its residual with the label holder; R2 on the validation rows."""
+    def local_only(self) -> float:
+        """Fit the local-only model and leave with every party its part of the residual; R2 on the validation rows."""
         fed = self.fed
         each = {name: {"holder": name == fed.active} for name in fed.parties}
         widths = fed.ask(local_matrix, to=fed.parties, each=each, task=fed.asked_task, rows=self.rows)
@@ -242,35 +246,16 @@ class StatisticsRun:
             offset += size[name]
         score, _, weights = best_ridge(train, check, np.array(features), np.array([target]), self.n_train)
         mine = {name: {"weights": weights[at[name], 0] if name in at else np.zeros(0)} for name in fed.parties}
-        number = self.products.number()
-        sent = {}
-        if fed.passive:
-            sent = fed.ask(
-                local_scores, to=fed.passive, each={n: mine[n] for n in fed.passive}, reader=fed.active,
-                others=fed.passive, number=number,
-            )  # fmt: skip
-        fed.ask(
-            form_residual, to=fed.active, weights=mine[fed.active]["weights"], sent=sent, number=number, clip=clip,
-            bits=self.residual_bits,
-        )  # fmt: skip
+        fed.ask(local_residual, to=fed.parties, each=mine)
         return score
 
-    def boost(
-        self, rounds: int, *, clip: float, operand_clip: float, residual_clip: float, step: float, max_weight: float
-    ) -> None:
+    def boost(self, rounds: int, *, step: float, max_weight: float) -> None:
         """Find the cross-party terms of the model, one a round."""
         fed = self.fed
-        if residual_clip + rounds * max_weight > _MOST:
-            raise ParameterError(
-                f"residual_clip + rounds * max_weight must be at most {_MOST:g}, so that sums fit 64 bits; lower one"
-            )
         members = [name for name in fed.parties if self.operands[name]]
-        fed.ask(
-            load_sides, to=fed.parties, clip=clip, operand_clip=operand_clip, bits=self.column_bits, powers=self.powers
-        )
+        fed.ask(load_sides, to=fed.parties)
         pairs = self._numbered(list(combinations(members, 2)))
-        sent = {fed.active: fed.ask(split_residual, to=fed.active, pairs=pairs)}
-        self._deliver(pairs, sent, [fed.active], 1)
+        self._deliver(pairs, fed.ask(split_residual, to=fed.parties, pairs=pairs), fed.parties, 1)
         for number in fed.track(range(rounds), "cross-party feature"):
             term = self._choose(pairs)
             term.weight, term.round = self._weight(term, step, max_weight), number + 1
@@ -295,7 +280,7 @@ class StatisticsRun:
         (first, second, _), table = pairs[which], sums[which]
         row, column = divmod(place, table.shape[1])
         named = fed.ask(
-            name_choice, to=[first, second], pair=pair_name(first, second), bits=self.column_bits,
+            name_choice, to=[first, second], pair=pair_name(first, second),
             each={first: {"position": int(row)}, second: {"position": int(column)}},
         )  # fmt: skip
         chosen = [NamedColumn(**named[name]) for name in (first, second)]
@@ -364,4 +349,4 @@ class StatisticsRun:
         return str(scaled(formula.arguments[0], centre, deviation * unit))
 
 
-OPERATIONS = (local_matrix, local_scores, form_residual, load_sides, keep_model, held_out_error)
+OPERATIONS = (local_matrix, local_residual, load_sides, keep_model, held_out_error)
