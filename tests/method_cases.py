@@ -34,6 +34,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "vertical_flafe": {"n_operands": 2, "n_features": 2, "functions": ["ab"]},
     "hybrid_flafe": {"n_operands": 2, "n_features": 2, "functions": ["ab"]},
     "fed_halving": {"candidates": 4, "levels": 2, "max_iter": 2, "refinements": 1, "halvings": 1},
+    "stable": {"selector": "sffs", "q": 3, "pairs": 1, "blocks": 2, "fdr": 1.0},
     "random": {"n_features": 4},
 }
 NEEDS_TORCH = {"fedsdg", "less_vfl", "group_lasso", "local_lasso", "stochastic_gate", "vflfs", "SplitNN"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedsift.engineer.fed_iife.selector import FedIIFE
 from fedsift.engineer.flafe.api import HybridFLAFE, VerticalFLAFE
+from fedsift.errors import ParameterError
 from fedsift.models.base import FederatedModel
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
 from fedsift.models.fed_linear import FedLinear
@@ -27,6 +28,7 @@ from fedsift.select.less_vfl.vflfs import VFLFS
 from fedsift.select.muse.criteria import register_criterion
 from fedsift.select.muse.selector import Muse
 from fedsift.select.pso.selector import PsoEvffs
+from fedsift.select.stable import Stable
 from fedsift.select.top_gain import TopGain
 
 METHODS: dict[str, type[Selector]] = {
@@ -50,10 +52,21 @@ METHODS: dict[str, type[Selector]] = {
         HybridFLAFE,
         FedHalving,
         FeatureElection,
+        Stable,
         AllFeatures,
         RandomFeatures,
     )
 }
+
+
+def find_method(name: str) -> type[Selector]:
+    """The method that job files call so."""
+    if name not in METHODS:
+        raise ParameterError(f"there is no method {name!r}; there are {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+Stable.find_method = staticmethod(find_method)
 
 #: A model on its own announces itself to the parties by one of these.
 MODELS: dict[str, type[FederatedModel]] = {
@@ -98,9 +111,11 @@ __all__ = [
     "PsoEvffs",
     "RandomFeatures",
     "Selector",
+    "Stable",
     "StochasticGate",
     "TopGain",
     "VerticalFLAFE",
+    "find_method",
     "register_criterion",
     "register_method",
 ]
