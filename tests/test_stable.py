@@ -1,4 +1,4 @@
-"""Stability selection: halves that tell nobody apart, the bounds, the answer of a plaintext twin, and what sites allow."""
+"""Stability selection: halves that tell nobody apart, the bounds, a plaintext twin, and what sites allow."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_shares_are_those_of_a_plaintext_twin_on_the_same_halves():
     expected = pd.Series(times / (2 * stable.pairs), index=X.columns)
     found = fitted.scores_.set_index("feature")["score"]
     pd.testing.assert_series_equal(found[expected.index], expected, check_names=False)
-    assert sum(fitted.selected_.values(), []) == ["a", "e"]
+    assert [column for columns in fitted.selected_.values() for column in columns] == ["a", "e"]
     assert fitted.details_["halves"] == 2 * stable.pairs
 
 

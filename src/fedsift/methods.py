@@ -16,12 +16,14 @@ from fedsift.select.base import Outcome, Selector
 from fedsift.select.baselines.feature_election import FeatureElection
 from fedsift.select.baselines.federated_lasso import FederatedLasso
 from fedsift.select.baselines.nulls import AllFeatures, RandomFeatures
+from fedsift.select.boruta import Boruta
 from fedsift.select.fedsdg.selector import FedSDG
 from fedsift.select.fedsdg.stochastic_gate import StochasticGate
 from fedsift.select.filters.gini import GiniFilter
 from fedsift.select.filters.information_value import InformationValue
 from fedsift.select.filters.sffs import SFFS
 from fedsift.select.halving import FedHalving
+from fedsift.select.knockoffs import Knockoffs
 from fedsift.select.less_vfl.lasso_networks import GroupLasso, LocalLasso
 from fedsift.select.less_vfl.selector import LessVFL
 from fedsift.select.less_vfl.vflfs import VFLFS
@@ -52,6 +54,8 @@ METHODS: dict[str, type[Selector]] = {
         HybridFLAFE,
         FedHalving,
         FeatureElection,
+        Knockoffs,
+        Boruta,
         Stable,
         AllFeatures,
         RandomFeatures,
@@ -95,6 +99,7 @@ __all__ = [
     "SFFS",
     "VFLFS",
     "AllFeatures",
+    "Boruta",
     "FeatureElection",
     "FedHalving",
     "FedIIFE",
@@ -104,6 +109,7 @@ __all__ = [
     "GroupLasso",
     "HybridFLAFE",
     "InformationValue",
+    "Knockoffs",
     "LessVFL",
     "LocalLasso",
     "Muse",

@@ -397,4 +397,6 @@ class Federation:
 
     def _repr_html_(self) -> str:
         """For notebooks. Shows only what was asked before: looking at a federation sends nothing."""
-        return federation_html(self.parties, self._active, self._facts.get("sizes", {}), len(self.ledger), self.partition)
+        return federation_html(
+            self.parties, self._active, self._facts.get("sizes", {}), len(self.ledger), self.partition
+        )

@@ -100,9 +100,9 @@ class Boruta(Selector):
     Examples
     --------
     >>> import fedsift as fs, numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(400, 6))
+    >>> X = np.random.default_rng(0).normal(size=(800, 6))
     >>> fed = fs.Federation.split(X, X[:, 0] * X[:, 1] + X[:, 4] ** 2, parties=["bank", "shop"])
-    >>> fs.Boruta(n_estimators=10, max_depth=3, rounds=8).fit(fed).selected_
+    >>> fs.Boruta().fit(fed).selected_
     {'bank': ['f0', 'f1'], 'shop': ['f4']}
     """
 
@@ -117,8 +117,8 @@ class Boruta(Selector):
         *,
         fdr: float = 0.1,
         rounds: int = 10,
-        n_estimators: int = 20,
-        max_depth: int = 4,
+        n_estimators: int = 10,
+        max_depth: int = 3,
         learning_rate: float = 0.3,
         n_bins: int = 16,
         reg_lambda: float = 1.0,
@@ -189,9 +189,7 @@ class Boruta(Selector):
         boosters = []
         for round in range(self.rounds):
             places = {n: np.r_[0:count, (round + 1) * count : (round + 2) * count] for n, count in columns.items()}
-            boosters.append(
-                Booster(settings, places, self.n_estimators, bins=self.n_bins, seed=int(self.random_state))
-            )
+            boosters.append(Booster(settings, places, self.n_estimators, bins=self.n_bins, seed=int(self.random_state)))
         protection = Protection(
             self.protection, max(self.min_cell, self.min_leaf), first_tree_local=False, scheme=self.scheme
         )
@@ -210,5 +208,3 @@ def passing(hits: NDArray[np.int64], rounds: int, fdr: float) -> NDArray[np.bool
     kept = np.zeros(len(hits), dtype=bool)
     kept[order[: below.max(initial=-1) + 1]] = True
     return kept
-
-

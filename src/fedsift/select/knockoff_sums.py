@@ -114,7 +114,7 @@ def contrasts(importance: Floats) -> tuple[Whole, Floats]:
 
 
 def discoveries(winner: Whole, margin: Floats, copies: int, fdr: float) -> NDArray[np.bool_]:
-    """Columns that win by so much that knockoffs win as much seldom enough: false ones are ``fdr`` of all in the mean."""
+    """Columns that win by so much that knockoffs seldom do: in the mean ``fdr`` of them are false."""
     for least in np.unique(margin[margin > 0]):
         far = margin >= least
         false = (1 + (far & (winner > 0)).sum()) / copies

@@ -1,4 +1,4 @@
-"""Knockoffs: columns that the label prefers to copies of themselves that know nothing of it. False discoveries in check.
+"""Knockoffs: columns that the label prefers to copies of themselves that know nothing of it.
 
 Candes et al. 2018 (model-X knockoffs), several copies at once (Gimenez and Zou 2019), drawn from sums over the rows
 (He et al. 2022): the coordinator, which holds no rows, opens mean products of all parties' columns and the label
@@ -113,7 +113,6 @@ class Knockoffs(Selector):
     partitions = ("vertical", "horizontal")
     leaks = "coordinator: correlations of unnamed columns and the label; parties: which of their columns were kept"
     operations = together(MOMENTS, (open_columns,), horizontal_study.OPERATIONS, (load_columns, moments.masked))
-    repeats_within = 1e-5
 
     def __init__(self, *, fdr: float = 0.1, copies: int = 5, squares: bool = True, random_state: int = 0):
         self.fdr = fdr
@@ -138,7 +137,8 @@ class Knockoffs(Selector):
         gram, linear = with_knockoffs(joint[np.ix_(kept, kept)], targets, rows, self.copies, generator)
         alpha = _PENALTY * np.sqrt(2 * np.log(max(2, len(gram))) / rows)
         sizes = np.abs(lasso(gram, linear, alpha)).sum(axis=1).reshape(self.copies + 1, len(varies))
-        np.add.at(importance, (slice(None), owner[varies]), sizes)
+        for column, size in zip(owner[varies], sizes.T):
+            importance[:, column] += size
         winner, margin = contrasts(importance)
         chosen = discoveries(winner, margin, self.copies, self.fdr)
         signed = np.where(winner == 0, margin, -margin)
@@ -156,7 +156,8 @@ Place = tuple[str, int]  # a party and the position of one of its columns
 def _joint(fed: Federation) -> tuple[Floats, Whole, list[list[Place]]]:
     """Vertical parties: mean products with the label last, the column of each component, and where columns are."""
     opened = fed.ask(open_columns, to=fed.parties, task=fed.asked_task)
-    widths, owner, label, names = {}, [], [], []
+    widths, owner, label = {}, [], []
+    names: list[list[Place]] = []
     for party, reply in opened.items():
         targets = int(reply["targets"])
         if set(reply["owner"].tolist()) != set(range(fed.n_columns[party])) or (targets > 0) != (party == fed.active):

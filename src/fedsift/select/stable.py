@@ -4,10 +4,10 @@ Meinshausen and Buehlmann 2010, in the form of Shah and Samworth 2013 (complemen
 columns on each half of many pairs of halves; a column's score is the share of halves that kept it. Noise is seldom
 chosen twice: of columns that the selector takes with no more than average chance, those in a share of at least tau of
 all halves number at most C(tau, pairs) q^2 / columns in the mean (their Theorem 2, where the shares are unimodal, else
-Meinshausen's bound, which asks for nothing). tau is the least share at which that is at most ``fdr`` times what is kept.
+Meinshausen's bound, which asks for nothing). tau is the least share at which that is at most ``fdr`` of what is kept.
 
-Departures: halves are unions of blocks that are dealt once (``halves.py``), so that a site's journal sees atoms of whole
-blocks and not of single rows; tau follows from the data and ``fdr``, where the papers choose it beforehand.
+Departures: halves are unions of blocks that are dealt once (``halves.py``), so that a site's journal sees atoms of
+whole blocks and not of single rows; tau follows from the data and ``fdr``, where the papers choose it beforehand.
 
 Every fit on a half is a job of its own, which each site's policy judges and its journal counts, with all parameters of
 the selector; this job names them too. What noise means is what the selector means by it: a filter that looks at columns
@@ -54,7 +54,7 @@ class Stable(Selector):
     >>> fed = fs.Federation.split(X, X[:, 0] + X[:, 1] + X[:, 5], parties=["bank", "shop"])
     >>> lasso = fs.FederatedLasso(max_iter=20)
     >>> fs.Stable(lasso, q=3, pairs=5, fdr=0.3).fit(fed).selected_
-    {'bank': ['x0', 'x1'], 'shop': ['x5']}
+    {'bank': ['f0', 'f1'], 'shop': ['f5']}
     """
 
     name = "stable"
@@ -126,9 +126,7 @@ class Stable(Selector):
             if not checked:
                 self._check(run)
             names, columns, task = run.column_names(), run.n_columns, run.task
-            defined = [
-                half._view for pair in halved(run, self.blocks, self.pairs, self.random_state) for half in pair
-            ]
+            defined = [half._view for pair in halved(run, self.blocks, self.pairs, self.random_state) for half in pair]
         outside = fed.outside()
         outside._task = task  # what the whole label says; the few values of a half might look like another task
         kept = {party: np.zeros((len(defined), count)) for party, count in columns.items()}
