@@ -71,8 +71,7 @@ class Federation:
         self.partition, self.names = partition, names
         if partition != "hybrid":
             grid = {name: (0, i) if partition == "vertical" else (i, 0) for i, name in enumerate(parties)}
-        self._grid = grid
-        self._label_parties = label_parties
+        self._grid, self._label_parties = grid, label_parties
         self._runners = (coordinator, dealer or coordinator, submitter or coordinator)
         self._job: Job | None = None
         self._view, self._session = "", ""
@@ -317,7 +316,7 @@ class Federation:
         return other
 
     def outside(self) -> Federation:
-        """The same federation outside of any run: what is fitted there is a job of its own."""
+        """Outside of any run: what is fitted there is a job of its own."""
         other = copy.copy(self)
         other._session, other._job = "", None
         return other
@@ -397,6 +396,5 @@ class Federation:
 
     def _repr_html_(self) -> str:
         """For notebooks. Shows only what was asked before: looking at a federation sends nothing."""
-        return federation_html(
-            self.parties, self._active, self._facts.get("sizes", {}), len(self.ledger), self.partition
-        )
+        sizes = self._facts.get("sizes", {})
+        return federation_html(self.parties, self._active, sizes, len(self.ledger), self.partition)
