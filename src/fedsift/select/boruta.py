@@ -101,7 +101,7 @@ class Boruta(Selector):
     --------
     >>> import fedsift as fs, numpy as np
     >>> X = np.random.default_rng(0).normal(size=(400, 6))
-    >>> fed = fs.Federation.split(X, X[:, 0] + np.abs(X[:, 4]), parties=["bank", "shop"])
+    >>> fed = fs.Federation.split(X, X[:, 0] + X[:, 4] ** 2, parties=["bank", "shop"])
     >>> fs.Boruta().fit(fed).selected_
     {'bank': ['f0'], 'shop': ['f4']}
     """
