@@ -53,6 +53,7 @@ from fedsift.mpc.psi import aligned as _aligned
 from fedsift.report import Comparison, compare, write_report
 from fedsift.report import notebook_html as _notebook_html
 from fedsift.select.selection import Selection
+from fedsift.statistics.statistics import correlation, psi, significance, vif
 from fedsift.version import VERSION as _VERSION
 
 __version__ = _VERSION
@@ -108,14 +109,18 @@ __all__ = [
     "VerticalFLAFE",
     "VerticalLogisticRegression",
     "compare",
+    "correlation",
     "evaluate",
     "operation",
     "progress",
+    "psi",
     "register_criterion",
     "register_method",
     "register_model",
     "register_plugin",
+    "significance",
     "value",
+    "vif",
     "within_budget",
     "write_report",
 ]
