@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from typer.testing import CliRunner
 
 import fedsift as fs
+from fedsift.cli.main import app
 from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import DataError, OperationRefused, ParameterError, PolicyRefused
@@ -210,3 +214,49 @@ def test_a_coordinator_that_never_announced_anything_opens_nothing():
     fed = fs.Federation.split(*table(), parties=2)
     with fed.session() as run, pytest.raises(OperationRefused):
         run.ask(own_products, to="party1")
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def job(tmp_path):
+    X, y = table()
+    ids = [f"p{i}" for i in range(len(X))]
+    X[["a", "b", "c"]].assign(id=ids, label=y).to_csv(tmp_path / "bank.csv", index=False)
+    X[["d", "e", "f"]].assign(id=ids).to_csv(tmp_path / "shop.csv", index=False)
+    text = (
+        '[parties.bank]\nfile = "bank.csv"\nid = "id"\nlabel = "label"\n[parties.shop]\nfile = "shop.csv"\nid = "id"\n'
+    )
+    (tmp_path / "job.toml").write_text(text + '[method]\nname = "knockoffs"\n')
+    return tmp_path / "job.toml"
+
+
+def asked(*arguments):
+    done = CliRunner().invoke(app, ["statistics", *map(str, arguments), "-q"])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_command_shows_the_closest_pairs_and_writes_all(job):
+    out = job.parent / "all.csv"
+    shown = asked(job, "--kind", "spearman", "--out", out)
+    assert "Closest pairs" in shown
+    X, _ = table()
+    written = pd.read_csv(out, index_col="column")
+    np.testing.assert_allclose(written, X.corr(method="spearman"), atol=1e-7)
+
+
+def test_the_command_gives_figures_to_scripts(job):
+    X, y = table()
+    found = json.loads(asked(job, "--what", "significance", "--format", "json"))
+    np.testing.assert_allclose(
+        [row["t"] for row in found.values()], pooled_ols(X.to_numpy(), y.to_numpy())[0], rtol=1e-6
+    )
+    assert "vif" in asked(job, "--what", "vif")
+
+
+def test_the_command_refuses_a_file_that_is_no_table(job):
+    done = CliRunner().invoke(app, ["statistics", str(job), "--out", "x.html"])
+    assert done.exit_code != 0
+    assert ".csv" in done.stderr
