@@ -43,6 +43,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "pso_evffs": {"popsize": 6, "iterations": 2, "models": 3, "max_trees": 3},
     "top_gain": {"n_estimators": 8},
     "fed_iife": {"max_features": 10},
+    "stable": {"selector": "sffs", "pairs": 5},
 }
 #: Small enough to see in a moment which labels a method takes.
 TINY: dict[str, dict[str, Any]] = {
@@ -56,6 +57,8 @@ TINY: dict[str, dict[str, Any]] = {
     "top_gain": {"n_estimators": 1, "max_depth": 2, "folds": 2},
     "federated_lasso": {"max_iter": 2},
     "fed_iife": {"n_pairs": 2, "max_features": 1},
+    "boruta": {"rounds": 2, "n_estimators": 2, "max_depth": 2},
+    "stable": {"selector": "sffs", "pairs": 1, "blocks": 2},
     "fed_halving": {"candidates": 2, "levels": 1, "max_iter": 1, "refinements": 1, "halvings": 1},
 }
 HOLDS = {"vertical": "columns", "horizontal": "rows", "hybrid": "both (a grid)"}

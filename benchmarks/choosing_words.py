@@ -153,6 +153,30 @@ WORDS: dict[str, dict[str, str]] = {
         "good": "as `vertical_flafe`, for parties that hold both some rows and some columns",
         "not": "as `vertical_flafe`",
     },
+    "knockoffs": {
+        "page": "discoveries.md",
+        "good": (
+            "you want few false columns and do not know how many there are; columns are correlated, the label depends "
+            "on them linearly or by their spread"
+        ),
+        "not": (
+            "fewer than two columns matter; columns repeat each other (neither is kept); the label depends on products "
+            "of columns alone"
+        ),
+    },
+    "boruta": {
+        "page": "discoveries.md",
+        "good": "the label depends on columns in bends and products, and you want all that have to do with it",
+        "not": (
+            "a column that only goes along with a useful one shall count as noise; the label holder may not place the "
+            "others' cells (many trees)"
+        ),
+    },
+    "stable": {
+        "page": "discoveries.md",
+        "good": "you trust a selector and want of its choice what does not depend on the rows that you happen to have",
+        "not": "rows are few: each half has half of them, and the sites' journals count every fit",
+    },
     "all": {
         "page": "report.md",
         "good": "the null: what you have without selecting",

@@ -34,6 +34,9 @@ QUICK: dict[str, dict[str, Any]] = {
     "vertical_flafe": {"n_operands": 2, "n_features": 2, "functions": ["ab"]},
     "hybrid_flafe": {"n_operands": 2, "n_features": 2, "functions": ["ab"]},
     "fed_halving": {"candidates": 4, "levels": 2, "max_iter": 2, "refinements": 1, "halvings": 1},
+    "knockoffs": {"fdr": 0.5, "copies": 2},
+    "boruta": {"fdr": 0.5, "rounds": 2, "n_estimators": 2, "max_depth": 2},
+    "stable": {"selector": "sffs", "q": 3, "pairs": 1, "blocks": 2, "fdr": 1.0},
     "random": {"n_features": 4},
 }
 NEEDS_TORCH = {"fedsdg", "less_vfl", "group_lasso", "local_lasso", "stochastic_gate", "vflfs", "SplitNN"}

@@ -22,6 +22,7 @@ LAYERS = [
     ["toolbox"],
     ["select"],
     ["engineer"],
+    ["statistics"],  # sums of protocols as answers: no method needs it, and the list of all jobs does
     ["methods"],
     ["evaluate"],
     ["report"],

@@ -17,6 +17,7 @@ from fedsift.methods import (
     SFFS,
     VFLFS,
     AllFeatures,
+    Boruta,
     FeatureElection,
     FederatedLasso,
     FedHalving,
@@ -26,6 +27,7 @@ from fedsift.methods import (
     GroupLasso,
     HybridFLAFE,
     InformationValue,
+    Knockoffs,
     LessVFL,
     LocalLasso,
     Muse,
@@ -33,6 +35,7 @@ from fedsift.methods import (
     PsoEvffs,
     RandomFeatures,
     Selector,
+    Stable,
     StochasticGate,
     TopGain,
     VerticalFLAFE,
@@ -50,6 +53,7 @@ from fedsift.mpc.psi import aligned as _aligned
 from fedsift.report import Comparison, compare, write_report
 from fedsift.report import notebook_html as _notebook_html
 from fedsift.select.selection import Selection
+from fedsift.statistics.statistics import correlation, psi, significance, vif
 from fedsift.version import VERSION as _VERSION
 
 __version__ = _VERSION
@@ -64,6 +68,7 @@ __all__ = [
     "VFLFS",
     "AllFeatures",
     "Array",
+    "Boruta",
     "Comparison",
     "Evaluation",
     "FeatureElection",
@@ -81,6 +86,7 @@ __all__ = [
     "HyFDCA",
     "HybridFLAFE",
     "InformationValue",
+    "Knockoffs",
     "Ledger",
     "LessVFL",
     "LocalLasso",
@@ -94,6 +100,7 @@ __all__ = [
     "Selection",
     "Selector",
     "SplitNN",
+    "Stable",
     "StochasticGate",
     "Table",
     "TopGain",
@@ -102,14 +109,18 @@ __all__ = [
     "VerticalFLAFE",
     "VerticalLogisticRegression",
     "compare",
+    "correlation",
     "evaluate",
     "operation",
     "progress",
+    "psi",
     "register_criterion",
     "register_method",
     "register_model",
     "register_plugin",
+    "significance",
     "value",
+    "vif",
     "within_budget",
     "write_report",
 ]

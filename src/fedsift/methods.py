@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedsift.engineer.fed_iife.selector import FedIIFE
 from fedsift.engineer.flafe.api import HybridFLAFE, VerticalFLAFE
+from fedsift.errors import ParameterError
 from fedsift.models.base import FederatedModel
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
 from fedsift.models.fed_linear import FedLinear
@@ -15,18 +16,21 @@ from fedsift.select.base import Outcome, Selector
 from fedsift.select.baselines.feature_election import FeatureElection
 from fedsift.select.baselines.federated_lasso import FederatedLasso
 from fedsift.select.baselines.nulls import AllFeatures, RandomFeatures
+from fedsift.select.boruta import Boruta
 from fedsift.select.fedsdg.selector import FedSDG
 from fedsift.select.fedsdg.stochastic_gate import StochasticGate
 from fedsift.select.filters.gini import GiniFilter
 from fedsift.select.filters.information_value import InformationValue
 from fedsift.select.filters.sffs import SFFS
 from fedsift.select.halving import FedHalving
+from fedsift.select.knockoffs import Knockoffs
 from fedsift.select.less_vfl.lasso_networks import GroupLasso, LocalLasso
 from fedsift.select.less_vfl.selector import LessVFL
 from fedsift.select.less_vfl.vflfs import VFLFS
 from fedsift.select.muse.criteria import register_criterion
 from fedsift.select.muse.selector import Muse
 from fedsift.select.pso.selector import PsoEvffs
+from fedsift.select.stable import Stable
 from fedsift.select.top_gain import TopGain
 
 METHODS: dict[str, type[Selector]] = {
@@ -50,10 +54,23 @@ METHODS: dict[str, type[Selector]] = {
         HybridFLAFE,
         FedHalving,
         FeatureElection,
+        Knockoffs,
+        Boruta,
+        Stable,
         AllFeatures,
         RandomFeatures,
     )
 }
+
+
+def find_method(name: str) -> type[Selector]:
+    """The method that job files call so."""
+    if name not in METHODS:
+        raise ParameterError(f"there is no method {name!r}; there are {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+Stable.find_method = staticmethod(find_method)
 
 #: A model on its own announces itself to the parties by one of these.
 MODELS: dict[str, type[FederatedModel]] = {
@@ -82,6 +99,7 @@ __all__ = [
     "SFFS",
     "VFLFS",
     "AllFeatures",
+    "Boruta",
     "FeatureElection",
     "FedHalving",
     "FedIIFE",
@@ -91,6 +109,7 @@ __all__ = [
     "GroupLasso",
     "HybridFLAFE",
     "InformationValue",
+    "Knockoffs",
     "LessVFL",
     "LocalLasso",
     "Muse",
@@ -98,9 +117,11 @@ __all__ = [
     "PsoEvffs",
     "RandomFeatures",
     "Selector",
+    "Stable",
     "StochasticGate",
     "TopGain",
     "VerticalFLAFE",
+    "find_method",
     "register_criterion",
     "register_method",
 ]

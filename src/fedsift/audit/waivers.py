@@ -36,6 +36,14 @@ WAIVERS: dict[str, str] = {
     "linear.score_rows": "Predictions of a party's own rows, which it asked for itself.",
     "evaluate.deal_folds": "Folds are dealt without a look at the label (a test turns the labels round and gets the "
     "same folds), in the order of a secret draw: which rows are in a fold tells nothing about any of them.",
+    "halves.deal_blocks": "Blocks are dealt without a look at the label (a test turns the labels round).",
+    "moments.own_products": f"Mean products of unnamed columns over all rows, one number a pair, {_AT_COORDINATOR}.",
+    "moments.masked_sides": "Columns under one-time masks of two parties; what comes out are mean products over all "
+    "rows, for the coordinator, which holds none.",
+    "statistics.open_columns": "Which columns are numbers: no row.",
+    "statistics.compare_sample": "One number of two digits a column about all rows of two samples, nothing of labels, "
+    f"{_AT_COORDINATOR}; what many such figures tell together is for the site's journal.",
+    "knockoffs.open_columns": "How many numbers a column makes: its categories, no row.",
     "evaluate.release": "One rounded mean, deviation and interval a method and measure over all folds; what many such "
     "figures tell together is for the site's journal.",
     # Measures on shares

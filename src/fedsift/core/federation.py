@@ -68,18 +68,14 @@ class Federation:
             raise ParameterError(f"task must be 'auto', 'classification' or 'regression'; got {task!r}")
         self._link = Exchange(transport, timeout)
         self.parties = list(parties)
-        self._active = active
-        self.partition = partition
-        self.names = names
+        self._active, self._task = active, task
+        self.partition, self.names = partition, names
         if partition != "hybrid":
             grid = {name: (0, i) if partition == "vertical" else (i, 0) for i, name in enumerate(parties)}
-        self._grid = grid
-        self._label_parties = label_parties
-        self._task = task
+        self._grid, self._label_parties = grid, label_parties
         self._runners = (coordinator, dealer or coordinator, submitter or coordinator)
         self._job: Job | None = None
-        self._view = ""
-        self._session = ""
+        self._view, self._session = "", ""
         self._facts: dict[str, Any] = {}
 
     # -- making one ------------------------------------------------------------------------------------------------
@@ -317,8 +313,13 @@ class Federation:
     def named_view(self, name: str) -> Federation:
         """The same federation, seen through a view that its parties have already defined."""
         other = copy.copy(self)
-        other._view = name
-        other._facts = {}
+        other._view, other._facts = name, {}
+        return other
+
+    def outside(self) -> Federation:
+        """Outside of any run: what is fitted there is a job of its own."""
+        other = copy.copy(self)
+        other._session, other._job = "", None
         return other
 
     def rows(
@@ -385,7 +386,6 @@ class Federation:
         return dict(getattr(self._link.transport, "sites", {}))
 
     def close(self) -> None:
-        """Free the transport."""
         self._link.transport.close()
 
     def __repr__(self) -> str:

@@ -8,13 +8,16 @@ from fedsift.evaluate.value_holder import ValueJob
 from fedsift.methods import METHODS, MODELS
 from fedsift.models.base import FederatedModel
 from fedsift.select.base import Selector
+from fedsift.statistics.job import StatisticsJob
 
-Announced = type[Selector] | type[FederatedModel] | type[EvaluationJob] | type[ValueJob]
+Work = type[EvaluationJob] | type[ValueJob] | type[StatisticsJob]
+Announced = type[Selector] | type[FederatedModel] | Work
 
 #: Work that is neither a method nor a model, by the name that its job has.
-WORK: dict[str, type[EvaluationJob] | type[ValueJob]] = {
+WORK: dict[str, Work] = {
     EvaluationJob.name: EvaluationJob,
     ValueJob.name: ValueJob,
+    StatisticsJob.name: StatisticsJob,
 }
 
 

@@ -95,12 +95,7 @@ class Selector(BaseEstimator):
                 f"{type(self).__name__} is for {' or '.join(self.partitions)} parties; these are {fed.partition}"
             )
         mark, start = len(fed.ledger), time.perf_counter()
-        checked = self._checked(fed)
-        with fed.session(*self.announcement()) as run:
-            if not checked:
-                self._check(run)
-            names = run.column_names()
-            outcome = self._select(run)
+        names, outcome = self._run(fed, self._checked(fed))
         self.seconds_ = time.perf_counter() - start
         self.federation_ = {"partition": fed.partition, "rows": fed.n_rows, "columns": fed.n_columns}
         self.ledger_: Ledger = fed.ledger.since(mark)
@@ -111,6 +106,13 @@ class Selector(BaseEstimator):
         self.scores_ = self.selection_.frame()
         self.masks_ = outcome.selected
         return self
+
+    def _run(self, fed: Federation, checked: bool) -> tuple[dict[str, list[str]], Outcome]:
+        """Put the job to the parties and have the conversation; the names of their columns, and what was found."""
+        with fed.session(*self.announcement()) as run:
+            if not checked:
+                self._check(run)
+            return run.column_names(), self._select(run)
 
     def _checked(self, fed: Federation) -> bool:
         """Whether the parameters could be checked before the job is announced: a site may keep to itself what kind of
@@ -125,6 +127,10 @@ class Selector(BaseEstimator):
         """What a party hears first: the method's name in job files, and its parameters as plain values."""
         name = str(vars(type(self)).get("name", type(self).__name__))  # not that of a class above it
         return name, {key: announced(value) for key, value in self.get_params(deep=False).items()}
+
+    def jobs_within(self) -> list[tuple[str, dict[str, Any]]]:
+        """The jobs beside its own that ``fit`` puts to the parties: those of a selector that it fits, say."""
+        return []
 
     def _check(self, fed: Federation) -> None:
         """Raise ``ParameterError`` for values that make no sense, before anything is sent."""

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedsift.core.files import plain
-from fedsift.errors import JobError
+from fedsift.errors import JobError, ParameterError
 from fedsift.evaluate import announced
 from fedsift.evaluate.joint import jobs_within
 from fedsift.jobs.job_file import EvaluateSection, Job
 from fedsift.methods import METHODS
+from fedsift.select.base import Selector
 
 Announcement = tuple[str, dict[str, Any]]  # name and parameters
 
@@ -26,9 +27,21 @@ def read_submitted(job: Job | Mapping[str, Any]) -> tuple[list[str], list[Announ
         section = _section(job.get("evaluate"))
     known = announced.find_job(name)
     jobs = [(name, {**(known().announcement()[1] if known is not None else {}), **plain(given)})]
+    jobs = _with_inner(name, given) or jobs
     if section is not None and not section.pooled and name in METHODS:
         jobs += jobs_within(METHODS[name](), section.model, section.cv, section.seed, section.nulls)
     return parties, jobs
+
+
+def _with_inner(name: str, given: Mapping[str, Any]) -> list[Announcement]:
+    """A method that fits another one: its own job, which tells that one's parameters, and the inner jobs."""
+    if name not in METHODS or METHODS[name].jobs_within is Selector.jobs_within:
+        return []
+    try:
+        selector = METHODS[name](**given)
+        return [selector.announcement(), *selector.jobs_within()]
+    except (TypeError, ParameterError):
+        raise JobError(f"the submitted job's parameters are none of {name!r}") from None
 
 
 def _section(told: object) -> EvaluateSection | None:

@@ -19,6 +19,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.ledger import FORMS
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import FedsiftError
+from fedsift.evaluate import announced
 from fedsift.select.base import Selector
 from fedsift.select.selection import Selection
 from fedsift.testing.doubles import Recording, Serial
@@ -146,6 +147,7 @@ def operations_asked_are_listed(case: SelectorCase) -> None:
         return
     fed, _, _ = case.first
     asked = {id for id in fed.ledger.frame()["operation"] if not id.startswith("core.")}
+    listed = [*listed, *(each for name, _ in case.selector.jobs_within() for each in announced.listed(name))]
     unlisted = asked - {operation.id for operation in listed}
     assert not unlisted, f"asked, but not in its operations: {sorted(unlisted)}"
 

@@ -1,0 +1,224 @@
+"""Correlation, variance inflation, p-values and stability of columns that different parties hold. Nothing is pooled.
+
+The first three follow from mean products of all columns, which the coordinator opens in one round (``mpc/moments.py``);
+the last each party computes by itself. Equal to the pooled computation up to fixed-point rounding (1e-8 and less).
+
+Who learns what: the coordinator, which holds no rows and whose answer it is: correlations of all numeric columns, for
+p-values with the label too; for stability one number of two digits a column. A party that holds rows learns nothing,
+and is refused as coordinator or receiver of the first three: with its own columns in hand they are equations about the
+others' rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from fedsift.core.checks import check_choice, check_number
+from fedsift.core.federation import Federation
+from fedsift.errors import DataError, ParameterError, ReplyError
+from fedsift.mpc.dealer import check_neutral
+from fedsift.mpc.moments import open_moments
+from fedsift.statistics.job import (
+    CORRELATION,
+    KINDS,
+    PSI,
+    SIGNIFICANCE,
+    VIF,
+    StatisticsJob,
+    compare_sample,
+    keep_sample,
+    open_columns,
+)
+
+Floats = NDArray[np.float64]
+
+
+def correlation(fed: Federation, *, kind: str = "pearson") -> pd.DataFrame:
+    """Correlations of all numeric columns of all parties, by party and name.
+
+    Parameters
+    ----------
+    kind : ``pearson``, or ``spearman`` for ranks. Missing values stand at the mean; a constant column has none (NaN).
+
+    Examples
+    --------
+    >>> import fedsift as fs, numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> X[:, 2] = X[:, 0] + X[:, 2]
+    >>> found = fs.correlation(fs.Federation.split(X, X[:, 0], parties=["bank", "shop"]))
+    >>> found.round(2).loc["bank.f0"].tolist()
+    [1.0, -0.01, 0.69]
+    """
+    check_choice("kind", kind, KINDS)
+    opened = _opened(fed, StatisticsJob(what=CORRELATION, kind=kind))
+    return pd.DataFrame(opened.correlations(), opened.names, opened.names)
+
+
+def vif(fed: Federation) -> pd.Series:
+    """Variance inflation factors: how much less sure a linear model is of a column because others repeat it.
+
+    1 is none, above 10 is usually called too much; infinite where the others give the column exactly.
+
+    Examples
+    --------
+    >>> import fedsift as fs, numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> X[:, 2] = X[:, 0] + X[:, 2]
+    >>> fs.vif(fs.Federation.split(X, X[:, 0], parties=["bank", "shop"])).round(1).tolist()
+    [1.9, 1.0, 1.9]
+    """
+    opened = _opened(fed, StatisticsJob(what=VIF))
+    return pd.Series(inflation(opened.correlations()), opened.names, name="vif")
+
+
+def significance(fed: Federation) -> pd.DataFrame:
+    """The linear model of the label on all numeric columns: standardised coefficient, error, t and p of each.
+
+    For an amount, or two classes (a linear probability model). Least squares, as statsmodels' ``OLS`` with a constant;
+    t and p do not depend on the scale of a column.
+
+    Examples
+    --------
+    >>> import fedsift as fs, numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> y = X[:, 0] + np.random.default_rng(1).normal(size=200)
+    >>> fs.significance(fs.Federation.split(X, y, parties=["bank", "shop"]))["p"].lt(0.01).tolist()
+    [True, False, False]
+    """
+    opened = _opened(fed, StatisticsJob(what=SIGNIFICANCE))
+    return pd.DataFrame(least_squares(opened.joint, opened.rows), index=opened.names)
+
+
+def psi(
+    fed: Federation, before: Sequence[int], after: Sequence[int], *, n_bins: int = 10, min_cell: int = 10
+) -> pd.Series:
+    """Population stability index of every column between two samples of the shared rows, of two digits.
+
+    Below 0.1 is usually called stable, above 0.25 moved.
+
+    Parameters
+    ----------
+    before, after : positions of the rows of the two samples; bins are those of the first.
+    n_bins, min_cell : bins of a column, and rows of a bin at least.
+
+    Examples
+    --------
+    >>> import fedsift as fs, numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(400, 2))
+    >>> X[200:, 1] += 1
+    >>> fed = fs.Federation.split(X, X[:, 0], parties=["bank", "shop"])
+    >>> fs.psi(fed, range(200), range(200, 400)).gt(0.25).to_dict()
+    {'bank.f0': False, 'shop.f1': True}
+    """
+    _check_vertical(fed)
+    check_number("n_bins", n_bins, 2, 255, whole=True)
+    check_number("min_cell", min_cell, 1, whole=True)
+    first, second = (np.asarray(sample, dtype=np.int64) for sample in (before, after))
+    if not len(first) or not len(second) or len(np.intersect1d(first, second)):
+        raise ParameterError("psi compares two samples of rows, each with some and none in both")
+    with fed.session(*StatisticsJob(what=PSI, n_bins=n_bins, min_cell=min_cell).announcement()) as run:
+        names = run.column_names()
+        run.view(rows=first).ask(keep_sample, to=run.parties)
+        found = run.view(rows=second).ask(compare_sample, to=run.parties)
+    for party, values in found.items():
+        if len(values) != len(names[party]):
+            raise ReplyError(party, "compare_sample", "another number of columns than it has")
+    listed = {f"{party}.{name}": value for party in names for name, value in zip(names[party], found[party])}
+    return pd.Series(listed, name="psi", dtype=float)
+
+
+# --- from mean products to answers, on arrays ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Mean products of columns (the label last, where it takes part) over so many rows."""
+
+    joint: Floats
+    names: list[str]
+    rows: int
+
+    def correlations(self) -> Floats:
+        """With NaN for constant columns."""
+        spread = np.sqrt(np.diag(self.joint))
+        spread = np.where(spread > 0.5, spread, np.nan)
+        found = np.clip(self.joint / np.outer(spread, spread), -1.0, 1.0)
+        np.fill_diagonal(found, np.where(np.isnan(spread), np.nan, 1.0))
+        return np.asarray(found)
+
+
+def inflation(correlations: Floats) -> Floats:
+    """The diagonal of the inverse; NaN for constant columns, infinite for those that the others give exactly."""
+    varies = np.flatnonzero(~np.isnan(np.diag(correlations)))
+    found = np.full(len(correlations), np.nan)
+    inner = correlations[np.ix_(varies, varies)]
+    for place, column in enumerate(varies):
+        others = np.delete(np.arange(len(varies)), place)
+        weights = np.linalg.lstsq(inner[np.ix_(others, others)], inner[others, place], rcond=1e-12)[0]
+        left = 1.0 - float(inner[others, place] @ weights)
+        found[column] = 1.0 / left if left > 1e-9 else np.inf
+    return found
+
+
+def least_squares(joint: Floats, rows: int) -> dict[str, Floats]:
+    """Coefficients of standardised columns, errors, t and p; the label is the last column of ``joint``."""
+    size = len(joint) - 1
+    if np.diag(joint)[-1] < 0.5:
+        raise DataError("the label is the same in all rows; there is nothing to explain")
+    varies = np.flatnonzero(np.diag(joint)[:size] > 0.5)
+    gram, linear = joint[np.ix_(varies, varies)], joint[varies, -1]
+    freedom = rows - len(varies) - 1
+    if freedom < 1 or np.linalg.cond(gram) > 1e10:
+        raise DataError("p-values need more rows than columns, and no column that the others give exactly (see vif)")
+    inverse = np.linalg.inv(gram)
+    weights = inverse @ linear
+    residual = max(float(joint[-1, -1] - linear @ weights), 0.0)
+    names = ("coefficient", "error", "t", "p")
+    found = {name: np.full(size, np.nan) for name in names}
+    error = np.sqrt(residual / freedom * np.diag(inverse))
+    with np.errstate(divide="ignore"):
+        ratio = weights / error
+    for name, values in zip(names, (weights, error, ratio, 2 * stats.t.sf(np.abs(ratio), freedom))):
+        found[name][varies] = values
+    return found
+
+
+# --- the conversation ------------------------------------------------------------------------------------------------
+
+
+def _opened(fed: Federation, job: StatisticsJob) -> Opened:
+    """One job: every party's columns as numbers, then the mean products of all."""
+    _check_vertical(fed)
+    check_neutral(fed, job.what, because="it opens correlations of all columns")
+    with fed.session(*job.announcement()) as run:
+        columns = run.column_names()
+        told = run.ask(open_columns, to=run.parties, task=run.asked_task)
+        names, is_label = [], []
+        for party, reply in told.items():
+            positions, targets = reply["columns"].tolist(), int(reply["targets"])
+            if not set(positions) <= set(range(len(columns[party]))) or len(set(positions)) < len(positions):
+                raise ReplyError(party, "open_columns", "these are no positions of its columns")
+            if targets != int(party == run.active and job.what == SIGNIFICANCE):
+                raise ReplyError(party, "open_columns", "a label is where none is asked for, or none where one is")
+            names += [f"{party}.{columns[party][position]}" for position in positions]
+            is_label += [False] * len(positions) + [True] * targets
+        if not names:
+            raise DataError("no party has a numeric column")
+        joint = open_moments(
+            run, {party: len(reply["columns"]) + int(reply["targets"]) for party, reply in told.items()}
+        )
+        last = np.argsort(is_label, kind="stable")
+        return Opened(joint[np.ix_(last, last)], names, run.n_rows)
+
+
+def _check_vertical(fed: Federation) -> None:
+    if not isinstance(fed, Federation):
+        raise ParameterError(f"it takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
+    if fed.partition != "vertical":
+        raise ParameterError(f"it is for vertical parties; these are {fed.partition}")

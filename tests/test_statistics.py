@@ -1,0 +1,262 @@
+"""Correlation, variance inflation, p-values and stability over parties: equal to one pooled table."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+import fedsift as fs
+from fedsift.cli.main import app
+from fedsift.core.table import Table
+from fedsift.core.transports.inprocess import InProcess
+from fedsift.errors import DataError, OperationRefused, ParameterError, PolicyRefused
+from fedsift.mpc.moments import own_products
+from fedsift.site.policy import Policy
+from fedsift.site.site import PolicySite
+from fedsift.statistics.job import StatisticsJob, compare_sample, keep_sample, open_columns, stability
+from fedsift.statistics.statistics import inflation
+
+
+def table(rows=250, seed=0):
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(rows, 6)) @ rng.normal(size=(6, 6)), columns=list("abcdef"))
+    X["c"] = np.exp(X["c"] / 3) * 1e6
+    X["d"] = rng.poisson(2, rows)
+    return X, X["a"] - X["e"] + 3 * rng.normal(size=rows)
+
+
+def pooled_ols(X, y):
+    """Least squares with a constant, as a textbook has it: t and p of each column."""
+    design = np.column_stack([np.ones(len(X)), X])
+    inverse = np.linalg.inv(design.T @ design)
+    weights = inverse @ design.T @ y
+    freedom = len(X) - design.shape[1]
+    error = np.sqrt(((y - design @ weights) ** 2).sum() / freedom * np.diag(inverse))
+    t = (weights / error)[1:]
+    return t, 2 * stats.t.sf(np.abs(t), freedom)
+
+
+def short(names):
+    return [name.split(".")[1] for name in names]
+
+
+# --- equal to one pooled table ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["pearson", "spearman"])
+@pytest.mark.parametrize("parties", [1, 3])
+def test_correlations_are_the_pooled_ones(kind, parties):
+    X, y = table()
+    found = fs.correlation(fs.Federation.split(X, y, parties=parties), kind=kind)
+    assert short(found.columns) == list(X.columns)
+    np.testing.assert_allclose(found, X.corr(method=kind), atol=1e-7)
+
+
+def test_variance_inflation_is_the_pooled_one():
+    X, y = table()
+    expected = [1 / (1 - _r2(X.drop(columns=name), X[name])) for name in X.columns]
+    np.testing.assert_allclose(fs.vif(fs.Federation.split(X, y, parties=3)), expected, rtol=1e-6)
+
+
+def _r2(X, y):
+    design = np.column_stack([np.ones(len(X)), X])
+    left = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    return 1 - (left**2).sum() / ((y - y.mean()) ** 2).sum()
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_t_and_p_are_those_of_pooled_least_squares(classes):
+    X, y = table()
+    y = (y > 0).astype(int) if classes else y
+    found = fs.significance(fs.Federation.split(X, y, parties=3))
+    t, p = pooled_ols(X.to_numpy(), np.asarray(y, dtype=float))
+    np.testing.assert_allclose(found["t"], t, rtol=1e-6)
+    np.testing.assert_allclose(found["p"], p, rtol=1e-6, atol=1e-12)
+
+
+def test_columns_that_are_constant_repeat_or_are_no_numbers():
+    X, y = table()
+    X = X.assign(same=5.0, again=X["a"] * 2, colour=np.where(X["b"] > 0, "red", "blue"))
+    fed = fs.Federation.split(X, y, parties=2)
+    found = fs.correlation(fed)
+    assert "colour" not in short(found.columns)
+    assert found.filter(like="same").isna().all().all()
+    inflated = fs.vif(fed)
+    inflated.index = short(inflated.index)
+    assert np.isinf(inflated[["a", "again"]]).all()
+    assert np.isnan(inflated["same"])
+    assert np.isfinite(inflated["d"])
+    with pytest.raises(DataError, match="see vif"):
+        fs.significance(fed)
+
+
+def test_a_single_column_inflates_nothing():
+    np.testing.assert_array_equal(inflation(np.array([[1.0]])), [1.0])
+
+
+def test_a_label_of_three_classes_has_no_p_values():
+    X, y = table()
+    with pytest.raises(DataError, match="two classes"):
+        fs.significance(fs.Federation.split(X, np.digitize(y, [-2, 2]), parties=2))
+
+
+# --- stability -------------------------------------------------------------------------------------------------------
+
+
+def test_stability_is_the_index_of_the_bins_counts():
+    first, second = np.array([50.0, 30.0, 20.0]), np.array([20.0, 30.0, 50.0])
+    assert stability(first, second) == pytest.approx(2 * 0.3 * np.log(2.5))
+    assert stability(first, 3 * first) == pytest.approx(0.0)
+    assert np.isfinite(stability(first, np.array([100.0, 0.0, 0.0])))
+
+
+def test_columns_that_moved_are_told_from_those_that_did_not():
+    X, y = table(rows=800)
+    X.loc[400:, "b"] += 2 * X["b"].std()
+    X["colour"] = np.where(np.arange(800) < 400, "red", "blue")  # a category that the first sample does not have
+    fed = fs.Federation.split(X, y, parties=3)
+    found = fs.psi(fed, np.arange(400), np.arange(400, 800))
+    found.index = short(found.index)
+    assert found["b"] > 1
+    assert found["colour"] > 1
+    assert found[["a", "c", "d", "e", "f"]].max() < 0.25
+    assert (found == found.round(2)).all()
+
+
+def test_samples_that_share_rows_or_have_none_are_refused():
+    fed = fs.Federation.split(*table(), parties=2)
+    for before, after in ((range(10), range(5, 20)), ([], range(5))):
+        with pytest.raises(ParameterError, match="two samples"):
+            fs.psi(fed, before, after)
+
+
+# --- who may ask what ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("statistic", [fs.correlation, fs.vif, fs.significance])
+def test_a_party_that_runs_the_coordinator_is_refused(statistic):
+    X, y = table()
+    fed = fs.Federation.split(X, y, parties=["bank", "shop"], coordinator="bank")
+    with pytest.raises(ParameterError, match="holds no rows"):
+        statistic(fed)
+
+
+@pytest.mark.parametrize("statistic", [fs.correlation, fs.vif, fs.significance, lambda fed: fs.psi(fed, [0], [1])])
+def test_horizontal_parties_are_refused_in_words(statistic):
+    X, y = table()
+    with pytest.raises(ParameterError, match="vertical parties"):
+        statistic(fs.Federation.split(X, y, parties=2, partition="horizontal"))
+
+
+def test_the_label_takes_part_in_p_values_alone():
+    """A job for correlations cannot be turned into one about the label: what is asked stands in the accepted job."""
+    fed = fs.Federation.split(*table(), parties=2)
+    for what, targets in (("correlation", 0), ("significance", 1)):
+        with fed.session(*StatisticsJob(what=what).announcement()) as run:
+            assert run.ask(open_columns, to="party1", task="auto")["targets"] == targets
+
+
+def test_samples_are_compared_after_one_was_kept_and_once():
+    fed = fs.Federation.split(*table(), parties=2)
+    with fed.session(*StatisticsJob(what="psi").announcement()) as run:
+        with pytest.raises(OperationRefused, match="comes after"):
+            run.ask(compare_sample, to="party1")
+        run.ask(keep_sample, to="party1")
+        run.ask(compare_sample, to="party1")
+        with pytest.raises(OperationRefused, match="1 times already"):
+            run.ask(compare_sample, to="party1")
+
+
+def policy_fed(rows=400, policy=None):
+    X, y = table(rows)
+    ids = [f"p{i}" for i in range(rows)]
+    bank = Table.read(X[["a", "b"]].assign(id=ids, label=y), id="id", label="label", name="bank")
+    shop = Table.read(X[["d", "e", "f"]].assign(id=ids), id="id", name="shop")
+    sites = {each.name: PolicySite(each.name, each, policy or Policy()) for each in (bank, shop)}
+    return fs.Federation(InProcess(sites), list(sites), active="bank")
+
+
+def test_a_site_with_the_default_policy_allows_it_and_writes_it_down():
+    fed = policy_fed()
+    fs.correlation(fed)
+    fs.vif(fed)
+    lines = fed.simulated["shop"].journal.journal.lines()
+    opened = [line for line in lines if line.operation == "moments.masked_sides"]
+    assert [(line.readers, line.statistics, line.counted) for line in opened] == [("coordinator", 6, 0.0)] * 2
+
+
+def test_a_site_refuses_a_statistic_that_its_policy_does_not_allow():
+    with pytest.raises(PolicyRefused, match="'statistics' is not allowed"):
+        fs.correlation(policy_fed(policy=Policy(methods=["gini"])))
+
+
+def test_samples_that_differ_by_few_rows_are_refused_by_the_journal():
+    with pytest.raises(PolicyRefused, match="min_rows"):
+        fs.psi(policy_fed(), np.arange(380), np.arange(380, 400))
+    fed = policy_fed()
+    fs.psi(fed, np.arange(200), np.arange(200, 400))
+    with pytest.raises(PolicyRefused, match="min_rows"):  # its rows and those of before differ by ten
+        fs.psi(fed, np.arange(210), np.arange(210, 400))
+
+
+def test_cells_below_the_sites_own_are_refused():
+    fed = policy_fed()
+    with pytest.raises(PolicyRefused, match="min_cell"):
+        fs.psi(fed, np.arange(200), np.arange(200, 400), min_cell=2)
+
+
+def test_a_coordinator_that_never_announced_anything_opens_nothing():
+    fed = fs.Federation.split(*table(), parties=2)
+    with fed.session() as run, pytest.raises(OperationRefused):
+        run.ask(own_products, to="party1")
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def job(tmp_path):
+    X, y = table()
+    ids = [f"p{i}" for i in range(len(X))]
+    X[["a", "b", "c"]].assign(id=ids, label=y).to_csv(tmp_path / "bank.csv", index=False)
+    X[["d", "e", "f"]].assign(id=ids).to_csv(tmp_path / "shop.csv", index=False)
+    text = (
+        '[parties.bank]\nfile = "bank.csv"\nid = "id"\nlabel = "label"\n[parties.shop]\nfile = "shop.csv"\nid = "id"\n'
+    )
+    (tmp_path / "job.toml").write_text(text + '[method]\nname = "knockoffs"\n')
+    return tmp_path / "job.toml"
+
+
+def asked(*arguments):
+    done = CliRunner().invoke(app, ["statistics", *map(str, arguments), "-q"])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_command_shows_the_closest_pairs_and_writes_all(job):
+    out = job.parent / "all.csv"
+    shown = asked(job, "--kind", "spearman", "--out", out)
+    assert "Closest pairs" in shown
+    X, _ = table()
+    written = pd.read_csv(out, index_col="column")
+    np.testing.assert_allclose(written, X.corr(method="spearman"), atol=1e-7)
+
+
+def test_the_command_gives_figures_to_scripts(job):
+    X, y = table()
+    found = json.loads(asked(job, "--what", "significance", "--format", "json"))
+    np.testing.assert_allclose(
+        [row["t"] for row in found.values()], pooled_ols(X.to_numpy(), y.to_numpy())[0], rtol=1e-6
+    )
+    assert "vif" in asked(job, "--what", "vif")
+
+
+def test_the_command_refuses_a_file_that_is_no_table(job):
+    done = CliRunner().invoke(app, ["statistics", str(job), "--out", "x.html"])
+    assert done.exit_code != 0
+    assert ".csv" in done.stderr
