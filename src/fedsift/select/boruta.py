@@ -29,7 +29,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import operation, together
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused
-from fedsift.models.boost.growing import PROTECTIONS, Booster, check_outputs
+from fedsift.models.boost.growing import PROTECTIONS, Booster, check_shared
 from fedsift.models.boost.hidden.growing import check_neutral
 from fedsift.models.boost.scoring import OPERATIONS, Protection, uses
 from fedsift.models.boost.tree import TreeSettings
@@ -148,7 +148,7 @@ class Boruta(Selector):
         check_number("rounds", self.rounds, 1, MAX_ROUNDS, whole=True)
         check_choice("protection", self.protection, PROTECTIONS)
         if self.protection != "open" and fed.passive:
-            check_outputs(fed, self.protection, False)
+            check_shared(fed, self.protection)
             check_neutral(fed, "Boruta")
         check_number("n_estimators", self.n_estimators, 1, whole=True)
         check_number("max_depth", self.max_depth, 1, 30, whole=True)

@@ -36,6 +36,7 @@ from fedsift.models.splitnn.networks import (
     write_arrays,
 )
 from fedsift.models.splitnn.party_networks import Bottom, Top
+from fedsift.models.splitnn.private_labels import check_epsilon, note_epsilon
 from fedsift.models.splitnn.training import LABEL_PROTECTIONS, SplitRun, top_of
 
 __all__ = ["SplitNN", "load_part", "register_model", "save_part"]
@@ -98,6 +99,8 @@ class SplitNN(FederatedModel):
     patience : stop when the training loss has not improved for so many epochs.
     label_protection : ``None``, ``"max_norm"`` or ``"noise"``: blur gradients before they leave the label holder.
     label_protection_scale : how much (noise relative to the gradients). Of ``"open"`` only.
+    epsilon : on shares, for classes: differential privacy of each label against everybody but its holder, by a
+        randomised copy of the labels (``private_labels.py``); no privacy of columns. ``None``: exact labels.
     random_state : the same gives the same network; on shares to the precision of its fixed point (about 1e-3).
 
     Examples
@@ -111,6 +114,7 @@ class SplitNN(FederatedModel):
 
     name = "split_network"
     operations = OPERATIONS
+    epsilon_parameters = ("epsilon",)
     _saved = ("widths_", "loss_curve_", "facts_")
 
     def __init__(
@@ -130,6 +134,7 @@ class SplitNN(FederatedModel):
         label_protection_scale: float = 1.0,
         protection: str = "shares",
         width: int = 32,
+        epsilon: float | None = None,
         random_state: Any = 0,
     ):
         self.bottom = bottom
@@ -146,6 +151,7 @@ class SplitNN(FederatedModel):
         self.label_protection_scale = label_protection_scale
         self.protection = protection
         self.width = width
+        self.epsilon = epsilon
         self.random_state = random_state
 
     def _fit(self, run: Federation) -> Sequence[str]:
@@ -153,6 +159,7 @@ class SplitNN(FederatedModel):
             torch_module()
         split = self._start(run)
         split.train(self.epochs, patience=self.patience)
+        note_epsilon(run, self.epsilon)
         self._keep(run, split)
         self.loss_curve_, self.training_ = split.loss_curve, split.story()
         return self._class_names(run)
@@ -253,7 +260,8 @@ class SplitNN(FederatedModel):
         for name in ("epochs", "batch_size"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ParameterError(f"{name} must be a whole number of at least 1; got {getattr(self, name)!r}")
-        if check_protection(self.protection) == "shares":
+        check_epsilon(fed, self.epsilon, check_protection(self.protection))
+        if self.protection == "shares":
             self._check_shares()
             check_neutral(fed, type(self).__name__)
         if self.protection != "open" and self.label_protection is not None:

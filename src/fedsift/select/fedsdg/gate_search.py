@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.federation import Federation
+from fedsift.models.splitnn.training import SplitRun
 from fedsift.select.fedsdg.shared_training import GatePath
 
 SECOND_LOOK = 48  # columns, at least
@@ -32,7 +33,7 @@ def columns_of(run: dict[str, Any]) -> tuple[int, ...]:
 def found_on_path(
     fed: Federation, path: GatePath, closed: dict[str, np.ndarray], places: dict[str, np.ndarray]
 ) -> dict[str, Any]:
-    """The gates of one price of a path, as ``FedSDG._found`` tells them; ``closed`` are those without a part in it."""
+    """The gates of one price of a path, as ``found_beside`` tells them; ``closed`` are those without a part in it."""
 
     def whole(gates: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         full = {name: values.copy() for name, values in closed.items()}
@@ -46,6 +47,25 @@ def found_on_path(
         "lambda": path.price, "scores": scores, "kept": kept, "count": int(sum(k.sum() for k in kept.values())),
         "components_open": {}, "copies_open": 0,
         "trace": [{"epoch": epoch, "gates": whole(gates)} for epoch, gates in path.trace], "story": path.story,
+    }  # fmt: skip
+
+
+def found_beside(
+    fed: Federation, run: SplitRun, trace: list[tuple[int, dict[str, Any]]], place: int, price: float
+) -> dict[str, Any]:
+    """The gates of one of the networks that trained side by side at the end of their run, and what led there."""
+    last = {name: {kind: values[place] for kind, values in read.items()} for name, read in trace[-1][1].items()}
+    empty = {name: np.zeros(count) for name, count in fed.n_columns.items()}
+    scores = {n: last[n]["columns"].astype(np.float64) if n in last else empty[n] for n in fed.parties}
+    kept = {name: values > 0 for name, values in scores.items()}
+    return {
+        "lambda": price, "scores": scores, "kept": kept, "count": int(sum(k.sum() for k in kept.values())),
+        "components_open": {name: int((r["components"] > 0).sum()) for name, r in last.items()},
+        "copies_open": int(sum((r["copies"] > 0).sum() for r in last.values())),
+        "trace": [
+            {"epoch": epoch, "gates": {name: r["columns"][place] for name, r in read.items()}} for epoch, read in trace
+        ],
+        "story": run.story(),
     }  # fmt: skip
 
 

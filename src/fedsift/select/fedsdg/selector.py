@@ -32,11 +32,19 @@ from fedsift.errors import ParameterError
 from fedsift.models.splitnn.gates import importance_to_mu
 from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks
 from fedsift.models.splitnn.model import SplitNN, seed_of
+from fedsift.models.splitnn.private_labels import check_epsilon, note_epsilon
 from fedsift.models.splitnn.training import SplitRun, forget_model
 from fedsift.mpc.column_scores import gini
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.fedsdg import gate_training, shared_training
-from fedsift.select.fedsdg.gate_search import SECOND_LOOK, candidates, columns_of, found_on_path, standard_error
+from fedsift.select.fedsdg.gate_search import (
+    SECOND_LOOK,
+    candidates,
+    columns_of,
+    found_beside,
+    found_on_path,
+    standard_error,
+)
 from fedsift.select.fedsdg.gate_training import read_gates, take_importance
 from fedsift.select.fedsdg.shared_training import GateSettings, train_gates
 
@@ -70,6 +78,8 @@ class FedSDG(Selector):
         column.
     hidden, embedding, top_hidden : not on shares: the network, by default the paper's: d -> 100 -> 100, top -> 50 ->
         classes.
+    epsilon : on shares, for classes, with a number as ``lambda_`` and ``init="half"``: differential privacy of each
+        label against everybody but its holder, by a randomised copy of the labels; no privacy of columns.
     interactive_rate : of ``"open"``: plain gradient steps of this size for the layer that meets the embeddings, as
         under ciphertexts, where it is 2^-4 (``None``: Adam).
     """
@@ -84,6 +94,7 @@ class FedSDG(Selector):
     )
     operations = together(SplitNN.operations, shared_training.OPERATIONS, gate_training.OPERATIONS, gini.OPERATIONS)
     cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)
+    epsilon_parameters: ClassVar[tuple[str, ...]] = ("epsilon",)
     told_bits: ClassVar[float] = 120.0  # gates drawn block by block, as measured on shares
     repeats_within: ClassVar[float] = 1e-3  # under ciphertexts each activation carries fresh noise of 2^-20
 
@@ -112,6 +123,7 @@ class FedSDG(Selector):
         interactive_rate: float | None = None,
         protection: str = "shares",
         width: int = 16,
+        epsilon: float | None = None,
         scheme: str = "auto",
         random_state: Any = 0,
     ):
@@ -137,6 +149,7 @@ class FedSDG(Selector):
         self.interactive_rate = interactive_rate
         self.protection = protection
         self.width = width
+        self.epsilon = epsilon
         self.scheme = scheme
         self.random_state = random_state
 
@@ -162,6 +175,8 @@ class FedSDG(Selector):
             raise ParameterError(f"lambdas must be numbers of at least 0; got {self.lambdas!r}")
         if len(self.init_range) != 2 or not self.init_range[0] <= self.init_range[1]:
             raise ParameterError(f"init_range must be (low, high); got {self.init_range!r}")
+        looks = {"a number as lambda_": self.lambda_ != "auto", "init='half'": self.init == "half"}
+        check_epsilon(fed, self.epsilon, self.protection, looks)
         if self.protection == "shares":
             check_neutral(fed, type(self).__name__)
 
@@ -174,6 +189,7 @@ class FedSDG(Selector):
             start = self._begin_gates(fed)
             chosen = self._gate_runs(fed, [float(self.lambda_)], start)[0]
         self._refit(fed, chosen["kept"])
+        note_epsilon(fed, self.epsilon)
         details = {
             "lambda": chosen["lambda"],
             "path": path,
@@ -339,27 +355,7 @@ class FedSDG(Selector):
 
         run.train(epochs, observe=observe)
         fed.ask(forget_model, to=fed.parties, model=run.model)
-        return [self._found(fed, run, trace, place, price) for place, price in enumerate(prices)]
-
-    @staticmethod
-    def _found(
-        fed: Federation, run: SplitRun, trace: list[tuple[int, dict[str, Any]]], place: int, price: float
-    ) -> dict[str, Any]:
-        """The gates of one price at the end of a run, and what led there."""
-        last = {name: {kind: values[place] for kind, values in read.items()} for name, read in trace[-1][1].items()}
-        empty = {name: np.zeros(count) for name, count in fed.n_columns.items()}
-        scores = {n: last[n]["columns"].astype(np.float64) if n in last else empty[n] for n in fed.parties}
-        kept = {name: values > 0 for name, values in scores.items()}
-        return {
-            "lambda": price, "scores": scores, "kept": kept, "count": int(sum(k.sum() for k in kept.values())),
-            "components_open": {name: int((r["components"] > 0).sum()) for name, r in last.items()},
-            "copies_open": int(sum((r["copies"] > 0).sum() for r in last.values())),
-            "trace": [
-                {"epoch": epoch, "gates": {name: r["columns"][place] for name, r in read.items()}}
-                for epoch, read in trace
-            ],
-            "story": run.story(),
-        }  # fmt: skip
+        return [found_beside(fed, run, trace, place, price) for place, price in enumerate(prices)]
 
     def _network(self, rows: int) -> SplitNN:
         if self.protection == "shares":

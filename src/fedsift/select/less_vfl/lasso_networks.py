@@ -24,6 +24,7 @@ from fedsift.core.party import Party
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.layers.choice import check_neutral
 from fedsift.models.splitnn.model import SplitNN, seed_of
+from fedsift.models.splitnn.private_labels import check_epsilon, note_epsilon
 from fedsift.models.splitnn.training import SplitRun, bottom_of
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.less_vfl import shared_lasso
@@ -67,6 +68,8 @@ class GroupLasso(Selector):
         the open form.
     width : sines of the network on shares.
     refit_epochs : on shares: of the network of the selected columns, ``network_`` (in the open form: the lasso's own).
+    epsilon : on shares, for classes: differential privacy of each label against everybody but its holder, by a
+        randomised copy of the labels; no privacy of columns.
     embedding, hidden : of the open form, as in LessVFL.
     """
 
@@ -78,6 +81,7 @@ class GroupLasso(Selector):
         "about labels) to their party"
     )
     operations = together(SplitNN.operations, OPERATIONS, shared_lasso.OPERATIONS)
+    epsilon_parameters = ("epsilon",)
     repeats_within = 0.1
 
     def __init__(
@@ -93,6 +97,7 @@ class GroupLasso(Selector):
         embedding: int = 16,
         hidden: tuple[int, ...] = (64, 32),
         trace_every: int = 5,
+        epsilon: float | None = None,
         random_state: Any = 0,
     ):
         self.lambda_ = lambda_
@@ -105,10 +110,12 @@ class GroupLasso(Selector):
         self.embedding = embedding
         self.hidden = hidden
         self.trace_every = trace_every
+        self.epsilon = epsilon
         self.random_state = random_state
 
     def _check(self, fed: Federation) -> None:
         check_choice("protection", self.protection, FORMS)
+        check_epsilon(fed, self.epsilon, self.protection)
         for name, least, whole in (("lambda_", 0.0, False), ("learning_rate", 1e-9, False), ("epochs", 1, True)):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), least, whole=whole)
@@ -122,6 +129,7 @@ class GroupLasso(Selector):
         if self.protection == "open":
             return self._select_open(fed)
         found = train_lasso(fed, self._settings())
+        note_epsilon(fed, self.epsilon)
         selected = {name: values > 0 for name, values in found.norms.items()}
         if any(mask.any() for mask in selected.values()):
             network = SplitNN(

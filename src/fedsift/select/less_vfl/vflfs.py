@@ -22,6 +22,7 @@ from fedsift.models.splitnn.gates import shrink_columns
 from fedsift.models.splitnn.layers.choice import check_neutral
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.networks import build_model, derived_seed, torch_module
+from fedsift.models.splitnn.private_labels import check_epsilon, note_epsilon
 from fedsift.models.splitnn.training import SplitRun, bottom_of, forget_model
 from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
 from fedsift.select.less_vfl import shared_lasso
@@ -69,6 +70,8 @@ class VFLFS(Selector):
     pretrain_epochs, epochs : of the auto-encoder alone and of the training of all.
     batch_size, learning_rate : by default 256 and 0.4 (plain steps; less for many columns) on shares, 128 and
         0.003 (Adam) in the open form.
+    epsilon : on shares, for classes: differential privacy of each label against everybody but its holder, by a
+        randomised copy of the labels; no privacy of columns.
     width : sines of the network on shares. embedding, hidden, top_hidden : of the open form.
     """
 
@@ -80,6 +83,7 @@ class VFLFS(Selector):
         "about labels) to their party"
     )
     operations = together(SplitNN.operations, OPERATIONS, shared_lasso.OPERATIONS)
+    epsilon_parameters = ("epsilon",)
     repeats_within = 0.1
 
     def __init__(
@@ -98,6 +102,7 @@ class VFLFS(Selector):
         embedding: int = 100,
         hidden: tuple[int, ...] = (100,),
         top_hidden: tuple[int, ...] = (50,),
+        epsilon: float | None = None,
         random_state: Any = 0,
     ):
         self.n_features = n_features
@@ -113,6 +118,7 @@ class VFLFS(Selector):
         self.embedding = embedding
         self.hidden = hidden
         self.top_hidden = top_hidden
+        self.epsilon = epsilon
         self.random_state = random_state
 
     def _check(self, fed: Federation) -> None:
@@ -121,6 +127,7 @@ class VFLFS(Selector):
         check_number("reconstruction", self.reconstruction, 0.0)
         check_number("pretrain_epochs", self.pretrain_epochs, 0, whole=True)
         check_choice("protection", self.protection, FORMS)
+        check_epsilon(fed, self.epsilon, self.protection)
         for name in ("epochs", "embedding"):
             check_number(name, getattr(self, name), 1, whole=True)
         check_number("width", self.width, 2, whole=True)
@@ -137,6 +144,7 @@ class VFLFS(Selector):
             self.learning_rate, seed_of(self.random_state), self.pretrain_epochs,
             float(self.reconstruction),
         ))  # fmt: skip
+        note_epsilon(fed, self.epsilon)
         return Outcome.best(found.norms, self.n_features, self.threshold, **found.story)
 
     def _select_open(self, fed: Federation) -> Outcome:

@@ -84,8 +84,7 @@ def count_inputs(party: Party, *, task: str) -> dict[str, int]:
     encoder = InputEncoder.fit(party.table, party.columns)
     if party.table.label is None:
         return {"inputs": len(encoder.owner), "outputs": 0}
-    targets = Targets.fit(party.labels(task=task))
-    return {"inputs": len(encoder.owner) + 1, "outputs": targets.outputs}
+    return {"inputs": len(encoder.owner) + 1, "outputs": Targets.of(party, task).outputs}
 
 
 @operation("sine_network.begin_part", discloses="control", about="acknowledgement", times="1 a session")
@@ -113,7 +112,7 @@ def begin_part(
     part = Part(model, who, shape, encoder, weights, basis=basis)
     if party.name == who.active:
         part.weights = np.vstack([weights, first_phases(generator, width, 0.25 if mixed and outputs > 1 else 1.0)])
-        part.targets = Targets.fit(party.labels(task=task))
+        part.targets = Targets.of(party, task)
     for owner in who.kept_by(party.name):
         part.kept[owner] = Kept(np.zeros((who.owners[owner], width), dtype=np.uint64))
     party.keep(part)
@@ -137,7 +136,7 @@ def hide_rows(
     before = party.state.get(Rows)
     target = None
     if part.targets is not None and factor:
-        target = part.targets.ring(party.labels(task=part.targets.task), part.shape)
+        target = part.targets.ring_of(party, part.shape)
     rows = Rows(part, part.inputs(party), target, factor, epochs, seed, batch_size)
     rows.step = before.step if isinstance(before, Rows) else 0
     party.keep(rows)

@@ -32,6 +32,7 @@ from fedsift.models.splitnn.layers.sine import (
     targets_to_ring,
 )
 from fedsift.models.splitnn.networks import derived_seed
+from fedsift.models.splitnn.private_labels import private_labels
 from fedsift.mpc.ring import Ring, product
 
 
@@ -65,6 +66,15 @@ class Targets:
     classes: tuple[str, ...]
     means: Floats
     spread: float
+    truth: float = 1.0  # how often a label is the true one: less than always under an epsilon
+
+    @classmethod
+    def of(cls, party: Party, task: str) -> Targets:
+        """From the labels that the job may see."""
+        copy = private_labels(party, task)
+        if copy is None:
+            return cls.fit(party.labels(task=task))
+        return replace(cls.fit(copy.of(party)), truth=copy.truth)
 
     @classmethod
     def fit(cls, labels: Labels) -> Targets:
@@ -77,6 +87,11 @@ class Targets:
     def outputs(self) -> int:
         return len(self.means)
 
+    def ring_of(self, party: Party, shape: Shape) -> Ring:
+        """This view's labels, as the job may see them."""
+        copy = private_labels(party, self.task)
+        return self.ring(party.labels(task=self.task) if copy is None else copy.of(party), shape)
+
     def ring(self, labels: Labels, shape: Shape) -> Ring:
         raw = labels.values[:, None] if self.task == "regression" else _indicators(labels.codes, len(self.classes))
         return targets_to_ring((raw - self.means) / self.spread, shape)
@@ -86,10 +101,11 @@ class Targets:
         values = out * self.spread + self.means
         if self.task == "regression":
             return values
+        other = (1.0 - self.truth) / (len(self.classes) - 1)
         if len(self.classes) == 2:
-            second = np.clip((values + 1) / 2, 0.0, 1.0)
+            second = np.clip((values / (self.truth - other) + 1) / 2, 0.0, 1.0)
             return np.hstack([1 - second, second])
-        shares = np.clip(values, 1e-9, None)
+        shares = np.clip((values - other) / (self.truth - other), 1e-9, None)
         return shares / shares.sum(axis=1, keepdims=True)
 
     def score(self, out: Floats, label: np.ndarray) -> float:
@@ -168,7 +184,9 @@ class Part:
     def plain(self) -> dict[str, Any]:
         """What a file says of it, beside the arrays."""
         t = self.targets
-        facts = None if t is None else {"task": t.task, "classes": list(t.classes), "spread": t.spread}
+        facts = (
+            None if t is None else {"task": t.task, "classes": list(t.classes), "spread": t.spread, "truth": t.truth}
+        )
         return {
             "roles": self.roles.plain(), "width": self.shape.width, "outputs": self.shape.outputs,
             "seed": self.shape.seed, "encoder": self.encoder.to_plain(), "targets": facts,
@@ -188,7 +206,8 @@ class Part:
         t = facts["targets"]
         targets = None
         if t is not None:
-            targets = Targets(str(t["task"]), tuple(map(str, t["classes"])), arrays["means"], float(t["spread"]))
+            names = tuple(map(str, t["classes"]))
+            targets = Targets(str(t["task"]), names, arrays["means"], float(t["spread"]), float(t["truth"]))
         encoder = InputEncoder.from_plain(facts["encoder"])
         basis = Basis(arrays["centre"], arrays["axes"], float(arrays["spread"][0])) if "axes" in arrays else None
         return cls(model, Roles.read(facts["roles"]), shape, encoder, arrays["weights"], kept, targets, basis=basis)
