@@ -10,8 +10,13 @@ from typing import Any
 from fedsift.jobs.job_file import Job
 
 
-def origin(job: Job, out: Path) -> dict[str, Any]:
-    """The job file as seen from the result folder ``out``, the changes to it, and the parties' files by digest."""
+def origin(job: Job, out: Path) -> dict[str, Any] | None:
+    """The job file as seen from the result folder ``out``, the changes to it, and the parties' files by digest.
+
+    Nothing where parties read their files at their own sites: a digest of a small table could be guessed at.
+    """
+    if any(party.file is None for party in job.settings.parties.values()):
+        return None
     return {
         "file": os.path.relpath(job.path.absolute(), out.absolute()),
         "set": list(dict.fromkeys(job.source.overridden.values())),

@@ -86,7 +86,7 @@ def job_of(folder: Path, facts: Mapping[str, Any], job: Path | None) -> Job:
 def compared(folder: Path, facts: Mapping[str, Any], run: Run) -> Reproduction:
     """The earlier run in ``folder``, whose ``run.json`` says ``facts``, beside the same job run now."""
     before, now = Selection.load(folder / "selection.json"), run.selection
-    then, inputs = facts["origin"]["inputs"], origin(run.job, folder)["inputs"]
+    then, inputs = facts["origin"]["inputs"], (origin(run.job, folder) or facts["origin"])["inputs"]
     files = sorted(name for name in then | inputs if then.get(name) != inputs.get(name))
     again = summary(run)
     versions = [f"{name} {version} then" for name, version in facts["versions"].items()

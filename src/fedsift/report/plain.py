@@ -45,6 +45,17 @@ PLAIN: dict[str, str] = {
         "A swarm of candidate selections is tried with boosted trees on held-out rows; the good ones pull the "
         "others, and columns that the best agree on are kept."
     ),
+    "Knockoffs": (
+        "Each column gets an invented twin that is related to the other columns as it is, and to the label only "
+        "through them. Columns that beat their twins clearly are kept, so many that about the asked share is noise."
+    ),
+    "Boruta": (
+        "Boosted trees are grown on the columns and on shuffled copies of them, again and again; columns that do "
+        "better than the best copy more often than chance allows are kept."
+    ),
+    "Stable": (
+        "Another method chooses on many halves of the rows; columns that it chooses nearly every time are kept."
+    ),
     "TopGain": (
         "Boosted trees are grown over all parties' columns; those that improve the trees most are kept, as "
         "many as held-out rows ask for."

@@ -241,7 +241,6 @@ class SplitNN(FederatedModel):
 
     def _network(self, run: Federation) -> SplitRun:
         if self.protection == "shares":
-            check_neutral(run, "prediction")
             return shared_run.SharedRun.again(run, self.model_, self.facts_)
         return own_networks(self.protection)(run, self.model_, self.widths_, self.batch_size)
 
@@ -249,6 +248,8 @@ class SplitNN(FederatedModel):
         missing = [name for name in self.widths_ if name not in fed.parties]
         if missing:
             raise ParameterError(f"the network needs party {missing[0]!r}, which this federation does not have")
+        if self.protection == "shares":
+            check_neutral(fed, "prediction")
 
     def _write_parts(self, run: Federation) -> None:
         run.ask(write_network, to=run.parties, model=self.model_)
