@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from leaky.networks import split_training
+from repeated_draws import streams
 
 from fedsift.audit import attacks_on, record
 from fedsift.audit.attacks.embedding_decoder import embedding_decoder
@@ -42,7 +43,8 @@ def runs(table):
 
     def run(hide=""):
         if hide not in made:
-            made[hide] = record(*table, split_training(hide=hide), parties=["holder", "other"])
+            with streams.aside(f"the run that hides {hide}"):
+                made[hide] = record(*table, split_training(hide=hide), parties=["holder", "other"])
         return made[hide]
 
     return run

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from method_cases import NEEDS_TORCH, QUICK
+from repeated_draws import streams
 
 import fedsift as fs
 from fedsift.methods import METHODS
@@ -67,6 +68,8 @@ def skip_without_torch(name: str) -> None:
 @pytest.mark.parametrize("check", SELECTOR_CHECKS, ids=lambda check: check.__name__)
 def test_selector(name, check):
     skip_without_torch(name)
+    with streams.aside(f"the first run of {name}"):
+        assert CASES[name].first
     check(CASES[name])
 
 
@@ -74,6 +77,8 @@ def test_selector(name, check):
 @pytest.mark.parametrize("check", MODEL_CHECKS, ids=lambda check: check.__name__)
 def test_model(name, check):
     skip_without_torch(name)
+    with streams.aside(f"the first run of {name}"):
+        assert MODELS[name].first
     check(MODELS[name])
 
 

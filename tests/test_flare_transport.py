@@ -17,7 +17,8 @@ import fedsift as fs
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import operation
 from fedsift.core.party import count_table
-from fedsift.core.transports.flare import Aborted, Flare
+from fedsift.core.transports.base import Aborted
+from fedsift.core.transports.flare import Flare
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, read_job, settings_of, write_job
 from fedsift.deploy.results import check_outcome, place
@@ -43,6 +44,10 @@ class TimedOut(Exception):
 
     cause = TimeoutError("function handle timed out")
     cause_type = "TimeoutError"
+
+
+class RunAborted(Exception):
+    """What FLARE raises in a call of a job that it has ended; known by its name."""
 
 
 def over_flare(fed: fs.Federation, **replaced) -> fs.Federation:
@@ -138,6 +143,33 @@ def test_ended_job_ends_the_conversation():
         Flare(calls, aborted=lambda: True).exchange({"a": b"", "b": b""}, None)
     assert ended.value.waiting == ["a"]
     release.set()
+
+
+@pytest.mark.parametrize("first", ["ended", "gone"])
+def test_end_of_a_run_does_not_hide_who_ended_it(small_fed, first):
+    """FLARE ends the job because a party died; that nobody hears the end of the session then is no news."""
+    ended = threading.Event()
+
+    def dies(data, limit):
+        ended.set()
+        raise RunAborted if first == "ended" else ConnectionError
+
+    fed = over_flare(small_fed, shop=dies)
+    sites = {name: fed._link.transport.calls[name] for name in ("bank", "lab")}
+
+    def answers(name):
+        def call(data, limit):
+            if decode(data)["operation"] == "core.end_session":
+                raise RunAborted
+            return sites[name](data, limit)
+
+        return call
+
+    fed._link.transport.calls |= {name: answers(name) for name in sites}
+    fed._link.transport.aborted = lambda: first == "ended" and ended.is_set()
+    with pytest.raises(Aborted if first == "ended" else PartyGone) as told, fed.session() as run:
+        run.ask(count_table, to="shop")
+    assert told.value.waiting == ["shop"] if first == "ended" else told.value.party == "shop"
 
 
 def test_party_that_flare_gave_up_is_not_waited_for():

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from repeated_draws import streams
 from sklearn.datasets import load_breast_cancer
 
 from fedsift.audit import Recording, record, record_sites, record_tables
@@ -75,7 +76,8 @@ def poisson(rows=2000, columns=18, seed=0):
 
 @functools.cache
 def made(name: str) -> Recording:
-    return MAKERS[name]()
+    with streams.aside(f"the recording {name}"):
+        return MAKERS[name]()
 
 
 def split(data, conversation, **more):

@@ -26,7 +26,7 @@ from fedsift.core.party import Site
 from fedsift.core.places import check_grid, label_columns
 from fedsift.core.progress import Item
 from fedsift.core.simulate import hybrid_grid, open_tables, simulated_sites
-from fedsift.core.transports.base import Transport
+from fedsift.core.transports.base import Aborted, Transport
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import ParameterError, PartyError, ReplyError
 
@@ -376,8 +376,8 @@ class Federation:
             with self._link.work.inside():
                 yield other
         finally:
-            # A party that is gone cannot be told; the error that ended the run is the one that matters.
-            with suppress(PartyError):
+            # Who is gone cannot be told, nor who was ended; the error that ended the run is the one that matters.
+            with suppress(PartyError, Aborted):
                 self.ask(party.end_session, to=self.parties, session=other._session, timeout=5.0)
 
     @property

@@ -29,7 +29,8 @@ from fedsift.core.ledger import Ledger
 from fedsift.core.places import check_grid
 from fedsift.core.progress import watching
 from fedsift.core.progress_bar import Shown
-from fedsift.core.transports.flare import Aborted, Flare
+from fedsift.core.transports.base import Aborted
+from fedsift.core.transports.flare import Flare
 from fedsift.deploy.delivery import keep_end, keep_failure, keep_result
 from fedsift.deploy.flare_job import quiet_calls, read_job, settings_of
 from fedsift.deploy.results import OUTCOME, RESULT, VALUE
@@ -106,7 +107,8 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path, standing: S
         _outcome(folder, "finished", started=start)
     except Aborted as error:
         _leave_ledger(fed, folder / LEDGER, earlier)
-        _outcome(folder, "ended", started=start, why=str(error), waiting=error.waiting)
+        gone = sorted(transport.lost) or error.waiting
+        _outcome(folder, "ended", started=start, why=str(error), waiting=gone)
         raise
     except Exception as error:
         _leave_ledger(fed, folder / LEDGER, earlier)

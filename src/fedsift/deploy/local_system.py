@@ -31,13 +31,17 @@ class LocalSystem:
     """Use as a context; ``session()`` logs in as the one who submits jobs."""
 
     def __init__(
-        self, folder: Path, parties: Mapping[str, str], *, env: Mapping[str, str] | None = None, submitter: str = ""
-    ):
-        """``parties``: the text of each party's party.toml, put into its start kit. ``env`` is for all processes."""
+        self, folder: Path, parties: Mapping[str, str], *, env: Mapping[str, str] | None = None, submitter: str = "",
+        scratch: Path | None = None,
+    ):  # fmt: skip
+        """``parties``: the text of each party's party.toml, put into its start kit. ``env`` is for all processes.
+
+        ``scratch`` is a folder that is worth nothing without this process: it goes when this process is killed.
+        """
         self.folder = folder
         self.parties = dict(parties)
         self.env = dict(env or {})
-        self.processes = Processes()
+        self.processes = Processes(scratch)
         self.kits = folder / "fedsift" / "prod_00"
         self.submitter = submitter or "analyst@bank.org"
 

@@ -34,8 +34,10 @@ def check_outcome(left: Path, status: str) -> None:
         what = f"FLARE ended the job ({status}) before it answered: its process died, or somebody aborted the job"
         raise PartyGone(str(waiting[0]), "handle", what)
     if state != "failed":
+        names = ", ".join(map(repr, waiting)) if isinstance(waiting, list) and waiting else "no party"
         raise FedsiftError(
-            f"the job was ended before there was a result; FLARE says {status} (--resume submits it again)"
+            f"the job was ended before there was a result, while it waited for {names}; FLARE says {status} "
+            "(--resume submits it again)"
         )
     kind = getattr(errors, str(outcome.get("error")), FedsiftError)
     if isinstance(kind, type) and issubclass(kind, PartyError) and outcome.get("party"):

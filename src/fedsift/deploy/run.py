@@ -133,7 +133,7 @@ def _on_simulator(errand: Errand, folder: Path) -> Any:
     command = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator",
                str(write_job(content, folder / "job")), "-w", str(workspace), "-c", names,
                "-t", str(len(content["parties"]))]  # fmt: skip
-    with Processes() as processes:
+    with Processes(folder) as processes:
         processes.start("simulator", command, log, {"FEDSIFT_PARTY": str(parties), **errand.env})
         while not processes.ended("simulator"):
             time.sleep(0.2)
@@ -152,7 +152,7 @@ def _on_poc(errand: Errand, folder: Path) -> Any:
     job, content, say = errand.job, errand.content, errand.say
     say(f"starting a FLARE system: a server and {len(content['parties'])} parties")
     texts = {name: party_text(job, name) for name in content["parties"]}
-    with LocalSystem(folder / "system", texts, env=errand.env) as system:
+    with LocalSystem(folder / "system", texts, env=errand.env, scratch=folder) as system:
         with system.session() as session:
             job_id = session.submit(write_job(content, folder / content["name"]))
             say(f"submitted as {job_id}")

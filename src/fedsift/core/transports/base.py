@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
+
+
+class Aborted(Exception):
+    """The job was ended from outside while parties were asked; ``waiting`` are those that had not answered yet."""
+
+    def __init__(self, waiting: Collection[str] = ()):
+        super().__init__(f"the job was ended while it waited for {', '.join(waiting) or 'nobody'}")
+        self.waiting = list(waiting)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from fedsift.core.transports.base import Delivery, Transport
+from fedsift.core.transports.base import Aborted, Delivery, Transport
 
 #: FLARE wants a number of seconds. Without a limit of the job's own, a party may compute for so long.
 LONGEST = 7 * 24 * 3600.0
@@ -26,14 +26,6 @@ GRACE = 30.0
 
 #: Calls ``handle`` of one party with the request's bytes and the seconds it may take.
 Call = Callable[[bytes, float], Any]
-
-
-class Aborted(Exception):
-    """The job was ended from outside while parties were asked; ``waiting`` are those that had not answered yet."""
-
-    def __init__(self, waiting: Collection[str] = ()):
-        super().__init__(f"the job was ended while it waited for {', '.join(waiting) or 'nobody'}")
-        self.waiting = list(waiting)
 
 
 class Flare(Transport):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 
 METHODS = ("lasso", "elastic_net", "forest", "mutual_information")
 LINEAR = ("lasso", "elastic_net")
+#: scikit-learn's parallel loops put Python's global warning filters aside while they run. Parties of one process are
+#: threads: two that do so at once leave each other's filters behind, and warn of it.
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def local_scores(design: np.ndarray, y: np.ndarray, method: str, alpha: float, task: str, seed: int) -> np.ndarray:
@@ -20,11 +25,13 @@ def local_scores(design: np.ndarray, y: np.ndarray, method: str, alpha: float, t
         from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
         forest = RandomForestRegressor if task == "regression" else RandomForestClassifier
-        return np.asarray(forest(n_estimators=100, random_state=seed).fit(design, y).feature_importances_)
+        with _ONE_AT_A_TIME:
+            return np.asarray(forest(n_estimators=100, random_state=seed).fit(design, y).feature_importances_)
     from sklearn.feature_selection import mutual_info_classif, mutual_info_regression
 
     estimate = mutual_info_regression if task == "regression" else mutual_info_classif
-    return np.asarray(estimate(design, y, random_state=seed))
+    with _ONE_AT_A_TIME:
+        return np.asarray(estimate(design, y, random_state=seed))
 
 
 def ballot(scores: np.ndarray, most: int) -> np.ndarray:

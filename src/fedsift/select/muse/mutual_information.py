@@ -60,6 +60,7 @@ class PairRequest(TypedDict):
 
 LABEL = -1  # stands for the label among the label holder's columns
 _MESSAGE_BYTES = 1 << 24  # bin codes in one reply
+_THREADED_FROM = 100_000  # bin codes; below this a thread costs more than it brings
 
 
 # --- row and pair secrets ---------------------------------------------------------------------------------------------
@@ -343,6 +344,8 @@ class BinMatching:
         replies = self.fed.ask(matched_codes, to=list(requests), each=each, code_bits=self._code_bits)
         queues = {name: iter(self._checked(name, replies[name], requests[name])) for name in requests}
         lists = [(pairs, next(queues[pairs.left]), next(queues[pairs.right])) for pairs in parts]
+        if len(lists) == 1 or sum(left.size for _, left, _ in lists) < _THREADED_FROM:
+            return [self._information_of(*part) for part in lists]
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # the parties wait meanwhile: all cores count
             return list(pool.map(lambda part: self._information_of(*part), lists))
 
