@@ -65,6 +65,9 @@ def flafe() -> Any:
 CASES = {
     "secureboost": Case(boost(20), (*SIX, "adult", "sonar")),
     "secureboost, 60 trees": Case(boost(60), ("wdbc", "phishing", "bank")),
+    "secureboost, all": Case(
+        boost(20, protection="all", max_depth=4), ("bank", "default", "phishing", "adult"), rows=1000
+    ),
     "secureboost, open": Case(boost(20, protection="open"), ("wdbc", "phishing")),
     "splitnn": Case(network(), SIX),
     "splitnn, open": Case(network(protection="open"), NETWORK),
