@@ -10,6 +10,7 @@ from fedsift.core.wanted import FileForm
 from fedsift.errors import FedsiftError
 from fedsift.evaluate.budget import within_budget
 from fedsift.evaluate.evaluation import evaluate
+from fedsift.evaluate.explaining import Explanation, explain
 from fedsift.evaluate.result import Evaluation
 from fedsift.evaluate.value import value
 from fedsift.evaluate.worth import Valuation
@@ -66,6 +67,7 @@ __all__ = [
     "Array",
     "Comparison",
     "Evaluation",
+    "Explanation",
     "FeatureElection",
     "FedHalving",
     "FedIIFE",
@@ -103,6 +105,7 @@ __all__ = [
     "VerticalLogisticRegression",
     "compare",
     "evaluate",
+    "explain",
     "operation",
     "progress",
     "register_criterion",
