@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from itertools import combinations
 from math import factorial
 
 import numpy as np
 import pytest
 from doubles import Recording
+from test_training import job_file
+from typer.testing import CliRunner
 
 import fedsift as fs
+from fedsift.cli.main import app
 from fedsift.core.identity import introduce
 from fedsift.core.message import decode
 from fedsift.core.party import Party
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import ParameterError, PolicyRefused
+from fedsift.jobs import training
+from fedsift.jobs.job_file import load_job
 from fedsift.models.boost.parts import goes_left, stored_part
 from fedsift.models.shuffling import Shuffled
 from fedsift.models.tree_shap import Cut, Leaf, covers, shapley_of_tree
@@ -171,3 +177,15 @@ def test_what_cannot_be_explained_says_so():
         fs.explain(fed, fs.FedLinear())
     with pytest.raises(ParameterError, match="keeps leaves from everybody"):
         fs.explain(fed, fs.SecureBoostClassifier(protection="all"))
+
+
+@pytest.mark.parametrize("model", ["boost", "linear"])
+def test_the_command_explains_a_kept_model(tmp_path, model):
+    file = job_file(tmp_path, model)
+    folder = training.write_model(training.train(load_job(file)), tmp_path / "model")
+    given = [f"{name}={tmp_path / name}.csv" for name in ("bank", "shop")]
+    done = CliRunner().invoke(app, ["explain", str(folder), *given, "--repeats", "1", "-q", "--format", "json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert {line["feature"] for line in told["columns"][:2]} == {"a", "c"}
+    assert ("Shapley" in told["by"]) == (model == "boost")

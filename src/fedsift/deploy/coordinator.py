@@ -27,6 +27,7 @@ from fedsift.core.files import plain, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.places import check_grid
 from fedsift.core.transports.flare import Aborted, Flare
+from fedsift.deploy import model_jobs
 from fedsift.deploy.delivery import keep_end, keep_failure, keep_result
 from fedsift.deploy.flare_job import quiet_calls, read_job, settings_of
 from fedsift.deploy.results import OUTCOME, RESULT, VALUE
@@ -91,8 +92,15 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path) -> None:
         earlier = checkpoint.with_suffix(".ledger.csv")
         if resume and earlier.exists():
             fed.ledger.take_up(Ledger.read(earlier).entries)
+        work = content.get("work")
         if job.method == ValueJob.name:
             _value(job, fed, folder / RESULT)
+        elif work == model_jobs.TRAIN:
+            _train(job, fed, folder / RESULT)
+        elif work == model_jobs.PREDICT:
+            aligned_rows = _aligned(job, fed)
+            model_jobs.predict(content, aligned_rows, folder / RESULT, folder / "model")
+            aligned_rows.ask(keep_end, to=fed.parties)
         else:
             run = _select(job, fed, checkpoint, resume=resume)
             _deliver(run)
@@ -127,7 +135,7 @@ def _job(content: dict[str, Any]) -> Job:
     """The submitted job, checked again: whoever sent it may have written it by hand."""
     settings = settings_of(content)
     source = Source(Path(f"{content.get('name', 'job')}.toml"), "", {})
-    if settings.method.name == ValueJob.name:
+    if settings.method.name == ValueJob.name or content.get("work") == model_jobs.PREDICT:
         return Job(source.path, settings, dict(settings.method.model_extra or {}), source)
     parameters = _method_parameters(source, settings.method)
     if "checkpoint" in parameters:
@@ -165,6 +173,24 @@ def _value(job: Job, fed: Federation, folder: Path) -> None:
     fed.ledger.frame().to_csv(folder / LEDGER, index=False)
 
 
+def _train(job: Job, fed: Federation, folder: Path) -> None:
+    """A joint model on selected columns; every party hears which of its own were kept."""
+    began = time.perf_counter()
+    fed = _aligned(job, fed)
+    run = runs.Run(job, _sizes(job, fed), fed, job.selector())
+    run.phases["align"] = (0, len(fed.ledger))
+    run.seconds.update(read=0.0, align=time.perf_counter() - began)
+    model_jobs.train(run, folder)
+    _deliver(run)
+    fed.ledger.frame().to_csv(folder / LEDGER, index=False)
+
+
+def _sizes(job: Job, fed: Federation) -> dict[str, Any]:
+    """The coordinator has no tables, only what it was told of them."""
+    names, parties = fed.column_names(), job.settings.parties
+    return {name: Sizes(size["rows"], parties[name].label, names[name]) for name, size in fed.sizes().items()}
+
+
 def _select(job: Job, fed: Federation, checkpoint: Path, *, resume: bool) -> runs.Run:
     began = time.perf_counter()
     fed = _aligned(job, fed)
@@ -179,12 +205,7 @@ def _select(job: Job, fed: Federation, checkpoint: Path, *, resume: bool) -> run
     runs.select(run)
     runs.score(run)
     checkpoint.unlink(missing_ok=True)
-    names, parties = fed.column_names(), job.settings.parties
-    # The coordinator has no tables, only what it was told of them.
-    known: dict[str, Any] = {
-        name: Sizes(size["rows"], parties[name].label, names[name]) for name, size in fed.sizes().items()
-    }
-    run.tables = known
+    run.tables = _sizes(job, fed)
     return run
 
 
