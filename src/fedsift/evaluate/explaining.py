@@ -29,6 +29,15 @@ class Explanation:
     """``frame`` has a line a column: party, feature, importance (and its deviation over repeats).
 
     ``by`` says what an importance is. ``rows`` (ids x "party.feature") is there where single rows were asked for.
+
+    Examples
+    --------
+    >>> import fedsift as fs, numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(120, 4))
+    >>> fed = fs.Federation.split(X, (X[:, 2] > 0).astype(int), parties=["bank", "shop"])
+    >>> model = fs.SecureBoostClassifier(n_estimators=2, max_depth=2).fit(fed)
+    >>> fs.explain(fed, model).by
+    'mean absolute Shapley value, in raw scores'
     """
 
     by: str

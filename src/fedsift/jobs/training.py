@@ -92,7 +92,7 @@ def model_card(run: Run, model: FederatedModel) -> dict[str, Any]:
             },
             "rows": fed.n_rows, "method": run.job.method, "selection": run.selector.get_params(deep=False),
             "metrics": {m: scores.get(m) for m in (run.evaluation.metrics if run.evaluation is not None else ())},
-            "metrics_of": "one split, 0.7 of the rows for training; measured by the label holder, nothing pooled",
+            "metrics_of": "one split, 0.7 of the rows for training; nothing pooled",
             "bytes": ledger.bytes(), "messages": len(ledger), "notes": list(ledger.notes),
             "exposure": {"selection": run.selector.leaks, "opened": [f"{form}: {about}" for form, about in told]},
             "versions": versions(),
