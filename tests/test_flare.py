@@ -12,9 +12,13 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
+import pandas as pd
 import pytest
 from conftest import mixed_table
 from method_cases import NEEDS_TORCH, QUICK
+from test_training import job_file as training_job
+from test_training import tables as new_tables
 
 pytest.importorskip("nvflare", reason="the extra flare is not installed")
 import flare_doubles as doubles
@@ -205,6 +209,27 @@ def test_partners_are_worth_the_same_elsewhere(job_file):
     assert there["scores"] == pytest.approx(here["scores"], abs=0.002)
     assert there["lines"][0]["adds"] == pytest.approx(here["lines"][0]["adds"], abs=0.002)
     assert (there["holder"], there["metric"], there["settings"]) == (here["holder"], here["metric"], here["settings"])
+
+
+@pytest.mark.flare
+def test_a_model_is_trained_and_predicts_elsewhere(tmp_path):
+    """Every site keeps its part; the same model folder predicts in one process, to the same numbers."""
+    job = training_job(tmp_path, "linear")
+    card = told_by(["train", str(job), "--on", "simulator", "--out", str(tmp_path / "model")])
+    assert card["metrics"]["auc"] > 0.8
+    bank, shop = new_tables(80, seed=3)
+    bank.drop(columns="default").to_csv(tmp_path / "bank-new.csv", index=False)
+    shop.to_csv(tmp_path / "shop-new.csv", index=False)
+    files = [f"{name}={tmp_path / name}-new.csv" for name in ("bank", "shop")]
+    tables = []
+    for where in ("local", "simulator"):
+        out = tmp_path / f"{where}.csv"
+        command = [*FEDSIFT, "predict", str(tmp_path / "model"), *files, "--on", where, "--out", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        tables.append(pd.read_csv(out))
+    assert tables[0]["id"].tolist() == tables[1]["id"].tolist() == bank["id"].tolist()
+    np.testing.assert_allclose(tables[0].iloc[:, -1], tables[1].iloc[:, -1], atol=1e-6)
 
 
 @pytest.mark.flare

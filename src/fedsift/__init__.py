@@ -10,6 +10,7 @@ from fedsift.core.wanted import FileForm
 from fedsift.errors import FedsiftError
 from fedsift.evaluate.budget import within_budget
 from fedsift.evaluate.evaluation import evaluate
+from fedsift.evaluate.explaining import Explanation, explain
 from fedsift.evaluate.result import Evaluation
 from fedsift.evaluate.value import value
 from fedsift.evaluate.worth import Valuation
@@ -71,6 +72,7 @@ __all__ = [
     "Boruta",
     "Comparison",
     "Evaluation",
+    "Explanation",
     "FeatureElection",
     "FedHalving",
     "FedIIFE",
@@ -111,6 +113,7 @@ __all__ = [
     "compare",
     "correlation",
     "evaluate",
+    "explain",
     "operation",
     "progress",
     "psi",

@@ -46,6 +46,12 @@ WAIVERS: dict[str, str] = {
     "knockoffs.open_columns": "How many numbers a column makes: its categories, no row.",
     "evaluate.release": "One rounded mean, deviation and interval a method and measure over all folds; what many such "
     "figures tell together is for the site's journal.",
+    # Explanations
+    "boost.tell_sides": "Sealed for the label holder, which a default policy refuses: the form is plain; measured "
+    "where fewer of the same bits are read: walk_down.",
+    "boost.explain_rows": "The same sides, opened: only where the partner's policy has allowed it by name.",
+    "boost.tell_importance": "Mean absolute values of columns, four digits; counted in the label holder's journal.",
+    "boost.tell_explanations": "The form is plain: the answer, where the label holder's policy lets it go.",
     # Measures on shares
     "scores.tell_figures": "One half of one figure a model and fold, under a mask of both parties; the coordinator "
     "reads the figure, and its bits are counted at both sites (tests/hostile/test_figures.py).",

@@ -340,8 +340,8 @@ party_app = typer.Typer(
     help="One organisation's side: its data, its rules.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(party_app, name="party")
-for _own in (audit.audit, value.value, statistics.statistics, train.train, train.predict, applying.apply, init.init,
-             reproduce.reproduce, schema.schema):  # fmt: skip
+for _own in (audit.audit, value.value, statistics.statistics, train.train, train.predict, train.explain, applying.apply,
+             init.init, reproduce.reproduce, schema.schema):  # fmt: skip
     _command()(_own)
 for _shown in (party.init, party.check, secrets.fingerprint, secrets.secrets, journal.journal):
     _command(_shown.__name__, on=party_app)(_shown)

@@ -1,4 +1,4 @@
-"""``fedsift train`` and ``fedsift predict``: selection and joint model in one job, and predictions for new rows."""
+"""``fedsift train``, ``predict`` and ``explain``: a joint model in one job, what it says of new rows, and why."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 import typer
 
 from fedsift.cli import console
-from fedsift.cli.deploy import On, OnOption
-from fedsift.core.files import write_atomic
+from fedsift.cli.deploy import KitOption, On, OnOption
+from fedsift.core.files import plain, write_atomic
+from fedsift.deploy.run import predict_on, train_on
 from fedsift.errors import ParameterError
 from fedsift.jobs import training
 from fedsift.jobs.job_file import load_job
@@ -31,54 +32,84 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The model folder; else JOB-model.", metavar="DIR")] = None,
     format: FormatOption = "table",
     on: OnOption = On.local,
+    kit: KitOption = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Select columns and train a joint model on them. Nothing is pooled; each party keeps its part."""
-    _check_place(on, "train")
-    loaded = load_job(job, set or [])
+    loaded = load_job(job, set or [], files=on is not On.flare)
     folder = out or loaded.path.parent / f"{loaded.path.stem}-model"
     training.check_model_folder(folder)
     with console.progress(quiet, verbose) as progress:
-        trained = training.train(loaded, progress.say)
-        training.write_model(trained, folder)
+        if on is On.local:
+            trained = training.train(loaded, progress.say)
+            training.write_model(trained, folder)
+            card = trained.card
+        else:
+            card = train_on(loaded, on.value, folder, kit=kit, say=progress.say)
     if format == "json":
-        console.show(json.dumps({**trained.card, "out": str(folder)}, indent=2, ensure_ascii=False))
+        console.show(json.dumps({**card, "out": str(folder)}, indent=2, ensure_ascii=False))
         return
-    console.show(training.card_text(trained.card))
+    console.show(training.card_text(card))
     console.show(f"written to {folder}: card.md is the model card; every party has a part of its own")
 
 
 def predict(
     model: Annotated[Path, typer.Argument(help="The folder that fedsift train wrote.", show_default=False)],
-    files: Annotated[list[str], typer.Argument(metavar="PARTY=FILE...", help="New rows of each party; no label.")],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PARTY=FILE...", help="New rows of each party; no label. On flare: none."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write a CSV file; else to stdout.", metavar="FILE")] = None,
     on: OnOption = On.local,
+    kit: KitOption = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Predict new rows, by id, in the order of the label holder's file."""
-    _check_place(on, "predict")
+    with console.progress(quiet, verbose) as progress:
+        if on is On.local:
+            predictions = training.predict(model, _given(files or []), progress.say)
+            classes = [str(name) for name in training.read_card(model)["classes"]]
+            rows, text = len(predictions), training.predictions_table(predictions, classes)
+        else:
+            rows, told = predict_on(model, on.value, _given(files or []), kit=kit, say=progress.say)
+            text = told or ""
+    if not text:
+        console.remark(f"{rows:,} predictions are with the label holder, in the models folder of its site")
+    elif out is None:
+        sys.stdout.write(text)
+    else:
+        write_atomic(out, text)
+        console.remark(f"{rows:,} predictions written to {out}")
+
+
+def explain(
+    model: Annotated[Path, typer.Argument(help="The folder that fedsift train wrote.", show_default=False)],
+    files: Annotated[
+        list[str], typer.Argument(metavar="PARTY=FILE...", help="Rows of each party; linear: with label.")
+    ],
+    repeats: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Shuffles of each column.")] = 3,
+    format: FormatOption = "table",
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Say which columns a model goes by. No row's score is seen by anybody, where the model can be measured so."""
+    with console.progress(quiet, verbose) as progress:
+        found = training.explained(model, _given(files), repeats, progress.say)
+    if format == "json":
+        lines = plain(found.frame.to_dict("records"))
+        console.show(json.dumps({"by": found.by, "columns": lines}, indent=2, ensure_ascii=False))
+        return
+    rows = [[line.party, line.feature, f"{line.importance:.4f}"] for line in found.frame.itertuples()]
+    console.table(rows, ["party", "column", "importance"], title=found.by)
+
+
+def _given(files: list[str]) -> dict[str, Path]:
     given = {}
     for text in files:
         party, found, file = text.partition("=")
         if not found or not party or not file:
             raise ParameterError(f"{text!r}: give each party's file as PARTY=FILE, such as bank=new.csv")
         given[party] = Path(file)
-    with console.progress(quiet, verbose) as progress:
-        predictions = training.predict(model, given, progress.say)
-    card = training.read_card(model)
-    text = training.predictions_table(predictions, [str(name) for name in card["classes"]])
-    if out is None:
-        sys.stdout.write(text)
-        return
-    write_atomic(out, text)
-    console.remark(f"{len(predictions):,} predictions written to {out}")
-
-
-def _check_place(on: On, command: str) -> None:
-    if on is not On.local:
-        raise ParameterError(
-            f"fedsift {command} runs in one process so far, not on FLARE (--on {on.value}): a site keeps no part of a "
-            "model after its job yet. fedsift run and fedsift value do run there"
-        )
+    return given

@@ -31,6 +31,7 @@ from fedsift.core.progress import watching
 from fedsift.core.progress_bar import Shown
 from fedsift.core.transports.base import Aborted
 from fedsift.core.transports.flare import Flare
+from fedsift.deploy import model_jobs
 from fedsift.deploy.delivery import keep_end, keep_failure, keep_result
 from fedsift.deploy.flare_job import quiet_calls, read_job, settings_of
 from fedsift.deploy.results import OUTCOME, RESULT, VALUE
@@ -102,7 +103,7 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path, standing: S
         if resume and earlier.exists():
             fed.ledger.take_up(Ledger.read(earlier).entries)
         with watching(standing):
-            _carry_out(job, fed, checkpoint, folder, resume=resume)
+            _carry_out(job, fed, checkpoint, folder, resume=resume, content=content)
         earlier.unlink(missing_ok=True)
         _outcome(folder, "finished", started=start)
     except Aborted as error:
@@ -140,13 +141,23 @@ class Standing(Shown):
         return {"waiting": self._until, "words": self.words()}
 
 
-def _carry_out(job: Job, fed: Federation, checkpoint: Path, folder: Path, *, resume: bool) -> None:
+def _carry_out(
+    job: Job, fed: Federation, checkpoint: Path, folder: Path, *, resume: bool, content: dict[str, Any]
+) -> None:
+    """What the job is for: a value, a model, predictions, or a selection."""
+    work = content.get("work")
     if job.method == ValueJob.name:
         _value(job, fed, folder / RESULT)
-        return
-    run = _select(job, fed, checkpoint, resume=resume)
-    _deliver(run)
-    runs.write(run, folder / RESULT)
+    elif work == model_jobs.TRAIN:
+        _train(job, fed, folder / RESULT)
+    elif work == model_jobs.PREDICT:
+        aligned = _aligned(job, fed)
+        model_jobs.predict(content, aligned, folder / RESULT, folder / "model")
+        aligned.ask(keep_end, to=fed.parties)
+    else:
+        run = _select(job, fed, checkpoint, resume=resume)
+        _deliver(run)
+        runs.write(run, folder / RESULT)
 
 
 def _leave_ledger(fed: Federation | None, *files: Path) -> None:
@@ -161,7 +172,7 @@ def _job(content: dict[str, Any]) -> Job:
     """The submitted job, checked again: whoever sent it may have written it by hand."""
     settings = settings_of(content)
     source = Source(Path(f"{content.get('name', 'job')}.toml"), "", {})
-    if settings.method.name == ValueJob.name:
+    if settings.method.name == ValueJob.name or content.get("work") == model_jobs.PREDICT:
         return Job(source.path, settings, dict(settings.method.model_extra or {}), source)
     parameters = _method_parameters(source, settings.method)
     if "checkpoint" in parameters:
@@ -199,6 +210,24 @@ def _value(job: Job, fed: Federation, folder: Path) -> None:
     fed.ledger.frame().to_csv(folder / LEDGER, index=False)
 
 
+def _train(job: Job, fed: Federation, folder: Path) -> None:
+    """A joint model on selected columns; every party hears which of its own were kept."""
+    began = time.perf_counter()
+    fed = _aligned(job, fed)
+    run = runs.Run(job, _sizes(job, fed), fed, job.selector())
+    run.phases["align"] = (0, len(fed.ledger))
+    run.seconds.update(read=0.0, align=time.perf_counter() - began)
+    model_jobs.train(run, folder)
+    _deliver(run)
+    fed.ledger.frame().to_csv(folder / LEDGER, index=False)
+
+
+def _sizes(job: Job, fed: Federation) -> dict[str, Any]:
+    """The coordinator has no tables, only what it was told of them."""
+    names, parties = fed.column_names(), job.settings.parties
+    return {name: Sizes(size["rows"], parties[name].label, names[name]) for name, size in fed.sizes().items()}
+
+
 def _select(job: Job, fed: Federation, checkpoint: Path, *, resume: bool) -> runs.Run:
     began = time.perf_counter()
     fed = _aligned(job, fed)
@@ -213,12 +242,7 @@ def _select(job: Job, fed: Federation, checkpoint: Path, *, resume: bool) -> run
     runs.select(run)
     runs.score(run)
     checkpoint.unlink(missing_ok=True)
-    names, parties = fed.column_names(), job.settings.parties
-    # The coordinator has no tables, only what it was told of them.
-    known: dict[str, Any] = {
-        name: Sizes(size["rows"], parties[name].label, names[name]) for name, size in fed.sizes().items()
-    }
-    run.tables = known
+    run.tables = _sizes(job, fed)
     return run
 
 

@@ -142,6 +142,7 @@ def settings_of(content: dict[str, Any]) -> JobFile:
                 "method": content["method"],
                 "federation": content["federation"],
                 "evaluate": content.get("evaluate"),
+                "model": content.get("model"),
             }
         )
     except ValueError as error:

@@ -19,6 +19,7 @@ from nvflare.collab import collab
 from fedsift.core.message import encode
 from fedsift.deploy import delivery
 from fedsift.deploy.flare_job import PARTY_FILE, quiet_calls, read_job
+from fedsift.deploy.model_jobs import PARTS
 from fedsift.deploy.status import ENDED, RUNNING, close_abandoned, read_status, write_status
 from fedsift.errors import DataError, FedsiftError, PartyError
 from fedsift.site.gate import is_stopped
@@ -63,6 +64,7 @@ class PartyApp:
                     "give the party the name in its certificate"
                 )
             site.job_folder, site.ledger = self._folder, SiteLedger(self._folder / NAME)
+            site.models.folder = path.parent / PARTS
             self._site = site
             threading.Thread(target=self._watch, args=(self._folder,), name="fedsift stop", daemon=True).start()
         except FedsiftError as error:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedsift.core.files import write_atomic
+from fedsift.deploy import model_jobs
 from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, unscored, write_job
 from fedsift.deploy.introductions import introduce_parties
 from fedsift.deploy.results import RESULT, check_outcome, place, read_value
@@ -26,8 +29,9 @@ from fedsift.deploy.status import read_status
 from fedsift.errors import DataError, FedsiftError, MissingExtra, OperationFailed, ParameterError, PartyGone
 from fedsift.evaluate.value_holder import ValueJob
 from fedsift.evaluate.worth import Valuation
-from fedsift.jobs import runs
-from fedsift.jobs.job_file import Job
+from fedsift.jobs import runs, training
+from fedsift.jobs.job_file import Job, JobFile
+from fedsift.jobs.text import Source
 
 Say = Callable[[str], None]
 PLACES = ("simulator", "poc", "flare")
@@ -58,6 +62,43 @@ def value_on(job: Job, on: str, work: ValueJob, *, kit: Path | None = None, say:
     return found
 
 
+def train_on(job: Job, on: str, out: Path, *, kit: Path | None = None, say: Say) -> dict[str, Any]:
+    """Train with the parties elsewhere: each keeps its part; ``out`` gets the model folder. Returns the card."""
+    training.check_model_folder(out)
+    take = partial(_take_model, out=out)
+    card: dict[str, Any] = _run(Errand(job, model_jobs.train_content(job), take, say), on, kit)
+    return card
+
+
+def _take_model(result: Path, sites: dict[str, Path], *, out: Path) -> dict[str, Any]:
+    return model_jobs.take_model(result, out, sites)
+
+
+def predict_on(
+    folder: Path, on: str, files: Mapping[str, Path], *, kit: Path | None = None, say: Say
+) -> tuple[int, str | None]:
+    """Predict with the parties elsewhere: how many rows, and the predictions where the label holder is played here."""
+    if on == "poc":
+        raise ParameterError("a FLARE system that is made for one job has no parts of a model: --on simulator or flare")
+    content, holder = model_jobs.predict_content(folder), training.read_card(folder)["label_holder"]
+    job = prediction_job(folder, files)
+    take = partial(_take_predictions, holder=holder)
+    found: tuple[int, str | None] = _run(Errand(job, content, take, say, parts=folder), on, kit)
+    return found
+
+
+def prediction_job(folder: Path, files: Mapping[str, Path]) -> Job:
+    """The job of new rows: where parties are played here, their files; elsewhere each site has its own."""
+    data = training.read_card(folder)["data"]
+    told = {n: {"file": str(files[n].absolute()) if n in files else None, "id": data[n]["id"]} for n in data}
+    source = Source(folder / "predict.toml", "", {})
+    return Job(source.path, JobFile.model_validate({"parties": told, "method": {"name": "all"}}), {}, source)
+
+
+def _take_predictions(result: Path, sites: dict[str, Path], *, holder: str) -> tuple[int, str | None]:
+    return model_jobs.take_predictions(result, holder, sites)
+
+
 @dataclass(frozen=True)
 class Errand:
     """A job on its way: what is submitted, and what is done with the result (and the parties' own, if at hand)."""
@@ -68,6 +109,7 @@ class Errand:
     say: Say
     checkpoints: Path | None = None  # what a run on this machine goes on from
     ticket: Path | None = None  # which job it is, for a command that is killed while it waits
+    parts: Path | None = None  # of a model, for parties that are played here
 
     @property
     def env(self) -> dict[str, str]:
@@ -111,7 +153,8 @@ def party_text(job: Job, name: str) -> str:
     forms = ["control", "ciphertext", "masked", "pseudonymous", "aggregate", "plain"]
     exceptions = ["column names", "class names", "error messages", "alignment"]
     lines += ["", "[policy]", "min_rows = 1", "min_cell = 0", 'max_bits = "any"', "max_share = 1.0",
-              f"forms = {json.dumps(forms)}", f"exceptions = {json.dumps(exceptions)}"]  # fmt: skip
+              "max_row_scores = 1000000", f"forms = {json.dumps(forms)}",
+              f"exceptions = {json.dumps(exceptions)}"]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
@@ -125,6 +168,10 @@ def _on_simulator(errand: Errand, folder: Path) -> Any:
     for name in content["parties"]:
         (parties / name).mkdir(parents=True)
         (parties / name / PARTY_FILE).write_text(party_text(job, name), encoding="utf-8")
+        if errand.parts is not None:
+            (parties / name / model_jobs.PARTS).mkdir()
+            for part in errand.parts.glob(f"{name}.*.*"):
+                shutil.copy(part, parties / name / model_jobs.PARTS / part.name)
     introduce_parties({name: parties / name / PARTY_FILE for name in content["parties"]})
     (workspace / "local").mkdir(parents=True)
     rules = {"format_version": 2, "class_list_enforcement_mode": "enforce", "class_allow_list": list(CLASSES)}

@@ -68,13 +68,14 @@ def _job(methods: tuple[str, ...], model: str, cv: int | float, random_state: in
 
 
 def jobs_within(
-    selector: Selector, model: str | None, cv: int | float, random_state: int, nulls: bool
+    selector: Selector, model: str | FederatedModel | None, cv: int | float, random_state: int, nulls: bool
 ) -> list[tuple[str, dict[str, Any]]]:
     """The jobs beside the selector's own that one evaluation of it puts to the parties: a site opened for it takes
     these and no others."""
     chosen = model or "boost"
     models = [make_joint_model(chosen, task, random_state) for task in ("classification", "regression")]
-    found = [_job(tuple(named_selectors(selector)), chosen, cv, random_state, nulls).announcement()]
+    shown = chosen if isinstance(chosen, str) else type(chosen).__name__
+    found = [_job(tuple(named_selectors(selector)), shown, cv, random_state, nulls).announcement()]
     found += [made.announcement() for made in models]
     return [*found, AllFeatures().announcement()] if nulls else found
 

@@ -12,6 +12,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from fedsift.core.files import plain, write_atomic
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
 from fedsift.evaluate.evaluation import evaluate
+from fedsift.evaluate.explaining import Explanation, explain
+from fedsift.evaluate.joint import jobs_within
 from fedsift.jobs.job_file import Job
 from fedsift.jobs.job_model import ModelSection
 from fedsift.jobs.runs import Run, prepare
@@ -30,8 +33,10 @@ from fedsift.jobs.text import nearest
 from fedsift.methods import MODELS
 from fedsift.models.base import FederatedModel
 from fedsift.report.summary import versions
+from fedsift.select.base import Selector
 
 FORMAT = "fedsift-trained"
+SPLIT = 0.7  # of the rows train, for the card's figures
 Say = Callable[[str], None]
 
 
@@ -46,19 +51,25 @@ class Trained:
 
 def train(job: Job, say: Say = lambda text: None) -> Trained:
     """Select, score on held-out rows, and train on all rows."""
-    run = prepare(job, say)
-    fed = run.fed
+    return train_run(prepare(job, say), say)
+
+
+def train_run(run: Run, say: Say = lambda text: None) -> Trained:
+    """The same, where the parties are ready."""
+    job, fed = run.job, run.fed
     section = job.settings.model or ModelSection()
-    model = section.make(fed.task)
+    with fed.session(*run.selector.announcement()) as accepted:
+        model = section.make(accepted.task)
     say("scoring selection and model on rows that they have not seen")
     with run.phase("evaluate"):
-        run.evaluation = evaluate(fed, clone(run.selector), model=model, cv=0.7, nulls=False)
+        run.evaluation = evaluate(fed, clone(run.selector), model=model, cv=SPLIT, nulls=False)
     say(f"selecting by {job.method}")
-    with run.phase("select"):
-        run.selector.fit(fed)
+    with run.phase("select"), fed.session(*run.selector.announcement()) as accepted:
+        run.selector.fit(accepted)
+        chosen = run.selector.transform(accepted)
     say(f"training {type(model).__name__}")
     with run.phase("train"):
-        model.fit(run.selector.transform(fed))
+        model.fit(fed.named_view(chosen._view))  # the view outlives the session in which it was defined
     return Trained(run, model, model_card(run, model))
 
 
@@ -72,6 +83,7 @@ def model_card(run: Run, model: FederatedModel) -> dict[str, Any]:
             "format": FORMAT, "version": 1, "model": model.model_id_, "class": type(model).__name__,
             "parameters": model.get_params(deep=False), "job_hash": model.job_hash_, "task": model.task_,
             "classes": list(getattr(model, "classes_", ())), "label_holder": fed.active,
+            "label": run.job.settings.parties[fed.active].label,
             "data": {
                 name: {"rows": run.tables[name].n_rows, "id": run.job.settings.parties[name].id,
                        "columns": run.own_selection(name).selected[name],
@@ -80,7 +92,7 @@ def model_card(run: Run, model: FederatedModel) -> dict[str, Any]:
             },
             "rows": fed.n_rows, "method": run.job.method, "selection": run.selector.get_params(deep=False),
             "metrics": {m: scores.get(m) for m in (run.evaluation.metrics if run.evaluation is not None else ())},
-            "metrics_of": "one split, 0.7 of the rows for training; measured by the label holder, nothing pooled",
+            "metrics_of": "one split, 0.7 of the rows for training; nothing pooled",
             "bytes": ledger.bytes(), "messages": len(ledger), "notes": list(ledger.notes),
             "exposure": {"selection": run.selector.leaks, "opened": [f"{form}: {about}" for form, about in told]},
             "versions": versions(),
@@ -90,6 +102,9 @@ def model_card(run: Run, model: FederatedModel) -> dict[str, Any]:
 
 
 def _kinds(table: Table, columns: list[str]) -> dict[str, str]:
+    """Nothing where the table is elsewhere: its party knows."""
+    if not isinstance(table, Table):
+        return {}
     return {column: "categorical" if table.kinds[column] == "categorical" else "numeric" for column in columns}
 
 
@@ -100,10 +115,27 @@ def write_model(trained: Trained, folder: Path) -> Path:
         old.unlink()
     folder.mkdir(parents=True, exist_ok=True)
     trained.model.save(folder)
+    write_card(trained, folder)
+    return folder
+
+
+def write_card(trained: Trained, folder: Path) -> None:
+    """The selection and the model card."""
     trained.run.selection.save(folder / "selection.json")
     write_atomic(folder / "card.json", json.dumps(trained.card, indent=1, allow_nan=False) + "\n")
     write_atomic(folder / "card.md", card_text(trained.card))
-    return folder
+
+
+def jobs_within_training(selector: Selector, section: ModelSection) -> list[tuple[str, dict[str, Any]]]:
+    """The jobs beside the selector's own that a training puts to the parties, for classes or a number.
+
+    Which it is turns out later; parameters may fit a model of one of them only.
+    """
+    found: list[tuple[str, dict[str, Any]]] = []
+    for task in ("classification", "regression"):
+        with suppress(ParameterError):
+            found += jobs_within(selector, section.make(task), SPLIT, 0, nulls=False)
+    return found
 
 
 def check_model_folder(folder: Path) -> None:
@@ -146,24 +178,42 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 def predict(folder: Path, files: Mapping[str, Path], say: Say = lambda text: None) -> dict[str, Any]:
     """``{id: p}`` of the rows that all parties' new files share, in the order of the label holder's file."""
+    model, fed = _with_new_rows(folder, files, say)
+    say(f"predicting {fed.n_rows:,} rows")
+    return model.predict_by_id(fed)
+
+
+def explained(folder: Path, files: Mapping[str, Path], repeats: int, say: Say = lambda text: None) -> Explanation:
+    """Which columns the model goes by, on these rows; linear models need the label in the label holder's file."""
+    boosted = str(read_card(folder)["class"]).startswith("SecureBoost")
+    model, fed = _with_new_rows(folder, files, say, labelled=not boosted)
+    say(f"explaining the model on {fed.n_rows:,} rows")
+    return explain(fed, model, repeats=repeats)
+
+
+def _with_new_rows(
+    folder: Path, files: Mapping[str, Path], say: Say, *, labelled: bool = False
+) -> tuple[FederatedModel, Federation]:
+    """The model again, and the rows that all parties' new files share."""
     card = read_card(folder)
-    tables = new_tables(card, files)
+    tables = new_tables(card, files, labelled=labelled)
     ids = {name: facts["id"] for name, facts in card["data"].items()}
+    label = (card["label_holder"], card["label"] if labelled else None)
     say("aligning the parties by private set intersection")
-    fed = Federation.from_tables(tables, id=ids, label=(card["label_holder"], None), task=card["task"], min_overlap=1)
+    fed = Federation.from_tables(tables, id=ids, label=label, task=card["task"], min_overlap=1)
     kind = next((model for model in MODELS.values() if model.__name__ == card["class"]), None)
     if kind is None:
         raise DataError(f"{folder}: this fedsift has no model {card['class']!r}")
     if not all(facts["columns"] for facts in card["data"].values()):
         fed = fed.view(columns={name: range(len(facts["columns"])) for name, facts in card["data"].items()})
-    say(f"predicting {fed.n_rows:,} rows")
-    return kind.load(folder, fed).predict_by_id(fed)
+    return kind.load(folder, fed), fed
 
 
-def new_tables(card: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, Table]:
+def new_tables(card: Mapping[str, Any], files: Mapping[str, Path], *, labelled: bool = False) -> dict[str, Table]:
     """Each party's new rows, with the columns of the model; what is missing is named with its party.
 
-    A party of which no column was chosen still says which rows it shares: any columns will do.
+    A party of which no column was chosen still says which rows it shares: any columns will do. ``labelled``: the label
+    holder's rows come with their label.
     """
     data = card["data"]
     for name in files:
@@ -174,12 +224,15 @@ def new_tables(card: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, 
         if name not in files:
             raise DataError(f"the model needs a file of the party {name!r}, which has left: {name}=FILE, or train anew")
         codes = [column for column, kind in facts["kinds"].items() if kind == "categorical"]
-        table = Table.read(files[name], id=facts["id"], name=name)
+        label = card["label"] if labelled and name == card["label_holder"] else None
+        table = Table.read(files[name], id=facts["id"], label=label, name=name)
         missing = [column for column in facts["columns"] if column not in table.columns]
         if missing:
             raise DataError(f"party {name!r}: {files[name]} lacks the column {missing[0]!r} that the model uses")
         if facts["columns"]:
-            table = Table.read(files[name], id=facts["id"], columns=facts["columns"], categorical=codes, name=name)
+            table = Table.read(
+                files[name], id=facts["id"], label=label, columns=facts["columns"], categorical=codes, name=name
+            )
         _check_kinds(name, table, facts["kinds"])
         tables[name] = table
     return tables

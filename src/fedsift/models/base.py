@@ -49,6 +49,7 @@ from fedsift.models.parts import (
     write_part,
 )
 from fedsift.models.reading import let_read
+from fedsift.models.shuffling import Shuffled
 from fedsift.models.unseen import SharedScores, grade
 from fedsift.mpc.secure_sum import SecureSum
 
@@ -145,7 +146,7 @@ class FederatedModel(BaseEstimator):
         """Predict, and leave what is ``Predicted`` with the label holder: no score is sent to the coordinator."""
         raise ParameterError(f"{type(self).__name__} cannot leave its predictions with the label holder")
 
-    def _share(self, run: Federation) -> SharedScores:
+    def _share(self, run: Federation, shuffled: Shuffled | None = None) -> SharedScores:
         """Predict, and leave shares of the scores with the label holder and another party: nobody sees a score."""
         raise ParameterError(f"{type(self).__name__} cannot leave its scores as shares")
 
@@ -215,10 +216,13 @@ class FederatedModel(BaseEstimator):
                 return float(run.ask(score_rows, to=holders[0]))
             return metric(SecureSum(run, parties=holders).sum(score_sums, (5,)), self.task_ == "classification")
 
-    def figures(self, fed: Federation, metrics: Sequence[str]) -> dict[str, float]:
-        """How good the model is on these rows, where it can be measured on shares: nobody sees the score of a row."""
+    def figures(self, fed: Federation, metrics: Sequence[str], shuffled: Shuffled | None = None) -> dict[str, float]:
+        """How good the model is on these rows, where it can be measured on shares: nobody sees the score of a row.
+
+        ``shuffled`` names a column that its party shuffles first (permutation importance).
+        """
         with self._run(fed) as run:
-            return grade(run, self._share(run), metrics)
+            return grade(run, self._share(run, shuffled), metrics)
 
     def measure(self, fed: Federation, record: str, method: str, metrics: Sequence[str]) -> None:
         """Let the label holder measure the model on these rows and keep the figures under ``record``.

@@ -21,6 +21,11 @@ class Design:
     means: np.ndarray
     scales: np.ndarray
 
+    @property
+    def widths(self) -> list[int]:
+        """How many numbers each column makes."""
+        return [1 if categories is None else len(categories) for _, categories in self.columns]
+
     @classmethod
     def fit(cls, table: Table) -> Design:
         columns: list[tuple[str, tuple[str, ...] | None]] = []
@@ -62,6 +67,11 @@ class BinnedDesign:
     columns: list[ColumnBins]
     means: np.ndarray
     scales: np.ndarray
+
+    @property
+    def widths(self) -> list[int]:
+        """How many numbers each column makes."""
+        return [1 if bins.count <= 2 else bins.count for bins in self.columns]
 
     @classmethod
     def fit(cls, table: Table, n_bins: int, min_rows: int) -> BinnedDesign:
@@ -114,7 +124,11 @@ class LinearPart:
 
     def scores(self, table: Table) -> np.ndarray:
         """This party's part of the rows' scores, without centre and scale."""
-        own = self.design.matrix(table) @ self.weights
+        return self.of(self.design.matrix(table))
+
+    def of(self, numbers: np.ndarray) -> np.ndarray:
+        """The same of rows that are numbers already."""
+        own = numbers @ self.weights
         return np.asarray(own if self.intercept is None else own + self.intercept)
 
     def to_plain(self) -> dict[str, Any]:

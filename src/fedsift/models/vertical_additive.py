@@ -36,6 +36,7 @@ from fedsift.models.lbfgs import descend
 from fedsift.models.metrics import probabilities
 from fedsift.models.parts import Predicted, class_codes, class_names
 from fedsift.models.reading import ScoresOpened
+from fedsift.models.shuffling import ColumnPlace, Repeat, Shuffled, own_numbers, told_each
 from fedsift.models.unseen import SharedScores, Truth
 from fedsift.mpc import shared_descent
 from fedsift.mpc.grading import Grid
@@ -127,10 +128,12 @@ def open_rows(party: Party, *, model: Annotated[str, AtMost(64)]) -> None:
     times="1 a session",
     releases=later,
 )
-def open_unseen_rows(party: Party, *, model: Annotated[str, AtMost(64)]) -> None:
-    """New rows as numbers, for a measure: nobody reads a score."""
+def open_unseen_rows(
+    party: Party, *, model: Annotated[str, AtMost(64)], shuffled: ColumnPlace = None, repeat: Repeat = 0
+) -> None:
+    """New rows as numbers, for a measure: nobody reads a score. One of its columns may be shuffled."""
     part = party.models.part(model, BlindPart)
-    columns = party.keep(Columns(part.design.matrix(party.table), part.outputs))
+    columns = party.keep(Columns(own_numbers(party, part.design, shuffled, repeat), part.outputs))
     if not part.holder:
         return
     columns.values = np.hstack([columns.values, np.ones((party.n_rows, 1))])
@@ -230,9 +233,9 @@ class VerticalAdditive(FederatedModel):
         outputs = len(next(iter(self._weights.values()))[0]) if self._weights else 1
         SharedDescent(run, self._widths, outputs, reads_scores=True).at(self._weights)
 
-    def _share(self, run: Federation) -> SharedScores:
+    def _share(self, run: Federation, shuffled: Shuffled | None = None) -> SharedScores:
         """The same step, in which nobody opens the scores: they stay shares of the label holder and its helper."""
-        run.ask(open_unseen_rows, to=run.parties, model=self.model_id_)
+        run.ask(open_unseen_rows, to=run.parties, each=told_each(run.parties, shuffled), model=self.model_id_)
         weights = self._weights[run.active]
         descent = SharedDescent(run, self._widths, weights.shape[1], reads_scores=True)
         fraction = share_scores_at(descent, self._weights)

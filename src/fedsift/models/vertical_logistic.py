@@ -33,6 +33,7 @@ from fedsift.models.lbfgs import descend
 from fedsift.models.metrics import probabilities
 from fedsift.models.parts import Predicted, class_codes, class_names
 from fedsift.models.reading import ScoresOpened
+from fedsift.models.shuffling import ColumnPlace, Repeat, Shuffled, own_numbers, told_each
 from fedsift.models.unseen import SharedScores, Truth
 from fedsift.mpc import shared_descent
 from fedsift.mpc.grading import Grid
@@ -109,11 +110,10 @@ def keep_weights(party: Party, *, model: str, weights: Floats) -> None:
 )
 def part_scores(party: Party, *, model: str, label_holder: str) -> Ring:
     party.held_here(ScoresOpened)
-    return _hidden_scores(party, model, label_holder, _READ)
+    return _hidden(party, party.models.part(model, LinearPart).scores(party.table), label_holder, _READ)
 
 
-def _hidden_scores(party: Party, model: str, label_holder: str, purpose: str) -> Ring:
-    scores = party.models.part(model, LinearPart).scores(party.table)
+def _hidden(party: Party, scores: Floats, label_holder: str, purpose: str) -> Ring:
     return to_ring(scores, _SCORE_BITS, _SCORE_ROOM) + party.held(Pairs).mask(label_holder, purpose, 1, scores.shape)
 
 
@@ -125,9 +125,12 @@ def _hidden_scores(party: Party, model: str, label_holder: str, purpose: str) ->
     reply=Array("i", 2),
     role="passive",
 )
-def unseen_scores(party: Party, *, model: str, label_holder: str) -> Ring:
-    """Under other masks than ``part_scores``: nobody can read these."""
-    return _hidden_scores(party, model, label_holder, _UNSEEN)
+def unseen_scores(
+    party: Party, *, model: str, label_holder: str, shuffled: ColumnPlace = None, repeat: Repeat = 0
+) -> Ring:
+    """Under other masks than ``part_scores``: nobody can read these. One of its columns may be shuffled."""
+    part = party.models.part(model, LinearPart)
+    return _hidden(party, part.of(own_numbers(party, part.design, shuffled, repeat)), label_holder, _UNSEEN)
 
 
 @operation(
@@ -145,10 +148,10 @@ def keep_total(party: Party, *, model: str, total: Ring) -> None:
     "logistic.keep_own", times="1 a session", discloses="control", about="acknowledgement",
     learns="nothing: its own part of the scores, less masks", role="active",
 )  # fmt: skip
-def keep_own(party: Party, *, model: str, others: list[str]) -> None:
+def keep_own(party: Party, *, model: str, others: list[str], shuffled: ColumnPlace = None, repeat: Repeat = 0) -> None:
     """The label holder's share: its own part less the masks."""
     part = party.models.part(model, LinearPart)
-    share = to_ring(part.scores(party.table), _SCORE_BITS, _SCORE_ROOM)
+    share = to_ring(part.of(own_numbers(party, part.design, shuffled, repeat)), _SCORE_BITS, _SCORE_ROOM)
     for name in others:
         share = share - party.held(Pairs).mask(name, _UNSEEN, 1, share.shape)
     if party.table.label is None:
@@ -272,20 +275,23 @@ class VerticalLogisticRegression(FederatedModel):
         total = self._others(run)
         run.ask(hold_scores, to=run.active, model=self.model_id_, total=total, others=run.passive)
 
-    def _share(self, run: Federation) -> SharedScores:
+    def _share(self, run: Federation, shuffled: Shuffled | None = None) -> SharedScores:
         """The others' scores under masks go to one of them; the label holder has its own, less the masks."""
-        helper, total = run.passive[0], self._others(run, unseen_scores)
+        told = told_each(run.parties, shuffled)
+        helper, total = run.passive[0], self._others(run, unseen_scores, {name: told[name] for name in run.passive})
         run.ask(keep_total, to=helper, model=self.model_id_, total=total)
-        run.ask(keep_own, to=run.active, model=self.model_id_, others=run.passive)
+        run.ask(keep_own, to=run.active, model=self.model_id_, others=run.passive, **told[run.active])
         reach, outputs = Grid.reaching(self.deviation_), len(self.centre_)
         return SharedScores(helper, _SCORE_BITS, outputs, len(self.classes_), reach, tuple(self.centre_))
 
-    def _others(self, run: Federation, what: Operation = part_scores) -> Ring | None:
+    def _others(
+        self, run: Federation, what: Operation = part_scores, each: dict[str, dict[str, Any]] | None = None
+    ) -> Ring | None:
         """The other parties' scores, added up under masks."""
         total = None
         if run.passive:
             meet_all(run)
-            sent = run.ask(what, to=run.passive, model=self.model_id_, label_holder=run.active)
+            sent = run.ask(what, to=run.passive, each=each, model=self.model_id_, label_holder=run.active)
             shape = (run.n_rows, 1 if len(self.classes_) == 2 else len(self.classes_))
             for name, part in sent.items():
                 if part.shape != shape or part.dtype != np.uint64:

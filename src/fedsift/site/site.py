@@ -204,10 +204,12 @@ class PolicySite(Site):
             raise OperationRefused(self.name, "begin_job", f"{MAX_RUNS} jobs are under way here; end one of them first")
         if self.accepted is None or job.method == psi.JOB:
             return
-        asked = next((told for method, told in self.accepted if method == job.method), None)
-        told = {name: asked[name] for name in job.parameters if name in asked} if asked is not None else {}
-        changed = [name for name in told if told[name] != job.parameters[name]]
-        if asked is None or changed:
+        asked = [told for method, told in self.accepted if method == job.method]
+        differ = [
+            [name for name in job.parameters if name in told and told[name] != job.parameters[name]] for told in asked
+        ]
+        changed = min(differ, key=len, default=[])
+        if not asked or changed:
             what = f"its {changed[0]!r} is another" if changed else "start another job"
             submitted = f"this run is for the method {self.accepted[0][0]!r} as submitted"
             raise PolicyRefused.by("methods", self.name, "begin_job", f"{submitted}: {what}")

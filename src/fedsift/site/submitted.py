@@ -10,6 +10,8 @@ from fedsift.errors import JobError, ParameterError
 from fedsift.evaluate import announced
 from fedsift.evaluate.joint import jobs_within
 from fedsift.jobs.job_file import EvaluateSection, Job
+from fedsift.jobs.job_model import ModelSection
+from fedsift.jobs.training import jobs_within_training
 from fedsift.methods import METHODS
 from fedsift.select.base import Selector
 
@@ -30,6 +32,8 @@ def read_submitted(job: Job | Mapping[str, Any]) -> tuple[list[str], list[Announ
     jobs = _with_inner(name, given) or jobs
     if section is not None and not section.pooled and name in METHODS:
         jobs += jobs_within(METHODS[name](), section.model, section.cv, section.seed, section.nulls)
+    if not isinstance(job, Job) and job.get("work") == "train" and name in METHODS:
+        jobs += jobs_within_training(METHODS[name](), _model(job.get("model")))
     return parties, jobs
 
 
@@ -42,6 +46,13 @@ def _with_inner(name: str, given: Mapping[str, Any]) -> list[Announcement]:
         return [selector.announcement(), *selector.jobs_within()]
     except (TypeError, ParameterError):
         raise JobError(f"the submitted job's parameters are none of {name!r}") from None
+
+
+def _model(told: object) -> ModelSection:
+    try:
+        return ModelSection.model_validate(told)
+    except ValueError:
+        raise JobError("the submitted job's table [model] is not valid") from None
 
 
 def _section(told: object) -> EvaluateSection | None:

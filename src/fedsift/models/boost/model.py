@@ -30,7 +30,7 @@ from fedsift.crypto.dp import Privacy
 from fedsift.errors import DataError, MissingExtra, ParameterError, ReplyError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
-from fedsift.models.boost import predicting, store
+from fedsift.models.boost import explaining, predicting, store
 from fedsift.models.boost.compared.ending import keep_shared
 from fedsift.models.boost.growing import OPERATIONS as GROWING
 from fedsift.models.boost.growing import PROTECTIONS, Booster, check_shared, grow
@@ -44,7 +44,7 @@ from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
 
 #: What fit, predict, save and load ask.
 OPERATIONS = together(
-    GROWING, parts.OPERATIONS, store.OPERATIONS, predicting.OPERATIONS,
+    GROWING, parts.OPERATIONS, store.OPERATIONS, predicting.OPERATIONS, explaining.OPERATIONS,
     [column_uses, keep_model, keep_records, class_names],
 )  # fmt: skip
 

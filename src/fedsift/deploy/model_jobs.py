@@ -1,0 +1,124 @@
+"""``train`` and ``predict`` between machines: what is submitted, and what the coordinator does with it.
+
+Every party writes its part of the model into the folder ``models`` beside its own party.toml, and reads it from there
+when rows are predicted; a part never travels. Predictions stay with the label holder, in a file there. Whoever
+submitted gets the model card, the selection and ``model.json`` (what the coordinator knows), and of predictions only
+how many there are.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedsift.core.federation import Federation
+from fedsift.core.files import write_atomic
+from fedsift.deploy.flare_job import FORMAT, VERSION, public_job
+from fedsift.errors import DataError, FedsiftError
+from fedsift.jobs import runs, training
+from fedsift.jobs.job_file import FederationSection, Job
+from fedsift.jobs.job_model import ModelSection
+from fedsift.methods import MODELS
+
+TRAIN, PREDICT = "train", "predict"
+MODEL_FILE, PREDICTED = "model.json", "predicted.json"
+PARTS = "models"  # the folder of a site's own parts, beside its party.toml
+
+
+def train_content(job: Job) -> dict[str, Any]:
+    """What is submitted to train: the job and its table [model]."""
+    section = job.settings.model or ModelSection()
+    return {**public_job(job), "evaluate": None, "work": TRAIN, "model": section.model_dump(), "resume": False}
+
+
+def predict_content(folder: Path) -> dict[str, Any]:
+    """What is submitted to predict: the model's name and parameters, and what the coordinator knows of it."""
+    card = training.read_card(folder)
+    known = json.loads((folder / MODEL_FILE).read_text(encoding="utf-8"))
+    kind = model_class(card)
+    made = kind(**{name: None if value == "none" else value for name, value in card["parameters"].items()})
+    name, parameters = made.announcement()
+    parties = {
+        party: {"id": facts["id"] is not None, "label": party == card["label_holder"], "grid": None}
+        for party, facts in card["data"].items()
+    }
+    return {
+        "format": FORMAT, "version": VERSION, "name": "predict", "method": {"name": name, **parameters},
+        "evaluate": None, "federation": {**FederationSection().model_dump(), "task": card["task"], "min_overlap": 1},
+        "parties": parties, "work": PREDICT, "known": known, "resume": False,
+        "columns": {party: facts["columns"] for party, facts in card["data"].items()},
+    }  # fmt: skip
+
+
+def model_class(card: Mapping[str, Any]) -> Any:
+    found = next((kind for kind in MODELS.values() if kind.__name__ == card["class"]), None)
+    if found is None:
+        raise DataError(f"this fedsift has no model {card['class']!r}")
+    return found
+
+
+# --- at the coordinator ----------------------------------------------------------------------------------------------
+
+
+def train(run: runs.Run, folder: Path) -> None:
+    """Select, score and train; the parties keep their parts, ``folder`` gets what the submitter is to have."""
+    trained = training.train_run(run)
+    folder.mkdir()
+    trained.model.save(folder)
+    training.write_card(trained, folder)
+
+
+def predict(content: Mapping[str, Any], fed: Federation, folder: Path, scratch: Path) -> None:
+    """Predict rows that all parties have now; the label holder keeps the predictions."""
+    scratch.mkdir(exist_ok=True)
+    write_atomic(scratch / MODEL_FILE, json.dumps(content["known"]))
+    names, wanted = fed.column_names(), content["columns"]
+    places = {}
+    for party, columns in wanted.items():
+        missing = next((column for column in columns if column not in names.get(party, ())), None)
+        if missing is not None:
+            raise DataError(f"party {party!r} lacks the column {missing!r} that the model uses")
+        places[party] = sorted(names[party].index(column) for column in columns)
+    told = dict(content["method"])
+    with fed.session(str(told.pop("name")), told) as accepted:
+        defined = accepted.view(columns=places)
+    view = fed.named_view(defined._view)  # it outlives the session
+    model = model_class(content["known"]).load(scratch, view)
+    model.predict_by_id(view, to="label holder")
+    folder.mkdir()
+    write_atomic(folder / PREDICTED, json.dumps({"rows": view.n_rows, "model": model.model_id_}) + "\n")
+
+
+# --- where all parties are on this machine ---------------------------------------------------------------------------
+
+
+def parts_of(site: Path) -> Path:
+    """The folder of a site's parts, from that of a job's results there."""
+    return site.parent.parent / PARTS
+
+
+def take_model(result: Path, out: Path, sites: Mapping[str, Path]) -> dict[str, Any]:
+    """The model folder of the submitter; where the parties are played here, with their parts."""
+    training.check_model_folder(out)
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(result, out)
+    for site in sites.values():
+        for part in sorted(parts_of(site).glob("*")):
+            shutil.copy(part, out / part.name)
+    return training.read_card(out)
+
+
+def take_predictions(result: Path, holder: str, sites: Mapping[str, Path]) -> tuple[int, str | None]:
+    """How many rows were predicted, and the predictions where the label holder is played here."""
+    try:
+        told = json.loads((result / PREDICTED).read_text(encoding="utf-8"))
+        rows, model = int(told["rows"]), str(told["model"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise FedsiftError(f"the job left no readable {PREDICTED}: see the server's log") from None
+    if holder not in sites:
+        return rows, None
+    found = list(parts_of(sites[holder]).glob(f"*.{model}.predictions.csv"))
+    return rows, found[0].read_text(encoding="utf-8") if found else None

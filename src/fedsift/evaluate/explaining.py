@@ -1,0 +1,111 @@
+"""What a trained model goes by: the columns that matter, over all rows.
+
+Models that are measured on shares (linear, additive) by permutation importance: each party shuffles one of its own
+columns under a draw that nobody else can repeat, and the coordinator opens how good the model is then; no row's score
+is seen. Boosted trees by Shapley values (``models/boost/explaining.py``), which need more of the partners: their
+policies decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from fedsift.core.checks import check_choice, check_number
+from fedsift.core.federation import Federation
+from fedsift.errors import ParameterError
+from fedsift.models.base import FederatedModel
+from fedsift.models.boost.explaining import explain_jointly, importance_frame
+from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
+from fedsift.models.shuffling import Shuffled
+
+Boosted = (SecureBoostClassifier, SecureBoostRegressor)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """``frame`` has a line a column: party, feature, importance (and its deviation over repeats).
+
+    ``by`` says what an importance is. ``rows`` (ids x "party.feature") is there where single rows were asked for.
+
+    Examples
+    --------
+    >>> import fedsift as fs, numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(120, 4))
+    >>> fed = fs.Federation.split(X, (X[:, 2] > 0).astype(int), parties=["bank", "shop"])
+    >>> model = fs.SecureBoostClassifier(n_estimators=2, max_depth=2).fit(fed)
+    >>> fs.explain(fed, model).by
+    'mean absolute Shapley value, in raw scores'
+    """
+
+    by: str
+    frame: pd.DataFrame
+    rows: pd.DataFrame | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        shown = self.frame.to_string(index=False, float_format=lambda value: f"{value:.4f}")
+        return f"{self.by}\n{shown}"
+
+
+def explain(
+    fed: Federation, model: FederatedModel, *, repeats: int = 3, metric: str = "auto", rows: bool = False
+) -> Explanation:
+    """Which columns a model goes by, over these rows.
+
+    Parameters
+    ----------
+    model : a fitted one. Linear and additive models: how much worse ``metric`` gets when a column is shuffled (labels
+        needed). Boosted trees: the mean absolute Shapley value of a column, in units of raw scores.
+    repeats : how often a column is shuffled. metric : ``auto`` is ``auc`` or ``r2``; ``accuracy``.
+    rows : boosted trees: also the values of each row, where the policies allow it.
+
+    Examples
+    --------
+    >>> import fedsift as fs, numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 4))
+    >>> fed = fs.Federation.split(X, (X[:, 2] > 0).astype(int), parties=["bank", "shop"])
+    >>> fs.explain(fed, fs.VerticalAdditive().fit(fed), repeats=1).frame["party"][0]
+    'shop'
+    """
+    check_number("repeats", repeats, 1, 100, whole=True)
+    check_choice("metric", metric, ("auto", "auc", "accuracy", "r2"))
+    if isinstance(model, Boosted):
+        if model.protection == "all":
+            raise ParameterError("protection='all' keeps leaves from everybody, so nobody can explain its trees")
+        return _of_trees(fed, model, rows)
+    if rows:
+        raise ParameterError("values of single rows are for boosted trees; a linear model has its weights")
+    if not model.measured_unseen or not fed.passive:
+        raise ParameterError(f"{type(model).__name__} cannot be explained; boosted, linear and additive models can")
+    return _of_shuffling(fed, model, repeats, metric)
+
+
+def _of_trees(fed: Federation, model: FederatedModel, rows: bool) -> Explanation:
+    with model._run(fed) as run:
+        told = explain_jointly(run, model.model_id_, rows=rows)
+        names = run.column_names()
+    frame, by_row = importance_frame(told, names), None
+    if rows:
+        heads = [f"{party}.{names[party][column]}" for party, column in zip(told["parties"], told["columns"])]
+        outputs = told["values"].shape[2]
+        single = {head: table[:, 0] for head, table in zip(heads, told["values"])}
+        several = {(h, k): table[:, k] for h, table in zip(heads, told["values"]) for k in range(outputs)}
+        by_row = pd.DataFrame(single if outputs == 1 else several, index=pd.Index(told["ids"], name="id"))
+    return Explanation("mean absolute Shapley value, in raw scores", frame, by_row)
+
+
+def _of_shuffling(fed: Federation, model: FederatedModel, repeats: int, metric: str) -> Explanation:
+    chosen = {"auto": "auc" if model.task_ == "classification" else "r2"}.get(metric, metric)
+    whole, names = model.figures(fed, [chosen])[chosen], fed.column_names()
+    lines = []
+    places = [(party, column) for party, columns in names.items() for column in range(len(columns))]
+    for party, column in fed.track(places, "column"):
+        found = [model.figures(fed, [chosen], Shuffled(party, column, k))[chosen] for k in range(repeats)]
+        drops = whole - np.array(found)
+        spread = float(drops.std(ddof=1)) if repeats > 1 else float("nan")
+        told = {"party": party, "column": column, "feature": names[party][column]}
+        lines.append({**told, "importance": round(float(drops.mean()), 4), "deviation": spread})
+    frame = pd.DataFrame(lines).sort_values("importance", ascending=False, ignore_index=True)
+    return Explanation(f"loss of {chosen} when the column is shuffled ({whole:.4f} as it is)", frame)

@@ -1,0 +1,96 @@
+"""Training and prediction at sites with policies of their own: what is submitted is all that they run."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from doubles import Recording
+from test_training import job_file, tables
+
+import fedsift as fs
+from fedsift.core.federation import Federation
+from fedsift.core.table import Table
+from fedsift.core.transports.inprocess import InProcess
+from fedsift.deploy import model_jobs
+from fedsift.deploy.introductions import introduce_parties
+from fedsift.deploy.run import party_text, prediction_job
+from fedsift.errors import PolicyRefused
+from fedsift.jobs import runs, training
+from fedsift.jobs.job_file import load_job
+from fedsift.mpc.psi import aligned
+from fedsift.site.site import open_site
+
+
+class Apart(Recording):
+    """As between machines: nobody can look through the transport at a site."""
+
+    sites: dict = {}
+
+
+def opened(folder, job, content):
+    """The sites of party files, each opened for this very job, as ``party_app`` does it; behind a transport that shows
+    the coordinator none of them."""
+    files = {}
+    for name in content["parties"]:
+        files[name] = folder / name / "party.toml"
+        files[name].parent.mkdir(exist_ok=True, parents=True)
+        files[name].write_text(party_text(job, name))
+    introduce_parties(files)
+    sites = {name: open_site(file, content) for name, file in files.items()}
+    for name, site in sites.items():
+        site.models.folder = files[name].parent / model_jobs.PARTS
+    fed = Federation(Apart(InProcess(sites)), list(sites), active="bank")
+    assert not fed.simulated
+    return aligned(fed, by_id=True, min_overlap=1)
+
+
+@pytest.fixture(scope="module", params=["boost", "linear"])
+def trained(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(f"deployed-{request.param}")
+    job = load_job(job_file(folder, request.param))
+    content = json.loads(json.dumps(model_jobs.train_content(job)))
+    fed = opened(folder / "sites", job, content)
+    tables_here = {name: Table.read(job.file(name), id="id", name=name) for name in fed.parties}
+    run = runs.Run(job, tables_here, fed, job.selector())
+    run.phases["align"] = (0, len(fed.ledger))
+    model_jobs.train(run, folder / "result")
+    return folder, job, content
+
+
+def test_every_site_keeps_its_own_part_and_the_submitter_gets_none(trained):
+    folder, _, _ = trained
+    for name in ("bank", "shop"):
+        parts = [part.name for part in (folder / "sites" / name / model_jobs.PARTS).iterdir()]
+        assert [part.split(".")[0] for part in parts] == [name]
+    names = {file.name for file in (folder / "result").iterdir()}
+    assert names == {"card.json", "card.md", "model.json", "selection.json"}
+    assert training.read_card(folder / "result")["metrics"]["auc"] > 0.8
+
+
+def test_new_rows_are_predicted_by_the_parts_at_the_sites_and_stay_with_the_label_holder(trained):
+    folder, _, _ = trained
+    bank, shop = tables(80, seed=3)
+    content = json.loads(json.dumps(model_jobs.predict_content(folder / "result")))
+    files = {"bank": folder / "new-bank.csv", "shop": folder / "new-shop.csv"}
+    bank.drop(columns="default").to_csv(files["bank"], index=False)
+    shop.to_csv(files["shop"], index=False)
+    fed = opened(folder / "sites", prediction_job(folder / "result", files), content)
+    model_jobs.predict(content, fed, folder / "predicted", folder / "scratch")
+    told = json.loads((folder / "predicted" / model_jobs.PREDICTED).read_text())
+    assert told["rows"] == 80
+    found = list((folder / "sites" / "bank" / model_jobs.PARTS).glob("*.predictions.csv"))
+    lines = found[0].read_text().splitlines()
+    assert [line.split(",")[0] for line in lines[1:]] == bank["id"].tolist(), "in the order of its own file"
+    right = [(float(line.split(",")[2]) > 0.5) == (label == "yes") for line, label in zip(lines[1:], bank["default"])]
+    assert np.mean(right) > 0.75
+    assert not any(b"person 3-" in data for sender, _, data in fed._link.transport.log if sender == "bank")
+
+
+def test_a_site_that_was_opened_for_one_model_trains_no_other(trained):
+    folder, job, content = trained
+    fed = opened(folder / "sites", job, content)
+    other = fs.VerticalLogisticRegression(max_iter=7)
+    with pytest.raises(PolicyRefused, match="as submitted"):
+        other.fit(fed)

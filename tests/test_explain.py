@@ -1,0 +1,191 @@
+"""What a model goes by: Shapley values against their definition, permutation importance without a row's score."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from math import factorial
+
+import numpy as np
+import pytest
+from doubles import Recording
+from test_training import job_file
+from typer.testing import CliRunner
+
+import fedsift as fs
+from fedsift.cli.main import app
+from fedsift.core.identity import introduce
+from fedsift.core.message import decode
+from fedsift.core.party import Party
+from fedsift.core.transports.inprocess import InProcess
+from fedsift.errors import ParameterError, PolicyRefused
+from fedsift.jobs import training
+from fedsift.jobs.job_file import load_job
+from fedsift.models.boost.parts import goes_left, stored_part
+from fedsift.models.shuffling import Shuffled
+from fedsift.models.tree_shap import Cut, Leaf, covers, shapley_of_tree
+from fedsift.site.policy import Policy
+from fedsift.site.site import PolicySite
+
+
+def grown(rng, rows, depth, features, outputs):
+    """A random tree: cuts of random features at random places; some leaves early, a feature may come again."""
+    nodes = []
+
+    def grow(level):
+        number = len(nodes)
+        nodes.append(None)
+        if level == depth or (level and rng.random() < 0.2):
+            nodes[number] = Leaf(rng.normal(size=outputs))
+            return number
+        column = int(rng.integers(features.shape[1]))
+        left = features[:, column] < rng.normal(scale=0.7)
+        first, second = grow(level + 1), grow(level + 1)
+        nodes[number] = Cut(("shop", column), left, first, second)
+        return number
+
+    grow(0)
+    return nodes
+
+
+def expected(nodes, cover, row, known, number=0):
+    """The prediction where only some features are known: the others go both ways, by the shares of rows."""
+    node = nodes[number]
+    if isinstance(node, Leaf):
+        return node.value
+    if node.feature in known:
+        return expected(nodes, cover, row, known, node.first if node.left[row] else node.second)
+    if not cover[number]:
+        weights = 0.5, 0.5
+    else:
+        weights = cover[node.first] / cover[number], cover[node.second] / cover[number]
+    return sum(w * expected(nodes, cover, row, known, n) for w, n in zip(weights, (node.first, node.second)))
+
+
+def by_definition(nodes, cover, row, features, wanted):
+    others, total = [f for f in features if f != wanted], 0.0
+    for size in range(len(others) + 1):
+        weight = factorial(size) * factorial(len(others) - size) / factorial(len(features))
+        for known in combinations(others, size):
+            with_it = expected(nodes, cover, row, {*known, wanted})
+            total = total + weight * (with_it - expected(nodes, cover, row, set(known)))
+    return total
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_shapley_values_of_a_tree_are_those_of_the_definition(seed):
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(30, 5))
+    nodes = grown(rng, 30, 4, features, outputs=1 + seed % 2)
+    cover = covers(nodes, 30)
+    found = shapley_of_tree(nodes, cover, 30)
+    used = sorted({node.feature for node in nodes if isinstance(node, Cut)})
+    assert sorted(found) == used
+    for row in range(0, 30, 7):
+        for feature in used:
+            np.testing.assert_allclose(found[feature][row], by_definition(nodes, cover, row, used, feature), atol=1e-12)
+
+
+def table(rows=240):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows, 6))
+    return X, (X[:, 0] + 2 * X[:, 3] + 0.3 * rng.normal(size=rows) > 0).astype(int)
+
+
+@pytest.mark.parametrize("protection", ["coordinator", "open"])
+def test_values_over_parties_are_those_of_the_same_trees_pooled(protection):
+    X, y = table()
+    fed = fs.Federation.split(X, y, parties=["bank", "shop", "clinic"])
+    model = fs.SecureBoostClassifier(n_estimators=4, max_depth=3, protection=protection).fit(fed)
+    found = fs.explain(fed, model, rows=True)
+    part = fed.simulated["bank"].keys[f"boost:{model.model_id_}"]
+    means = sum(_mean_of(tree["nodes"], fed, model.model_id_) for tree in part["trees"])
+    chances = model.predict_by_id(fed)
+    scores = np.array([np.log(chances[name] / (1 - chances[name])) for name in found.rows.index])
+    np.testing.assert_allclose(found.rows.to_numpy().sum(axis=1) + means + part["base"][0], scores, atol=1e-6)
+    assert found.frame["feature"][0] == fed.column_names()["shop"][1], "column 3 of the table weighs most"
+    np.testing.assert_allclose(
+        fs.explain(fed, model).frame["importance"], found.frame["importance"], atol=5.1e-5
+    )  # four digits are released
+
+
+def _mean_of(nodes, fed, model):
+    """The mean prediction of a tree over the rows: each leaf by its share of them."""
+    sites, rows = fed.simulated, fed.n_rows
+    here = {0: np.ones(rows, dtype=bool)}
+    total = 0.0
+    for number, fields in enumerate(nodes):
+        if "value" in fields:
+            total += here[number].mean() * fields["value"][0]
+            continue
+        party = Party(sites[fields["party"]], fed._view, {})
+        left = goes_left(party, model, stored_part(party, model)["records"][fields["split"]], np.arange(rows))
+        here[fields["left"]], here[fields["right"]] = here[number] & left, here[number] & ~left
+    return total
+
+
+def test_a_default_policy_keeps_its_sides_and_an_exception_gives_them():
+    X, y = table()
+    for exceptions, allowed in (([], False), (["boost.tell_sides"], True)):
+        policy = Policy(min_rows=10, exceptions=["column names", "class names", *exceptions], max_bits="any")
+        split = fs.Federation.split(X, y, parties=["bank", "shop"]).simulated
+        sites = {name: PolicySite(name, site.table, policy) for name, site in split.items()}
+        introduce(sites)
+        fed = fs.Federation(InProcess(sites), list(sites), active="bank")
+        model = fs.SecureBoostClassifier(n_estimators=2, max_depth=2, min_cell=10).fit(fed)
+        if allowed:
+            assert fs.explain(fed, model).frame["party"][0] == "shop"
+            with pytest.raises(PolicyRefused, match="plain"):
+                fs.explain(fed, model, rows=True)
+        else:
+            with pytest.raises(PolicyRefused, match=r"boost\.tell_sides"):
+                fs.explain(fed, model)
+
+
+@pytest.mark.parametrize("kind", [fs.VerticalAdditive, fs.VerticalLogisticRegression])
+def test_a_shuffled_column_costs_what_it_is_worth_and_no_score_is_read(kind):
+    X, y = table(400)
+    fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    model = kind().fit(fed)
+    log = fed._link.transport = Recording(fed._link.transport)
+    found = fs.explain(fed, model, repeats=2)
+    assert found.frame["feature"][:2].tolist() == [fed.column_names()["shop"][0], fed.column_names()["bank"][0]]
+    assert found.frame["importance"][0] > 0.2, "column 3 decides most labels"
+    assert found.frame["importance"][2:].abs().max() < 0.03, "the others none"
+    asked = {decode(data)["operation"] for sender, _, data in log.log if sender == "coordinator"}
+    assert not asked & {"model.open_scores", "descent.open_residuals", "logistic.hold_scores"}
+
+
+def test_a_shuffle_is_the_partys_own_and_repeats_for_itself():
+    X, y = table(300)
+    made = [fs.Federation.split(X, y, parties=["bank", "shop"]) for _ in range(2)]
+    model = fs.VerticalAdditive().fit(made[0])
+    once, again, other = (
+        model.figures(fed, ["auc"], Shuffled("shop", 0, repeat))["auc"]
+        for fed, repeat in ((made[0], 0), (made[1], 0), (made[0], 1))
+    )
+    assert once == again
+    assert once != other
+
+
+def test_what_cannot_be_explained_says_so():
+    X, y = table(120)
+    fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    with pytest.raises(ParameterError, match="single rows"):
+        fs.explain(fed, fs.VerticalAdditive(max_iter=2).fit(fed), rows=True)
+    with pytest.raises(ParameterError, match="cannot be explained"):
+        fs.explain(fed, fs.FedLinear())
+    with pytest.raises(ParameterError, match="keeps leaves from everybody"):
+        fs.explain(fed, fs.SecureBoostClassifier(protection="all"))
+
+
+@pytest.mark.parametrize("model", ["boost", "linear"])
+def test_the_command_explains_a_kept_model(tmp_path, model):
+    file = job_file(tmp_path, model)
+    folder = training.write_model(training.train(load_job(file)), tmp_path / "model")
+    given = [f"{name}={tmp_path / name}.csv" for name in ("bank", "shop")]
+    done = CliRunner().invoke(app, ["explain", str(folder), *given, "--repeats", "1", "-q", "--format", "json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert {line["feature"] for line in told["columns"][:2]} == {"a", "c"}
+    assert ("Shapley" in told["by"]) == (model == "boost")
