@@ -20,6 +20,7 @@ from test_desk_browser import keep
 
 from fedsift.deploy.local_system import LocalSystem
 from fedsift.desk.job_desk import JobDesk
+from fedsift.desk.job_runs import JobRuns
 from fedsift.desk.office import Office, Person
 from fedsift.desk.site_desk import SiteDesk
 
@@ -108,6 +109,13 @@ class Desks:
         assert word in str(self.browser.run("document.querySelector('.state').textContent"))
 
 
+def stop_all(runs: JobRuns) -> None:
+    """A run outlives its desk; the test's do not outlive the test."""
+    for run in runs.runs():
+        if run.state == "running":
+            runs.stop(run.id)
+
+
 @pytest.fixture
 def desks(tmp_path):
     jobs = tmp_path / "jobs"
@@ -116,6 +124,7 @@ def desks(tmp_path):
         system = stack.enter_context(LocalSystem(tmp_path / "system", parties(tmp_path)))
         analyst = JobDesk(jobs, system.kit(system.submitter))
         stack.callback(analyst.close)
+        stack.callback(stop_all, analyst._runs)
         apps = {"analyst": analyst.app()}
         for name, person in (("bank", "Ann"), ("shop", "Bob")):
             apps[name] = SiteDesk(system.party_file(name), Person(person)).app()
