@@ -305,6 +305,16 @@ def test_a_job_that_the_policy_refuses_never_reaches_people(folder, while_waitin
     assert office(folder).approvals.standings() == []
 
 
+def test_a_rehearsal_waits_for_nobody(folder):
+    job = folder / "job.toml"
+    parties = '[parties.bank]\nid = "id"\nlabel = "outcome"\n[parties.shop]\nid = "id"\n'
+    job.write_text(parties + '[method]\nname = "random"\nn_features = 2\n')
+    told = command(folder, "check", str(job))
+    assert told.exit_code == 0, told.output
+    assert "your policy allows this job" in told.output
+    assert office(folder).approvals.standings() == []
+
+
 # --- two persons -----------------------------------------------------------------------------------------------------
 
 

@@ -43,6 +43,7 @@ LAPSED = "lapsed"  # nobody decided in time
 VOID = "void"  # approved, but for another table or version, or too long ago
 NEEDED = {"policy": 0, "person": 1, "two persons": 2}
 MAX_WAITING = 100  # requests at a site at the same time
+MAX_DECISIONS = 1000  # on one request
 MAX_WHY = 1000
 SHORT = 12  # digits of a request that people are shown, and the fewest that name one
 
@@ -155,9 +156,8 @@ class Approvals:
         )  # fmt: skip
         signed = Signed.by(decision, site, person)
         text = json.dumps({"format": FORMAT, **asdict(signed)}, indent=2) + "\n"
-        number = next(n for n in range(1, 10_000) if _write_new(folder / f"decision-{n:04}.json", text))
-        if number > 1_000:
-            raise DataError(f"{folder} holds more than 1,000 decisions")
+        if not any(_write_new(folder / f"decision-{n:04}.json", text) for n in range(1, MAX_DECISIONS + 1)):
+            raise DataError(f"{folder} holds {MAX_DECISIONS} decisions: move it away")
         return decision
 
     def audit_of(self, request: Request) -> str:
