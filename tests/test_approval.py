@@ -24,7 +24,8 @@ from fedsift.desk.office import Office, Person
 from fedsift.errors import JobError, ParameterError, PolicyRefused
 from fedsift.mpc.psi import align
 from fedsift.site import approval, gate
-from fedsift.site.approval import APPROVED, LAPSED, REFUSED, WAITING, Signed
+from fedsift.site.approval import APPROVED, LAPSED, REFUSED, WAITING
+from fedsift.site.decisions import Signed
 from fedsift.site.journal_facts import what_of
 from fedsift.site.secrets import write_key
 from fedsift.site.site import PolicySite, open_site
@@ -223,8 +224,8 @@ def test_another_table_needs_a_new_approval(folder, while_waiting):
     with pytest.raises(Away):
         method.fit(Federation(InProcess(sites(folder)), ["bank", "shop"], active="bank"))
     assert only(folder).state == WAITING
-    kept = [path.name for path in (folder / "bank" / "approvals-bank").iterdir()]
-    assert len(kept) == 2  # what was approved before is kept
+    past = office(folder).approvals.standings(past=True)
+    assert sorted(each.state for each in past) == [approval.VOID, WAITING], "what was approved before is kept"
 
 
 def test_an_approval_ends(folder, while_waiting, monkeypatch):
@@ -301,6 +302,16 @@ def test_a_job_that_the_policy_refuses_never_reaches_people(folder, while_waitin
     with pytest.raises(PolicyRefused) as caught:
         run(folder)
     assert caught.value.rule == "methods"
+    assert office(folder).approvals.standings() == []
+
+
+def test_a_rehearsal_waits_for_nobody(folder):
+    job = folder / "job.toml"
+    parties = '[parties.bank]\nid = "id"\nlabel = "outcome"\n[parties.shop]\nid = "id"\n'
+    job.write_text(parties + '[method]\nname = "random"\nn_features = 2\n')
+    told = command(folder, "check", str(job))
+    assert told.exit_code == 0, told.output
+    assert "your policy allows this job" in told.output
     assert office(folder).approvals.standings() == []
 
 

@@ -180,7 +180,7 @@ def test_readers_of_what_leaves_are_named():
 def test_no_value_of_the_table_is_on_any_page(inside, party, tmp_path):
     begin(tmp_path)
     values = {line.split(",")[1] for line in (tmp_path / "bank" / "bank.csv").read_text().splitlines()[1:]}
-    ids = {f"c{i}," for i in range(120)}
+    ids = {f"c{i}," for i in range(120)}  # random names on the pages (tokens, hashes) have no comma and no point
     for path in ("/", f"/request/{waiting_id(party)}", "/history", "/journal", "/policy", "/job/running-job"):
         text = inside.get(path).text
         assert not any(value in text for value in values | ids), path

@@ -75,8 +75,7 @@ def keep(browser: Browser, name: str) -> None:
         browser.screenshot(Path(os.environ["FEDSIFT_SCREENSHOTS"]) / f"{name}.png")
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1400, 400])
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (400, True)])
 def test_pages_are_quiet_and_no_wider_than_the_screen(browser, inside, width, dark):
     origin, party = inside
     pages = {"now": "/", "history": "/history", "journal": "/journal", "rules": "/policy", "job": "/job/running-job"}

@@ -21,6 +21,7 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.collab import collab
+from nvflare.widgets.info_collector import InfoCollector
 
 from fedsift.core.approval import plan
 from fedsift.core.federation import Federation
@@ -62,15 +63,18 @@ class Sizes:
 
 
 class Coordinator(FLComponent):
-    """The server component of a fedsift job. FLARE tells it which parties have disappeared."""
+    """The server component of a fedsift job. FLARE tells it which parties have disappeared, and asks how far it is."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lost: set[str] = set()
+        self.standing: Standing | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.CLIENT_DISCONNECTED:
             self.lost.add(str(fl_ctx.get_prop(FLContextKey.DISCONNECTED_CLIENT_NAME)))
+        elif event_type == InfoCollector.EVENT_TYPE_GET_STATS and self.standing is not None:
+            fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR).add_info(STANDING, self.standing.told())
 
     @collab.main
     def coordinate(self) -> None:
@@ -79,9 +83,8 @@ class Coordinator(FLComponent):
         context = collab.context
         content = read_job(Path(collab.workspace.get_app_config_dir(collab.fl_ctx.get_job_id())))
         calls = {client.name: _caller(client) for client in collab.clients}
-        standing = Standing(folder)
-        collab.fl_ctx.get_engine().register_app_command(STANDING, lambda *_: standing.told())
-        run_job(content, Flare(calls, context.is_aborted, self.lost), folder, standing)
+        self.standing = Standing(folder)
+        run_job(content, Flare(calls, context.is_aborted, self.lost), folder, self.standing)
 
 
 def _caller(client: Any) -> Callable[[bytes, float], Any]:

@@ -27,7 +27,7 @@ from fedsift.site.record import NAME, SiteLedger
 from fedsift.site.site import PolicySite, open_site
 
 _LOOK = 0.5  # seconds between two looks whether people have stopped the job
-_LAST_WORD = 2.0  # seconds to refuse what is asked, before the process ends
+_LAST_WORD = 4.0  # seconds to refuse what is asked, before the process ends
 
 log = logging.getLogger("fedsift.core.party")
 

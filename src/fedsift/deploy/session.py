@@ -16,7 +16,7 @@ from fedsift.errors import MissingExtra, ParameterError, PartyGone
 _POLL = 1.0
 _AT_WORK = ("RUNNING", "DISPATCHED")
 LOST = "FINISHED:LOST"
-STANDING = "fedsift.standing"  # what a running job is asked, to hear how far it is
+STANDING = "fedsift"  # under which name a running job says how far it is, among FLARE's own figures
 _EVERY = 10.0  # seconds between two such questions
 #: So long may the server be away (a restart, say) while a job is waited for.
 AWAY = 120.0
@@ -56,9 +56,9 @@ class FlareSession:
 
     def standing(self, job_id: str) -> str:
         """How far a running job is, in words; empty where it does not say."""
-        with suppress(PartyGone):
-            told = self._do(lambda session: session.do_app_command(job_id, STANDING, None), "app_command", keep=True)
-            return str(told.get("words", ""))[:300] if isinstance(told, dict) else ""
+        with suppress(PartyGone, KeyError, TypeError):
+            told = self._do(lambda session: session.show_stats(job_id, "server"), "show_stats", keep=True)
+            return str(told["server"][STANDING]["words"])[:300]
         return ""
 
     def wait(self, job_id: str, seen: Callable[[str], None] = lambda status: None) -> str:

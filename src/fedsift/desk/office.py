@@ -18,7 +18,8 @@ from fedsift.core.job import Job
 from fedsift.deploy.status import ENDED, RUNNING, read_status, write_status
 from fedsift.errors import OperationRefused, ParameterError
 from fedsift.site import gate
-from fedsift.site.approval import Approvals, Decision
+from fedsift.site.approval import Approvals
+from fedsift.site.decisions import Decision
 from fedsift.site.journal import Journal, Line, Place, now
 from fedsift.site.journal_facts import DECISION, JournalFacts
 from fedsift.site.record import NAME
@@ -118,7 +119,7 @@ class Office:
 
     def past_jobs(self) -> list[Job]:
         """All jobs that were put to this site's people or that it accepted, as far as its files tell; each once."""
-        found = {job.hash: job for each in self.approvals.standings() for job in each.request.jobs}
+        found = {job.hash: job for each in self.approvals.standings(past=True) for job in each.request.jobs}
         for file in [file for job in self.jobs() for file in gate.remembered(job.folder)]:
             with suppress(OSError, OperationRefused):
                 job = Job.read(file.read_bytes(), self.name, any_version=True)

@@ -18,7 +18,8 @@ from fedsift.desk.policy_editor import Proposal
 from fedsift.desk.rehearsing import Played
 from fedsift.methods import METHODS
 from fedsift.report.markup import Html, h, join, name, plural, size, table
-from fedsift.site.approval import APPROVED, SHORT, WAITING, Decision, Standing, stored_audit
+from fedsift.site.approval import APPROVED, SHORT, WAITING, Standing, stored_audit
+from fedsift.site.decisions import Decision
 from fedsift.site.journal_facts import what_of
 from fedsift.site.journal_rules import DELTA
 from fedsift.site.noise import spent
@@ -137,7 +138,8 @@ class SitePages:
             ("run by", name(who.get(main.coordinator, main.coordinator))),
             ("result for", name(who.get(main.submitter, main.submitter))),
             ("parameters", name(json.dumps(shown, ensure_ascii=False) if shown else "all as by default")),
-            ("jobs", name(", ".join(job.method for job in request.jobs))), ("asked", at(request.asked)),
+            ("jobs", name(", ".join(job.method for job in request.jobs))),
+            ("asked", f"{at(request.asked)}, for the last time {at(standing.last_asked)}"),
             ("waits until", at(standing.until)), ("table", f"{request.rows:,} rows when it was asked"),
         ])  # fmt: skip
 
@@ -270,7 +272,7 @@ class SitePages:
             [self._named(each), state(each.state), at(each.request.asked),
              name(", ".join(f"{d.word} by {d.by}" for d in each.decisions)),
              name("; ".join(d.why for d in each.decisions if d.why))]
-            for each in self.office.approvals.standings()
+            for each in self.office.approvals.standings(past=True)
         ]  # fmt: skip
         ran = [[self._named_job(job), state(job.state), at(job.since), size(_sent(job)), name(job.why or "–")]
                for job in self.office.jobs()]  # fmt: skip

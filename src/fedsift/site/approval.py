@@ -18,12 +18,11 @@ reason only where the person chose to send it.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Literal
@@ -33,98 +32,24 @@ from fedsift.core.job import Job
 from fedsift.errors import ApprovalPending, DataError, OperationRefused, ParameterError, PolicyRefused
 from fedsift.methods import METHODS
 from fedsift.site import verdict
+from fedsift.site.decisions import Decision, Request, Signed, as_text, as_time, request_id
 from fedsift.site.policy import Policy
 from fedsift.version import VERSION
 
 REQUEST = "request.json"
-FORMAT, _TITLE = "fedsift-approval", b"fedsift decision v1\n"
+FORMAT = "fedsift-approval"
 APPROVED, REFUSED, WAITING = "approved", "refused", "waiting"
 LAPSED = "lapsed"  # nobody decided in time
 VOID = "void"  # approved, but for another table or version, or too long ago
 NEEDED = {"policy": 0, "person": 1, "two persons": 2}
 MAX_WAITING = 100  # requests at a site at the same time
+MAX_DECISIONS = 1000  # on one request
 MAX_WHY = 1000
 SHORT = 12  # digits of a request that people are shown, and the fewest that name one
 
 
-def _text(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _time(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
-
-
 def now() -> datetime:
     return datetime.now(timezone.utc)
-
-
-@dataclass(frozen=True)
-class Request:
-    """Jobs that people decide on together, and the kind of table that the site had when they were put to it."""
-
-    party: str
-    jobs: tuple[Job, ...]
-    asked: str
-    until: str
-    schema: str
-    rows: int
-
-    @property
-    def id(self) -> str:
-        return request_id(self.jobs)
-
-    @property
-    def main(self) -> Job:
-        """What people came for: the first job that is more than an alignment."""
-        return next((job for job in self.jobs if job.method in METHODS), self.jobs[-1])
-
-    def covers(self, job: Job) -> bool:
-        """Whether it is one of these jobs; ``task = "auto"`` stands for the task that the label turns out to be."""
-        return any(job in (each, replace(each, task=job.task) if each.task == "auto" else each) for each in self.jobs)
-
-
-def request_id(jobs: Sequence[Job]) -> str:
-    """The hash of a job, or of several together."""
-    return jobs[0].hash.hex() if len(jobs) == 1 else hashlib.sha256(b"".join(job.hash for job in jobs)).hexdigest()
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What one person decided. ``sent``: whether the reason goes to whoever submitted the job."""
-
-    party: str
-    request: str
-    jobs: tuple[str, ...]
-    software: str
-    schema: str
-    rows: int
-    audit: str
-    word: Literal["approved", "refused"]
-    by: str
-    at: str
-    until: str
-    why: str = ""
-    sent: bool = False
-
-    @property
-    def statement(self) -> bytes:
-        return _TITLE + json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
-
-
-@dataclass(frozen=True)
-class Signed:
-    """A decision with the site's signature, and the person's where the site knows the persons' keys."""
-
-    decision: Decision
-    signature: str
-    person: str = ""  # the person's public key, and signature
-    person_signature: str = ""
-
-    @classmethod
-    def by(cls, decision: Decision, site: SigningKey, person: SigningKey | None = None) -> Signed:
-        own = ("", "") if person is None else (person.public.hex(), person.sign(decision.statement).hex())
-        return cls(decision, site.sign(decision.statement).hex(), *own)
 
 
 @dataclass(frozen=True)
@@ -136,6 +61,7 @@ class Standing:
     until: str
     decisions: tuple[Decision, ...]
     missing: int  # persons who still have to approve
+    last_asked: str = ""  # when whoever submitted it asked for the last time
 
 
 class Approvals:
@@ -180,6 +106,8 @@ class Approvals:
             return self._file(tuple(jobs)).until
         if standing.state in (REFUSED, LAPSED):  # whoever asks once more for what nobody decided files it anew
             raise self._refusal(standing)
+        with contextlib.suppress(OSError):
+            os.utime(self.folder / standing.request.id / REQUEST)  # so that people see that somebody still waits
         return "" if standing.state == APPROVED else standing.until
 
     def _is_approved(self, job: Job) -> bool:
@@ -197,9 +125,10 @@ class Approvals:
 
     # -- what people meet ------------------------------------------------------------------------------------------
 
-    def standings(self) -> list[Standing]:
-        """All requests, the newest first; a file that cannot be read is told to the site's own people."""
-        found = [self._standing(request) for request in self._requests()]
+    def standings(self, *, past: bool = False) -> list[Standing]:
+        """All requests, the newest first, with ``past`` also those that were put aside; a file that cannot be read is
+        told to the site's own people."""
+        found = [self._standing(request, folder) for request, folder in self._requests(past)]
         return sorted(found, key=lambda standing: standing.request.asked, reverse=True)
 
     def find(self, named: str) -> Standing:
@@ -217,19 +146,18 @@ class Approvals:
         """Write down what somebody decided; ``site`` and ``person`` sign it."""
         by = " ".join(by.split())
         self._check_person(by, why, person)
-        if word == APPROVED and self._standing(request).state == LAPSED:
+        folder = self.folder / request.id
+        if word == APPROVED and self._standing(request, folder).state == LAPSED:
             raise ParameterError("its time is over: whoever submitted it has to submit it again")
         decision = Decision(
             self.party, request.id, tuple(job.hash.hex() for job in request.jobs), VERSION, request.schema,
-            request.rows, self.audit_of(request), word, by, _text(now()),
-            _text(now() + timedelta(days=self.policy.approval_days)), why, sent,
+            request.rows, self.audit_of(request), word, by, as_text(now()),
+            as_text(now() + timedelta(days=self.policy.approval_days)), why, sent,
         )  # fmt: skip
         signed = Signed.by(decision, site, person)
-        folder = self.folder / request.id
         text = json.dumps({"format": FORMAT, **asdict(signed)}, indent=2) + "\n"
-        number = next(n for n in range(1, 10_000) if _write_new(folder / f"decision-{n:04}.json", text))
-        if number > 1_000:
-            raise DataError(f"{folder} holds more than 1,000 decisions")
+        if not any(_write_new(folder / f"decision-{n:04}.json", text) for n in range(1, MAX_DECISIONS + 1)):
+            raise DataError(f"{folder} holds {MAX_DECISIONS} decisions: move it away")
         return decision
 
     def audit_of(self, request: Request) -> str:
@@ -255,10 +183,10 @@ class Approvals:
     def _find(self, id: str) -> Standing | None:
         return next((standing for standing in self.standings() if standing.request.id == id), None)
 
-    def _requests(self) -> Iterator[Request]:
-        for file in sorted(self.folder.glob(f"*/{REQUEST}")) if self.folder.is_dir() else ():
-            if "." not in file.parent.name:
-                yield self._read_request(file)
+    def _requests(self, past: bool) -> Iterator[tuple[Request, Path]]:
+        for file in sorted(self.folder.glob(f"[!.]*/{REQUEST}")) if self.folder.is_dir() else ():
+            if past or "." not in file.parent.name:
+                yield self._read_request(file), file.parent
 
     def _read_request(self, file: Path) -> Request:
         told = _read(file)
@@ -267,23 +195,23 @@ class Approvals:
             request = Request(
                 self.party, jobs, str(told["asked"]), str(told["until"]), str(told["schema"]), told["rows"]
             )
-            _time(request.asked), _time(request.until)
-            sound = bool(jobs) and request.id == file.parent.name and isinstance(request.rows, int)
+            as_time(request.asked), as_time(request.until)
+            sound = bool(jobs) and request.id == file.parent.name.partition(".")[0] and isinstance(request.rows, int)
         except (KeyError, TypeError, ValueError, OperationRefused):
             sound = False
         if not sound:
             raise DataError(f"{file} is no request: move {file.parent} away")
         return request
 
-    def _decisions(self, request: Request) -> tuple[Decision, ...]:
+    def _decisions(self, request: Request, folder: Path) -> tuple[Decision, ...]:
         """Those that are really about this request, and signed as this site asks for; others do not count."""
         found = []
-        for file in sorted((self.folder / request.id).glob("decision-*.json")):
+        for file in sorted(folder.glob("decision-*.json")):
             try:
                 told = {key: value for key, value in _read(file).items() if key != "format"}
                 decision = Decision(**{**told["decision"], "jobs": tuple(told["decision"]["jobs"])})
                 signed = Signed(**{**told, "decision": decision})
-                _time(decision.at), _time(decision.until)
+                as_time(decision.at), as_time(decision.until)
                 if decision.word in (APPROVED, REFUSED) and self._is_signed(signed, request):
                     found.append(decision)
             except (KeyError, TypeError, ValueError):
@@ -304,26 +232,28 @@ class Approvals:
         known = told.by in self._approvers and Fingerprint.of(public) == self._approvers[told.by]
         return known and is_signed(told.statement, bytes.fromhex(signed.person_signature), public)
 
-    def _standing(self, request: Request) -> Standing:
-        decisions = self._decisions(request)
+    def _standing(self, request: Request, folder: Path) -> Standing:
+        decisions = self._decisions(request, folder)
         last = {decision.by.casefold(): decision for decision in decisions}  # the last word of each person
         moment = now()
         valid = [told for told in last.values() if told.word == APPROVED and self._holds(told, moment)]
         missing = max(0, self.needed - len(valid))
+        until = request.until
         if any(decision.word == REFUSED for decision in last.values()):
-            return Standing(request, REFUSED, request.until, decisions, missing)
-        if not missing:
-            return Standing(
-                request, APPROVED, min(told.until for told in valid) if valid else request.until, decisions, 0
-            )
-        if len(last) >= self.needed or len(valid) < len(last):
-            return Standing(request, VOID, request.until, decisions, missing)
-        over = moment >= _time(request.until)
-        return Standing(request, LAPSED if over else WAITING, request.until, decisions, missing)
+            state = REFUSED
+        elif "." in folder.name:
+            state = VOID if decisions else LAPSED
+        elif not missing:
+            state, until = APPROVED, min((told.until for told in valid), default=until)
+        elif len(last) >= self.needed or len(valid) < len(last):
+            state = VOID
+        else:
+            state = LAPSED if moment >= as_time(request.until) else WAITING
+        return Standing(request, state, until, decisions, missing, _changed(folder / REQUEST))
 
     def _holds(self, told: Decision, moment: datetime) -> bool:
         """Whether an approval is of this version and this kind of table, and its time is not over."""
-        same = told.software == VERSION and moment < _time(told.until)
+        same = told.software == VERSION and moment < as_time(told.until)
         if self.table is None:
             return same
         grown = verdict.SHRUNK * told.rows <= self.table.rows <= verdict.GROWN * told.rows
@@ -338,7 +268,7 @@ class Approvals:
             )
         moment = now()
         until = moment + timedelta(days=self.policy.approval_days)
-        request = Request(self.party, jobs, _text(moment), _text(until), self.table.schema, self.table.rows)
+        request = Request(self.party, jobs, as_text(moment), as_text(until), self.table.schema, self.table.rows)
         told = {"format": FORMAT, "jobs": [job.canonical.decode() for job in jobs], "asked": request.asked,
                 "until": request.until, "schema": request.schema, "rows": request.rows}  # fmt: skip
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -365,6 +295,12 @@ def stored_audit(audits: Path | None, party: str, job: Job) -> verdict.StoredVer
     wanted = (party, job.method, verdict.parameters_hash(job.method, job.parameters), verdict.software_version())
     found = verdict.read_verdicts(audits)
     return next((v for v in found if (v.party, v.method, v.parameters, v.software) == wanted), None)
+
+
+def _changed(file: Path) -> str:
+    with contextlib.suppress(OSError):
+        return as_text(datetime.fromtimestamp(file.stat().st_mtime, timezone.utc))
+    return ""
 
 
 def _read(file: Path) -> dict[str, Any]:
