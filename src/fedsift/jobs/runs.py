@@ -307,7 +307,8 @@ def _fill(run: Run, folder: Path) -> dict[str, Any]:
         text = json.dumps(record, ensure_ascii=False, allow_nan=False)
         (folder / name).write_text(text + "\n", encoding="utf-8")
     write_report(records[SUMMARY], folder / "report.html")
-    facts = {**summary(run), "origin": origin(run.job, folder) if run.tables else None}  # sites keep theirs
+    here = bool(run.tables) and all(party.file for party in run.job.settings.parties.values())  # sites keep theirs
+    facts = {**summary(run), "origin": origin(run.job, folder) if here else None}
     facts["files"] = sorted([path.name for path in folder.iterdir()] + ["run.json"])
     (folder / "run.json").write_text(json.dumps(facts, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     return facts
