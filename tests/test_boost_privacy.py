@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from boost_attacks import node_attack
 from scipy.stats import beta
-from test_boost_hidden import blind_table, watched
+from test_boost_hidden import watched
 
 import fedsift as fs
 from fedsift.crypto.dp import rho_to_epsilon
@@ -195,8 +195,14 @@ def test_in_the_open_form_every_cut_is_chosen_from_noisy_sums_and_every_column_i
 
 
 def test_nodes_in_the_open_form_say_nothing_of_labels_under_a_small_epsilon(monkeypatch):
-    """The attack of ``test_boost_hidden``: 40 known labels spread over the nodes that a party sees."""
-    X, y = blind_table()
+    """The attack of ``test_boost_hidden``: 40 known labels spread over the nodes that a party sees.
+
+    Any cut of a column that the label hangs on groups rows that are alike in it, however it was chosen: a table of few
+    such columns gives 0.66 to cuts by lot. Here it hangs on one of the label holder's sixteen.
+    """
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(400, 32))
+    y = (X[:, 0] + generator.normal(0, 0.2, 400) > 0).astype(int)
     fed = fs.Federation.split(X, y, parties=2, coordinator="party2")  # the common case: a data holder runs it
     found = []
     for epsilon in (None, 0.2, 0.2, 0.2, 0.2):
@@ -208,7 +214,7 @@ def test_nodes_in_the_open_form_say_nothing_of_labels_under_a_small_epsilon(monk
         told = np.array([np.isin(np.arange(len(y)), rows) for rows in children])
         found.append(node_attack(told, y) if len(told) else 0.5)
     assert found[0] > 0.8
-    assert abs(np.mean(found[1:]) - 0.5) < 0.2, "one run of such noise may lie further off by luck"
+    assert abs(np.mean(found[1:]) - 0.5) < 0.2  # of 16 draws: 0.55 and a deviation of 0.05, so six of the mean of four
 
 
 def test_several_classes_and_several_parties():

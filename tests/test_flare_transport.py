@@ -271,6 +271,40 @@ def test_job_for_sites_needs_no_files_and_local_job_does(tmp_path):
         load_job(tmp_path / "job.toml")
 
 
+def test_coordinator_leaves_a_whole_result_although_it_has_no_file(tmp_path):
+    """The whole job as FLARE's server runs it, the parties' sites behind calls in this process."""
+    pytest.importorskip("nvflare")
+    from fedsift.deploy.coordinator import run_job
+    from fedsift.deploy.introductions import introduce_parties
+    from fedsift.deploy.run import party_text
+    from fedsift.site.site import open_site
+
+    X, y = mixed_table(60)
+    X.assign(outcome=y)[["outcome", "signal", "noise"]].to_csv(tmp_path / "a.csv", index_label="person")
+    X[["weak", "counts"]].to_csv(tmp_path / "b.csv", index_label="person")
+    (tmp_path / "job.toml").write_text(
+        '[parties.bank]\nfile = "a.csv"\nid = "person"\nlabel = "outcome"\n[parties.shop]\nfile = "b.csv"\n'
+        'id = "person"\n[method]\nname = "information_value"\nn_features = 2\n'
+    )
+    job = load_job(tmp_path / "job.toml")
+    content, files = public_job(job), {}
+    for name in content["parties"]:
+        files[name] = tmp_path / "sites" / name / PARTY_FILE
+        files[name].parent.mkdir(parents=True)
+        files[name].write_text(party_text(job, name))
+    introduce_parties(files)
+    sites = {name: open_site(file, content) for name, file in files.items()}
+    for name, site in sites.items():
+        site.job_folder = files[name].parent
+    calls = {name: (lambda data, limit, site=site: site.handle(data)) for name, site in sites.items()}
+    run_job(content, Flare(calls), tmp_path)
+    check_outcome(tmp_path, "FINISHED:COMPLETED")
+    facts = json.loads((tmp_path / "fedsift" / "run.json").read_text())
+    assert sum(map(len, facts["selected"].values())) > 0
+    assert facts["origin"] is None
+    assert all((file.parent / "selection.json").exists() for file in files.values())
+
+
 # --- at a site -------------------------------------------------------------------------------------------------------
 
 
