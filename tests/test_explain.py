@@ -179,13 +179,11 @@ def test_what_cannot_be_explained_says_so():
         fs.explain(fed, fs.SecureBoostClassifier(protection="all"))
 
 
-@pytest.mark.parametrize("model", ["boost", "linear"])
-def test_the_command_explains_a_kept_model(tmp_path, model):
-    file = job_file(tmp_path, model)
-    folder = training.write_model(training.train(load_job(file)), tmp_path / "model")
+def test_the_command_explains_a_kept_model(tmp_path):
+    folder = training.write_model(training.train(load_job(job_file(tmp_path, "linear"))), tmp_path / "model")
     given = [f"{name}={tmp_path / name}.csv" for name in ("bank", "shop")]
     done = CliRunner().invoke(app, ["explain", str(folder), *given, "--repeats", "1", "-q", "--format", "json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
     assert {line["feature"] for line in told["columns"][:2]} == {"a", "c"}
-    assert ("Shapley" in told["by"]) == (model == "boost")
+    assert "shuffled" in told["by"]
