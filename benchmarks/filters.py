@@ -61,8 +61,8 @@ def measure(name: str, data: str | None) -> dict[str, Any]:
 def render(cells: Cells) -> str:
     heads = ["fit", "rows", "columns", "CPU s", "wall s", "MB", "load", "commit"]
     lines = ["# Filters opened from two halves: what a fit costs", "",
-             "`python benchmarks/filters.py --data DIR`: two parties, 10 bins, 10 columns kept. At a load above the number",
-             "of cores (2) wall seconds say little.", "",
+             "`python benchmarks/filters.py --data DIR`: two parties, 10 bins, 10 columns kept. At a load above the",
+             "number of cores (2) wall seconds say little.", "",
              f"| {' | '.join(heads)} |", "|---|" + "--:|" * (len(heads) - 1)]  # fmt: skip
     for row in cells.rows:
         told = [row["case"], f"{row['rows']:,}", f"{row['columns']:,}", f"{row['fit_cpu_s']:.2f}",
