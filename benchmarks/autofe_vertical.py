@@ -34,7 +34,7 @@ from sklearn.preprocessing import StandardScaler
 
 import fedsift as fs
 from fedsift.core.expressions import evaluate_columns, parse
-from fedsift.core.operation import _registry
+from fedsift.core.operation import _registry, register_plugin
 from fedsift.engineer.flafe.prediction import start_prediction
 from fedsift.engineer.flafe.shared_residual import Sides
 from fedsift.engineer.flafe.statistics import load_sides
@@ -207,6 +207,7 @@ def permuted(seed: int):
 def measure_statistics(study: Study, permute: bool, settings: dict[str, Any]) -> dict[str, Any]:
     kept = dict(_registry)
     if permute:
+        register_plugin(__name__)
         _registry.update(permuted(study.seed))
     try:
         start = time.process_time()
