@@ -20,14 +20,14 @@ pytest.importorskip("uvicorn", reason="the extra desk is not installed")
 from desk_support import approve_all, begin, served, submit, write_site
 
 from fedsift.core.job import Job
-from fedsift.deploy.status import read_status
+from fedsift.deploy.status import RUNNING, read_status, write_status
 from fedsift.desk import guard, policy_editor
 from fedsift.desk.leaving import leaving
 from fedsift.desk.office import Office, Person
 from fedsift.desk.rehearsing import Played, Rehearsals, job_of, play
 from fedsift.desk.serve import listen
 from fedsift.desk.site_desk import SiteDesk
-from fedsift.errors import ParameterError
+from fedsift.errors import ParameterError, PolicyRefused
 from fedsift.site import gate
 from fedsift.site.verdict import Fingerprint
 
@@ -112,6 +112,16 @@ def test_a_running_job_is_stopped(inside, party, tmp_path):
     assert read_status(job)["state"] == "ended"
     assert "stopped by Ann: enough" in inside.get("/job/running-job").text
     assert any(line.operation == "stopped" for line in Office(party).journal().lines)
+
+
+def test_a_stopped_job_does_not_begin_again_unasked(inside, party, tmp_path, monkeypatch):
+    approve_all(party)
+    assert submit(tmp_path, METHOD, monkeypatch) is not None
+    write_status(tmp_path / "bank" / "results" / "job-random", RUNNING)
+    assert inside.post("/job/job-random/stop", {"why": "enough"}, "/job/job-random").status == 303
+    (tmp_path / "bank" / "results" / "job-random" / gate.STOP).unlink()  # the folder of another run of the same job
+    with pytest.raises(PolicyRefused, match="did not approve"):
+        submit(tmp_path, METHOD, monkeypatch)
 
 
 def test_pages_show_what_the_site_decided_elsewhere_meanwhile(inside, party):

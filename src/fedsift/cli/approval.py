@@ -81,10 +81,11 @@ def refuse(
 
 def stop(
     job: Annotated[str, typer.Argument(metavar="JOB", help="The name of its folder in results/.", show_default=False)],
-    party: PartyOption = Path("party.toml"), by: ByOption = None, why: WhyOption = "", verbose: Verbose = False,
+    party: PartyOption = Path("party.toml"), by: ByOption = None, key: KeyOption = None,
+    why: WhyOption = "", verbose: Verbose = False,
 ) -> None:  # fmt: skip
-    """Stop a job that runs here: from now on nothing of it leaves."""
-    stopped = Office(party).stop(job, Person.of(by, None), why=why)
+    """Stop a job that runs here: from now on nothing of it leaves, and its approval is taken back."""
+    stopped = Office(party).stop(job, Person.of(by, key), why=why)
     console.show(f"{stopped.id}: {stopped.why}")
 
 

@@ -18,7 +18,7 @@ from fedsift.core.job import Job
 from fedsift.deploy.status import ENDED, RUNNING, read_status, write_status
 from fedsift.errors import OperationRefused, ParameterError
 from fedsift.site import gate
-from fedsift.site.approval import Approvals
+from fedsift.site.approval import APPROVED, Approvals
 from fedsift.site.decisions import Decision
 from fedsift.site.journal import Journal, Line, Place, now
 from fedsift.site.journal_facts import DECISION, JournalFacts
@@ -89,7 +89,7 @@ class Office:
         return decision
 
     def stop(self, named: str, person: Person, *, why: str = "") -> JobHere:
-        """Stop a job that runs here: nothing of it leaves from now on."""
+        """Stop a job that runs here: nothing of it leaves from now on, and its approval is taken back."""
         job = self.job(named)
         if not job.running:
             raise ParameterError(f"{named[:80]!r} does not run any more")
@@ -97,7 +97,16 @@ class Office:
         reason = f": {why}" if why else ""
         write_status(job.folder, ENDED, why=f"stopped by {person.name}{reason}")
         self._note("", job.method, "stopped", person.name, f"{why} (job {job.id})")
+        with suppress(ParameterError):  # who may not decide may stop all the same
+            self._take_back(job, person, why)
         return self.job(named)
+
+    def _take_back(self, job: JobHere, person: Person, why: str) -> None:
+        """Without it whoever submitted the job could begin it again at once."""
+        ran = {file.stem.rpartition("-")[2] for file in gate.remembered(job.folder)}
+        for standing in self.approvals.standings():
+            if standing.state == APPROVED and standing.request.main.hash.hex() in ran:
+                self.decide(standing.request.id, "refused", person, why=f"stopped: {why}")
 
     def jobs(self) -> list[JobHere]:
         """All jobs that ran or run here, the newest first."""
