@@ -1,6 +1,6 @@
 """How much of what is kept is noise? Planted tables, many seeds: false discovery rate and power of ``fdr=0.1``.
 
-    python benchmarks/discoveries.py [--seeds 50] [--secure 2] [--methods NAME,NAME] [--render]
+    python benchmarks/discoveries.py [--seeds 50] [--secure 2] [--methods "NAME;NAME"] [--render]
 
 A table has 1,000 rows and 30 columns, of which 10 make the label: ``independent`` columns and a linear label;
 ``correlated`` ones (0.6 between neighbours, less further off); the same with classes (``logistic``); ``apart``: true
@@ -56,7 +56,8 @@ def selectors(seed: int) -> dict[str, fs.Selector]:
         "Knockoffs": fs.Knockoffs(fdr=FDR, random_state=seed),
         "Knockoffs without squares": fs.Knockoffs(fdr=FDR, squares=False, random_state=seed),
         "Boruta": fs.Boruta(fdr=FDR, random_state=seed),
-        "Stable(FederatedLasso)": fs.Stable(lasso, q=8, fdr=FDR, pairs=20, random_state=seed),
+        "Stable(FederatedLasso), q=12": fs.Stable(lasso, q=12, fdr=FDR, pairs=20, random_state=seed),
+        "Stable(FederatedLasso), q=8": fs.Stable(lasso, q=8, fdr=FDR, pairs=20, random_state=seed),
     }
 
 
@@ -97,11 +98,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--secure", type=int, default=2)
     parser.add_argument("--first", type=int, default=FIRST_SEED)
-    parser.add_argument("--methods", default=",".join(selectors(0)))
+    parser.add_argument("--methods", default=";".join(selectors(0)), help="names, with semicolons between")
     parser.add_argument("--render", action="store_true")
     chosen = parser.parse_args()
     cells = Cells(HERE / "discoveries.jsonl")
-    for method in () if chosen.render else chosen.methods.split(","):
+    for method in () if chosen.render else chosen.methods.split(";"):
         for design in DESIGNS:
             for number in range(chosen.seeds):
                 for parties in (1, 3) if number < chosen.secure else (1,):
