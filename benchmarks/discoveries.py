@@ -85,10 +85,10 @@ def render(cells: Cells) -> None:
             pooled, secure = mine[mine["parties"] == 1], mine[mine["parties"] > 1]
             if not len(pooled):
                 continue
-            error = 2 * pooled["false"].std(ddof=1) / np.sqrt(len(pooled))
+            error = f"{2 * pooled['false'].std(ddof=1) / np.sqrt(len(pooled)):.3f}" if len(pooled) > 1 else "one seed"
             beside = f"{len(secure)}, {secure['false'].mean():.3f}, {secure['power'].mean():.2f}" if len(secure) else ""
             lines.append(
-                f"| {method} | {design} | {len(pooled)} | {pooled['false'].mean():.3f} ({error:.3f}) "
+                f"| {method} | {design} | {len(pooled)} | {pooled['false'].mean():.3f} ({error}) "
                 f"| {pooled['power'].mean():.3f} | {pooled['kept'].mean():.1f} | {beside} |"
             )
     stamp = f"`python benchmarks/discoveries.py` (commit {commit()}): {cells.frame()['cpu_s'].sum():,.0f} CPU-s in all."
