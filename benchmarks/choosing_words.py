@@ -166,10 +166,10 @@ WORDS: dict[str, dict[str, str]] = {
     },
     "boruta": {
         "page": "discoveries.md",
-        "good": "the label depends on columns in bends and products, and you want all that have to do with it",
+        "good": "the label depends on columns in bends and products, and you want few false ones",
         "not": (
-            "a column that only goes along with a useful one shall count as noise; the label holder may not place the "
-            "others' cells (many trees)"
+            "a column that only goes along with another party's useful one shall count as noise; the label holder may "
+            "not place the others' cells (many trees)"
         ),
     },
     "stable": {

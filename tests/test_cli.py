@@ -23,7 +23,7 @@ from fedsift.cli import console, demo
 from fedsift.cli import main as cli
 from fedsift.core.ledger import Entry, Ledger
 from fedsift.jobs import runs
-from fedsift.methods import METHODS
+from fedsift.methods import GROUPS, METHODS
 from fedsift.mpc import encrypted_histogram as histogram
 from fedsift.mpc.column_scores.label_tables import masked_counts
 from fedsift.select.selection import Selection
@@ -531,6 +531,12 @@ def test_check_warns_of_an_id_that_would_be_a_feature(job):
     frame["email"] = frame["client"] + "@example.org"
     frame.to_csv(job.parent / "shop.csv", index=False)
     assert "a different text in each row (an id?" in fedsift("check", job).stdout
+
+
+def test_every_method_is_listed_under_one_question(job):
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(METHODS)
+    shown = fedsift("methods").stdout
+    assert shown.index("Few false columns") < shown.index("knockoffs") < shown.index("New features")
 
 
 def test_methods_lists_all_and_explains_each(job):

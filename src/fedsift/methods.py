@@ -72,6 +72,28 @@ def find_method(name: str) -> type[Selector]:
 
 Stable.find_method = staticmethod(find_method)
 
+#: For whoever looks for a method: what it is that they ask.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "a score for each column": ("information_value", "gini", "sffs"),
+    "few false columns": ("knockoffs", "boruta", "stable"),
+    "columns that do not repeat each other": ("muse",),
+    "columns for boosted trees": ("top_gain", "pso_evffs"),
+    "columns for linear models": ("federated_lasso",),
+    "columns for networks": (
+        "fedsdg", "less_vfl", "group_lasso", "local_lasso", "stochastic_gate", "vflfs",
+    ),
+    "parties that hold rows": ("feature_election", "fed_halving", "fed_iife"),
+    "new features": ("vertical_flafe", "hybrid_flafe"),
+    "nothing: to compare with": ("all", "random"),
+}  # fmt: skip
+OTHERS = "others"
+
+
+def group_of(name: str) -> str:
+    """Under which question a method is listed; one that was registered from outside is among the others."""
+    return next((group for group, names in GROUPS.items() if name in names), OTHERS)
+
+
 #: A model on its own announces itself to the parties by one of these.
 MODELS: dict[str, type[FederatedModel]] = {
     model.name: model
@@ -94,8 +116,10 @@ def register_method(name: str, method: type[Selector]) -> None:
 
 
 __all__ = [
+    "GROUPS",
     "METHODS",
     "MODELS",
+    "OTHERS",
     "SFFS",
     "VFLFS",
     "AllFeatures",
@@ -122,6 +146,7 @@ __all__ = [
     "TopGain",
     "VerticalFLAFE",
     "find_method",
+    "group_of",
     "register_criterion",
     "register_method",
 ]

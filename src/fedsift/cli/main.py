@@ -46,7 +46,7 @@ from fedsift.errors import FedsiftError, OperationFailed, ParameterError
 from fedsift.jobs import runs
 from fedsift.jobs.job_file import load_job
 from fedsift.jobs.text import nearest
-from fedsift.methods import METHODS, Selector
+from fedsift.methods import GROUPS, METHODS, OTHERS, Selector, group_of
 
 app = typer.Typer(
     help="Find the features that matter when the tables may not be pooled.", no_args_is_help=True,
@@ -294,8 +294,11 @@ def methods(
     if format is Format.json:
         _print_json(shown[name] if name else list(shown.values()))
     elif name is None:
-        rows = [[m["name"], ", ".join(m["partitions"]), m["paper"], m["leaks"]] for m in shown.values()]
-        console.table(rows, ["name", "parties", "paper", "what it gives away"])
+        for group in (*GROUPS, OTHERS):
+            mine = [m for m in shown.values() if m["group"] == group]
+            rows = [[m["name"], ", ".join(m["partitions"]), m["paper"], m["leaks"]] for m in mine]
+            if rows:
+                console.table(rows, ["name", "parties", "paper", "what it gives away"], title=group.capitalize())
         console.show("\nfedsift methods NAME shows a method's parameters.")
     else:
         console.show_method(shown[name])
@@ -309,6 +312,7 @@ def _method_facts(name: str, method: type[Selector]) -> dict[str, Any]:
     }
     return {
         "name": name,
+        "group": group_of(name),
         "class": f"fedsift.{method.__name__}",
         "partitions": list(method.partitions),
         "parameters": defaults,

@@ -1,7 +1,8 @@
 """Boruta: columns that boosted trees use more than the best of shuffled copies of all columns, time after time.
 
 Kursa and Rudnicki 2010, on the protected boosting. Each party adds, for every round, a shadow of each of its columns:
-the same values in an order that it draws itself and tells nobody, so that a shadow belongs to no person. A booster over
+the same values in an order that it draws itself and tells nobody (``shadows.py``): ``shuffled``, as in the paper, or so
+that the shadow goes with the party's other columns as the column itself does (``alike``). A booster over
 columns and shadows is grown for every round, all in lock-step. A column has a hit in a round if its gain is above that
 of every shadow; by chance alone it has one in half of the rounds at most, so that hits are tested as tosses of a coin,
 and of the columns that pass at most ``fdr`` are to be such by chance (Benjamini and Hochberg 1995).
@@ -9,8 +10,9 @@ and of the columns that pass at most ``fdr`` are to be such by chance (Benjamini
 Departures: boosting takes the place of a random forest, all rounds are made (the paper drops columns on the way), and
 ``fdr`` that of a fixed level with Bonferroni's correction.
 
-What it calls noise is a column that trees find nothing in: one that only goes along with a useful column may be found
-useful (the paper's "all relevant"). ``Knockoffs`` is for what a column tells beyond the others.
+What it calls noise: with ``shuffled`` shadows a column that trees find nothing in, so that one that only goes along
+with a useful column is kept (the paper's "all relevant"). Shadows that are ``alike`` go along as well: such a column is
+noise then, where the useful one is at the same party. ``Knockoffs`` looks over all parties.
 
 Who learns what: as with SecureBoost (docs/secureboost.md), about shadows too; the coordinator the gain of each column
 and shadow. A party learns which of its columns were kept, and in growing which of its cuts were taken.
@@ -34,6 +36,7 @@ from fedsift.models.boost.hidden.growing import check_neutral
 from fedsift.models.boost.scoring import OPERATIONS, Protection, uses
 from fedsift.models.boost.tree import TreeSettings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
+from fedsift.select.shadows import ALIKE, SHADOWS, shadow_orders
 
 Floats = NDArray[np.float64]
 MAX_ROUNDS = 50
@@ -48,13 +51,8 @@ def add_shadows(party: Party, *, view: View) -> None:
         raise OperationRefused(party.name, "add_shadows", "the view has a name already, or there are too many rounds")
     names, before = party.columns, site.table.columns
     generator = party.generator("boruta: shadows", asked["random_state"])
-    rows = party.row_numbers[np.argsort(party.table.ids, kind="stable")]
-    made = {}
-    for round in range(rounds):
-        for name in names:
-            order = np.arange(site.table.n_rows)
-            order[rows] = generator.permutation(rows)
-            made[_shadow(name, round)] = _values(party, name)[order]
+    drawn = shadow_orders(party, generator, rounds, alike=asked["shadows"] == ALIKE)
+    made = {_shadow(name, round): _values(party, name)[drawn[name][round]] for round in range(rounds) for name in names}
     site.table = site.table.with_columns(made)
     for known, (kept, columns) in site.views.items():
         # A view of all columns meant all columns that there were: shadows belong to the new view only.
@@ -91,7 +89,8 @@ class Boruta(Selector):
 
     Parameters
     ----------
-    fdr : at most this share of the kept columns shall be such by chance. rounds : shadows of each column; with 10 a
+    fdr : at most this share of the kept columns shall be such by chance.
+    shadows : ``alike`` or ``shuffled`` (above). rounds : shadows of each column; with 10 a
         column needs a hit in nearly all of them.
     n_estimators, max_depth, learning_rate, n_bins, reg_lambda, min_child_weight : as in SecureBoostClassifier.
     protection, min_cell, min_leaf, scheme : likewise.
@@ -116,6 +115,7 @@ class Boruta(Selector):
         self,
         *,
         fdr: float = 0.1,
+        shadows: str = ALIKE,
         rounds: int = 10,
         n_estimators: int = 10,
         max_depth: int = 3,
@@ -130,6 +130,7 @@ class Boruta(Selector):
         random_state: int = 0,
     ):
         self.fdr = fdr
+        self.shadows = shadows
         self.rounds = rounds
         self.n_estimators = n_estimators
         self.max_depth = max_depth
@@ -145,6 +146,7 @@ class Boruta(Selector):
 
     def _check(self, fed: Federation) -> None:
         check_number("fdr", self.fdr, 1e-9, 1)
+        check_choice("shadows", self.shadows, SHADOWS)
         check_number("rounds", self.rounds, 1, MAX_ROUNDS, whole=True)
         check_choice("protection", self.protection, PROTECTIONS)
         if self.protection != "open" and fed.passive:

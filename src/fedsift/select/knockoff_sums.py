@@ -63,7 +63,7 @@ def with_knockoffs(
     kept = np.eye(size) - inverse @ scales
     tied = scales - scales @ inverse @ scales
     covariance = np.kron(np.eye(copies), scales) + np.kron(np.ones((copies, copies)), tied)
-    root, seen = _square_root(covariance), _square_root(gram)
+    root, seen = square_root(covariance), square_root(gram)
     along = generator.normal(size=(size * copies, len(gram)))
     across = root @ along @ seen / np.sqrt(rows)  # E'[X y] / rows
     width = size * copies
@@ -80,7 +80,7 @@ def with_knockoffs(
     return sums, linear[:, size:]
 
 
-def _square_root(matrix: Floats) -> Floats:
+def square_root(matrix: Floats) -> Floats:
     """The symmetric one: it moves no further than the matrix does, so that rounding draws no other knockoffs."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
