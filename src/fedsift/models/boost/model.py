@@ -8,7 +8,7 @@ first tree uses the label holder's columns only, every split leaves ``min_leaf``
 
 Modules: ``tree`` (mathematics), ``bins``, ``rows``, ``rounds`` (the label holder's shared steps), ``growing`` (the
 conversation), ``predicting``, ``results``, ``store``; ``hidden/`` is the form on shares, ``compared/`` the one in which
-nobody reads a sum (``protection="all"``); ``sums``, ``passive`` and ``label_holder`` are the encrypted one.
+nobody reads a sum or a node (``protection="all"``); ``sums``, ``passive`` and ``label_holder`` are the encrypted one.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class _SecureBoost(FederatedModel):
         for so many trees; 0 means never.
     base_score : the score before the first tree; ``None`` takes the mean.
     protection : ``coordinator`` (on shares, a neutral coordinator reads sums of unnamed candidate cuts), ``all`` (on
-        shares, nobody reads a sum: cuts are compared on shares), or ``open`` (encrypted gradients; the label holder
-        reads sums, the other parties see nodes): see docs/secureboost.md.
+        shares, nobody reads a sum, a node, a leaf or a gradient; two classes, or a number), or ``open`` (encrypted
+        gradients; the label holder reads sums, the other parties see nodes): see docs/secureboost.md.
     first_tree_local, min_cell, min_leaf : see the module.
     epsilon, delta : differential privacy of each label against everybody but its holder (``privacy.py``): noise in all
         sums that cuts are chosen from, the start score and the leaves; ``None``: exact. No privacy of columns.

@@ -93,17 +93,12 @@ def begin_gains(
     gains = np.concatenate([np.zeros(0, np.uint64), *grown.gains])
     table, boxes = _cut_table(party, grown), {}
     for name, talk in talks.of.items():
-        names = owners_of(state, name if state.number == 0 else party.name)
+        names = state.owners(party.name, name)
         mine = names.index(party.name) if party.name in names else -1
         cut = gain_bits(table, [heights[each] for each in names], mine)
         talk.source.corrections = list(dealt.get(name, []))
         boxes[name] = talks.sealed(pairs, name, talk.begin(column_gains(talk.source, cut, gains)))
     return boxes
-
-
-def owners_of(state: Shares, other: str) -> list[str]:
-    """Whose columns the label holder and this party sum gains of."""
-    return [other, state.holder] if other == state.first else [other]
 
 
 @operation(
