@@ -31,7 +31,7 @@ from fedsift.errors import DataError, MissingExtra, ParameterError, ReplyError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.boost import predicting, store
-from fedsift.models.boost.compared.ending import keep_shared
+from fedsift.models.boost.compared.ending import keep_tree_shares
 from fedsift.models.boost.growing import OPERATIONS as GROWING
 from fedsift.models.boost.growing import PROTECTIONS, Booster, check_shared, grow
 from fedsift.models.boost.hidden.growing import check_neutral, check_settings
@@ -153,7 +153,7 @@ class _SecureBoost(FederatedModel):
         )  # fmt: skip
         uses = all_uses(run, 1, cuts)[0]
         if self.protection == "all" and run.passive:
-            self.n_trees_ = run.ask(keep_shared, to=run.parties, model=self.model_id_)[run.active]["trees"]
+            self.n_trees_ = run.ask(keep_tree_shares, to=run.parties, model=self.model_id_)[run.active]["trees"]
             self.best_iteration_, self.validation_curve_ = self.n_trees_ - 1, []
         else:
             kept = run.ask(keep_model, to=run.active, model=self.model_id_)

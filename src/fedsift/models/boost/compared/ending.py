@@ -211,18 +211,18 @@ def opened_scores(party: Party, number: int, box: SealedBox, own: object) -> np.
 
 
 @operation(
-    "boost.keep_shared",
+    "boost.keep_tree_shares",
     discloses="control",
     about="acknowledgement",
     times="1 a session",
     reply={"trees": int},
 )
-def keep_shared(party: Party, *, model: str) -> dict[str, int]:
+def keep_tree_shares(party: Party, *, model: str) -> dict[str, int]:
     """This party's part of the model: its cuts, and its share of every leaf."""
     state = party.held(Shares)
     (grown,), scales = state.models, state.scales
     if scales is None or state.now is not None:
-        raise OperationRefused(party.name, "keep_shared", "no model has been grown to the end")
+        raise OperationRefused(party.name, "keep_tree_shares", "no model has been grown to the end")
     part: dict[str, Any] = {
         "model": model, "party": party.name, "records": party.held(SplitRecords).records,
         "shared": {"number": state.number, "first": state.first, "cuts": grown.cuts, "leaves": grown.leaves,
@@ -237,4 +237,4 @@ def keep_shared(party: Party, *, model: str) -> dict[str, int]:
     return {"trees": len(grown.cuts)}
 
 
-OPERATIONS = (finish_tree, finish_level, begin_gains, gain_halves, begin_scores, show_scores, hear_scores, keep_shared)
+OPERATIONS = (finish_tree, finish_level, begin_gains, gain_halves, begin_scores, show_scores, hear_scores, keep_tree_shares)
