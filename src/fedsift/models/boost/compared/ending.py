@@ -237,4 +237,13 @@ def keep_tree_shares(party: Party, *, model: str) -> dict[str, int]:
     return {"trees": len(grown.cuts)}
 
 
-OPERATIONS = (finish_tree, finish_level, begin_gains, gain_halves, begin_scores, show_scores, hear_scores, keep_tree_shares)
+OPERATIONS = (
+    finish_tree,
+    finish_level,
+    begin_gains,
+    gain_halves,
+    begin_scores,
+    show_scores,
+    hear_scores,
+    keep_tree_shares,
+)
