@@ -8,7 +8,7 @@ first tree uses the label holder's columns only, every split leaves ``min_leaf``
 
 Modules: ``tree`` (mathematics), ``bins``, ``rows``, ``rounds`` (the label holder's shared steps), ``growing`` (the
 conversation), ``predicting``, ``results``, ``store``; ``hidden/`` is the form on shares, ``compared/`` the one in which
-nobody reads a sum (``protection="all"``); ``sums``, ``passive`` and ``label_holder`` are the encrypted one.
+nobody reads a sum or a node (``protection="all"``); ``sums``, ``passive`` and ``label_holder`` are the encrypted one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fedsift.errors import DataError, MissingExtra, ParameterError, ReplyError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.boost import explaining, predicting, store
-from fedsift.models.boost.compared.ending import keep_shared
+from fedsift.models.boost.compared.ending import keep_tree_shares
 from fedsift.models.boost.growing import OPERATIONS as GROWING
 from fedsift.models.boost.growing import PROTECTIONS, Booster, check_shared, grow
 from fedsift.models.boost.hidden.growing import check_neutral, check_settings
@@ -64,8 +64,8 @@ class _SecureBoost(FederatedModel):
         for so many trees; 0 means never.
     base_score : the score before the first tree; ``None`` takes the mean.
     protection : ``coordinator`` (on shares, a neutral coordinator reads sums of unnamed candidate cuts), ``all`` (on
-        shares, nobody reads a sum: cuts are compared on shares), or ``open`` (encrypted gradients; the label holder
-        reads sums, the other parties see nodes): see docs/secureboost.md.
+        shares, nobody reads a sum, a node, a leaf or a gradient; two classes, or a number), or ``open`` (encrypted
+        gradients; the label holder reads sums, the other parties see nodes): see docs/secureboost.md.
     first_tree_local, min_cell, min_leaf : see the module.
     epsilon, delta : differential privacy of each label against everybody but its holder (``privacy.py``): noise in all
         sums that cuts are chosen from, the start score and the leaves; ``None``: exact. No privacy of columns.
@@ -153,7 +153,7 @@ class _SecureBoost(FederatedModel):
         )  # fmt: skip
         uses = all_uses(run, 1, cuts)[0]
         if self.protection == "all" and run.passive:
-            self.n_trees_ = run.ask(keep_shared, to=run.parties, model=self.model_id_)[run.active]["trees"]
+            self.n_trees_ = run.ask(keep_tree_shares, to=run.parties, model=self.model_id_)[run.active]["trees"]
             self.best_iteration_, self.validation_curve_ = self.n_trees_ - 1, []
         else:
             kept = run.ask(keep_model, to=run.active, model=self.model_id_)

@@ -20,8 +20,6 @@ from fedsift.models.boost.plan import Plan, PlanFields
 from fedsift.models.boost.privacy import LabelNoise, whole_noise
 from fedsift.models.boost.rows import large_gradients, training_rows
 from fedsift.models.boost.tree import (
-    COMPARED_GRADIENT_BITS,
-    COMPARED_HESSIAN_BITS,
     TreeSettings,
     Units,
     gradients,
@@ -159,10 +157,7 @@ def _whole(
         return whole_numbers(g, h, state.bits, None if state.noise is None else 1.0)
     if state.noise is not None:
         return whole_for_sums(g, h, largest=state.noise.largest_sum(model.plan.bins, *counted(state.me, columns)))
-    if state.sums == "opened":
-        return whole_for_sums(g, h)
-    room = (COMPARED_GRADIENT_BITS, COMPARED_HESSIAN_BITS)
-    return whole_for_sums(g, h, room, more=2 * model.settings.reg_lambda)
+    return whole_for_sums(g, h)
 
 
 def counted(me: str, columns: dict[str, np.ndarray]) -> tuple[int, int]:

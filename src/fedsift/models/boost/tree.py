@@ -128,21 +128,19 @@ def whole_numbers(g: np.ndarray, h: np.ndarray, bits: int, largest: float | None
     return np.hstack([np.rint(g / units.gradient), np.maximum(np.rint(h / units.hessian), 1)]).astype(np.int64), units
 
 
-def whole_for_sums(
-    g: np.ndarray, h: np.ndarray, bits: tuple[int, int] = (GRADIENT_SUM_BITS, HESSIAN_SUM_BITS), more: float = 0.0,
-    largest: float | None = None,
-) -> tuple[np.ndarray, Units]:  # fmt: skip
-    """The same with units from the totals: any sum of gradients is below 2^``bits[0]`` in size, and of hessians (and
-    ``more``) below 2^``bits[1]``, whatever the number of rows, so that both fit into one ring element. ``largest``: a
-    bound of the sums of gradients, where their unit must not depend on them."""
-    sizes = np.abs(g) if largest is None else np.array([[min(largest, 2.0 ** (bits[0] - 1))]])
-    units = Units(_sum_unit(sizes, bits[0] - 1), _sum_unit(h, bits[1] - 1, more))
+def whole_for_sums(g: np.ndarray, h: np.ndarray, largest: float | None = None) -> tuple[np.ndarray, Units]:
+    """The same with units from the totals: any sum of gradients is below 2^35 in size, and of hessians below 2^28,
+    whatever the number of rows, so that both fit into one ring element. ``largest``: a bound of the sums of gradients,
+    where their unit must not depend on them."""
+    room = 2.0 ** (GRADIENT_SUM_BITS - 1)
+    sizes = np.abs(g) if largest is None else np.array([[min(largest, room)]])
+    units = Units(_sum_unit(sizes, GRADIENT_SUM_BITS - 1), _sum_unit(h, HESSIAN_SUM_BITS - 1))
     return np.hstack([np.rint(g / units.gradient), np.maximum(np.rint(h / units.hessian), 1)]).astype(np.int64), units
 
 
-def _sum_unit(sizes: np.ndarray, bits: int, more: float = 0.0) -> float:
+def _sum_unit(sizes: np.ndarray, bits: int) -> float:
     """A power of two that leaves room for rounding: a sum of at most 2^bits units, and half a unit for each row."""
-    largest = more + (float(sizes.sum(axis=0).max(initial=0.0)) if sizes.size else 0.0)
+    largest = float(sizes.sum(axis=0).max(initial=0.0)) if sizes.size else 0.0
     return 2.0 ** ((np.ceil(np.log2(largest)) if largest > 0 else 0) - bits)
 
 

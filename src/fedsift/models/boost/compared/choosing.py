@@ -108,17 +108,11 @@ def compare_level(
     keep_totals(now, values, counts)
     answers = {}
     for name, talk in talks.of.items():
-        shape, sums, totals = compared_sums(now, owners(state, party.name, name))
+        shape, sums, totals = compared_sums(now, state.owners(party.name, name))
         talk.source.corrections = list(dealt.get(name, []))
         message = talk.begin(best_cuts(talk.source, shape, sums, totals, scales))
         answers[name] = talks.sealed(pairs, name, message)
     return answers
-
-
-def owners(state: Shares, me: str, peer: str) -> list[str]:
-    """Whose candidates the two compare: those of the one without labels, and of the label holder with the first."""
-    other = peer if state.number == 0 else me
-    return [other, state.holder] if other == state.first else [other]
 
 
 def _own_sums(
@@ -158,7 +152,7 @@ def _bests(party: Party, state: Shares, now: Growing) -> dict[str, Fractions]:
     for name, talk in party.held(Talks).of.items():
         if not isinstance(talk.result, Fractions):
             raise OperationRefused(party.name, "begin_finals", "its candidates have not been compared to the end")
-        found |= by_owner(talk.result, owners(state, party.name, name))
+        found |= by_owner(talk.result, state.owners(party.name, name))
     now.bests = found
     return found
 

@@ -93,17 +93,12 @@ def begin_gains(
     gains = np.concatenate([np.zeros(0, np.uint64), *grown.gains])
     table, boxes = _cut_table(party, grown), {}
     for name, talk in talks.of.items():
-        names = owners_of(state, name if state.number == 0 else party.name)
+        names = state.owners(party.name, name)
         mine = names.index(party.name) if party.name in names else -1
         cut = gain_bits(table, [heights[each] for each in names], mine)
         talk.source.corrections = list(dealt.get(name, []))
         boxes[name] = talks.sealed(pairs, name, talk.begin(column_gains(talk.source, cut, gains)))
     return boxes
-
-
-def owners_of(state: Shares, other: str) -> list[str]:
-    """Whose columns the label holder and this party sum gains of."""
-    return [other, state.holder] if other == state.first else [other]
 
 
 @operation(
@@ -216,18 +211,18 @@ def opened_scores(party: Party, number: int, box: SealedBox, own: object) -> np.
 
 
 @operation(
-    "boost.keep_shared",
+    "boost.keep_tree_shares",
     discloses="control",
     about="acknowledgement",
     times="1 a session",
     reply={"trees": int},
 )
-def keep_shared(party: Party, *, model: str) -> dict[str, int]:
+def keep_tree_shares(party: Party, *, model: str) -> dict[str, int]:
     """This party's part of the model: its cuts, and its share of every leaf."""
     state = party.held(Shares)
     (grown,), scales = state.models, state.scales
     if scales is None or state.now is not None:
-        raise OperationRefused(party.name, "keep_shared", "no model has been grown to the end")
+        raise OperationRefused(party.name, "keep_tree_shares", "no model has been grown to the end")
     part: dict[str, Any] = {
         "model": model, "party": party.name, "records": party.held(SplitRecords).records,
         "shared": {"number": state.number, "first": state.first, "cuts": grown.cuts, "leaves": grown.leaves,
@@ -242,4 +237,13 @@ def keep_shared(party: Party, *, model: str) -> dict[str, int]:
     return {"trees": len(grown.cuts)}
 
 
-OPERATIONS = (finish_tree, finish_level, begin_gains, gain_halves, begin_scores, show_scores, hear_scores, keep_shared)
+OPERATIONS = (
+    finish_tree,
+    finish_level,
+    begin_gains,
+    gain_halves,
+    begin_scores,
+    show_scores,
+    hear_scores,
+    keep_tree_shares,
+)

@@ -20,7 +20,7 @@ from fedsift.models.boost.compared.program import Shape, Sums, Winners, flat_sum
 from fedsift.models.boost.compared.rows import Rows
 from fedsift.models.boost.compared.scales import Scales
 from fedsift.models.boost.compared.talks import Talk
-from fedsift.models.boost.hidden.cuts import Numbers, TreeCuts
+from fedsift.models.boost.hidden.cuts import TreeCuts
 from fedsift.models.boost.hidden.passive import HiddenCuts
 from fedsift.models.boost.hidden.shares import Level, Piece, Tree, level_products, next_histogram
 from fedsift.mpc.comparing import Fractions, Program
@@ -83,7 +83,6 @@ class Shares:
     due: int = -1  # trees to come before the scores may be shown, once
     walks: bool = False  # down the trees of a kept model
     now: Growing | None = None
-    columns: Ring = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)  # summed gains, a share
 
     def growing(self, party: Party) -> tuple[Growing, Scales]:
         if self.now is None or self.scales is None:
@@ -92,6 +91,11 @@ class Shares:
 
     def speaks(self, party: Party) -> bool:
         return party.name in (self.holder, self.first)
+
+    def owners(self, me: str, peer: str) -> list[str]:
+        """Whose columns two parties compare: those of the one without labels, and the label holder's with the first."""
+        other = peer if self.number == 0 else me
+        return [other, self.holder] if other == self.first else [other]
 
     def begin_rows(self, party: Party, program: Program[object], corrections: list[np.ndarray]) -> dict[str, SealedBox]:
         """The first message of a program about rows, for those who need it."""
@@ -176,8 +180,3 @@ def node_gains(scores: Ring, depth: int) -> Ring:
     nodes = 2**depth - 1
     node = np.arange(nodes)
     return scores[2 * node + 1] + scores[2 * node + 2] - scores[:nodes]
-
-
-def candidate_places(own: Numbers, count: int) -> bool:
-    """Whether places are those of candidates."""
-    return not len(own) or bool(0 <= own.min() <= own.max() < count)
