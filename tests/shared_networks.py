@@ -16,6 +16,10 @@ from fedsift.models.splitnn.layers.shared_run import SharedRun
 from fedsift.mpc.pairs import Pairs
 
 RADIANS = 2 * math.pi * 2.0**-sine.WEIGHT_BITS
+#: How far weights may be from those in floating point after some twenty steps: fresh masks round angles to 2^-16 turns
+#: and gradients to 2^-13, which sums up to 0.001 to 0.003 in a weight (the largest of some 50, by draw); steps move
+#: weights by 0.1 and more.
+CLOSE = 0.01
 
 
 def numbers(n=120, d=8, seed=0, task="two classes"):

@@ -59,10 +59,11 @@ def test_gates_keep_noise_or_close_on_the_signal(task):
 def test_a_higher_price_opens_more_gates():
     X, y = noisy()
     fed = fs.Federation.split(X, y, parties=2)
-    counts = [
-        len(names(FedSDG(**SMALL, lambda_=value, epochs=25, refit_epochs=1, init="half").fit(fed)))
-        for value in (0.0, 0.05, 5.0)
-    ]
+    with pytest.warns(UserWarning, match="keeps no column"):
+        counts = [
+            len(names(FedSDG(**SMALL, lambda_=value, epochs=25, refit_epochs=1, init="half").fit(fed)))
+            for value in (0.0, 0.05, 5.0)
+        ]
     assert counts[0] == 10
     assert counts[0] >= counts[1] >= counts[2] == 0
 
@@ -289,3 +290,19 @@ def test_a_second_look_finds_the_column_that_tells_by_its_square():
     selector = FedSDG(refit_epochs=6, random_state=0).fit(fs.Federation.split(X, y, parties=2))
     assert names(selector) == {"f0", "f1"}
     assert selector.network_ is not None
+
+
+def test_an_empty_answer_says_so_and_the_network_answers_with_the_mean():
+    fed = fs.Federation.split(*noisy(), parties=2)
+    with pytest.warns(UserWarning, match=r"keeps no column: every gate closed.*What helps: a lower lambda_"):
+        selector = fs.StochasticGate(lambda_=5.0, epochs=16, refit_epochs=1, batch_size=64, width=4).fit(fed)
+    assert not any(selector.selected_.values())
+    assert 0.3 < selector.network_.score(fed) < 0.7
+
+
+def test_a_search_over_few_rows_and_many_columns_says_what_it_cannot_tell():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(60, 80)), columns=[f"f{i}" for i in range(80)])
+    fed = fs.Federation.split(X, (X["f0"] > 0).astype(int), parties=2)
+    selector = fs.StochasticGate(lambdas=(0.01,), epochs=2, refit_epochs=1, batch_size=16, width=4).fit(fed)
+    assert any("few rows: 12 validation rows judge which of 80 columns" in note for note in selector.ledger_.notes)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import beta
-from shared_networks import federation, joined_weights, numbers, parts_of, sites
+from shared_networks import CLOSE, federation, joined_weights, numbers, parts_of, sites
 
 import fedsift as fs
 from fedsift.core.party import Party
@@ -53,15 +53,15 @@ def test_labels_reach_the_network_through_the_copy_alone(monkeypatch):
     curves, weights = [], []
     for labels in (y, 1 - y, pd.Series(np.arange(len(y)) % 2)):
         fed = federation(X, labels)
-        with fed.session(*SplitNN(epsilon=1.0).announcement()) as run:
+        with fed.session(*SplitNN(epsilon=1.0, batch_size=25).announcement()) as run:
             net = SharedRun.begin(run, "m", width=6, seed=3, rate=0.3, batch_size=25)
             net.train(3)
             weights.append(joined_weights(parts_of(fed, run), net.roles))
         curves.append(net.loss_curve)
     for other, found in zip(curves[1:], weights[1:]):
-        np.testing.assert_allclose(other, curves[0], rtol=2e-3)
+        np.testing.assert_allclose(other, curves[0], rtol=5e-3)
         for owner, values in weights[0].items():
-            np.testing.assert_allclose(found[owner], values, atol=2e-3)
+            np.testing.assert_allclose(found[owner], values, atol=CLOSE)
 
 
 def test_a_row_has_one_copy_in_all_views_of_a_job_and_another_in_the_next(monkeypatch):
@@ -74,7 +74,7 @@ def test_a_row_has_one_copy_in_all_views_of_a_job_and_another_in_the_next(monkey
     monkeypatch.setattr(private_labels, "randomised", record)
     X, y = numbers()
     fed = federation(X, y)
-    with fed.session(*SplitNN(epsilon=1.0).announcement()) as run:
+    with fed.session(*SplitNN(epsilon=1.0, batch_size=25).announcement()) as run:
         seen = []
         for rows in (np.arange(60), np.arange(30, 120)):
             with run.view(rows=rows).session() as inner:
@@ -84,7 +84,7 @@ def test_a_row_has_one_copy_in_all_views_of_a_job_and_another_in_the_next(monkey
                 seen.append(np.sign(held.target.view(np.int64)[:, 0]))
     assert drawn == [120]
     np.testing.assert_array_equal(seen[0][30:], seen[1][:30])
-    with fed.session(*SplitNN(epsilon=1.0).announcement()) as run:
+    with fed.session(*SplitNN(epsilon=1.0, batch_size=25).announcement()) as run:
         SharedRun.begin(run, "m", width=4, seed=0, rate=0.3, batch_size=30)
     assert drawn == [120, 120]
 
@@ -127,7 +127,7 @@ def test_a_saved_network_puts_its_probabilities_right_too(tmp_path):
 def test_a_score_within_the_job_that_learned_from_a_copy_is_of_the_copy(monkeypatch):
     monkeypatch.setattr(private_labels, "randomised", lambda codes, classes, epsilon: (1 - codes).astype(np.int32))
     fed = federation(*numbers(200, 4))
-    with fed.session(*SplitNN(epsilon=1.0).announcement()) as run:
+    with fed.session(*SplitNN(epsilon=1.0, batch_size=25).announcement()) as run:
         net = SharedRun.begin(run, "m", width=8, seed=0, rate=0.5, batch_size=50)
         net.train(8)
         assert net.score(run) > 0.7  # of labels that are all turned round

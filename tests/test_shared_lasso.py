@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import chi2
-from shared_networks import PlainNetwork, Views, begun, federation, joined_weights, numbers, parts_of
+from shared_networks import CLOSE, PlainNetwork, Views, begun, federation, joined_weights, numbers, parts_of
 from test_less_vfl import kept, noisy
 
 from fedsift.errors import ParameterError
@@ -36,7 +36,7 @@ def test_a_proximal_step_on_shares_multiplies_the_weights(parties):
         net.train(2)  # the dealer's knowledge followed the step, or the angles would be garbage
         found = joined_weights(parts_of(fed, net.fed), net.roles)
     for name, weights in plain.weights.items():
-        np.testing.assert_allclose(found[name], weights, atol=2e-3)
+        np.testing.assert_allclose(found[name], weights, atol=CLOSE)
 
 
 def test_norms_are_those_of_the_weights_that_nobody_has():
@@ -46,7 +46,9 @@ def test_norms_are_those_of_the_weights_that_nobody_has():
         found = gates.norms()
         true = joined_weights(parts_of(fed, net.fed), net.roles)
     for name, norms in found.items():
-        np.testing.assert_allclose(norms, np.linalg.norm(true[name], axis=1)[: len(norms)], rtol=0.03, atol=0.01)
+        read = np.sqrt((1 - np.cos(2 * true[name])).sum(axis=1) / 2)[: len(norms)]  # a little less than the norm
+        np.testing.assert_allclose(norms, read, atol=0.01)
+        np.testing.assert_allclose(norms, np.linalg.norm(true[name], axis=1)[: len(norms)], rtol=0.15)
 
 
 def test_training_goes_on_without_the_inputs_that_were_dropped():
@@ -65,7 +67,7 @@ def test_training_goes_on_without_the_inputs_that_were_dropped():
         plain.train(2)
         found, gains = joined_weights(parts_of(fed, net.fed), net.roles), gates.gradients()
     for name, weights in plain.weights.items():
-        np.testing.assert_allclose(found[name], weights, atol=2e-3)
+        np.testing.assert_allclose(found[name], weights, atol=CLOSE)
         assert np.isinf(gains[name][out[name]]).all()
         assert np.isfinite(gains[name][~out[name]]).all()
 
@@ -128,8 +130,9 @@ def test_group_lasso_on_shares_drops_noise_keeps_the_signal_and_shows_no_row():
 
 def test_a_price_that_takes_all_columns_says_so():
     with pytest.warns(UserWarning, match="keeps no column: a price of 50"):
-        selector = GroupLasso(lambda_=50.0, batch_size=64, epochs=2).fit(noisy())
+        selector = GroupLasso(lambda_=50.0, batch_size=64, epochs=2, refit_epochs=2).fit(fed := noisy())
     assert not any(selector.selected_.values())
+    assert 0.4 < selector.network_.score(fed.rows(train=0.5, random_state=0)[1]) < 0.6  # the more frequent class
 
 
 def test_vflfs_on_shares_keeps_the_number_it_is_asked_for_and_the_signal():

@@ -13,8 +13,7 @@ are scaled to ``init_range`` over all parties.
 gradients of its embedding: one network of sines stays on shares from end to end, the coordinator learns the gates from
 sums over rows and draws them as bits (``shared_training.py``). It has no embeddings, so no gates on them. With lambda
 "auto" a second look at the columns found and the best Gini starts follows (``_second_look``). Search and refit go the
-same way. ``"lattice"`` is Algorithms 2 and 3 under ciphertexts, ``"open"`` the same in the clear, for
-research.
+same way. ``"lattice"`` is Algorithms 2 and 3 under ciphertexts, ``"open"`` the same in the clear, for research.
 """
 
 from __future__ import annotations
@@ -43,7 +42,9 @@ from fedsift.select.fedsdg.gate_search import (
     columns_of,
     found_beside,
     found_on_path,
+    note_few_rows,
     standard_error,
+    warn_of_nothing,
 )
 from fedsift.select.fedsdg.gate_training import read_gates, take_importance
 from fedsift.select.fedsdg.shared_training import GateSettings, train_gates
@@ -208,6 +209,7 @@ class FedSDG(Selector):
         Where the lowest price is chosen and leaves few columns, the next ones to try are lower.
         """
         part, held = fed.rows(train=1 - self.validation, random_state=seed_of(self.random_state))
+        note_few_rows(fed, held)
         start = self._begin_gates(part)
         grid = self.lambdas or (SHARED_LAMBDAS if self.protection == "shares" else LAMBDAS)
         prices, many = sorted(float(value) for value in grid), sum(fed.n_columns.values()) / 2
@@ -386,7 +388,10 @@ class FedSDG(Selector):
 
     def _refit(self, fed: Federation, kept: dict[str, np.ndarray]) -> None:
         """The network of the selected columns, on all training rows; ``network_`` predicts with it."""
-        if any(mask.any() for mask in kept.values()):
+        empty = not any(mask.any() for mask in kept.values())
+        if empty:
+            warn_of_nothing(fed, type(self).__name__, self.protection == "shares")
+        if self.protection == "shares" or not empty:
             self.network_ = self._network(fed.n_rows).fit_columns(fed, kept, "fedsdg")
 
     def _false_discovery(self, fed: Federation, price: float, start: dict[str, np.ndarray]) -> float:

@@ -23,10 +23,11 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.models.splitnn.layers import shared_gates
 from fedsift.models.splitnn.layers.shared_gates import SharedGates
+from fedsift.models.splitnn.layers.shared_parts import LEAST_BATCHES
 from fedsift.models.splitnn.layers.shared_run import SharedRun
 from fedsift.models.splitnn.layers.sine import Floats
 
-BLOCK = 4  # batches between two readings of the gates
+BLOCK = LEAST_BATCHES  # batches between two readings of the gates
 GATE_RATE = 0.045  # Adam's, of the means
 WEIGHT_RATE = 0.4  # of the network's steps
 LATER = 8  # a price after the first gets the n-th part of its epochs

@@ -131,14 +131,13 @@ class GroupLasso(Selector):
         found = train_lasso(fed, self._settings())
         note_epsilon(fed, self.epsilon)
         selected = {name: values > 0 for name, values in found.norms.items()}
-        if any(mask.any() for mask in selected.values()):
-            network = SplitNN(
-                width=2 * self.width, epochs=self.refit_epochs, batch_size=min(self.batch_size, 128),
-                random_state=self.random_state,
-            )  # fmt: skip
-            self.network_ = network.fit_columns(fed, selected, "lasso")
-        else:
+        if not any(mask.any() for mask in selected.values()):
             self._warn_of_nothing(fed)
+        network = SplitNN(
+            width=2 * self.width, epochs=self.refit_epochs, batch_size=min(self.batch_size, 128),
+            random_state=self.random_state,
+        )  # fmt: skip
+        self.network_ = network.fit_columns(fed, selected, "lasso")
         trace = [{"epoch": at.epoch, "bytes": at.bytes, "norms": at.norms} for at in found.trace]
         return Outcome(found.norms, selected, {
             "norms_by_epoch": trace, "share_kept": float(np.mean(np.concatenate(list(selected.values())))),
@@ -155,7 +154,8 @@ class GroupLasso(Selector):
     def _warn_of_nothing(self, fed: Federation) -> None:
         text = (
             f"{type(self).__name__} keeps no column: a price of {self._settings().price:g} took the weights of all of "
-            "them. What helps: a lower lambda_ (a tenth, say), or more epochs where there are few rows."
+            "them. network_ answers with the mean. What helps: a lower lambda_ (a tenth, say), or more epochs where "
+            "there are few rows."
         )
         fed.ledger.note(text)
         warnings.warn(text, UserWarning, stacklevel=4)

@@ -97,7 +97,7 @@ def input_columns(party: Party) -> np.ndarray:
 def set_gates(party: Party, *, gates: dict[str, NDArray[np.bool_]]) -> None:
     """Bits by owner: this party's own inputs, and those whose weights it keeps."""
     rows = party.held(Rows)
-    part = rows.part
+    part, rows.batches = rows.part, 0
     for owner, bits in gates.items():
         if bits.shape != (part.roles.owners.get(owner, -1),):
             raise OperationRefused(party.name, "set_gates", "gates are one bit for each input")
@@ -134,6 +134,8 @@ def send_weights(party: Party, *, number: int, times: int) -> SealedBox:
     part = rows.part
     if times and (rows.gradient is None or rows.before is None):
         raise OperationRefused(party.name, "send_weights", "no gated batch was trained on since the last reading")
+    if times:
+        rows.check_sums(party)
     before = part.weights if rows.before is None else rows.before
     share = angles_of(_angles(before if times else part.weights, rows.gradient, times))
     mask = angle_mask(party.held(Dealt), number, share.shape, f"gates of {party.name}")
@@ -156,6 +158,8 @@ def join_weights(
     """The keeper's side, for each owner: its box, the columns of its inputs, and what the dealer adds."""
     rows, pairs, dealt = party.held(Rows), party.held(Pairs), party.held(Dealt)
     rows.read(party)
+    if times:
+        rows.check_sums(party)
     sent, halves = {}, {}
     for owner, box in boxes.items():
         kept = rows.part.kept.get(owner)

@@ -30,6 +30,7 @@ from fedsift.models.splitnn.layers.shared_parts import (
     Roles,
     Rows,
     Targets,
+    check_batch_size,
     exactly,
     exactly_short,
 )
@@ -133,6 +134,7 @@ def hide_rows(
 ) -> dict[str, SealedBox]:
     """X - U to the keeper of this party's weights; T - T' to each owner whose weights are kept here."""
     part, dealt, pairs = part_of(party, model), party.held(Dealt), party.held(Pairs)
+    check_batch_size(party, batch_size)
     before = party.state.get(Rows)
     target = None
     if part.targets is not None and factor:

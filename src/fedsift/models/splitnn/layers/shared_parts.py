@@ -35,6 +35,9 @@ from fedsift.models.splitnn.networks import derived_seed
 from fedsift.models.splitnn.private_labels import private_labels
 from fedsift.mpc.ring import Ring, product
 
+LEAST_BATCHES = 4  # between two readings of the gates
+LEAST_ROWS = 16  # of a batch, where the job says nothing of it
+
 
 @dataclass(frozen=True)
 class Roles:
@@ -244,6 +247,8 @@ class Rows:
     done: set[int] = field(default_factory=set)  # batches of this epoch
     covered: int = 0  # their rows
     since: int = 0  # rows since gates or norms were read last
+    batches: int = 0  # since the gates were set
+    following: tuple[int, int] = (0, 0)  # the epoch and place that come after the last batch
 
     def only(self, owners: dict[str, np.ndarray], name: str) -> None:
         """Go on with these inputs of each owner alone."""
@@ -256,11 +261,14 @@ class Rows:
             part.weights, self.own = part.weights[places], np.ascontiguousarray(self.own[:, places])
             part.gates = None if part.gates is None else part.gates[places]
         self.gradient = self.before = None
+        self.batches = 0
 
     def begin(self, party: Party, epoch: int, start: int) -> Batch:
-        """The next batch; a step is never taken twice."""
+        """The next batch: a step is never taken twice, and batches come in their order, or few rows would be chosen."""
         if self.factor and epoch < self.order_of:
             raise OperationRefused(party.name, "shared network", "this epoch is over")
+        if start and (epoch, start) != self.following:
+            raise OperationRefused(party.name, "shared network", "batches come one after the other")
         if epoch != self.order_of:
             self.order, self.order_of = batch_order(self.seed, epoch, len(self.own)), epoch
             self.done, self.covered, self.loss = set(), 0, np.zeros(1, dtype=np.uint64)
@@ -269,7 +277,9 @@ class Rows:
             raise OperationRefused(party.name, "shared network", "there is no such batch, or it was trained on before")
         self.done.add(start)
         self.covered, self.since = self.covered + len(rows), self.since + len(rows)
-        self.step += 1
+        end = start + self.batch_size
+        self.following = (epoch, end) if end < len(self.own) else (epoch + 1, 0)
+        self.step, self.batches = self.step + 1, self.batches + 1
         self.batch = Batch(rows, self.step, np.uint64(cooled(self.factor, epoch, self.epochs)))
         return self.batch
 
@@ -285,6 +295,11 @@ class Rows:
         if 0 < self.since < min(FEWEST_ROWS, len(self.own)):
             raise OperationRefused(party.name, "shared network", f"a reading is about {FEWEST_ROWS} rows or more")
         self.since = 0
+
+    def check_sums(self, party: Party) -> None:
+        """A reading of gates is a sum over the rows of several batches, which no coordinator makes fewer."""
+        if self.batches < LEAST_BATCHES:
+            raise OperationRefused(party.name, "gates", f"a reading is over {LEAST_BATCHES} batches at least")
 
     def now(self, party: Party) -> Batch:
         if self.batch is None:
@@ -333,6 +348,14 @@ class Batch:
     half: Ring | None = None
     again: Ring | None = None
     delta: Ring | None = None
+
+
+def check_batch_size(party: Party, batch_size: int) -> None:
+    """Not smaller than the accepted job's (of which networks that only predict take up to 128)."""
+    told = None if party.run.job is None else party.run.job.parameters.get("batch_size")
+    least = min(told if isinstance(told, int) else LEAST_ROWS, 128, party.n_rows)
+    if batch_size < least:
+        raise OperationRefused(party.name, "shared network", f"a batch has {least} rows at least in this job")
 
 
 def batch_order(seed: int, epoch: int, rows: int) -> np.ndarray:
