@@ -102,6 +102,6 @@ def _show(facts: dict[str, Any], file: Path) -> None:
 def _what(line: dict[str, Any]) -> str:
     if line["operation"] == ANSWER:
         return f"{ANSWER} of {line['method']}"
-    if line["note"] == VOID:
+    if line["note"].endswith(VOID):
         return f"{line['operation']} (noise, void)"
     return f"refused: {line['operation']}" if line["form"] == REFUSAL else str(line["operation"])

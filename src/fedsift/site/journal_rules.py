@@ -37,12 +37,12 @@ from fedsift.core.job import NEUTRAL, Job
 from fedsift.core.message import encode
 from fedsift.core.operation import Operation
 from fedsift.core.table import Table
-from fedsift.crypto.dp import epsilon_to_rho, rho_to_epsilon
+from fedsift.crypto.dp import rho_to_epsilon
 from fedsift.errors import DataError, OperationRefused, PolicyRefused
-from fedsift.evaluate.announced import find_job
 from fedsift.methods import METHODS
 from fedsift.site.journal import Journal, Line, RowSet, now
 from fedsift.site.journal_atoms import Whole
+from fedsift.site.journal_noise import is_noisy, spent
 from fedsift.site.policy import Policy
 
 log = logging.getLogger("fedsift.site.journal")
@@ -54,7 +54,6 @@ RESULT = "result"  # who opens a figure of the answer itself
 #: What a figure of the answer counts where nobody who holds rows gets it: budgets of 0.1 bits a row then let out less
 #: than one bit a row, however many models, evaluations and values are asked for.
 NEUTRAL_PART = 0.1
-READABLE = ("pseudonymous", "aggregate", "plain")
 VOID = "void: its reader has exact numbers about the same rows"
 #: At which delta the noise of all jobs is told as one epsilon.
 DELTA = 1e-6
@@ -156,7 +155,8 @@ class JournalRules:
         self._charge(asked, rows, counted)
         self.journal.add(
             self._line(asked, rows, operation=ANSWER, readers=", ".join(self._holders(job)) or COORDINATOR,
-                       form="aggregate", statistics=math.ceil(bits), bits=bits, counted=counted, digest=digest)
+                       form="aggregate", statistics=math.ceil(bits), bits=bits, counted=counted, digest=digest,
+                       note=self._with(job.parties))
         )  # fmt: skip
 
     def _answer_bits(self, job: Job) -> float:
@@ -186,7 +186,7 @@ class JournalRules:
         self.policy.check_total_epsilon(self.party, asked.marked.short_name, rho_to_epsilon(total, DELTA))
         self.journal.add(
             self._line(asked, rows, operation=asked.marked.id, readers=self._reader(asked.job), form="noise",
-                       epsilon=epsilon, rho=rho, note=VOID if void else "")
+                       epsilon=epsilon, rho=rho, note=self._with(asked.job.parties) + (VOID if void else ""))
         )  # fmt: skip
 
     def _is_void(self, asked: Asked, rows: RowSet) -> bool:
@@ -304,14 +304,22 @@ class JournalRules:
             whole = {name: count for name, count in told.items() if isinstance(count, int) and count >= 0}
             self._columns = {name: count for name, count in whole.items() if name in job.parties}
 
-    def rows_of_job(self, job: str) -> Whole:
-        """The rows of this table that releases of an earlier job were about; ``job`` is the beginning of its hash."""
+    def _with(self, parties: tuple[str, ...]) -> str:
+        return f"with {', '.join(sorted(name for name in parties if name != self.party))}; "
+
+    def rows_of_job(self, job: str, parties: tuple[str, ...]) -> Whole:
+        """The rows of this table that releases of an earlier job were about; ``job`` is the beginning of its hash.
+
+        It must have been a job with the same parties: which rows another partner shares is told to nobody else.
+        """
         if len(job) < SHORT or not set(job) <= set("0123456789abcdef"):
             raise OperationRefused(self.party, "rows", f'rows = "as in JOB" names a job by {SHORT} digits of its hash')
         known = self._known("rows")
+        others = self._with(parties)
         with self._writing("rows") as journal:
+            same = journal.has("substr(job, 1, ?) = ? AND substr(note, 1, ?) = ?", len(job), job, len(others), others)
             found = np.flatnonzero(np.isin(known, journal.rows_of_job(job)))
-        if not len(found):
+        if not same or not len(found):
             raise OperationRefused(self.party, "rows", "its journal knows no such job")
         return found
 
@@ -365,27 +373,3 @@ class JournalRules:
             at=now(), job=job.hash.hex(), run=asked.run, method=job.method, row_set=rows.id, rows=len(rows.numbers),
             columns=", ".join(asked.columns)[:2000], **said,
         )  # fmt: skip
-
-
-def is_noisy(job: Job) -> bool:
-    """Whether all that somebody reads of a job has noise: then a row more or less makes no difference that counts."""
-    if spent(job)[1] <= 0:
-        return False
-    readable = [each for each in METHODS[job.method].operations if each.opened_form in READABLE]
-    return all(each.epsilon for each in readable)
-
-
-def spent(job: Job) -> tuple[float, float]:
-    """The epsilon of a job and what it costs in rho; zeros where it has no noise.
-
-    A method with ``delta`` counts in rho itself (Gaussian noise); pure epsilon costs epsilon^2 / 2 (Bun, Steinke 2016).
-    """
-    known = find_job(job.method)
-    names = known.epsilon_parameters if known is not None else ()
-    epsilon = job.parameters.get(names[0]) if names else None
-    if not isinstance(epsilon, (int, float)) or isinstance(epsilon, bool) or not 0 < epsilon < math.inf:
-        return 0.0, 0.0
-    delta = job.parameters.get("delta")
-    if isinstance(delta, float) and 0 < delta < 1:
-        return float(epsilon), epsilon_to_rho(float(epsilon), delta)
-    return float(epsilon), epsilon**2 / 2

@@ -1,0 +1,37 @@
+"""What a job says of its noise: whether all that somebody reads has some, and what it costs."""
+
+from __future__ import annotations
+
+import math
+
+from fedsift.core.job import Job
+from fedsift.crypto.dp import epsilon_to_rho
+from fedsift.evaluate.announced import find_job
+from fedsift.methods import METHODS
+
+#: What somebody can read.
+READABLE = ("pseudonymous", "aggregate", "plain")
+
+
+def is_noisy(job: Job) -> bool:
+    """Whether all that somebody reads of a job has noise: then a row more or less makes no difference that counts."""
+    if spent(job)[1] <= 0:
+        return False
+    readable = [each for each in METHODS[job.method].operations if each.opened_form in READABLE]
+    return all(each.epsilon for each in readable)
+
+
+def spent(job: Job) -> tuple[float, float]:
+    """The epsilon of a job and what it costs in rho; zeros where it has no noise.
+
+    A method with ``delta`` counts in rho itself (Gaussian noise); pure epsilon costs epsilon^2 / 2 (Bun, Steinke 2016).
+    """
+    known = find_job(job.method)
+    names = known.epsilon_parameters if known is not None else ()
+    epsilon = job.parameters.get(names[0]) if names else None
+    if not isinstance(epsilon, (int, float)) or isinstance(epsilon, bool) or not 0 < epsilon < math.inf:
+        return 0.0, 0.0
+    delta = job.parameters.get("delta")
+    if isinstance(delta, float) and 0 < delta < 1:
+        return float(epsilon), epsilon_to_rho(float(epsilon), delta)
+    return float(epsilon), epsilon**2 / 2
