@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-flare fuzz coverage matrix lint pages clean
+.PHONY: demo test test-flare fuzz coverage matrix lint pages docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,11 @@ demo: $(VENV)/.core
 pages: $(VENV)/.dev
 	$(BIN)/python benchmarks/render_results.py
 	$(BIN)/python benchmarks/choosing.py --render
+
+# The documentation as a site in build/site, with search and an API reference; a warning is a failure.
+docs: | $(BIN)/python
+	$(PIP) 'mkdocs-material>=9.5,<10' 'mkdocstrings[python]>=0.26' ruff
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -288,7 +288,8 @@ def test_a_holder_that_takes_logarithms_reads_group_sizes_from_short_blinding(sm
     key = smooth_key[0].public
     sums = key.sum_all(key.encrypt([0, 1] * 300))
     short = key.add(sums, key.encrypt([0]))
-    assert rows_added(short, 300, smooth_key) == pytest.approx(600, rel=0.1)
+    found = rows_added(short, 300, smooth_key)
+    assert found == pytest.approx(600, rel=0.17)  # seven deviations of a sum of so many uniform numbers
 
 
 def test_what_goes_back_to_the_holder_hides_how_many_were_added(smooth_key):

@@ -206,3 +206,8 @@ def test_a_table_measured_with_the_old_bins_says_so_until_it_is_measured_again(t
     figures = script("choosing").read()
     old = any(facts.get("bins") == "old" for facts in figures.values())
     assert ("**Old bins**" in (ROOT / "docs" / "choosing.md").read_text()) == old
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
+    listed = set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text().partition("nav:")[2]))
+    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")} | {"reference.md"}

@@ -164,7 +164,7 @@ def test_flafes_releases_keep_the_claimed_loss(kind):
         first, second = map(exact, frames)
         loss = measured(covered(scale, len(first)), first, second)
     assert loss <= EPSILON
-    assert loss > 0.1 or kind == "products"  # the tables do differ; how much is hidden by noise for the worst pair
+    assert np.linalg.norm(first - second) > 0.1 * scale  # the tables do differ, and noise hides how much
     assert measured(covered(scale / 100, len(first)), first, second) > EPSILON  # the measurement can fail
 
 
@@ -441,11 +441,12 @@ def test_what_the_coordinator_opens_has_the_noise_of_two_parties(monkeypatch):
     real = private.fit_moments
     monkeypatch.setattr(private, "fit_moments", lambda sums, *rest: seen.append(sums) or real(sums, *rest))
     settings = {"epsilon": 1.0, "delta": 1e-6}
-    for _ in range(20):
+    for _ in range(30):
         fitted(60, **settings)
     plan = Plan(Spending.plan(1.0, 1e-6, BOUNDS), 3)
     spread = np.std(seen, axis=0)  # order: one, bank's two, the target, shop's two, lab's two
     own, between = spread[:4, :4], spread[:4, 4:]
+    # Ten different sums of 30 runs: a deviation of 4.2 %, six of them are allowed.
     assert np.sqrt((own**2).mean()) == pytest.approx(plan.moment_scale, rel=0.25)
     assert np.sqrt((between**2).mean()) == pytest.approx(np.sqrt(2) * plan.moment_scale, rel=0.25)
     assert np.array_equal(seen[0], seen[0].T)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-import time
 import weakref
 
 import numpy as np
@@ -37,9 +36,17 @@ def add(party, *, a: float, b: float = 0.0) -> float:
     return a + b + len(party.name)
 
 
-@operation("test_federation.sleep", discloses="control", about="nothing")
-def sleep(party, *, seconds: float) -> None:
-    time.sleep(seconds)
+meeting, released = threading.Barrier(3, timeout=60), threading.Event()
+
+
+@operation("test_federation.meet", discloses="control", about="nothing")
+def meet(party) -> None:
+    meeting.wait()
+
+
+@operation("test_federation.wait", discloses="control", about="nothing")
+def wait(party) -> None:
+    released.wait(60)
 
 
 @operation("test_federation.crash", discloses="control", about="nothing")
@@ -66,10 +73,7 @@ def test_ask_reaches_one_or_several(small_fed):
 
 
 def test_parties_work_at_the_same_time(small_fed):
-    small_fed.ask(sleep, to=small_fed.parties, seconds=0.0)
-    start = time.perf_counter()
-    small_fed.ask(sleep, to=small_fed.parties, seconds=0.5)
-    assert time.perf_counter() - start < 1.2  # one after the other would take 1.5
+    small_fed.ask(meet, to=small_fed.parties)  # nobody goes on before all three are there
 
 
 def test_a_forgotten_federation_ends_its_threads_and_frees_its_tables():
@@ -146,9 +150,10 @@ def test_a_crash_names_party_and_operation_but_no_data(small_fed, caplog):
 
 
 def test_a_slow_party_is_a_timeout_that_names_it(small_fed):
-    with pytest.raises(PartyTimeout, match=r"'lab'.*'sleep'"):
-        small_fed.ask(sleep, to=["lab"], seconds=1.5, timeout=0.1)
+    with pytest.raises(PartyTimeout, match=r"'lab'.*'wait'"):
+        small_fed.ask(wait, to=["lab"], timeout=0.1)
     assert small_fed.ask(add, to="bank", a=1.0) == 5.0
+    released.set()
 
 
 def test_a_wrong_reply_is_refused_before_use(small_fed):

@@ -71,14 +71,14 @@ def test_every_byte_is_in_the_ledger(small_fed):
 
 
 def test_calls_of_one_round_go_out_together():
-    meeting = threading.Barrier(3, timeout=5)
+    meeting = threading.Barrier(3, timeout=60)
 
     def answer(data, limit):
         meeting.wait()  # nobody passes before all three were called
         return data[::-1]
 
     transport = Flare(dict.fromkeys("abc", answer))
-    found = transport.exchange({name: f"for {name}".encode() for name in "abc"}, 5.0)
+    found = transport.exchange({name: f"for {name}".encode() for name in "abc"}, 60.0)
     assert {name: delivery.data for name, delivery in found.items()} == {n: f"for {n}".encode()[::-1] for n in "abc"}
 
 
@@ -111,28 +111,29 @@ def test_garbage_is_refused_with_the_name_of_its_sender(small_fed, garbage):
 def test_late_or_second_answer_is_not_taken_for_a_later_one(small_fed):
     """The first answer comes after it was given up, while the second request waits for its own."""
     site = small_fed._link.transport.sites["shop"]
-    released, asked = threading.Event(), []
+    begun, released, asked = threading.Event(), threading.Event(), []
 
     def late(data, limit):
         asked.append(data)
         if len(asked) == 1:
-            released.wait(5)
+            begun.set()
+            released.wait(60)
             return encode({"ok": {"rows": 10**6, "columns": 10**6}})
         released.set()
         time.sleep(0.1)  # the late answer is there before this one
         return site.handle(data)
 
     fed = over_flare(small_fed, shop=late)
-    thread = threading.Thread(target=lambda: fed._link.transport.exchange({"shop": b"first"}, 5.0))
+    thread = threading.Thread(target=lambda: fed._link.transport.exchange({"shop": b"first"}, 60.0))
     thread.start()
-    time.sleep(0.05)
+    assert begun.wait(60)
     assert fed.ask(count_table, to="shop")["rows"] == 60
     thread.join()
 
 
 def test_ended_job_ends_the_conversation():
     release = threading.Event()
-    calls = {"a": lambda data, limit: release.wait(5), "b": lambda data, limit: b"there"}
+    calls = {"a": lambda data, limit: release.wait(60), "b": lambda data, limit: b"there"}
     with pytest.raises(Aborted) as ended:
         Flare(calls, aborted=lambda: True).exchange({"a": b"", "b": b""}, None)
     assert ended.value.waiting == ["a"]

@@ -164,16 +164,13 @@ def test_memory_does_not_grow_with_fits_on_new_federations(name):
         seen.extend(weakref.ref(site) for site in fed.simulated.values())
         make().fit(fed)
 
-    def objects():
+    counts = []
+    for _ in range(9):
+        fit()
         gc.collect()
-        return len(gc.get_objects())
-
-    for _ in range(2):
-        fit()
-    before = objects()
-    for _ in range(6):
-        fit()
-    assert objects() - before < 6 * 10
+        counts.append(len(gc.get_objects()))
+    # What a fit leaves behind it leaves each time; a cache that fills at some fit, or a thread that ends late, once.
+    assert np.median(np.diff(counts[2:])) < 10
     assert not any(reference() for reference in seen)
 
 

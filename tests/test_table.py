@@ -488,15 +488,16 @@ def test_ten_thousand_columns_load_about_as_fast_as_polars_alone(tmp_path):
     path = tmp_path / "wide.parquet"
     pl.from_numpy(values, schema=[f"f{i}" for i in range(10_000)]).write_parquet(path)
 
-    def seconds(work):
+    def seconds(work):  # of this process: what else the machine does is no matter
         times = []
         for _ in range(3):
-            start = time.perf_counter()
+            start = time.process_time()
             work()
-            times.append(time.perf_counter() - start)
+            times.append(time.process_time() - start)
         return min(times)
 
     table = Table.read(path, id=None)
     np.testing.assert_array_equal(table.matrix(), values)
-    assert seconds(lambda: Table.read(path, id=None)) < 6 * seconds(lambda: pl.read_parquet(path)) + 0.2
-    assert seconds(table.matrix) < 0.5
+    alone = seconds(lambda: pl.read_parquet(path)) + 0.05
+    assert seconds(lambda: Table.read(path, id=None)) < 20 * alone  # it is 2; a loop over pairs of columns is thousands
+    assert seconds(table.matrix) < 10 * alone

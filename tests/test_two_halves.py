@@ -79,7 +79,7 @@ def test_a_half_is_uniform_whatever_the_sums_are():
         layout = RowLayout.read(talk.labels["layouts"][0], 40)
         numbers = cached_key().decrypt(reply["sums"][0], bits=layout.answer_bits + HIDING_BITS + 1)
         seen += [number / 2.0 ** (layout.answer_bits + HIDING_BITS) for number in numbers]
-    assert kstest(seen, "uniform").pvalue > 1e-4
+    assert kstest(seen, "uniform").pvalue > 1e-9
 
 
 def test_labels_of_the_coordinators_own_are_refused():

@@ -177,7 +177,7 @@ def test_a_partner_shuffles_its_rows_under_its_own_draw_and_once():
     site = fed.simulated["shop"]
     before, after = site.views[fed._view][0], site.views["shuffled-1"][0]
     assert all(sorted(before[fold == k]) == sorted(after[fold == k]) for k in range(3)), "a fold keeps its rows"
-    assert (before == after).mean() < 0.02
+    assert (before == after).sum() < 25  # by luck one a fold is expected
 
 
 # -- refusals and the command line -----------------------------------------------------------------------------------

@@ -24,10 +24,10 @@ SEED = b"s" * 32
 @pytest.mark.parametrize("scheme", ["ou", "paillier"])
 def test_a_public_key_above_4096_bits_is_not_even_read(scheme, bits):
     large = PublicKey(scheme, bits, b"\xff" * 6148)
-    start = time.perf_counter()
+    start = time.thread_time()  # of this thread alone
     with pytest.raises(MessageError, match="refused key size"):
         decode(encode({"key": large}))
-    assert time.perf_counter() - start < 0.5
+    assert time.thread_time() - start < 0.5
     with pytest.raises(ParameterError, match="at most 4096"):
         generate_key(scheme, bits)
 

@@ -1,4 +1,4 @@
-"""The command line: init, run, check, compare, value, train, predict, report, methods, apply, demo, audit, party.
+"""The command line: init, run, check, compare, value, train, predict, report, reproduce, apply, audit, party and more.
 
 Results go to stdout, everything else to stderr. A failure is one line on stderr and an exit code that tells its kind
 (see ``errors.py``); ``--verbose`` adds the traceback. An interruption ends with 130 and leaves nothing half-written.
@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsift import __version__
-from fedsift.cli import applying, audit, console, init, journal, party, secrets, train, value
+from fedsift.cli import applying, audit, console, init, journal, party, reproduce, schema, secrets, train, value
 from fedsift.cli.deploy import KitOption, On, OnOption, ResumeOption, run_elsewhere
 from fedsift.crypto import kernel
 from fedsift.crypto.additive import cuda
@@ -35,7 +35,7 @@ from fedsift.methods import METHODS, Selector
 
 app = typer.Typer(
     help="Find the features that matter when the tables may not be pooled.", no_args_is_help=True,
-    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    pretty_exceptions_enable=False, rich_markup_mode=None,
 )  # fmt: skip
 
 
@@ -325,7 +325,8 @@ party_app = typer.Typer(
     help="One organisation's side: its data, its rules.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(party_app, name="party")
-for _own in (audit.audit, value.value, train.train, train.predict, applying.apply, init.init):
+for _own in (audit.audit, value.value, train.train, train.predict, applying.apply, init.init,
+             reproduce.reproduce, schema.schema):  # fmt: skip
     _command()(_own)
 for _shown in (party.init, party.check, secrets.fingerprint, secrets.secrets, journal.journal):
     _command(_shown.__name__, on=party_app)(_shown)

@@ -25,15 +25,16 @@ SECRET_BYTES = 32
 
 
 def simulated_secret(name: str, table: Table) -> bytes:
-    """A secret that follows from a table's own content."""
+    """A secret that follows from a table's own content, in whatever order its rows stand."""
+    order = np.argsort(table.ids, kind="stable")
     digest = hashlib.sha256(f"fedsift simulated site: {name}".encode())
     digest.update(rows_digest(table))
     for column in table.columns:
         digest.update(column.encode())
         values = table.codes(column)[0] if table.kinds[column] == "categorical" else table.values(column)
-        digest.update(np.ascontiguousarray(values).tobytes())
+        digest.update(np.ascontiguousarray(values[order]).tobytes())
     if table.label is not None:
-        digest.update("\0".join(map(str, table.label.tolist())).encode())
+        digest.update("\0".join(map(str, table.label[order].tolist())).encode())
     return digest.digest()
 
 

@@ -79,8 +79,8 @@ class Valuation:
     Examples
     --------
     >>> import fedsift as fs, numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(300, 4))
-    >>> y = (X[:, 0] + X[:, 2] > 0).astype(int)
+    >>> X = np.random.default_rng(0).normal(size=(600, 4))
+    >>> y = (X[:, 0] + 2 * X[:, 2] > 0).astype(int)
     >>> valuation = fs.value(fs.Federation.split(X, y, parties=["bank", "shop"]), folds=3)
     >>> valuation.lines[0].adds.seen, list(valuation.scores)
     (True, ['alone', 'with shop'])

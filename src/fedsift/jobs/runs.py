@@ -28,6 +28,7 @@ from fedsift.errors import DataError, FedsiftError, ParameterError
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.result import Evaluation
 from fedsift.jobs.job_file import EvaluateSection, Job
+from fedsift.jobs.origin import origin
 from fedsift.jobs.text import nearest
 from fedsift.methods import METHODS, Selector
 from fedsift.report import Comparison, compare, summarize, write_report
@@ -306,7 +307,7 @@ def _fill(run: Run, folder: Path) -> dict[str, Any]:
         text = json.dumps(record, ensure_ascii=False, allow_nan=False)
         (folder / name).write_text(text + "\n", encoding="utf-8")
     write_report(records[SUMMARY], folder / "report.html")
-    facts = summary(run)
+    facts = {**summary(run), "origin": origin(run.job, folder) if run.tables else None}  # sites keep theirs
     facts["files"] = sorted([path.name for path in folder.iterdir()] + ["run.json"])
     (folder / "run.json").write_text(json.dumps(facts, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     return facts

@@ -42,6 +42,9 @@ from fedsift.select.opened import check_opener, note_privacy
 class Muse(Selector):
     """Greedy selection by mutual information over all parties' columns.
 
+    After ``fit``: ``order_`` (a DataFrame: step, party, feature, score, relevance, redundancy), ``information_`` (the
+    matrix of mutual information that the coordinator saw; NaN where it asked for none), ``details_``.
+
     Parameters
     ----------
     n_features : how many to keep; also how many each party preselects.
@@ -57,9 +60,6 @@ class Muse(Selector):
         go on) and no rank correlations.
     scheme : additive encryption of tables with noise: ``auto``, ``ou`` or ``paillier``.
     random_state : taken for the common interface; the method makes no random choice.
-
-    After ``fit``: ``order_`` (a DataFrame: step, party, feature, score, relevance, redundancy), ``information_`` (the
-    matrix of mutual information that the coordinator saw; NaN where it asked for none), ``details_``.
     """
 
     name = "muse"
