@@ -19,9 +19,11 @@ from fedsift.audit.annex import render_markdown, render_page
 from fedsift.audit.cast import MOST_ROWS
 from fedsift.audit.exposure import Exposure, Measure
 from fedsift.audit.scoring import auc
+from fedsift.audit.summary import SHARES, caveats
 from fedsift.audit.verdict import Limits, Site, conclude, figure_of, judge
 from fedsift.audit.views import numbers
 from fedsift.cli import main as cli
+from fedsift.core.ledger import Entry, Ledger
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError, PolicyRefused
 from fedsift.jobs.job_file import load_job
@@ -657,3 +659,11 @@ def test_the_report_of_a_run_shows_the_audit_of_the_same_job_only(folder, record
     other = CliRunner().invoke(cli.app, ["run", "job.toml", "-q", "--set", "method.n_features=3"])
     assert other.exit_code == 0
     assert "What could be inferred" not in (folder / "job-result" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("operation", "said"), [("dealer.take_seed", True), ("descent.share_scores", True), ("tables.open_counts", False)]
+)
+def test_an_audit_of_a_job_on_shares_says_that_the_coordinator_is_trusted_to_compute(operation, said):
+    ledger = Ledger([Entry(1, "bank", "coordinator", operation, 10, "control", "something")])
+    assert (SHARES in caveats(ledger)) is said

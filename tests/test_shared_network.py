@@ -244,7 +244,7 @@ def test_a_step_asked_twice_is_refused():
         run.ask(shared_network.send_output, to=net.helper, box=hidden)
         with pytest.raises(SecurityError):
             run.ask(shared_network.send_output, to=net.helper, box=hidden)
-        with pytest.raises(OperationRefused, match="one after the other|trained on before"):
+        with pytest.raises(OperationRefused, match=r"one after the other|trained on before"):
             run.ask(shared_network.join_angles, to=active, **given)
 
 

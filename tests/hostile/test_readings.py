@@ -240,6 +240,22 @@ def test_the_loss_under_lattice_encryption_is_that_of_an_epoch(hostile):
     assert told["score"] is None
 
 
+# --- an epsilon that is spent many times -----------------------------------------------------------------------------
+
+
+def test_boosting_under_an_epsilon_is_charged_and_begun_once_a_run(hostile):
+    """In every session of a run it could be begun anew: a thousand models for one epsilon, and their noise averages."""
+    model = fs.SecureBoostClassifier(n_estimators=1, max_depth=2, epsilon=1.0)
+    model.model_id_ = "m"
+    fed = hostile.aligned()
+    with fed.session(*model.announcement()) as run:
+        model._fit(run)
+        with run.session() as inner, pytest.raises(OperationRefused, match="is spent on a model"):
+            model._fit(inner)
+    lines = hostile.sites["bank"].journal.journal.lines()
+    assert [line.epsilon for line in lines if line.rho > 0] == [1.0]
+
+
 # --- what does not hold: shares of a coordinator that lies -----------------------------------------------------------
 
 

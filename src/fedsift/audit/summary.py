@@ -22,6 +22,17 @@ LIMITS = (
     "of the site's policy, not of this audit.",
     "One job was rehearsed. What several jobs on the same rows give away together was not measured.",
 )
+#: Of protocols in which the coordinator holds a share or deals the randomness (docs/threat-model.md has the figures).
+SHARES = (
+    "This job computes on shares of which the coordinator has one, or deals the randomness. That it computes with what "
+    "it was sent cannot be checked: one that does not reads rows or labels one by one. No attack here measures that."
+)
+
+
+def caveats(ledger: Ledger) -> list[str]:
+    """What the figures do not say, for a run with these messages."""
+    shared = any(entry.operation.startswith(("descent.", "dealer.")) for entry in ledger.entries)
+    return [*LIMITS, SHARES] if shared else list(LIMITS)
 
 
 def audit_record(audit: Audit, table: Table | None, policy: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,7 +69,7 @@ def audit_record(audit: Audit, table: Table | None, policy: Mapping[str, Any]) -
                 "forms": FORMS,
                 "notes": list(audit.ledger.notes),
                 "verdict": audit.verdict.as_dict(),
-                "caveats": list(LIMITS),
+                "caveats": caveats(audit.ledger),
             }
         )
     )

@@ -72,7 +72,7 @@ class Site:
         self.runs: dict[str, Run] = {}
         self.keys: dict[str, Any] = {}
         self.models = ModelStore(name)
-        self.rows_of_job: Callable[[str], np.ndarray] | None = None  # where the site remembers its jobs
+        self.rows_of_job: Callable[[str, tuple[str, ...]], np.ndarray] | None = None  # where it remembers its jobs
         self._caches: dict[str, tuple[object, dict[Any, Any]]] = {}
         self._lock = threading.Lock()
 

@@ -21,8 +21,8 @@ from fedsift.report.markup import Html, h, join, name, plural, size, table
 from fedsift.site.approval import APPROVED, SHORT, WAITING, Standing, stored_audit
 from fedsift.site.decisions import Decision
 from fedsift.site.journal_facts import what_of
+from fedsift.site.journal_noise import spent
 from fedsift.site.journal_rules import DELTA
-from fedsift.site.noise import spent
 
 PLACES = (Place("/", "Now"), Place("/history", "History"), Place("/journal", "Journal"), Place("/policy", "Rules"))
 _SHOWN = 500  # lines of a ledger or journal on a page

@@ -124,7 +124,7 @@ def _own_rows(party: Party) -> np.ndarray:
         return np.arange(party.n_rows)
     if party.site.rows_of_job is None:
         raise OperationRefused(party.name, "blind_ids", "it keeps no journal of earlier jobs")
-    return party.site.rows_of_job(job)
+    return party.site.rows_of_job(job, party.job.parties)
 
 
 def _agreed(party: Party) -> tuple[list[str], dict[str, int]]:

@@ -184,7 +184,7 @@ class Journal:
     def total_rho(self) -> float:
         return float(self._db.execute("SELECT COALESCE(SUM(rho), 0) FROM lines").fetchone()[0])
 
-    def has(self, condition: str, *values: str | bytes) -> bool:
+    def has(self, condition: str, *values: str | bytes | int) -> bool:
         """Whether there is a line for which this holds (the condition is this package's own text)."""
         return self._db.execute(f"SELECT 1 FROM lines WHERE {condition} LIMIT 1", values).fetchone() is not None
 

@@ -61,6 +61,6 @@ def what_of(line: Line) -> str:
         return f"{line.method}: {line.operation} {line.note}"
     if line.operation == ANSWER:
         return f"{ANSWER} of {line.method}"
-    if line.note == VOID:
+    if line.note.endswith(VOID):
         return f"{line.operation} (noise, void)"
     return f"refused: {line.operation}" if line.form == REFUSAL else line.operation

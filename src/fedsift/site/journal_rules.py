@@ -44,7 +44,7 @@ from fedsift.errors import DataError, OperationRefused, PolicyRefused
 from fedsift.methods import METHODS
 from fedsift.site.journal import Journal, Line, RowSet, now
 from fedsift.site.journal_atoms import Whole
-from fedsift.site.noise import is_noisy, spent
+from fedsift.site.journal_noise import is_noisy, spent
 from fedsift.site.policy import Policy
 
 log = logging.getLogger("fedsift.site.journal")
@@ -157,7 +157,8 @@ class JournalRules:
         self._charge(asked, rows, counted)
         self.journal.add(
             self._line(asked, rows, operation=ANSWER, readers=", ".join(self._holders(job)) or COORDINATOR,
-                       form="aggregate", statistics=math.ceil(bits), bits=bits, counted=counted, digest=digest)
+                       form="aggregate", statistics=math.ceil(bits), bits=bits, counted=counted, digest=digest,
+                       note=self._with(job.parties))
         )  # fmt: skip
 
     def _answer_bits(self, job: Job) -> float:
@@ -187,7 +188,7 @@ class JournalRules:
         self.policy.check_total_epsilon(self.party, asked.marked.short_name, rho_to_epsilon(total, DELTA))
         self.journal.add(
             self._line(asked, rows, operation=asked.marked.id, readers=self._reader(asked.job), form="noise",
-                       epsilon=epsilon, rho=rho, note=VOID if void else "")
+                       epsilon=epsilon, rho=rho, note=self._with(asked.job.parties) + (VOID if void else ""))
         )  # fmt: skip
 
     def _is_void(self, asked: Asked, rows: RowSet) -> bool:
@@ -323,14 +324,22 @@ class JournalRules:
             whole = {name: count for name, count in told.items() if isinstance(count, int) and count >= 0}
             self._columns = {name: count for name, count in whole.items() if name in job.parties}
 
-    def rows_of_job(self, job: str) -> Whole:
-        """The rows of this table that releases of an earlier job were about; ``job`` is the beginning of its hash."""
+    def _with(self, parties: tuple[str, ...]) -> str:
+        return f"with {', '.join(sorted(name for name in parties if name != self.party))}; "
+
+    def rows_of_job(self, job: str, parties: tuple[str, ...]) -> Whole:
+        """The rows of this table that releases of an earlier job were about; ``job`` is the beginning of its hash.
+
+        It must have been a job with the same parties: which rows another partner shares is told to nobody else.
+        """
         if len(job) < SHORT or not set(job) <= set("0123456789abcdef"):
             raise OperationRefused(self.party, "rows", f'rows = "as in JOB" names a job by {SHORT} digits of its hash')
         known = self._known("rows")
+        others = self._with(parties)
         with self._writing("rows") as journal:
+            same = journal.has("substr(job, 1, ?) = ? AND substr(note, 1, ?) = ?", len(job), job, len(others), others)
             found = np.flatnonzero(np.isin(known, journal.rows_of_job(job)))
-        if not len(found):
+        if not same or not len(found):
             raise OperationRefused(self.party, "rows", "its journal knows no such job")
         return found
 

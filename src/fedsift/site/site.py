@@ -32,8 +32,8 @@ from fedsift.mpc import psi
 from fedsift.site import gate, verdict
 from fedsift.site.approval import Approvals
 from fedsift.site.journal import Journal, Place
+from fedsift.site.journal_noise import is_noisy
 from fedsift.site.journal_rules import Asked, JournalRules
-from fedsift.site.noise import is_noisy
 from fedsift.site.policy import ERRORS, Policy, is_core
 from fedsift.site.record import SiteLedger
 from fedsift.site.secrets import Secrets

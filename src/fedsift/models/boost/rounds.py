@@ -6,6 +6,7 @@ own secret (``draws.py``): who knows the seed but not the secret cannot draw the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -70,13 +71,27 @@ def begin_private_boosting(
     party: Party, *, models: list[PlanFields], order: list[str], scheme: str, task: Task, bits: int, sums: Sums,
     epsilon: float, delta: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """The same for one model under differential privacy of labels (``privacy.py``)."""
+    """The same for one model under differential privacy of labels (``privacy.py``).
+
+    Where the job has the epsilon, it is that of one model: a second one in another session would spend it again.
+    """
+    if party.run.job is not None and party.run.job.parameters.get("epsilon") is not None:
+        if PrivateModel in party.run.kept:
+            raise OperationRefused(party.name, "begin_private_boosting", "the epsilon of this job is spent on a model")
+        party.run.kept[PrivateModel] = PrivateModel(party.session)
     labels = party.labels(task=task)
     plans = [Plan.read(fields, party) for fields in models]
     outputs = _outputs(labels)
     noise = _label_noise(party, labels, plans, outputs, epsilon, delta, sums)
     state = Boosting(party.name, labels, outputs, order, [], scheme=scheme, bits=bits, sums=sums, noise=noise)
     return _begin(party, state, plans)
+
+
+@dataclass(frozen=True)
+class PrivateModel:
+    """That a run has begun a model under its epsilon, and in which session."""
+
+    session: str
 
 
 def _outputs(labels: Labels) -> int:

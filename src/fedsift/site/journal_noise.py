@@ -1,4 +1,4 @@
-"""What the noise of an accepted job promises, and what it costs: read from the job's parameters."""
+"""What a job says of its noise: whether all that somebody reads has some, and what it costs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 
 from fedsift.core.job import Job
 from fedsift.crypto.dp import epsilon_to_rho
-from fedsift.evaluate.announced import find_job
-from fedsift.methods import METHODS
+from fedsift.evaluate.announced import find_job, listed
 
+#: What somebody can read.
 READABLE = ("pseudonymous", "aggregate", "plain")
 
 
@@ -16,7 +16,7 @@ def is_noisy(job: Job) -> bool:
     """Whether all that somebody reads of a job has noise: then a row more or less makes no difference that counts."""
     if spent(job)[1] <= 0:
         return False
-    readable = [each for each in METHODS[job.method].operations if each.opened_form in READABLE]
+    readable = [each for each in listed(job.method) if each.opened_form in READABLE]
     return all(each.epsilon for each in readable)
 
 
