@@ -440,7 +440,7 @@ def test_signs_of_several_outputs_are_at_right_angles():
 
 def test_batches_come_in_their_order_and_a_reading_of_gates_is_over_several():
     """A coordinator that asks for the last rows of an order again and again would read the gates of few rows."""
-    with begun(federation(*numbers(101)), batch_size=25) as net:
+    with begun(federation(*numbers(201)), batch_size=25) as net:
         gates = SharedGates(net)
         gates.set({n: np.ones(count, dtype=bool) for n, count in gates.counts.items()})
         with pytest.raises(OperationRefused, match="one after the other"):
