@@ -147,7 +147,7 @@ def _nothing(run: SharedRun) -> dict[str, dict[str, Any]]:
 
 def test_the_loss_of_one_row(hostile):
     """The last row of an epoch's order as a batch of its own, and then the loss: labels with AUC 0.88."""
-    with on_shares(hostile, fs.SplitNN()) as run, pytest.raises(OperationRefused, match=r"no such batch|one after the other"):
+    with on_shares(hostile, fs.SplitNN()) as run, pytest.raises(OperationRefused, match="batch"):
         one_batch(run, 0, ROWS - 1)
 
 
