@@ -82,7 +82,7 @@ def run_demo(folder: Path, quiet: bool) -> None:
             done.evaluation = runs.evaluation(done, EvaluateSection(model="linear", folds=3))
         console.show_evaluation(done.evaluation)
         console.show(
-            "The parties trained the scored models together: nothing was pooled, predictions stayed at the hospital."
+            "The parties trained the scored models together: nothing was pooled, and nobody saw the score of a row."
         )
         console.show(CAVEAT)
     facts = runs.write(done, job.out)
