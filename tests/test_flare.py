@@ -72,7 +72,10 @@ def left_out() -> set[str]:
 def methods_of(partition: str) -> dict:
     missing = left_out() | (set() if partition == "horizontal" else {"fed_halving"})  # elsewhere it needs a model
     names = [name for name in METHODS if partition in METHODS[name].partitions and name not in missing]
-    return {name: QUICK.get(name, {}) for name in names}
+    chosen = {name: QUICK.get(name, {}) for name in names}
+    if partition != "vertical" and "stable" in chosen:  # around a selector that serves such parties
+        chosen["stable"] = {**chosen["stable"], "selector": "random"}
+    return chosen
 
 
 PARTITIONS = sorted({method.partitions[0] for method in METHODS.values()})
