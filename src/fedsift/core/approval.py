@@ -17,21 +17,32 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from fedsift.core.arguments import AtMost
+from fedsift.core.exchange import Exchange
 from fedsift.core.job import Job
-from fedsift.core.operation import operation
+from fedsift.core.operation import Operation, operation
 from fedsift.core.party import MAX_VIEWS, Party, begin_job, end_session
 from fedsift.errors import ApprovalPending, OperationRefused, PartyError, ReplyError
-
-if TYPE_CHECKING:
-    from fedsift.core.federation import Federation
 
 MAX_JOBS = 50  # in one proposal
 FIRST_PAUSE, LONGEST_PAUSE, SLOWER = 1.0, 30.0, 1.5  # seconds between two questions
 _ATTEMPTS = 3  # an approval may lapse between the last question and the announcement
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)?")
+
+
+class Announcer(Protocol):
+    """What a federation is here, which announces its jobs by this file."""
+
+    parties: list[str]
+    _link: Exchange
+    _session: str
+    _job: Job | None
+
+    def ask(self, operation: Operation, *, to: str | Sequence[str], **arguments: Any) -> Any: ...
+
+    def job(self, method: str, parameters: Mapping[str, Any]) -> Job: ...
 
 
 @operation(
@@ -45,12 +56,12 @@ def propose_jobs(party: Party, *, jobs: Annotated[list[bytes], AtMost(MAX_JOBS)]
     return party.site.proposed([Job.read(job, party.name) for job in jobs])
 
 
-def plan(fed: Federation, announcements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+def plan(fed: Announcer, announcements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     """Say which methods (names and parameters) will be announced, so that people approve all of them at once."""
     fed._link.planned = [fed.job(method, parameters) for method, parameters in announcements]
 
 
-def announce(fed: Federation, job: Job) -> None:
+def announce(fed: Announcer, job: Job) -> None:
     """Put the job to every party of this session, and wait for the people of those that ask for approval."""
     for _ in range(_ATTEMPTS - 1):
         try:
@@ -65,7 +76,7 @@ def announce(fed: Federation, job: Job) -> None:
     fed.ask(begin_job, to=fed.parties, job=job.canonical)
 
 
-def _wait(fed: Federation, job: Job) -> None:
+def _wait(fed: Announcer, job: Job) -> None:
     planned = {each.hash: each for each in (job, *fed._link.planned)}.values()  # each once
     asking = copy.copy(fed)
     asking._session, asking._job = "", None
