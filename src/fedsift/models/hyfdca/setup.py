@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypedDict
 
 import numpy as np
@@ -33,6 +32,7 @@ from fedsift.core.splits import is_amount
 from fedsift.errors import DataError, SealError
 from fedsift.models.design import Design, _raw
 from fedsift.models.hyfdca.loss import curvature, first_centre
+from fedsift.models.hyfdca.state import Labels, Means, Part, RoundState, Walk
 from fedsift.models.hyfdca.track import Track
 from fedsift.mpc.group_sum import cover_for, fixed, from_words, group_secret, hide, to_words, uncover
 from fedsift.mpc.horizontal_study import class_name
@@ -40,43 +40,7 @@ from fedsift.mpc.pairs import MAX_PARTIES, Names
 from fedsift.mpc.ring import Ring, stream
 
 Loss = Literal["logistic", "hinge", "squared"]
-PART, STATE = "hyfdca part", "hyfdca state"
 SUMS = {"columns": object, "target": object}
-
-
-@dataclass
-class Part:
-    """What does not change during the rounds: a party's place in the grid, its columns and its metric."""
-
-    holder: str  # who has the labels of these rows
-    column_group: str | None  # name of the group that shares the columns; None: nobody else has them
-    row_group: str | None
-    holder_group: str | None
-    first: bool  # speaks for its column block in sums over all blocks
-    first_holder: bool
-    loss: str
-    alpha: float
-    blocks: int
-    rows: int  # over all row blocks
-    outputs: int
-    design: Design = field(default_factory=lambda: Design([], np.zeros(0), np.zeros(0)))
-    raw: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
-    target: np.ndarray | None = None
-    target_scale: tuple[float, float] = (0.0, 1.0)
-    classes: tuple[str, ...] = ()
-    x: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
-    x_ring: Ring = field(default_factory=lambda: np.zeros((0, 0), dtype=np.uint64))
-    metric: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
-    hidden: dict[str, Ring] = field(default_factory=dict)  # the label holder's: E of each peer
-
-    @property
-    def bits(self) -> int:
-        """Fractional bits of a column and of a dual: their products, summed over all rows, fit 62 bits."""
-        return min(24, (58 - self.rows.bit_length()) // 2)
-
-    @property
-    def intercept_metric(self) -> float:
-        return 1.0 / float(np.sqrt(curvature(self.loss) * self.rows))
 
 
 class Place(TypedDict):
@@ -146,7 +110,7 @@ def open_part(party: Party, *, place: Place, classes: list[str], regression: boo
             raise DataError(f"party {party.name!r} is to hold the labels of its rows, but it has no label column")
         part.target = label.astype(np.float64)[:, None] if regression else _signs(label, classes)
         part.classes = tuple(classes)
-    party.state[PART] = part
+    party.keep(part)
     if part.column_group is None:
         return {"categories": None}
     nonce = secrets.token_bytes(12)
@@ -188,7 +152,7 @@ def _box(party: Party, group: str) -> ChaCha20Poly1305:
     sums=True,
 )
 def sum_columns(party: Party, *, number: int, categories: list[bytes], among: Among) -> dict[str, Any]:
-    part = party.state[PART]
+    part = party.held(Part)
     columns = _agreed(party, part, categories)
     part.design = Design(columns, np.zeros(0), np.zeros(0))
     part.raw = _raw(party.table, columns)
@@ -266,10 +230,10 @@ def _centre(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     reply=SUMS,
 )
 def sum_spreads(party: Party, *, number: int, totals: Totals, before: int, among: Among) -> Any:
-    part = party.state[PART]
+    part = party.held(Part)
     own = {"columns": _sums(part.raw), "target": None if part.target is None else _sums(part.target)}
     columns, target = _totals(party, part, totals, own, "first moments", before)
-    party.state["hyfdca means"] = (columns, target)
+    party.keep(Means(columns, target))
     reply: dict[str, Any] = {"columns": None, "target": None}
     for what, sums, values, group, members in (
         ("columns", columns, part.raw, part.column_group, among["columns"]),
@@ -298,11 +262,11 @@ def _spread(values: np.ndarray, sums: np.ndarray) -> np.ndarray:
 def scale_columns(
     party: Party, *, number: int, totals: Totals, before: int, among: Among, seed: bytes
 ) -> dict[str, Any]:
-    part = party.state[PART]
-    columns, target = party.state.pop("hyfdca means")
+    part = party.held(Part)
+    columns, target = party.held(Means)
     own = {
         "columns": _spread(part.raw, columns),
-        "target": None if part.target is None else _spread(part.target, target),
+        "target": None if part.target is None or target is None else _spread(part.target, target),
     }
     spreads = _totals(party, part, totals, own, "second moments", before)
     counts, centre, unit = _centre(columns)
@@ -350,7 +314,7 @@ def start_rounds(
 
     A full step of all blocks together then never overshoots: |sum X_c v_c|^2 <= blocks * sum |X_c v_c|^2.
     """
-    part = party.state[PART]
+    part = party.held(Part)
     width = part.x.shape[1]
     if part.column_group is None:
         matrix = part.x.T @ part.x
@@ -365,25 +329,17 @@ def start_rounds(
     for name, covered in hidden.items():
         shape = (party.n_rows, widths[name])
         part.hidden[name] = uncover(party, covered, "hidden columns", before, name, shape)
-    party.state[STATE] = _first_state(party, part)
+    party.keep(_first_state(party, part))
 
 
-OPERATIONS = (describe_part, open_part, sum_columns, sum_spreads, scale_columns, start_rounds)
-
-
-def _first_state(party: Party, part: Part) -> dict[str, Any]:
+def _first_state(party: Party, part: Part) -> RoundState:
     rows, width, outputs = party.n_rows, part.x.shape[1], part.outputs
     scores, sums = np.zeros((rows, outputs), dtype=np.uint64), np.zeros((width, outputs), dtype=np.uint64)
-    state = {
-        "round": 0, "track": Track.start(width, outputs), "fresh": False, "fresh intercept": False,
-        "own": sums, "sent": sums, "total": sums, "scores": scores,
-    }  # fmt: skip
+    state = RoundState(columns=Walk(Track.start(width, outputs), sums), own=sums, sent=sums, scores=scores)
     if part.holder == party.name:
         line = np.zeros(outputs, dtype=np.uint64)
-        state |= {
-            "intercept": Track.start(1, outputs), "others": scores, "centre": first_centre(part.loss, scores.shape),
-            "balance sent": line, "balance total": line, "duals": None,
-        }  # fmt: skip
+        state.intercept = Walk(Track.start(1, outputs), line)
+        state.labels = Labels(scores, first_centre(part.loss, scores.shape), line, line)
     return state
 
 
