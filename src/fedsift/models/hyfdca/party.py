@@ -6,12 +6,12 @@ errors): a party that misses a round tells the change later, and the others go o
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, TypedDict
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError, OperationRefused
@@ -27,10 +27,13 @@ from fedsift.mpc.ring import Ring, stream
 ROUNDS = "2 x parties x rounds or 1000 a session"
 SCORE_BITS = 32  # of the fraction of a score
 GRAM_SHIFT = 30  # inner products are told with so many more bits: they get small
-MEASURES = ("weights", "distance", "rebuilt", "balance", "objective", "primal", "dual", "moved")
+MEASURES = 8  # numbers by output beside the inner products: see ``search.Measures``
+MAYBE_RING = (np.ndarray, type(None))
 
 
-class Copy(TypedDict):
+@message
+@dataclass(frozen=True)
+class Copy:
     """Weights as the others have them by now, covered; fresh if they were moved since."""
 
     state: Ring
@@ -38,11 +41,32 @@ class Copy(TypedDict):
     fresh: bool
 
 
-class CatchUp(TypedDict, total=False):
+@message
+@dataclass(frozen=True)
+class CatchUp:
     """What a party missed: of its columns, of the intercept."""
 
-    state: Copy
-    intercept: Copy
+    state: Copy | None = None
+    intercept: Copy | None = None
+
+
+@message
+@dataclass(frozen=True)
+class HandedOver:
+    """Weights of the columns and the intercept, covered for who missed a round."""
+
+    state: Ring | None
+    intercept: Ring | None
+
+
+@message
+@dataclass(frozen=True)
+class RaisedDuals:
+    """Duals for the parties with the same rows, a correction for each of these, and the change of the duals' sum."""
+
+    duals: Ring | None
+    corrections: dict[str, Ring]
+    balance: Ring | None
 
 
 def _number(ring: Ring, bits: int) -> np.ndarray:
@@ -66,7 +90,7 @@ def _labels(party: Party, part: Part, state: RoundState) -> tuple[np.ndarray, Wa
     receives="aggregate",
     about="its part of the scores of the rows, readable in sum and to the rows' label holder alone",
     learns="how to combine its last steps",
-    reply={"scores": object},
+    reply=MAYBE_RING,
 )
 def step_and_score(
     party: Party,
@@ -78,7 +102,7 @@ def step_and_score(
     rate: float,
     catch_up: CatchUp,
     among: list[str],
-) -> dict[str, Any]:
+) -> Ring | None:
     """Move own weights; tell the change of own scores. ``after`` is the last round with this party that counted."""
     part, before = party.held(Part), party.held(RoundState)
     if before.round != after:  # a round that was called off: as if it had not been
@@ -86,17 +110,17 @@ def step_and_score(
             raise DataError(f"party {party.name!r} has lost track of the rounds; fit again")
         before = before.before
     before = replace(before, before=None)
-    columns = _moved(party, before.columns, "state", part.column_group, catch_up.get("state"), decision, rate)
+    columns = _moved(party, before.columns, "state", part.column_group, catch_up.state, decision, rate)
     state = replace(before, before=before, round=this, columns=columns)
     if before.intercept is not None:
-        sent = catch_up.get("intercept")
+        sent = catch_up.intercept
         state.intercept = _moved(party, before.intercept, "intercept", part.holder_group, sent, decision, rate)
     party.keep(state)
     if party.name not in among:
-        return {"scores": None}
+        return None
     scores = fixed(part.x @ _weights(part, state), SCORE_BITS, f"party {party.name!r}: a score")
     change, state.scores = scores - state.scores, scores
-    return {"scores": hide(party, change, "scores", number, among, part.holder)}
+    return hide(party, change, "scores", number, among, part.holder)
 
 
 def _moved(
@@ -105,9 +129,9 @@ def _moved(
     """One step of the weights; after rounds that this party missed, first go where the others of the group are."""
     if sent is not None and group is not None:
         track = walk.track if decision is None else walk.track.decided(decision)
-        bits = uncover(party, sent["state"], purpose, sent["number"], group, (3 * track.u.size,))
+        bits = uncover(party, sent.state, purpose, sent.number, group, (3 * track.u.size,))
         u, g, told = from_bits(bits, track.u.shape, 3)
-        walk = Walk(replace(track, u=u, g=g), told.view(np.uint64).reshape(walk.total.shape), sent["fresh"])
+        walk = Walk(replace(track, u=u, g=g), told.view(np.uint64).reshape(walk.total.shape), sent.fresh)
     elif decision is not None:
         return replace(walk, track=walk.track.decided(decision), fresh=False)
     return replace(walk, track=walk.track.slid(rate) if walk.fresh else walk.track, fresh=False)
@@ -118,16 +142,16 @@ def _moved(
     times=ROUNDS,
     discloses="masked",
     about="weights of its columns for a party with the same columns that missed a round, readable to those alone",
-    reply={"state": object, "intercept": object},
+    reply=HandedOver,
 )
-def hand_over(party: Party, *, number: int, columns: bool, holders: bool) -> dict[str, Any]:
+def hand_over(party: Party, *, number: int, columns: bool, holders: bool) -> HandedOver:
     part, state = party.held(Part), party.held(RoundState)
-    reply: dict[str, Any] = {"state": None, "intercept": None}
+    weights = intercept = None
     if columns and part.column_group is not None:
-        reply["state"] = cover_for(party, _bits(state.columns), "state", number, part.column_group)
+        weights = cover_for(party, _bits(state.columns), "state", number, part.column_group)
     if holders and part.holder_group is not None and state.intercept is not None:
-        reply["intercept"] = cover_for(party, _bits(state.intercept), "intercept", number, part.holder_group)
-    return reply
+        intercept = cover_for(party, _bits(state.intercept), "intercept", number, part.holder_group)
+    return HandedOver(weights, intercept)
 
 
 def _bits(walk: Walk) -> np.ndarray:
@@ -141,12 +165,12 @@ def _bits(walk: Walk) -> np.ndarray:
     receives="masked",
     about="duals of the rows less random numbers, for the other parties with these rows; their sum, for label holders",
     learns="the score of each of its rows: its own part, and the sum of the other parties' parts",
-    reply={"duals": object, "corrections": dict, "balance": object},
+    reply=RaisedDuals,
 )
 def raise_duals(
     party: Party, *, number: int, scores: Ring | None, senders: list[str], recentre: NDArray[np.bool_] | None,
     seed: bytes, peers: list[str], among: list[str],
-) -> dict[str, Any]:  # fmt: skip
+) -> RaisedDuals:  # fmt: skip
     """The label holder: the best dual coordinate of each row at its present score."""
     part, state = party.held(Part), party.held(RoundState)
     target, walk, labels = _labels(party, part, state)
@@ -161,18 +185,18 @@ def raise_duals(
     duals = fixed(_bounded(best.signed), part.bits, f"party {party.name!r}: a dual")
     duals_sum = duals.sum(axis=0, dtype=np.uint64)
     state.own, state.labels = part.x_ring.T @ duals, Labels(others, centre, duals_sum, labels.duals_sent, best)
-    reply: dict[str, Any] = {"duals": None, "corrections": {}, "balance": None}
+    covered, balance, corrections = None, None, {}
     if peers and part.row_group is not None:
         mask = stream(seed, "duals", number, duals.shape)
-        reply["duals"] = cover_for(party, duals - mask, "duals", number, part.row_group)
+        covered = cover_for(party, duals - mask, "duals", number, part.row_group)
         for name in peers:
             columns = part.hidden[name]
             share = stream(seed, f"share of {name}", number, (columns.shape[1], part.outputs))
-            reply["corrections"][name] = cover_for(party, columns.T @ mask + share, "corrections", number, name)
+            corrections[name] = cover_for(party, columns.T @ mask + share, "corrections", number, name)
     if part.holder_group is not None and party.name in among:
         state.labels = replace(state.labels, duals_sent=duals_sum)
-        reply["balance"] = hide(party, duals_sum - labels.duals_sent, "balance", number, among, part.holder_group)
-    return reply
+        balance = hide(party, duals_sum - labels.duals_sent, "balance", number, among, part.holder_group)
+    return RaisedDuals(covered, corrections, balance)
 
 
 def _bounded(duals: np.ndarray) -> np.ndarray:
@@ -188,11 +212,11 @@ def _bounded(duals: np.ndarray) -> np.ndarray:
     receives="masked",
     about="sums of the duals weighted by its columns, for the parties with the same columns",
     learns="for each of its columns the sum over its rows of column times dual",
-    reply={"sum": object},
+    reply=MAYBE_RING,
 )
 def weigh_rows(
     party: Party, *, number: int, duals: Ring | None, correction: Ring | None, share: Ring | None, among: list[str]
-) -> Any:
+) -> Ring | None:
     part, state = party.held(Part), party.held(RoundState)
     if duals is not None and share is not None:
         shape = (party.n_rows, part.outputs)
@@ -200,9 +224,9 @@ def weigh_rows(
         rest = uncover(party, correction, "corrections", number, part.holder, state.own.shape)
         state.own = part.x_ring.T @ masked + rest + share
     if part.column_group is None or party.name not in among:
-        return {"sum": None}
+        return None
     change, state.sent = state.own - state.sent, state.own
-    return {"sum": hide(party, change, "column sums", number, among, part.column_group)}
+    return hide(party, change, "column sums", number, among, part.column_group)
 
 
 @operation(
@@ -212,11 +236,11 @@ def weigh_rows(
     receives="masked",
     about="inner products of its gradient and last steps, sizes of weights, losses: readable in sum over all parties",
     learns="its columns' weights as the duals of all rows give them",
-    reply={"totals": object},
+    reply=MAYBE_RING,
 )
 def finish_round(
     party: Party, *, number: int, total: Ring | None, balance: Ring | None, full: bool, everyone: list[str], memory: int
-) -> dict[str, Any]:
+) -> Ring | None:
     """The gradient at the present weights; in a full round also what the coordinator needs to choose the step."""
     part, state = party.held(Part), party.held(RoundState)
     walk_now = _summed(party, state.columns, state.own, total, "column sums", number, part.column_group)
@@ -230,9 +254,9 @@ def finish_round(
         slope = -part.intercept_metric * _number(walk.total, part.bits)
         state.intercept = replace(walk, track=walk.track.measured(slope[None, :], memory, full))
     if not full:
-        return {"totals": None}
+        return None
     words = to_words(_vector(part, state, weights, rebuilt))
-    return {"totals": hide(party, words, "totals", number, everyone, None)}
+    return hide(party, words, "totals", number, everyone, None)
 
 
 def _summed(
@@ -251,7 +275,7 @@ def _vector(part: Part, state: RoundState, weights: np.ndarray, rebuilt: np.ndar
     """Own part of the totals: inner products, then the MEASURES, each by output and as a mean over all rows."""
     track = state.columns.track
     size = len(track.steps) + len(track.changes) + 1
-    products, measures = np.zeros((part.outputs, size, size)), np.zeros((len(MEASURES), part.outputs))
+    products, measures = np.zeros((part.outputs, size, size)), np.zeros((MEASURES, part.outputs))
     if part.first:
         products += track.products()
         for line, each in enumerate((weights, weights - rebuilt, rebuilt)):
@@ -290,12 +314,12 @@ def keep_part(party: Party, *, model: str, back: NDArray[np.bool_]) -> None:
     times="1 a session",
     discloses="masked",
     about="its part of the scores of the rows, readable in sum and to the label holder alone",
-    reply={"scores": object},
+    reply=MAYBE_RING,
 )
-def score_rows(party: Party, *, model: str, number: int, among: list[str], reader: str) -> dict[str, Any]:
+def score_rows(party: Party, *, model: str, number: int, among: list[str], reader: str) -> Ring | None:
     own = party.models.part(model, LinearPart).scores(party.table)
     scores = fixed(own, SCORE_BITS, f"party {party.name!r}: a score")
-    return {"scores": hide(party, scores, "scores", number, among, reader)}
+    return hide(party, scores, "scores", number, among, reader)
 
 
 @operation(
