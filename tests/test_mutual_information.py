@@ -28,6 +28,7 @@ from fedsift.select.muse.contingency import (
     number_codes,
     pair_information,
 )
+from fedsift.select.muse.mutual_information import Matching
 from fedsift.select.muse.rank_correlation import spearman_matrix, unit_ranks
 
 
@@ -153,8 +154,8 @@ def test_pair_secrets_are_fresh_for_every_run_and_cannot_be_brought_back():
         with fed.session() as run:
             matched(run)
             site = fed._link.transport.sites["party1"]
-            seeds.append(site.sessions[run._session]["seeds"]["party2"])
-            peer = fed._link.transport.sites["party2"].sessions[run._session]["seeds"]["party1"]
+            seeds.append(site.sessions[run._session][Matching].seeds["party2"])
+            peer = fed._link.transport.sites["party2"].sessions[run._session][Matching].seeds["party1"]
             assert peer == seeds[-1]
             with pytest.raises(errors.OperationRefused, match="as often as it declares"):
                 run.ask(mi.blind_rows, to="party1", factors=[])
