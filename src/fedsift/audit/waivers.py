@@ -41,6 +41,11 @@ WAIVERS: dict[str, str] = {
     "moments.masked_sides": "Columns under one-time masks of two parties; what comes out are mean products over all "
     "rows, for the coordinator, which holds none.",
     "statistics.open_columns": "Which columns are numbers: no row.",
+    "statistics.open_logistic": "Which columns are numbers that vary: no row.",
+    "weighted.hide_sides": "Columns and their products under one-time masks: uniform to whoever receives them.",
+    "weighted.keep_covered": "Receives columns under masks that it does not know: uniform to it.",
+    "weighted.left_shares": f"Shares under one-time masks; weighted mean products come out, {_AT_COORDINATOR}.",
+    "weighted.right_sides": f"The same, and weighted mean products of its own unnamed columns, {_AT_COORDINATOR}.",
     "statistics.compare_sample": "One number of two digits a column about all rows of two samples, nothing of labels, "
     f"{_AT_COORDINATOR}; what many such figures tell together is for the site's journal.",
     "knockoffs.open_columns": "How many numbers a column makes: its categories, no row.",
