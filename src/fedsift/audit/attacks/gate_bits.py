@@ -3,7 +3,8 @@
 FedSDG draws by lot which columns take part in a block of batches, and tells a party when one of its columns leaves for
 good. A column that stays longer helps more: over the training that is a score of each column, in the rough. The labels
 under which these columns would score highest are found as from kept flags (``inversion.py``); the kept flags
-themselves, the answer, are the baseline. (Drawn around the gates, the lots themselves told their order. Group lasso told how many sixteenths of each column were left: 0.742 of Colon's labels. Now no party hears of them.)
+themselves, the answer, are the baseline. (Drawn around the gates, the lots themselves told their order. Group lasso
+told how many sixteenths of each column were left: 0.742 of Colon's labels. Now no party hears of them.)
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from fedsift.models.splitnn.networks import (
 )
 from fedsift.models.splitnn.party_networks import Bottom, Top
 from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
-from fedsift.models.splitnn.training import LABEL_PROTECTIONS, SplitRun, top_of
+from fedsift.models.splitnn.training import LABEL_PROTECTIONS, SplitRun, outside, top_of
 
 __all__ = ["SplitNN", "load_part", "register_model", "save_part"]
 
@@ -185,6 +185,16 @@ class SplitNN(FederatedModel):
         split.keep()
         self.task_, self.widths_ = run.task, split.widths
         self.facts_ = split.facts()
+        self.parties_, self.holders_ = list(run.parties), [run.active]
+        self._fed = outside(run)  # whose sites hold it: the same organisations predict other rows with it
+
+    @classmethod
+    def of_run(cls, fed: Federation, split: SplitRun, **parameters: Any) -> SplitNN:
+        """The network that a selector has trained, in the clear."""
+        network = cls(protection="open", batch_size=split.batch_size, **parameters)
+        network.model_ = split.model
+        network._keep(fed, split)
+        return network
 
     def fit_columns(self, fed: Federation, kept: dict[str, np.ndarray], name: str) -> SplitNN:
         """Fit on the columns of these masks alone, within the run of a selector; the parties keep it."""

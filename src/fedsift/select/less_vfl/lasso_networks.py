@@ -178,9 +178,7 @@ class GroupLasso(Selector):
                 trace.append({"epoch": epoch + 1, "bytes": fed.ledger.bytes() - start, "norms": norms})
 
         run.train(settings.epochs, observe=observe)
-        self.network_ = SplitNN(protection="open", batch_size=self.batch_size, random_state=self.random_state)
-        self.network_.model_ = run.model
-        self.network_._keep(fed, run)
+        self.network_ = SplitNN.of_run(fed, run, random_state=self.random_state)
         norms = {
             name: trace[-1]["norms"][name].astype(np.float64) if name in run.widths else np.zeros(count)
             for name, count in fed.n_columns.items()

@@ -244,9 +244,7 @@ class OpenLessVFL(Selector):
         self.loss_curve_ = run.loss_curve
         if not self.keep_model or not run.widths:
             return
-        self.network_ = SplitNN(protection="open", batch_size=self.batch_size, random_state=self.random_state)
-        self.network_.model_ = run.model
-        self.network_._keep(fed, run)
+        self.network_ = SplitNN.of_run(fed, run, random_state=self.random_state)
 
     def _outcome(
         self, fed: Federation, replies: dict[str, Any], kept: dict[str, np.ndarray],

@@ -180,9 +180,7 @@ class VFLFS(Selector):
             )  # fmt: skip
         run.train(self.epochs)
         found = fed.ask(read_norms, to=members, model=run.model)
-        self.network_ = SplitNN(protection="open", batch_size=self._batch_size, random_state=self.random_state)
-        self.network_.model_ = run.model
-        self.network_._keep(fed, run)
+        self.network_ = SplitNN.of_run(fed, run, random_state=self.random_state)
         norms = {
             name: found[name].astype(np.float64) if name in found else np.zeros(count)
             for name, count in fed.n_columns.items()
