@@ -157,7 +157,7 @@ def label_kind(party: Party) -> str:
 )
 def score_sums(party: Party) -> Floats:
     """Rows, right ones, then rows, sum, sum of squares and squared errors of an amount."""
-    predicted, label = party.held_here(Predicted), party.table.label
+    predicted, label = party.held_here(Predicted), party.judged_label
     if label is None or len(label) != len(predicted.scores):
         raise DataError(f"party {party.name!r} has no labels of the rows that were predicted")
     if predicted.classes:
@@ -202,7 +202,7 @@ def measure_rows(
     metrics: Annotated[list[str], AtMost(8)],
 ) -> None:  # fmt: skip
     """Measure the predictions that were just made, and put the figures beside those of the other folds."""
-    predicted, label = party.held_here(Predicted), party.table.label
+    predicted, label = party.held_here(Predicted), party.judged_label
     if label is None or len(label) != len(predicted.scores):
         raise DataError(f"party {party.name!r} has no labels of the rows that were predicted")
     if record not in party.models:
@@ -231,7 +231,7 @@ def performance_rows(
     party: Party, *, groups: Annotated[int, Between(2, 20)], by: Annotated[str, AtMost(1000)] | None
 ) -> dict[str, Any]:
     """Of the predictions that were just made, for two classes; groups of fewer than ten rows are left out."""
-    predicted, label = party.held_here(Predicted), party.table.label
+    predicted, label = party.held_here(Predicted), party.judged_label
     if label is None or len(predicted.classes) != 2:
         raise DataError(f"party {party.name!r}: performance is of two classes, on rows with labels")
     chance, right = predicted.probabilities()[:, 1], predicted.truth(label) == 1
