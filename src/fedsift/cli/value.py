@@ -59,7 +59,9 @@ def value(
         else:
             work = ValueJob(folds=folds, null=null, random_state=seed)
             found = value_on(loaded, on.value, work, kit=kit, say=progress.say)
-    prices = {n: p.price for n, p in loaded.settings.parties.items() if p.price is not None and n != found.holder}
+    prices = {name: price for name, price in loaded.whole_prices.items() if name != found.holder}
+    if budget is None and loaded.settings.rules is not None:
+        budget = loaded.settings.rules.budget
     if out is not None:
         write_value(found, out, prices)
     if format == "json":
@@ -92,11 +94,17 @@ def show_offers(found: Valuation, prices: dict[str, float], budget: float | None
             " and ".join(offer.partners) or "nobody",
             f"{offer.price:g}",
             f"{offer.gain:.3f}",
+            "" if not offer.price else f"{offer.for_one:.2g}",
+            str(offer.columns),
             "yes" if offer.on_front else "",
         ]
         for offer in found.offers(prices)
     ]
-    console.table(rows, ["partners", "price", f"gain in {found.metric}", "bargain"], title="Gain against price")
+    console.table(
+        rows,
+        ["partners", "price", f"gain in {found.metric}", "gain for 1", "columns", "bargain"],
+        title="Gain against price and columns that take part",
+    )
     if budget is not None:
         best = found.best_within(budget, prices)
         who = " and ".join(best.partners) or "nobody"

@@ -26,6 +26,7 @@ from fedsift.models.boost.hidden.growing import check_neutral
 from fedsift.models.boost.parts import goes_left, stored_part
 from fedsift.models.boost.tree import TreeSettings
 from fedsift.models.parts import Predicted
+from fedsift.models.reading import ScoresOpened
 from fedsift.mpc.comparing import DealerSource, Program
 from fedsift.mpc.dealer import Bits, Dealer, Dealt
 from fedsift.mpc.pairs import Pairs, meet_all
@@ -114,6 +115,8 @@ def begin_walk(party: Party, *, model: str) -> dict[str, Any]:
     shared = part.get("shared")
     if shared is None or shared["number"] != state.number or (state.number and shared["first"] != state.first):
         raise DataError(f"party {party.name!r}: the model {model!r} was grown in another form, or by other parties")
+    if state.number:
+        party.held_here(ScoresOpened)
     logistic, rows = shared["words"] == "uint16", party.n_rows
     state.scales = Scales.of(logistic, rows, TreeSettings())
     state.scales = _with_score(state.scales, shared["score_bits"])
