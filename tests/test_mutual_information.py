@@ -28,8 +28,8 @@ from fedsift.select.muse.contingency import (
     number_codes,
     pair_information,
 )
-from fedsift.select.muse.mutual_information import Matching
 from fedsift.select.muse.rank_correlation import spearman_matrix, unit_ranks
+from fedsift.select.muse.state import Matching
 
 
 def matched(fed, *, keys="two", min_cell=None, n_bins=5, binning="quantile"):

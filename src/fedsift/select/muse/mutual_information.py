@@ -28,7 +28,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -46,6 +46,7 @@ from fedsift.mpc.pairs import OPERATIONS as HANDSHAKE
 from fedsift.mpc.pairs import circle_of, meet_all
 from fedsift.select.muse.contingency import MAX_BINS, Entropies, column_codes, label_codes, pair_information
 from fedsift.select.muse.fresh_orders import in_fresh_orders
+from fedsift.select.muse.state import Binned, Blinded, Factor, Matching
 
 CIRCLE, FACTOR = "muse", "muse factor"
 Columns = Annotated[NDArray[np.int64], Between(-1, 10**7)]
@@ -69,39 +70,6 @@ class Prepared:
     entropies: NDArray[np.float64]
     small: NDArray[np.int64]
     bins: int
-
-
-@dataclass(frozen=True)
-class Factor:
-    """A party's secret factor of the row secrets, and the random number that names it."""
-
-    name: str
-    key: oprf.OprfKey = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Blinded:
-    """Ids on their way to secrets, and what takes the blind off."""
-
-    ids: list[str]
-    secret: oprf.Blind = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Matching:
-    """The order of the rows by their secrets, and what is shared with each peer."""
-
-    order: np.ndarray
-    seeds: dict[str, bytes] = field(repr=False)
-    last: dict[str, int]  # batch with each peer; changed as batches go out
-
-
-@dataclass(frozen=True)
-class Binned:
-    """Bins of the columns in the order of the row secrets, the label's last where it is here."""
-
-    codes: np.ndarray
-    entropies: Entropies
 
 
 LABEL = -1  # stands for the label among the label holder's columns
