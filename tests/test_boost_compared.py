@@ -174,8 +174,8 @@ def test_the_best_cut_on_shares_is_the_best_fraction_of_whole_numbers(candidates
         return best_cuts(source, shape, cuts, totals, SCALES)
 
     found = run(build, first, whole - first)
-    places = wide.to_ints(wide.add(found[0].label, found[1].label))
-    sums = (found[0].sums + found[1].sums)[:, 0, 0]
+    places = (found[0].label + found[1].label)[:, 0].tolist()
+    sums = (found[0].sums + found[1].sums)[:, 0]
     for node in range(nodes):
         T = int(total_h[node] + 2 * pen)
         fractions = []

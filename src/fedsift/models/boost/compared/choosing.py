@@ -40,8 +40,8 @@ from fedsift.models.boost.hidden.passive import HiddenCuts
 from fedsift.models.boost.hidden.shares import draw_counts, draw_splits, level_products
 from fedsift.models.boost.hidden.wire import Corrections, check_corrections
 from fedsift.models.boost.tree import TreeSettings, least_gain
-from fedsift.mpc.comparing import Fractions
 from fedsift.mpc.dealer import Dealt
+from fedsift.mpc.fractions import Fractions
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring, uniform
 
@@ -216,9 +216,10 @@ def _least(settings: TreeSettings, scales: Scales, size: float) -> int:
 
 def _passed(party: Party, state: Shares, name: str, box: SealedBox, like: Fractions) -> Fractions:
     shares = party.held(Pairs).open(box, sender=name, about="boost: best", number=state.step)
-    if not isinstance(shares, list) or [part.shape for part in shares] != [like.over.shape] * 3:
+    shapes = [like.over.shape, like.under.shape, like.sums.shape]
+    if not isinstance(shares, list) or [part.shape for part in shares] != shapes:
         raise ReplyError(name, "pass_best", "it passed on another number of cuts than the level has nodes")
-    return Fractions(shares[0], shares[1], np.zeros_like(shares[0]), shares[2])
+    return Fractions(shares[0], shares[1], np.zeros_like(shares[2]), shares[2])
 
 
 @operation(
@@ -243,7 +244,7 @@ def tell_winners(party: Party, *, order: list[str]) -> dict[str, SealedBox]:
     boxes = {}
     for name in talks.of:
         mine = won.owners == order.index(name) + 1
-        shares = np.where(mine, now.bests[name].label[:, 0, 0], uniform((len(mine),)))
+        shares = np.where(mine, now.bests[name].label[:, 0], uniform((len(mine),)))
         told = {"won": mine, "places": shares}
         boxes[name] = party.held(Pairs).seal(told, to=name, about="boost: winners", number=state.step)
     own = won.owners == order.index(party.name) + 1
@@ -289,7 +290,7 @@ def take_winners(party: Party, *, box: SealedBox) -> SealedBox:
     nodes = now.now().nodes
     if told["won"].shape != (nodes,) or told["places"].shape != (nodes,):
         raise ReplyError(state.holder, "tell_winners", "it told about another number of nodes than the level has")
-    places = (now.bests[party.name].label[:, 0, 0] + told["places"]).astype(np.int64)
+    places = (now.bests[party.name].label[:, 0] + told["places"]).astype(np.int64)
     bits = _take(party, now, told["won"].astype(bool), places)
     others = [name for name in pairs.peers if name != state.holder]
     mask, now.going = state.masked_cuts(party, others, party.n_rows, nodes)

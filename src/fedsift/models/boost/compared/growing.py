@@ -51,8 +51,9 @@ from fedsift.models.boost.hidden.passive import dealt_pieces, describe_cuts, hid
 from fedsift.models.boost.hidden.shares import Level, Piece, Tree, draw_counts, draw_splits, level_products
 from fedsift.models.boost.hidden.wire import Corrections, boxes_for
 from fedsift.models.boost.plan import Plan
-from fedsift.mpc.comparing import DealerSource, Fractions, Program, dealt_for
+from fedsift.mpc.comparing import DealerSource, Program, dealt_for
 from fedsift.mpc.dealer import Dealer
+from fedsift.mpc.fractions import Fractions
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.ring import from_ring
 from fedsift.mpc.row_programs import selected

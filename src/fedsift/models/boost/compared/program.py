@@ -23,8 +23,9 @@ from fedsift.models.boost.compared.scales import MORE_BITS, Scales
 from fedsift.models.boost.hidden.cuts import Numbers, TreeCuts
 from fedsift.models.boost.hidden.shares import Counts, Level
 from fedsift.models.boost.tree import COMPARED_GRADIENT_BITS, COMPARED_HESSIAN_BITS, HESSIAN_SUM_BITS
-from fedsift.mpc.comparing import Fractions, Program, Source, chosen, conjunctions, either, largest, negative, products
+from fedsift.mpc.comparing import Program, Source, chosen, conjunctions, either, negative, products
 from fedsift.mpc.dealer import Bits
+from fedsift.mpc.fractions import Fractions, hidden, largest, multiplied, squares_where
 from fedsift.mpc.ring import Ring
 from fedsift.mpc.row_programs import opened, scaled
 from fedsift.mpc.wide import Wide, add, from_ints, minus, shifted, times, widen
@@ -86,13 +87,13 @@ def best_cuts(source: Source, shape: Shape, cuts: Sums, nodes: Sums, scales: Sca
     node, count = shape.node, shape.nodes
     weight = add(hessians[count:], _constant(source, scales.penalty))
     whole = add(hessians[:count], _constant(source, 2 * scales.penalty))
-    scaled, shifted_by = yield from products(
-        source, [(whole, gradients[count:]), (gradients[:count], weight)], places=node
-    )
-    across = minus(scaled, shifted_by)
-    over, under = yield from products(source, [(across, across), (weight, minus(whole[node], weight))])
+    seen = yield from hidden(source, [gradients[count:], weight, gradients[:count], whole])
+    left, a, gradient, total = seen[0], seen[1], seen[2].at(node), seen[3].at(node)
+    across = minus(multiplied(source, left, total), multiplied(source, a, gradient))
+    under = multiplied(source, a, total.minus(a))
     fits = yield from _fitting(source, node, cuts, nodes, scales)
-    (over,) = yield from chosen(source, fits, [over], [np.zeros_like(over)])
+    (shown,) = yield from hidden(source, [across])
+    over = yield from squares_where(source, fits, shown)
     return (yield from largest(source, _by_node(source, shape, over, under, cuts.values)))
 
 
@@ -134,10 +135,10 @@ def _by_node(source: Source, shape: Shape, over: Wide, under: Wide, sums: Ring) 
     found = Fractions.empty(shape.nodes, shape.width)
     if source.number == 0:
         found.under[:, :, 0] = 1
-        found.label[:, :, 0] = np.arange(shape.width, dtype=np.uint64)
+        found.label[:] = np.arange(shape.width, dtype=np.uint64)
     found.over[shape.node, shape.place] = over
     found.under[shape.node, shape.place] = under
-    found.sums[shape.node, shape.place, 0] = sums  # modulo 2^64, in the lowest word
+    found.sums[shape.node, shape.place] = sums
     return found
 
 
@@ -163,15 +164,16 @@ def winners(
     finals = Fractions(*(np.concatenate(parts, axis=1) for parts in zip(bar.parts(), *(b.parts() for b in bests))))
     finals.label[:] = 0
     if source.number == 0:
-        finals.label[:, :, 0] = np.arange(1 + len(bests), dtype=np.uint64)
+        finals.label[:] = np.arange(1 + len(bests), dtype=np.uint64)
     best = yield from largest(source, finals)
     label = best.label[:, 0]
     (theirs,) = yield [label if source.number == 1 else np.zeros_like(label)]
-    owners = add(label, theirs)[:, 0].astype(np.int64)
+    owners = (label + theirs).astype(np.int64)
     flags = widen((owners == own + 1).astype(np.uint64) * np.uint64(source.number == 0))
-    (place,) = yield from products(source, [(flags, bests[own].label[:, 0])])
+    (wide,) = yield from products(source, [(flags, widen(bests[own].label[:, 0]))])
+    place = wide[:, 0]  # labels are words: right modulo 2^64
     (theirs,) = yield [place if source.number == 1 else np.zeros_like(place)]
-    return Winners(best.sums[:, 0, 0], owners, add(place, theirs)[:, 0].astype(np.int64))
+    return Winners(best.sums[:, 0], owners, (place + theirs).astype(np.int64))
 
 
 def _bar(source: Source, nodes: Sums, scales: Scales, least: int) -> Program[Fractions]:
