@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from fedsift.errors import SecurityError
 from fedsift.mpc.dealer import Bits, Dealt
-from fedsift.mpc.ring import Ring
+from fedsift.mpc.ring import Ring, from_lowest_bytes, lowest_bytes
 from fedsift.mpc.wide import BITS, WORDS, Wide, add, minus, narrow, signed, times, where, widen, widened
 
 Message = list[np.ndarray]
@@ -43,7 +43,7 @@ class Source:
     """A party's shares of the dealer's random numbers, in the order in which a program asks for them.
 
     ``number`` is 0 or 1. Party 0 takes what does not follow from its seed from ``corrections``. Where wide numbers are
-    only needed modulo 2^(32 parts), the dealer sends so many of their parts.
+    only needed modulo 2^(32 parts), the dealer sends so many of their parts, and so many bytes of a ``word``.
     """
 
     dealt: Dealt
@@ -52,6 +52,7 @@ class Source:
     drawn: int = 0
     corrections: list[np.ndarray] = field(default_factory=list)
     parts: int = PARTS  # 32-bit parts of a wide number that the dealer sends
+    word: int = 8  # bytes of a number of 64 bits that it sends
 
     def wide(self, shape: tuple[int, ...]) -> Wide:
         """A share of uniform numbers."""
@@ -95,6 +96,8 @@ class Source:
 
     def given(self, shape: tuple[int, ...], make: Callable[[], np.ndarray], kind: type = np.uint64) -> np.ndarray:
         """A share of what ``make`` gives at the dealer, from whole random numbers; modulo the size of ``kind``."""
+        if self.number == 0 and kind is np.uint64 and self.word < 8:
+            return from_lowest_bytes(self._next((*shape, self.word), np.uint8), np.uint64)
         return self._next(shape, kind) if self.number == 0 else self._drawn(shape, kind)
 
     def given_bits(self, shape: tuple[int, ...], make: Callable[[], Bits]) -> Bits:
@@ -158,7 +161,8 @@ class DealerSource(Source):
 
     def given(self, shape: tuple[int, ...], make: Callable[[], np.ndarray], kind: type = np.uint64) -> np.ndarray:
         value: np.ndarray = make().astype(kind)
-        self.corrections.append(value - self._drawn(shape, kind))
+        sent = value - self._drawn(shape, kind)
+        self.corrections.append(lowest_bytes(sent, self.word) if kind is np.uint64 and self.word < 8 else sent)
         return value
 
     def given_bits(self, shape: tuple[int, ...], make: Callable[[], Bits]) -> Bits:

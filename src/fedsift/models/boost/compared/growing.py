@@ -183,8 +183,8 @@ class ComparedTrees:
         cuts = np.zeros((level.nodes, (fed.n_rows + 7) // 8), np.uint8)
         program: Program[Any] = divided(source, rows, cuts)
         if last:
-            scores, weights = (np.zeros(size, scales.words) for size in (fed.n_rows, 2 * level.nodes))
-            program = scored(source, scores, rows.bits, cuts, weights)
+            scores, codes = np.zeros(fed.n_rows, scales.words), np.zeros((1, 2 * level.nodes), np.uint64)
+            program = scored(source, scores, rows.bits, cuts, codes, scales.leaf_width)
         return self.rows.run(fed, divide_rows, program, answers)
 
     # -- messages ----------------------------------------------------------------------------------------------------
