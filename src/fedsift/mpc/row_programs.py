@@ -12,8 +12,8 @@ c = x + r, r known to the dealer alone, which gives shares of one bit a cell, se
 the cell of x, and every bit of the value there is an exclusive or of some of these shares. A borrow from below the
 cells is a shared bit that chooses between two neighbours.
 
-**Bits become numbers** (``as_numbers``, ``lengthened``). A bit is opened under a bit of which the dealer gives shares as
-a number of 16 bits; a number that leaves the highest bit of its 16 free wraps if and only if one of its shares has
+**Bits become numbers** (``as_numbers``, ``lengthened``). A bit is opened under a bit of which the dealer gives shares
+as a number of 16 bits; a number that leaves the highest bit of its 16 free wraps if and only if one of its shares has
 that bit set, so it gets its 64 bits by one AND of private bits.
 """
 
@@ -118,9 +118,9 @@ def mixed(source: Source, bits: Bits, table: Bits, width: int) -> Program[Bits]:
     bits) the exclusive or of those rows of ``bits`` whose row of the table has it; one round."""
     rho, turn = source.bits(*bits.shape), source.bits(*table.shape)
     joint = source.given_bits((width, bits.shape[1]), lambda: _mixed(rho, turn, width))
-    hidden: list[np.ndarray] = [bits ^ rho, table ^ turn]
-    theirs = yield list(hidden)
-    first, second = (a ^ b for a, b in zip(hidden, theirs))
+    hidden, hidden_table = bits ^ rho, table ^ turn
+    theirs = yield [hidden, hidden_table]
+    first, second = hidden ^ theirs[0], hidden_table ^ theirs[1]
     own = turn ^ second if source.number == 0 else turn
     return joint ^ _mixed(first, own, width) ^ _mixed(rho, second, width)
 

@@ -112,7 +112,12 @@ def begin_walk(party: Party, *, model: str) -> dict[str, Any]:
     """Scores are the start score, as the label holder's share."""
     state, part = party.held(Shares), stored_part(party, model)
     shared = part.get("shared")
-    if shared is None or "codes" not in shared or shared["number"] != state.number or (state.number and shared["first"] != state.first):
+    if (
+        shared is None
+        or "codes" not in shared
+        or shared["number"] != state.number
+        or (state.number and shared["first"] != state.first)
+    ):
         raise DataError(f"party {party.name!r}: the model {model!r} was grown in another form, or by other parties")
     logistic, rows = shared["words"] == "uint16", party.n_rows
     state.scales = Scales.of(logistic, rows, TreeSettings())

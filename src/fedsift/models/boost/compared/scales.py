@@ -2,11 +2,11 @@
 numbers alone; and the sigmoid in steps.
 
 A gradient sum and a hessian sum with its penalties share one word and can be compared (``program.py``): with two
-classes they stay below 2^28 and 2^25 whatever the labels are, so that a word has 56 bits and a product of fractions 160;
-with a number to predict below 2^34 and 2^27, in 64 and 192 bits. Scores of two classes are numbers of 16 bits in steps
-of 2^-10: their sigmoid is looked up in 512 cells, an eighth wide (the chance is within 0.016 of the true one). A number
-to predict is scaled by its holder to at most 1 in size; there the gradient is the score less the target, and nothing is
-looked up.
+classes they stay below 2^28 and 2^25 whatever the labels are, so that a word has 56 bits and a product of fractions
+160; with a number to predict below 2^34 and 2^27, in 64 and 192 bits. Scores of two classes are numbers of 16 bits in
+steps of 2^-10: their sigmoid is looked up in 512 cells, an eighth wide (the chance is within 0.016 of the true one). A
+number to predict is scaled by its holder to at most 1 in size; there the gradient is the score less the target, and
+nothing is looked up.
 """
 
 from __future__ import annotations
