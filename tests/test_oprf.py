@@ -11,8 +11,7 @@ import rbcl
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedsift.crypto import oprf
-from fedsift.crypto import kernel
+from fedsift.crypto import kernel, oprf
 from fedsift.crypto.oprf import Blind, OprfKey
 from fedsift.errors import CiphertextError, ParameterError
 

@@ -30,6 +30,7 @@ from fedsift.core.release import Release
 from fedsift.core.script import Run, run_of
 from fedsift.core.splits import dealt_parts, rows_of_parts, train_test_rows
 from fedsift.core.table import Table
+from fedsift.core.workers import limited
 from fedsift.errors import DataError, FedsiftError, OperationRefused, PartyError
 
 log = logging.getLogger("fedsift.core.party")
@@ -72,6 +73,8 @@ class Site:
         self.runs: dict[str, Run] = {}
         self.keys: dict[str, Any] = {}
         self.models = ModelStore(name)
+        self.pad_rows = 1  # how many rows there are is told as a multiple of this
+        self.workers: int | None = None  # threads at most
         self.rows_of_job: Callable[[str, tuple[str, ...]], np.ndarray] | None = None  # where it remembers its jobs
         self._caches: dict[str, tuple[object, dict[Any, Any]]] = {}
         self._lock = threading.Lock()
@@ -91,7 +94,7 @@ class Site:
             name, arguments = self._read(request)
             marked = find_operation(name, self.name)
             marked.check_arguments(arguments, self.name)
-            with self._lock:  # one operation at a time: state is not shared between threads
+            with self._lock, limited(self.workers):  # one operation at a time: state is not shared between threads
                 return self._answer(marked, request, data)
         except PartyError as error:
             return encode({"error": type(error).__name__, "what": self._told(error, error.what)})
@@ -298,15 +301,13 @@ def _binned(table: Table, column: str, n_bins: int, min_rows: int) -> tuple[np.n
     return codes.astype(np.int32), len(used)
 
 
-# The operations every method needs.
-
-
 @operation(
     "core.count_table", discloses="control", about="number of rows and columns", reply={"rows": int, "columns": int},
     times=MAX_VIEWS,
 )  # fmt: skip
 def count_table(party: Party) -> dict[str, int]:
-    return {"rows": party.n_rows, "columns": len(party.columns)}
+    step = party.site.pad_rows if party._rows is None else 1  # the whole table's rows may be told rounded up
+    return {"rows": -(-party.n_rows // step) * step, "columns": len(party.columns)}
 
 
 @operation(

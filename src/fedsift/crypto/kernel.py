@@ -14,12 +14,13 @@ import functools
 import importlib.util
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-_ENGINES = {  # the fastest first: how the names of products and of points begin, and which function says whether they run
+from fedsift.core.workers import side_by_side, workers
+
+_ENGINES = {  # the fastest first: how the names of products and of points begin, and what says whether they run
     "AVX-512": ("fedsift_", "fedsift_", "fedsift_supported"),
     "AVX2": ("fedsift_avx2_", "fedsift_portable_", "fedsift_avx2"),
     "portable": ("fedsift_portable_", "fedsift_portable_", "fedsift_portable"),
@@ -83,13 +84,10 @@ def _declared(loaded: Any, products: str, points: str) -> Any:
 
 
 def shared(part: Callable[[int, int], Any], work: np.ndarray, large: int) -> list[Any]:
-    """``part(first, last)`` over all elements, cut by their cumulated ``work`` into as many parts as there are cores.
+    """``part(first, last)`` over all elements, cut by their cumulated ``work`` into as many parts as there are workers.
 
     ``large`` is the work that is worth a thread of its own. Python's lock is free inside the library.
     """
-    cores = min(os.cpu_count() or 1, max(1, int(work[-1]) // large))
-    if cores == 1:
-        return [part(0, len(work) - 1)]
+    cores = min(workers(), max(1, int(work[-1]) // large))
     cuts = np.searchsorted(work, np.linspace(0, work[-1], cores + 1)[1:-1]).tolist()
-    with ThreadPoolExecutor(cores) as pool:
-        return list(pool.map(part, [0, *cuts], [*cuts, len(work) - 1]))
+    return side_by_side(lambda ends: part(*ends), zip([0, *cuts], [*cuts, len(work) - 1]))

@@ -89,6 +89,10 @@ class OprfKey:
         """A fresh key from the operating system's generator."""
         return cls(rbcl.crypto_core_ristretto255_scalar_random())
 
+    def inverse(self) -> OprfKey:
+        """The key that undoes this one."""
+        return OprfKey(rbcl.crypto_core_ristretto255_scalar_invert(self._scalar))
+
     @classmethod
     def derive(cls, seed: bytes, info: bytes) -> OprfKey:
         """RFC 9497 DeriveKeyPair: the key that belongs to a secret 32-byte ``seed`` and a public ``info``."""
@@ -223,8 +227,7 @@ def pseudonyms(points: bytes, context: bytes, size: int = 16) -> bytes:
 def keyed_digests(messages: Sequence[bytes], key: bytes, size: int = 16) -> np.ndarray:
     """A pseudorandom function of each message under a key of 32 bytes, ``size`` bytes a row: SHA-512(label, key, m).
 
-    For values that stay with the parties who know the key; nobody may extend one that he sees.
-    """
+    For values that stay with those who know the key (whoever saw one could extend its message)."""
     if len(key) != 32:
         raise ParameterError(f"the key of keyed digests has 32 bytes, not {len(key)}")
     data, ends = _joined(messages)
@@ -265,7 +268,7 @@ def _uniform(ids: Sequence[bytes]) -> bytes:
 def _joined(messages: Sequence[bytes]) -> tuple[bytes, np.ndarray]:
     """All messages in one piece, and where each begins and ends."""
     ends = np.zeros(len(messages) + 1, np.int64)
-    np.cumsum([len(each) for each in messages], out=ends[1:])
+    np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)), out=ends[1:])
     return b"".join(messages), ends
 
 
@@ -388,6 +391,8 @@ def _check_answers(blind: Blind, evaluated: bytes) -> None:
 
 def _check_ids(ids: Sequence[bytes]) -> None:
     """The messages give the position, never the id."""
+    if {bytes}.issuperset(map(type, ids)) and max(map(len, ids), default=0) <= _MAX_INPUT_BYTES:
+        return
     for index, each in enumerate(ids):
         if not isinstance(each, bytes):
             raise ParameterError(f"ids[{index}] must be bytes, got {type(each).__name__}; encode ids first")
