@@ -26,9 +26,11 @@ from fedsift.core.labels import read_labels as read_labels
 from fedsift.core.message import decode, encode
 from fedsift.core.model_store import ModelStore
 from fedsift.core.operation import Operation, find_operation, operation
+from fedsift.core.pieces import Pieces
 from fedsift.core.release import Release
 from fedsift.core.script import Run, run_of
 from fedsift.core.splits import dealt_parts, rows_of_parts, train_test_rows
+from fedsift.core.state import State as State
 from fedsift.core.table import Table
 from fedsift.core.workers import limited
 from fedsift.errors import DataError, FedsiftError, OperationRefused, PartyError
@@ -44,20 +46,6 @@ Task = Literal["auto", "classification", "regression"]
 
 #: Of the one stratified assignment of a set of rows: more parts would tell more about the labels.
 ROW_PARTS = 10
-
-
-class State(dict[Any, Any]):
-    """What the operations of a run keep at a party; a step that finds nothing there came too early."""
-
-    def __init__(self, party: str):
-        super().__init__()
-        self._party = party
-
-    def __missing__(self, key: Any) -> Any:
-        named = key.__name__ if isinstance(key, type) else str(key)
-        raise OperationRefused(
-            self._party, named, "an earlier step of this run must come first; it was not asked"
-        ) from None
 
 
 class Site:
@@ -78,6 +66,7 @@ class Site:
         self.rows_of_job: Callable[[str, tuple[str, ...]], np.ndarray] | None = None  # where it remembers its jobs
         self._caches: dict[str, tuple[object, dict[Any, Any]]] = {}
         self._lock = threading.Lock()
+        self._pieces = Pieces()
 
     @property
     def secret(self) -> bytes:
@@ -85,6 +74,10 @@ class Site:
         if self._secret is None:
             self._secret = simulated_secret(self.name, self.table)
         return self._secret
+
+    def receive(self, data: bytes) -> bytes:
+        """Answer what comes over a wire: a request, or a piece of one or for one."""
+        return self._pieces.answer(data, self.handle)
 
     def handle(self, data: bytes) -> bytes:
         """Answer one request. Errors come back as data too, so that the coordinator can raise them by name."""
