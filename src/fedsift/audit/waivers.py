@@ -158,6 +158,7 @@ WAIVERS: dict[str, str] = {
     "show_columns": "secure=False: whole columns in the clear, as the option and the ledger say; nothing to measure.",
     "share_labels": "The labels in the clear, as the option and the ledger say; nothing to measure.",
     # What a party learns from a request
+    "align.keep_known": "Parts of a key that only the parties have; a digest of all ids at once under it.",
     "align.keep_shared": "Which of its own rows all parties share: the answer of the alignment.",
     "boost.meet_cuts": "How many candidate cuts a column has: the number of its bins.",
     "dealer.take_seed": "Random numbers from the dealer: nothing of anybody's rows.",
