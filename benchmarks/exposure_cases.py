@@ -99,9 +99,7 @@ CASES: dict[str, Case] = {
     "vertical_logistic, 3 columns": Case(
         model("vertical_logistic", "VerticalLogisticRegression"), ("sonar", "musk"), few=True
     ),
-    "hyfdca, 3 columns": Case(
-        model("hyfdca.model", "HyFDCA", rounds=30, loss="logistic"), ("sonar", "musk"), few=True
-    ),
+    "hyfdca, 3 columns": Case(model("hyfdca.model", "HyFDCA", rounds=30, loss="logistic"), ("sonar", "musk"), few=True),
     # engineers
     "vertical_flafe": Case(selector("vertical_flafe")),
     "vertical_flafe, statistics": Case(selector("vertical_flafe", protection="statistics")),

@@ -23,9 +23,7 @@ MODELS: dict[str, Case] = {
     "splitnn": Case(model(*NETWORK, epochs=3), rows=2000),
     "splitnn, epsilon 1": Case(model(*NETWORK, epochs=3, epsilon=1.0)),
     "splitnn, open": Case(model(*NETWORK, epochs=3, protection="open"), TALL, rows=2000),
-    "splitnn, open, embedding of 4": Case(
-        model(*NETWORK, epochs=3, protection="open", embedding=4), TALL, rows=2000
-    ),
+    "splitnn, open, embedding of 4": Case(model(*NETWORK, epochs=3, protection="open", embedding=4), TALL, rows=2000),
     "splitnn, lattice": Case(model(*NETWORK, epochs=3, protection="lattice", embedding=8), ("wdbc",), rows=300),
     "fedsdg": Case(selector("fedsdg", epochs=20, refit_epochs=3)),
     "fedsdg, epsilon 1": Case(selector("fedsdg", lambda_=0.005, epochs=3, refit_epochs=3, epsilon=1.0)),

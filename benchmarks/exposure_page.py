@@ -141,7 +141,7 @@ def _three(row: Row) -> str:
 
 def _change_lines(cells: dict[str, dict[str, Cell]]) -> list[str]:
     lines = ["", "## What changed since the version before", "",
-             f"Attacks whose success moved by {CHANGE} or more: less is within what another draw makes.", ""]  # fmt: skip
+             f"Attacks whose success moved by {CHANGE} or more: less is within what a draw makes.", ""]  # fmt: skip
     changed = []
     for method, sets in cells.items():
         for name, cell in sets.items():

@@ -179,7 +179,7 @@ def _labels_measure(view: View, truth: Truth, draws: Sequence[Draw], metric: str
     certain = float(((chance < 1e-6) | (chance > 1 - 1e-6)).mean())
     note = f"{certain:.2f} of the rows certain, {len(draws)} draws"
     if metric == "auc":
-        return Measure("auc", auc(chance, truth.labels), 0.5, own_rows_auc(view, truth), note=note)
+        return Measure("auc", auc(chance, truth.labels), 0.5, own_rows_auc(view, truth), note=note, rows=chance)
     found = (chance > 0.5).astype(np.int64)
     control = control_accuracy(view, truth, found)
     return Measure(
