@@ -34,6 +34,7 @@ from fedsift.audit import Recording, attacks_on, record, record_sites
 from fedsift.core.party import Site
 from fedsift.core.table import Table
 from fedsift.errors import FedsiftError
+from fedsift.models.base import FederatedModel
 
 Row = dict[str, Any]
 
@@ -66,7 +67,7 @@ def three_columns(X: pd.DataFrame, y: pd.Series) -> dict[str, Site]:
 
 def used(made: Any) -> Any:
     """A model is fitted and asked for predictions once; a selector is fitted; a conversation is had."""
-    if not hasattr(made, "predict"):
+    if not isinstance(made, FederatedModel):
         return made
 
     def conversation(fed: Any) -> Any:

@@ -71,6 +71,7 @@ def shuffled() -> Callable[[Federation], Any]:
 
 
 TREES = {"n_estimators": 2, "max_depth": 2}
+STUMPS = {"protection": "all", "n_estimators": 1, "max_depth": 2, "n_bins": 4}  # each candidate cut is a comparison
 SWARM = {"popsize": 2, "iterations": 1, "models": 1, "folds": 2, "max_trees": 2, "max_depth": 2}
 SHADOWED = {"rounds": 3, "n_estimators": 2, "max_depth": 2}
 ROW_BLOCKS = {"candidates": 8, "max_iter": 5, "refinements": 1, "halvings": 1}
@@ -88,7 +89,7 @@ CASES: dict[str, Case] = {
     # false discoveries
     "knockoffs": Case(selector("knockoffs")),
     "boruta": Case(selector("boruta", **SHADOWED)),
-    "boruta, all": Case(selector("boruta", protection="all", **SHADOWED), rows=400),
+    "boruta, all": Case(selector("boruta", rounds=2, **STUMPS), rows=300),
     "stable": Case(selector("stable", pairs=3)),
     "stable, of sffs with epsilon 1": Case(selector("stable", selector="sffs", settings={"epsilon": 1.0}, pairs=3)),
     # linear models
@@ -114,10 +115,10 @@ CASES: dict[str, Case] = {
     "feature_election, epsilon 1": Case(selector("feature_election", epsilon=1.0), partition="horizontal"),
     # boosting
     "top_gain": Case(selector("top_gain", **TREES)),
-    "top_gain, all": Case(selector("top_gain", protection="all", folds=2, **TREES), rows=400),
+    "top_gain, all": Case(selector("top_gain", folds=2, **STUMPS), rows=300),
     "top_gain, three runs": Case(three_runs, TALL),
     "pso_evffs": Case(selector("pso_evffs", **SWARM)),
-    "pso_evffs, all": Case(selector("pso_evffs", protection="all", **SWARM), rows=400),
+    "pso_evffs, all": Case(selector("pso_evffs", protection="all", **{**SWARM, "max_trees": 1}), rows=300),
     # nothing but names
     "all": Case(selector("all")),
     "random": Case(selector("random")),

@@ -16,7 +16,7 @@ TALL = ("bank", "default", "phishing")
 MODELS: dict[str, Case] = {
     "secureboost": Case(model(*BOOST, n_estimators=20), (*SIX, "adult", "sonar"), rows=2000),
     "secureboost, 60 trees": Case(model(*BOOST, n_estimators=60), ("wdbc", "phishing", "bank"), rows=2000),
-    "secureboost, all": Case(model(*BOOST, n_estimators=5, max_depth=4, protection="all"), rows=500),
+    "secureboost, all": Case(model(*BOOST, n_estimators=3, max_depth=3, n_bins=8, protection="all"), rows=300),
     "secureboost, epsilon 1": Case(model(*BOOST, n_estimators=5, max_depth=3, epsilon=1.0)),
     "secureboost, open": Case(model(*BOOST, n_estimators=20, protection="open"), ("wdbc", "phishing"), rows=2000),
     "secureboost, early stopping": Case(model(*BOOST, n_estimators=3, max_depth=2, early_stopping_rounds=2)),
@@ -26,7 +26,7 @@ MODELS: dict[str, Case] = {
     "splitnn, open, embedding of 4": Case(model(*NETWORK, epochs=3, protection="open", embedding=4), TALL, rows=2000),
     "splitnn, lattice": Case(model(*NETWORK, epochs=3, protection="lattice", embedding=8), ("wdbc",), rows=300),
     "fedsdg": Case(selector("fedsdg", epochs=20, refit_epochs=3)),
-    "fedsdg, epsilon 1": Case(selector("fedsdg", lambda_=0.005, epochs=3, refit_epochs=3, epsilon=1.0)),
+    "fedsdg, epsilon 1": Case(selector("fedsdg", init="half", lambda_=0.005, epochs=3, refit_epochs=3, epsilon=1.0)),
     "fedsdg, one lambda": Case(selector("fedsdg", lambda_=0.005, epochs=3, refit_epochs=3), ("bank", "phishing")),
     "stochastic_gate": Case(selector("stochastic_gate", lambda_=0.005, epochs=20, refit_epochs=3)),
     "stochastic_gate, epsilon 1": Case(

@@ -203,7 +203,7 @@ def fold_masks_at_party(view: View, truth: Truth) -> Measure:
     knows="the announced seed and folds, the class sizes",
 )  # fmt: skip
 def fold_masks_at_coordinator(view: View, truth: Truth) -> Measure:
-    """The same masks, as the coordinator relays them."""
+    """Labels from the fold masks that the coordinator relays, and the announced seed."""
     sets = [
         (m.session, m.content["sets"])
         for name in ("next_trees", "next_sampled_trees")

@@ -39,7 +39,7 @@ def padded_list_of_party(view: View, truth: Truth) -> Measure:
 
 @attack(reads=["keep_shared"], role="active", target="ids", knows=_GUESSED, declared="in words")
 def padded_list_of_holder(view: View, truth: Truth) -> Measure:
-    """The same of the label holder's list."""
+    """Share of the shared rows whose ids the label holder had no record of: all others know them."""
     return _padded(view)
 
 

@@ -106,7 +106,7 @@ def scores_give_columns(view: View, truth: Truth) -> Measure:
     knows="5 % of the rows of a party with the same rows",
 )  # fmt: skip
 def dual_scores_give_columns(view: View, truth: Truth) -> Measure:
-    """The same of hybrid HyFDCA: what the other parties with the same rows add to each score, in every round."""
+    """R2 of columns from what other parties with the same rows add to each score, in every round (hybrid HyFDCA)."""
     n_rows = view.own_table.n_rows
     told = [m.content["total"] for m in view.requests("raise_duals") if "total" in m.content]
     kept = [state.values[STATE]["others"] for state in view.states if STATE in state.values]
