@@ -26,7 +26,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from exposure_cases import FILES, Case, every_case, missing
+from exposure_cases import FILES, Case
+from exposure_models import every_case, missing
 from exposure_page import FIGURES, PAGE, added, render, rows_of
 from provenance import commit
 

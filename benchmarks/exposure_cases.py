@@ -2,13 +2,13 @@
 
 Every registered method stands here with its defaults and with its strongest options (noise under a budget, the highest
 level of protection); ``exposure_models.py`` has the models. Settings that only take longer and show the same messages
-are lowered. ``missing`` says which cells of method and set have no figure of a version.
+are lowered.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,17 +131,3 @@ CASES: dict[str, Case] = {
     "hostile draw_rows": Case(draws, TALL),
     "sffs, two jobs": Case(lambda: two_jobs(select.SFFS, range(0, 125, 5)), ("wdbc",), rows=150),
 }
-
-
-def every_case() -> dict[str, Case]:
-    """Selectors, models and statistics."""
-    from exposure_models import MODELS
-
-    return {**CASES, **MODELS}
-
-
-def missing(rows: Iterable[Mapping[str, Any]], commits: Iterable[str]) -> list[tuple[str, str]]:
-    """Cells of method and set without a figure (or a refusal) of one of these versions."""
-    known = set(commits)
-    there = {(row["method"], row["set"]) for row in rows if row["commit"] in known}
-    return [(name, each) for name, case in every_case().items() for each in case.sets if (name, each) not in there]

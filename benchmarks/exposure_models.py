@@ -1,13 +1,17 @@
 """Models of docs/exposure.md: boosted trees and networks, each with its defaults and its strongest options.
 
 Two parties (``bank`` holds the label and the first half of the columns), at most 2,000 rows, few trees and epochs: what
-an attack reads is there from the first ones. Models predict once after they are trained. ``exposure.py`` measures them.
+an attack reads is there from the first ones. Models predict once after they are trained. ``exposure.py`` measures them;
+``missing`` says which cells of method and set have no figure of a version.
 Line 13 of the first review is a demonstration in the tests: nothing of it can be run on an honest key.
 """
 
 from __future__ import annotations
 
-from exposure_cases import SIX, Case, model, selector
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from exposure_cases import CASES, SIX, Case, model, selector
 
 BOOST = ("boost.model", "SecureBoostClassifier")
 NETWORK = ("splitnn.model", "SplitNN")
@@ -39,3 +43,15 @@ MODELS: dict[str, Case] = {
     "group_lasso, epsilon 1": Case(selector("group_lasso", epochs=3, epsilon=1.0)),
     "local_lasso": Case(selector("local_lasso", epochs=3, pretrain_epochs=3, stage_epochs=5)),
 }
+
+
+def every_case() -> dict[str, Case]:
+    """Selectors, models and statistics."""
+    return {**CASES, **MODELS}
+
+
+def missing(rows: Iterable[Mapping[str, Any]], commits: Iterable[str]) -> list[tuple[str, str]]:
+    """Cells of method and set without a figure (or a refusal) of one of these versions."""
+    known = set(commits)
+    there = {(row["method"], row["set"]) for row in rows if row["commit"] in known}
+    return [(name, each) for name, case in every_case().items() for each in case.sets if (name, each) not in there]

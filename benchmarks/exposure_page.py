@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exposure_cases import SIX, every_case
+from exposure_cases import SIX
+from exposure_models import every_case
 
 from fedsift.audit.verdict import ADDS, NAMES
 
