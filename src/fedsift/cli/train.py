@@ -17,6 +17,7 @@ from fedsift.errors import ParameterError
 from fedsift.jobs import training
 from fedsift.jobs.job_file import load_job
 from fedsift.jobs.runs import check_page
+from fedsift.jobs.tracking import check_tracking, track_model
 from fedsift.report.explain import write_explanation
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no progress on stderr.")]
@@ -42,6 +43,7 @@ def train(
     loaded = load_job(job, set or [], files=on is not On.flare)
     folder = out or loaded.path.parent / f"{loaded.path.stem}-model"
     training.check_model_folder(folder)
+    check_tracking(loaded)
     with console.progress(quiet, verbose) as progress:
         if on is On.local:
             trained = training.train(loaded, progress.say)
@@ -49,6 +51,7 @@ def train(
             card = trained.card
         else:
             card = train_on(loaded, on.value, folder, kit=kit, say=progress.say)
+    track_model(loaded, card, folder)
     if format == "json":
         console.show(json.dumps({**card, "out": str(folder)}, indent=2, ensure_ascii=False))
         return
