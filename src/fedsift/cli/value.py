@@ -18,6 +18,7 @@ from fedsift.evaluate.value_holder import ValueJob
 from fedsift.evaluate.worth import Gain, Valuation
 from fedsift.jobs import runs
 from fedsift.jobs.job_file import load_job
+from fedsift.jobs.tracking import check_tracking, track_value
 from fedsift.report.value import write_value
 
 
@@ -51,6 +52,7 @@ def value(
     loaded = load_job(job, set or [], files=on is not On.flare)
     if out is not None:
         runs.check_page(out)
+    check_tracking(loaded)
     with console.progress(quiet, verbose, log_json) as progress:
         if on is On.local:
             fed = runs.prepare(loaded, progress.say).fed
@@ -64,6 +66,7 @@ def value(
         budget = loaded.settings.rules.budget
     if out is not None:
         write_value(found, out, prices)
+    track_value(loaded, found, out)
     if format == "json":
         offers = [asdict(offer) for offer in found.offers(prices)]
         console.show(json.dumps(plain({**found.to_dict(), "offers": offers}), indent=2, ensure_ascii=False))

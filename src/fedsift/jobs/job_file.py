@@ -125,7 +125,10 @@ class EvaluateSection(Section):
 
 
 class OutputSection(Section):
-    dir: str = Field(min_length=1, description='a folder name in quotes, such as "result"')
+    dir: str | None = Field(default=None, min_length=1, description='a folder name in quotes, such as "result"')
+    mlflow: str | None = Field(
+        default=None, min_length=1, description='the name of an MLflow experiment, such as "partners"'
+    )
 
 
 class JobFile(Section):
@@ -157,7 +160,12 @@ class Job:
     def out(self) -> Path:
         """Where the result goes unless ``--out`` says otherwise: beside the job file."""
         output = self.settings.output
-        return self.path.parent / (output.dir if output else f"{self.path.stem}-result")
+        return self.path.parent / ((output.dir if output else None) or f"{self.path.stem}-result")
+
+    @property
+    def experiment(self) -> str | None:
+        """The MLflow experiment that results go to, if any."""
+        return None if self.settings.output is None else self.settings.output.mlflow
 
     def file(self, party: str) -> Path:
         return self.path.parent / str(self.settings.parties[party].file)

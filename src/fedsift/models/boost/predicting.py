@@ -22,7 +22,7 @@ from fedsift.models.boost.compared.taking_part import join_shares, row_step
 from fedsift.models.boost.hidden.predicting import OPERATIONS as HIDDEN
 from fedsift.models.boost.hidden.predicting import walk_hidden
 from fedsift.models.boost.parts import Routes, goes_left, stored_part
-from fedsift.models.parts import Predicted
+from fedsift.models.predicted import Predicted
 from fedsift.models.reading import ScoresOpened
 
 

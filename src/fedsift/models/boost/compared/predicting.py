@@ -25,7 +25,7 @@ from fedsift.models.boost.compared.taking_part import ROWS, heard_cuts, join_sha
 from fedsift.models.boost.hidden.growing import check_neutral
 from fedsift.models.boost.parts import goes_left, stored_part
 from fedsift.models.boost.tree import TreeSettings
-from fedsift.models.parts import Predicted
+from fedsift.models.predicted import Predicted
 from fedsift.models.reading import ScoresOpened
 from fedsift.mpc.comparing import DealerSource, Program
 from fedsift.mpc.dealer import Bits, Dealer, Dealt
