@@ -1,5 +1,5 @@
-"""Jobs that wait for people, and people who stop jobs, on real FLARE processes: what restarts of server and site do to a
-job that waits, and how a stop reaches a site that is in the middle of a computation. Minutes: ``make test-flare``."""
+"""Jobs that wait for people, and people who stop jobs, on real FLARE processes: what restarts of server and site do to
+a job that waits, and how a stop reaches a site that is in the middle of a computation. Minutes: ``make test-flare``."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ class Command:
 
     def _run(self) -> None:
         try:
-            self.facts = run_on(
-                self._job, "flare", self._out, kit=self._kit, resume=self._resume, say=self.said.append
-            )
+            self.facts = run_on(self._job, "flare", self._out, kit=self._kit, resume=self._resume, say=self.said.append)
         except FedsiftError as error:
             self.error = error
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from browser import Browser, find_chromium
+from browser import a_browser, find_chromium  # noqa: F401  a fixture is among them
 from method_cases import federation, selector
 
 import fedsift as fs
@@ -23,13 +23,6 @@ pytestmark = pytest.mark.skipif(
     find_chromium() is None,
     reason="no Chromium here (Debian: apt-get install chromium), so nobody looked at the report",
 )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    opened = Browser(find_chromium())
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def read_progress(folder: Path) -> Progress | None:
 
 
 class Attendant:
-    """``ask`` reaches the coordinator, ``aborted`` tells whether FLARE has ended the job, ``leave`` ends this process."""
+    """``ask`` reaches the coordinator, ``aborted`` tells whether FLARE has ended the job, ``leave`` ends a process."""
 
     def __init__(
         self, folder: Path, ask: Ask, aborted: Callable[[], bool], leave: Callable[[int], Any] = os._exit,

@@ -37,6 +37,7 @@ from fedsift.jobs.text import Source
 Say = Callable[[str], None]
 PLACES = ("simulator", "poc", "flare")
 CHECKPOINTS = "FEDSIFT_CHECKPOINTS"
+_PLAYED = "all parties are played here from the job's files, so no site's rules and nobody's approval are asked for"
 _BACK = 120.0  # seconds for clients to come back to a server that was restarted
 
 
@@ -165,7 +166,7 @@ def _on_simulator(errand: Errand, folder: Path) -> Any:
     from fedsift.deploy.processes import Processes
 
     job, content = errand.job, errand.content
-    errand.say("starting FLARE's simulator")
+    errand.say(f"starting FLARE's simulator: {_PLAYED}")
     parties, workspace, log = folder / "parties", folder / "workspace", folder / "simulator.log"
     for name in content["parties"]:
         (parties / name).mkdir(parents=True)
@@ -199,7 +200,7 @@ def _on_poc(errand: Errand, folder: Path) -> Any:
     from fedsift.deploy.local_system import LocalSystem
 
     job, content, say = errand.job, errand.content, errand.say
-    say(f"starting a FLARE system: a server and {len(content['parties'])} parties")
+    say(f"starting a FLARE system, a server and {len(content['parties'])} parties: {_PLAYED}")
     texts = {name: party_text(job, name) for name in content["parties"]}
     with LocalSystem(folder / "system", texts, env=errand.env, scratch=folder) as system:
         with system.session() as session:

@@ -109,7 +109,7 @@ def part(heading: str, *children: object, live: bool = False) -> Html:
     return h("section", h("h2", heading), *children, data_live=live)
 
 
-def facts(pairs: Sequence[tuple[str, object]]) -> Html:
+def facts(pairs: Sequence[tuple[object, object]]) -> Html:
     return h("dl", [[h("dt", name), h("dd", value)] for name, value in pairs], class_="facts")
 
 
