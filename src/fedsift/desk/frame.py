@@ -38,10 +38,7 @@ textarea.code { font: .88rem/1.45 ui-monospace, "SF Mono", "DejaVu Sans Mono", m
   font-size: .85rem; white-space: nowrap; }
 .state.waiting { color: var(--warm); } .state.approved, .state.finished { color: var(--good); }
 .state.refused, .state.failed { color: var(--bad); } .state.running { color: var(--on); }
-dl.facts { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; margin: .6rem 0; }
-dl.facts dt { color: var(--quiet); } dl.facts dd { margin: 0; }
 @media (max-width: 40rem) { table.stack thead { position: absolute; left: -60rem; }
-  dl.facts { grid-template-columns: 1fr; gap: 0; } dl.facts dd { margin-bottom: .4rem; }
   .buttons button { flex: 1 1 8rem; } }
 """
 )
