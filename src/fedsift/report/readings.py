@@ -103,7 +103,7 @@ def _of(entry: Entry, operation: Operation, roles: Roles) -> Iterable[Reading]:
     grain = _grain(form, what)
     for owner, target in _owners(entry.sender, operation, grain, roles):
         for reader in _readers(entry, operation, owner, roles):
-            yield Reading(owner, reader, what, form, grain, _linkable(reader, grain, roles), target)
+            yield Reading(owner, reader, what, form, grain, _traceable(reader, grain, roles), target)
 
 
 def _heard(entry: Entry, roles: Roles) -> Iterable[Reading]:
@@ -115,7 +115,7 @@ def _heard(entry: Entry, roles: Roles) -> Iterable[Reading]:
     others = [name for name in roles.parties if name != entry.receiver]
     for owner in [name for name in others if name in roles.holders] if of_labels else others:
         yield Reading(
-            owner, entry.receiver, entry.about, "pseudonymous", PERSON, _linkable(entry.receiver, PERSON, roles),
+            owner, entry.receiver, entry.about, "pseudonymous", PERSON, _traceable(entry.receiver, PERSON, roles),
             LABELS if of_labels else COLUMNS,
         )  # fmt: skip
 
@@ -156,7 +156,7 @@ def _readers(entry: Entry, operation: Operation, owner: str, roles: Roles) -> li
     return [name for name in found if name != owner]
 
 
-def _linkable(reader: str, grain: str, roles: Roles) -> str:
+def _traceable(reader: str, grain: str, roles: Roles) -> str:
     if grain != PERSON:
         return "no"
     if reader not in roles.parties:
