@@ -54,11 +54,15 @@ def _lead(report: Report) -> str:
 
 def _party(party: str, found: Sequence[Reading], heard: Sequence[Learned], audit: Audit | None, *, alone: bool) -> Html:
     measured = [] if audit is None else [audit]
-    rows = [
-        [each.what, name(each.reader), each.grain, each.linkable, *(guessed(each, figures) for figures in measured)]
-        for each in found
-        if each.owner == party
-    ]
+    kinds: dict[tuple[str, str, str], list[Reading]] = {}
+    for each in found:
+        if each.owner == party:
+            kinds.setdefault((each.what, each.grain, each.linkable), []).append(each)
+    rows = []
+    for (what, grain, linkable), group in kinds.items():
+        readers = name(", ".join(dict.fromkeys(each.reader for each in group)))
+        guesses = ["; ".join(dict.fromkeys(guessed(each, figures) for each in group)) for figures in measured]
+        rows.append([what, readers, grain, linkable, *guesses])
     heads = ["what", "finally readable by", "about", "linkable", *(["guessed (audit)"] if measured else [])]
     own = [each.what for each in heard if each.party == party]
     return join(
