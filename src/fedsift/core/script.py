@@ -81,7 +81,10 @@ class Run:
         self.answered[session] = _Answered(round, hashlib.sha256(data).digest(), reply)
 
     def check_step(self, marked: Operation, arguments: Mapping[str, Any], session: str, party: str) -> None:
-        """Refuse a step that is not this party's, comes too early or too often, or has another setting than the job."""
+        """Refuse a step that is not this party's, comes too early or too often, or is not as the job says.
+
+        (A party alone has nobody to be protected from: methods take their open form.)
+        """
 
         def refused(what: str) -> OperationRefused:
             return OperationRefused(party, marked.short_name, what)
@@ -97,10 +100,15 @@ class Run:
             return
         if marked.role not in ("any", self.job.role_of(party)):
             raise refused(f"it is for {marked.role} parties, and this one is {self.job.role_of(party)}")
+        for form in marked.when:
+            parameter, _, values = form.partition("=")
+            told = self.job.says(parameter)
+            if told not in values.split("|") and not (parameter == "protection" and len(self.job.parties) == 1):
+                raise refused(f"it is no step of a job with {parameter} = {told!r}, which this party has accepted")
         for setting in marked.settings:
             name, _, parameter = setting.partition("=")
-            told = self.job.parameters.get(parameter or name, _UNSAID)
-            if told is not _UNSAID and name in arguments and arguments[name] != told:
+            wanted = self.job.parameters.get(parameter or name, _UNSAID)
+            if wanted is not _UNSAID and name in arguments and arguments[name] != wanted:
                 raise refused(f"its {name!r} is another than that of the accepted job")
 
     def most(self, marked: Operation) -> int | None:

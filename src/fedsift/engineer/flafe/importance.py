@@ -66,7 +66,14 @@ def _target(party: Party, task: Task) -> tuple[np.ndarray, bool]:
 # --- forests ---------------------------------------------------------------------------------------------------------
 
 
-@operation("flafe.share_labels", times=1, discloses="plain", about="the label of every row", reply=dict)
+@operation(
+    "flafe.share_labels",
+    when=("protection=open", "epsilon=none"),
+    times=1,
+    discloses="plain",
+    about="the label of every row",
+    reply=dict,
+)
 def share_labels(party: Party, *, task: Task) -> dict[str, np.ndarray | bool]:
     values, classes = own_target(party, task)
     return {"values": values, "classes": classes}
@@ -74,6 +81,7 @@ def share_labels(party: Party, *, task: Task) -> dict[str, np.ndarray | bool]:
 
 @operation(
     "flafe.take_labels",
+    when="protection=open",
     times=1,
     discloses="control",
     receives="plain",
@@ -103,6 +111,7 @@ def forest_importances(
 
 @operation(
     "flafe.forest_scores",
+    when="epsilon=none",
     times=3,
     discloses="aggregate",
     about="one importance a candidate feature, from a local forest",
@@ -112,7 +121,13 @@ def forest_scores(party: Party, *, what: What, task: Task, seed: Seed) -> np.nda
     return forest_importances(_matrix(party, what), *_target(party, task), seed)
 
 
-@summed("flafe.forest_sums", times=3, about="importances of candidate features from a local forest", receives="control")
+@summed(
+    "flafe.forest_sums",
+    when="epsilon=none",
+    times=3,
+    about="importances of candidate features from a local forest",
+    receives="control",
+)
 def forest_sums(
     party: Party, *, what: What, task: Task, seed: Seed, blocks: Annotated[int, Between(1, 1000)]
 ) -> np.ndarray:
@@ -155,6 +170,7 @@ def _target_columns(party: Party, task: Task) -> NDArray[np.int64]:
 
 @operation(
     "flafe.encrypt_target",
+    when=("protection=columns|statistics", "epsilon=none"),
     times=1,
     discloses="ciphertext",
     about="target of each training row, encrypted",
@@ -173,6 +189,7 @@ def encrypt_target(
 
 @operation(
     "flafe.keep_target",
+    when=("protection=columns|statistics", "epsilon=none"),
     times=1,
     discloses="control",
     receives="ciphertext",
@@ -189,6 +206,7 @@ def keep_target(
 
 @operation(
     "flafe.masked_targets",
+    when=("protection=columns|statistics", "epsilon=none"),
     times=2,
     discloses="aggregate",
     receives="ciphertext",
@@ -215,6 +233,7 @@ def masked_targets(party: Party, *, what: What) -> dict[str, Any]:
 
 @operation(
     "flafe.open_targets",
+    when=("protection=columns|statistics", "epsilon=none"),
     times=2,
     discloses="aggregate",
     receives="masked",
@@ -247,6 +266,7 @@ def open_targets(
 
 @operation(
     "flafe.open_shares",
+    when="protection=open",
     times=2,
     discloses="aggregate",
     about="share of the target's variance that each candidate explains",

@@ -43,7 +43,13 @@ def _part(party: Party, model: str) -> ModelPart:
     return part
 
 
-@operation("flafe.start_prediction", times=1, discloses="control", about="acknowledgement")
+@operation(
+    "flafe.start_prediction",
+    when=("protection=statistics", "epsilon=none"),
+    times=1,
+    discloses="control",
+    about="acknowledgement",
+)
 def start_prediction(party: Party, *, model: str) -> None:
     """Own score of each row of this view, and own factors of the cross-party terms."""
     part = _part(party, model)
@@ -67,7 +73,12 @@ def _factors(party: Party, part: ModelPart) -> np.ndarray:
 
 
 @operation(
-    "flafe.add_terms", times="parties or 50 a session", discloses="control", receives="masked", about="acknowledgement"
+    "flafe.add_terms",
+    when=("protection=statistics", "epsilon=none"),
+    times="parties or 50 a session",
+    discloses="control",
+    receives="masked",
+    about="acknowledgement",
 )
 def add_terms(party: Party, *, peer: str, sent: Ring, number: int, weights: list[int]) -> None:
     """Add up the shares of the weighted products with one peer."""
@@ -79,6 +90,7 @@ def add_terms(party: Party, *, peer: str, sent: Ring, number: int, weights: list
 
 @operation(
     "flafe.prediction_share",
+    when=("protection=statistics", "epsilon=none"),
     times=1,
     discloses="masked",
     about="its part of the prediction of each row, masked: the label holder reads the total over all parties",
@@ -92,6 +104,7 @@ def prediction_share(party: Party, *, reader: str, others: list[str], number: in
 
 @operation(
     "flafe.read_prediction",
+    when=("protection=statistics", "epsilon=none"),
     times=1,
     discloses="plain",
     receives="masked",

@@ -132,6 +132,7 @@ def read_total(party: Party, sent: dict[str, Ring], number: int) -> Ring:
 
 @operation(
     "flafe.split_residual",
+    when="protection=statistics",
     times=1,
     discloses="masked",
     about="a share of the residual for every pair of other parties, masked for its receiver",
@@ -159,7 +160,14 @@ def _split(
     out.setdefault(second, {})[pair_name(first, second)] = rest
 
 
-@operation("flafe.take_shares", times="2 x max_iter", discloses="control", receives="masked", about="acknowledgement")
+@operation(
+    "flafe.take_shares",
+    when="protection=statistics",
+    times="2 x max_iter",
+    discloses="control",
+    receives="masked",
+    about="acknowledgement",
+)
 def take_shares(
     party: Party, *, pairs: list[list[str | int]], senders: list[str], sent: dict[str, dict[str, Ring]], weight: int
 ) -> None:
@@ -191,7 +199,13 @@ def _ring(number: int) -> Ring:
 # --- sums ------------------------------------------------------------------------------------------------------------
 
 
-@operation("flafe.arrange_sides", times="max_iter", discloses="control", about="acknowledgement")
+@operation(
+    "flafe.arrange_sides",
+    when=("protection=statistics", "epsilon=none"),
+    times="max_iter",
+    discloses="control",
+    about="acknowledgement",
+)
 def arrange_sides(party: Party, *, pairs: list[list[str | int]]) -> None:
     """Set up the matrices of this round's masked products: columns in a secret order, with secret signs."""
     sides, shares = party.held(Sides).columns, party.held(ResidualShares).by_pair
@@ -212,6 +226,7 @@ def arrange_sides(party: Party, *, pairs: list[list[str | int]]) -> None:
 
 @operation(
     "flafe.name_choice",
+    when=("protection=statistics", "epsilon=none"),
     times="max_iter",
     discloses="aggregate",
     about="which of its columns was chosen, its secret sign, and its mean square",
@@ -240,6 +255,7 @@ def deal_triple(rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @operation(
     "flafe.hide_factor",
+    when=("protection=statistics", "epsilon=none"),
     times="2 x max_iter or 200 x parties or 50",
     discloses="masked",
     receives="masked",
@@ -273,6 +289,7 @@ def multiply_shares(party: Party, peer: str, sent: Ring, number: int) -> Ring:
 
 @operation(
     "flafe.share_product",
+    when=("protection=statistics", "epsilon=none"),
     times="max_iter",
     discloses="masked",
     receives="masked",

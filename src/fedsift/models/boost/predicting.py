@@ -27,6 +27,7 @@ from fedsift.models.parts import Predicted
 
 @operation(
     "boost.route_rows",
+    when="protection=open",
     times="10000 a session",
     discloses="pseudonymous",
     receives="pseudonymous",
@@ -50,6 +51,7 @@ def route_rows(party: Party, *, model: str, splits: np.ndarray, counts: np.ndarr
 
 @operation(
     "boost.walk_down",
+    when="protection=open",
     times="10000 a session",
     discloses="pseudonymous",
     receives="pseudonymous",

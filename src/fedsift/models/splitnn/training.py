@@ -60,6 +60,7 @@ def _rows(party: Party, half: Bottom | Top, epoch: int, start: int) -> np.ndarra
 
 @operation(
     "network.start_bottom",
+    when="protection=open|lattice|unsaid",
     discloses="control",
     about="number of inputs of its half of the network",
     reply={"inputs": int},
@@ -73,13 +74,20 @@ def start_bottom(party: Party, *, model: str, settings: BottomSettings) -> dict[
     return {"inputs": len(bottom.owner)}
 
 
-@operation("network.start_top", discloses="control", about="acknowledgement", times="100 a session")
+@operation(
+    "network.start_top",
+    when="protection=open|lattice|unsaid",
+    discloses="control",
+    about="acknowledgement",
+    times="100 a session",
+)
 def start_top(party: Party, *, model: str, widths: dict[str, int], settings: TopSettings) -> None:
     party.state[f"{model}/top"] = Top(party, widths, dict(settings))
 
 
 @operation(
     "network.bottom_round",
+    when="protection=open|unsaid",
     discloses="plain",
     receives="plain",
     about="the embedding of each row of a batch",
@@ -99,6 +107,7 @@ def bottom_round(
 
 @operation(
     "network.top_round",
+    when="protection=open|unsaid",
     discloses="plain",
     receives="plain",
     about="mean loss and score of a batch, and the gradient of each row's loss in the embeddings",
@@ -139,6 +148,7 @@ def protected(gradient: np.ndarray, how: str, scale: float) -> np.ndarray:
 
 @operation(
     "network.embed_rows",
+    when="protection=open|unsaid",
     discloses="plain",
     about="the embedding of each row",
     reply=Array("f", 2),
@@ -157,6 +167,7 @@ def _predicted(party: Party, model: str, embeddings: dict[str, Rows], start: int
 
 @operation(
     "network.predict_rows",
+    when="protection=open|unsaid",
     discloses="plain",
     receives="plain",
     about="the prediction for each row",
@@ -170,6 +181,7 @@ def predict_rows(party: Party, *, model: str, embeddings: dict[str, Rows], start
 
 @operation(
     "network.score_rows",
+    when="protection=open|unsaid",
     discloses="plain",
     receives="plain",
     about="one score of predictions from embeddings that the request brings: whoever chooses these reads labels",
@@ -188,6 +200,7 @@ def score_rows(party: Party, *, model: str, embeddings: dict[str, Rows]) -> floa
 
 @operation(
     "network.score_held",
+    when="protection=lattice|unsaid",
     discloses="aggregate",
     about="one score of the model over many rows",
     reply=float,

@@ -114,6 +114,7 @@ class NoisyBins:
 
 @operation(
     "muse.pay_for_bins",
+    when="epsilon=set",
     discloses="aggregate",
     about="how many bins each column has, from counts with noise (and how many classes the label)",
     reply={"bins": Array("i")},
@@ -138,6 +139,7 @@ def pay_for_bins(party: Party, *, task: Task, columns: Annotated[int, Between(1,
 
 @operation(
     "muse.encrypt_bins",
+    when="epsilon=set",
     discloses="ciphertext",
     about="the bin of one column (or the class) of each row, encrypted",
     reply=ENCRYPTED,
@@ -158,6 +160,7 @@ def encrypt_bins(
 
 @operation(
     "muse.masked_tables",
+    when="epsilon=set",
     discloses="aggregate",
     receives="ciphertext",
     about="encrypted joint counts of bins of two parties' columns, with noise, under masks; to the coordinator the "
@@ -185,6 +188,7 @@ def masked_tables(
 
 @operation(
     "muse.open_tables",
+    when="epsilon=set",
     discloses="aggregate",
     receives="masked",
     about="joint counts of one column's bins (or the label) with other columns, with noise: the other parties' under "

@@ -61,6 +61,7 @@ def _ranks(party: Party, columns: Any) -> np.ndarray:
 
 @operation(
     "muse.correlate_ranks",
+    when="epsilon=none",
     discloses="aggregate",
     about="rank correlations inside the party, and ranks of selected columns under one-time masks",
     reply={"own": Array("f", 2), "left": dict, "right": dict},

@@ -50,6 +50,7 @@ _HIDDEN = "boost: gradients"
 
 @operation(
     "boost.hide_level",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="its shares of the gradients by node, under a mask and sealed for the other side",
@@ -83,6 +84,7 @@ def laid_out(rows: Rows) -> tuple[Ring, np.ndarray]:
 
 @operation(
     "boost.compare_level",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="numbers of the first step of comparing cuts, each under a fresh mask, sealed for the other party",
@@ -159,6 +161,7 @@ def _bests(party: Party, state: Shares, now: Growing) -> dict[str, Fractions]:
 
 @operation(
     "boost.pass_best",
+    when="protection=all",
     discloses="masked",
     about="its shares of its best cuts, sealed for the party that compares them",
     role="passive",
@@ -177,6 +180,7 @@ def pass_best(party: Party) -> SealedBox:
 
 @operation(
     "boost.begin_finals",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="numbers of the first step of comparing the parties' best cuts, under fresh masks, sealed",
@@ -223,6 +227,7 @@ def _passed(party: Party, state: Shares, name: str, box: SealedBox, like: Fracti
 
 @operation(
     "boost.tell_winners",
+    when="protection=all",
     discloses="masked",
     about="which of a party's cuts won, sealed for that party",
     learns="which party cuts each node",
@@ -272,6 +277,7 @@ def _take(party: Party, now: Growing, mine: np.ndarray, places: np.ndarray) -> n
 
 @operation(
     "boost.take_winners",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="which rows go left at its cuts, under a mask that the label holder does not have",
@@ -301,6 +307,7 @@ def take_winners(party: Party, *, box: SealedBox) -> SealedBox:
 
 @operation(
     "boost.begin_leaves",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="numbers of the first step of dividing sums, under fresh masks, sealed",
@@ -326,6 +333,7 @@ def begin_leaves(party: Party, *, dealt: list[np.ndarray]) -> SealedBox:
 
 @operation(
     "boost.keep_leaves",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="the speaking party's shares of the leaves, sealed for the parties that it speaks for",

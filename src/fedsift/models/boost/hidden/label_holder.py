@@ -88,6 +88,7 @@ class HiddenGradients:
 
 @operation(
     "boost.meet_cuts",
+    when="protection=coordinator|all",
     times="1 a session",
     discloses="control",
     about="acknowledgement",
@@ -106,6 +107,7 @@ def meet_cuts(party: Party, *, bins: Bins, layouts: dict[str, list[LayoutFields]
 
 @operation(
     "boost.keep_cuts",
+    when="protection=coordinator|all",
     times="100000 a session",
     discloses="control",
     receives="masked",
@@ -149,6 +151,7 @@ GRADIENTS = {"boxes": dict, "more": bool}
 
 @operation(
     "boost.hide_gradients",
+    when="protection=coordinator",
     times="20000 a session",
     discloses="masked",
     about="gradients of the rows by node, under a mask and sealed for the other parties",
@@ -221,6 +224,7 @@ def _lay_out(job: Job, nodes: list[Node | None], tree: Tree, values: Ring, count
 
 @operation(
     "boost.own_half_sums",
+    when="protection=coordinator",
     times="240000 a session",
     discloses="masked",
     about="its half of the sums, under a mask; gradient sums of nodes, and the best gain of its own columns in each",
@@ -320,6 +324,7 @@ def _best_own(boosting: Boosting, job: Job, node: Node) -> tuple[str, Split] | N
 
 @operation(
     "boost.divide_nodes",
+    when="protection=coordinator",
     times="240000 a session",
     discloses="masked",
     receives="masked",

@@ -120,6 +120,7 @@ class HiddenCuts:
 
 @operation(
     "boost.describe_cuts",
+    when="protection=coordinator|all",
     times="1 a session",
     discloses="aggregate",
     about="how many candidate cuts each column has, and which columns have categories",
@@ -138,6 +139,7 @@ def describe_cuts(party: Party, *, bins: Bins, peer: str) -> list[dict[str, Any]
 
 @operation(
     "boost.hide_cuts",
+    when="protection=coordinator|all",
     times="100000 a session",
     discloses="masked",
     about="its candidate cuts, a bit a row, under a mask and sealed for the label holder",
@@ -155,7 +157,13 @@ def hide_cuts(party: Party, *, bins: int, piece: int) -> SealedBox:
     )
 
 
-@operation("boost.expect_trees", times="20000 a session", discloses="control", about="acknowledgement")
+@operation(
+    "boost.expect_trees",
+    when="protection=coordinator",
+    times="20000 a session",
+    discloses="control",
+    about="acknowledgement",
+)
 def expect_trees(party: Party, *, trees: list[list[int]], live: list[int], columns: list[np.ndarray]) -> None:
     """The trees of a round, and which of its columns each may use."""
     state, read = party.held(HiddenCuts), read_trees(trees, party)
@@ -172,6 +180,7 @@ def expect_trees(party: Party, *, trees: list[list[int]], live: list[int], colum
 
 @operation(
     "boost.half_sums",
+    when="protection=coordinator",
     times="240000 a session",
     discloses="masked",
     receives="masked",
@@ -204,6 +213,7 @@ def own_shares(party: Party, state: HiddenCuts, box: SealedBox) -> list[Ring]:
 
 @operation(
     "boost.take_cuts",
+    when="protection=coordinator",
     times="240000 a session",
     discloses="masked",
     about="which rows go left, under a mask; the label holder reads them for the rows of the node alone",
@@ -260,6 +270,7 @@ def _meant(party: Party, own: OwnCuts, tree: TreeCuts, shuffle: Shuffle, node: i
 
 @operation(
     "boost.cut_columns",
+    when="protection=coordinator",
     times="1 a session",
     discloses="aggregate",
     about="of each cut that was taken, the number of the column",

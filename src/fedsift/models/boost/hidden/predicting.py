@@ -40,6 +40,7 @@ class _Walk:
 
 @operation(
     "boost.walk_hidden",
+    when="protection=coordinator",
     times="100 a session",
     discloses="masked",
     receives="masked",
@@ -118,6 +119,7 @@ def _depth(nodes: list[dict[str, Any]]) -> int:
 
 @operation(
     "boost.route_hidden",
+    when="protection=coordinator",
     times="100 a session",
     discloses="masked",
     receives="masked",

@@ -76,6 +76,7 @@ def part_of(party: Party, model: str) -> Part:
 
 @operation(
     "sine_network.count_inputs",
+    when="protection=shares",
     discloses="control",
     about="number of inputs, and of outputs at the label holder",
     reply={"inputs": int, "outputs": int},
@@ -88,7 +89,13 @@ def count_inputs(party: Party, *, task: str) -> dict[str, int]:
     return {"inputs": len(encoder.owner) + 1, "outputs": Targets.of(party, task).outputs}
 
 
-@operation("sine_network.begin_part", discloses="control", about="acknowledgement", times="1 a session")
+@operation(
+    "sine_network.begin_part",
+    when="protection=shares",
+    discloses="control",
+    about="acknowledgement",
+    times="1 a session",
+)
 def begin_part(
     party: Party, *, model: str, active: str, helper: str, owners: dict[str, int],
     width: Annotated[int, Between(1, 4096)], outputs: Annotated[int, Between(1, 10_000)], seed: int, task: str,
@@ -124,6 +131,7 @@ def begin_part(
 
 @operation(
     "sine_network.hide_rows",
+    when="protection=shares",
     discloses="masked",
     about="its columns and its share of others' weights, each under a mask, sealed to the keeper or the owner",
     reply=dict,
@@ -154,7 +162,12 @@ def hide_rows(
 
 
 @operation(
-    "sine_network.take_rows", discloses="control", receives="masked", about="acknowledgement", times="2 a session"
+    "sine_network.take_rows",
+    when="protection=shares",
+    discloses="control",
+    receives="masked",
+    about="acknowledgement",
+    times="2 a session",
 )
 def take_rows(party: Party, *, number: int, boxes: dict[str, SealedBox]) -> None:
     rows, pairs = party.held(Rows), party.held(Pairs)
@@ -173,6 +186,7 @@ def take_rows(party: Party, *, number: int, boxes: dict[str, SealedBox]) -> None
 
 @operation(
     "sine_network.send_angles",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="its share of a batch's angles under a mask, sealed to the label holder",
@@ -202,6 +216,7 @@ def _masked_angles(party: Party, rows: Rows, batch: Batch) -> np.ndarray:
 
 @operation(
     "sine_network.join_angles",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="the batch's angles under a mask, sealed to the helper",
@@ -236,6 +251,7 @@ def helper_outputs(party: Party, rows: Rows, batch: Batch, box: SealedBox) -> Ri
 
 @operation(
     "sine_network.send_output",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="its share of a batch's errors under a mask, sealed to the label holder",
@@ -253,6 +269,7 @@ def send_output(party: Party, *, box: SealedBox) -> SealedBox:
 
 @operation(
     "sine_network.shorten_error",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="a batch's errors under masks, sealed to the helper",
@@ -277,6 +294,7 @@ def shorten_error(party: Party, *, box: SealedBox) -> SealedBox:
 
 @operation(
     "sine_network.send_error",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="its shares of the batch's errors and gradients under masks, sealed to the members",
@@ -307,6 +325,7 @@ def send_error(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
 
 @operation(
     "sine_network.send_gradients",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="its share of the gradients under masks, sealed to the owners",
@@ -336,6 +355,7 @@ def send_gradients(party: Party, *, box: SealedBox, dealer: NDArray[np.uint8]) -
 
 @operation(
     "sine_network.loss_half",
+    when="protection=shares",
     discloses="masked",
     about="half of the sum of squared errors of an epoch, under a mask; both halves give the sum",
     reply=Array("i"),
