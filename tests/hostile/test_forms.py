@@ -1,9 +1,9 @@
-"""A coordinator that announces one form of a method and runs another: the job promises shares or noise, and the steps of
-the open or the exact form are asked.
+"""A coordinator that announces one form of a method and runs another: the job promises shares or noise, and the steps
+of the open or the exact form are asked.
 
 Every site ran them: ``top_gain`` announced with ``protection="all"`` went through in its open form (the label holder
-reads exact sums), Fed-IIFE's own sums were given in the clear in a job with masks, and MUSE's exact tables in a job with
-an epsilon. Steps say since then of which form they are (``when=``).
+reads exact sums), Fed-IIFE's own sums were given in the clear in a job with masks, and MUSE's exact tables in a job
+with an epsilon. Steps say since then of which form they are (``when=``).
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ import itertools
 from typing import Any
 
 import pytest
+from method_cases import NEEDS_TORCH, QUICK
 
 from fedsift import testing
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.methods import METHODS, MODELS
 from hostile.coordinator import Hostile, refused
-from method_cases import NEEDS_TORCH, QUICK
 
 FORMS = {
     "fedsdg": ("shares", "lattice", "open"), "stochastic_gate": ("shares", "lattice", "open"),
     "split_network": ("shares", "lattice", "open"), "less_vfl": ("shares", "open"), "group_lasso": ("shares", "open"),
     "vflfs": ("shares", "open"), "top_gain": ("coordinator", "all", "open"), "boruta": ("coordinator", "all", "open"),
     "pso_evffs": ("coordinator", "all", "open"), "boost_classifier": ("coordinator", "all", "open"),
-    "vertical_flafe": ("columns", "statistics", "open"), "hybrid_flafe": ("columns", "open"), "fed_iife": ("sums", "open"),
-    "fed_halving": ("sums", "open"), "feature_election": ("sums", "open"), "fed_linear": ("sums", "open"),
+    "vertical_flafe": ("columns", "statistics", "open"), "hybrid_flafe": ("columns", "open"),
+    "fed_iife": ("sums", "open"), "fed_halving": ("sums", "open"), "feature_election": ("sums", "open"),
+    "fed_linear": ("sums", "open"),
 }  # fmt: skip
 SMALL = {
     "boost_classifier": {"n_estimators": 2, "max_depth": 2},

@@ -118,7 +118,7 @@ def test_steps_that_tell_nothing_readable_cut_the_table_too(hostile):
 
 def test_a_score_of_embeddings_from_the_request_is_no_aggregate(hostile):
     """One row's embedding changed, and the score says which label it has: 200 of 200 labels, 0 bits counted."""
-    job = hostile.of(fs.SplitNN())
+    job = hostile.of(fs.SplitNN(protection="open"))
     asked = {"session": hostile.begin(job), "job": job.hash}
     settings = {"seed": 0, "batch_size": 32, "rate": 0.003, "model": "dense", "options": {"hidden": [8]}}
     told = {"model": "m", "widths": {"shop": 4}, "settings": {**settings, "task": "classification"}}
@@ -133,7 +133,7 @@ def test_a_score_of_embeddings_from_the_request_is_no_aggregate(hostile):
 @contextmanager
 def on_shares(hostile: Hostile, model: fs.SplitNN | fs.GroupLasso) -> Iterator[SharedRun]:
     with hostile.aligned().session(*model.announcement()) as run:
-        yield SharedRun.begin(run, "m", width=8, seed=0, rate=0.1, batch_size=model.batch_size)
+        yield SharedRun.begin(run, "m", width=model.width, seed=0, rate=0.1, batch_size=model.batch_size)
 
 
 def one_batch(run: SharedRun, epoch: int, start: int) -> None:

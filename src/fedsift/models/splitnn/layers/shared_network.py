@@ -31,6 +31,9 @@ from fedsift.models.splitnn.layers.shared_parts import (
     Rows,
     Targets,
     check_batch_size,
+    check_factor,
+    check_seed,
+    check_shape,
     exactly,
     exactly_short,
 )
@@ -107,6 +110,7 @@ def begin_part(
     with small weights.
     """
     who, shape = Roles(active, helper, owners), Shape(width, outputs, seed)
+    check_shape(party, active, shape)
     encoder, generator = InputEncoder.fit(party.table, party.columns), party.generator("first weights", seed)
     spread = small_spread(sum(who.owners.values())) if small else FIRST_SPREAD
     inputs, basis = len(encoder.owner), None
@@ -138,11 +142,15 @@ def begin_part(
     times="2 a session",  # to train, and to predict once
 )
 def hide_rows(
-    party: Party, *, model: str, number: int, factor: int, epochs: int, seed: int, batch_size: int
-) -> dict[str, SealedBox]:
+    party: Party, *, model: str, number: int, factor: Annotated[int, Between(0, 1 << 53)],
+    epochs: Annotated[int, Between(0, 100_000)], seed: int, batch_size: Annotated[int, Between(1, 1 << 24)],
+) -> dict[str, SealedBox]:  # fmt: skip
     """X - U to the keeper of this party's weights; T - T' to each owner whose weights are kept here."""
     part, dealt, pairs = part_of(party, model), party.held(Dealt), party.held(Pairs)
     check_batch_size(party, batch_size)
+    if factor:  # to train
+        check_seed(party, seed)
+        check_factor(party, factor, part.shape, batch_size)
     before = party.state.get(Rows)
     target = None
     if part.targets is not None and factor:
