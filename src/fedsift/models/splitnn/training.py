@@ -107,7 +107,7 @@ def bottom_round(
 
 @operation(
     "network.top_round",
-    when="protection=open|unsaid",
+    when="protection=open|lattice|unsaid",
     discloses="plain",
     receives="plain",
     about="mean loss and score of a batch, and the gradient of each row's loss in the embeddings",
@@ -117,6 +117,7 @@ def bottom_round(
 )
 def top_round(party: Party, *, model: str, embeddings: dict[str, Rows], epoch: int, start: int) -> dict[str, Any]:
     top = top_of(party, model)
+    _check_open(party, embeddings)
     rows = _rows(party, top, epoch, start)
     own = party.state.get(f"{model}/bottom")
     if own is not None:
@@ -158,8 +159,15 @@ def embed_rows(party: Party, *, model: str, start: int, stop: int) -> np.ndarray
     return bottom_of(party, model).embed(party, start, stop)
 
 
+def _check_open(party: Party, embeddings: dict[str, Rows]) -> None:
+    """In a job under lattice encryption the label holder trains in the clear with its own columns alone."""
+    if embeddings and party.run.job is not None and party.run.job.says("protection") == "lattice":
+        raise OperationRefused(party.name, "embedding", "it is no step of a job with protection = 'lattice'")
+
+
 def _predicted(party: Party, model: str, embeddings: dict[str, Rows], start: int, stop: int) -> np.ndarray:
     top = top_of(party, model)
+    _check_open(party, embeddings)
     if party.name in top.widths:
         embeddings = {**embeddings, party.name: bottom_of(party, model).embed(party, start, stop)}
     return top.predict(embeddings, stop - start)
@@ -167,7 +175,7 @@ def _predicted(party: Party, model: str, embeddings: dict[str, Rows], start: int
 
 @operation(
     "network.predict_rows",
-    when="protection=open|unsaid",
+    when="protection=open|lattice|unsaid",
     discloses="plain",
     receives="plain",
     about="the prediction for each row",
@@ -181,7 +189,7 @@ def predict_rows(party: Party, *, model: str, embeddings: dict[str, Rows], start
 
 @operation(
     "network.score_rows",
-    when="protection=open|unsaid",
+    when="protection=open|lattice|unsaid",
     discloses="plain",
     receives="plain",
     about="one score of predictions from embeddings that the request brings: whoever chooses these reads labels",
