@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.arguments import schema_of
+from fedsift.core.arguments import OfJob, schema_of
 from fedsift.core.ledger import check_form
 from fedsift.core.release import READERS, Release, numbers_in
 from fedsift.errors import OperationRefused, ParameterError, ReplyError
@@ -78,6 +78,10 @@ class Operation:
     def check_arguments(self, arguments: Mapping[str, Any], party: str) -> None:
         """Raise ``OperationRefused`` for arguments that the function's annotations do not let in."""
         schema_of(self.function).check(arguments, party, self.short_name)
+
+    def named(self, arguments: Mapping[str, Any]) -> list[tuple[str, OfJob]]:
+        """The parties that checked arguments speak of."""
+        return schema_of(self.function).named(arguments)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)

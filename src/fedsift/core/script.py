@@ -100,6 +100,10 @@ class Run:
             return
         if marked.role not in ("any", self.job.role_of(party)):
             raise refused(f"it is for {marked.role} parties, and this one is {self.job.role_of(party)}")
+        for name, mark in marked.named(arguments):
+            if name not in self.job.parties or (mark.labels and self.job.role_of(name) != "active"):
+                whose = "label holders" if mark.labels else "parties"
+                raise refused(f"it speaks of {name[:60]!r}, which is none of the {whose} of the accepted job")
         for form in marked.when:
             parameter, _, values = form.partition("=")
             told = self.job.says(parameter)

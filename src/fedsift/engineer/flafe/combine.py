@@ -31,6 +31,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
@@ -168,7 +169,7 @@ def _key_of(party: Party, holder: str, key: bytes, note: bytes) -> CkksPublicKey
 def multiply_columns(
     party: Party,
     *,
-    holder: str,
+    holder: PartyName,
     key: bytes,
     note: bytes,
     operands: list[CkksCiphertexts],

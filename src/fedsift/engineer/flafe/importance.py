@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import Between, LabelHolder
 from fedsift.core.binning import codes_of, edges
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
@@ -201,7 +201,7 @@ def encrypt_target(
     role="passive",
 )
 def keep_target(
-    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str
+    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder
 ) -> None:
     train = int(party.held(OwnFeatures).train.sum())
     party.keep(take_encrypted(party, key, rows, layouts, note, holder, n_rows=train))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
@@ -80,7 +81,7 @@ def _factors(party: Party, part: ModelPart) -> np.ndarray:
     receives="masked",
     about="acknowledgement",
 )
-def add_terms(party: Party, *, peer: str, sent: Ring, number: int, weights: list[int]) -> None:
+def add_terms(party: Party, *, peer: PartyName, sent: Ring, number: int, weights: list[int]) -> None:
     """Add up the shares of the weighted products with one peer."""
     share = multiply_shares(party, peer, sent, number).reshape(len(weights), -1)
     total = (share * np.array(weights, dtype=np.int64).view(np.uint64)[:, None]).sum(axis=0, dtype=np.uint64)
@@ -96,7 +97,7 @@ def add_terms(party: Party, *, peer: str, sent: Ring, number: int, weights: list
     about="its part of the prediction of each row, masked: the label holder reads the total over all parties",
     reply=list,
 )
-def prediction_share(party: Party, *, reader: str, others: list[str], number: int) -> list[Ring]:
+def prediction_share(party: Party, *, reader: PartyName, others: list[PartyName], number: int) -> list[Ring]:
     scores = party.held(Scores)
     both = np.concatenate([scores.own, scores.products])
     return [hidden_total(party, both, reader=reader, others=others, number=number)]

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.features import Position
@@ -169,7 +170,12 @@ def _split(
     about="acknowledgement",
 )
 def take_shares(
-    party: Party, *, pairs: list[list[str | int]], senders: list[str], sent: dict[str, dict[str, Ring]], weight: int
+    party: Party,
+    *,
+    pairs: list[list[str | int]],
+    senders: list[PartyName],
+    sent: dict[str, dict[str, Ring]],
+    weight: int,
 ) -> None:
     """Add ``weight`` times what each sender split to the own share of each pair that this party is in."""
     if ResidualShares not in party.state:
@@ -263,7 +269,7 @@ def deal_triple(rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
     reply=Array("i"),
 )
 def hide_factor(
-    party: Party, *, peer: str, columns: list[int], number: int, seed: bytes, rest: Ring | None
+    party: Party, *, peer: PartyName, columns: list[int], number: int, seed: bytes, rest: Ring | None
 ) -> Ring:  # fmt: skip
     """``columns`` one after the other as one long vector."""
     values = party.held(Sides).columns[:, columns].T.ravel()
@@ -297,7 +303,7 @@ def multiply_shares(party: Party, peer: str, sent: Ring, number: int) -> Ring:
     reply=dict,
 )
 def share_product(
-    party: Party, *, peer: str, sent: Ring, number: int, pairs: list[list[str | int]], weight: int
+    party: Party, *, peer: PartyName, sent: Ring, number: int, pairs: list[list[str | int]], weight: int
 ) -> dict[str, dict[str, Ring]]:
     """Take the product off the residual of the pairs that this party is in, and give the others their parts."""
     share, shares = multiply_shares(party, peer, sent, number), party.held(ResidualShares).by_pair

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Labels, Party, Task
 from fedsift.crypto.dp import whole_gaussian_noise
@@ -46,7 +47,7 @@ _BEGUN = {"outputs": int, "task": str}
     times="1 a session",
 )
 def begin_boosting(
-    party: Party, *, models: list[PlanFields], order: list[str], scheme: str, task: Task, bits: int, sums: Sums
+    party: Party, *, models: list[PlanFields], order: list[PartyName], scheme: str, task: Task, bits: int, sums: Sums
 ) -> dict[str, Any]:
     """Prepare models that will grow in lock-step, from gradients of so many ``bits`` where they are encrypted."""
     labels = party.labels(task=task)
@@ -66,7 +67,7 @@ def begin_boosting(
     settings=("epsilon", "delta"),
 )
 def begin_private_boosting(
-    party: Party, *, models: list[PlanFields], order: list[str], scheme: str, task: Task, bits: int, sums: Sums,
+    party: Party, *, models: list[PlanFields], order: list[PartyName], scheme: str, task: Task, bits: int, sums: Sums,
     epsilon: float, delta: float,
 ) -> dict[str, Any]:  # fmt: skip
     """The same for one model under differential privacy of labels (``privacy.py``).

@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.arguments import LabelHolder, PartyName
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError
@@ -71,7 +72,7 @@ def step_and_score(
     decision: Decision | None,
     rate: float,
     catch_up: CatchUp,
-    among: list[str],
+    among: list[PartyName],
 ) -> dict[str, Any]:
     """Move own weights; tell the change of own scores. ``after`` is the last round with this party that counted."""
     part, state = party.state[PART], party.state[STATE]
@@ -146,8 +147,8 @@ def hand_over(party: Party, *, number: int, columns: bool, holders: bool) -> dic
     reply={"duals": object, "corrections": dict, "balance": object},
 )
 def raise_duals(
-    party: Party, *, number: int, scores: Ring | None, senders: list[str], recentre: NDArray[np.bool_] | None,
-    seed: bytes, peers: list[str], among: list[str],
+    party: Party, *, number: int, scores: Ring | None, senders: list[PartyName], recentre: NDArray[np.bool_] | None,
+    seed: bytes, peers: list[PartyName], among: list[PartyName],
 ) -> dict[str, Any]:  # fmt: skip
     """The label holder: the best dual coordinate of each row at its present score."""
     part, state = party.state[PART], party.state[STATE]
@@ -191,7 +192,13 @@ def _bounded(duals: np.ndarray) -> np.ndarray:
     reply={"sum": object},
 )
 def weigh_rows(
-    party: Party, *, number: int, duals: Ring | None, correction: Ring | None, share: Ring | None, among: list[str]
+    party: Party,
+    *,
+    number: int,
+    duals: Ring | None,
+    correction: Ring | None,
+    share: Ring | None,
+    among: list[PartyName],
 ) -> Any:
     part, state = party.state[PART], party.state[STATE]
     if duals is not None:
@@ -215,7 +222,14 @@ def weigh_rows(
     reply={"totals": object},
 )
 def finish_round(
-    party: Party, *, number: int, total: Ring | None, balance: Ring | None, full: bool, everyone: list[str], memory: int
+    party: Party,
+    *,
+    number: int,
+    total: Ring | None,
+    balance: Ring | None,
+    full: bool,
+    everyone: list[PartyName],
+    memory: int,
 ) -> dict[str, Any]:
     """The gradient at the present weights; in a full round also what the coordinator needs to choose the step."""
     part, state = party.state[PART], party.state[STATE]
@@ -293,7 +307,7 @@ def keep_part(party: Party, *, model: str, back: NDArray[np.bool_]) -> None:
     about="its part of the scores of the rows, readable in sum and to the label holder alone",
     reply={"scores": object},
 )
-def score_rows(party: Party, *, model: str, number: int, among: list[str], reader: str) -> dict[str, Any]:
+def score_rows(party: Party, *, model: str, number: int, among: list[PartyName], reader: LabelHolder) -> dict[str, Any]:
     own = party.models.part(model, LinearPart).scores(party.table)
     scores = fixed(own, SCORE_BITS, f"party {party.name!r}: a score")
     return {"scores": hide(party, scores, "scores", number, among, reader)}
@@ -308,7 +322,7 @@ def score_rows(party: Party, *, model: str, number: int, among: list[str], reade
     learns="the sum of the other parties' scores of each row",
     reply=Array("f", 2),
 )
-def read_scores(party: Party, *, model: str, number: int, scores: Ring | None, senders: list[str]) -> np.ndarray:
+def read_scores(party: Party, *, model: str, number: int, scores: Ring | None, senders: list[PartyName]) -> np.ndarray:
     return _read_scores(party, model, number, scores, senders).scores
 
 
@@ -321,12 +335,12 @@ def read_scores(party: Party, *, model: str, number: int, scores: Ring | None, s
     role="active",
     times="1 a session",
 )
-def hold_scores(party: Party, *, model: str, number: int, scores: Ring | None, senders: list[str]) -> None:
+def hold_scores(party: Party, *, model: str, number: int, scores: Ring | None, senders: list[PartyName]) -> None:
     """The same, and they stay with the label holder."""
     _read_scores(party, model, number, scores, senders)
 
 
-def _read_scores(party: Party, model: str, number: int, scores: Ring | None, senders: list[str]) -> Predicted:
+def _read_scores(party: Party, model: str, number: int, scores: Ring | None, senders: list[PartyName]) -> Predicted:
     part = party.models.part(model, LinearPart)
     total = part.scores(party.table)
     if scores is not None:

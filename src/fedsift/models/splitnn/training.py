@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import COORDINATOR
 from fedsift.core.operation import Array, operation
@@ -81,7 +82,7 @@ def start_bottom(party: Party, *, model: str, settings: BottomSettings) -> dict[
     about="acknowledgement",
     times="100 a session",
 )
-def start_top(party: Party, *, model: str, widths: dict[str, int], settings: TopSettings) -> None:
+def start_top(party: Party, *, model: str, widths: dict[PartyName, int], settings: TopSettings) -> None:
     party.state[f"{model}/top"] = Top(party, widths, dict(settings))
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import Between, LabelHolder
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
@@ -102,7 +102,7 @@ def _class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[
     sums=True,
 )
 def masked_class_sums(
-    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str,
+    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder,
     bits: Annotated[int, Between(2, 64)], clip: float, epsilon: float | None, delta: float,
 ) -> dict[str, Any]:  # fmt: skip
     labels = take_labels(party, key, rows, layouts, note, holder)

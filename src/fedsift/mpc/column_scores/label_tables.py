@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedsift.core.arguments import LabelHolder
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party, Task
@@ -134,7 +135,7 @@ def encrypt_every_class(
     times=1,
 )
 def masked_counts(
-    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str
+    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder
 ) -> dict[str, Any]:
     labels = take_labels(party, key, rows, layouts, note, holder)
     settings = TableSettings.of(party)

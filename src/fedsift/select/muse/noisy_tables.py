@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import Between, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Labels, Party, Task
@@ -173,8 +173,8 @@ def encrypt_bins(
     times="n_features",
 )
 def masked_tables(
-    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str, step: Step,
-    columns: list[int],
+    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: PartyName,
+    step: Step, columns: list[int],
 ) -> dict[str, Any]:  # fmt: skip
     kept = party.held(NoisyBins)
     kept.begin(step, party)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import Between, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
@@ -68,7 +68,7 @@ def _ranks(party: Party, columns: Any) -> np.ndarray:
     times=1,
 )
 def correlate_ranks(
-    party: Party, *, columns: NDArray[np.int64], peers: dict[str, Annotated[int, Between(0, 10_000)]]
+    party: Party, *, columns: NDArray[np.int64], peers: dict[PartyName, Annotated[int, Between(0, 10_000)]]
 ) -> dict[str, Any]:
     """``peers``: how many columns each other party takes part with. Of two parties, the first in name is the left."""
     if party.state.get("ranks sent"):

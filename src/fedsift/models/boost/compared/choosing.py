@@ -12,7 +12,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedsift.core.arguments import AtMost
+from fedsift.core.arguments import AtMost, PartyName
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
@@ -190,7 +190,9 @@ def pass_best(party: Party) -> SealedBox:
     reply=SealedBox,
     times="240000 a session",
 )
-def begin_finals(party: Party, *, order: list[str], boxes: dict[str, SealedBox], dealt: list[np.ndarray]) -> SealedBox:
+def begin_finals(
+    party: Party, *, order: list[PartyName], boxes: dict[str, SealedBox], dealt: list[np.ndarray]
+) -> SealedBox:
     """Between the label holder and the speaking party. ``order``: of the parties, in which ties fall."""
     state, talks = party.held(Shares), party.held(Talks)
     now, scales = state.growing(party)
@@ -237,7 +239,7 @@ def _passed(party: Party, state: Shares, name: str, box: SealedBox, like: Fracti
     reply=dict,
     times="240000 a session",
 )
-def tell_winners(party: Party, *, order: list[str]) -> dict[str, SealedBox]:
+def tell_winners(party: Party, *, order: list[PartyName]) -> dict[str, SealedBox]:
     """To every party: the nodes that it cuts, and the other share of the place of its cut there; noise elsewhere."""
     state, talks = party.held(Shares), party.held(Talks)
     now, _ = state.growing(party)

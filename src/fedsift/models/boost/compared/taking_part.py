@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedsift.core.arguments import LabelHolder, PartyName
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
@@ -34,7 +35,7 @@ ROWS = "boost: shared rows"
     discloses="control", about="acknowledgement", learns="randomness from the dealer",
     times="1 a session",
 )  # fmt: skip
-def join_shares(party: Party, *, holder: str, first: str, seed: bytes) -> None:
+def join_shares(party: Party, *, holder: LabelHolder, first: PartyName, seed: bytes) -> None:
     """Who takes part, and the other parties' common randomness (the label holder gets none)."""
     peers = party.held(Pairs).peers
     alone = party.name == holder

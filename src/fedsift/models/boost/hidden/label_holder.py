@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
@@ -114,7 +115,7 @@ def meet_cuts(party: Party, *, bins: Bins, layouts: dict[str, list[LayoutFields]
     about="acknowledgement",
     learns="nothing: the other party's cuts under a mask that it does not have",
 )
-def keep_cuts(party: Party, *, sender: str, bins: int, piece: int, box: SealedBox) -> None:
+def keep_cuts(party: Party, *, sender: PartyName, bins: int, piece: int, box: SealedBox) -> None:
     peer = party.held(HiddenGradients).peers.get(sender)
     pieces = peer.layouts[bins].pieces(party.n_rows) if peer is not None and bins in peer.layouts else []
     if peer is None or not 0 <= piece < len(pieces):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.binning import ColumnBins
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
@@ -100,7 +101,7 @@ class OwnCuts:
 class HiddenCuts:
     """State of a run: own cuts, the trees of the round, shares of their sums."""
 
-    peer: str  # the label holder
+    peer: PartyName  # the label holder
     cuts: dict[int, OwnCuts] = field(default_factory=dict)
     masks: dict[int, list[Piece]] = field(default_factory=dict)
     step: int = 0  # of all levels of the run
@@ -126,7 +127,7 @@ class HiddenCuts:
     about="how many candidate cuts each column has, and which columns have categories",
     reply=[{"counts": Array("i"), "categories": Array("b")}],
 )
-def describe_cuts(party: Party, *, bins: Bins, peer: str) -> list[dict[str, Any]]:
+def describe_cuts(party: Party, *, bins: Bins, peer: PartyName) -> list[dict[str, Any]]:
     """Cut own columns into bins, for the run with this label holder."""
     state = party.keep(HiddenCuts(peer))
     if SplitRecords not in party.state:

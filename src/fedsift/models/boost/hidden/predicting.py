@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import ANY, operation
 from fedsift.core.party import Party
@@ -126,7 +127,9 @@ def _depth(nodes: list[dict[str, Any]]) -> int:
     about="which rows go left at its cuts, under a mask; the label holder reads them for the rows that are there",
     reply=SealedBox,
 )
-def route_hidden(party: Party, *, model: str, peer: str, step: int, splits: np.ndarray, box: SealedBox) -> SealedBox:
+def route_hidden(
+    party: Party, *, model: str, peer: PartyName, step: int, splits: np.ndarray, box: SealedBox
+) -> SealedBox:
     """Answer about its cuts of one level."""
     records, dealt = stored_part(party, model)["records"], party.held(Dealt)
     if len(splits) and not 0 <= splits.min() <= splits.max() < len(records):

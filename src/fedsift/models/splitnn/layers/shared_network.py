@@ -15,7 +15,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import Between, LabelHolder, PartyName
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
@@ -100,7 +100,7 @@ def count_inputs(party: Party, *, task: str) -> dict[str, int]:
     times="1 a session",
 )
 def begin_part(
-    party: Party, *, model: str, active: str, helper: str, owners: dict[str, int],
+    party: Party, *, model: str, active: LabelHolder, helper: PartyName, owners: dict[PartyName, int],
     width: Annotated[int, Between(1, 4096)], outputs: Annotated[int, Between(1, 10_000)], seed: int, task: str,
     mixed: bool, small: bool,
 ) -> None:  # fmt: skip
