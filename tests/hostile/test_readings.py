@@ -298,3 +298,16 @@ def test_a_refused_reading_changes_nothing(hostile):
     hostile.send("bank", "core.define_view", **asked, view="few", rows=np.arange(3))
     refused(hostile.send("bank", "sine_network.count_inputs", **asked, on="few", task="auto"), "no such view")
     assert np.array_equal(before, hostile.sites["bank"].journal.journal.atoms.codes)
+
+
+# --- predictions and rows of the coordinator's own, again ------------------------------------------------------------
+
+
+def test_the_error_of_predictions_that_nobody_made(hostile):
+    """FLAFE's label holder told the mean squared error on rows, and of predictions, that the request named: one row
+    and zero gave its label, one a job, and no step had to come before."""
+    job = hostile.of(fs.VerticalFLAFE(protection="statistics"))
+    asked = {"session": hostile.begin(job), "job": job.hash}
+    named = {"rows": np.array([3]), "predictions": np.zeros(1)}
+    refused(hostile.send("bank", "flafe.held_out_error", **asked, **named, task="auto"), "unknown or missing arguments")
+    refused(hostile.send("bank", "flafe.held_out_error", **asked, task="auto"), "it comes after flafe.read_prediction")

@@ -22,7 +22,7 @@ from fedsift.engineer.flafe.shared_residual import (
     multiply_shares,
     read_total,
 )
-from fedsift.engineer.flafe.statistics import SCORE_ROOM, ModelPart, Term
+from fedsift.engineer.flafe.statistics import SCORE_ROOM, ModelPart, Predictions, Term
 from fedsift.errors import DataError
 from fedsift.mpc.ring import Ring, from_ring, to_ring
 
@@ -122,7 +122,7 @@ def read_prediction(party: Party, *, model: str, sent: dict[str, list[Ring]], nu
     z = from_ring(score, _SCORE_BITS) + from_ring(product, bits)
     if part.means is not None:
         z = np.clip(z, -1.0, 1.0)  # the target's range
-    return z * part.deviation + (part.centre or 0.0)
+    return party.keep(Predictions(z * part.deviation + (part.centre or 0.0))).values
 
 
 def predict_jointly(

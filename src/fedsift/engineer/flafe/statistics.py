@@ -214,17 +214,29 @@ def keep_part(party: Party, model: str, part: ModelPart) -> None:
     party.keys[f"flafe statistics:{model}"] = part
 
 
+@dataclass(frozen=True)
+class Predictions:
+    """What the label holder has read of the parties' joint predictions (``prediction.py``)."""
+
+    values: np.ndarray
+
+
 @operation(
     "flafe.held_out_error",
     when=("protection=statistics", "epsilon=none"),
+    after="flafe.read_prediction",
     times=1,
     discloses="aggregate",
     about="mean squared error and variance of the target on held-out rows",
     reply=dict,
 )
-def held_out_error(party: Party, *, rows: np.ndarray, predictions: np.ndarray, task: Task) -> dict[str, float]:
-    target = own_target(party, task)[0][rows]
-    return {"error": float(((target - predictions) ** 2).mean()), "variance": float(target.var())}
+def held_out_error(party: Party, *, task: Task) -> dict[str, float]:
+    """Of the predictions that the parties made together, on the rows that nobody trained on: told other ones, or other
+    rows, the label holder would answer with labels."""
+    target, predicted = own_target(party, task)[0][~party.held(OwnFeatures).train], party.held(Predictions).values
+    if len(target) != len(predicted):
+        raise OperationRefused(party.name, "held_out_error", "the predictions are of other rows than the held-out ones")
+    return {"error": float(((target - predicted) ** 2).mean()), "variance": float(target.var())}
 
 
 # --- the coordinator's side ------------------------------------------------------------------------------------------
