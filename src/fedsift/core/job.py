@@ -75,6 +75,12 @@ class Job:
             return "set"
         return "none" if value is None else str(value)
 
+    @property
+    def smallest_cell(self) -> int:
+        """The fewest rows that a group has, where the method has such a parameter: the larger of these counts."""
+        told = [self.parameters.get(name) for name in ("min_cell", "min_leaf")]
+        return max((least for least in told if isinstance(least, int)), default=0)
+
     def role_of(self, party: str) -> str:
         """``"active"`` for a party with labels, else ``"passive"``."""
         return "active" if party == self.active or party in self.label_parties else "passive"

@@ -109,6 +109,8 @@ class Run:
             told = self.job.says(parameter)
             if told not in values.split("|") and not (parameter == "protection" and len(self.job.parties) == 1):
                 raise refused(f"it is no step of a job with {parameter} = {told!r}, which this party has accepted")
+        if marked.min_cell in arguments and arguments[marked.min_cell] < self.job.smallest_cell:
+            raise refused("it would count smaller groups of rows than the accepted job allows")
         for setting in marked.settings:
             name, _, parameter = setting.partition("=")
             wanted = self.job.parameters.get(parameter or name, _UNSAID)

@@ -84,6 +84,7 @@ def class_name(value: Any) -> str:
     receives="plain",
     about="acknowledgement",
     learns="the names of the classes that occur anywhere in the federation",
+    settings=("validation",),
 )
 def keep_rows(party: Party, *, task: str, classes: list[str], validation: float | str, seed: int) -> None:
     """Set up the target and draw the validation rows: a share of this party's rows, or all of one named party.
