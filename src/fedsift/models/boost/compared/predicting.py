@@ -103,6 +103,7 @@ class _Walk:
 
 @operation(
     "boost.begin_walk",
+    when="protection=all",
     discloses="control",
     about="number of trees and their depth",
     reply={"trees": int, "depth": int, "logistic": bool, "width": int},
@@ -141,6 +142,7 @@ def _with_score(scales: Scales, bits: int) -> Scales:
 
 @operation(
     "boost.walk_cuts",
+    when="protection=all",
     discloses="masked",
     about="which rows go left at its cuts, under a mask that the label holder does not have",
     reply=dict,
@@ -174,6 +176,7 @@ def walk_cuts(party: Party, *, start: int, stop: int, level: int) -> dict[str, S
 
 @operation(
     "boost.walk_rows",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="which rows are at a node and which go left, under fresh masks, sealed for the other side",
@@ -198,7 +201,9 @@ def walk_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.ndarr
     return state.begin_rows(party, descended(source, walk.bits, walk.going), dealt)
 
 
-@operation("boost.walked", discloses="control", about="acknowledgement", times="1000000 a session")
+@operation(
+    "boost.walked", when="protection=all", discloses="control", about="acknowledgement", times="1000000 a session"
+)
 def walked(party: Party) -> None:
     """Take the level over."""
     state, walk = party.held(Shares), party.held(_Walk)
@@ -215,6 +220,7 @@ def walked(party: Party) -> None:
 
 @operation(
     "boost.hear_predicted",
+    when="protection=all",
     discloses="control",
     receives="masked",
     about="acknowledgement",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedsift.core.arguments import LabelHolder, PartyName
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
@@ -30,10 +31,11 @@ ROWS = "boost: shared rows"
 
 
 @operation(
-    "boost.join_shares", discloses="control", about="acknowledgement", learns="randomness from the dealer",
+    "boost.join_shares", when="protection=all",
+    discloses="control", about="acknowledgement", learns="randomness from the dealer",
     times="1 a session",
 )  # fmt: skip
-def join_shares(party: Party, *, holder: str, first: str, seed: bytes) -> None:
+def join_shares(party: Party, *, holder: LabelHolder, first: PartyName, seed: bytes) -> None:
     """Who takes part, and the other parties' common randomness (the label holder gets none)."""
     peers = party.held(Pairs).peers
     alone = party.name == holder
@@ -51,7 +53,9 @@ def join_shares(party: Party, *, holder: str, first: str, seed: bytes) -> None:
     party.keep(Shares(source.number, holder, first, Talk(source), common))
 
 
-@operation("boost.expect_model", discloses="control", about="acknowledgement", times="20000 a session")
+@operation(
+    "boost.expect_model", when="protection=all", discloses="control", about="acknowledgement", times="20000 a session"
+)
 def expect_model(party: Party, *, plan: PlanFields, logistic: bool, model: int) -> None:
     """Begin a model: its scores are the start score, as the label holder's share."""
     state, read = party.held(Shares), Plan.read(plan, party)
@@ -73,7 +77,9 @@ def _started_at(party: Party, model: int, plan: Plan) -> np.ndarray:
     return np.zeros(party.n_rows) if boosting.labels.task == "regression" else found.margins[:, 0]
 
 
-@operation("boost.expect_tree", discloses="control", about="acknowledgement", times="20000 a session")
+@operation(
+    "boost.expect_tree", when="protection=all", discloses="control", about="acknowledgement", times="20000 a session"
+)
 def expect_tree(party: Party, *, tree: list[int], columns: dict[str, np.ndarray]) -> None:
     """One more tree of the model, and which columns it may use."""
     state, own = party.held(Shares), party.held(HiddenCuts)
@@ -93,6 +99,7 @@ def expect_tree(party: Party, *, tree: list[int], columns: dict[str, np.ndarray]
 
 @operation(
     "boost.begin_tree",
+    when="protection=all",
     discloses="masked",
     about="scores of the rows under a fresh mask, sealed for the other side",
     concerns="own columns and labels",
@@ -138,6 +145,7 @@ def spread(model: Model, values: np.ndarray) -> tuple[float, float]:
 
 @operation(
     "boost.row_step",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="numbers and bits of the rows, each under a fresh mask, sealed for the other side",
@@ -153,6 +161,7 @@ def row_step(party: Party, *, boxes: dict[str, SealedBox]) -> dict[str, SealedBo
 
 @operation(
     "boost.divide_rows",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="who is in the nodes and who goes left, under fresh masks, sealed for the other side",
