@@ -19,7 +19,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import operation, together
 from fedsift.core.party import Party
 from fedsift.models.splitnn.gates import shrink_columns
-from fedsift.models.splitnn.layers.choice import check_neutral
+from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.networks import build_model, derived_seed, torch_module
 from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
@@ -69,7 +69,7 @@ class VFLFS(Selector):
     refit_epochs : on shares: of the network of the selected columns, ``network_`` (in the open form: the lasso's own,
         of all columns).
     lambda_ : price of a column's norm. reconstruction : weight of the auto-encoder's loss.
-    pretrain_epochs, epochs : of the auto-encoder alone and of the training of all.
+    pretrain_epochs, epochs : of the auto-encoder alone and of the training of all (30, fewer where rows are many).
     batch_size, learning_rate : by default 256 and 0.4 (plain steps; less for many columns) on shares, 128 and
         0.003 (Adam) in the open form.
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
@@ -97,12 +97,12 @@ class VFLFS(Selector):
         lambda_: float = 0.05,
         reconstruction: float = 1.0,
         pretrain_epochs: int = 10,
-        epochs: int = 30,
+        epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
         protection: str = "shares",
         width: int = 16,
-        refit_epochs: int = 20,
+        refit_epochs: int | None = None,
         embedding: int = 100,
         hidden: tuple[int, ...] = (100,),
         top_hidden: tuple[int, ...] = (50,),
@@ -135,8 +135,9 @@ class VFLFS(Selector):
         check_number("pretrain_epochs", self.pretrain_epochs, 0, whole=True)
         check_choice("protection", self.protection, FORMS)
         check_label_epsilon(fed, self.label_epsilon, self.label_range)
-        for name in ("epochs", "embedding", "refit_epochs"):
-            check_number(name, getattr(self, name), 1, whole=True)
+        check_number("embedding", self.embedding, 1, whole=True)
+        for name in ("epochs", "refit_epochs"):
+            check_number(name, getattr(self, name), 1, whole=True, none=True)
         check_number("width", self.width, 2, whole=True)
         if self.batch_size is not None:
             check_number("batch_size", self.batch_size, 1, whole=True)
@@ -147,18 +148,22 @@ class VFLFS(Selector):
     def _batch_size(self) -> int:
         return int(usual(self.batch_size, self.protection, 256, 128))
 
+    def _epochs(self, fed: Federation) -> int:
+        return usual_epochs(self.epochs, 30, fed.n_rows, self._batch_size)
+
     def _select(self, fed: Federation) -> Outcome:
         if self.protection == "open":
             return self._select_open(fed)
         found = train_lasso(fed, LassoSettings(
-            float(self.lambda_), self.epochs, self._batch_size, self.width,
+            float(self.lambda_), self._epochs(fed), self._batch_size, self.width,
             self.learning_rate, seed_of(self.random_state), self.pretrain_epochs,
             float(self.reconstruction),
         ))  # fmt: skip
         note_label_epsilon(fed, self.label_epsilon)
         outcome = Outcome.best(found.norms, self.n_features, self.threshold, **found.story)
         network = SplitNN(
-            width=2 * self.width, epochs=self.refit_epochs, batch_size=min(self._batch_size, 128),
+            width=2 * self.width, epochs=usual_epochs(self.refit_epochs, 20, fed.n_rows, 128),
+            batch_size=min(self._batch_size, 128),
             random_state=self.random_state,
         )  # fmt: skip
         self.network_ = network.fit_columns(fed, outcome.selected, "vflfs")
@@ -178,7 +183,7 @@ class VFLFS(Selector):
                 autoencode, to=members, model=run.model, epochs=self.pretrain_epochs,
                 weight=float(self.reconstruction), price=float(self.lambda_),
             )  # fmt: skip
-        run.train(self.epochs)
+        run.train(self._epochs(fed))
         found = fed.ask(read_norms, to=members, model=run.model)
         self.network_ = SplitNN.of_run(fed, run, random_state=self.random_state)
         norms = {
