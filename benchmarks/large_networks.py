@@ -93,7 +93,8 @@ def table_of(rows: list[dict[str, Any]]) -> str:
     ]
     return (
         "# Networks on 10^5 rows x 100 columns\n\n`python benchmarks/large_networks.py`, then `--render`. Two parties, "
-        "default settings (where no epochs are named), bytes of both directions and all links; ten of the columns tell.\n\n" + "\n".join(lines)
+        "default settings (where no epochs are named), bytes of both directions and all links; ten of the columns "
+        "tell.\n\n" + "\n".join(lines)
         + "\n"
     )  # fmt: skip
 
