@@ -208,7 +208,7 @@ def begin_finals(
     talk, least = talks.of[peer], 0
     if state.number == 0:
         boosting = party.held(Boosting)
-        model = boosting.models[len(state.models) - 1]
+        model, _ = state.learner(boosting)
         size = spread(model, boosting.labels.values)[1] if boosting.labels.task == "regression" else 1.0
         least = _least(model.settings, scales, size)
     talk.source.corrections = list(dealt)
