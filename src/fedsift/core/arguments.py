@@ -275,6 +275,8 @@ def _check_items(value: Any, kind: type[dict[str, Any]] | type[list[Any]], limit
 def _check_array(hint: Any, value: Any, limits: _Limits) -> None:
     if not isinstance(value, np.ndarray):
         raise _Wrong(f"must be an array, got {type(value).__name__}")
+    if value.ndim == 0:
+        raise _Wrong("must be an array of one dimension or more")
     if value.size > (limits.size or MAX_CELLS):
         raise _Wrong(f"has more than {limits.size or MAX_CELLS:,} cells")
     wanted = next((get_args(part)[0] for part in get_args(hint) if get_origin(part) is np.dtype), None)

@@ -34,7 +34,7 @@ from fedsift.core.splits import dealt_parts, rows_of_parts, train_test_rows
 from fedsift.core.state import State as State
 from fedsift.core.table import Table
 from fedsift.core.workers import limited
-from fedsift.errors import DataError, FedsiftError, OperationRefused, PartyError
+from fedsift.errors import DataError, FedsiftError, OperationRefused
 
 log = logging.getLogger("fedsift.core.party")
 T = TypeVar("T")
@@ -90,17 +90,18 @@ class Site:
             marked.check_arguments(arguments, self.name)
             with self._lock, limited(self.workers):  # one operation at a time: state is not shared between threads
                 return self._answer(marked, request, data)
-        except PartyError as error:
-            return encode({"error": type(error).__name__, "what": self._told(error, error.what)})
         except FedsiftError as error:
-            return encode({"error": type(error).__name__, "what": self._told(error, str(error))})
+            told = self._told(error, getattr(error, "what", str(error)))
+            return encode({"error": type(error).__name__, "what": told})
         except Exception as error:
             # The text of an unforeseen error may hold data: it stays here, in this site's own log.
             log.exception("operation %s failed at %s", name, self.name)
+            if isinstance(error, (TypeError, ValueError, LookupError, AttributeError)):  # shapes, keys
+                return encode({"error": "OperationRefused", "what": "it does not fit what this party holds"})
             return encode({"error": "OperationFailed", "what": f"it raised {type(error).__name__}; see its log"})
 
     def _answer(self, marked: Operation, request: dict[str, Any], data: bytes) -> bytes:
-        """Judge, run, remember. A request that is refused changes nothing here."""
+        """Judge, run, remember. One that is refused before it runs changes nothing; else it counts as asked."""
         session, round = request["session"], request["round"]
         run = self.runs.get(run_of(session)) or Run()
         run.check_job(request["job"], self.name, marked.short_name)

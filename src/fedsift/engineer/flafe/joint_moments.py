@@ -23,7 +23,7 @@ from itertools import combinations
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.core.operation import operation
+from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.dp import whole_gaussian_noise
 from fedsift.engineer.flafe.features import read_record
@@ -76,7 +76,7 @@ class Side:
     times="4 x max_iter",
     discloses="masked",
     about="columns under one-time masks: only sums of products with another party's columns can be read",
-    reply=list,
+    reply=[[Array("i", 2)]],
 )
 def masked_sides(party: Party, *, tasks: list[dict[str, str | int]]) -> list[list[Ring]]:
     """This party's part of each product."""
@@ -150,8 +150,11 @@ class JointProducts:
             for name in (left, right):
                 pieces.append(parts[name][position[name]])
                 position[name] += 1
-            _check(left, pieces[0][1], (left_width, right_width))
-            _check(right, pieces[1][1], (left_width, right_width))
+            for name, piece, own in ((left, pieces[0], left_width), (right, pieces[1], right_width)):
+                if len(piece) != 2:
+                    raise ReplyError(name, "masked_sides", "a product has two parts")
+                _check(name, piece[0], (len(pieces[0][0]), own))
+                _check(name, piece[1], (left_width, right_width))
             (hidden_left, left_share), (hidden_right, right_share) = pieces
             opened.append(hidden_left.T @ hidden_right - left_share - right_share)
         return opened

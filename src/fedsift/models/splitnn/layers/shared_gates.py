@@ -285,11 +285,17 @@ class SharedGates:
                 "cos": {o: dealt[o][0] for o in mine}, "sin": {o: dealt[o][1] for o in mine},
             }  # fmt: skip
         joined = self.fed.ask(join_weights, to=list(each), each=each, number=number, times=times)
+        for owner in owners:
+            keeper = run.roles.keeper_of(owner)
+            if not (owner in joined[keeper]["boxes"] and owner in joined[keeper]["halves"]):
+                raise ReplyError(keeper, "join_weights", f"it told nothing about the weights of {owner!r}")
         back = {o: {"box": joined[run.roles.keeper_of(o)]["boxes"][o], "columns": columns[o]} for o in owners}
         halves = self.fed.ask(gate_half, to=owners, each=back, number=number, times=times)
         found = {}
         for owner in owners:
-            opened = signed(joined[run.roles.keeper_of(owner)]["halves"][owner] + halves[owner])
+            keeper, shape = run.roles.keeper_of(owner), places[owner][0].shape
+            kept = exactly(joined[keeper]["halves"][owner], shape, keeper)
+            opened = signed(kept + exactly(halves[owner], shape, owner))
             values = np.full(self.counts[owner] + 1, np.inf)
             values[places[owner][0]] = opened
             found[owner] = values[:-1]

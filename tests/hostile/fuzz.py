@@ -1,0 +1,332 @@
+"""Changed requests and replies by the hundred thousand, in processes side by side.
+
+    PYTHONPATH=tests python -m hostile.fuzz --requests 500000 --replies 500000 [--processes 16] [--seed 0]
+
+A unit is one job and one seed. For requests: sites with the default rules (but for those that would end a run early)
+follow an honest coordinator up to a step drawn at random; there they get changed forms of the next request, hundreds
+of them, and the run ends. So every step of every method is reached, whatever a changed request did that was accepted.
+Each gets a typed answer within two CPU-seconds and 64 MB; one that was refused before it ran leaves the site as it was,
+and one that failed while it ran is counted as asked and leaves what other steps remember (``memory``). For replies: an
+honest run is recorded, and its replies are played to the coordinator again and again, one of them changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import multiprocessing
+import os
+import random
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+import fedsift as fs
+from fedsift.core.federation import Federation
+from fedsift.core.identity import introduce
+from fedsift.core.message import decode
+from fedsift.core.party import Site
+from fedsift.core.transports.base import Delivery, Transport
+from fedsift.errors import FedsiftError
+from fedsift.methods import METHODS
+from fedsift.mpc.psi import align
+from fedsift.site.site import PolicySite
+from hostile.coordinator import TYPED, policy, tables
+from hostile.mutants import Lying, Recorded, Untyped, limited, mutated
+
+#: Rules under which a whole run passes: bits and plain forms would refuse some of its steps before they are reached.
+RULES: dict[str, Any] = {
+    "max_bits": "any", "max_share": 1.0,
+    "forms": ["control", "ciphertext", "masked", "pseudonymous", "aggregate", "plain"],
+}  # fmt: skip
+EACH = 200  # changed forms of one request
+LARGEST = {"requests": 4_000, "replies": 500}  # a unit: a site's or a coordinator's set-up is paid once for so many
+Unit = tuple[str, str, int, int]  # kind, case, seed, how many
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method or model that is fitted, small."""
+
+    make: Callable[[], Any]
+    partition: str = "vertical"
+    live: bool = False  # the coordinator's own draws are in every number: replies cannot be played again
+
+
+CASES = {
+    "information_value": Case(lambda: fs.InformationValue(n_features=2)),
+    "gini with noise": Case(lambda: fs.GiniFilter(n_features=2, epsilon=1.0)),
+    "sffs": Case(lambda: fs.SFFS(n_features=2)),
+    "random": Case(lambda: fs.RandomFeatures(n_features=2)),
+    "muse": Case(lambda: fs.Muse(n_features=2, min_cell=10, n_bins=2)),
+    "muse with noise": Case(lambda: fs.Muse(n_features=2, min_cell=10, n_bins=2, epsilon=1.0)),
+    "lasso": Case(lambda: fs.FederatedLasso(max_iter=3)),
+    "knockoffs": Case(lambda: METHODS["knockoffs"](fdr=0.5, copies=2)),
+    "top_gain": Case(lambda: fs.TopGain(n_features=2, n_estimators=2, max_depth=2)),
+    "boruta": Case(lambda: METHODS["boruta"](rounds=2, n_estimators=2, max_depth=2)),
+    "secureboost": Case(lambda: fs.SecureBoostClassifier(n_estimators=2, max_depth=2)),
+    "secureboost, open": Case(lambda: fs.SecureBoostClassifier(n_estimators=2, max_depth=2, protection="open")),
+    "logistic": Case(lambda: fs.VerticalLogisticRegression(max_iter=3), live=True),
+    "additive": Case(lambda: fs.VerticalAdditive(max_iter=3), live=True),
+    "hyfdca": Case(lambda: fs.HyFDCA(rounds=2)),
+    "network": Case(lambda: fs.SplitNN(epochs=1, width=4)),
+    "network, open": Case(lambda: fs.SplitNN(epochs=1, embedding=2, protection="open")),
+    "group_lasso": Case(lambda: fs.GroupLasso(epochs=1, width=4, refit_epochs=1)),
+    "vertical_flafe": Case(lambda: fs.VerticalFLAFE(n_operands=2, n_features=2, functions=["ab"])),
+    "flafe, statistics": Case(
+        lambda: fs.VerticalFLAFE(n_operands=2, n_features=2, functions=["ab"], protection="statistics")
+    ),
+    "fed_linear": Case(fs.FedLinear, "horizontal"),
+    "fed_iife": Case(lambda: fs.FedIIFE(n_pairs=2, max_features=2), "horizontal"),
+    "fed_halving": Case(lambda: fs.FedHalving(candidates=4, levels=2, max_iter=2, refinements=1), "horizontal"),
+    "feature_election": Case(fs.FeatureElection, "horizontal"),
+}
+
+
+def sites_of(case: Case) -> dict[str, Site]:
+    found = tables()
+    if case.partition == "horizontal":
+        bank = found["bank"].to_polars().to_pandas().assign(id=found["bank"].ids)
+        found = {
+            name: fs.Table.read(bank.iloc[part].reset_index(drop=True), id="id", label="outcome", name=name)
+            for name, part in (("bank", slice(0, None, 2)), ("shop", slice(1, None, 2)))
+        }
+    sites: dict[str, Site] = {name: PolicySite(name, table, policy(**RULES)) for name, table in found.items()}
+    introduce(sites)
+    return sites
+
+
+def fit(case: Case, transport: Transport) -> None:
+    if case.partition == "horizontal":
+        case.make().fit(Federation(transport, ["bank", "shop"], active=None, partition="horizontal"))
+    else:
+        case.make().fit(align(Federation(transport, ["bank", "shop"], active="bank")))
+
+
+@dataclass
+class Tally:
+    """What came of the changed messages of a unit."""
+
+    sent: int = 0
+    accepted: int = 0
+    refused: int = 0
+    failed: int = 0  # typed, while running
+    slowest: float = 0.0
+    errors: list[str] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        for name in ("sent", "accepted", "refused", "failed"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.slowest = max(self.slowest, other.slowest)
+        self.errors += other.errors
+
+
+class _Struck(Exception):
+    """The step was attacked; the run is over."""
+
+
+def memory(site: Site) -> tuple[Any, ...]:
+    """What a site remembers between requests, down to what each step keeps; rows and numbers by identity."""
+    runs = {name: (run.job, Counter(run.asked), {s: a.round for s, a in run.answered.items()}, _kept(run.kept))
+            for name, run in site.runs.items()}  # fmt: skip
+    sessions = {name: _kept(state) for name, state in site.sessions.items()}
+    return runs, sessions, {name: id(view) for name, view in site.views.items()}, _kept(site.keys)
+
+
+def _kept(store: dict[Any, Any]) -> dict[Any, int]:
+    return {key: id(value) for key, value in store.items()}
+
+
+class Strike(Transport):
+    """Honest up to its ``at``-th exchange; there each site gets ``each`` changed forms of its request."""
+
+    name = "strike"
+
+    def __init__(self, sites: dict[str, Site], at: int, each: int, rng: random.Random):
+        self.sites, self.at, self.each, self.rng = sites, at, each, rng
+        self.turn, self.tally = 0, Tally()
+
+    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+        self.turn += 1
+        if self.turn == self.at:
+            try:
+                for name, data in requests.items():
+                    for _ in range(self.each):
+                        self._attack(self.sites[name], data)
+            except Untyped as error:  # kept here: the run's own ending may raise another
+                self.tally.errors.append(str(error))
+            raise _Struck
+        return {name: Delivery(self.sites[name].handle(data), 0.0) for name, data in requests.items()}
+
+    def _attack(self, site: Site, data: bytes) -> None:
+        mutant, before = mutated(data, self.rng), memory(site)
+        operation, start = str(decode(data)["operation"]), time.process_time()
+        with limited(operation):
+            reply = decode(site.handle(mutant))
+        self.tally.slowest = max(self.tally.slowest, time.process_time() - start)
+        self.tally.sent += 1
+        if "ok" in reply:
+            self.tally.accepted += 1
+        elif reply["error"] not in TYPED:
+            raise Untyped(f"{operation}: {reply} to {decode(mutant)}"[:900])
+        elif memory(site) == before:
+            self.tally.refused += 1
+        else:
+            self._check_counted(site, before, operation)
+
+    def _check_counted(self, site: Site, before: tuple[Any, ...], operation: str) -> None:
+        """What has changed is that something was asked: an operation that failed while it ran."""
+        asked = sum((run[1] for run in memory(site)[0].values()), Counter())
+        told = sum((run[1] for run in before[0].values()), Counter())
+        if asked == told:
+            parts = [str(now)[:300] for now, then in zip(memory(site), before) if now != then]
+            raise Untyped(f"{operation}: refused before it ran, it has changed what the site remembers: {parts}")
+        self.tally.failed += 1
+
+
+class OneLie(Transport):
+    """Sites that answer honestly but for one reply."""
+
+    name = "one lie"
+
+    def __init__(self, sites: dict[str, Site], at: int, rng: random.Random):
+        self.sites, self.at, self.rng, self.turn = sites, at, rng, 0
+
+    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+        self.turn += 1
+        told = {name: self.sites[name].handle(data) for name, data in requests.items()}
+        if self.turn == self.at:
+            liar = self.rng.choice(list(told))
+            told[liar] = mutated(told[liar], self.rng, 0.3)
+        return {name: Delivery(data, 0.0) for name, data in told.items()}
+
+
+def strike_requests(name: str, seed: int, wanted: int, each: int = EACH) -> Tally:
+    case, rng, tally = CASES[name], random.Random(f"{name} {seed}"), Tally()
+    record = Recorded(sites_of(case))
+    fit(case, record)
+    while tally.sent < wanted:
+        strike = Strike(sites_of(case), rng.randint(1, len(record.replies)), each, rng)
+        try:
+            fit(case, strike)
+        except (_Struck, FedsiftError):  # what an honest run may end in: draws of a made-up table
+            pass
+        except Exception as error:
+            tally.errors.append(f"{name}, seed {seed}: {type(error).__name__}: {error}"[:900])
+        tally.add(strike.tally)
+        if tally.errors:
+            break
+    return tally
+
+
+def strike_replies(name: str, seed: int, wanted: int) -> Tally:
+    case, tally = CASES[name], Tally()
+    record = Recorded(sites_of(case))
+    fit(case, record)
+    for number in range(-(-wanted // 10) if case.live else wanted):
+        start, rng = time.process_time(), random.Random(f"{name} {seed} {number}")
+        played: Transport = Lying(record.replies, rng)
+        if case.live:
+            played = OneLie(sites_of(case), rng.randint(1, len(record.replies)), rng)
+        try:
+            with limited(name):
+                fit(case, played)
+            tally.accepted += 1
+        except FedsiftError:
+            tally.refused += 1
+        except Exception as error:
+            tally.errors.append(f"{name}, seed {seed}, reply {number}: {type(error).__name__}: {error}"[:900])
+            break
+        tally.sent += 1
+        tally.slowest = max(tally.slowest, time.process_time() - start)
+    return tally
+
+
+STRIKES = {"requests": strike_requests, "replies": strike_replies}
+
+
+def unit(kind: str, name: str, seed: int, wanted: int) -> tuple[str, str, Tally, float]:
+    """One unit, in a process of its own."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)  # what sites log about unforeseen errors is in the tally
+    start = time.process_time()
+    return kind, name, STRIKES[kind](name, seed, wanted), time.process_time() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=500_000)
+    parser.add_argument("--replies", type=int, default=500_000)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no unit after so many")
+    parser.add_argument("--cases", nargs="*", default=list(CASES))
+    options = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    units = _units({kind: getattr(options, kind) for kind in STRIKES}, options.cases, options.seed)
+    found = {(kind, name): Tally() for kind in STRIKES for name in options.cases}
+    seconds: Counter[tuple[str, str]] = Counter()
+    start = time.monotonic()
+    with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
+        waiting: set[Future[tuple[str, str, Tally, float]]] = set()
+        for each in units:
+            waiting.add(pool.submit(unit, *each))
+            if len(waiting) >= 2 * options.processes:
+                done = next(as_completed(waiting))
+                waiting.remove(done)
+                _take(done.result(), found, seconds)
+            if time.monotonic() - start > 60 * options.minutes:
+                break
+        for done in as_completed(waiting):
+            _take(done.result(), found, seconds)
+    _show(found, seconds, time.monotonic() - start)
+
+
+def _units(totals: dict[str, int], cases: list[str], seed: int) -> list[Unit]:
+    """Every case in turn, requests and replies in turn, so that a run that is cut off has some of all."""
+    kinds: list[list[Unit]] = []
+    for kind, total in totals.items():
+        size = max(1, min(LARGEST[kind], -(-total // len(cases))))
+        numbers = range(-(-total // size))
+        kinds.append([(kind, cases[n % len(cases)], 1_000_000 * seed + n // len(cases), size) for n in numbers])
+    return [unit for turn in zip_longest(*kinds) for unit in turn if unit is not None]
+
+
+def _take(
+    result: tuple[str, str, Tally, float], found: dict[tuple[str, str], Tally], seconds: Counter[tuple[str, str]]
+) -> None:
+    kind, name, tally, spent = result
+    found[kind, name].add(tally)
+    seconds[kind, name] += spent  # type: ignore[assignment]
+    for error in tally.errors:
+        print(f"ERROR {kind} {error}", flush=True)
+
+
+def _show(found: dict[tuple[str, str], Tally], seconds: Counter[tuple[str, str]], wall: float) -> None:
+    """A line a case, then the totals as JSON; ends with 1 where there was an error."""
+    for (kind, name), tally in found.items():
+        if tally.sent:
+            print(
+                f"{kind:9}{name:22}{tally.sent:>8} sent {tally.refused:>8} refused {tally.failed:>7} failed, typed "
+                f"{tally.accepted:>7} accepted  slowest {tally.slowest:.2f} s  {tally.sent / seconds[kind, name]:.0f}/s"
+            )
+    totals = {}
+    for kind in STRIKES:
+        total = Tally()
+        for (each, _), tally in found.items():
+            if each == kind:
+                total.add(tally)
+        totals[kind] = {**vars(total), "errors": len(total.errors)}
+    print(json.dumps({**totals, "wall_s": round(wall, 1), "cpu_s": round(sum(seconds.values()), 1)}))
+    sys.exit(1 if any(total["errors"] for total in totals.values()) else 0)
+
+
+if __name__ == "__main__":
+    main()
