@@ -78,8 +78,9 @@ def _weight(row: Floats, totals: Floats) -> float:
 
 
 def _joined(table: Floats, groups: NDArray[np.int64]) -> Floats:
-    joined = np.stack([np.bincount(groups, weights=table[:, k]) for k in range(table.shape[1])], axis=1)
-    return np.asarray(joined, dtype=np.float64)
+    joined: Floats = np.zeros((int(groups.max()) + 1, table.shape[1]))
+    np.add.at(joined, groups, table)
+    return joined
 
 
 def column_weights(table: Floats, totals: Floats, ordered: int, digits: int) -> Floats:
