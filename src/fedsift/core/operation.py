@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.arguments import schema_of
+from fedsift.core.arguments import OfJob, built, schema_of, wrong_fields
 from fedsift.core.ledger import check_form
+from fedsift.core.message import is_message
 from fedsift.core.release import READERS, Release, numbers_in
 from fedsift.errors import OperationRefused, ParameterError, ReplyError
 
@@ -49,6 +50,7 @@ class Operation:
     opened_by: str = "coordinator"
     releases: Callable[[Any], Release] | None = None
     sums: bool = False
+    when: tuple[str, ...] = ()
 
     def released(self, value: Any) -> Release:
         """How many numbers somebody reads of this reply, and how exact they are."""
@@ -78,6 +80,14 @@ class Operation:
         """Raise ``OperationRefused`` for arguments that the function's annotations do not let in."""
         schema_of(self.function).check(arguments, party, self.short_name)
 
+    def named(self, arguments: Mapping[str, Any]) -> list[tuple[str, OfJob]]:
+        """The parties that checked arguments speak of."""
+        return schema_of(self.function).named(arguments)
+
+    def built(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Checked arguments as the function takes them."""
+        return schema_of(self.function).built(arguments)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
@@ -106,6 +116,7 @@ def operation(
     opened_by: str = "coordinator",
     releases: Callable[[Any], Release] | None = None,
     sums: bool = False,
+    when: str | tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Operation]:
     """Mark a function ``f(party, **arguments)`` as something that a party does when asked.
 
@@ -135,6 +146,8 @@ def operation(
     releases : how many numbers that is, of which precision, as a function of the reply; left out, those that stand in
         the reply, where its opened form is readable.
     sums : whether values of its own columns are summed: a site then looks whether few rows make up a whole sum.
+    when : of which form of a method it is a step, by the accepted job's parameters: ``"protection=open|unsaid"``,
+        ``"epsilon=none"`` (``Job.says``). In a job of another form it is refused: what a job promises is what is run.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+", id):
         raise ParameterError(f'the id of an operation is "family.name" in small letters, got {id!r}')
@@ -148,11 +161,14 @@ def operation(
     if opened_by not in READERS:
         raise ParameterError(f"{id}: opened_by is one of {READERS}; got {opened_by!r}")
     before = (after,) if isinstance(after, str) else after
+    forms = (when,) if isinstance(when, str) else when
+    if not all(re.fullmatch(r"[a-z_]+=[a-z]+(\|[a-z]+)*", form) for form in forms):
+        raise ParameterError(f'{id}: when is "parameter=value|value"; got {when!r}')
 
     def mark(function: Callable[..., Any]) -> Operation:
         marked = Operation(
             id, function, discloses, about, reply, receives, learns, needs, role, opened, concerns, min_cell, epsilon,
-            settings, before, times, opened_by, releases, sums,
+            settings, before, times, opened_by, releases, sums, forms,
         )  # fmt: skip
         known = _registry.get(id)
         if known is not None and (known.module, known.function.__qualname__) != (marked.module, function.__qualname__):
@@ -211,7 +227,7 @@ def check_reply(spec: Any, value: Any, party: str, operation: str) -> None:
     """Raise ``ReplyError`` unless ``value`` has the declared shape.
 
     A spec is ``None``, a type, ``Array(...)``, a dictionary of specs (exactly these keys), a list with one spec
-    (any number of such items), a tuple of types (one of them) or ``ANY``.
+    (any number of such items), a tuple of types (one of them) or ``ANY``. (Or a ``@message``: see ``read_reply``.)
     """
 
     def wrong(what: str) -> ReplyError:
@@ -239,6 +255,17 @@ def check_reply(spec: Any, value: Any, party: str, operation: str) -> None:
             raise wrong(f"{where} has the wrong type {type(value).__name__}")
 
     walk(spec, value, "reply")
+
+
+def read_reply(spec: Any, value: Any, party: str, operation: str) -> Any:
+    """A valid reply, as the message that the operation declares or as it came; ``ReplyError`` for any other."""
+    if not is_message(spec):
+        check_reply(spec, value, party, operation)
+        return value
+    wrong = wrong_fields(spec, value)
+    if wrong:
+        raise ReplyError(party, operation, f"its reply is not valid: it {wrong}")
+    return built(spec, value)
 
 
 def _check_array(spec: Array, value: Any, where: str, wrong: Callable[[str], ReplyError]) -> None:

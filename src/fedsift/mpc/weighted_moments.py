@@ -149,7 +149,8 @@ def hide_sides(
 
 @operation(
     "weighted.keep_covered", discloses="control", receives="masked", about="acknowledgement",
-    learns="other parties' columns under masks that it does not know", role="active", times=1, after="pairs.meet",
+    learns="nothing: other parties' columns under masks that it does not know", role="active", times=1,
+    after="pairs.meet",
 )  # fmt: skip
 def keep_covered(
     party: Party, *, widths: dict[str, Width], order: list[str], covered: dict[str, dict[str, Ring]]
