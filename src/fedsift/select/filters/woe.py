@@ -89,7 +89,8 @@ def column_weights(table: Floats, totals: Floats, ordered: int, digits: int) -> 
     if ordered > 1:
         groups = joined_bins(table[:ordered], totals)
         weights[:ordered] = weights_of(_joined(table[:ordered], groups), totals)[groups]
-    return np.round(np.clip(weights, -LARGEST, LARGEST), digits)
+    rounded: Floats = np.clip(weights, -LARGEST, LARGEST).round(digits)
+    return rounded
 
 
 # --- what the parties do ----------------------------------------------------------------------------------------------
