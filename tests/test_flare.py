@@ -215,7 +215,7 @@ def test_partners_are_worth_the_same_elsewhere(job_file):
 
 
 @pytest.mark.flare
-@pytest.mark.parametrize("what", [["significance"], ["psi", "--by", "a.signal", "--at", "0"]])
+@pytest.mark.parametrize("what", [["correlation"], ["psi", "--by", "a.signal", "--at", "0"]])
 def test_statistics_are_the_same_elsewhere(job_file, what):
     asked = ["statistics", str(job_file), "--what", *what]
     here, there = (told_by([*asked, "--on", where]) for where in ("local", "simulator"))
