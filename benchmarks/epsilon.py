@@ -228,8 +228,11 @@ def render(rows: list[dict[str, Any]]) -> str:
     """A method and data set a line."""
     cells: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
-        cell = cells.setdefault((row["method"], row["data"]), {**row, "draws": {}})
-        cell["draws"].setdefault(row["epsilon"], []).extend(row["hits"])
+        cell = cells.setdefault((row["method"], row["data"]), {**row, "draws": {}, "means": {}})
+        if "hits" in row:
+            cell["draws"].setdefault(row["epsilon"], []).extend(row["hits"])
+        else:  # rows from before draws were kept; hits of the same cell take their place
+            cell["means"][row["epsilon"]] = row["mean"], row["draws"]
     heads = ["method", "data", "rows", "of", "no noise", *(f"epsilon {e:g}" for e in EPSILONS if e), "chance", "draws"]
     lines = [
         "# Selection with epsilon",
@@ -243,8 +246,9 @@ def render(rows: list[dict[str, Any]]) -> str:
         "|---|---|" + "--:|" * (len(heads) - 2),
     ]
     for (method, name), cell in sorted(cells.items(), key=lambda item: (item[0][0], item[1]["rows"])):
-        means = [f"{np.mean(cell['draws'][e]):.2f}" if e in cell["draws"] else "-" for e in EPSILONS]
-        numbers = sorted({len(hits) for epsilon, hits in cell["draws"].items() if epsilon})
+        found = {**cell["means"], **{e: (np.mean(hits), len(hits)) for e, hits in cell["draws"].items()}}
+        means = [f"{found[e][0]:.2f}" if e in found else "-" for e in EPSILONS]
+        numbers = sorted({count for epsilon, (_, count) in found.items() if epsilon})
         draws = "-".join(map(str, numbers[:1] + numbers[1:][-1:]))
         told = [method, name, f"{cell['rows']:,}", cell["of"], *means, f"{cell['chance']:.2f}", draws]
         lines.append("| " + " | ".join(map(str, told)) + " |")

@@ -215,6 +215,16 @@ def test_partners_are_worth_the_same_elsewhere(job_file):
 
 
 @pytest.mark.flare
+@pytest.mark.parametrize("what", [["correlation"], ["psi", "--by", "a.signal", "--at", "0"]])
+def test_statistics_are_the_same_elsewhere(job_file, what):
+    asked = ["statistics", str(job_file), "--what", *what]
+    here, there = (told_by([*asked, "--on", where]) for where in ("local", "simulator"))
+    assert there.keys() == here.keys()
+    for column, figures in here.items():
+        assert there[column] == pytest.approx(figures, rel=1e-6, nan_ok=True)
+
+
+@pytest.mark.flare
 def test_a_model_is_trained_and_predicts_elsewhere(tmp_path):
     """Every site keeps its part; the same model folder predicts in one process, to the same numbers."""
     job = training_job(tmp_path, "linear")

@@ -20,7 +20,14 @@ from fedsift.mpc.shared_descent import SharedDescent
 from fedsift.mpc.weighted_moments import WeightedMoments
 from fedsift.site.policy import Policy
 from fedsift.site.site import PolicySite
-from fedsift.statistics.job import StatisticsJob, compare_sample, keep_sample, open_columns, stability
+from fedsift.statistics.job import (
+    StatisticsJob,
+    compare_sample,
+    keep_sample,
+    open_columns,
+    sample_rows,
+    stability,
+)
 from fedsift.statistics.logistic import open_logistic
 from fedsift.statistics.statistics import inflation
 
@@ -212,6 +219,36 @@ def test_columns_that_moved_are_told_from_those_that_did_not():
     assert (found == found.round(2)).all()
 
 
+@pytest.mark.parametrize("at", [2021, "2021"])
+def test_rows_are_parted_by_a_column_of_one_party(at):
+    X, y = table(rows=800)
+    years = np.repeat([2019, 2020, 2021, 2022], 200)
+    X.loc[400:, "b"] += 2 * X["b"].std()
+    X["year"] = years if at == 2021 else years.astype(str)
+    fed = fs.Federation.split(X, y, parties=3)
+    whose = next(name for name, columns in fed.column_names().items() if "year" in columns)
+    found = fs.psi(fed, by=f"{whose}.year", at=at)
+    listed = fs.psi(fed, np.arange(400), np.arange(400, 800))
+    pd.testing.assert_series_equal(found, listed)
+    assert found.filter(like=".b").iloc[0] > 1
+
+
+def test_a_site_parts_rows_only_as_the_job_says():
+    fed = fs.Federation.split(*table(), parties=2)
+    with (
+        fed.session(*StatisticsJob(what="psi").announcement()) as run,
+        pytest.raises(OperationRefused, match="does not part rows"),
+    ):
+        run.ask(sample_rows, to="party1")
+    for given in (
+        {"by": "party1.a"},
+        {"by": "party2.a", "at": 1.0},
+        {"before": [1], "after": [2], "by": "party1.a", "at": 1},
+    ):
+        with pytest.raises(ParameterError, match="by"):
+            fs.psi(fed, **given)
+
+
 def test_samples_that_share_rows_or_have_none_are_refused():
     fed = fs.Federation.split(*table(), parties=2)
     for before, after in ((range(10), range(5, 20)), ([], range(5))):
@@ -345,6 +382,14 @@ def test_the_command_gives_figures_to_scripts(job):
     assert "vif" in asked(job, "--what", "vif")
     changed = ("--set", "parties.bank.file=classes.csv")
     assert "z" in asked(job, "--what", "significance", "--model", "logistic", "--open-scores", *changed)
+
+
+def test_the_command_compares_two_samples(job):
+    shown = json.loads(asked(job, "--what", "psi", "--by", "bank.a", "--at", "0", "--format", "json"))
+    assert shown["bank.a"]["psi"] == max(row["psi"] for row in shown.values())
+    done = CliRunner().invoke(app, ["statistics", str(job), "--what", "psi", "-q"])
+    assert done.exit_code != 0
+    assert "--by" in done.output
 
 
 def test_the_command_refuses_a_file_that_is_no_table(job):

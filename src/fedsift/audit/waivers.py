@@ -38,7 +38,13 @@ WAIVERS: dict[str, str] = {
     "same folds), in the order of a secret draw: which rows are in a fold tells nothing about any of them.",
     "halves.deal_blocks": "Blocks are dealt without a look at the label (a test turns the labels round).",
     "statistics.open_columns": "Which columns are numbers: no row.",
+    "statistics.sample_rows": "One bit a row of a column that the job names; the site judges it by its form, and "
+    "all hear which rows the two samples have.",
     "statistics.open_logistic": "Which columns are numbers that vary: no row.",
+    "woe.ordered": "How many bins of a column stand in order: no row.",
+    "woe.let_go": "A number of weights and of bits.",
+    "woe.keep_weights": "Receives rounded weights of evidence of bins of kept columns: numbers about labels at a party "
+    "with rows, so limited to a tenth of the label holder's rows in bits.",
     "weighted.hide_sides": "Columns and their products under one-time masks: uniform to whoever receives them.",
     "weighted.keep_covered": "Receives columns under masks that it does not know: uniform to it.",
     "weighted.left_shares": f"Shares under one-time masks; weighted mean products come out, {_AT_COORDINATOR}.",

@@ -33,7 +33,8 @@ def apply(
 ) -> None:
     """Keep the selected columns of your own table. Needs no other party.
 
-    No value is changed: what stands in the file stands in the new one.
+    No value is changed: what stands in the file stands in the new one. Where the run has told weights of evidence, they
+    stand in the place of values.
     """
     loaded = Selection.load(selection)
     whose = _whose(loaded, selection, party)
@@ -45,7 +46,12 @@ def apply(
         raise ParameterError(f"{target} is the table itself; give another file (--out FILE)")
     id = id or loaded.details.get("id")  # a run writes the party's own id into its copy
     kept = [*([id] if id else []), *columns, *([label] if label else [])]
-    if not formulas and _ending(file) == _ending(target) and _ending(file) in ("csv", "tsv", "parquet"):
+    if (
+        not formulas
+        and not loaded.evidence
+        and _ending(file) == _ending(target)
+        and _ending(file) in ("csv", "tsv", "parquet")
+    ):
         rows = _copy(file, target, kept, whose)
     else:
         needed = [*columns, *(column.name for text in formulas for column in columns_of(parse(text)))]
@@ -53,6 +59,7 @@ def apply(
         rows = source.n_rows
         loaded.apply(source, whose).write(target)
     new = f", {len(formulas)} new: {', '.join(formulas)}" if formulas else ""
+    new += f", {len(loaded.evidence)} of them as weights of evidence" if loaded.evidence else ""
     console.show(f"{target}: {rows:,} rows, {len(columns)} columns kept for {whose!r}: {', '.join(columns)}{new}")
     if id is None:
         console.remark("no id column was kept; --id COLUMN keeps it")

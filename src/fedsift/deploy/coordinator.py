@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from fedsift.core.transports.flare import Flare
 from fedsift.deploy import model_jobs
 from fedsift.deploy.delivery import keep_end, keep_failure, keep_result
 from fedsift.deploy.flare_job import quiet_calls, read_job, settings_of
-from fedsift.deploy.results import OUTCOME, RESULT, VALUE
+from fedsift.deploy.results import OUTCOME, RESULT, STATISTICS, VALUE
 from fedsift.deploy.session import STANDING
 from fedsift.errors import FedsiftError, ParameterError
 from fedsift.evaluate.value import value
@@ -46,6 +46,8 @@ from fedsift.jobs.text import Source
 from fedsift.mpc.psi import aligned
 from fedsift.select.base import Outcome, Selector
 from fedsift.site.submitted import read_submitted
+from fedsift.statistics.job import StatisticsJob
+from fedsift.statistics.statistics import computed
 
 LEDGER = "ledger.csv"  # of a job without a result
 #: What a submitter may set of a valuation. The sites refuse any other value of the rest.
@@ -165,6 +167,8 @@ def _carry_out(
     work = content.get("work")
     if job.method == ValueJob.name:
         _value(job, fed, folder / RESULT)
+    elif job.method == StatisticsJob.name:
+        _statistics(job, fed, folder / RESULT)
     elif work == model_jobs.TRAIN:
         _train(job, fed, folder / RESULT)
     elif work == model_jobs.PREDICT:
@@ -189,7 +193,7 @@ def _job(content: dict[str, Any]) -> Job:
     """The submitted job, checked again: whoever sent it may have written it by hand."""
     settings = settings_of(content)
     source = Source(Path(f"{content.get('name', 'job')}.toml"), "", {})
-    if settings.method.name == ValueJob.name or content.get("work") == model_jobs.PREDICT:
+    if settings.method.name in (ValueJob.name, StatisticsJob.name) or content.get("work") == model_jobs.PREDICT:
         return Job(source.path, settings, dict(settings.method.model_extra or {}), source)
     parameters = _method_parameters(source, settings.method)
     if "checkpoint" in parameters:
@@ -224,6 +228,17 @@ def _value(job: Job, fed: Federation, folder: Path) -> None:
     fed.ask(keep_end, to=fed.parties)
     folder.mkdir()
     write_atomic(folder / VALUE, json.dumps(plain(found.to_dict()), allow_nan=False) + "\n")
+    fed.ledger.frame().to_csv(folder / LEDGER, index=False)
+
+
+def _statistics(job: Job, fed: Federation, folder: Path) -> None:
+    """A statistic of all columns, for the submitter; a party hears that the job has finished."""
+    fed = _aligned(job, fed)
+    known = {each.name for each in fields(StatisticsJob)}
+    found = computed(fed, StatisticsJob(**{name: told for name, told in job.parameters.items() if name in known}))
+    fed.ask(keep_end, to=fed.parties)
+    folder.mkdir()
+    write_atomic(folder / STATISTICS, found.to_csv(index_label="column"))
     fed.ledger.frame().to_csv(folder / LEDGER, index=False)
 
 

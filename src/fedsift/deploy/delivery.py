@@ -43,7 +43,7 @@ def keep_result(party: Party, *, selection: Text, record: Text) -> None:
     if not isinstance(told, dict) or told.get("party") != party.name:
         raise DataError(f"party {party.name!r}: the record from the coordinator is not for this party")
     told = _renamed(told, party.name, names)
-    own.save(folder / "selection.json")
+    own.with_evidence(party.models).save(folder / "selection.json")
     write_atomic(folder / "summary.json", json.dumps(told, allow_nan=False) + "\n")
     try:
         write_report(told, folder / "report.html", party=party.name)

@@ -17,6 +17,7 @@ from typing import Any
 from fedsift.errors import JobError, ParameterError
 from fedsift.evaluate.value_holder import ValueJob
 from fedsift.jobs.job_file import Job, JobFile
+from fedsift.statistics.job import StatisticsJob
 
 FILE = "fedsift_job.json"
 PARTY_FILE = "party.toml"  # at a site: its data and its policy
@@ -35,7 +36,7 @@ _START = 600
 _GRACE = 20.0
 
 
-def public_job(job: Job, work: ValueJob | None = None) -> dict[str, Any]:
+def public_job(job: Job, work: ValueJob | StatisticsJob | None = None) -> dict[str, Any]:
     """What the coordinator and the parties get to know of a job file; ``work`` takes the place of its method."""
     for name in job.settings.parties:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or name == "server":

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from fedsift import errors
 from fedsift.errors import FedsiftError, PartyError, PartyGone
 from fedsift.evaluate.worth import Valuation
@@ -17,6 +19,7 @@ from fedsift.jobs import runs
 
 OUTCOME = "outcome.json"
 RESULT = "fedsift"  # the folder of the result inside FLARE's job folder
+STATISTICS = "statistics.csv"  # in that folder, a row a column
 VALUE = "value.json"  # in that folder, the result of a valuation
 
 
@@ -53,6 +56,14 @@ def read_value(result: Path) -> Valuation:
         return Valuation.from_dict(json.loads((result / VALUE).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         raise FedsiftError(f"the job left no readable {VALUE}: see the server's log") from None
+
+
+def read_statistics(result: Path) -> pd.DataFrame:
+    """The result of a statistics job: a row a column."""
+    try:
+        return pd.read_csv(result / STATISTICS, index_col="column")
+    except (OSError, ValueError):
+        raise FedsiftError(f"the job left no readable {STATISTICS}: see the server's log") from None
 
 
 def place(result: Path, out: Path, sites: Mapping[str, Path]) -> dict[str, Any]:

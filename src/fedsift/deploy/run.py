@@ -20,11 +20,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from fedsift.core.files import write_atomic
 from fedsift.deploy import model_jobs
 from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, unscored, write_job
 from fedsift.deploy.introductions import introduce_parties
-from fedsift.deploy.results import RESULT, check_outcome, place, read_value
+from fedsift.deploy.results import RESULT, check_outcome, place, read_statistics, read_value
 from fedsift.deploy.session import LOST, FlareSession
 from fedsift.deploy.status import read_status
 from fedsift.errors import DataError, FedsiftError, MissingExtra, OperationFailed, ParameterError, PartyGone
@@ -33,6 +35,7 @@ from fedsift.evaluate.worth import Valuation
 from fedsift.jobs import runs, training
 from fedsift.jobs.job_file import Job, JobFile
 from fedsift.jobs.text import Source
+from fedsift.statistics.job import StatisticsJob
 
 Say = Callable[[str], None]
 PLACES = ("simulator", "poc", "flare")
@@ -62,6 +65,13 @@ def value_on(job: Job, on: str, work: ValueJob, *, kit: Path | None = None, say:
     """What each partner adds, with the parties elsewhere."""
     content = {**public_job(job, work), "resume": False}
     found: Valuation = _run(Errand(job, content, lambda result, _: read_value(result), say), on, kit)
+    return found
+
+
+def statistics_on(job: Job, on: str, work: StatisticsJob, *, kit: Path | None = None, say: Say) -> pd.DataFrame:
+    """A statistic of all parties' columns, with the parties elsewhere."""
+    content = {**public_job(job, work), "resume": False}
+    found: pd.DataFrame = _run(Errand(job, content, lambda result, _: read_statistics(result), say), on, kit)
     return found
 
 

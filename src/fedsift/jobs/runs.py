@@ -83,7 +83,8 @@ class Run:
 
     def own_selection(self, party: str) -> Selection:
         """A party's copy: its own columns only, by their own names even where names stay private."""
-        return self._named_for(party).for_party(party)
+        own, simulated = self._named_for(party).for_party(party), self.fed.simulated
+        return own.with_evidence(simulated[party].models) if party in simulated else own
 
     def record(self, party: str | None = None) -> dict[str, Any]:
         """What the report shows, as plain data; with ``party`` only what that party may keep, by its own names."""

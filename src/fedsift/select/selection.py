@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from fedsift.core.evidence import Evidence, woe_name
 from fedsift.core.expressions import evaluate, evaluate_columns, parse, parties_of
 from fedsift.core.files import plain, write_atomic
+from fedsift.core.model_store import ModelStore
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
 
@@ -42,6 +44,7 @@ class Selection:
     details: dict[str, Any] = field(default_factory=dict)
     engineered: list[str] = field(default_factory=list)  # formulas of new features, see core/expressions.py
     groups: dict[str, str] = field(default_factory=dict)  # party -> the name by which formulas call its columns
+    evidence: list[dict[str, Any]] = field(default_factory=list)  # of one party: bins and weights, see core/evidence.py
     version: int = VERSION
 
     def frame(self) -> pd.DataFrame:
@@ -74,7 +77,15 @@ class Selection:
             security=self.security,
             engineered=self.engineered_for(party),
             groups={party: self.groups[party]} if party in self.groups else {},
+            details={"woe": {"part": self.details["woe"]["part"]}} if "woe" in self.details else {},
         )
+
+    def with_evidence(self, models: ModelStore) -> Selection:
+        """One party's copy with the weights of evidence that its site has kept of this run, if it has any."""
+        part = self.details.get("woe", {}).get("part", "")
+        if part not in models:
+            return self
+        return replace(self, evidence=models.part(part, Evidence).as_dicts())
 
     def engineered_for(self, party: str) -> list[str]:
         """The formulas that this party can compute alone: over its own columns, or over columns that all have."""
@@ -88,6 +99,8 @@ class Selection:
         missing = [column for column in self.selected[party] if column not in table.columns]
         if missing:
             raise DataError(f"table {table.name!r} lacks the selected column {missing[0]!r} of party {party!r}")
+        if self.evidence:
+            return self._weighed(table, party)
         formulas = self.engineered_for(party)
         if not formulas:
             return table.select(self.selected[party])
@@ -95,9 +108,18 @@ class Selection:
         made = {text: values[:, i] for i, text in enumerate(formulas)}
         return table.select(self.selected[party]).with_columns(made)
 
-    def transformer(self, party: str | None = None) -> ColumnKeeper | FeatureMaker:
+    def _weighed(self, table: Table, party: str) -> Table:
+        """Weights of evidence in the place of the columns that have them, the others as they are."""
+        evidence = Evidence.read(self.evidence)
+        weighed = {each.bins.column for each in evidence.columns}
+        rest = [column for column in self.selected[party] if column not in weighed]
+        return table.select(rest).with_columns(evidence.values(table))
+
+    def transformer(self, party: str | None = None) -> ColumnKeeper:
         """A plain scikit-learn transformer for one party's own pipeline."""
         party = self._whose(party)
+        if self.evidence:
+            return EvidenceMaker(columns=list(self.selected[party]), evidence=self.evidence)
         formulas = self.engineered_for(party)
         if formulas:
             return FeatureMaker(columns=list(self.selected[party]), formulas=formulas)
@@ -143,6 +165,7 @@ class Selection:
             if not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
                 raise DataError(f"{where}: the columns of party {party!r} must be a list of names")
         _check_formulas(fields.get("engineered", []), where)
+        Evidence.read(fields.get("evidence", []))
         return cls(**fields)
 
     def __str__(self) -> str:
@@ -204,6 +227,28 @@ class FeatureMaker(ColumnKeeper):
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         return np.asarray([*self.columns, *self.formulas], dtype=object)
+
+
+class EvidenceMaker(ColumnKeeper):
+    """scikit-learn transformer that puts weights of evidence in the place of the kept columns that have them."""
+
+    def __init__(self, columns: Sequence[str], evidence: list[dict[str, Any]]):
+        super().__init__(columns)
+        self.evidence = evidence
+
+    def transform(self, X: Any) -> Any:
+        self._check(X)
+        table = Table.read(X[list(self.columns)].reset_index(drop=True), id=None, name="data")
+        made = pd.DataFrame(Evidence.read(self.evidence).values(table), index=X.index)
+        return pd.concat([X[self._rest()], made], axis=1)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        made = [woe_name(each["column"]) for each in self.evidence]
+        return np.asarray([*self._rest(), *made], dtype=object)
+
+    def _rest(self) -> list[str]:
+        weighed = {each["column"] for each in self.evidence}
+        return [column for column in self.columns if column not in weighed]
 
 
 def _check_formulas(formulas: Any, where: str) -> None:

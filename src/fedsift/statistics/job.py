@@ -66,6 +66,31 @@ def _target(party: Party, task: Task) -> Floats:
     return np.asarray(labels.codes[:, None] == 1, dtype=np.float64)
 
 
+@operation(
+    "statistics.sample_rows",
+    discloses="pseudonymous",
+    about="of each row whether it lies before the job's value of one column, or has none: one bit a row",
+    reply=Array("i"),
+    times=1,
+)
+def sample_rows(party: Party) -> NDArray[np.int64]:
+    """1 before the value, 0 from it on, -1 where it is missing; a category by its name, as dates in ISO form sort."""
+    asked = party.job.parameters
+    owner, _, column = str(asked["by"] or "").partition(".")
+    if asked["what"] != PSI or owner != party.name or column not in party.columns:
+        raise OperationRefused(party.name, "sample_rows", "the job does not part rows by a column of this party")
+    if party.table.kinds[column] == "categorical":
+        codes, names = party.table.codes(column)
+        before = np.append(np.array([name < str(asked["at"]) for name in names], dtype=np.int64), -1)
+        return np.asarray(before[codes])
+    if not isinstance(asked["at"], int | float):
+        raise DataError(
+            f"party {party.name!r}: {column!r} holds numbers; part its rows at a number, not {asked['at']!r}"
+        )
+    values = party.table.values(column)
+    return np.where(np.isnan(values), -1, (values < float(asked["at"])).astype(np.int64))
+
+
 @dataclass(frozen=True)
 class FirstSample:
     """Bins of the first sample's columns, and how many of its rows are in each."""
@@ -124,12 +149,13 @@ class StatisticsJob:
     ----------
     what : ``correlation``, ``vif``, ``significance`` or ``psi``. kind : ``pearson`` or ``spearman``, of a correlation.
     n_bins, min_cell : of a stability index. model : ``linear`` or ``logistic``, of p-values.
+    by, at : of a stability index: rows are parted at this value of the column ``party.column``.
     max_iter, open_scores : of the latter: steps at most, and whether a party may have no more columns than these.
     """
 
     name: ClassVar[str] = "statistics"
     operations: ClassVar[tuple[Operation, ...]] = together(
-        MOMENTS, DESCENT, WEIGHTED, (open_columns, open_logistic, keep_sample, compare_sample)
+        MOMENTS, DESCENT, WEIGHTED, (open_columns, open_logistic, sample_rows, keep_sample, compare_sample)
     )
     partitions: ClassVar[tuple[str, ...]] = ("vertical",)
     cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)
@@ -142,6 +168,8 @@ class StatisticsJob:
     model: str = LINEAR
     max_iter: int = 8
     open_scores: bool = False
+    by: str | None = None
+    at: float | str | None = None
 
     def get_params(self, deep: bool = False) -> dict[str, Any]:
         return asdict(self)

@@ -37,6 +37,7 @@ from fedsift.statistics.job import (
     compare_sample,
     keep_sample,
     open_columns,
+    sample_rows,
 )
 from fedsift.statistics.logistic import logistic
 
@@ -113,8 +114,9 @@ def significance(fed: Federation, *, model: str = LINEAR, max_iter: int = 8, ope
 
 
 def psi(
-    fed: Federation, before: Sequence[int], after: Sequence[int], *, n_bins: int = 10, min_cell: int = 10
-) -> pd.Series:
+    fed: Federation, before: Sequence[int] | None = None, after: Sequence[int] | None = None, *,
+    by: str | None = None, at: float | str | None = None, n_bins: int = 10, min_cell: int = 10,
+) -> pd.Series:  # fmt: skip
     """Population stability index of every column between two samples of the shared rows, of two digits.
 
     Below 0.1 is usually called stable, above 0.25 moved.
@@ -122,6 +124,8 @@ def psi(
     Parameters
     ----------
     before, after : positions of the rows of the two samples; bins are those of the first.
+    by, at : instead of them: the first sample has the rows whose column ``by`` (``"party.column"``) lies below ``at``,
+        the second the others; a category (a date as text) by its name. Which rows these are becomes known to all.
     n_bins, min_cell : bins of a column, and rows of a bin at least.
 
     Examples
@@ -136,18 +140,45 @@ def psi(
     _check_vertical(fed)
     check_number("n_bins", n_bins, 2, 255, whole=True)
     check_number("min_cell", min_cell, 1, whole=True)
-    first, second = (np.asarray(sample, dtype=np.int64) for sample in (before, after))
-    if not len(first) or not len(second) or len(np.intersect1d(first, second)):
-        raise ParameterError("psi compares two samples of rows, each with some and none in both")
-    with fed.session(*StatisticsJob(what=PSI, n_bins=n_bins, min_cell=min_cell).announcement()) as run:
+    listed = before is not None and after is not None
+    if listed == (by is not None) or (by is None) != (at is None):
+        raise ParameterError("psi compares two samples of rows: give before and after, or by and at")
+    job = StatisticsJob(what=PSI, n_bins=n_bins, min_cell=min_cell, by=by, at=at)
+    with fed.session(*job.announcement()) as run:
         names = run.column_names()
+        samples = [before, after] if by is None else _parted(run, by, names)
+        first, second = (np.asarray(sample, dtype=np.int64) for sample in samples)
+        if not len(first) or not len(second) or len(np.intersect1d(first, second)):
+            raise ParameterError("psi compares two samples of rows, each with some and none in both")
         run.view(rows=first).ask(keep_sample, to=run.parties)
         found = run.view(rows=second).ask(compare_sample, to=run.parties)
     for party, values in found.items():
         if len(values) != len(names[party]):
             raise ReplyError(party, "compare_sample", "another number of columns than it has")
-    listed = {f"{party}.{name}": value for party in names for name, value in zip(names[party], found[party])}
-    return pd.Series(listed, name="psi", dtype=float)
+    told = {f"{party}.{name}": value for party in names for name, value in zip(names[party], found[party])}
+    return pd.Series(told, name="psi", dtype=float)
+
+
+def _parted(run: Federation, by: str, names: dict[str, list[str]]) -> list[NDArray[np.int64]]:
+    """The rows before and from the job's value on, as the party of the column says."""
+    party, _, column = by.partition(".")
+    if party not in names or (run.names == "shared" and column not in names[party]):  # of private names the site judges
+        raise ParameterError(f"by must be PARTY.COLUMN of a column that takes part, got {by!r}")
+    sides = run.ask(sample_rows, to=party)
+    if len(sides) != run.n_rows:
+        raise ReplyError(party, "sample_rows", f"expected a number for each of {run.n_rows} rows")
+    return [np.flatnonzero(sides == 1), np.flatnonzero(sides == 0)]
+
+
+def computed(fed: Federation, job: StatisticsJob) -> pd.DataFrame:
+    """The statistic that a job is about: a row a column."""
+    if job.what == CORRELATION:
+        return correlation(fed, kind=job.kind)
+    if job.what == VIF:
+        return vif(fed).to_frame()
+    if job.what == PSI:
+        return psi(fed, by=job.by, at=job.at, n_bins=job.n_bins, min_cell=job.min_cell).to_frame()
+    return significance(fed, model=job.model, max_iter=job.max_iter, open_scores=job.open_scores)
 
 
 # --- from mean products to answers, on arrays ------------------------------------------------------------------------

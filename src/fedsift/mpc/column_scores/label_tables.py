@@ -99,6 +99,25 @@ class ColumnTables:
         return np.repeat(np.arange(len(self.bins)), self.bins)
 
 
+@dataclass(frozen=True)
+class CountedBins:
+    """The bin of each row and column (rows x columns) as they were counted, kept for the rest of the run."""
+
+    rows: np.ndarray
+    columns: list[str]
+    codes: np.ndarray
+
+    @classmethod
+    def of(cls, party: Party) -> CountedBins:
+        """Those of this very view."""
+        found = party.run.kept.get(cls)
+        if not isinstance(found, cls):
+            raise OperationRefused(party.name, "counted bins", "the tables of this run must be counted first")
+        if found.columns != party.columns or not np.array_equal(found.rows, party.row_numbers):
+            raise OperationRefused(party.name, "counted bins", "other rows or columns were counted than these")
+        return found
+
+
 @message
 @dataclass(frozen=True)
 class OpenedCounts:
@@ -198,7 +217,11 @@ def open_counts(
 def _bins(party: Party, settings: TableSettings, scale: float) -> tuple[np.ndarray, list[int]]:
     noise = settings.noise()
     if noise is None:
-        return countable_bins(party, settings.n_bins, settings.min_cell)
+        weighed = party.job.parameters.get("woe")  # weights of evidence need the bins later, monotone ones in order
+        found = countable_bins(party, settings.n_bins, settings.min_cell, shuffle=weighed != "monotone")
+        if weighed is not None:
+            party.run.kept[CountedBins] = CountedBins(party.row_numbers, list(party.columns), found[0])
+        return found
     return paid_bins(party, settings.n_bins, noise.edges_rho, noise.min_rows(scale, settings.min_cell))
 
 

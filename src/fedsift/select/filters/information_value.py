@@ -8,9 +8,17 @@ as 0.5, as is usual. Equal-frequency bins; a bin a category; a bin for missing v
 from __future__ import annotations
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
-from fedsift.mpc.column_scores.label_tables import ColumnTables
+from fedsift.core.federation import Federation
+from fedsift.core.operation import together
+from fedsift.errors import ParameterError
+from fedsift.mpc.column_scores.label_tables import OPERATIONS, ColumnTables
+from fedsift.select.base import Outcome, check_choice, check_number
 from fedsift.select.filters.label_tables import LabelTableFilter
+from fedsift.select.filters.woe import KINDS as WOE_KINDS
+from fedsift.select.filters.woe import OPERATIONS as WOE_OPERATIONS
+from fedsift.select.filters.woe import tell_weights, woe_view
 
 #: With noise: deviations of it that a bin must hold to be looked at.
 _SHOWN = 3.0
@@ -62,10 +70,75 @@ class InformationValue(LabelTableFilter):
     min_cell : bins with fewer rows are merged with a neighbour before anybody counts them.
     scheme : additive encryption: ``auto``, ``ou`` or ``paillier``.
     epsilon, delta : differential privacy of each party's rows (``mpc/column_scores/noise.py``); None: exact counts.
+    woe : ``bins`` or ``monotone``: tell each party the weights of evidence of its kept columns (``woe.py``), for two
+        classes; ``woe_transform`` and the party's own selection file then put them in the place of values.
+    woe_digits : decimals of a weight.
     """
 
     name = "information_value"
     paper = "Weight of evidence as in FATE and SecretFlow (baseline FATE-IV of MUSE)"
+    operations = together(OPERATIONS, WOE_OPERATIONS)
+
+    def __init__(
+        self,
+        *,
+        n_features: int | None = 10,
+        threshold: float | None = None,
+        n_bins: int = 10,
+        min_cell: int = 10,
+        scheme: str = "auto",
+        epsilon: float | None = None,
+        delta: float = 1e-6,
+        woe: str | None = None,
+        woe_digits: int = 3,
+    ):
+        super().__init__(
+            n_features=n_features, threshold=threshold, n_bins=n_bins, min_cell=min_cell, scheme=scheme,
+            epsilon=epsilon, delta=delta,
+        )  # fmt: skip
+        self.woe = woe
+        self.woe_digits = woe_digits
+
+    def _check(self, fed: Federation) -> None:
+        super()._check(fed)
+        check_number("woe_digits", self.woe_digits, 1, 9, whole=True)
+        if self.woe is None:
+            return
+        check_choice("woe", self.woe, WOE_KINDS)
+        if self.epsilon is not None:
+            raise ParameterError("weights of evidence are of exact counts: give woe or epsilon, one of the two")
+        if fed.task != "classification" or fed.n_classes != 2:
+            raise ParameterError("weights of evidence are for a label of two classes")
 
     def _scores(self, table: ColumnTables, totals: np.ndarray) -> np.ndarray:
         return np.array([information_value(part, totals, table.variance) for part in table.columns()], dtype=float)
+
+    def _after(self, fed: Federation, tables: dict[str, ColumnTables], totals: np.ndarray, outcome: Outcome) -> None:
+        if self.woe is None:
+            return
+        found = tell_weights(fed, tables, totals, outcome.selected, self.woe, self.woe_digits)
+        names = fed.column_names()
+        outcome.details["woe"] = {
+            "part": found.part,
+            "weights": {
+                party: {names[party][place]: weights.tolist() for place, weights in mine.items()}
+                for party, mine in found.weights.items()
+            },
+        }
+
+    def woe_transform(self, fed: Federation) -> Federation:
+        """The same federation with weights of evidence in the place of the kept columns; each party computes its own.
+
+        Examples
+        --------
+        >>> import fedsift as fs, numpy as np
+        >>> X = np.random.default_rng(0).normal(size=(3000, 4))
+        >>> fed = fs.Federation.split(X, X[:, 0] + X[:, 3] > 0, parties=["bank", "shop"])
+        >>> fitted = fs.InformationValue(n_features=2, woe="monotone").fit(fed)
+        >>> fitted.woe_transform(fed).column_names()
+        {'bank': ['woe(f0)'], 'shop': ['woe(f3)']}
+        """
+        check_is_fitted(self, "selection_")
+        if self.woe is None:
+            raise ParameterError("it has no weights of evidence: give woe='bins' or 'monotone', and fit again")
+        return woe_view(fed, self.details_["woe"]["part"])

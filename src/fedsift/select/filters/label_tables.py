@@ -80,4 +80,9 @@ class LabelTableFilter(Selector):
         totals = np.maximum(class_sizes(tables), 1.0)
         scores = {name: self._scores(table, totals) for name, table in tables.items()}
         note_privacy(fed, self.epsilon, self.delta, self.min_cell)
-        return Outcome.best(scores, self.n_features, self.threshold)
+        outcome = Outcome.best(scores, self.n_features, self.threshold)
+        self._after(fed, tables, totals, outcome)
+        return outcome
+
+    def _after(self, fed: Federation, tables: dict[str, ColumnTables], totals: np.ndarray, outcome: Outcome) -> None:
+        """What else a subclass makes of the tables, once the columns are chosen."""
