@@ -119,7 +119,7 @@ def _mean_of(nodes, fed, model):
             total += here[number].mean() * fields["value"][0]
             continue
         party = Party(sites[fields["party"]], fed._view, {})
-        left = goes_left(party, model, stored_part(party, model)["records"][fields["split"]], np.arange(rows))
+        left = goes_left(party, model, stored_part(party, model).records[fields["split"]], np.arange(rows))
         here[fields["left"]], here[fields["right"]] = here[number] & left, here[number] & ~left
     return total
 
