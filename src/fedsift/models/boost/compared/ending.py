@@ -29,6 +29,7 @@ from fedsift.mpc.row_programs import selected
 
 @operation(
     "boost.finish_tree",
+    when="protection=all",
     discloses="control",
     about="acknowledgement",
     times="20000 a session",
@@ -44,7 +45,7 @@ def finish_tree(party: Party) -> None:
 
 
 @operation(
-    "boost.finish_level", discloses="control", about="acknowledgement", times="240000 a session"
+    "boost.finish_level", when="protection=all", discloses="control", about="acknowledgement", times="240000 a session"
 )  # fmt: skip
 def finish_level(party: Party) -> None:
     """The cuts of a level are taken, and its rows divided."""
@@ -75,6 +76,7 @@ def gain_bits(table: Bits, heights: list[int], own: int) -> Bits:
 
 @operation(
     "boost.begin_gains",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="gains of cuts and which column each is of, under fresh masks, sealed",
@@ -103,6 +105,7 @@ def begin_gains(
 
 @operation(
     "boost.gain_halves",
+    when="protection=all",
     discloses="masked",
     about="its half of the gain of each column, under a mask; how often each of its own was cut",
     opened="aggregate: the summed gain of each column, and how often it was cut",
@@ -141,6 +144,7 @@ def _gain_unit(party: Party, state: Shares, model: int) -> float:
 
 @operation(
     "boost.begin_scores",
+    when="protection=all",
     discloses="masked",
     about="scores of the rows and which of them were held out, under fresh masks, sealed for the other side",
     concerns="own columns and labels",
@@ -159,6 +163,7 @@ def begin_scores(party: Party, *, dealt: list[np.ndarray]) -> dict[str, SealedBo
 
 @operation(
     "boost.show_scores",
+    when="protection=all",
     discloses="masked",
     about="its share of the scores of the rows, sealed for the label holder",
     role="passive",
@@ -177,6 +182,7 @@ def show_scores(party: Party, *, number: int) -> SealedBox:
 
 @operation(
     "boost.hear_scores",
+    when="protection=all",
     discloses="control",
     receives="masked",
     about="acknowledgement",
@@ -217,6 +223,7 @@ def opened_scores(party: Party, number: int, box: SealedBox, own: object) -> np.
 
 @operation(
     "boost.keep_tree_shares",
+    when="protection=all",
     discloses="control",
     about="acknowledgement",
     times="1 a session",

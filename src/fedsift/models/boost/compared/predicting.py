@@ -26,7 +26,8 @@ from fedsift.models.boost.compared.taking_part import ROWS, heard_cuts, join_sha
 from fedsift.models.boost.hidden.growing import check_neutral
 from fedsift.models.boost.parts import SharedTrees, goes_left, stored_part
 from fedsift.models.boost.tree import TreeSettings
-from fedsift.models.parts import Predicted
+from fedsift.models.predicted import Predicted
+from fedsift.models.reading import ScoresOpened
 from fedsift.mpc.comparing import DealerSource, Program
 from fedsift.mpc.dealer import Bits, Dealer, Dealt
 from fedsift.mpc.pairs import Pairs, meet_all
@@ -106,6 +107,7 @@ class _Walk:
 
 @operation(
     "boost.begin_walk",
+    when="protection=all",
     discloses="control",
     about="number of trees and their depth",
     reply={"trees": int, "depth": int, "logistic": bool, "width": int, "outputs": int},
@@ -118,6 +120,8 @@ def begin_walk(party: Party, *, model: str, output: Annotated[int, Between(0, 10
     shared = part.shared
     if shared is None or shared.number != state.number or (state.number and shared.first != state.first):
         raise DataError(f"party {party.name!r}: the model {model!r} was grown in another form, or by other parties")
+    if state.number:
+        party.held_here(ScoresOpened)
     if output >= shared.outputs or output != (party.held(_Walk).output + 1 if _Walk in party.state else 0):
         raise OperationRefused(party.name, "begin_walk", "outputs are walked one after the other")
     logistic, rows = shared.words == "uint16", party.n_rows
@@ -140,6 +144,7 @@ def _with_score(scales: Scales, bits: int) -> Scales:
 
 @operation(
     "boost.walk_cuts",
+    when="protection=all",
     discloses="masked",
     about="which rows go left at its cuts, under a mask that the label holder does not have",
     reply=dict,
@@ -173,6 +178,7 @@ def walk_cuts(party: Party, *, start: int, stop: int, level: int) -> dict[str, S
 
 @operation(
     "boost.walk_rows",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="which rows are at a node and which go left, under fresh masks, sealed for the other side",
@@ -196,7 +202,9 @@ def walk_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.ndarr
     return state.begin_rows(party, descended(source, walk.bits, walk.going), dealt)
 
 
-@operation("boost.walked", discloses="control", about="acknowledgement", times="1000000 a session")
+@operation(
+    "boost.walked", when="protection=all", discloses="control", about="acknowledgement", times="1000000 a session"
+)
 def walked(party: Party) -> None:
     """Take the level over."""
     state, walk = party.held(Shares), party.held(_Walk)
@@ -213,6 +221,7 @@ def walked(party: Party) -> None:
 
 @operation(
     "boost.hear_predicted",
+    when="protection=all",
     discloses="control",
     receives="masked",
     about="acknowledgement",

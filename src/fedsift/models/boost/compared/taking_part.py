@@ -9,7 +9,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import Between, LabelHolder, PartyName
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
@@ -34,10 +34,11 @@ ROWS = "boost: shared rows"
 
 
 @operation(
-    "boost.join_shares", discloses="control", about="acknowledgement", learns="randomness from the dealer",
+    "boost.join_shares", when="protection=all",
+    discloses="control", about="acknowledgement", learns="randomness from the dealer",
     times="1 a session",
 )  # fmt: skip
-def join_shares(party: Party, *, holder: str, first: str, seed: bytes) -> None:
+def join_shares(party: Party, *, holder: LabelHolder, first: PartyName, seed: bytes) -> None:
     """Who takes part, and the other parties' common randomness (the label holder gets none)."""
     peers = party.held(Pairs).peers
     alone = party.name == holder
@@ -55,7 +56,9 @@ def join_shares(party: Party, *, holder: str, first: str, seed: bytes) -> None:
     party.keep(Shares(source.number, holder, first, Talk(source), common))
 
 
-@operation("boost.expect_model", discloses="control", about="acknowledgement", times="20000 a session")
+@operation(
+    "boost.expect_model", when="protection=all", discloses="control", about="acknowledgement", times="20000 a session"
+)
 def expect_model(
     party: Party, *, plan: PlanFields, logistic: bool, model: int, outputs: Annotated[int, Between(1, 1000)]
 ) -> None:
@@ -93,7 +96,9 @@ def start_score(boosting: Boosting, model: Model, output: int) -> float:
     return float(np.log(chance / (1 - chance)))
 
 
-@operation("boost.expect_tree", discloses="control", about="acknowledgement", times="20000 a session")
+@operation(
+    "boost.expect_tree", when="protection=all", discloses="control", about="acknowledgement", times="20000 a session"
+)
 def expect_tree(party: Party, *, tree: list[int], columns: dict[str, np.ndarray]) -> None:
     """One more tree of the model, and which columns it may use."""
     state, own = party.held(Shares), party.held(HiddenCuts)
@@ -113,6 +118,7 @@ def expect_tree(party: Party, *, tree: list[int], columns: dict[str, np.ndarray]
 
 @operation(
     "boost.begin_tree",
+    when="protection=all",
     discloses="masked",
     about="scores of the rows under a fresh mask, sealed for the other side",
     concerns="own columns and labels",
@@ -158,6 +164,7 @@ def spread(model: Model, values: np.ndarray) -> tuple[float, float]:
 
 @operation(
     "boost.row_step",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="numbers and bits of the rows, each under a fresh mask, sealed for the other side",
@@ -173,6 +180,7 @@ def row_step(party: Party, *, boxes: dict[str, SealedBox]) -> dict[str, SealedBo
 
 @operation(
     "boost.divide_rows",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="who is in the nodes and who goes left, under fresh masks, sealed for the other side",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import ANY, operation
 from fedsift.core.party import Party
@@ -18,6 +19,7 @@ from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, ReplyError
 from fedsift.models.boost.hidden.growing import check_neutral
 from fedsift.models.boost.parts import Routes, StoredNode, StoredPart, StoredTree, goes_left, stored_part
+from fedsift.models.reading import ScoresOpened
 from fedsift.mpc import dealer as dealing
 from fedsift.mpc import pairs
 from fedsift.mpc.dealer import Bits, Dealer, Dealt, and_correction, answer_and, open_and
@@ -40,6 +42,7 @@ class _Walk:
 
 @operation(
     "boost.walk_hidden",
+    when="protection=coordinator",
     times="100 a session",
     discloses="masked",
     receives="masked",
@@ -117,14 +120,18 @@ def _depth(nodes: list[StoredNode]) -> int:
 
 @operation(
     "boost.route_hidden",
+    when="protection=coordinator",
     times="100 a session",
     discloses="masked",
     receives="masked",
     about="which rows go left at its cuts, under a mask; the label holder reads them for the rows that are there",
     reply=SealedBox,
 )
-def route_hidden(party: Party, *, model: str, peer: str, step: int, splits: np.ndarray, box: SealedBox) -> SealedBox:
+def route_hidden(
+    party: Party, *, model: str, peer: PartyName, step: int, splits: np.ndarray, box: SealedBox
+) -> SealedBox:
     """Answer about its cuts of one level."""
+    party.held_here(ScoresOpened)
     records, dealt = stored_part(party, model).records, party.held(Dealt)
     if len(splits) and not 0 <= splits.min() <= splits.max() < len(records):
         raise DataError(f"party {party.name!r}: a question about a split that model {model!r} does not have here")
