@@ -144,7 +144,7 @@ def _for_shap(nodes, fed, model, pooled):
             told = (-1, -1, -2, -2.0, fields["value"][0])
         else:
             party = Party(fed.simulated[fields["party"]], fed._view, {})
-            record = stored_part(party, model)["records"][fields["split"]]
+            record = stored_part(party, model).records[fields["split"]]
             left = goes_left(party, model, record, np.arange(rows))
             here[fields["left"]], here[fields["right"]] = here[number] & left, here[number] & ~left
             column = f"{fields['party']}.{ColumnBins.read(record['bins']).column}"
@@ -171,7 +171,7 @@ def _mean_of(nodes, fed, model):
             total += here[number].mean() * fields["value"][0]
             continue
         party = Party(sites[fields["party"]], fed._view, {})
-        left = goes_left(party, model, stored_part(party, model)["records"][fields["split"]], np.arange(rows))
+        left = goes_left(party, model, stored_part(party, model).records[fields["split"]], np.arange(rows))
         here[fields["left"]], here[fields["right"]] = here[number] & left, here[number] & ~left
     return total
 

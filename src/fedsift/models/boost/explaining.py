@@ -23,7 +23,7 @@ from fedsift.core.party import Party
 from fedsift.core.release import rounded_numbers, row_by_row
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, ReplyError
-from fedsift.models.boost.parts import goes_left, stored_part
+from fedsift.models.boost.parts import StoredNode, goes_left, stored_part
 from fedsift.models.tree_shap import Cut, Feature, Leaf, Node, covers, shapley_of_tree
 from fedsift.mpc import pairs
 from fedsift.mpc.pairs import Pairs, meet_all
@@ -42,7 +42,7 @@ class Explained:
 
 def _sides(party: Party, model: str) -> dict[str, np.ndarray]:
     """Of each of its cuts: the number of its column, and which rows go left (packed bits)."""
-    records, every = stored_part(party, model)["records"], np.arange(party.n_rows)
+    records, every = stored_part(party, model).records, np.arange(party.n_rows)
     names = [ColumnBins.read(record["bins"]).column for record in records]
     missing = next((name for name in names if name not in party.columns), None)
     if missing is not None:
@@ -87,24 +87,23 @@ def explain_rows(party: Party, *, model: Name, boxes: Annotated[dict[str, Sealed
             raise ReplyError(name, "tell_sides", "it told other rows or cuts than there are")
     part = stored_part(party, model)
     values: dict[Feature, np.ndarray] = {}
-    outputs = len(part["base"])
-    for tree in part["trees"]:
-        nodes = [_node(fields, sides, party.n_rows) for fields in tree["nodes"]]
-        into = slice(None) if tree["output"] < 0 else slice(tree["output"], tree["output"] + 1)
+    outputs = len(part.base)
+    for tree in part.trees:
+        nodes = [_node(node, sides, party.n_rows) for node in tree.nodes]
         for feature, moved in shapley_of_tree(nodes, covers(nodes, party.n_rows), party.n_rows).items():
             total = values.setdefault(feature, np.zeros((party.n_rows, outputs)))
-            total[:, into] += moved
+            total[:, tree.outputs] += moved
     party.keep(Explained(values))
 
 
-def _node(fields: dict[str, Any], sides: dict[str, dict[str, np.ndarray]], rows: int) -> Node:
-    if "value" in fields:
-        return Leaf(np.array(fields["value"], dtype=np.float64))
-    owner, split = fields["party"], fields["split"]
+def _node(node: StoredNode, sides: dict[str, dict[str, np.ndarray]], rows: int) -> Node:
+    if node.is_leaf:
+        return Leaf(np.array(node.value, dtype=np.float64))
+    owner, split = node.party, node.split
     if owner not in sides or split >= len(sides[owner]["columns"]):
         raise ReplyError(owner, "tell_sides", "it did not tell about all of its cuts")
     left = np.unpackbits(sides[owner]["left"][split], count=rows).astype(bool)
-    return Cut((owner, int(sides[owner]["columns"][split])), left, fields["left"], fields["right"])
+    return Cut((owner, int(sides[owner]["columns"][split])), left, node.left, node.right)
 
 
 _IMPORTANCE = {"parties": [str], "columns": Array("i"), "values": Array("f")}

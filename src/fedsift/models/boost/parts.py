@@ -20,12 +20,88 @@ class Routes:
     asked: dict[str, list[tuple[int, int, np.ndarray]]] = field(default_factory=dict)
 
 
-def stored_part(party: Party, model: str) -> dict[str, Any]:
-    """This site's part of a kept model."""
-    part = party.keys.get(f"boost:{model}")
+@dataclass(frozen=True)
+class StoredNode:
+    """A leaf with its values, or a cut: whose it is, its number there, and the children's numbers."""
+
+    value: list[float] | None = None
+    party: str = ""
+    split: int = -1
+    left: int = -1
+    right: int = -1
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.value is not None
+
+
+@dataclass(frozen=True)
+class StoredTree:
+    """As the label holder knows it; ``output`` is -1 where a tree serves all outputs."""
+
+    output: int
+    nodes: list[StoredNode]
+
+    @property
+    def outputs(self) -> slice:
+        return slice(None) if self.output < 0 else slice(self.output, self.output + 1)
+
+
+@dataclass(frozen=True)
+class SharedTrees:
+    """Trees whose leaves are shares (level ``all``): own cuts of every node, codes of every leaf."""
+
+    number: int
+    first: str
+    outputs: int
+    score_bits: int
+    words: str
+    cuts: list[list[int]]
+    codes: list[list[int]]
+
+    @property
+    def count(self) -> int:
+        """Trees of one output."""
+        return len(self.codes) // self.outputs
+
+
+@dataclass(frozen=True)
+class StoredPart:
+    """What a site keeps of a model; ``trees`` and what follows at the label holder alone."""
+
+    records: list[dict[str, Any]]
+    trees: list[StoredTree]
+    base: list[float]
+    size: float
+    task: str
+    classes: tuple[str, ...]
+    shared: SharedTrees | None
+
+    @classmethod
+    def read(cls, fields: dict[str, Any]) -> StoredPart:
+        trees = [
+            StoredTree(tree["output"], [StoredNode(**node) for node in tree["nodes"]])
+            for tree in fields.get("trees", [])
+        ]
+        told = fields.get("shared")
+        whole = told is not None and set(told) == set(SharedTrees.__dataclass_fields__)
+        return cls(
+            fields["records"], trees, fields.get("base", []), fields.get("size", 1.0), fields.get("task", ""),
+            tuple(fields.get("classes", ())), SharedTrees(**told) if told is not None and whole else None,
+        )  # fmt: skip
+
+
+def stored_fields(party: Party, model: str) -> dict[str, Any]:
+    """This site's part of a kept model, as its file has it."""
+    part: dict[str, Any] | None = party.keys.get(f"boost:{model}")
     if part is None:
         raise DataError(f"party {party.name!r} has no part of the model {model!r}: fit it here, or load its file first")
     return part
+
+
+def stored_part(party: Party, model: str) -> StoredPart:
+    """The same, to be read."""
+    return StoredPart.read(stored_fields(party, model))
 
 
 def goes_left(party: Party, model: str, record: dict[str, Any], rows: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from fedsift.models.boost.compared.predicting import walk_shared
 from fedsift.models.boost.compared.taking_part import join_shares, row_step
 from fedsift.models.boost.hidden.predicting import OPERATIONS as HIDDEN
 from fedsift.models.boost.hidden.predicting import walk_hidden
-from fedsift.models.boost.parts import Routes, goes_left, stored_part
+from fedsift.models.boost.parts import Routes, StoredPart, goes_left, stored_part
 from fedsift.models.predicted import Predicted
 from fedsift.models.reading import ScoresOpened
 
@@ -38,7 +38,7 @@ from fedsift.models.reading import ScoresOpened
 )
 def route_rows(party: Party, *, model: str, splits: np.ndarray, counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
     party.held_here(ScoresOpened)
-    records = stored_part(party, model)["records"]
+    records = stored_part(party, model).records
     if len(rows) != counts.sum() or (len(splits) and (splits.min() < 0 or splits.max() >= len(records))):
         raise DataError(f"party {party.name!r}: a question about a split that model {model!r} does not have here")
     if len(rows) and (rows.min() < 0 or rows.max() >= party.n_rows):
@@ -65,7 +65,7 @@ def walk_down(party: Party, *, model: str, sides: dict[str, np.ndarray]) -> dict
     """Take the answers in, go on through own splits, and ask about the next split of others."""
     part = stored_part(party, model)
     if Routes not in party.state:
-        party.keep(Routes(np.zeros((len(part["trees"]), party.n_rows), dtype=np.int32)))
+        party.keep(Routes(np.zeros((len(part.trees), party.n_rows), dtype=np.int32)))
     routes = party.held(Routes)
     for name, asked in routes.asked.items():
         bits = np.unpackbits(sides.get(name, np.zeros(0, np.uint8))).astype(bool)
@@ -73,15 +73,15 @@ def walk_down(party: Party, *, model: str, sides: dict[str, np.ndarray]) -> dict
             raise ReplyError(name, "route_rows", f"party {name!r} answered for fewer rows than it was asked about")
         start = 0
         for tree, node, rows in asked:
-            fields = part["trees"][tree]["nodes"][node]
-            routes.at[tree, rows] = np.where(bits[start : start + len(rows)], fields["left"], fields["right"])
+            cut = part.trees[tree].nodes[node]
+            routes.at[tree, rows] = np.where(bits[start : start + len(rows)], cut.left, cut.right)
             start += len(rows)
     routes.asked = {}
-    for tree in range(len(part["trees"])):
+    for tree in range(len(part.trees)):
         _through_own(party, model, part, tree, routes)
     return {
         name: {
-            "splits": np.array([part["trees"][t]["nodes"][n]["split"] for t, n, _ in asked], dtype=np.int64),
+            "splits": np.array([part.trees[t].nodes[n].split for t, n, _ in asked], dtype=np.int64),
             "counts": np.array([len(rows) for *_, rows in asked], dtype=np.int64),
             "rows": np.concatenate([rows for *_, rows in asked]).astype(np.int32),
         }
@@ -89,20 +89,20 @@ def walk_down(party: Party, *, model: str, sides: dict[str, np.ndarray]) -> dict
     }
 
 
-def _through_own(party: Party, model: str, part: dict[str, Any], tree: int, routes: Routes) -> None:
+def _through_own(party: Party, model: str, part: StoredPart, tree: int, routes: Routes) -> None:
     """Children have larger numbers than their parents, so one pass in order is enough."""
-    at, nodes = routes.at[tree], part["trees"][tree]["nodes"]
-    for number, fields in enumerate(nodes):
-        if "value" in fields:
+    at = routes.at[tree]
+    for number, node in enumerate(part.trees[tree].nodes):
+        if node.is_leaf:
             continue
         rows = np.flatnonzero(at == number)
         if not len(rows):
             continue
-        if fields["party"] == party.name:
-            left = goes_left(party, model, part["records"][fields["split"]], rows)
-            at[rows] = np.where(left, fields["left"], fields["right"])
+        if node.party == party.name:
+            left = goes_left(party, model, part.records[node.split], rows)
+            at[rows] = np.where(left, node.left, node.right)
         else:
-            routes.asked.setdefault(fields["party"], []).append((tree, number, rows))
+            routes.asked.setdefault(node.party, []).append((tree, number, rows))
 
 
 @operation(
@@ -128,16 +128,15 @@ def hold_predicted(party: Party, *, model: str) -> None:
 
 def _predicted(party: Party, model: str) -> Predicted:
     part = stored_part(party, model)
-    if "shared" in part:
+    if part.shared is not None:
         return party.held(Predicted)
     at = party.held(Routes).at
-    total = np.tile(np.array(part["base"], dtype=np.float64), (party.n_rows, 1))
-    for tree, fields in enumerate(part["trees"]):
-        width = total.shape[1] if fields["output"] < 0 else 1
-        values = np.array([node.get("value", [0.0] * width) for node in fields["nodes"]])
-        part_of = slice(None) if fields["output"] < 0 else slice(fields["output"], fields["output"] + 1)
-        total[:, part_of] += values[at[tree]]
-    return party.keep(Predicted(total, tuple(part["classes"])))
+    total = np.tile(np.array(part.base, dtype=np.float64), (party.n_rows, 1))
+    for number, tree in enumerate(part.trees):
+        width = total.shape[1] if tree.output < 0 else 1
+        values = np.array([node.value or [0.0] * width for node in tree.nodes])
+        total[:, tree.outputs] += values[at[number]]
+    return party.keep(Predicted(total, part.classes))
 
 
 OPERATIONS = (walk_down, route_rows, predicted, hold_predicted, *HIDDEN, *SHARED, join_shares, row_step, show_scores)

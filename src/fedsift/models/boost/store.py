@@ -13,7 +13,7 @@ from fedsift.core.files import write_atomic
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError
-from fedsift.models.boost.parts import stored_part
+from fedsift.models.boost.parts import stored_fields
 from fedsift.models.parts import part_file
 
 FORMAT, VERSION = "fedsift-boost-part", 1
@@ -21,7 +21,7 @@ FORMAT, VERSION = "fedsift-boost-part", 1
 
 @operation("boost.write_part", times="1 a session", discloses="control", about="acknowledgement")
 def write_part(party: Party, *, model: str) -> None:
-    content = {"format": FORMAT, "version": VERSION, **stored_part(party, model)}
+    content = {"format": FORMAT, "version": VERSION, **stored_fields(party, model)}
     write_atomic(part_file(party, model).with_suffix(".json"), json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 

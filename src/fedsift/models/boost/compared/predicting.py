@@ -24,7 +24,7 @@ from fedsift.models.boost.compared.scales import Scales
 from fedsift.models.boost.compared.state import Shares
 from fedsift.models.boost.compared.taking_part import ROWS, heard_cuts, join_shares, row_step
 from fedsift.models.boost.hidden.growing import check_neutral
-from fedsift.models.boost.parts import goes_left, stored_part
+from fedsift.models.boost.parts import SharedTrees, goes_left, stored_part
 from fedsift.models.boost.tree import TreeSettings
 from fedsift.models.predicted import Predicted
 from fedsift.models.reading import ScoresOpened
@@ -96,6 +96,7 @@ class _Walk:
     """Trees of a kept model that rows walk down together."""
 
     model: str
+    shared: SharedTrees = field(repr=False)
     output: int = 0
     found: list[np.ndarray] = field(default_factory=list, repr=False)  # scores of the outputs so far
     trees: list[int] = field(default_factory=list)
@@ -116,29 +117,24 @@ class _Walk:
 def begin_walk(party: Party, *, model: str, output: Annotated[int, Between(0, 1000)]) -> dict[str, Any]:
     """Scores are the start score, as the label holder's share. Outputs (classes) come one after the other."""
     state, part = party.held(Shares), stored_part(party, model)
-    shared = part.get("shared")
-    if (
-        shared is None
-        or "codes" not in shared
-        or shared["number"] != state.number
-        or (state.number and shared["first"] != state.first)
-    ):
+    shared = part.shared
+    if shared is None or shared.number != state.number or (state.number and shared.first != state.first):
         raise DataError(f"party {party.name!r}: the model {model!r} was grown in another form, or by other parties")
     if state.number:
         party.held_here(ScoresOpened)
-    if output >= shared["outputs"] or output != (party.held(_Walk).output + 1 if _Walk in party.state else 0):
+    if output >= shared.outputs or output != (party.held(_Walk).output + 1 if _Walk in party.state else 0):
         raise OperationRefused(party.name, "begin_walk", "outputs are walked one after the other")
-    logistic, rows = shared["words"] == "uint16", party.n_rows
+    logistic, rows = shared.words == "uint16", party.n_rows
     state.scales = Scales.of(logistic, rows, TreeSettings())
-    state.scales = _with_score(state.scales, shared["score_bits"])
-    state.scores = np.zeros(rows, _WORDS[shared["words"]])
+    state.scales = _with_score(state.scales, shared.score_bits)
+    state.scores = np.zeros(rows, _WORDS[shared.words])
     if state.number == 0 and logistic:
-        state.scores = state.scales.scores(np.full(rows, part["base"][output]))
-    walk = party.held(_Walk) if output else party.keep(_Walk(model))
+        state.scores = state.scales.scores(np.full(rows, part.base[output]))
+    walk = party.held(_Walk) if output else party.keep(_Walk(model, shared))
     walk.output = output
-    state.due, state.walks = len(shared["codes"]) // shared["outputs"], True
-    nodes = len(shared["codes"][0]) if shared["codes"] else 2
-    return {"trees": state.due, "outputs": shared["outputs"], "depth": nodes.bit_length() - 1, "logistic": logistic,
+    state.due, state.walks = shared.count, True
+    nodes = len(shared.codes[0]) if shared.codes else 2
+    return {"trees": state.due, "outputs": shared.outputs, "depth": nodes.bit_length() - 1, "logistic": logistic,
             "width": state.scales.leaf_width}  # fmt: skip
 
 
@@ -158,9 +154,8 @@ def _with_score(scales: Scales, bits: int) -> Scales:
 def walk_cuts(party: Party, *, start: int, stop: int, level: int) -> dict[str, SealedBox]:
     """One level of some trees; the label holder keeps its own."""
     state, pairs, walk = party.held(Shares), party.held(Pairs), party.held(_Walk)
-    part = stored_part(party, walk.model)
-    shared = part["shared"]
-    count = len(shared["cuts"]) // shared["outputs"]
+    records, shared = stored_part(party, walk.model).records, walk.shared
+    count = shared.count
     if not 0 <= start < stop <= count or level != (walk.level if walk.trees else 0):
         raise OperationRefused(party.name, "walk_cuts", "levels of trees are walked one after the other")
     if level == 0:
@@ -169,9 +164,9 @@ def walk_cuts(party: Party, *, start: int, stop: int, level: int) -> dict[str, S
     every, nodes = np.arange(party.n_rows), 2**level
     bits = np.zeros((len(walk.trees) * nodes, (party.n_rows + 7) // 8), np.uint8)
     for place, tree in enumerate(walk.trees):
-        for node, cut in enumerate(shared["cuts"][tree][nodes - 1 : 2 * nodes - 1]):
+        for node, cut in enumerate(shared.cuts[tree][nodes - 1 : 2 * nodes - 1]):
             if cut >= 0:
-                left = goes_left(party, walk.model, part["records"][cut], every)
+                left = goes_left(party, walk.model, records[cut], every)
                 bits[place * nodes + node] = np.packbits(left)
     if state.number == 0:
         walk.going = bits
@@ -199,8 +194,7 @@ def walk_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.ndarr
     if state.number == 0:
         for name in party.held(Pairs).peers:
             walk.going = walk.going ^ heard_cuts(party, name, boxes, state.step, walk.going.shape)
-    shared = stored_part(party, walk.model)["shared"]
-    leaves = np.array([shared["codes"][tree] for tree in walk.trees], dtype=np.uint64)
+    leaves = np.array([walk.shared.codes[tree] for tree in walk.trees], dtype=np.uint64)
     source, state.step = state.rows.source, state.step + 1
     if 2 * len(walk.bits) == leaves.size and state.scales is not None:
         program = scored(source, state.scores, walk.bits, walk.going, leaves, state.scales.leaf_width)
@@ -239,14 +233,13 @@ def walked(party: Party) -> None:
 def hear_predicted(party: Party, *, box: SealedBox) -> None:
     """The label holder's scores of its rows; after the last output they are its predictions."""
     walk = party.held(_Walk)
-    part = stored_part(party, walk.model)
-    outputs = part["shared"]["outputs"]
+    part, outputs = stored_part(party, walk.model), walk.shared.outputs
     values = opened_scores(party, walk.output, box, party.held(Shares).scores)
-    if part["task"] == "regression":
-        values = part["base"][0] + part["size"] * values
+    if part.task == "regression":
+        values = part.base[0] + part.size * values
     walk.found.append(values if outputs == 1 else log_chance(values))
     if len(walk.found) == outputs:
-        party.keep(Predicted(np.column_stack(walk.found), tuple(part["classes"])))
+        party.keep(Predicted(np.column_stack(walk.found), part.classes))
 
 
 OPERATIONS = (begin_walk, walk_cuts, walk_rows, walked, hear_predicted)

@@ -18,7 +18,7 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, ReplyError
 from fedsift.models.boost.hidden.growing import check_neutral
-from fedsift.models.boost.parts import Routes, goes_left, stored_part
+from fedsift.models.boost.parts import Routes, StoredNode, StoredPart, StoredTree, goes_left, stored_part
 from fedsift.models.reading import ScoresOpened
 from fedsift.mpc import dealer as dealing
 from fedsift.mpc import pairs
@@ -57,7 +57,7 @@ def walk_hidden_level(
     part = stored_part(party, model)
     if _Walk not in party.state:
         party.keep(_Walk())
-        party.keep(Routes(np.zeros((len(part["trees"]), party.n_rows), dtype=np.int32)))
+        party.keep(Routes(np.zeros((len(part.trees), party.n_rows), dtype=np.int32)))
     walk, at = party.held(_Walk), party.held(Routes).at
     for name, asked in walk.asked.items():
         answer = party.held(Pairs).open(answers[name], sender=name, about="boost: route", number=walk.step - 1)
@@ -65,57 +65,56 @@ def walk_hidden_level(
             raise ReplyError(name, "route_hidden", "it answered about another number of rows or cuts")
         left = open_and(asked.inside, answer["hidden"], answer["answers"], openings[name])
         for (tree, node), bits in zip(asked.places, left):
-            _step(at[tree], part["trees"][tree]["nodes"][node], node, np.unpackbits(bits, count=party.n_rows))
-    places = _places(part["trees"], walk.step)
+            _step(at[tree], part.trees[tree].nodes[node], node, np.unpackbits(bits, count=party.n_rows))
+    places = _places(part.trees, walk.step)
     walk.asked = {}
     for name, found in places.items():
         if name == party.name:
             for tree, node in found:
-                fields = part["trees"][tree]["nodes"][node]
-                left = goes_left(party, model, part["records"][fields["split"]], np.arange(party.n_rows))
-                _step(at[tree], fields, node, left)
+                cut = part.trees[tree].nodes[node]
+                _step(at[tree], cut, node, goes_left(party, model, part.records[cut.split], np.arange(party.n_rows)))
         else:
             inside = np.stack([np.packbits(at[tree] == node) for tree, node in found])
             walk.asked[name] = _Asked(found, inside)
     walk.step += 1
     return {
-        "more": walk.step <= max((_depth(tree["nodes"]) for tree in part["trees"]), default=0),
+        "more": walk.step <= max((_depth(tree.nodes) for tree in part.trees), default=0),
         "ask": {name: _question(party, part, name, asked, walk.step - 1) for name, asked in walk.asked.items()},
     }
 
 
-def _question(party: Party, part: dict[str, Any], name: str, asked: _Asked, step: int) -> dict[str, Any]:
-    nodes = [part["trees"][tree]["nodes"][node] for tree, node in asked.places]
+def _question(party: Party, part: StoredPart, name: str, asked: _Asked, step: int) -> dict[str, Any]:
+    nodes = [part.trees[tree].nodes[node] for tree, node in asked.places]
     masks = party.held(Dealt).bits(f"boost: rows at {name}", step, len(nodes), party.n_rows)
     hidden = party.held(Pairs).seal(asked.inside ^ masks, to=name, about="boost: rows", number=step)
-    return {"splits": np.array([fields["split"] for fields in nodes], dtype=np.int64), "box": hidden}
+    return {"splits": np.array([cut.split for cut in nodes], dtype=np.int64), "box": hidden}
 
 
-def _step(at: np.ndarray, fields: dict[str, Any], node: int, left: np.ndarray) -> None:
+def _step(at: np.ndarray, cut: StoredNode, node: int, left: np.ndarray) -> None:
     here = at == node
-    at[here] = np.where(left.astype(bool)[here], fields["left"], fields["right"])
+    at[here] = np.where(left.astype(bool)[here], cut.left, cut.right)
 
 
-def _places(trees: list[dict[str, Any]], level: int) -> dict[str, list[tuple[int, int]]]:
+def _places(trees: list[StoredTree], level: int) -> dict[str, list[tuple[int, int]]]:
     """The cuts of every party at one level of all trees."""
     found: dict[str, list[tuple[int, int]]] = {}
     for number, tree in enumerate(trees):
-        nodes = tree["nodes"]
+        nodes = tree.nodes
         here = [0]
         for _ in range(level):
-            here = [child for n in here if "value" not in nodes[n] for child in (nodes[n]["left"], nodes[n]["right"])]
+            here = [child for n in here if not nodes[n].is_leaf for child in (nodes[n].left, nodes[n].right)]
         for node in here:
-            if "value" not in nodes[node]:
-                found.setdefault(nodes[node]["party"], []).append((number, node))
+            if not nodes[node].is_leaf:
+                found.setdefault(nodes[node].party, []).append((number, node))
     return found
 
 
-def _depth(nodes: list[dict[str, Any]]) -> int:
+def _depth(nodes: list[StoredNode]) -> int:
     """Levels of cuts. Children have larger numbers than their parents."""
     depth = [0] * len(nodes)
-    for number, fields in enumerate(nodes):
-        if "value" not in fields:
-            depth[fields["left"]] = depth[fields["right"]] = depth[number] + 1
+    for number, node in enumerate(nodes):
+        if not node.is_leaf:
+            depth[node.left] = depth[node.right] = depth[number] + 1
     return max(depth)
 
 
@@ -133,7 +132,7 @@ def route_hidden(
 ) -> SealedBox:
     """Answer about its cuts of one level."""
     party.held_here(ScoresOpened)
-    records, dealt = stored_part(party, model)["records"], party.held(Dealt)
+    records, dealt = stored_part(party, model).records, party.held(Dealt)
     if len(splits) and not 0 <= splits.min() <= splits.max() < len(records):
         raise DataError(f"party {party.name!r}: a question about a split that model {model!r} does not have here")
     hidden = party.held(Pairs).open(box, sender=peer, about="boost: rows", number=step)
