@@ -32,9 +32,10 @@ _MOST_ROWS = 1000  # for the search by ranks
 
 
 def heard_of_columns(view: View) -> np.ndarray | None:
-    """For how many blocks each of the party's columns was in, over the first session in which it heard of all."""
+    """For how many blocks each of the party's columns was in, over the first session in which it heard of all; where
+    all were in to the end, how often each took part (which tells something where the lots are not fair)."""
     columns = len(view.own_table.columns)
-    places, total, session = np.arange(columns), np.zeros(columns), ""
+    places, stayed, took_part, session = np.arange(columns), np.zeros(columns), np.zeros(columns), ""
     for message in view.messages:
         if not message.is_request or (session and message.session != session):
             continue
@@ -47,8 +48,11 @@ def heard_of_columns(view: View) -> np.ndarray | None:
         if matches("drop_inputs", message.operation):
             places = places[heard.astype(bool)]
         else:
-            total[places] += 1.0
-    return total if session else None
+            stayed[places] += 1.0
+            took_part[places] += heard
+    if not session:
+        return None
+    return stayed if np.ptp(stayed) else took_part
 
 
 def _own(operation: str, content: dict[str, Any], name: str) -> np.ndarray | None:

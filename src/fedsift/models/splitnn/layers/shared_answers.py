@@ -13,7 +13,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ParameterError
-from fedsift.models.parts import Predicted
+from fedsift.models.predicted import Predicted
 from fedsift.models.splitnn.layers.shared_network import BATCHES, KEY, helper_outputs, part_of
 from fedsift.models.splitnn.layers.shared_parts import Rows, exactly
 from fedsift.models.splitnn.layers.sine import OUTPUT_BITS, Floats, outputs, signed
