@@ -38,6 +38,11 @@ WAIVERS: dict[str, str] = {
     "same folds), in the order of a secret draw: which rows are in a fold tells nothing about any of them.",
     "halves.deal_blocks": "Blocks are dealt without a look at the label (a test turns the labels round).",
     "statistics.open_columns": "Which columns are numbers: no row.",
+    "statistics.open_logistic": "Which columns are numbers that vary: no row.",
+    "weighted.hide_sides": "Columns and their products under one-time masks: uniform to whoever receives them.",
+    "weighted.keep_covered": "Receives columns under masks that it does not know: uniform to it.",
+    "weighted.left_shares": f"Shares under one-time masks; weighted mean products come out, {_AT_COORDINATOR}.",
+    "weighted.right_sides": f"The same, and weighted mean products of its own unnamed columns, {_AT_COORDINATOR}.",
     "statistics.compare_sample": "One number of two digits a column about all rows of two samples, nothing of labels, "
     f"{_AT_COORDINATOR}; samples are views of min_rows rows and more, and a journal refuses those that tell few "
     "rows apart (site/journal_atoms.py).",
@@ -149,6 +154,7 @@ WAIVERS: dict[str, str] = {
     "show_columns": "secure=False: whole columns in the clear, as the option and the ledger say; nothing to measure.",
     "share_labels": "The labels in the clear, as the option and the ledger say; nothing to measure.",
     # What a party learns from a request
+    "align.keep_known": "Parts of a key that only the parties have; a digest of all ids at once under it.",
     "boost.meet_cuts": "How many candidate cuts a column has: the number of its bins.",
     "dealer.take_seed": "Random numbers from the dealer: nothing of anybody's rows.",
     "delivery.keep_end": "That the job has ended: nothing of anybody's rows.",

@@ -84,6 +84,14 @@ svg .faint { stroke: var(--off); stroke-width: 1; opacity: .7; }
 svg .point { fill: var(--on); stroke: var(--card); } .bad { color: var(--bad); }
 svg .level { stroke: var(--quiet); stroke-dasharray: 5 4; } svg .small { font-size: .85em; }
 svg .cell { fill: var(--on); } svg .cell.below { fill: var(--second); }
+svg.readers { font-size: 14px; margin: .4rem 0; } svg.readers text { fill: var(--ink); }
+svg.readers rect { fill: var(--page); stroke: var(--quiet); } svg.readers rect.reader { stroke-dasharray: 5 3; }
+svg .line.aggregate { stroke: var(--aggregate); } svg .tip.aggregate { fill: var(--aggregate); }
+svg .line.pseudonymous { stroke: var(--pseudonymous); } svg .tip.pseudonymous { fill: var(--pseudonymous); }
+svg .line.plain { stroke: var(--plain); } svg .tip.plain { fill: var(--plain); }
+.whole .scroll { max-height: none; } table.whole td:first-child { min-width: 17rem; }
+dl.facts { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: .5rem 0; font-size: .95rem; }
+dl.facts dt { color: var(--quiet); } dl.facts dd { margin: 0; }
 .scroll { overflow: auto; max-height: 30rem; border: 1px solid var(--line); border-radius: .4rem; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .6rem; border-bottom: 1px solid var(--line);
@@ -127,6 +135,8 @@ footer { color: var(--quiet); font-size: .85rem; padding-bottom: 2rem; }
   table.listed th, table.listed td { padding: .3rem .22rem; } table.listed td:nth-child(5) { min-width: 0; }
   .word { font-size: 0; } .word::before { content: "\\2713"; font-size: .86rem; }
   th:not([aria-sort]) button::after { content: ""; }
+  dl.facts { grid-template-columns: 1fr; gap: 0; } dl.facts dd { margin-bottom: .35rem; }
+  svg.readers { font-size: 14px; } table.whole td:first-child { min-width: 0; }
   dl.forms { grid-template-columns: max-content 1fr; } dl.forms .amount { grid-column: 2; margin-bottom: .4rem; }
   svg { font-size: 19px; } .heat svg { font-size: 12px; } .heat.dense svg { font-size: 10px; }
   table.stack tbody tr { display: block; padding: .5rem .3rem; border-bottom: 1px solid var(--line); }
