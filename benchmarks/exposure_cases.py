@@ -88,7 +88,7 @@ CASES: dict[str, Case] = {
     "muse": Case(selector("muse", n_features=10), (*SIX, *WIDE, "sonar")),
     "muse, epsilon 1": Case(selector("muse", n_features=10, epsilon=1.0)),
     # false discoveries
-    "knockoffs": Case(selector("knockoffs")),
+    "knockoffs": Case(selector("knockoffs", copies=1, squares=False)),  # copies are drawn by the coordinator alone
     "boruta": Case(selector("boruta", **SHADOWED)),
     "boruta, all": Case(selector("boruta", rounds=2, **STUMPS), rows=300),
     "stable": Case(selector("stable", pairs=3)),
