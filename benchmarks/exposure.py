@@ -80,12 +80,14 @@ def used(made: Any) -> Any:
 
 
 def recorded(case: Case, X: pd.DataFrame, y: pd.Series, fresh: tuple[Any, Any] | None) -> Recording:
+    made = case.make()
+    if case.bounded and fresh is not None:
+        ranges = fresh[0].select_dtypes("number").agg(["min", "max"]).T
+        made.set_params(bounds={str(c): (float(a), float(b)) for c, a, b in ranges.itertuples() if a < b})
     if case.few:
-        return record_sites(three_columns(X, y), "bank", used(case.make()), every_step=case.every_step)
+        return record_sites(three_columns(X, y), "bank", used(made), every_step=case.every_step)
     parties: Any = 4 if case.partition == "hybrid" else ["bank", "shop"]
-    return record(
-        X, y, used(case.make()), parties=parties, every_step=case.every_step, fresh=fresh, partition=case.partition
-    )
+    return record(X, y, used(made), parties=parties, every_step=case.every_step, fresh=fresh, partition=case.partition)
 
 
 def measure(method: str, name: str, data: Path) -> list[Row]:

@@ -40,6 +40,7 @@ class Case:
     rows: int = ROWS
     few: bool = False  # the label holder has 3 columns only, as in the first review
     partition: str = "vertical"
+    bounded: bool = False  # ranges of columns are public: those of rows that did not take part
 
 
 def selector(name: str, **settings: Any) -> Callable[[], Any]:
@@ -87,7 +88,7 @@ CASES: dict[str, Case] = {
     "muse": Case(selector("muse", n_features=10), (*SIX, *WIDE, "sonar")),
     "muse, epsilon 1": Case(selector("muse", n_features=10, epsilon=1.0)),
     # false discoveries
-    "knockoffs": Case(selector("knockoffs")),
+    "knockoffs": Case(selector("knockoffs", copies=1, squares=False)),  # copies are drawn by the coordinator alone
     "boruta": Case(selector("boruta", **SHADOWED)),
     "boruta, all": Case(selector("boruta", rounds=2, **STUMPS), rows=300),
     "stable": Case(selector("stable", pairs=3)),
@@ -105,11 +106,13 @@ CASES: dict[str, Case] = {
     "vertical_flafe": Case(selector("vertical_flafe")),
     "vertical_flafe, statistics": Case(selector("vertical_flafe", protection="statistics")),
     "vertical_flafe, epsilon 1": Case(
-        selector("vertical_flafe", n_operands=2, n_features=2, functions=["ab"], epsilon=1.0), rows=4000
+        selector("vertical_flafe", n_operands=2, n_features=2, functions=["ab"], epsilon=1.0), bounded=True
     ),
     "hybrid_flafe": Case(selector("hybrid_flafe", n_operands=4, n_features=4), partition="hybrid"),
     "fed_iife": Case(selector("fed_iife", max_features=2), partition="horizontal"),
-    "fed_iife, epsilon 1": Case(selector("fed_iife", max_features=2, epsilon=1.0), partition="horizontal"),
+    "fed_iife, epsilon 1": Case(
+        selector("fed_iife", max_features=2, epsilon=1.0), partition="horizontal", bounded=True
+    ),
     "fed_halving": Case(selector("fed_halving", **ROW_BLOCKS), partition="horizontal"),
     "feature_election": Case(selector("feature_election"), partition="horizontal"),
     "feature_election, epsilon 1": Case(selector("feature_election", epsilon=1.0), partition="horizontal"),

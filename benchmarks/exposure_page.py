@@ -38,7 +38,10 @@ nothing to guess and baseline. Version is the commit that was measured.
 Two parties (four in a grid), at most 800 rows of each set where no other number is given, settings lowered where that
 changes no message that an attack reads. In one process nobody is sent a result: `keep_result`, the end of a deployed
 job, is added as `Selection.for_party` makes it. Scores and first components do not say which of two classes is which:
-that bit is given to attacks and baselines alike. A line "gone" is no measurement: the message that the attack read is
+that bit is given to attacks and baselines alike. Sites have no policy here: the [rules of a site](party.md) (bits of
+exact numbers, rows of a view, noise under a budget) refuse some of these runs, statistics of many columns above all.
+
+A line "gone" is no measurement: the message that the attack read is
 not sent any more, and its success is put at the guess. What is sent in its place has attacks of its own, or a written
 argument in `audit/waivers.py` why none is needed.
 """

@@ -1,32 +1,24 @@
-"""Attacks on boosting: labels from nodes, gradients from a dealer's half, cells from left/right bits."""
+"""Attacks on boosting, on arrays: labels from nodes and cells from left/right bits as the audit has them
+(``audit/attacks``), and equations in the ring."""
 
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.metrics import roc_auc_score
 
-
-def spread_labels(nodes: np.ndarray, known: np.ndarray, labels: np.ndarray, rounds: int = 30) -> np.ndarray:
-    """A score of every row: known labels walk from rows to nodes (nodes x rows) and back (Zhou et al. 2003)."""
-    inside = nodes[nodes.any(axis=1)].T.astype(float)
-    start, share = np.zeros(len(inside)), labels.mean()
-    start[known] = np.where(labels == 1, 1 / share, -1 / (1 - share))
-    up = (inside / inside.sum(axis=0)).T
-    down = inside / np.maximum(inside.sum(axis=1, keepdims=True), 1)
-    score = start
-    for _ in range(rounds):
-        score = 0.9 * (down @ (up @ score)) + 0.1 * start
-    return score
+from fedsift.audit.attacks.cut_bits import largest_left
+from fedsift.audit.attacks.node_labels import spread_over
 
 
 def node_attack(nodes: np.ndarray, y: np.ndarray, known: int = 40, draws: int = 10) -> float:
     """Mean AUC over the rows whose labels are not known."""
-    found = []
+    inside, found = csr_matrix(nodes[nodes.any(axis=1)].T.astype(float)), []
     for seed in range(draws):
         rng = np.random.default_rng(seed)
         chosen = np.concatenate([rng.choice(np.flatnonzero(y == k), known // 2, replace=False) for k in (0, 1)])
         rest = np.setdiff1d(np.arange(len(y)), chosen)
-        found.append(roc_auc_score(y[rest], spread_labels(nodes, chosen, y[chosen])[rest]))
+        found.append(roc_auc_score(y[rest], spread_over(inside, chosen, y[chosen])[rest]))
     return float(np.mean(found))
 
 
@@ -54,15 +46,7 @@ def placed_cells(codes: np.ndarray, bits: list[tuple[int, np.ndarray, np.ndarray
     The attacker is given more than it has: which column every cut is of, and the sizes of all bins. Of the bins that a
     row may still lie in it guesses the largest.
     """
-    right = 0
-    for column in range(codes.shape[1]):
-        sizes = np.bincount(codes[:, column])
-        possible = np.ones((len(codes), len(sizes)), dtype=bool)
-        for which, left_bins, rows, left in bits:
-            if which == column:
-                possible[rows] &= np.where(left[:, None], left_bins, ~left_bins)
-        right += int((np.where(possible, sizes, -1).argmax(axis=1) == codes[:, column]).sum())
-    return right / codes.size
+    return float((largest_left(codes, bits) == codes).mean())
 
 
 def mode_guess(codes: np.ndarray) -> float:

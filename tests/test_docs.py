@@ -95,6 +95,11 @@ def test_the_exposure_page_is_what_the_script_makes_of_the_figures():
     )
 
 
+def test_every_method_is_measured_on_the_six_sets_with_its_defaults():
+    cases, six = script("exposure_models").every_case(), script("exposure_cases").SIX
+    assert [name for name in METHODS if name not in cases or not set(six) <= set(cases[name].sets)] == []
+
+
 def test_the_exposure_page_says_what_changed_since_the_version_before(monkeypatch):
     page = script("exposure_page")
     row = {"method": "sffs", "set": "colon", "attack": "scores_of_result", "role": "passive", "target": "labels",

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedsift.report.exposures import in_order, judged, readable, whom
+from fedsift.audit.record import AuditRecord, Disclosed
+from fedsift.report.exposures import readable
 from fedsift.report.markup import Html, h, table
 from fedsift.report.page import page, section
 
@@ -55,41 +56,39 @@ class Chapter:
     blocks: tuple[str | tuple[str, ...] | Grid, ...]
 
 
-def chapters(record: Record) -> list[Chapter]:
+def chapters(record: AuditRecord) -> list[Chapter]:
     """The annex as plain data, from the record of an audit."""
     return [_processing(record), _leaving(record), _inferred(record), _measures(record), _remaining(record)]
 
 
-def _processing(record: Record) -> Chapter:
-    site = record["site"]
-    role = "holds the label" if site["holds_label"] else "holds columns and no label"
-    who = f"This annex is for {site['party']}, which {role}." if site["party"] else "This annex is for all parties."
-    holds = (
-        f"a label that {record['active']} holds" if record["active"] else "a label that they hold for their own rows"
-    )
+def _processing(record: AuditRecord) -> Chapter:
+    site = record.site
+    role = "holds the label" if site.holds_label else "holds columns and no label"
+    who = f"This annex is for {site.party}, which {role}." if site.party else "This annex is for all parties."
+    holds = f"a label that {record.active} holds" if record.active else "a label that they hold for their own rows"
     about = (
-        f"Columns of {len(record['parties'])} organisations ({', '.join(record['parties'])}) are compared by "
-        f"{record['method']} to find those that matter for {holds}. No table is pooled: each organisation computes on "
+        f"Columns of {len(record.parties)} organisations ({', '.join(record.parties)}) are compared by "
+        f"{record.method} to find those that matter for {holds}. No table is pooled: each organisation computes on "
         "its own rows, and a coordinator relays and counts messages."
     )
     return Chapter("processing", "1. The processing", (
         about, who,
         "Purpose and legal basis: [to be completed by the controller]",
         "Categories of people and of data: [to be completed by the controller]",
-        Grid(("setting", "value"), tuple((key, _shown(value)) for key, value in record["parameters"].items())),
+        Grid(("setting", "value"), tuple((key, _shown(value)) for key, value in record.parameters.items())),
     ))  # fmt: skip
 
 
-def _leaving(record: Record) -> Chapter:
+def _leaving(record: AuditRecord) -> Chapter:
     rows = []
-    for line in record["disclosures"]:
-        what = f"it learns {line['what']}" if line["learned"] else line["what"]
-        relayed = " (relayed unread)" if line["relayed"] else ""
-        why = _NEEDED.get(_family(line), f"{record['method']} computes its scores from it")
-        rows.append((", ".join(line["from"]), ", ".join(line["to"]), what, why, line["form"] + relayed,
-                     f"{line['bytes']:,}"))  # fmt: skip
-    forms = tuple(f"{form}: {meaning}" for form, meaning in record["forms"].items()
-                  if any(line["form"] == form for line in record["disclosures"]))  # fmt: skip
+    for line in record.disclosures:
+        what = f"it learns {line.what}" if line.learned else line.what
+        relayed = " (relayed unread)" if line.relayed else ""
+        why = _NEEDED.get(_family(line), f"{record.method} computes its scores from it")
+        rows.append((", ".join(line.senders), ", ".join(line.receivers), what, why, line.form + relayed,
+                     f"{line.bytes:,}"))  # fmt: skip
+    forms = tuple(f"{form}: {meaning}" for form, meaning in record.forms.items()
+                  if any(line.form == form for line in record.disclosures))  # fmt: skip
     heads = ("from", "to", "what", "why it is needed", "form", "bytes")
     return Chapter("leaves", "2. What leaves, to whom, and why", (
         "Taken from the ledger of the rehearsal, in which every message is counted as it would travel.",
@@ -97,23 +96,23 @@ def _leaving(record: Record) -> Chapter:
     ))  # fmt: skip
 
 
-def _family(line: Record) -> str:
+def _family(line: Disclosed) -> str:
     """The family of a line's operation."""
-    return str(line["operation"]).partition(".")[0]
+    return line.operation.partition(".")[0]
 
 
-def _inferred(record: Record) -> Chapter:
+def _inferred(record: AuditRecord) -> Chapter:
     rows = tuple(
-        (whom(line), _SOUGHT.get(line["target"], line["target"]),
-         f"{readable(line['attack'])}: {line['how']} Knowing {line['knows']}.",
-         f"{line['metric']} {line['value']:.3f}", f"{line['guess']:.3f}", f"{line['baseline']:.3f}",
-         "" if line["control"] is None else f"{line['control']:.3f}", judged(line))
-        for line in in_order(record["exposures"]) if not line["found_nothing"]
+        (line.whom, _SOUGHT.get(line.target, line.target),
+         f"{readable(line.attack)}: {line.how} Knowing {line.knows}.",
+         f"{line.metric} {line.value:.3f}", f"{line.guess:.3f}", f"{line.baseline:.3f}",
+         "" if line.control is None else f"{line.control:.3f}", line.judged)
+        for line in record.lines if not line.found_nothing
     )  # fmt: skip
     heads = ("who", "what", "how", "success", "guess", "baseline", "control", "judged")
     about = (
-        f"Measured by attacks from the literature on what each role received in a rehearsal with {record['rows']:,} "
-        f"rows ({record['site']['stand_ins']}). Guess: what nobody needs a message for. Baseline: what the same "
+        f"Measured by attacks from the literature on what each role received in a rehearsal with {record.rows:,} "
+        f"rows ({record.site.stand_ins}). Guess: what nobody needs a message for. Baseline: what the same "
         "attacker reaches from its own rows and the answer that it is entitled to. Control: the same attack on rows "
         "that did not take part."
     )
@@ -121,16 +120,16 @@ def _inferred(record: Record) -> Chapter:
     return Chapter("inferred", "3. What could be inferred", (about, Grid(heads, rows) if rows else none))
 
 
-def _measures(record: Record) -> Chapter:
-    used = {line["form"] for line in record["disclosures"]}
+def _measures(record: AuditRecord) -> Chapter:
+    used = {line.form for line in record.disclosures}
     held = ["No table is pooled, and no operation reads a file or takes a path from a message."]
     held += [text for form, text in _FORMS.items() if form in used]
-    held += [_IDS] if any(line["operation"].endswith("blind_ids") for line in record["disclosures"]) else []
-    if record["names"] == "private":
+    held += [_IDS] if any(line.operation.endswith("blind_ids") for line in record.disclosures) else []
+    if record.names == "private":
         held.append("Names of columns stay with their party.")
-    rules = tuple((key, _shown(value)) for key, value in record["policy"].items())
+    rules = tuple((key, _shown(value)) for key, value in record.policy.items())
     about = "The site's own rules (party.toml), judged before every request:"
-    if not record["site"]["party"]:
+    if not record.site.party:
         about = "Each site's own rules are judged before every request; here all parties are played, with the defaults:"
     return Chapter("measures", "4. Which measures hold", (tuple(held), about, Grid(("rule", "value"), rules)))
 
@@ -142,14 +141,13 @@ def _shown(value: object) -> str:
     return {None: "none", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else str(value)
 
 
-def _remaining(record: Record) -> Chapter:
-    verdict = record["verdict"]
-    reasons = tuple(verdict["reasons"]) or ("no attack was over a limit",)
-    waived = tuple(f"{line['operation']}: {line['why']}" for line in record["coverage"]
-                   if line["status"] == "needs none")  # fmt: skip
+def _remaining(record: AuditRecord) -> Chapter:
+    reasons = tuple(record.reasons) or ("no attack was over a limit",)
+    waived = tuple(f"{line.operation}: {line.why}" for line in record.coverage
+                   if line.status == "needs none")  # fmt: skip
     return Chapter("remains", "5. What remains", (
-        f"The audit {'is' if verdict['outcome'] == 'incomplete' else 'has'} {verdict['outcome']}:", reasons,
-        "Limits of this assessment:", tuple(record["caveats"]),
+        f"The audit {'is' if record.outcome == 'incomplete' else 'has'} {record.outcome}:", reasons,
+        "Limits of this assessment:", tuple(record.caveats),
         "Messages that were not attacked, by argument and not by measurement:", waived or ("none",),
         "Decision of the controller, name and date: [to be completed]",
     ))  # fmt: skip
@@ -158,16 +156,17 @@ def _remaining(record: Record) -> Chapter:
 # --- renderings ------------------------------------------------------------------------------------------------------
 
 
-def _title(record: Record) -> str:
-    return f"Data-protection annex: {record['method']}, job {record['job']}"
+def _title(record: AuditRecord) -> str:
+    return f"Data-protection annex: {record.method}, job {record.job}"
 
 
-def _foot(record: Record) -> str:
-    return f"Made by fedsift {record['software']} on {record['made'][:10]} from the ledger and the audit of the job."
+def _foot(record: AuditRecord) -> str:
+    return f"Made by fedsift {record.software} on {record.made[:10]} from the ledger and the audit of the job."
 
 
-def render_markdown(record: Record) -> str:
+def render_markdown(data: Record) -> str:
     """The annex as Markdown."""
+    record = AuditRecord.read(data)
     lines = [f"# {_title(record)}", ""]
     for chapter in chapters(record):
         lines += [f"## {chapter.title}", ""]
@@ -185,8 +184,9 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
 
 
-def render_page(record: Record) -> str:
+def render_page(data: Record) -> str:
     """The annex as one HTML file that loads nothing."""
+    record = AuditRecord.read(data)
     parts = [(c.key, c.title, section(c.key, c.title, [_block(block) for block in c.blocks])) for c in chapters(record)]
     return page(_title(record), h("h1", _title(record)), parts, _foot(record))
 

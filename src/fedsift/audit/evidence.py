@@ -18,10 +18,11 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-from fedsift.report.exposures import in_order, whom
+from fedsift.audit.record import AuditRecord, Line
 
 #: The version of the form: readers of ACRO 1.x refuse any but their own.
 ACRO_VERSION = "1.0.2"
@@ -30,13 +31,14 @@ _COLUMNS = ("to whom", "attack", "knows", "measure", "success", "guess", "baseli
 Record = Mapping[str, Any]
 
 
-def write_evidence(record: Record, folder: Path) -> None:
+def write_evidence(data: Record, folder: Path) -> None:
     """Write ``results.json``, its tables and their checksums into a new folder."""
+    record = AuditRecord.read(data)
     folder.mkdir()
     results = {}
-    for number, target in enumerate(dict.fromkeys(line["target"] for line in record["exposures"])):
+    for number, target in enumerate(dict.fromkeys(line.target for line in record.lines)):
         uid = f"output_{number}"
-        lines = in_order([line for line in record["exposures"] if line["target"] == target])
+        lines = [line for line in record.lines if line.target == target]
         (folder / f"{uid}_0.csv").write_text(_table(lines), encoding="utf-8")
         results[uid] = _output(record, uid, target, lines)
     uid = f"output_{len(results)}"
@@ -44,7 +46,7 @@ def write_evidence(record: Record, folder: Path) -> None:
     results[uid] = _coverage(record, uid)
     told = {
         "version": ACRO_VERSION,
-        "tool": {"@type": "SoftwareApplication", "name": "fedsift", "version": record["software"]},
+        "tool": {"@type": "SoftwareApplication", "name": "fedsift", "version": record.software},
         "results": results,
     }
     (folder / "results.json").write_text(json.dumps(told, indent=4, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -54,60 +56,60 @@ def write_evidence(record: Record, folder: Path) -> None:
         (sums / f"{path.name}.txt").write_text(hashlib.sha256(path.read_bytes()).hexdigest(), encoding="utf-8")
 
 
-def _output(record: Record, uid: str, target: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
-    over = [line for line in lines if line["over"]]
-    judged = any(line["concerns"] for line in lines)
-    status = "fail" if over else "pass" if judged and record["verdict"]["outcome"] != "incomplete" else "review"
+def _output(record: AuditRecord, uid: str, target: str, lines: list[Line]) -> dict[str, Any]:
+    over = [line for line in lines if line.over]
+    judged = any(line.concerns for line in lines)
+    status = "fail" if over else "pass" if judged and record.outcome != "incomplete" else "review"
     worst = f"; {len(over)} of {len(lines)} attacks over the limit" if over else "; no attack over the limit"
     outcome = {
-        "attack": {str(i): line["attack"] for i, line in enumerate(lines)},
-        "verdict": {str(i): "fail" if line["over"] else "ok" for i, line in enumerate(lines)},
+        "attack": {str(i): line.attack for i, line in enumerate(lines)},
+        "verdict": {str(i): "fail" if line.over else "ok" for i, line in enumerate(lines)},
     }
-    return _record(record, uid, status, f"attacks on {target}{worst}", {"target": target, **record["limits"]}, outcome)
+    return _record(record, uid, status, f"attacks on {target}{worst}", {"target": target, **record.limits}, outcome)
 
 
-def _coverage(record: Record, uid: str) -> dict[str, Any]:
-    missing = [line["operation"] for line in record["coverage"] if line["status"] == "none yet"]
+def _coverage(record: AuditRecord, uid: str) -> dict[str, Any]:
+    missing = [line.operation for line in record.coverage if line.status == "none yet"]
     summary = f"no attack yet for {', '.join(missing)}" if missing else "every message is attacked or needs no attack"
     outcome = {
-        "message": {str(i): line["operation"] for i, line in enumerate(record["coverage"])},
-        "attack": {str(i): line["status"] for i, line in enumerate(record["coverage"])},
+        "message": {str(i): line.operation for i, line in enumerate(record.coverage)},
+        "attack": {str(i): line.status for i, line in enumerate(record.coverage)},
     }
     return _record(record, uid, "review" if missing else "pass", summary, {}, outcome)
 
 
 def _record(
-    record: Record, uid: str, status: str, summary: str, properties: dict[str, Any], outcome: dict[str, Any]
+    record: AuditRecord, uid: str, status: str, summary: str, properties: dict[str, Any], outcome: dict[str, Any]
 ) -> dict[str, Any]:
     return {
         "uid": uid,
         "status": status,
         "type": "custom",
-        "properties": {"method": record["method"], "rows": record["rows"], **properties},
+        "properties": {"method": record.method, "rows": record.rows, **properties},
         "files": [{"name": f"{uid}_0.csv", "sdc": {}}],
         "outcome": outcome,
-        "command": f"fedsift audit {record['job']}",
+        "command": f"fedsift audit {record.job}",
         "summary": f"{status}; {summary}",
-        "timestamp": record["made"],
-        "comments": list(record["caveats"]),
+        "timestamp": record.made,
+        "comments": list(record.caveats),
         "exception": "",
         "fair": {},
     }
 
 
-def _table(lines: list[dict[str, Any]]) -> str:
+def _table(lines: list[Line]) -> str:
     rows = [
-        [whom(line), line["attack"], line["knows"], line["metric"], f"{line['value']:.4f}", f"{line['guess']:.4f}",
-         f"{line['baseline']:.4f}", "" if line["control"] is None else f"{line['control']:.4f}",
-         "yes" if line["over"] else "no"]
+        [line.whom, line.attack, line.knows, line.metric, f"{line.value:.4f}", f"{line.guess:.4f}",
+         f"{line.baseline:.4f}", "" if line.control is None else f"{line.control:.4f}",
+         "yes" if line.over else "no"]
         for line in lines
     ]  # fmt: skip
     return _csv([list(_COLUMNS), *rows])
 
 
-def _messages(record: Record) -> str:
+def _messages(record: AuditRecord) -> str:
     heads = ("operation", "form", "about", "status", "why")
-    return _csv([list(heads), *([line[key] for key in heads] for line in record["coverage"])])
+    return _csv([list(heads), *(list(astuple(line)) for line in record.coverage)])
 
 
 def _csv(rows: list[list[str]]) -> str:

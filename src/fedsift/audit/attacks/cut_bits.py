@@ -82,17 +82,19 @@ def _walking_down(view: View) -> Iterator[CutSeen]:
 
 def placed_cells(codes: np.ndarray, cuts: list[CutSeen]) -> np.ndarray:
     """The bin that each cell is put into (rows x columns of bin numbers)."""
+    meant = [(seen, _meant(codes, seen)) for seen in cuts]
+    return largest_left(codes, [(found[0], found[1], seen.rows, seen.left) for seen, found in meant if found])
+
+
+def largest_left(codes: np.ndarray, bits: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Of the bins that a cell may still lie in the largest, after bits (column, bins on the left, rows, went left)."""
     guessed = np.zeros_like(codes)
-    of_column: dict[int, list[tuple[CutSeen, np.ndarray]]] = {}
-    for seen in cuts:
-        found = _meant(codes, seen)
-        if found is not None:
-            of_column.setdefault(found[0], []).append((seen, found[1]))
     for column in range(codes.shape[1]):
         sizes = np.bincount(codes[:, column])
         possible = np.ones((len(codes), len(sizes)), dtype=bool)
-        for seen, left_bins in of_column.get(column, []):
-            possible[seen.rows] &= np.where(seen.left[:, None], left_bins, ~left_bins)
+        for which, left_bins, rows, left in bits:
+            if which == column:
+                possible[rows] &= np.where(left[:, None], left_bins, ~left_bins)
         guessed[:, column] = np.where(possible, sizes, -1).argmax(axis=1)
     return guessed
 

@@ -72,10 +72,14 @@ def cosine_scores(batches: Pairs, n_rows: int, known: np.ndarray, hit: np.ndarra
     return total / np.maximum(seen, 1)
 
 
+def rows_of_sum(embedding: np.ndarray, summed: np.ndarray) -> np.ndarray:
+    """The rows' own part d in ``summed = embedding.T @ d`` (least squares)."""
+    return np.asarray(np.linalg.lstsq(embedding.T, summed, rcond=None)[0].reshape(len(embedding), -1))
+
+
 def labels_from_summed(embedding: np.ndarray, summed: np.ndarray) -> np.ndarray:
-    """The rows' own part d in ``summed = embedding.T @ d`` (least squares), along its main direction."""
-    d = np.linalg.lstsq(embedding.T, summed, rcond=None)[0]
-    d = d.reshape(len(embedding), -1)
+    """The rows' own part of a sum over them, along its main direction."""
+    d = rows_of_sum(embedding, summed)
     return np.asarray(d @ np.linalg.svd(d, full_matrices=False)[2][0])
 
 
@@ -139,6 +143,28 @@ def gradient_cosine(view: View, truth: Truth) -> Measure:
     value = auc_of(truth.labels, known, lambda hit: cosine_scores(pairs, len(truth.labels), known, hit))
     rows = cosine_scores(pairs, len(truth.labels), known, (truth.labels[known] == truth.labels.max()).astype(int))
     return _measure(view, truth, value, f"{len(pairs)} batches", rows)
+
+
+@attack(
+    reads=["bottom_round"], role="passive", target="labels", declared="in words", line=8,
+    knows="its embedding, and of every batch only the summed gradient of the weights above it",
+)  # fmt: skip
+def batch_gradients(view: View, truth: Truth) -> Measure:
+    """AUC of labels that are solved for from gradients that are summed over a batch (embedding' x rows' gradients)."""
+    batches = [b for b in gradients_of_own(view) if b.embedding is not None and b.gradient is not None]
+    if not batches or len(np.unique(truth.labels)) != 2:
+        return _measure(view, truth, 0.5, "nothing to read: no embedding with its gradient, or not two classes")
+    longest = max({b.model for b in batches}, key=[b.model for b in batches].count)
+    score, direction = np.zeros(len(truth.labels)), None
+    for batch in [b for b in batches if b.model == longest]:
+        embedding, gradient = (networks_apart(np.asarray(part, dtype=np.float64))[0]
+                               for part in (batch.embedding, batch.gradient))  # fmt: skip
+        own = rows_of_sum(embedding, embedding.T @ gradient)
+        main = np.linalg.svd(own, full_matrices=False)[2][0]
+        direction = main if direction is None or direction @ main == 0 else main * np.sign(direction @ main)
+        score[batch.rows] += own @ direction
+    value = either_way(truth.labels, score)
+    return _measure(view, truth, value, f"batches of {len(batches[0].rows)}, embedding of {embedding.shape[1]}", score)
 
 
 @attack(reads=["bottom_round"], role="passive", target="labels", knows="40 labels, its own half", declared="no", line=8)

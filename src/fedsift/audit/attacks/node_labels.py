@@ -35,13 +35,17 @@ def leaf_matrix(trees: Sequence[np.ndarray]) -> sparse.csr_matrix:
 
 
 def spread_labels(trees: Sequence[np.ndarray], known: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """A score of every row for class 1: the known labels (0 or 1) walk from rows to nodes and back."""
-    inside = leaf_matrix(trees)
+    """A score of every row for class 1: the known labels (0 or 1) walk from rows to leaves and back."""
+    return spread_over(leaf_matrix(trees), known, labels)
+
+
+def spread_over(inside: sparse.csr_matrix, known: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The same over any nodes (rows x nodes; Zhou et al. 2003)."""
     start = np.zeros(inside.shape[0])
     share = labels.mean()
     start[known] = np.where(labels == 1, 1 / max(share, 1e-9), -1 / max(1 - share, 1e-9))
     up = sparse.diags(1 / np.asarray(inside.sum(axis=0)).ravel()) @ inside.T
-    down = inside / len(trees)
+    down = sparse.diags(1 / np.maximum(np.asarray(inside.sum(axis=1)).ravel(), 1)) @ inside
     score = start
     for _ in range(_ROUNDS):
         score = _FROM_NODES * (down @ (up @ score)) + (1 - _FROM_NODES) * start
