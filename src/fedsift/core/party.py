@@ -23,7 +23,7 @@ from fedsift.core.identity import Identity
 from fedsift.core.job import Job
 from fedsift.core.labels import Labels as Labels
 from fedsift.core.labels import read_labels as read_labels
-from fedsift.core.message import decode, encode
+from fedsift.core.message import decode, encode, plain_message
 from fedsift.core.model_store import ModelStore
 from fedsift.core.operation import Operation, find_operation, operation
 from fedsift.core.release import Release
@@ -118,7 +118,7 @@ class Site:
             self.runs[run_of(session)] = run
             run.count(marked, session)
         try:
-            value = marked.function(party, **request["arguments"])
+            value = plain_message(marked.function(party, **marked.built(request["arguments"])))
         except Exception as error:
             if isinstance(error, (DataError, errors.OverflowGuard)) or not isinstance(error, FedsiftError):
                 self._failed(marked, request)

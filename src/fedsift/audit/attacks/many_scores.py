@@ -22,7 +22,7 @@ from fedsift.audit.network_messages import Networks
 from fedsift.audit.registry import attack
 from fedsift.audit.views import Message, Truth, View
 from fedsift.models.hyfdca.party import SCORE_BITS
-from fedsift.models.hyfdca.setup import STATE
+from fedsift.models.hyfdca.state import RoundState
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import from_ring
 from fedsift.mpc.shared_descent import Columns, keep_share
@@ -109,7 +109,8 @@ def dual_scores_give_columns(view: View, truth: Truth) -> Measure:
     """The same of hybrid HyFDCA: what the other parties with the same rows add to each score, in every round."""
     n_rows = view.own_table.n_rows
     told = [m.content["total"] for m in view.requests("raise_duals") if "total" in m.content]
-    kept = [state.values[STATE]["others"] for state in view.states if STATE in state.values]
+    rounds = [state.values[RoundState] for state in view.states if RoundState in state.values]
+    kept = [each.labels.others for each in rounds if each.labels is not None]
     seen = [np.asarray(each, dtype=np.float64) for each in told] + [from_ring(each, SCORE_BITS) for each in kept]
     seen = [table for table in seen if len(table) == n_rows]
     if not seen:
