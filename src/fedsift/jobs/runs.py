@@ -28,7 +28,7 @@ from fedsift.errors import DataError, FedsiftError, ParameterError
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.result import Evaluation
 from fedsift.jobs.job_file import EvaluateSection, Job
-from fedsift.jobs.origin import origin
+from fedsift.jobs.origin import origin, run_facts
 from fedsift.jobs.text import nearest
 from fedsift.methods import METHODS, Selector
 from fedsift.report import Comparison, compare, summarize, write_report
@@ -91,7 +91,8 @@ class Run:
         if party is not None:
             selector = copy.copy(selector)
             selector.selection_ = self._named_for(party)
-        made = summarize(selector, party=party, evaluation=self.evaluation, ledger=self.ledger("align", "select"))
+        made = summarize(selector, party=party, evaluation=self.evaluation, ledger=self.ledger("align", "select"),
+                         run=run_facts(self.job, self.tables))  # fmt: skip
         audit = None if party else read_audit(self.job.path, self.job.method, self.selector.get_params(deep=False))
         return {**made, "audit": audit} if audit is not None else made
 

@@ -112,7 +112,7 @@ def label_kind(party: Party) -> str:
 )
 def score_sums(party: Party) -> Floats:
     """Rows, right ones, then rows, sum, sum of squares and squared errors of an amount."""
-    predicted, label = party.held_here(Predicted), party.table.label
+    predicted, label = party.held_here(Predicted), party.judged_label
     if label is None or len(label) != len(predicted.scores):
         raise DataError(f"party {party.name!r} has no labels of the rows that were predicted")
     if predicted.classes:
@@ -153,7 +153,7 @@ def measure_rows(
     metrics: Annotated[list[str], AtMost(8)],
 ) -> None:  # fmt: skip
     """Measure the predictions that were just made, and put the figures beside those of the other folds."""
-    predicted, label = party.held_here(Predicted), party.table.label
+    predicted, label = party.held_here(Predicted), party.judged_label
     if label is None or len(label) != len(predicted.scores):
         raise DataError(f"party {party.name!r} has no labels of the rows that were predicted")
     if record not in party.models:

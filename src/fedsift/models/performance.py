@@ -49,7 +49,7 @@ def performance_rows(
 
     Picked are as many rows as the class has, those of the highest probability.
     """
-    predicted, label = party.held_here(Predicted), party.table.label
+    predicted, label = party.held_here(Predicted), party.judged_label
     if label is None or len(predicted.classes) != 2:
         raise DataError(f"party {party.name!r}: performance is of two classes, on rows with labels")
     chance, right = predicted.probabilities()[:, 1], predicted.truth(label) == 1

@@ -126,8 +126,14 @@ class Selector(BaseEstimator):
         if self.rules is not None:
             outcome = outcome.under(self.rules, names)
         self.seconds_ = time.perf_counter() - start
-        self.federation_ = {"partition": fed.partition, "rows": fed.n_rows, "columns": fed.n_columns}
+        job = fed.job(*self.announcement())
+        self.federation_ = {
+            "partition": fed.partition, "rows": fed.n_rows, "columns": fed.n_columns,
+            "holders": list(fed.label_parties), "job": job.hash.hex(), "coordinator": job.coordinator,
+            "submitter": job.submitter,
+        }  # fmt: skip
         self.ledger_: Ledger = fed.ledger.since(mark)
+        self.matching_ = Ledger(entry for entry in fed.ledger.entries[:mark] if entry.operation.startswith("align."))
         self.traffic_: pd.DataFrame = self.ledger_.traffic()
         self.details_ = outcome.details
         self.selection_ = self._selection(outcome, names, fed)

@@ -17,12 +17,12 @@ from fedsift.models.predicted import Predicted
 from fedsift.models.splitnn.layers.shared_network import BATCHES, KEY, helper_outputs, part_of
 from fedsift.models.splitnn.layers.shared_parts import Rows, exactly
 from fedsift.models.splitnn.layers.sine import OUTPUT_BITS, Floats, outputs, signed
-from fedsift.models.splitnn.private_labels import PrivateLabels
 from fedsift.mpc.pairs import Pairs
 
 
 @operation(
     "sine_network.send_answer",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="its share of the outputs of these rows, sealed to the label holder",
@@ -52,6 +52,7 @@ def _answer(party: Party, box: SealedBox) -> Floats:
 
 @operation(
     "sine_network.predict",
+    when="protection=shares",
     discloses="plain",
     receives="masked",
     about="the prediction for each row",
@@ -65,6 +66,7 @@ def predict_rows(party: Party, *, box: SealedBox) -> Floats:
 
 @operation(
     "sine_network.hold",
+    when="protection=shares",
     discloses="control",
     receives="masked",
     about="acknowledgement",
@@ -78,6 +80,7 @@ def hold_rows(party: Party, *, box: SealedBox) -> None:
 
 @operation(
     "sine_network.score",
+    when="protection=shares",
     discloses="aggregate",
     about="one score of the model over many rows",
     reply=float,
@@ -85,16 +88,16 @@ def hold_rows(party: Party, *, box: SealedBox) -> None:
 )
 def score_rows(party: Party) -> float:
     rows = party.held(Rows)
-    label, held, targets = party.table.label, rows.held, rows.part.targets
+    label, held, targets = party.judged_label, rows.held, rows.part.targets
     if label is None or targets is None or sum(map(len, held)) != len(label):
         raise ParameterError(f"party {party.name!r} has no predictions or no labels of all rows to score")
     rows.held = []
-    copy = party.run.kept.get(PrivateLabels)  # where this very job has learned from a copy, it is judged by it too
-    return targets.score(np.concatenate(held), copy.names(party) if isinstance(copy, PrivateLabels) else label)
+    return targets.score(np.concatenate(held), label)
 
 
 @operation(
     "sine_network.hold_all",
+    when="protection=shares",
     discloses="control",
     about="acknowledgement",
     learns="the network's output for each row",
@@ -110,7 +113,9 @@ def hold_all(party: Party) -> None:
     rows.held = []
 
 
-@operation("sine_network.keep", discloses="control", about="acknowledgement", times="1 a session")
+@operation(
+    "sine_network.keep", when="protection=shares", discloses="control", about="acknowledgement", times="1 a session"
+)
 def keep_part(party: Party, *, model: str) -> None:
     """Keep this run's part at the site, without rows, for predictions."""
     part = part_of(party, model)
@@ -119,7 +124,9 @@ def keep_part(party: Party, *, model: str) -> None:
     party.keys[KEY.format(model)] = part
 
 
-@operation("sine_network.forget", discloses="control", about="acknowledgement", times="100 a session")
+@operation(
+    "sine_network.forget", when="protection=shares", discloses="control", about="acknowledgement", times="100 a session"
+)
 def forget_part(party: Party, *, model: str) -> None:
     party.keys.pop(KEY.format(model), None)
 
