@@ -67,7 +67,7 @@ name = "linear"                # or "boost", "network"
 [output]
 dir = "result"
 """
-FOLDS = 5  # of the value: few, to be quick
+FOLDS = 10  # of the value
 
 
 def run_demo(folder: Path, quiet: bool) -> None:
