@@ -19,7 +19,7 @@ from conftest import cached_key
 from typer.testing import CliRunner
 
 from fedsift import errors
-from fedsift.cli import console, demo
+from fedsift.cli import console
 from fedsift.cli import main as cli
 from fedsift.core.ledger import Entry, Ledger
 from fedsift.jobs import runs
@@ -595,32 +595,6 @@ def test_apply_says_what_is_wrong(job, selection, options, code, words):
     result = fedsift("apply", selection, job.parent / "shop.csv", *options)
     assert result.exit_code == code
     assert words in result.stderr
-
-
-def test_demo_runs_explains_and_keeps_an_edited_job_file(tmp_path, monkeypatch):
-    out = tmp_path / "demo"
-    result = fedsift("demo", "--out", out)
-    assert result.exit_code == 0, result.output
-    assert {path.name for path in out.iterdir()} == {"hospital.csv", "lab.csv", "insurer.parquet", "job.toml", "result"}
-    for words in (
-        "information_value: 5 of 44",
-        "Who learned what",
-        "gini",
-        "all features",
-        "random",
-        demo.CAVEAT,
-        "Next:",
-    ):
-        assert words in result.stdout
-    assert (out / "result" / "report.html").stat().st_size > 10_000
-    edited = (out / "job.toml").read_text().replace("n_features = 5", "n_features = 3")
-    (out / "job.toml").write_text(edited)
-    monkeypatch.setattr(demo, "BESIDE", ())
-    again = fedsift("demo", "--out", out)
-    assert again.exit_code == 0, again.output
-    assert "information_value: 3 of 44" in again.stdout
-    assert "was edited" in again.stderr
-    assert (out / "job.toml").read_text() == edited
 
 
 def test_demo_writes_into_no_folder_of_somebody_else(tmp_path):

@@ -66,17 +66,26 @@ def predict(
         typer.Argument(metavar="PARTY=FILE...", help="New rows of each party; no label. On flare: none."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write a CSV file; else to stdout.", metavar="FILE")] = None,
+    explain: Annotated[
+        Path | None, typer.Option(help="Also write why, and with labels how good: FILE.html.", metavar="FILE")
+    ] = None,
     on: OnOption = On.local,
     kit: KitOption = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Predict new rows, by id, in the order of the label holder's file."""
+    if explain is not None:
+        check_page(explain)
+        if on is not On.local:
+            raise ParameterError("--explain is for one process; between machines a model is explained by fs.explain")
     with console.progress(quiet, verbose) as progress:
         if on is On.local:
             predictions = training.predict(model, _given(files or []), progress.say)
             classes = [str(name) for name in training.read_card(model)["classes"]]
             rows, text = len(predictions), training.predictions_table(predictions, classes)
+            if explain is not None:
+                write_explanation(training.explained(model, _given(files or []), 3, progress.say), explain)
         else:
             rows, told = predict_on(model, on.value, _given(files or []), kit=kit, say=progress.say)
             text = told or ""

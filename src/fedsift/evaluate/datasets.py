@@ -93,41 +93,57 @@ def friedman(
 
 _SHAPE = ["smoothness", "compactness", "concavity", "concave_points", "symmetry", "fractal_dimension"]
 _MEASURES = ["radius", "texture", "perimeter", "area", *_SHAPE]  # in scikit-learn's order
-_WORST_AT_THE_LAB = ["worst_texture", "worst_smoothness", "worst_symmetry"]
+_FIRST_LOOK = ["texture", "smoothness", "symmetry", "fractal_dimension"]
+_NEW = 69  # patients who come later: predicted, not trained on
+_SUFFIXES = {"hospital": ".csv", "lab": ".csv", "insurer": ".parquet"}
 
 
-def demo_tables(random_state: int = 0) -> dict[str, pd.DataFrame]:
+def demo_tables(random_state: int = 0, *, new: bool = False) -> dict[str, pd.DataFrame]:
     """Three organisations that know different things about partly the same patients (ids in ``patient``).
 
-    - ``hospital``: the measurements of a biopsy, ``age`` and ``ward`` (unrelated), and the label ``malignant``.
-    - ``lab``: variation and some extremes of the measurements, with gaps; ``assay_1`` to ``assay_5`` are noise, and
-      ``nuclear_area`` repeats the hospital's ``area``.
-    - ``insurer``: the other extremes, ``plan`` (a little related to the label), ``joined`` (a date) and noise.
+    - ``hospital``: a first look at a biopsy, ``age`` and ``ward`` (unrelated), and the label ``malignant``. A leak:
+      ``therapy_days`` was written down after the diagnosis, and tells it.
+    - ``lab``: what its image analysis measures, which helps, with gaps; ``assay_1`` to ``assay_5`` are noise, and
+      ``nuclear_texture`` repeats the hospital's ``texture``.
+    - ``insurer``: nothing that helps: ``plan`` (a little related to the label), ``joined`` (a date) and noise.
 
-    Each lacks 5 to 8 % of the 569 patients and has 20 to 60 that nobody else has.
+    Each lacks 5 to 8 % of 500 patients and has 20 to 60 that nobody else has. ``new``: the 69 patients who come later,
+    whom all three know.
     """
     rng = np.random.default_rng(random_state)
     everything, malignant = _measurements()
     n = len(everything)
     ids = _patient_ids(n + 3 * 60, rng)
-    strangers = np.split(ids[n:], 3)
+    strangers, order = np.split(ids[n:], 3), rng.permutation(n)
     whole = {
         "hospital": _hospital(everything, malignant, rng),
         "lab": _lab(everything, rng),
-        "insurer": _insurer(everything, malignant, rng),
+        "insurer": _insurer(malignant, rng),
     }
-    return {name: _own_patients(table, ids[:n], strangers[i], rng) for i, (name, table) in enumerate(whole.items())}
+    known, later = order[_NEW:], order[:_NEW]
+    if new:
+        return {name: _named(table.iloc[rng.permutation(later)], ids) for name, table in whole.items()}
+    return {
+        name: _own_patients(table.iloc[known].reset_index(drop=True), ids[known], strangers[i], rng)
+        for i, (name, table) in enumerate(whole.items())
+    }
 
 
 def write_demo(folder: str | Path, random_state: int = 0) -> dict[str, Path]:
-    """Write hospital.csv, lab.csv and insurer.parquet; returns the path of each party's file."""
+    """Write hospital.csv, lab.csv and insurer.parquet, and new-hospital.csv and so on; each party's first file."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    suffixes = {"hospital": ".csv", "lab": ".csv", "insurer": ".parquet"}
-    return {
-        name: Table.read(table, id="patient", name=name).write(folder / f"{name}{suffixes[name]}")
-        for name, table in demo_tables(random_state).items()
-    }
+    paths = {name: folder / f"{name}{suffix}" for name, suffix in _SUFFIXES.items()}
+    for name, table in demo_tables(random_state, new=True).items():
+        Table.read(table, id="patient", name=name).write(new_file(paths[name]))
+    for name, table in demo_tables(random_state).items():
+        Table.read(table, id="patient", name=name).write(paths[name])
+    return paths
+
+
+def new_file(path: Path) -> Path:
+    """Where the patients who come later stand beside a party's file."""
+    return path.with_name(f"new-{path.name}")
 
 
 def _measurements() -> tuple[pd.DataFrame, np.ndarray]:
@@ -147,39 +163,45 @@ def _patient_ids(count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _hospital(everything: pd.DataFrame, malignant: np.ndarray, rng: np.random.Generator) -> pd.DataFrame:
-    table = everything[_MEASURES].copy()
+    table = everything[_FIRST_LOOK].copy()
     n = len(table)
     table["age"] = np.clip(rng.normal(56, 12, n), 21, 93).astype(int)
     table["ward"] = rng.choice(["north", "south", "west", "day clinic"], size=n, p=[0.35, 0.3, 0.2, 0.15])
+    table["therapy_days"] = np.where(malignant, rng.integers(15, 120, n), 0)
     table["malignant"] = np.where(malignant, "yes", "no")
     return table
 
 
 def _lab(everything: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    names = [f"{m}_error" for m in _MEASURES] + _WORST_AT_THE_LAB
-    table = everything[names].copy()
+    table = everything.drop(columns=_FIRST_LOOK).copy()
     n = len(table)
     for name in ("texture_error", "concavity_error", "symmetry_error", "worst_smoothness"):
         table.loc[rng.random(n) < rng.uniform(0.03, 0.09), name] = np.nan
     for i in range(1, 6):
         table[f"assay_{i}"] = rng.normal(100, 15, n).round(2)
     table.loc[rng.random(n) < 0.05, "assay_3"] = np.nan
-    table["nuclear_area"] = everything["area"]
+    table["nuclear_texture"] = everything["texture"]
     return table
 
 
-def _insurer(everything: pd.DataFrame, malignant: np.ndarray, rng: np.random.Generator) -> pd.DataFrame:
-    table = everything[[f"worst_{m}" for m in _MEASURES if f"worst_{m}" not in _WORST_AT_THE_LAB]].copy()
-    n = len(table)
+def _insurer(malignant: np.ndarray, rng: np.random.Generator) -> pd.DataFrame:
+    n = len(malignant)
     plans = np.array(["basic", "comfort", "premium"])
-    ill, well = rng.choice(3, size=n, p=[0.35, 0.35, 0.3]), rng.choice(3, size=n, p=[0.5, 0.32, 0.18])
-    table["plan"] = plans[np.where(malignant, ill, well)]
+    ill, well = rng.choice(3, size=n, p=[0.42, 0.34, 0.24]), rng.choice(3, size=n, p=[0.5, 0.32, 0.18])
+    table = pd.DataFrame({"plan": plans[np.where(malignant, ill, well)]})
     table["joined"] = pd.Timestamp("1998-01-01") + pd.to_timedelta(rng.integers(0, 9_000, n), unit="D")
     table["abroad_cover"] = rng.random(n) < 0.3
     table["claims"] = rng.poisson(2.5, n)
     table["distance_km"] = rng.gamma(2.0, 6.0, n).round(1)
     table["deductible"] = rng.choice([0, 150, 300, 500, 1000], size=n)
     return table
+
+
+def _named(table: pd.DataFrame, ids: np.ndarray) -> pd.DataFrame:
+    """With the ids of its rows, by which their places in the whole are known."""
+    view = table.copy()
+    view.insert(0, "patient", ids[view.index])
+    return view.reset_index(drop=True)
 
 
 def _own_patients(

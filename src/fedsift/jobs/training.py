@@ -34,6 +34,7 @@ from fedsift.methods import MODELS
 from fedsift.models.base import FederatedModel
 from fedsift.report.explain import Explained
 from fedsift.report.summary import versions
+from fedsift.report.write import write_report
 from fedsift.select.base import Selector
 
 FORMAT = "fedsift-trained"
@@ -121,7 +122,8 @@ def write_model(trained: Trained, folder: Path) -> Path:
 
 
 def write_card(trained: Trained, folder: Path) -> None:
-    """The selection and the model card."""
+    """The selection with its report, and the model card."""
+    write_report(trained.run.record(), folder / "report.html")
     trained.run.selection.save(folder / "selection.json")
     write_atomic(folder / "card.json", json.dumps(trained.card, indent=1, allow_nan=False) + "\n")
     write_atomic(folder / "card.md", card_text(trained.card))
