@@ -21,7 +21,7 @@ from fedsift.errors import DataError, ParameterError, PartyGone, ReplyError, Sec
 from fedsift.models.hyfdca.loss import best_duals
 from fedsift.models.hyfdca.model import HyFDCA
 from fedsift.models.hyfdca.party import SCORE_BITS
-from fedsift.models.hyfdca.setup import PART, STATE
+from fedsift.models.hyfdca.state import Part, RoundState
 from fedsift.mpc.group_sum import Groups, add_up, cover_for, from_words, hide, to_words, uncover
 from fedsift.mpc.shared_descent import Columns
 
@@ -392,10 +392,10 @@ def test_a_party_may_miss_rounds(split):
         for name, site in fed._link.transport.sites.items():
             if split == "vertical":
                 return  # the weights lie with the coordinator
-            state = site.sessions[run._session][STATE]
-            first = seen.setdefault((fed.grid[name][1], state["round"]), state)
-            np.testing.assert_array_equal(state["track"].u, first["track"].u)
-            np.testing.assert_array_equal(state["total"], first["total"])
+            state = site.sessions[run._session][RoundState]
+            first = seen.setdefault((fed.grid[name][1], state.round), state)
+            np.testing.assert_array_equal(state.columns.track.u, first.columns.track.u)
+            np.testing.assert_array_equal(state.columns.total, first.columns.total)
 
     model = HyFDCA(callback=copies_agree, **SHOWN).fit(fed)
     assert any("missed rounds" in note for note in model.ledger_.notes)
@@ -487,11 +487,12 @@ def secrets_of(fed, run_session):
             if columns.loss is not None:
                 found[name] += [columns.loss.last, columns.loss.target]
             continue
-        part, state = session[PART], session[STATE]
-        arrays = [part.x, part.x_ring, state["track"].u, state["total"], state["own"], part.metric @ state["track"].u]
-        arrays += [state["scores"], part.x @ (part.metric @ state["track"].u)]
+        part, state = session[Part], session[RoundState]
+        u = state.columns.track.u
+        arrays = [part.x, part.x_ring, u, state.columns.total, state.own, part.metric @ u]
+        arrays += [state.scores, part.x @ (part.metric @ u)]
         if part.target is not None:
-            arrays += [part.target, state["duals"].signed, state["others"], state["intercept"].u]
+            arrays += [part.target, state.labels.duals.signed, state.labels.others, state.intercept.track.u]
         found[name] = [np.ascontiguousarray(each) for each in arrays]
     return found
 
@@ -535,7 +536,7 @@ def test_the_coordinator_cannot_read_the_total_of_the_scores():
 
     def note(run, turn):
         sites = fed._link.transport.sites
-        totals.append(sites["rows1-columns1"].sessions[run._session][STATE]["others"])
+        totals.append(sites["rows1-columns1"].sessions[run._session][RoundState].labels.others)
 
     with pytest.warns(ConvergenceWarning):
         HyFDCA(rounds=2, callback=note).fit(fed)
@@ -551,7 +552,7 @@ def test_the_coordinator_cannot_read_the_total_of_the_scores():
     }
     for number, operation in enumerate(asked):
         if operation.endswith(".step_and_score"):
-            sent.append(sum(replies[name][number]["ok"]["scores"] for name in ("rows1-columns2", "rows1-columns3")))
+            sent.append(sum(replies[name][number]["ok"] for name in ("rows1-columns2", "rows1-columns3")))
     change = totals[1] - totals[0]
     assert np.abs(change.view(np.int64)).max() < 2 ** (SCORE_BITS + 8)
     assert not (sent[1] == change).any()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import resource
 import time
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import pytest
@@ -12,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from fedsift.core.message import MAX_DEPTH, decode, encode, wire_type
+from fedsift.core.arguments import Between
+from fedsift.core.message import MAX_DEPTH, decode, encode, message, plain_message, walk, wire_type
+from fedsift.core.operation import read_reply
 from fedsift.crypto.sealed_box import SealedBox
-from fedsift.errors import MessageError
+from fedsift.errors import MessageError, ReplyError
 
 plain_arrays = npst.arrays(
     dtype=st.sampled_from(["?", "i1", "i2", "<i4", ">i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"]),
@@ -166,3 +170,48 @@ def test_mutated_messages_never_crash_hang_or_allocate():
     assert min(outcomes.values()) > 100  # both happen: the fuzz reaches past the first check
     assert grown_kib < 200 * 1024
     assert time.thread_time() - start < 300
+
+
+@message
+@dataclass(frozen=True)
+class Inner:
+    number: Annotated[int, Between(0, 9)]
+
+
+@message
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner | None
+    many: list[Inner]
+    named: dict[str, Inner]
+
+
+@dataclass(frozen=True)
+class Kept:
+    secret: int
+
+
+def test_a_message_travels_as_its_fields_and_comes_back_as_itself():
+    sent = Outer(Inner(1), [Inner(2)], {"a": Inner(3)})
+    plain = decode(encode(sent))
+    assert plain == {"inner": {"number": 1}, "many": [{"number": 2}], "named": {"a": {"number": 3}}}
+    assert plain == plain_message(sent)
+    assert [*walk(sent)] == [1, 2, 3]
+    assert read_reply(Outer, plain, "bank", "tell") == sent
+    assert read_reply(Outer, {**plain, "inner": None}, "bank", "tell").inner is None
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [None, [], {}, {"inner": None, "many": []}, {"inner": {"number": 10}, "many": [], "named": {}},
+     {"inner": {"number": "1"}, "many": [], "named": {}}, {"inner": None, "many": [{}], "named": {}},
+     {"inner": None, "many": [], "named": {}, "more": 1}],
+)  # fmt: skip
+def test_what_is_not_the_declared_message_is_refused(reply):
+    with pytest.raises(ReplyError, match="bank"):
+        read_reply(Outer, reply, "bank", "tell")
+
+
+def test_what_is_not_marked_as_a_message_cannot_leave():
+    with pytest.raises(MessageError, match="cannot be sent"):
+        encode({"state": Kept(7)})

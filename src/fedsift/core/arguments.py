@@ -4,8 +4,9 @@ A site runs nothing with an argument of another kind, with one that is missing o
 array beyond its bounds: small requests with huge numbers are how a coordinator that deviates makes a site work for
 hours or fill its memory. What is not annotated otherwise has the default bounds below; ``Between(1, 64)`` in an
 ``Annotated[int, ...]`` narrows them, ``AtMost(...)`` sets a size, ``MayMiss()`` lets values that are not finite pass.
-A ``TypedDict`` is a dictionary of exactly its fields. ``Any`` is not looked into (``unchecked`` lists where; a test
-lets the list only shrink).
+A ``TypedDict`` is a dictionary of exactly its fields; so is a ``@message``, which the function then gets as the object
+(``built``), and replies are read the same way. ``Any`` is not looked into (``unchecked`` lists where; a test lets the
+list only shrink).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import numpy as np
 
+from fedsift.core.message import is_message
 from fedsift.errors import OperationRefused
 
 MAX_INT = 2**53
@@ -84,6 +86,42 @@ class Schema:
             except _Wrong as wrong:
                 raise OperationRefused(party, operation, f"its argument {name!r} {wrong}") from None
 
+    def built(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Checked arguments as the function takes them: messages where its annotations say so."""
+        return {name: built(self.hints.get(name, Any), value) for name, value in arguments.items()}
+
+
+def built(hint: Any, value: Any) -> Any:
+    """Checked plain data as what ``hint`` says: a message from its fields, also inside lists, dictionaries, unions."""
+    hint = _plain(hint)
+    if not _has_message(hint) or value is None:
+        return value
+    origin = get_origin(hint)
+    if is_message(hint):
+        fields = _fields(hint)
+        return hint(**{name: built(fields[name], item) for name, item in value.items()})
+    if origin is Annotated:
+        return built(get_args(hint)[0], value)
+    if origin in (Union, types.UnionType):
+        return built(next(choice for choice in get_args(hint) if _has_message(choice)), value)
+    if isinstance(value, dict):
+        return {name: built(get_args(hint)[1], item) for name, item in value.items()}
+    return [built(get_args(hint)[0], item) for item in value]
+
+
+def wrong_fields(kind: type, value: Any) -> str:
+    """What keeps ``value`` from being read as the message ``kind``; empty where nothing does."""
+    try:
+        _check(kind, value, _Limits())
+    except _Wrong as wrong:
+        return str(wrong)
+    return ""
+
+
+@cache
+def _has_message(hint: Any) -> bool:
+    return is_message(_plain(hint)) or any(map(_has_message, _inner(hint)))
+
 
 @cache
 def schema_of(function: Callable[..., Any]) -> Schema:
@@ -120,7 +158,7 @@ def _plain(hint: Any) -> Any:
 def _inner(hint: Any) -> tuple[Any, ...]:
     hint = _plain(hint)
     origin = get_origin(hint)
-    if is_typeddict(hint):
+    if is_typeddict(hint) or is_message(hint):
         return tuple(_fields(hint).values())
     if origin in (Literal, np.ndarray) or (isinstance(origin, type) and issubclass(origin, np.ndarray)):
         return ()
@@ -140,7 +178,7 @@ def _check(hint: Any, value: Any, limits: _Limits) -> None:
     elif origin is Literal:
         if not any(type(value) is type(choice) and value == choice for choice in get_args(hint)):
             raise _Wrong(f"must be one of {', '.join(map(repr, get_args(hint)))}")
-    elif is_typeddict(hint):
+    elif is_typeddict(hint) or is_message(hint):
         _check_fields(hint, value)
     elif hint is np.ndarray or origin is np.ndarray:
         _check_array(hint, value, limits)
@@ -176,7 +214,8 @@ def _fields(hint: Any) -> Mapping[str, Any]:
 def _check_fields(hint: Any, value: Any) -> None:
     _check_items(value, dict, _Limits())
     fields = _fields(hint)
-    if not hint.__required_keys__ <= set(value) <= set(fields):
+    required = hint.__required_keys__ if is_typeddict(hint) else set(fields)
+    if not required <= set(value) <= set(fields):
         raise _Wrong(f"must have the fields {', '.join(sorted(fields))}")
     for name, item in value.items():
         _check(fields[name], item, _Limits())

@@ -16,7 +16,7 @@ from fedsift.core import pieces
 from fedsift.core.job import Job
 from fedsift.core.ledger import COORDINATOR, Entry, Ledger
 from fedsift.core.message import decode, encode, walk
-from fedsift.core.operation import Operation, check_reply
+from fedsift.core.operation import Operation, read_reply
 from fedsift.core.progress import Work
 from fedsift.core.transports.base import Delivery, Transport
 from fedsift.errors import (
@@ -102,8 +102,7 @@ class Exchange:
             raise _typed_error(name, short, reply)
         value = reply["ok"]
         self._record(operation, round, name, COORDINATOR, size, operation.discloses, value, delivery.seconds)
-        check_reply(operation.reply, value, name, short)
-        return value
+        return read_reply(operation.reply, value, name, short)
 
     def _record(
         self,

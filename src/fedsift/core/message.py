@@ -2,16 +2,19 @@
 
 A message is ``b"FS"``, a version byte and one tagged value. Tags stand for None, booleans, integers of any size,
 floats, text, bytes, lists, dictionaries with text keys, NumPy arrays of plain number types, and the wire types that
-the secure layer registers (ciphertext vectors, sealed boxes, public keys). There is no way to name code or a class
-in a message, so decoding can only ever build data: every length is checked against the bytes that are really there
-before anything is allocated, nesting is bounded, and whatever does not parse is a ``MessageError``.
+the secure layer registers (ciphertext vectors, sealed boxes, public keys). A dataclass marked ``@message`` travels as
+the dictionary of its fields, and who reads it knows from the operation what it is (``core/arguments.py``); what a party
+keeps is not marked, so it cannot leave by mistake. There is no way to name code or a class in a message, so decoding
+can only ever build data: every length is checked against the bytes that are really there before anything is allocated,
+nesting is bounded, and whatever does not parse is a ``MessageError``.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -37,6 +40,21 @@ _DTYPE_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 _wire_types: dict[int, tuple[type, Callable[[bytes], object]]] = {}
 _wire_tags: dict[type, int] = {}
+
+
+_messages: set[type] = set()
+T = TypeVar("T")
+
+
+def message(cls: type[T]) -> type[T]:
+    """Let a dataclass travel as the dictionary of its fields, in the arguments and replies of operations."""
+    _messages.add(cls)
+    return cls
+
+
+def is_message(kind: Any) -> bool:
+    """Whether this is a class marked ``@message``."""
+    return isinstance(kind, type) and kind in _messages
 
 
 def wire_type(tag: int) -> Callable[[type], type]:
@@ -125,8 +143,25 @@ def _write(value: Any, out: list[bytes], depth: int) -> None:
             body = key.encode("utf-8", "surrogatepass")
             out += [_length(len(body)), body]
             _write(item, out, depth + 1)
+    elif type(value) in _messages:
+        _write(_fields(value), out, depth)
     else:
         raise MessageError(f"a value of type {type(value).__module__}.{type(value).__name__} cannot be sent")
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def plain_message(value: Any) -> Any:
+    """The same payload with dictionaries for messages: what a receiver decodes, before it knows what it is."""
+    if isinstance(value, dict):
+        return {name: plain_message(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_message(item) for item in value]
+    if type(value) in _messages:
+        return plain_message(_fields(value))
+    return value
 
 
 def _write_array(array: np.ndarray, out: list[bytes]) -> None:
@@ -243,5 +278,7 @@ def walk(value: object) -> Iterator[Any]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from walk(item)
+    elif type(value) in _messages:
+        yield from walk(_fields(value))
     else:
         yield value

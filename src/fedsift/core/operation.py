@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.arguments import schema_of
+from fedsift.core.arguments import built, schema_of, wrong_fields
 from fedsift.core.ledger import check_form
+from fedsift.core.message import is_message
 from fedsift.core.release import READERS, Release, numbers_in
 from fedsift.errors import OperationRefused, ParameterError, ReplyError
 
@@ -77,6 +78,10 @@ class Operation:
     def check_arguments(self, arguments: Mapping[str, Any], party: str) -> None:
         """Raise ``OperationRefused`` for arguments that the function's annotations do not let in."""
         schema_of(self.function).check(arguments, party, self.short_name)
+
+    def built(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Checked arguments as the function takes them."""
+        return schema_of(self.function).built(arguments)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -211,7 +216,7 @@ def check_reply(spec: Any, value: Any, party: str, operation: str) -> None:
     """Raise ``ReplyError`` unless ``value`` has the declared shape.
 
     A spec is ``None``, a type, ``Array(...)``, a dictionary of specs (exactly these keys), a list with one spec
-    (any number of such items), a tuple of types (one of them) or ``ANY``.
+    (any number of such items), a tuple of types (one of them) or ``ANY``. (Or a ``@message``: see ``read_reply``.)
     """
 
     def wrong(what: str) -> ReplyError:
@@ -239,6 +244,17 @@ def check_reply(spec: Any, value: Any, party: str, operation: str) -> None:
             raise wrong(f"{where} has the wrong type {type(value).__name__}")
 
     walk(spec, value, "reply")
+
+
+def read_reply(spec: Any, value: Any, party: str, operation: str) -> Any:
+    """A valid reply, as the message that the operation declares or as it came; ``ReplyError`` for any other."""
+    if not is_message(spec):
+        check_reply(spec, value, party, operation)
+        return value
+    wrong = wrong_fields(spec, value)
+    if wrong:
+        raise ReplyError(party, operation, f"its reply is not valid: it {wrong}")
+    return built(spec, value)
 
 
 def _check_array(spec: Array, value: Any, where: str, wrong: Callable[[str], ReplyError]) -> None:

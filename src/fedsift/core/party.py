@@ -17,16 +17,17 @@ from numpy.typing import NDArray
 
 from fedsift import errors
 from fedsift.core.arguments import AtMost, Between
-from fedsift.core.binning import ColumnBins
+from fedsift.core.binning import used_bins
 from fedsift.core.draws import private_generator, simulated_secret
 from fedsift.core.identity import Identity
 from fedsift.core.job import Job
 from fedsift.core.labels import Labels as Labels
 from fedsift.core.labels import read_labels as read_labels
-from fedsift.core.message import decode, encode
+from fedsift.core.message import decode, encode, plain_message
 from fedsift.core.model_store import ModelStore
 from fedsift.core.operation import Operation, find_operation, operation
 from fedsift.core.pieces import Pieces
+from fedsift.core.private_labels import LabelCopy, label_copy
 from fedsift.core.release import Release
 from fedsift.core.script import Run, run_of
 from fedsift.core.splits import dealt_parts, rows_of_parts, train_test_rows
@@ -114,7 +115,7 @@ class Site:
             self.runs[run_of(session)] = run
             run.count(marked, session)
         try:
-            value = marked.function(party, **request["arguments"])
+            value = plain_message(marked.function(party, **marked.built(request["arguments"])))
         except Exception as error:
             if isinstance(error, (DataError, errors.OverflowGuard)) or not isinstance(error, FedsiftError):
                 self._failed(marked, request)
@@ -265,7 +266,7 @@ class Party:
         """Bin of each row and the number of bins, by this view's rows alone (see ``binning``)."""
         key = ("binned", column, n_bins, min_rows)
         if key not in self._cache:
-            self._cache[key] = _binned(self.table, column, n_bins, min_rows)
+            self._cache[key] = used_bins(self.table, column, n_bins, min_rows)
         return self._cache[key]
 
     def generator(self, purpose: str, random_state: Any) -> np.random.Generator:
@@ -276,22 +277,26 @@ class Party:
         return private_generator(self.site.secret, self.table, purpose, random_state)
 
     def labels(self, classes: int = 5, task: str = "auto") -> Labels:
-        """The label column, for the party that has it. ``classes`` quantile classes stand in for a number."""
+        """The label column, or the copy of a job with ``label_epsilon``; quantile ``classes`` of a number."""
+        copy = label_copy(self.run, self.site.table.label, self.name, task)
+        if copy is not None:
+            return copy.of(self.row_numbers, self.name, classes)
         key = ("labels", classes, task)
         if key not in self._cache:
-            if self.table.label is None:
-                raise DataError(f"party {self.name!r} has no label column")
             self._cache[key] = read_labels(self.table.label, self.name, classes, task)
         return self._cache[key]
+
+    @property
+    def judged_label(self) -> NDArray[Any] | None:
+        """The label column by which answers are judged: the copy, where this very job has learned from one."""
+        copy = self.run.kept.get(LabelCopy)
+        return copy.column(self.row_numbers) if isinstance(copy, LabelCopy) else self.table.label
 
     def __repr__(self) -> str:
         return f"Party {self.name!r}: {self.table!r}"
 
 
-def _binned(table: Table, column: str, n_bins: int, min_rows: int) -> tuple[np.ndarray, int]:
-    # Bins that no row of this view falls into are left out, so that an empty bin is never a message.
-    used, codes = np.unique(ColumnBins.fit(table, column, n_bins, min_rows).codes(table), return_inverse=True)
-    return codes.astype(np.int32), len(used)
+# The operations every method needs.
 
 
 @operation(
@@ -308,7 +313,7 @@ def count_table(party: Party) -> dict[str, int]:
     reply={"task": str, "classes": int}, role="active", concerns="labels", times=MAX_VIEWS,
 )  # fmt: skip
 def describe_label(party: Party, *, task: Task) -> dict[str, Any]:
-    labels = party.labels(task=task)
+    labels = read_labels(party.table.label, party.name, task=task)  # what it may tell is no secret of a row
     return {"task": labels.task, "classes": labels.n_classes}
 
 

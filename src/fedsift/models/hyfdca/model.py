@@ -49,7 +49,7 @@ from fedsift.models.hyfdca.loss import LOSSES, probabilities
 from fedsift.models.hyfdca.party import hold_scores, keep_part, read_scores, score_rows
 from fedsift.models.hyfdca.rounds import FULL_EVERY, Dealer, Rounds, check_ring, prepare
 from fedsift.models.hyfdca.search import Search
-from fedsift.models.hyfdca.setup import describe_part, open_part
+from fedsift.models.hyfdca.setup import Described, Loss, Place, describe_part, open_part
 from fedsift.mpc import group_sum
 from fedsift.mpc.group_sum import Groups, add_up
 from fedsift.mpc.horizontal_study import _class_order as class_order
@@ -118,7 +118,7 @@ class HyFDCA(FederatedModel):
             task=run.asked_task,
         )  # fmt: skip
         loss, classes = self._task(grid, described)
-        rows = {name: facts["rows"] for name, facts in described.items()}
+        rows = {name: facts.rows for name, facts in described.items()}
         self.loss_, self.holders_ = loss, list(grid.holders)
         self.n_rows_ = sum(rows[holder] for holder in grid.holders)
         if len(grid.rows) == 1:
@@ -127,7 +127,7 @@ class HyFDCA(FederatedModel):
             self._fit_grid(run, grid, rows, loss, classes)
         return classes
 
-    def _fit_one_block(self, run: Federation, loss: str, classes: list[str]) -> None:
+    def _fit_one_block(self, run: Federation, loss: Loss, classes: list[str]) -> None:
         """Vertical parties: nobody but the coordinator sees a gradient or a weight before the end."""
         block = vertical.OneBlock(run, loss, float(self.alpha), classes)
         search = Search(loss, float(self.tol), block.outputs)
@@ -137,7 +137,7 @@ class HyFDCA(FederatedModel):
         run.ledger.note("columns, weights, scores and residuals travelled under one-time masks (X25519, ChaCha20)")
         self._settle(search, history, turns)
 
-    def _fit_grid(self, run: Federation, grid: Grid, rows: dict[str, int], loss: str, classes: list[str]) -> None:
+    def _fit_grid(self, run: Federation, grid: Grid, rows: dict[str, int], loss: Loss, classes: list[str]) -> None:
         """Several row blocks: weights lie with the parties, and every party reads sums over its own columns."""
         self._check_labels(run, grid)
         dealer = Dealer(rows, len(classes) if len(classes) > 2 else 1)
@@ -164,34 +164,34 @@ class HyFDCA(FederatedModel):
             )
         check_number("memory", self.memory, 1, whole=True)
 
-    def _task(self, grid: Grid, described: dict[str, Any]) -> tuple[str, list[str]]:
+    def _task(self, grid: Grid, described: dict[str, Described]) -> tuple[Loss, list[str]]:
         """The loss and the classes; blocks are checked before anything else is sent."""
         for block in grid.rows:
-            counts = {name: described[name]["rows"] for name in block}
+            counts = {name: described[name].rows for name in block}
             if len(set(counts.values())) > 1:
                 raise DataError(f"parties of a row block must have the same rows; got {counts}")
         for block in grid.columns:
-            odd = [name for name in block if described[name]["schema"] != described[block[0]]["schema"]]
+            odd = [name for name in block if described[name].schema != described[block[0]].schema]
             if odd:
                 raise DataError(
                     f"{block[0]!r} and {odd[0]!r} stand in the same column block, but their columns differ in name or "
                     "kind (numbers, categories)"
                 )
         facts = [described[name] for name in grid.holders]
-        unlabelled = [name for name in grid.holders if not described[name]["label"]]
+        unlabelled = [name for name in grid.holders if not described[name].label]
         if unlabelled:
             raise DataError(f"party {unlabelled[0]!r} is to hold the labels of its rows, but it has no label column")
-        amount = any(each["amount"] for each in facts)
+        amount = any(each.amount for each in facts)
         if self.loss == "squared" and not amount:
             raise ParameterError("loss='squared' is for amounts, but the label has classes; task='regression' says so")
         if self.loss in ("logistic", "hinge") and amount:
             raise ParameterError(f"loss={self.loss!r} is for classes, but the label is an amount")
         if amount:
             return "squared", []
-        classes = sorted({c for each in facts for c in each["classes"]}, key=class_order)
+        classes = sorted({c for each in facts for c in each.classes}, key=class_order)
         if not 2 <= len(classes) <= _MAX_CLASSES:
             raise DataError(f"the label has {len(classes)} class(es) over all rows; 2 to {_MAX_CLASSES} are possible")
-        return ("logistic" if self.loss == "auto" else self.loss), classes
+        return ("hinge" if self.loss == "hinge" else "logistic"), classes
 
     def _check_labels(self, run: Federation, grid: Grid) -> None:
         """A party without labels that reads sums of its columns times duals can solve for the labels of its rows."""
@@ -205,23 +205,22 @@ class HyFDCA(FederatedModel):
             run.ledger.note(f"allow_sums: {', '.join(reads)} could compute labels from sums over their columns")
 
     def _open(
-        self, run: Federation, grid: Grid, groups: Groups, dealer: Dealer, loss: str, classes: list[str]
-    ) -> dict[str, Any]:
+        self, run: Federation, grid: Grid, groups: Groups, dealer: Dealer, loss: Loss, classes: list[str]
+    ) -> dict[str, bytes | None]:
         rows = sum(dealer.rows[holder] for holder in grid.holders)
         each = {}
         for name in run.parties:
             row, column = grid.row_of(name), grid.column_of(name)
             holder = grid.holders[row]
-            place = {
-                "holder": holder, "column_group": _in(groups, f"columns {column}"),
-                "row_group": _in(groups, f"rows {row}"),
-                "holder_group": _in(groups, "label holders") if name == holder else None,
-                "first": grid.columns[column][0] == name, "first_holder": grid.holders[0] == name, "loss": loss,
-                "alpha": float(self.alpha), "blocks": len(grid.columns), "rows": rows, "outputs": dealer.outputs,
-            }  # fmt: skip
+            place = Place(
+                holder=holder, column_group=_in(groups, f"columns {column}"), row_group=_in(groups, f"rows {row}"),
+                holder_group=_in(groups, "label holders") if name == holder else None,
+                first=grid.columns[column][0] == name, first_holder=grid.holders[0] == name, loss=loss,
+                alpha=float(self.alpha), blocks=len(grid.columns), rows=rows, outputs=dealer.outputs,
+            )  # fmt: skip
             each[name] = {"place": place, "classes": classes if name == holder else []}
-        replies = run.ask(open_part, to=run.parties, each=each, regression=not classes)
-        return {name: reply["categories"] for name, reply in replies.items()}
+        replies: dict[str, bytes | None] = run.ask(open_part, to=run.parties, each=each, regression=not classes)
+        return replies
 
     def _train(self, run: Federation, rounds: Rounds, loss: str) -> np.ndarray:
         """Rounds until it is enough. For each output: whether the weights before the last full round were better."""
@@ -289,7 +288,7 @@ class HyFDCA(FederatedModel):
                     score_rows, to=senders, model=self.model_id_, number=number, among=senders, reader=holder
                 )
                 shape = (rows[holder]["rows"], outputs)
-                vectors = {n: check_ring(n, "score_rows", reply["scores"], shape) for n, reply in told.items()}
+                vectors = {n: check_ring(n, "score_rows", reply, shape) for n, reply in told.items()}
                 total = add_up(vectors, "score_rows")
             parts.append(run.ask(last, to=holder, model=self.model_id_, number=number, scores=total, senders=senders))
         return parts

@@ -6,20 +6,21 @@ errors): a party that misses a round tells the change later, and the others go o
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, TypedDict
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.errors import DataError
+from fedsift.errors import DataError, OperationRefused
 from fedsift.models.design import LinearPart
 from fedsift.models.hyfdca.loss import best_duals
-from fedsift.models.hyfdca.setup import PART, STATE, Part
+from fedsift.models.hyfdca.state import Labels, Part, RoundState, Walk
 from fedsift.models.hyfdca.track import Decision, Track, from_bits, to_bits
-from fedsift.models.parts import Predicted
+from fedsift.models.predicted import Predicted
+from fedsift.models.reading import ScoresOpened
 from fedsift.mpc.group_sum import cover_for, fixed, hide, to_words, uncover
 from fedsift.mpc.ring import Ring, stream
 
@@ -27,10 +28,13 @@ from fedsift.mpc.ring import Ring, stream
 ROUNDS = "2 x parties x rounds or 1000 a session"
 SCORE_BITS = 32  # of the fraction of a score
 GRAM_SHIFT = 30  # inner products are told with so many more bits: they get small
-MEASURES = ("weights", "distance", "rebuilt", "balance", "objective", "primal", "dual", "moved")
+MEASURES = 8  # numbers by output beside the inner products: see ``search.Measures``
+MAYBE_RING = (np.ndarray, type(None))
 
 
-class Copy(TypedDict):
+@message
+@dataclass(frozen=True)
+class Copy:
     """Weights as the others have them by now, covered; fresh if they were moved since."""
 
     state: Ring
@@ -38,19 +42,46 @@ class Copy(TypedDict):
     fresh: bool
 
 
-class CatchUp(TypedDict, total=False):
+@message
+@dataclass(frozen=True)
+class CatchUp:
     """What a party missed: of its columns, of the intercept."""
 
-    state: Copy
-    intercept: Copy
+    state: Copy | None = None
+    intercept: Copy | None = None
+
+
+@message
+@dataclass(frozen=True)
+class HandedOver:
+    """Weights of the columns and the intercept, covered for who missed a round."""
+
+    state: Ring | None
+    intercept: Ring | None
+
+
+@message
+@dataclass(frozen=True)
+class RaisedDuals:
+    """Duals for the parties with the same rows, a correction for each of these, and the change of the duals' sum."""
+
+    duals: Ring | None
+    corrections: dict[str, Ring]
+    balance: Ring | None
 
 
 def _number(ring: Ring, bits: int) -> np.ndarray:
     return np.ldexp(ring.view(np.int64).astype(np.float64), -bits)
 
 
-def _weights(part: Part, state: dict[str, Any]) -> np.ndarray:
-    return part.metric @ state["track"].u
+def _weights(part: Part, state: RoundState) -> np.ndarray:
+    return part.metric @ state.columns.track.u
+
+
+def _labels(party: Party, part: Part, state: RoundState) -> tuple[np.ndarray, Walk, Labels]:
+    if part.target is None or state.intercept is None or state.labels is None:
+        raise OperationRefused(party.name, "raise_duals", "this party does not hold the labels of its rows")
+    return part.target, state.intercept, state.labels
 
 
 @operation(
@@ -60,7 +91,7 @@ def _weights(part: Part, state: dict[str, Any]) -> np.ndarray:
     receives="aggregate",
     about="its part of the scores of the rows, readable in sum and to the rows' label holder alone",
     learns="how to combine its last steps",
-    reply={"scores": object},
+    reply=MAYBE_RING,
 )
 def step_and_score(
     party: Party,
@@ -72,49 +103,39 @@ def step_and_score(
     rate: float,
     catch_up: CatchUp,
     among: list[str],
-) -> dict[str, Any]:
+) -> Ring | None:
     """Move own weights; tell the change of own scores. ``after`` is the last round with this party that counted."""
-    part, state = party.state[PART], party.state[STATE]
-    if state["round"] != after:  # a round that was called off: as if it had not been
-        state = state.get("before", {})
-        if state.get("round") != after:
+    part, before = party.held(Part), party.held(RoundState)
+    if before.round != after:  # a round that was called off: as if it had not been
+        if before.before is None or before.before.round != after:
             raise DataError(f"party {party.name!r} has lost track of the rounds; fit again")
-    before = {key: value for key, value in state.items() if key != "before"}
-    state = {**before, "before": before, "round": this}
-    caught_up = _catch_up(party, part, state, catch_up, decision)
-    for name, fresh in (("track", "fresh"), ("intercept", "fresh intercept")):
-        if name not in state:
-            continue
-        if decision is not None and name not in caught_up:
-            state[name] = state[name].decided(decision)
-        elif state[fresh]:
-            state[name] = state[name].slid(rate)
-        state[fresh] = False
-    party.state[STATE] = state
+        before = before.before
+    before = replace(before, before=None)
+    columns = _moved(party, before.columns, "state", part.column_group, catch_up.state, decision, rate)
+    state = replace(before, before=before, round=this, columns=columns)
+    if before.intercept is not None:
+        sent = catch_up.intercept
+        state.intercept = _moved(party, before.intercept, "intercept", part.holder_group, sent, decision, rate)
+    party.keep(state)
     if party.name not in among:
-        return {"scores": None}
+        return None
     scores = fixed(part.x @ _weights(part, state), SCORE_BITS, f"party {party.name!r}: a score")
-    change, state["scores"] = scores - state["scores"], scores
-    return {"scores": hide(party, change, "scores", number, among, part.holder)}
+    change, state.scores = scores - state.scores, scores
+    return hide(party, change, "scores", number, among, part.holder)
 
 
-def _catch_up(party: Party, part: Part, state: dict[str, Any], given: CatchUp, decision: Decision | None) -> set[str]:
-    """Go where the others of the column block (the label holders) are by now, after rounds that this party missed."""
-    done = set()
-    for name, total, fresh, purpose, group, sent in (
-        ("track", "total", "fresh", "state", part.column_group, given.get("state")),
-        ("intercept", "balance total", "fresh intercept", "intercept", part.holder_group, given.get("intercept")),
-    ):
-        if name not in state or sent is None or group is None:
-            continue
-        track = state[name] if decision is None else state[name].decided(decision)
-        bits = uncover(party, sent["state"], purpose, sent["number"], group, (3 * track.u.size,))
+def _moved(
+    party: Party, walk: Walk, purpose: str, group: str | None, sent: Copy | None, decision: Decision | None, rate: float
+) -> Walk:
+    """One step of the weights; after rounds that this party missed, first go where the others of the group are."""
+    if sent is not None and group is not None:
+        track = walk.track if decision is None else walk.track.decided(decision)
+        bits = uncover(party, sent.state, purpose, sent.number, group, (3 * track.u.size,))
         u, g, told = from_bits(bits, track.u.shape, 3)
-        state[name] = replace(track, u=u, g=g)
-        state[total] = told.view(np.uint64).reshape(state[total].shape)
-        state[fresh] = sent["fresh"]
-        done.add(name)
-    return done
+        walk = Walk(replace(track, u=u, g=g), told.view(np.uint64).reshape(walk.total.shape), sent.fresh)
+    elif decision is not None:
+        return replace(walk, track=walk.track.decided(decision), fresh=False)
+    return replace(walk, track=walk.track.slid(rate) if walk.fresh else walk.track, fresh=False)
 
 
 @operation(
@@ -122,18 +143,20 @@ def _catch_up(party: Party, part: Part, state: dict[str, Any], given: CatchUp, d
     times=ROUNDS,
     discloses="masked",
     about="weights of its columns for a party with the same columns that missed a round, readable to those alone",
-    reply={"state": object, "intercept": object},
+    reply=HandedOver,
 )
-def hand_over(party: Party, *, number: int, columns: bool, holders: bool) -> dict[str, Any]:
-    part, state = party.state[PART], party.state[STATE]
-    reply: dict[str, Any] = {"state": None, "intercept": None}
+def hand_over(party: Party, *, number: int, columns: bool, holders: bool) -> HandedOver:
+    part, state = party.held(Part), party.held(RoundState)
+    weights = intercept = None
     if columns and part.column_group is not None:
-        bits = to_bits(state["track"].u, state["track"].g, state["total"].view(np.float64))
-        reply["state"] = cover_for(party, bits, "state", number, part.column_group)
-    if holders and part.holder_group is not None:
-        bits = to_bits(state["intercept"].u, state["intercept"].g, state["balance total"].view(np.float64))
-        reply["intercept"] = cover_for(party, bits, "intercept", number, part.holder_group)
-    return reply
+        weights = cover_for(party, _bits(state.columns), "state", number, part.column_group)
+    if holders and part.holder_group is not None and state.intercept is not None:
+        intercept = cover_for(party, _bits(state.intercept), "intercept", number, part.holder_group)
+    return HandedOver(weights, intercept)
+
+
+def _bits(walk: Walk) -> np.ndarray:
+    return to_bits(walk.track.u, walk.track.g, walk.total.view(np.float64))
 
 
 @operation(
@@ -143,36 +166,38 @@ def hand_over(party: Party, *, number: int, columns: bool, holders: bool) -> dic
     receives="masked",
     about="duals of the rows less random numbers, for the other parties with these rows; their sum, for label holders",
     learns="the score of each of its rows: its own part, and the sum of the other parties' parts",
-    reply={"duals": object, "corrections": dict, "balance": object},
+    reply=RaisedDuals,
 )
 def raise_duals(
     party: Party, *, number: int, scores: Ring | None, senders: list[str], recentre: NDArray[np.bool_] | None,
     seed: bytes, peers: list[str], among: list[str],
-) -> dict[str, Any]:  # fmt: skip
+) -> RaisedDuals:  # fmt: skip
     """The label holder: the best dual coordinate of each row at its present score."""
-    part, state = party.state[PART], party.state[STATE]
+    part, state = party.held(Part), party.held(RoundState)
+    target, walk, labels = _labels(party, part, state)
+    others, centre = labels.others, labels.centre
     if scores is not None:
-        told = uncover(party, scores, "scores", number, senders[0], state["others"].shape)
-        state["others"] = state["others"] + told
-    if recentre is not None and recentre.any() and state["duals"] is not None:
-        state["centre"] = np.where(recentre, state["duals"].signed * part.target, state["centre"])
-    intercept = part.intercept_metric * state["intercept"].u
-    total = _number(state["others"], SCORE_BITS) + part.x @ _weights(part, state) + intercept
-    state["duals"] = best_duals(part.loss, total, part.target, state["centre"])
-    duals = fixed(_bounded(state["duals"].signed), part.bits, f"party {party.name!r}: a dual")
-    state["own"], state["sum of duals"] = part.x_ring.T @ duals, duals.sum(axis=0, dtype=np.uint64)
-    reply: dict[str, Any] = {"duals": None, "corrections": {}, "balance": None}
-    if peers:
+        others = others + uncover(party, scores, "scores", number, senders[0], others.shape)
+    if recentre is not None and recentre.any() and labels.duals is not None:
+        centre = np.where(recentre, labels.duals.signed * target, centre)
+    intercept = part.intercept_metric * walk.track.u
+    total = _number(others, SCORE_BITS) + part.x @ _weights(part, state) + intercept
+    best = best_duals(part.loss, total, target, centre)
+    duals = fixed(_bounded(best.signed), part.bits, f"party {party.name!r}: a dual")
+    duals_sum = duals.sum(axis=0, dtype=np.uint64)
+    state.own, state.labels = part.x_ring.T @ duals, Labels(others, centre, duals_sum, labels.duals_sent, best)
+    covered, balance, corrections = None, None, {}
+    if peers and part.row_group is not None:
         mask = stream(seed, "duals", number, duals.shape)
-        reply["duals"] = cover_for(party, duals - mask, "duals", number, part.row_group)
+        covered = cover_for(party, duals - mask, "duals", number, part.row_group)
         for name in peers:
             columns = part.hidden[name]
             share = stream(seed, f"share of {name}", number, (columns.shape[1], part.outputs))
-            reply["corrections"][name] = cover_for(party, columns.T @ mask + share, "corrections", number, name)
+            corrections[name] = cover_for(party, columns.T @ mask + share, "corrections", number, name)
     if part.holder_group is not None and party.name in among:
-        change, state["balance sent"] = state["sum of duals"] - state["balance sent"], state["sum of duals"]
-        reply["balance"] = hide(party, change, "balance", number, among, part.holder_group)
-    return reply
+        state.labels = replace(state.labels, duals_sent=duals_sum)
+        balance = hide(party, duals_sum - labels.duals_sent, "balance", number, among, part.holder_group)
+    return RaisedDuals(covered, corrections, balance)
 
 
 def _bounded(duals: np.ndarray) -> np.ndarray:
@@ -188,21 +213,21 @@ def _bounded(duals: np.ndarray) -> np.ndarray:
     receives="masked",
     about="sums of the duals weighted by its columns, for the parties with the same columns",
     learns="for each of its columns the sum over its rows of column times dual",
-    reply={"sum": object},
+    reply=MAYBE_RING,
 )
 def weigh_rows(
     party: Party, *, number: int, duals: Ring | None, correction: Ring | None, share: Ring | None, among: list[str]
-) -> Any:
-    part, state = party.state[PART], party.state[STATE]
-    if duals is not None:
+) -> Ring | None:
+    part, state = party.held(Part), party.held(RoundState)
+    if duals is not None and share is not None:
         shape = (party.n_rows, part.outputs)
         masked = uncover(party, duals, "duals", number, str(part.row_group), shape)
-        rest = uncover(party, correction, "corrections", number, part.holder, state["own"].shape)
-        state["own"] = part.x_ring.T @ masked + rest + share
+        rest = uncover(party, correction, "corrections", number, part.holder, state.own.shape)
+        state.own = part.x_ring.T @ masked + rest + share
     if part.column_group is None or party.name not in among:
-        return {"sum": None}
-    change, state["sent"] = state["own"] - state["sent"], state["own"]
-    return {"sum": hide(party, change, "column sums", number, among, part.column_group)}
+        return None
+    change, state.sent = state.own - state.sent, state.own
+    return hide(party, change, "column sums", number, among, part.column_group)
 
 
 @operation(
@@ -212,58 +237,56 @@ def weigh_rows(
     receives="masked",
     about="inner products of its gradient and last steps, sizes of weights, losses: readable in sum over all parties",
     learns="its columns' weights as the duals of all rows give them",
-    reply={"totals": object},
+    reply=MAYBE_RING,
 )
 def finish_round(
     party: Party, *, number: int, total: Ring | None, balance: Ring | None, full: bool, everyone: list[str], memory: int
-) -> dict[str, Any]:
+) -> Ring | None:
     """The gradient at the present weights; in a full round also what the coordinator needs to choose the step."""
-    part, state = party.state[PART], party.state[STATE]
-    if part.column_group is None:
-        state["total"], state["fresh"] = state["own"], True
-    elif total is not None:
-        told = uncover(party, total, "column sums", number, part.column_group, state["own"].shape)
-        state["total"], state["fresh"] = state["total"] + told, True
+    part, state = party.held(Part), party.held(RoundState)
+    walk_now = _summed(party, state.columns, state.own, total, "column sums", number, part.column_group)
     weights = _weights(part, state)
-    rebuilt = _number(state["total"], 2 * part.bits) / part.alpha
+    rebuilt = _number(walk_now.total, 2 * part.bits) / part.alpha
     gradient = part.metric.T @ (part.alpha * (weights - rebuilt))
-    state["track"] = state["track"].measured(gradient, memory, full)
-    if "intercept" in state:
-        _balance(party, part, state, number, balance, memory, full)
+    state.columns = replace(walk_now, track=state.columns.track.measured(gradient, memory, full))
+    if state.intercept is not None and state.labels is not None:
+        # The intercept is a column of ones that all label holders share: its gradient is minus the sum of the duals.
+        walk = _summed(party, state.intercept, state.labels.duals_sum, balance, "balance", number, part.holder_group)
+        slope = -part.intercept_metric * _number(walk.total, part.bits)
+        state.intercept = replace(walk, track=walk.track.measured(slope[None, :], memory, full))
     if not full:
-        return {"totals": None}
+        return None
     words = to_words(_vector(part, state, weights, rebuilt))
-    return {"totals": hide(party, words, "totals", number, everyone, None)}
+    return hide(party, words, "totals", number, everyone, None)
 
 
-def _balance(
-    party: Party, part: Part, state: dict[str, Any], number: int, given: Ring | None, memory: int, full: bool
-) -> None:
-    """The intercept is a column of ones that all label holders share: its gradient is minus the sum of the duals."""
-    if part.holder_group is None:
-        state["balance total"], state["fresh intercept"] = state["sum of duals"], True
-    elif given is not None:
-        told = uncover(party, given, "balance", number, part.holder_group, state["balance total"].shape)
-        state["balance total"], state["fresh intercept"] = state["balance total"] + told, True
-    gradient = -part.intercept_metric * _number(state["balance total"], part.bits)
-    state["intercept"] = state["intercept"].measured(gradient[None, :], memory, full)
+def _summed(
+    party: Party, walk: Walk, own: Ring, change: Ring | None, purpose: str, number: int, group: str | None
+) -> Walk:
+    """With the sum over the group: own where there is no group, else its last change where one was told."""
+    if group is None:
+        return replace(walk, total=own, fresh=True)
+    if change is None:
+        return walk
+    told = uncover(party, change, purpose, number, group, walk.total.shape)
+    return replace(walk, total=walk.total + told, fresh=True)
 
 
-def _vector(part: Part, state: dict[str, Any], weights: np.ndarray, rebuilt: np.ndarray) -> np.ndarray:
+def _vector(part: Part, state: RoundState, weights: np.ndarray, rebuilt: np.ndarray) -> np.ndarray:
     """Own part of the totals: inner products, then the MEASURES, each by output and as a mean over all rows."""
-    track = state["track"]
+    track = state.columns.track
     size = len(track.steps) + len(track.changes) + 1
-    products, measures = np.zeros((part.outputs, size, size)), np.zeros((len(MEASURES), part.outputs))
+    products, measures = np.zeros((part.outputs, size, size)), np.zeros((MEASURES, part.outputs))
     if part.first:
         products += track.products()
         for line, each in enumerate((weights, weights - rebuilt, rebuilt)):
             measures[line] = part.alpha * (each**2).sum(axis=0)
-    if "intercept" in state:
-        duals = state["duals"]
+    if state.intercept is not None and state.labels is not None and state.labels.duals is not None:
+        duals = state.labels.duals
         measures[4:] = duals.objective, duals.primal, duals.dual, duals.moved
         if part.first_holder:
-            products += state["intercept"].products()
-            measures[3] = np.abs(_number(state["balance total"], part.bits))
+            products += state.intercept.track.products()
+            measures[3] = np.abs(_number(state.intercept.total, part.bits))
     upper = products[(slice(None), *np.triu_indices(size))]  # they are symmetric
     return np.concatenate([2.0**GRAM_SHIFT * upper.ravel(), measures.ravel()]) / part.rows
 
@@ -271,14 +294,15 @@ def _vector(part: Part, state: dict[str, Any], weights: np.ndarray, rebuilt: np.
 @operation("hyfdca.keep_part", times="10 a session", discloses="control", about="acknowledgement")
 def keep_part(party: Party, *, model: str, back: NDArray[np.bool_]) -> None:
     """Own weights stay at the site."""
-    part, state = party.state[PART], party.state[STATE]
+    part, state = party.held(Part), party.held(RoundState)
 
     def final(track: Track) -> np.ndarray:
         here = track.u if track.anchor is None else track.anchor[0]
         return here if track.best is None else np.where(back, track.best[0], here)
 
-    intercept = part.intercept_metric * final(state["intercept"])[0] if "intercept" in state else None
-    weights = part.metric @ final(state["track"])
+    walk = state.intercept
+    intercept = None if walk is None else part.intercept_metric * final(walk.track)[0]
+    weights = part.metric @ final(state.columns.track)
     centre, scale = part.target_scale
     party.models.keep(model, LinearPart(part.design, weights, intercept, centre, scale, part.classes))
 
@@ -291,12 +315,13 @@ def keep_part(party: Party, *, model: str, back: NDArray[np.bool_]) -> None:
     times="1 a session",
     discloses="masked",
     about="its part of the scores of the rows, readable in sum and to the label holder alone",
-    reply={"scores": object},
+    reply=MAYBE_RING,
 )
-def score_rows(party: Party, *, model: str, number: int, among: list[str], reader: str) -> dict[str, Any]:
+def score_rows(party: Party, *, model: str, number: int, among: list[str], reader: str) -> Ring | None:
+    party.held_here(ScoresOpened)
     own = party.models.part(model, LinearPart).scores(party.table)
     scores = fixed(own, SCORE_BITS, f"party {party.name!r}: a score")
-    return {"scores": hide(party, scores, "scores", number, among, reader)}
+    return hide(party, scores, "scores", number, among, reader)
 
 
 @operation(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,18 @@ from fedsift.errors import PartyGone, PartyTimeout, ReplyError
 from fedsift.models.hyfdca.party import (
     GRAM_SHIFT,
     MEASURES,
+    CatchUp,
+    Copy,
+    HandedOver,
+    RaisedDuals,
     finish_round,
     hand_over,
     raise_duals,
     step_and_score,
     weigh_rows,
 )
-from fedsift.models.hyfdca.setup import scale_columns, start_rounds, sum_columns, sum_spreads
+from fedsift.models.hyfdca.search import Measures
+from fedsift.models.hyfdca.setup import Among, Scaled, Totals, scale_columns, start_rounds, sum_columns, sum_spreads
 from fedsift.models.hyfdca.track import Decision
 from fedsift.mpc.group_sum import Groups, add_up, from_words
 from fedsift.mpc.ring import Ring, stream
@@ -70,19 +75,22 @@ def check_ring(name: str, operation: str, value: Any, shape: tuple[int, ...]) ->
     return value
 
 
-def prepare(run: Federation, grid: Grid, groups: Groups, dealer: Dealer, categories: dict[str, Any]) -> dict[str, int]:
+def prepare(
+    run: Federation, grid: Grid, groups: Groups, dealer: Dealer, categories: dict[str, bytes | None]
+) -> dict[str, int]:
     """Common designs, scales and metrics; the width of each party's design."""
     parties = run.parties
     column = {name: grid.columns[grid.column_of(name)] for name in parties}
-    among = {name: {"columns": column[name], "target": grid.holders} for name in parties}
+    among = {name: Among(column[name], grid.holders) for name in parties}
 
-    def totals(replies: dict[str, Any], what: str, members: Sequence[str], operation: str) -> Ring | None:
-        return add_up({n: replies[n][what] for n in members}, operation) if len(members) > 1 else None
+    def total(parts: dict[str, Ring | None], members: Sequence[str], operation: str) -> Ring | None:
+        return add_up({n: parts[n] for n in members}, operation) if len(members) > 1 else None
 
-    def for_each(replies: dict[str, Any], operation: str) -> dict[str, Any]:
-        columns = {block[0]: totals(replies, "columns", block, operation) for block in grid.columns}
-        target = totals(replies, "target", grid.holders, operation)
-        return {n: {"columns": columns[column[n][0]], "target": target if n in grid.holders else None} for n in parties}
+    def for_each(replies: dict[str, Totals], operation: str) -> dict[str, Totals]:
+        own = {name: reply.columns for name, reply in replies.items()}
+        columns = {block[0]: total(own, block, operation) for block in grid.columns}
+        target = total({name: reply.target for name, reply in replies.items()}, grid.holders, operation)
+        return {n: Totals(columns[column[n][0]], target if n in grid.holders else None) for n in parties}
 
     numbers = [groups.number() for _ in range(3)]
     each = {n: {"categories": [categories[m] for m in column[n] if categories[m]], "among": among[n]} for n in parties}
@@ -92,16 +100,17 @@ def prepare(run: Federation, grid: Grid, groups: Groups, dealer: Dealer, categor
     second = run.ask(sum_spreads, to=parties, each=each, number=numbers[1], before=numbers[0])
     given = for_each(second, "sum_spreads")
     each = {n: {"totals": given[n], "among": among[n], "seed": dealer.column_seed(n)} for n in parties}
-    third = run.ask(scale_columns, to=parties, each=each, number=numbers[2], before=numbers[1])
-    widths = {name: reply["width"] for name, reply in third.items()}
+    third: dict[str, Scaled] = run.ask(scale_columns, to=parties, each=each, number=numbers[2], before=numbers[1])
+    widths = {name: reply.width for name, reply in third.items()}
     hidden: dict[str, dict[str, Any]] = {name: {} for name in parties}
     for row, block in enumerate(grid.rows):
         for name in block:
             if name != grid.holders[row]:
                 shape = (dealer.rows[name], widths[name])
-                hidden[grid.holders[row]][name] = check_ring(name, "scale_columns", third[name]["hidden"], shape)
+                hidden[grid.holders[row]][name] = check_ring(name, "scale_columns", third[name].hidden, shape)
                 dealer.keep_mask(name, widths[name])
-    grams = {block[0]: totals(third, "gram", block, "scale_columns") for block in grid.columns}
+    own = {name: reply.gram for name, reply in third.items()}
+    grams = {block[0]: total(own, block, "scale_columns") for block in grid.columns}
     run.ask(
         start_rounds, to=parties, each={n: {"gram": grams[column[n][0]], "hidden": hidden[n]} for n in parties},
         widths=widths, before=numbers[2],
@@ -117,10 +126,10 @@ class Rounds:
     ):
         self.run, self.grid, self.groups, self.dealer = run, grid, groups, dealer
         self.widths, self.memory, self.outputs = widths, memory, dealer.outputs
-        self.decision: dict[str, Any] = dict.fromkeys(run.parties)  # what a party has still to act on
-        self.recentre: dict[str, Any] = dict.fromkeys(grid.holders)
+        self.decision: dict[str, Decision | None] = dict.fromkeys(run.parties)  # what a party has still to act on
+        self.recentre: dict[str, np.ndarray | None] = dict.fromkeys(grid.holders)
         self.last = dict.fromkeys(run.parties, 0)  # the last round that counted, by party
-        self.behind: dict[str, dict[str, Any]] = {name: {} for name in run.parties}  # what a party must catch up with
+        self.behind = {name: CatchUp() for name in run.parties}  # what a party must catch up with
         self.absences: dict[str, int] = dict.fromkeys(run.parties, 0)
         self._retry: dict[str, int] = {}
         self._seen = dict.fromkeys(run.parties, 0)
@@ -133,7 +142,7 @@ class Rounds:
     def available(self, turn: int) -> list[str]:
         return [name for name in self.run.parties if self._retry.get(name, 0) <= turn]
 
-    def play(self, turn: int, present: list[str], rate: float) -> dict[str, np.ndarray] | None:
+    def play(self, turn: int, present: list[str], rate: float) -> Measures | None:
         """One round with those present, fewer if some go missing. Measures if everybody took part, else ``None``."""
         while True:
             if not any(name in present for name in self.grid.holders):
@@ -194,7 +203,7 @@ class Rounds:
 
     # -- what ---------------------------------------------------------------------------------------------------------
 
-    def _round(self, present: list[str], rate: float) -> dict[str, np.ndarray] | None:
+    def _round(self, present: list[str], rate: float) -> Measures | None:
         grid, number = self.grid, self.groups.number()
         self._ids += 1
         full = len(present) == len(self.run.parties) and not self._quiet
@@ -204,22 +213,24 @@ class Rounds:
         raised = self._raise(present, senders, scores, number)
         sums = self._weigh(present, senders, raised, number)
         holding = self._taking_part("holders", 0, present)
-        balance = add_up({n: raised[n]["balance"] for n in holding}, "raise_duals") if len(grid.holders) > 1 else None
+        balance = add_up({n: raised[n].balance for n in holding}, "raise_duals") if len(grid.holders) > 1 else None
         self._told |= {("columns", c) for c, total in sums.items() if total is not None}
         self._told |= {("holders", 0)} if balance is not None else set()
         each = {n: {"total": sums.get(grid.column_of(n)), "balance": balance} for n in present}
         replies = self.run.ask(
             finish_round, to=present, each=each, number=number, full=full, everyone=present, memory=self.memory
         )
-        left_behind = {} if full else self._handed_over(present)
+        left_behind = [] if full else self._handed_over(present)
         for name in present:  # from here on the round counts
-            self.last[name], self.decision[name], self.behind[name] = self._ids, None, {}
+            self.last[name], self.decision[name], self.behind[name] = self._ids, None, CatchUp()
             self.recentre[name] = None
-        for name, state in left_behind.items():
-            self.behind[name] = {**self.behind[name], **state}
+        for name, purpose, copy in left_behind:
+            self.behind[name] = replace(self.behind[name], **{purpose: copy})
         return self._measures(replies) if full else None
 
-    def _move(self, present: list[str], senders: dict[str, list[str]], number: int, rate: float) -> dict[str, Any]:
+    def _move(
+        self, present: list[str], senders: dict[str, list[str]], number: int, rate: float
+    ) -> dict[str, Ring | None]:
         grid = self.grid
         each = {
             name: {
@@ -232,13 +243,13 @@ class Rounds:
         totals = {}
         for holder, names in senders.items():
             shape = (self.dealer.rows[holder], self.outputs)
-            vectors = {n: check_ring(n, "step_and_score", replies[n]["scores"], shape) for n in names}
+            vectors = {n: check_ring(n, "step_and_score", replies[n], shape) for n in names}
             totals[holder] = add_up(vectors, "step_and_score")
         return totals
 
     def _raise(
-        self, present: list[str], senders: dict[str, list[str]], scores: dict[str, Any], number: int
-    ) -> dict[str, Any]:
+        self, present: list[str], senders: dict[str, list[str]], scores: dict[str, Ring | None], number: int
+    ) -> dict[str, RaisedDuals]:
         holders = [name for name in self.grid.holders if name in present]
         each = {
             name: {
@@ -249,20 +260,20 @@ class Rounds:
         }  # fmt: skip
         among = self._taking_part("holders", 0, present)
         self._told |= {("rows", r) for r, holder in enumerate(self.grid.holders) if scores.get(holder) is not None}
-        replies = self.run.ask(raise_duals, to=holders, each=each, number=number, among=among)
+        replies: dict[str, RaisedDuals] = self.run.ask(raise_duals, to=holders, each=each, number=number, among=among)
         for name, reply in replies.items():
             if senders[name]:
-                check_ring(name, "raise_duals", reply["duals"], (self.dealer.rows[name], self.outputs))
-            if set(reply["corrections"]) != set(senders[name]):
+                check_ring(name, "raise_duals", reply.duals, (self.dealer.rows[name], self.outputs))
+            if set(reply.corrections) != set(senders[name]):
                 raise ReplyError(name, "raise_duals", "it gave no correction for each of the parties with its rows")
-            for peer, value in reply["corrections"].items():
+            for peer, value in reply.corrections.items():
                 check_ring(name, "raise_duals", value, (self.widths[peer], self.outputs))
             if name in among and len(self.grid.holders) > 1:
-                check_ring(name, "raise_duals", reply["balance"], (self.outputs,))
+                check_ring(name, "raise_duals", reply.balance, (self.outputs,))
         return replies
 
     def _weigh(
-        self, present: list[str], senders: dict[str, list[str]], raised: dict[str, Any], number: int
+        self, present: list[str], senders: dict[str, list[str]], raised: dict[str, RaisedDuals], number: int
     ) -> dict[int, Ring | None]:
         grid = self.grid
         among = {c: self._taking_part("columns", c, present) for c in range(len(grid.columns))}
@@ -273,18 +284,18 @@ class Rounds:
             if name in senders[holder]:
                 reply = raised[holder]
                 share = self.dealer.share(name, holder, number)
-                given = {"duals": reply["duals"], "correction": reply["corrections"][name], "share": share}
+                given = {"duals": reply.duals, "correction": reply.corrections[name], "share": share}
             each[name] = {**given, "among": among[grid.column_of(name)]}
         replies = self.run.ask(weigh_rows, to=present, each=each, number=number)
         sums = {}
         for c, names in among.items():
             if len(grid.columns[c]) > 1:
                 shapes = {n: (self.widths[n], self.outputs) for n in names}
-                vectors = {n: check_ring(n, "weigh_rows", replies[n]["sum"], shapes[n]) for n in names}
+                vectors = {n: check_ring(n, "weigh_rows", replies[n], shapes[n]) for n in names}
                 sums[c] = add_up(vectors, "weigh_rows")
         return sums
 
-    def _handed_over(self, present: list[str]) -> dict[str, dict[str, Any]]:
+    def _handed_over(self, present: list[str]) -> list[tuple[str, str, Copy]]:
         """For each party that is not present but whose copies were moved by others: the new copies, unreadable here."""
         asked: dict[str, dict[str, bool]] = {}
         readers: list[tuple[str, str, str, bool]] = []
@@ -299,18 +310,17 @@ class Rounds:
                 fresh = bool(self._taking_part(kind, number, present))
                 readers += [(name, there[0], purpose, fresh) for name in away]
         if not asked:
-            return {}
+            return []
         number = self.groups.number()
-        states = self.run.ask(hand_over, to=list(asked), each=asked, number=number)
-        result: dict[str, dict[str, Any]] = {}
-        for name, giver, purpose, fresh in readers:
-            state = {"state": states[giver][purpose], "number": number, "fresh": fresh}
-            result.setdefault(name, {})[purpose] = state
-        return result
+        states: dict[str, HandedOver] = self.run.ask(hand_over, to=list(asked), each=asked, number=number)
+        return [
+            (name, purpose, Copy(getattr(states[giver], purpose), number, fresh))
+            for name, giver, purpose, fresh in readers
+        ]
 
-    def _measures(self, replies: dict[str, Any]) -> dict[str, np.ndarray]:
-        total = add_up({name: reply["totals"] for name, reply in replies.items()}, "finish_round")
-        rest = len(MEASURES) * self.outputs
+    def _measures(self, replies: dict[str, Ring | None]) -> Measures:
+        total = add_up(replies, "finish_round")
+        rest = MEASURES * self.outputs
         size = 0 if total is None else len(total) // 2 - rest
         vectors = round((np.sqrt(8 * max(size, 0) / self.outputs + 1) - 1) / 2)
         if total is None or vectors % 2 == 0 or self.outputs * vectors * (vectors + 1) // 2 != size:
@@ -321,8 +331,7 @@ class Rounds:
             self.outputs, -1
         )
         products = upper + np.triu(upper, 1).transpose(0, 2, 1)
-        measures = numbers[size:].reshape(len(MEASURES), self.outputs)
-        return {"products": products, **dict(zip(MEASURES, measures))}
+        return Measures(products, *numbers[size:].reshape(MEASURES, self.outputs))
 
     def decide(self, decision: Decision, recentre: np.ndarray) -> None:
         """For everybody, to act on when they next take part."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from fedsift.models.hyfdca.track import Decision
@@ -9,6 +11,22 @@ from fedsift.models.lbfgs import direction
 
 _RECENTRE = 0.1  # the hinge's duals take a new centre when the gradient is so small beside their distance from the old
 _SLACK = 1e-9  # relative: below it the objective is rounding, and the gradient is the better judge
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What a full round adds up over all parties: inner products of gradients and steps, and by output (as a mean over
+    all rows) sizes of weights, losses and how far the duals moved."""
+
+    products: np.ndarray
+    weights: np.ndarray
+    distance: np.ndarray
+    rebuilt: np.ndarray
+    balance: np.ndarray
+    objective: np.ndarray
+    primal: np.ndarray
+    dual: np.ndarray
+    moved: np.ndarray
 
 
 class Search:
@@ -23,18 +41,18 @@ class Search:
         self.stuck = np.zeros(outputs, dtype=bool)
         self.slide = 1.0  # how far to go in rounds without everybody: less when that made things worse
 
-    def judge(self, measures: dict[str, np.ndarray], since_last: int) -> dict[str, float]:
+    def judge(self, measures: Measures, since_last: int) -> dict[str, float]:
         """``since_last`` counts the rounds since the last measures: 1 if everybody took part in both."""
-        objective = measures["objective"] + measures["weights"] / 2
+        objective = measures.objective + measures.weights / 2
         self.back = objective > self.best + _SLACK * np.abs(self.best)
-        primal = measures["primal"] + measures["weights"] / 2
+        primal = measures.primal + measures.weights / 2
         if self.loss == "hinge":
-            gap = np.abs(primal - measures["dual"] + measures["rebuilt"] / 2) + measures["balance"]
+            gap = np.abs(primal - measures.dual + measures.rebuilt / 2) + measures.balance
             bound = gap / np.maximum(primal, 1e-12)
         else:  # here loss and conjugate add up to score times dual, and the gap is alpha/2 |w - w'|^2
-            gap = measures["distance"] / 2
-            distance = np.sqrt(np.maximum(measures["distance"], 0) / np.maximum(measures["weights"], 1e-18))
-            bound = np.maximum(distance, 10 * measures["balance"])
+            gap = measures.distance / 2
+            distance = np.sqrt(np.maximum(measures.distance, 0) / np.maximum(measures.weights, 1e-18))
+            bound = np.maximum(distance, 10 * measures.balance)
         self.bound = np.where(self.back, np.inf, bound)
         # A plain step from the best place that makes things worse: no more digits to gain.
         self.stuck = self.back & self.plain & (since_last == 1)
@@ -50,13 +68,13 @@ class Search:
     def converged(self) -> bool:
         return bool((self.bound <= self.tol).all())
 
-    def decision(self, measures: dict[str, np.ndarray]) -> tuple[Decision, np.ndarray]:
+    def decision(self, measures: Measures) -> tuple[Decision, np.ndarray]:
         """For the parties: where to go back, what to forget, how to combine; for the label holders: new centres."""
-        products = measures["products"]
+        products = measures.products
         recentre = np.zeros(len(products), dtype=bool)
         if self.loss == "hinge":
             slope = np.sqrt(np.maximum(products[:, -1, -1], 0))
-            recentre = ~self.back & (slope < _RECENTRE * np.sqrt(np.maximum(measures["moved"], 0)))
+            recentre = ~self.back & (slope < _RECENTRE * np.sqrt(np.maximum(measures.moved, 0)))
             self.best = np.where(recentre, np.inf, self.best)
         self.plain = self.back | recentre
         coefficients = np.zeros(products.shape[:2])
@@ -65,4 +83,4 @@ class Search:
                 coefficients[output, -1] = -1.0
             else:
                 coefficients[output] = direction(table, 1.0)
-        return {"back": self.back, "forget": self.plain, "coefficients": coefficients}, recentre
+        return Decision(self.back, self.plain, coefficients), recentre

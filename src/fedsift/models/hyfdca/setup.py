@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -26,13 +27,14 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fedsift.core.arguments import Between
 from fedsift.core.binning import MAX_CATEGORY_BINS
-from fedsift.core.message import decode, encode
+from fedsift.core.message import decode, encode, message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.core.splits import is_amount
 from fedsift.errors import DataError, SealError
 from fedsift.models.design import Design, _raw
 from fedsift.models.hyfdca.loss import curvature, first_centre
+from fedsift.models.hyfdca.state import Labels, Means, Part, RoundState, Walk
 from fedsift.models.hyfdca.track import Track
 from fedsift.mpc.group_sum import cover_for, fixed, from_words, group_secret, hide, to_words, uncover
 from fedsift.mpc.horizontal_study import class_name
@@ -40,46 +42,11 @@ from fedsift.mpc.pairs import MAX_PARTIES, Names
 from fedsift.mpc.ring import Ring, stream
 
 Loss = Literal["logistic", "hinge", "squared"]
-PART, STATE = "hyfdca part", "hyfdca state"
-SUMS = {"columns": object, "target": object}
 
 
-@dataclass
-class Part:
-    """What does not change during the rounds: a party's place in the grid, its columns and its metric."""
-
-    holder: str  # who has the labels of these rows
-    column_group: str | None  # name of the group that shares the columns; None: nobody else has them
-    row_group: str | None
-    holder_group: str | None
-    first: bool  # speaks for its column block in sums over all blocks
-    first_holder: bool
-    loss: str
-    alpha: float
-    blocks: int
-    rows: int  # over all row blocks
-    outputs: int
-    design: Design = field(default_factory=lambda: Design([], np.zeros(0), np.zeros(0)))
-    raw: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
-    target: np.ndarray | None = None
-    target_scale: tuple[float, float] = (0.0, 1.0)
-    classes: tuple[str, ...] = ()
-    x: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
-    x_ring: Ring = field(default_factory=lambda: np.zeros((0, 0), dtype=np.uint64))
-    metric: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
-    hidden: dict[str, Ring] = field(default_factory=dict)  # the label holder's: E of each peer
-
-    @property
-    def bits(self) -> int:
-        """Fractional bits of a column and of a dual: their products, summed over all rows, fit 62 bits."""
-        return min(24, (58 - self.rows.bit_length()) // 2)
-
-    @property
-    def intercept_metric(self) -> float:
-        return 1.0 / float(np.sqrt(curvature(self.loss) * self.rows))
-
-
-class Place(TypedDict):
+@message
+@dataclass(frozen=True)
+class Place:
     """What a party is told of its place; everything else of a part comes from its own table."""
 
     holder: str
@@ -95,18 +62,44 @@ class Place(TypedDict):
     outputs: Annotated[int, Between(1, 10_000)]
 
 
-class Among(TypedDict):
+@message
+@dataclass(frozen=True)
+class Among:
     """Who takes part in a sum over a party's columns, and in one over the targets of all label holders."""
 
     columns: Names
     target: Names
 
 
-class Totals(TypedDict):
+@message
+@dataclass(frozen=True)
+class Totals:
     """The same sums over the group, covered; none where the group is one party."""
 
     columns: Ring | None
     target: Ring | None
+
+
+@message
+@dataclass(frozen=True)
+class Described:
+    """A party's rows and kind of columns (a hash of their names and kinds); of a label holder also its label."""
+
+    rows: int
+    schema: str
+    label: bool = False
+    amount: bool = False
+    classes: list[str] = field(default_factory=list)
+
+
+@message
+@dataclass(frozen=True)
+class Scaled:
+    """The width of the design; products of its columns for the group; its columns less random numbers."""
+
+    width: int
+    gram: Ring | None
+    hidden: Ring | None
 
 
 @operation(
@@ -114,20 +107,20 @@ class Totals(TypedDict):
     times="1 a session",
     discloses="plain",
     about="numbers of rows and columns, a hash of the columns' names and kinds, the kind of label and its class names",
-    reply={"rows": int, "schema": str, "label": bool, "amount": bool, "classes": [str]},
+    reply=Described,
 )
-def describe_part(party: Party, *, task: str, holder: bool) -> dict[str, Any]:
+def describe_part(party: Party, *, task: str, holder: bool) -> Described:
     table = party.table
     kinds = [[name, table.kinds[name] == "categorical"] for name in sorted(table.columns)]
     label = table.label if holder else None
-    facts = {"rows": party.n_rows, "schema": hashlib.sha256(encode(kinds)).hexdigest()}
+    schema = hashlib.sha256(encode(kinds)).hexdigest()
     if label is None:
-        return {**facts, "label": False, "amount": False, "classes": []}
+        return Described(party.n_rows, schema)
     amount = task == "regression" or (task == "auto" and is_amount(label))
     if amount and label.dtype.kind not in "iufb":
         raise DataError(f"party {party.name!r}: the label is text, so it cannot be a regression target")
     classes = [] if amount else sorted({class_name(value) for value in np.unique(label)})
-    return {**facts, "label": True, "amount": bool(amount), "classes": classes}
+    return Described(party.n_rows, schema, label=True, amount=bool(amount), classes=classes)
 
 
 @operation(
@@ -135,22 +128,22 @@ def describe_part(party: Party, *, task: str, holder: bool) -> dict[str, Any]:
     times="1 a session",
     discloses="ciphertext",
     about="the categories of its columns, readable to the parties with the same columns",
-    reply={"categories": (bytes, type(None))},
+    reply=(bytes, type(None)),
 )
-def open_part(party: Party, *, place: Place, classes: list[str], regression: bool) -> dict[str, Any]:
+def open_part(party: Party, *, place: Place, classes: list[str], regression: bool) -> bytes | None:
     """Take a place in the grid; read the target."""
-    part = Part(**place)
+    part = Part(**vars(place))
     label = party.table.label
     if part.holder == party.name:
         if label is None:
             raise DataError(f"party {party.name!r} is to hold the labels of its rows, but it has no label column")
         part.target = label.astype(np.float64)[:, None] if regression else _signs(label, classes)
         part.classes = tuple(classes)
-    party.state[PART] = part
+    party.keep(part)
     if part.column_group is None:
-        return {"categories": None}
+        return None
     nonce = secrets.token_bytes(12)
-    return {"categories": nonce + _box(party, part.column_group).encrypt(nonce, encode(_own_categories(party)), None)}
+    return nonce + _box(party, part.column_group).encrypt(nonce, encode(_own_categories(party)), None)
 
 
 def _own_categories(party: Party) -> dict[str, list[str]]:
@@ -184,15 +177,15 @@ def _box(party: Party, group: str) -> ChaCha20Poly1305:
     receives="ciphertext",
     about="counts and sums of its columns (label holders: of the target), for the parties with the same columns",
     learns="the categories that the parties with the same columns have together",
-    reply=SUMS,
+    reply=Totals,
     sums=True,
 )
-def sum_columns(party: Party, *, number: int, categories: list[bytes], among: Among) -> dict[str, Any]:
-    part = party.state[PART]
+def sum_columns(party: Party, *, number: int, categories: list[bytes], among: Among) -> Totals:
+    part = party.held(Part)
     columns = _agreed(party, part, categories)
     part.design = Design(columns, np.zeros(0), np.zeros(0))
     part.raw = _raw(party.table, columns)
-    return _share(party, part, _sums, "first moments", number, among)
+    return _share(party, part, _own(part, _sums), "first moments", number, among)
 
 
 def _agreed(party: Party, part: Part, categories: list[bytes]) -> list[tuple[str, tuple[str, ...] | None]]:
@@ -223,30 +216,33 @@ def _sums(values: np.ndarray) -> np.ndarray:
     return np.array([(~np.isnan(values)).sum(axis=0), np.nansum(values, axis=0), np.nansum(np.abs(values), axis=0)])
 
 
-def _share(party: Party, part: Part, compute: Any, purpose: str, number: int, among: Among) -> dict[str, Any]:
+def _share(party: Party, part: Part, own: Means, purpose: str, number: int, among: Among) -> Totals:
     """Of own columns and target: hidden for the group, or ``None`` where there is no group to tell."""
-    reply: dict[str, Any] = {"columns": None, "target": None}
+    columns = target = None
     if part.column_group is not None:
-        words = to_words(compute(part.raw))
-        reply["columns"] = hide(party, words, f"{purpose} of columns", number, among["columns"], part.column_group)
-    if part.target is not None and part.holder_group is not None:
-        words = to_words(compute(part.target))
-        reply["target"] = hide(party, words, f"{purpose} of target", number, among["target"], part.holder_group)
-    return reply
+        words = to_words(own.columns)
+        columns = hide(party, words, f"{purpose} of columns", number, among.columns, part.column_group)
+    if own.target is not None and part.holder_group is not None:
+        words = to_words(own.target)
+        target = hide(party, words, f"{purpose} of target", number, among.target, part.holder_group)
+    return Totals(columns, target)
 
 
-def _totals(
-    party: Party, part: Part, given: Totals, own: dict[str, Any], purpose: str, number: int
-) -> tuple[np.ndarray, np.ndarray | None]:
+def _totals(party: Party, part: Part, given: Totals, own: Means, purpose: str, number: int) -> Means:
     """The same sums over the group: read from its total, or ``own`` where the group is one party."""
 
-    def read(what: Literal["columns", "target"], group: str | None) -> np.ndarray:
+    def read(what: str, covered: Ring | None, mine: np.ndarray, group: str | None) -> np.ndarray:
         if group is None:
-            return own[what]
-        words = uncover(party, given[what], f"{purpose} of {what}", number, group, (2 * own[what].size,))
-        return from_words(words, own[what].shape)
+            return mine
+        words = uncover(party, covered, f"{purpose} of {what}", number, group, (2 * mine.size,))
+        return from_words(words, mine.shape)
 
-    return read("columns", part.column_group), None if part.target is None else read("target", part.holder_group)
+    columns = read("columns", given.columns, own.columns, part.column_group)
+    return Means(columns, None if own.target is None else read("target", given.target, own.target, part.holder_group))
+
+
+def _own(part: Part, compute: Callable[[np.ndarray], np.ndarray]) -> Means:
+    return Means(compute(part.raw), None if part.target is None else compute(part.target))
 
 
 def _centre(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -263,22 +259,19 @@ def _centre(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     receives="masked",
     about="squared deviations of its columns (label holders: of the target), for the parties with the same columns",
     learns="the means of its columns over all parties with the same columns",
-    reply=SUMS,
+    reply=Totals,
 )
-def sum_spreads(party: Party, *, number: int, totals: Totals, before: int, among: Among) -> Any:
-    part = party.state[PART]
-    own = {"columns": _sums(part.raw), "target": None if part.target is None else _sums(part.target)}
-    columns, target = _totals(party, part, totals, own, "first moments", before)
-    party.state["hyfdca means"] = (columns, target)
-    reply: dict[str, Any] = {"columns": None, "target": None}
-    for what, sums, values, group, members in (
-        ("columns", columns, part.raw, part.column_group, among["columns"]),
-        ("target", target, part.target, part.holder_group, among["target"]),
-    ):
-        if sums is not None and values is not None and group is not None:
-            words = to_words(_spread(values, sums))
-            reply[what] = hide(party, words, f"second moments of {what}", number, members, group)
-    return reply
+def sum_spreads(party: Party, *, number: int, totals: Totals, before: int, among: Among) -> Totals:
+    part = party.held(Part)
+    means = party.keep(_totals(party, part, totals, _own(part, _sums), "first moments", before))
+    return _share(party, part, _spreads(part, means), "second moments", number, among)
+
+
+def _spreads(part: Part, means: Means) -> Means:
+    columns = _spread(part.raw, means.columns)
+    if part.target is None or means.target is None:
+        return Means(columns, None)
+    return Means(columns, _spread(part.target, means.target))
 
 
 def _spread(values: np.ndarray, sums: np.ndarray) -> np.ndarray:
@@ -293,38 +286,32 @@ def _spread(values: np.ndarray, sums: np.ndarray) -> np.ndarray:
     receives="masked",
     about="products of its columns, for parties with the same columns; its columns less random ones, for label holders",
     learns="the deviations of its columns over all parties with the same columns",
-    reply={"width": int, "gram": object, "hidden": object},
+    reply=Scaled,
 )
-def scale_columns(
-    party: Party, *, number: int, totals: Totals, before: int, among: Among, seed: bytes
-) -> dict[str, Any]:
-    part = party.state[PART]
-    columns, target = party.state.pop("hyfdca means")
-    own = {
-        "columns": _spread(part.raw, columns),
-        "target": None if part.target is None else _spread(part.target, target),
-    }
-    spreads = _totals(party, part, totals, own, "second moments", before)
+def scale_columns(party: Party, *, number: int, totals: Totals, before: int, among: Among, seed: bytes) -> Scaled:
+    part = party.held(Part)
+    columns, target = means = party.held(Means)
+    spreads = _totals(party, part, totals, _spreads(part, means), "second moments", before)
     counts, centre, unit = _centre(columns)
-    flat = spreads[0][0] / counts <= 1e-14
+    flat = spreads.columns[0] / counts <= 1e-14
     # As scikit-learn's scaler over rows where a missing value stands at the mean: divided by all rows.
-    deviation = np.where(flat, np.inf, unit * np.sqrt(spreads[0][0] / part.rows))
+    deviation = np.where(flat, np.inf, unit * np.sqrt(spreads.columns[0] / part.rows))
     part.design = Design(part.design.columns, centre, deviation)
     part.raw = np.zeros((0, 0))
     part.x_ring = fixed(part.design.matrix(party.table), part.bits, "a standardised column")
     part.x = np.ldexp(part.x_ring.view(np.int64).astype(np.float64), -part.bits)
     if part.target is not None and part.loss == "squared":
-        part.target_scale = _scaled_target(party, part, target, spreads[1])
+        part.target_scale = _scaled_target(party, part, target, spreads.target)
         part.target = (part.target - part.target_scale[0]) / part.target_scale[1]
     width = part.x.shape[1]
     gram = hidden = None
     if part.column_group is not None:
         upper = (part.x.T @ part.x)[np.triu_indices(width)]
-        gram = hide(party, to_words(upper), "products", number, among["columns"], part.column_group)
+        gram = hide(party, to_words(upper), "products", number, among.columns, part.column_group)
     if part.holder != party.name:
         mask = stream(seed, "columns", 1, part.x_ring.shape)
         hidden = cover_for(party, part.x_ring - mask, "hidden columns", number, part.holder)
-    return {"width": width, "gram": gram, "hidden": hidden}
+    return Scaled(width, gram, hidden)
 
 
 def _scaled_target(party: Party, part: Part, sums: Any, spread: Any) -> tuple[float, float]:
@@ -350,7 +337,7 @@ def start_rounds(
 
     A full step of all blocks together then never overshoots: |sum X_c v_c|^2 <= blocks * sum |X_c v_c|^2.
     """
-    part = party.state[PART]
+    part = party.held(Part)
     width = part.x.shape[1]
     if part.column_group is None:
         matrix = part.x.T @ part.x
@@ -365,25 +352,17 @@ def start_rounds(
     for name, covered in hidden.items():
         shape = (party.n_rows, widths[name])
         part.hidden[name] = uncover(party, covered, "hidden columns", before, name, shape)
-    party.state[STATE] = _first_state(party, part)
+    party.keep(_first_state(party, part))
 
 
-OPERATIONS = (describe_part, open_part, sum_columns, sum_spreads, scale_columns, start_rounds)
-
-
-def _first_state(party: Party, part: Part) -> dict[str, Any]:
+def _first_state(party: Party, part: Part) -> RoundState:
     rows, width, outputs = party.n_rows, part.x.shape[1], part.outputs
     scores, sums = np.zeros((rows, outputs), dtype=np.uint64), np.zeros((width, outputs), dtype=np.uint64)
-    state = {
-        "round": 0, "track": Track.start(width, outputs), "fresh": False, "fresh intercept": False,
-        "own": sums, "sent": sums, "total": sums, "scores": scores,
-    }  # fmt: skip
+    state = RoundState(columns=Walk(Track.start(width, outputs), sums), own=sums, sent=sums, scores=scores)
     if part.holder == party.name:
         line = np.zeros(outputs, dtype=np.uint64)
-        state |= {
-            "intercept": Track.start(1, outputs), "others": scores, "centre": first_centre(part.loss, scores.shape),
-            "balance sent": line, "balance total": line, "duals": None,
-        }  # fmt: skip
+        state.intercept = Walk(Track.start(1, outputs), line)
+        state.labels = Labels(scores, first_centre(part.loss, scores.shape), line, line)
     return state
 
 

@@ -9,15 +9,17 @@ round that is called off is undone by keeping the old one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.message import message
 from fedsift.errors import DataError
 
 
-class Decision(TypedDict):
+@message
+@dataclass(frozen=True)
+class Decision:
     """What a full round came to, for each output: whether to go back, what to forget, how to combine vectors."""
 
     back: NDArray[np.bool_]
@@ -60,7 +62,7 @@ class Track:
 
     def decided(self, decision: Decision) -> Track:
         """Act on a full round: outputs that got worse go back, for the others this is the new best; then step."""
-        back, forget = decision["back"], decision["forget"]
+        back, forget = decision.back, decision.forget
         if back.shape != (self.u.shape[1],) or forget.shape != back.shape:
             raise DataError("a step is decided for each output")
         if self.anchor is None or (back.any() and self.best is None):
@@ -74,9 +76,9 @@ class Track:
             changes=tuple(np.where(forget, 0.0, each) for each in self.changes),
         )  # fmt: skip
         basis = moved._basis()
-        if decision["coefficients"].shape != (u.shape[1], len(basis)):
+        if decision.coefficients.shape != (u.shape[1], len(basis)):
             raise DataError(f"a step needs {u.shape[1]} x {len(basis)} coefficients")
-        step = np.einsum("oi,ido->do", decision["coefficients"], basis)
+        step = np.einsum("oi,ido->do", decision.coefficients, basis)
         return replace(moved, u=u + step)
 
     def slid(self, rate: float) -> Track:

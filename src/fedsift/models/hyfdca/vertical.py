@@ -26,7 +26,7 @@ from fedsift.errors import DataError, PartyGone, PartyTimeout, ReplyError
 from fedsift.models.design import Design, LinearPart
 from fedsift.models.hyfdca.loss import best_duals, curvature, first_centre
 from fedsift.models.hyfdca.party import _bounded as bounded
-from fedsift.models.hyfdca.search import Search
+from fedsift.models.hyfdca.search import Measures, Search
 from fedsift.models.hyfdca.setup import _signs as signs
 from fedsift.models.hyfdca.track import Track
 from fedsift.mpc import shared_descent
@@ -199,7 +199,7 @@ class OneBlock:
                 time.sleep(min(0.3, 0.02 * 2**attempt))
         raise AssertionError
 
-    def measures(self, track: Track, told: Floats) -> dict[str, Floats]:
+    def measures(self, track: Track, told: Floats) -> Measures:
         """What ``Search`` judges by, as means over the rows (see ``party._vector``)."""
         own = np.ones(len(track.u), dtype=bool)
         own[self.intercept] = False
@@ -207,9 +207,8 @@ class OneBlock:
         away = g / (self.alpha * s)  # weights less those that the duals give, in the directions of the components
         lengths = [self.alpha * (each**2).sum(axis=0) for each in (s * u, away, s * u - away)]
         balance = np.abs(track.g[self.intercept] / self.unit[self.intercept])
-        names = ("weights", "distance", "rebuilt", "balance", "objective", "primal", "dual", "moved")
-        found = dict(zip(names, [*lengths, balance, *told]))
-        return {"products": track.products(), **found}
+        found = (track.products(), *lengths, balance, *told)
+        return Measures(*(each / self.run.n_rows for each in found))
 
 
 def train(
@@ -221,7 +220,7 @@ def train(
     for turn in run.track(range(1, rounds + 1), "round", at_most=True):
         told, gradient = block.gradient(track.u)
         track = track.measured(gradient, memory, full=True)
-        measures = {name: each / run.n_rows for name, each in block.measures(track, told).items()}
+        measures = block.measures(track, told)
         if callback is not None:
             callback(run, turn)
         history.append({"round": block.descent.step, **search.judge(measures, since_last=1)})
