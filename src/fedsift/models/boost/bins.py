@@ -14,16 +14,23 @@ import numpy as np
 
 from fedsift.core.binning import ColumnBins
 from fedsift.core.party import Party
+from fedsift.core.workers import side_by_side
 
 
 def fitted_bins(party: Party, bins: int) -> tuple[list[ColumnBins], np.ndarray]:
     """All columns of the party's view: their bins and the bin of each row (rows x columns)."""
     key = ("boost bins", bins)
     if key not in party._cache:
-        fitted = [ColumnBins.fit(party.table, column, bins) for column in party.columns]
-        codes = [b.codes(party.table) for b in fitted]
+        table = party.table
+        fitted = side_by_side(lambda column: ColumnBins.fit(table, column, bins), party.columns)
         # Without missing values in training -1 cannot occur here, so every code is a bin.
-        party._cache[key] = (fitted, np.stack(codes, axis=1) if codes else np.zeros((party.n_rows, 0), np.int16))
+        codes = np.zeros((party.n_rows, len(fitted)), np.int16, order="F")
+
+        def fill(place: int) -> None:
+            codes[:, place] = fitted[place].codes(table)
+
+        side_by_side(fill, range(len(fitted)))
+        party._cache[key] = (fitted, codes)
     return party._cache[key]
 
 
