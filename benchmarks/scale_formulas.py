@@ -120,6 +120,11 @@ def _candidates(s: Size) -> float:
     return s.n * s.k * min(s.d, s.p * s.k) * (s.p - 1) / s.p
 
 
+def _keys(s: Size) -> float:
+    """Matching: the parties that hold keys."""
+    return min(s.p, 3)
+
+
 def _packed(s: Size) -> float:
     """Ciphertexts of one column: 4,096 rows share one."""
     return math.ceil(s.n / 4096)
@@ -148,11 +153,14 @@ GENERAL = Spec(
     cpu=_terms(n=lambda s: s.n, n_own=lambda s: s.n * s.own, d2=lambda s: s.d**2),
 )
 SPECS: dict[str, Spec] = {
+    # Up to three parties hold keys: a list of theirs visits the others of them, any other list all of them.
     "alignment": Spec(
         lambda s: {},
-        rounds=_terms(p=P),
-        bytes=_terms(np=lambda s: s.n * s.p, npp1=lambda s: s.n * s.p * (s.p - 1)),
-        cpu=_terms(np=lambda s: s.n * s.p),
+        rounds=_terms(keys=_keys, passes=lambda s: math.ceil((s.p - _keys(s)) / 3)),
+        bytes=_terms(p=P, np=lambda s: s.n * s.p, n_keys=lambda s: s.n * _keys(s) * (_keys(s) - 1),
+                     n_others=lambda s: s.n * (s.p - _keys(s))),
+        cpu=_terms(n_keys=lambda s: s.n * _keys(s), n_others=lambda s: s.n * (s.p - _keys(s))),
+        largest=_terms(n=lambda s: s.n),
     ),
     "information_value": replace(FILTER, rows=40),
     "gini": replace(FILTER, rows=20),
