@@ -148,13 +148,14 @@ def rows() -> list[dict[str, object]]:
 
 def table() -> str:
     lines = [
-        "| what | parties | rows | columns | cores | time | busy | bytes | largest message | memory | on top of tables "
-        "| commit |", "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|",
+        "| what | parties | rows | columns | cores | time | CPU | busy | load | bytes | largest message | memory "
+        "| on top of tables | commit |", "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|",
     ]  # fmt: skip
     for row in rows():
         lines.append(
             f"| {row['what']} | {row['parties']} | {row['rows']:,} | {row['columns']:,} | {row['cores']} "
-            f"| {row['wall']:.1f} s | {row['busy']:.0%} | {row['bytes'] / 1e6:,.1f} MB "
+            f"| {row['wall']:.1f} s | {row['cpu']:.1f} s | {row['busy']:.0%} "
+            f"| {row['load']:.0f} | {row['bytes'] / 1e6:,.1f} MB "
             f"| {row['largest'] / 1e6:,.1f} MB | {row['memory'] / 1e9:.1f} GB | {row['on_top'] / 1e9:.1f} GB "
             f"| {row['commit']} |"
         )
