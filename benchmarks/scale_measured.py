@@ -159,7 +159,10 @@ def table() -> str:
             f"| {row['largest'] / 1e6:,.1f} MB | {row['memory'] / 1e9:.1f} GB | {row['on_top'] / 1e9:.1f} GB "
             f"| {row['commit']} |"
         )
-    return "\n".join(lines)
+    there = {row["cell"] for row in rows()}
+    missing = [cell for name, cell in CELLS.items() if name not in there and not name.startswith("small")]
+    listed = [f"{cell.what} ({cell.parties} parties, {cell.rows:,} rows, {cell.columns:,} columns)" for cell in missing]
+    return "\n".join(lines) + (f"\n\nNot measured yet: {'; '.join(listed)}." if listed else "")
 
 
 def render() -> None:
