@@ -29,6 +29,7 @@ from scale_formulas import GENERAL, LARGEST, ROUND_EFFORT, SPECS, Size, Terms
 from scipy.optimize import nnls
 
 import fedsift as fs
+from fedsift.core.identity import introduce
 from fedsift.core.party import Site
 from fedsift.core.table import Table
 from fedsift.core.transports.base import Delivery, Transport
@@ -63,6 +64,7 @@ class CpuSerial(Transport):
 
     def __init__(self, sites: dict[str, Site]):
         self.sites = sites
+        introduce(sites)
 
     def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
         result = {}

@@ -120,6 +120,21 @@ def _candidates(s: Size) -> float:
     return s.n * s.k * min(s.d, s.p * s.k) * (s.p - 1) / s.p
 
 
+def _keys(s: Size) -> float:
+    """Matching: the parties that hold keys."""
+    return min(s.p, 3)
+
+
+def _hops(s: Size) -> float:
+    """Matching: ids times the parties that they visit."""
+    return s.n * (_keys(s) * (_keys(s) - 1) + 4 * (s.p - _keys(s)))
+
+
+def _steps(s: Size) -> float:
+    """Matching: how often a list is raised one after the other; three lists are on their way together."""
+    return _keys(s) + 5 * math.ceil((s.p - _keys(s)) / 3)
+
+
 def _packed(s: Size) -> float:
     """Ciphertexts of one column: 4,096 rows share one."""
     return math.ceil(s.n / 4096)
@@ -148,11 +163,14 @@ GENERAL = Spec(
     cpu=_terms(n=lambda s: s.n, n_own=lambda s: s.n * s.own, d2=lambda s: s.d**2),
 )
 SPECS: dict[str, Spec] = {
+    # Up to three parties hold keys: a list of theirs visits the others of them, any other all of them and its owner.
     "alignment": Spec(
         lambda s: {},
-        rounds=_terms(p=P),
-        bytes=_terms(np=lambda s: s.n * s.p, npp1=lambda s: s.n * s.p * (s.p - 1)),
-        cpu=_terms(np=lambda s: s.n * s.p),
+        rounds=_terms(steps=_steps),
+        bytes=_terms(p=P, np=lambda s: s.n * s.p, hops=_hops),
+        cpu=_terms(n_steps=lambda s: s.n * _steps(s)),
+        largest=_terms(n=lambda s: s.n),
+        says="steps: 3 for the key holders' lists (2 of two parties), 5 for every three others",
     ),
     "information_value": replace(FILTER, rows=40),
     "gini": replace(FILTER, rows=20),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -403,3 +406,11 @@ def test_published_bad_encodings_are_refused():
     for each in BAD_ENCODINGS:
         with pytest.raises(CiphertextError, match="element 5 of 10"):
             oprf.multiply(good[:160] + bytes.fromhex(each) + good[160:], OprfKey.generate())
+
+
+def test_an_import_leaves_no_file_in_the_temporary_folder(tmp_path):
+    code = "import fedsift.crypto.oprf as oprf; print(len(oprf.hash_to_group([b'a person'])))"
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "FEDSIFT_KERNEL": "off"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "32"
+    assert list(tmp_path.iterdir()) == []

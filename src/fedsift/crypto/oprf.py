@@ -44,9 +44,9 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-import rbcl
 
 from fedsift.crypto.kernel import library, shared
+from fedsift.crypto.sodium import sodium
 from fedsift.errors import CiphertextError, ParameterError
 
 POINT_BYTES = 32
@@ -87,11 +87,11 @@ class OprfKey:
     @classmethod
     def generate(cls) -> OprfKey:
         """A fresh key from the operating system's generator."""
-        return cls(rbcl.crypto_core_ristretto255_scalar_random())
+        return cls(sodium.crypto_core_ristretto255_scalar_random())
 
     def inverse(self) -> OprfKey:
         """The key that undoes this one."""
-        return OprfKey(rbcl.crypto_core_ristretto255_scalar_invert(self._scalar))
+        return OprfKey(sodium.crypto_core_ristretto255_scalar_invert(self._scalar))
 
     @classmethod
     def derive(cls, seed: bytes, info: bytes) -> OprfKey:
@@ -132,10 +132,10 @@ class Blind:
         """
         if not len(self):
             return b""
-        times = rbcl.crypto_core_ristretto255_scalar_mul
+        times = sodium.crypto_core_ristretto255_scalar_mul
         scalars = _split(self._scalars)
         products = list(accumulate(scalars, times))
-        rest = times(numerator, rbcl.crypto_core_ristretto255_scalar_invert(products[-1]))
+        rest = times(numerator, sodium.crypto_core_ristretto255_scalar_invert(products[-1]))
         quotients = []
         for index in range(len(scalars) - 1, 0, -1):
             quotients.append(times(rest, products[index - 1]))
@@ -151,7 +151,7 @@ def hash_to_group(ids: Sequence[bytes]) -> bytes:
         return _by_kernel(
             len(ids), lambda start, count, out: kernel.fedsift_ristretto_map(uniform[64 * start :], count, out)
         )
-    from_hash = rbcl.crypto_core_ristretto255_from_hash
+    from_hash = sodium.crypto_core_ristretto255_from_hash
 
     def work(start: int, stop: int) -> bytes:
         return b"".join([from_hash(uniform[at : at + 64]) for at in range(64 * start, 64 * stop, 64)])
@@ -166,7 +166,7 @@ def hash_and_multiply(ids: Sequence[bytes], key: OprfKey) -> bytes:
 
 def hash_to_scalar(message: bytes, *, dst: bytes = _DST_SCALAR) -> bytes:
     """A scalar below the group order, as 32 bytes (RFC 9497 HashToScalar)."""
-    scalar: bytes = rbcl.crypto_core_ristretto255_scalar_reduce(_expand_message(message, dst))
+    scalar: bytes = sodium.crypto_core_ristretto255_scalar_reduce(_expand_message(message, dst))
     return scalar
 
 
@@ -177,7 +177,7 @@ def multiply(points: bytes, key: OprfKey) -> bytes:
 
 def blind(ids: Sequence[bytes]) -> tuple[Blind, bytes]:
     """Hide each id under a scalar of its own: what to keep, and the points to send (RFC 9497 Blind)."""
-    scalars = b"".join([rbcl.crypto_core_ristretto255_scalar_random() for _ in range(len(ids))])
+    scalars = b"".join([sodium.crypto_core_ristretto255_scalar_random() for _ in range(len(ids))])
     return _blind_with(ids, Blind(scalars))
 
 
@@ -322,7 +322,7 @@ def _scale(points: bytes, scalars: bytes) -> bytes:
                 raise _no_point(start + bad, count)
 
         return _by_kernel(count, scaled)
-    multiply_one = rbcl.crypto_scalarmult_ristretto255
+    multiply_one = sodium.crypto_scalarmult_ristretto255
 
     def work(start: int, stop: int) -> bytes:
         out: list[bytes] = []

@@ -168,7 +168,7 @@ def aligned_sums(
 
 
 def _align(
-    key: PublicKey, rows: Ciphertexts, layout: RowLayout, sums_of: Callable[[Ciphertexts, np.ndarray], Ciphertexts]
+    key: PublicKey, rows: Ciphertexts, layout: RowLayout, sums_of: Callable[[Ciphertexts, slice], Ciphertexts]
 ) -> Ciphertexts:
     """Sum the rows of each position apart, then shift the results so that they meet in the middle slot."""
     per = layout.per_ciphertext
@@ -177,8 +177,8 @@ def _align(
         raise ParameterError(f"expected {expected} row ciphertexts, got {len(rows)}")
     total: Ciphertexts | None = None
     for place in range(min(per, layout.rows)):
-        here = np.arange(place, layout.rows, per)
-        sums = sums_of(rows.take(here // per) if per > 1 else rows, here)
+        here = slice(place, layout.rows, per)  # of the parties' columns nothing is copied
+        sums = sums_of(rows.take(np.arange(len(range(layout.rows)[here]))) if per > 1 else rows, here)
         total = sums if total is None else key.add(key.scale(total, 1 << layout.pitch), sums)
     if total is None:
         raise ParameterError("there are no rows to sum")
@@ -268,7 +268,7 @@ def weighted_sums(
     base = 1 << digit_bits
     columns = weights.shape[1]
 
-    def sums_of(part: Ciphertexts, here: np.ndarray) -> Ciphertexts:
+    def sums_of(part: Ciphertexts, here: slice) -> Ciphertexts:
         total: Ciphertexts | None = None
         for shift in range((weight_bits - 1) // digit_bits * digit_bits, -1, -digit_bits):
             codes = ((weights[here] >> shift) & (base - 1)).astype(np.int32)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.workers import side_by_side
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.crypto.kernel import shared
 from fedsift.errors import ParameterError
@@ -45,11 +46,10 @@ class _Plan:
         self.columns: list[Any] = [None] * len(groups)
 
     def result(self) -> Ciphertexts:
-        dense: list[int] = []
-        sparse: list[int] = []
-        for column, count in enumerate(self.groups):
-            largest = int(np.bincount(self.codes[:, column], minlength=count).max()) if self.rows else 0
-            (sparse if largest > 0.75 * self.rows else dense).append(column)
+        columns = range(len(self.groups))
+        largest = side_by_side(lambda column: np.bincount(self.codes[:, column], minlength=1).max(), columns)
+        sparse = [column for column in columns if largest[column] > 0.75 * self.rows]
+        dense = [column for column in columns if largest[column] <= 0.75 * self.rows]
         if dense:
             self._count_dense(dense)
         if sparse:
@@ -59,10 +59,14 @@ class _Plan:
     def _count_dense(self, dense: list[int]) -> None:
         teams = self._teams(dense)
         cells = [int(np.prod([self.groups[c] for c in team])) for team in teams]
-        joint = np.zeros((self.rows, len(teams)), dtype=np.int64)
-        for number, team in enumerate(teams):
-            for column in team:
-                joint[:, number] = joint[:, number] * self.groups[column] + self.codes[:, column]
+        joint = np.zeros((self.rows, len(teams)), dtype=np.min_scalar_type(max(cells)), order="F")
+
+        def combine(number: int) -> None:  # columns lie one after the other, a byte or two a cell
+            for column in teams[number]:
+                joint[:, number] *= joint.dtype.type(self.groups[column])
+                joint[:, number] += self.codes[:, column].astype(joint.dtype)
+
+        side_by_side(combine, range(len(teams)))
         for team, table in zip(teams, self._histograms(self.values, joint, cells)):
             if len(team) == 1:
                 self.columns[team[0]] = table

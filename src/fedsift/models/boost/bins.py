@@ -14,6 +14,7 @@ import numpy as np
 
 from fedsift.core.binning import ColumnBins
 from fedsift.core.party import Party
+from fedsift.core.workers import side_by_side
 from fedsift.errors import OperationRefused
 
 #: Bins of a number that a search may take, where the job's method has no ``n_bins`` (the swarm's range).
@@ -25,11 +26,17 @@ def fitted_bins(party: Party, bins: int) -> tuple[list[ColumnBins], np.ndarray]:
     most = _binned_once(party, bins)
     key = ("boost bins", bins, most)
     if key not in party._cache:
-        fine = [ColumnBins.fit(party.table, column, most) for column in party.columns]
+        table = party.table
+        fine = side_by_side(lambda column: ColumnBins.fit(table, column, most), party.columns)
         fitted = fine if bins == most else [merged(each, bins) for each in fine]
-        codes = [b.codes(party.table) for b in fitted]
         # Without missing values in training -1 cannot occur here, so every code is a bin.
-        party._cache[key] = (fitted, np.stack(codes, axis=1) if codes else np.zeros((party.n_rows, 0), np.int16))
+        codes = np.zeros((party.n_rows, len(fitted)), np.int16, order="F")
+
+        def fill(place: int) -> None:
+            codes[:, place] = fitted[place].codes(table)
+
+        side_by_side(fill, range(len(fitted)))
+        party._cache[key] = (fitted, codes)
     return party._cache[key]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedsift.core.workers import side_by_side
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 
 _LEAST_ROWS = 2_000  # below, planning costs more than it saves
@@ -51,34 +52,45 @@ class _Team:
 
 def joint_sums(key: PublicKey, vector: Ciphertexts, tables: list[GroupTable]) -> Ciphertexts:
     """One ciphertext for each group that is asked for: table after table, column after column."""
-    work: list[tuple[int, _Team, np.ndarray]] = []  # table, team, where each of its cells lies in the last result
-    lists: list[np.ndarray] = []
-    for number, table in enumerate(tables):
-        for team in _teams(table):
-            work.append((number, team, _gather(lists, team.codes, team.cells, team.skip, table.rows)))
+    teams = [(number, team) for number, table in enumerate(tables) for team in _teams(table)]
+    asked = [(team, team.codes, tables[number].rows) for number, team in teams]
+    lists, at = _gathered(asked)
+    work = [(number, team, places) for (number, team), places in zip(teams, at)]  # table, team, where its cells lie
     sums = key.select_sums(vector, lists)
     while any(team.parts for _, team, _ in work):
-        lists, following = [], []
-        for number, team, at in work:
-            here = np.flatnonzero(at >= 0)
+        teams, asked = [], []
+        for number, team, places in work:
+            here = np.flatnonzero(places >= 0)
             for part, cell in team.parts or ((team, np.arange(team.cells)),):
-                following.append((number, part, _gather(lists, cell[here], part.cells, part.skip, at[here])))
-        work, sums = following, key.select_sums(sums, lists)
+                teams.append((number, part))
+                asked.append((part, cell[here], places[here]))
+        lists, at = _gathered(asked)
+        work, sums = [(*team, places) for team, places in zip(teams, at)], key.select_sums(sums, lists)
     return _in_order(key, sums, tables, work)
 
 
-def _gather(lists: list[np.ndarray], codes: np.ndarray, cells: int, skip: int, positions: np.ndarray) -> np.ndarray:
-    """Append a list of positions for each cell that occurs; returns where each cell's sum will lie."""
-    order = np.argsort(codes, kind="stable")
-    sizes = np.bincount(codes, minlength=cells)
+def _gathered(asked: list[tuple[_Team, np.ndarray, np.ndarray]]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Lists of positions, one for each cell that occurs, and for each team where each cell's sum will lie."""
+    lists: list[np.ndarray] = []
+    at = []
+    for (team, _, _), (filled, parts) in zip(asked, side_by_side(lambda each: _sorted(*each), asked)):
+        places = np.full(team.cells, -1, dtype=np.int64)
+        places[filled] = len(lists) + np.arange(len(filled))
+        lists += parts
+        at.append(places)
+    return lists, at
+
+
+def _sorted(team: _Team, codes: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The cells of a team that occur and are needed, and the positions that lie in each."""
+    small = codes.astype(np.min_scalar_type(team.cells))  # NumPy sorts small numbers by counting them
+    inside = positions[np.argsort(small, kind="stable")]
+    sizes = np.bincount(codes, minlength=team.cells)
     ends = np.cumsum(sizes)
-    at = np.full(cells, -1, dtype=np.int64)
     filled = np.flatnonzero(sizes)
-    filled = filled[filled != skip]
-    at[filled] = len(lists) + np.arange(len(filled))
-    inside = positions[order]
-    lists += [inside[start:end] for start, end in zip((ends - sizes)[filled].tolist(), ends[filled].tolist())]
-    return at
+    filled = filled[filled != team.skip]
+    starts = (ends - sizes)[filled].tolist()
+    return filled, [inside[start:end] for start, end in zip(starts, ends[filled].tolist())]
 
 
 def _in_order(
@@ -100,16 +112,16 @@ def _in_order(
 
 
 def _teams(table: GroupTable) -> list[_Team]:
-    codes = table.codes.astype(np.int64)
-    single = [
-        _Team(np.ascontiguousarray(codes[:, c]), int(table.groups[c]), int(table.left_out[c]), c)
-        for c in range(codes.shape[1])
-    ]
+    single = side_by_side(
+        lambda c: _Team(table.codes[:, c].astype(np.int64), int(table.groups[c]), int(table.left_out[c]), c),
+        range(table.codes.shape[1]),
+    )
     if len(table.rows) < _LEAST_ROWS:
         return single
     single.sort(key=lambda team: team.cells)
     blocks = range(0, len(single), _COLUMNS_TOGETHER)
-    return [team for start in blocks for team in _joined(single[start : start + _COLUMNS_TOGETHER])]
+    joined = side_by_side(lambda start: _joined(single[start : start + _COLUMNS_TOGETHER]), blocks)
+    return [team for teams in joined for team in teams]
 
 
 def _joined(teams: list[_Team]) -> list[_Team]:

@@ -6,7 +6,9 @@ import secrets
 
 import numpy as np
 
+from fedsift.core.binning import ColumnBins, most_bins
 from fedsift.core.party import Party
+from fedsift.core.workers import side_by_side
 
 
 def merge_small(codes: np.ndarray, count: int, min_cell: int) -> tuple[np.ndarray, int]:
@@ -34,12 +36,21 @@ def countable_bins(party: Party, n_bins: int, min_cell: int, *, shuffle: bool = 
     operating system's generator, so that a number says nothing about the values in it.
     """
     generator = np.random.default_rng(secrets.randbits(128))
-    columns, counts = [], []
-    for column in party.columns:
+    table, counts = party.table, [0] * len(party.columns)
+    # A byte or two a cell, column after column: of a long table the bins are all that is in memory.
+    codes = np.empty((party.n_rows, len(counts)), np.min_scalar_type(most_bins(n_bins)), order="F")
+
+    def fill(place: int) -> None:
         # Numbers are cut into large enough bins to begin with: what is merged are categories and missing values.
-        codes, count = merge_small(*party.binned(column, n_bins, min_cell), min_cell)
-        if shuffle:
-            codes = generator.permutation(count).astype(np.int32)[codes]
-        columns.append(codes)
-        counts.append(count)
-    return np.stack(columns, axis=1) if columns else np.zeros((party.n_rows, 0), np.int32), counts
+        bins = ColumnBins.fit(table, party.columns[place], n_bins, min_cell)
+        codes[:, place], counts[place] = merge_small(bins.codes(table), bins.count, min_cell)
+
+    side_by_side(fill, range(len(counts)))
+    if shuffle:
+        orders = [generator.permutation(count).astype(codes.dtype) for count in counts]
+
+        def turn(place: int) -> None:
+            codes[:, place] = orders[place][codes[:, place]]
+
+        side_by_side(turn, range(len(counts)))
+    return codes, counts

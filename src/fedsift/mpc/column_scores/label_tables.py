@@ -24,6 +24,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.message import message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
+from fedsift.core.workers import side_by_side
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.column_scores.countable_bins import countable_bins
@@ -204,10 +205,13 @@ def open_counts(
     scale = noise.holder_scale(len(party.columns) + told.tables) if noise else 0.0
     halves = open_halves(party, told, scale)
     codes, counts = _bins(party, settings, scale)
-    tables = [
-        np.bincount(c * labels.n_classes + labels.codes, minlength=n * labels.n_classes)
-        for c, n in zip(codes.T, counts)
-    ]
+    classes = labels.n_classes
+
+    def counted(place: int) -> np.ndarray:
+        cells = codes[:, place].astype(np.int64) * classes + labels.codes
+        return np.bincount(cells, minlength=counts[place] * classes)
+
+    tables = side_by_side(counted, range(len(counts)))
     own = (np.concatenate(tables) if tables else np.zeros(0, np.int64)).reshape(-1, labels.n_classes)
     if noise:
         own = own + drawn(own.shape, scale)
@@ -226,7 +230,8 @@ def _bins(party: Party, settings: TableSettings, scale: float) -> tuple[np.ndarr
 
 
 def _sizes(codes: np.ndarray, counts: list[int], noise: TableNoise | None) -> np.ndarray:
-    sizes = [np.bincount(c, minlength=n) for c, n in zip(codes.T, counts)] if noise is None else []
+    columns = range(len(counts)) if noise is None else range(0)
+    sizes = side_by_side(lambda place: np.bincount(codes[:, place], minlength=counts[place]), columns)
     return (np.concatenate(sizes) if sizes else np.zeros(0)).astype(np.int32)
 
 
