@@ -81,7 +81,7 @@ class PartyApp:
         if self._site is None:
             return self._refusal()
         try:
-            return self._site.handle(data if isinstance(data, bytes) else b"")
+            return self._site.receive(data if isinstance(data, bytes) else b"")
         except Exception as error:  # FLARE would send the traceback to the server; it may quote data
             log.exception("the request could not be answered")
             return encode({"error": "OperationFailed", "what": f"it raised {type(error).__name__}; see its log"})

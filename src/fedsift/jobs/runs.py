@@ -139,6 +139,8 @@ def _check(run: Run, fed: Federation, say: Callable[[str], None]) -> None:
     """Ask for rows and label, so that a label of one class is found before the work; let the method check itself."""
     rows, _ = fed.n_rows, fed.task
     run.job.check_parameters(run.selector, fed)
+    if run.selector.rules is not None:
+        run.selector.rules.check([(party, column) for party, names in fed.column_names().items() for column in names])
     say(f"{rows:,} {'shared ' if fed.partition == 'vertical' else ''}rows")
 
 
@@ -203,7 +205,7 @@ def methods_named(job: Job, names: str) -> dict[str, Selector]:
             given = {key: value for key, value in given.items() if key in known and key in _SHARED}
             if job.parameters.get("threshold") is not None:
                 given.pop("n_features", None)  # it only made room for the threshold
-        selectors[name] = METHODS[name](**given)
+        selectors[name] = METHODS[name](**given).set_rules(job.selector().rules)
     return selectors
 
 

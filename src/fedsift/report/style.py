@@ -68,6 +68,8 @@ h4 { font-size: .92rem; margin: .8rem 0 .2rem; color: var(--quiet); font-weight:
 .c2 { background: var(--c2); stroke: var(--c2); } .c3 { background: var(--c3); stroke: var(--c3); }
 .c4 { background: var(--c4); stroke: var(--c4); } .c5 { background: var(--c5); stroke: var(--c5); }
 .c6 { background: var(--c6); stroke: var(--c6); } .c7 { background: var(--c7); stroke: var(--c7); }
+.bars.long li { grid-template-columns: minmax(8rem, 27rem) 1fr 3.5rem; } .bars.long .bar-name { white-space: normal; }
+.told { display: block; min-width: 14rem; }
 .bars .value { text-align: right; font-variant-numeric: tabular-nums; font-size: .9rem; white-space: nowrap; }
 .legend { font-size: .88rem; color: var(--quiet); }
 .key { display: inline-flex; align-items: center; gap: .35rem; margin-right: 1rem; }
@@ -123,9 +125,9 @@ pre { background: var(--page); border: 1px solid var(--line); border-radius: .4r
 details { margin: .6rem 0; } summary { cursor: pointer; color: var(--on); }
 footer { color: var(--quiet); font-size: .85rem; padding-bottom: 2rem; }
 .paper-only { display: none; }
-@media (max-width: 40rem) { section { padding: .9rem .8rem 1rem; } h1 { font-size: 1.4rem; }
+@media (max-width: 40rem) { .told { min-width: 0; } section { padding: .9rem .8rem 1rem; } h1 { font-size: 1.4rem; }
   .tile:last-child:nth-child(odd) { grid-column: 1 / -1; }
-  .bars li { grid-template-columns: minmax(5rem, 10rem) 1fr 4.2rem; gap: .4rem; }
+  .bars li, .bars.long li { grid-template-columns: minmax(5rem, 10rem) 1fr 4.2rem; gap: .4rem; }
   .bar-name { white-space: normal; line-height: 1.25; font-size: .86rem; }
   pre { white-space: pre-wrap; } table { font-size: .86rem; }
   th, td { padding: .3rem .35rem; } td:not(.number) { overflow-wrap: anywhere; min-width: 3.4rem; }

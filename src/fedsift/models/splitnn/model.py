@@ -36,8 +36,8 @@ from fedsift.models.splitnn.networks import (
     write_arrays,
 )
 from fedsift.models.splitnn.party_networks import Bottom, Top
-from fedsift.models.splitnn.private_labels import check_epsilon, note_epsilon
-from fedsift.models.splitnn.training import LABEL_PROTECTIONS, SplitRun, top_of
+from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
+from fedsift.models.splitnn.training import LABEL_PROTECTIONS, SplitRun, outside, top_of
 
 __all__ = ["SplitNN", "load_part", "register_model", "save_part"]
 
@@ -99,8 +99,9 @@ class SplitNN(FederatedModel):
     patience : stop when the training loss has not improved for so many epochs.
     label_protection : ``None``, ``"max_norm"`` or ``"noise"``: blur gradients before they leave the label holder.
     label_protection_scale : how much (noise relative to the gradients). Of ``"open"`` only.
-    epsilon : on shares, for classes: differential privacy of each label against everybody but its holder, by a
-        randomised copy of the labels (``private_labels.py``); no privacy of columns. ``None``: exact labels.
+    label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
+        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+    label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     random_state : the same gives the same network; on shares to the precision of its fixed point (about 1e-3).
 
     Examples
@@ -114,7 +115,7 @@ class SplitNN(FederatedModel):
 
     name = "split_network"
     operations = OPERATIONS
-    epsilon_parameters = ("epsilon",)
+    epsilon_parameters = ("label_epsilon",)
     _saved = ("widths_", "loss_curve_", "facts_")
 
     def __init__(
@@ -134,7 +135,8 @@ class SplitNN(FederatedModel):
         label_protection_scale: float = 1.0,
         protection: str = "shares",
         width: int = 32,
-        epsilon: float | None = None,
+        label_epsilon: float | None = None,
+        label_range: tuple[float, float] | None = None,
         random_state: Any = 0,
     ):
         self.bottom = bottom
@@ -151,7 +153,8 @@ class SplitNN(FederatedModel):
         self.label_protection_scale = label_protection_scale
         self.protection = protection
         self.width = width
-        self.epsilon = epsilon
+        self.label_epsilon = label_epsilon
+        self.label_range = label_range
         self.random_state = random_state
 
     def _fit(self, run: Federation) -> Sequence[str]:
@@ -159,7 +162,7 @@ class SplitNN(FederatedModel):
             torch_module()
         split = self._start(run)
         split.train(self.epochs, patience=self.patience)
-        note_epsilon(run, self.epsilon)
+        note_label_epsilon(run, self.label_epsilon)
         self._keep(run, split)
         self.loss_curve_, self.training_ = split.loss_curve, split.story()
         return self._class_names(run)
@@ -182,6 +185,16 @@ class SplitNN(FederatedModel):
         split.keep()
         self.task_, self.widths_ = run.task, split.widths
         self.facts_ = split.facts()
+        self.parties_, self.holders_ = list(run.parties), [run.active]
+        self._fed = outside(run)  # whose sites hold it: the same organisations predict other rows with it
+
+    @classmethod
+    def of_run(cls, fed: Federation, split: SplitRun, **parameters: Any) -> SplitNN:
+        """The network that a selector has trained, in the clear."""
+        network = cls(protection="open", batch_size=split.batch_size, **parameters)
+        network.model_ = split.model
+        network._keep(fed, split)
+        return network
 
     def fit_columns(self, fed: Federation, kept: dict[str, np.ndarray], name: str) -> SplitNN:
         """Fit on the columns of these masks alone, within the run of a selector; the parties keep it."""
@@ -261,7 +274,8 @@ class SplitNN(FederatedModel):
         for name in ("epochs", "batch_size"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ParameterError(f"{name} must be a whole number of at least 1; got {getattr(self, name)!r}")
-        check_epsilon(fed, self.epsilon, check_protection(self.protection))
+        check_protection(self.protection)
+        check_label_epsilon(fed, self.label_epsilon, self.label_range)
         if self.protection == "shares":
             self._check_shares()
             check_neutral(fed, type(self).__name__)

@@ -180,7 +180,7 @@ def predict_rows(party: Party, *, model: str, embeddings: dict[str, Rows], start
 def score_rows(party: Party, *, model: str, embeddings: dict[str, Rows]) -> float:
     top = top_of(party, model)
     out = _predicted(party, model, embeddings, 0, party.n_rows)
-    label = party.table.label
+    label = party.judged_label
     if label is None:
         raise ParameterError(f"party {party.name!r} has no labels to score against")
     return top.score(out, label)
@@ -196,7 +196,7 @@ def score_rows(party: Party, *, model: str, embeddings: dict[str, Rows]) -> floa
 def score_held(party: Party, *, model: str) -> float:
     """The score of the predictions that the label holder has kept to itself (``hold_predictions``)."""
     held = party.state.pop(f"{model}/held", [])
-    label = party.table.label
+    label = party.judged_label
     if label is None or sum(map(len, held)) != len(label):
         raise ParameterError(f"party {party.name!r} has no predictions or no labels of all rows to score")
     return top_of(party, model).score(np.concatenate(held), label)
@@ -228,6 +228,13 @@ OPERATIONS = (
     start_bottom, start_top, bottom_round, top_round, embed_rows, predict_rows, score_rows, score_held, keep_model,
     forget_model,
 )  # fmt: skip
+
+
+def outside(run: Federation) -> Federation:
+    """The same federation outside of a run that ends: for later jobs."""
+    other = copy.copy(run)
+    other._session, other._job = "", None
+    return other
 
 
 class SplitRun:

@@ -24,7 +24,7 @@ from fedsift.core.party import Party
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.layers.choice import check_neutral
 from fedsift.models.splitnn.model import SplitNN, seed_of
-from fedsift.models.splitnn.private_labels import check_epsilon, note_epsilon
+from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
 from fedsift.models.splitnn.training import SplitRun, bottom_of
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.less_vfl import shared_lasso
@@ -68,8 +68,9 @@ class GroupLasso(Selector):
         the open form.
     width : sines of the network on shares.
     refit_epochs : on shares: of the network of the selected columns, ``network_`` (in the open form: the lasso's own).
-    epsilon : on shares, for classes: differential privacy of each label against everybody but its holder, by a
-        randomised copy of the labels; no privacy of columns.
+    label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
+        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+    label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     embedding, hidden : of the open form, as in LessVFL.
     """
 
@@ -81,7 +82,7 @@ class GroupLasso(Selector):
         "about labels) to their party"
     )
     operations = together(SplitNN.operations, OPERATIONS, shared_lasso.OPERATIONS)
-    epsilon_parameters = ("epsilon",)
+    epsilon_parameters = ("label_epsilon",)
     repeats_within = 0.1
 
     def __init__(
@@ -97,7 +98,8 @@ class GroupLasso(Selector):
         embedding: int = 16,
         hidden: tuple[int, ...] = (64, 32),
         trace_every: int = 5,
-        epsilon: float | None = None,
+        label_epsilon: float | None = None,
+        label_range: tuple[float, float] | None = None,
         random_state: Any = 0,
     ):
         self.lambda_ = lambda_
@@ -110,12 +112,13 @@ class GroupLasso(Selector):
         self.embedding = embedding
         self.hidden = hidden
         self.trace_every = trace_every
-        self.epsilon = epsilon
+        self.label_epsilon = label_epsilon
+        self.label_range = label_range
         self.random_state = random_state
 
     def _check(self, fed: Federation) -> None:
         check_choice("protection", self.protection, FORMS)
-        check_epsilon(fed, self.epsilon, self.protection)
+        check_label_epsilon(fed, self.label_epsilon, self.label_range)
         for name, least, whole in (("lambda_", 0.0, False), ("learning_rate", 1e-9, False), ("epochs", 1, True)):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), least, whole=whole)
@@ -129,7 +132,7 @@ class GroupLasso(Selector):
         if self.protection == "open":
             return self._select_open(fed)
         found = train_lasso(fed, self._settings())
-        note_epsilon(fed, self.epsilon)
+        note_label_epsilon(fed, self.label_epsilon)
         selected = {name: values > 0 for name, values in found.norms.items()}
         if not any(mask.any() for mask in selected.values()):
             self._warn_of_nothing(fed)
@@ -175,9 +178,7 @@ class GroupLasso(Selector):
                 trace.append({"epoch": epoch + 1, "bytes": fed.ledger.bytes() - start, "norms": norms})
 
         run.train(settings.epochs, observe=observe)
-        self.network_ = SplitNN(protection="open", batch_size=self.batch_size, random_state=self.random_state)
-        self.network_.model_ = run.model
-        self.network_._keep(fed, run)
+        self.network_ = SplitNN.of_run(fed, run, random_state=self.random_state)
         norms = {
             name: trace[-1]["norms"][name].astype(np.float64) if name in run.widths else np.zeros(count)
             for name, count in fed.n_columns.items()
@@ -219,11 +220,14 @@ class LocalLasso(OpenLessVFL):
         batch_size: int = 256,
         learning_rate: float = 0.01,
         start_norm: float = 0.01,
+        label_epsilon: float | None = None,
+        label_range: tuple[float, float] | None = None,
         random_state: Any = 0,
     ):
         super().__init__(
             shadows=shadows, quantile=quantile, lambda_columns=lambda_columns, pretrain_epochs=pretrain_epochs,
             pretrain_rate=pretrain_rate, epochs=epochs, stage_epochs=stage_epochs, stage_rate=stage_rate,
             embedding=embedding, hidden=hidden, batch_size=batch_size, learning_rate=learning_rate,
-            start_norm=start_norm, random_state=random_state,
+            start_norm=start_norm, label_epsilon=label_epsilon, label_range=label_range,
+            random_state=random_state,
         )  # fmt: skip

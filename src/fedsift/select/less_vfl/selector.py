@@ -29,6 +29,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation, together
 from fedsift.models.splitnn.layers.choice import check_neutral
 from fedsift.models.splitnn.model import SplitNN, seed_of
+from fedsift.models.splitnn.private_labels import note_label_epsilon
 from fedsift.select.base import Outcome, check_choice, check_number
 from fedsift.select.less_vfl import matching, screening
 from fedsift.select.less_vfl.matching import match_components
@@ -52,6 +53,9 @@ class LessVFL(OpenLessVFL):
     match : share of the components' variance that a party's remaining columns must explain; 1: none is dropped for
         being explained by others.
     width, epochs, batch_size : of ``network_``, trained on shares on what is left.
+    label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
+        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+    label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     shadows, screen, lambda_columns, lambda_components, pretrain_epochs, pretrain_rate, stage_epochs, stage_rate,
     embedding, hidden, learning_rate, start_norm, patience, keep_model : of the open form (``OpenLessVFL``).
     """
@@ -94,6 +98,8 @@ class LessVFL(OpenLessVFL):
         patience: int | None = None,
         keep_model: bool = True,
         scheme: str = "auto",
+        label_epsilon: float | None = None,
+        label_range: tuple[float, float] | None = None,
         random_state: Any = 0,
     ):
         super().__init__(
@@ -101,7 +107,8 @@ class LessVFL(OpenLessVFL):
             lambda_components=lambda_components, pretrain_epochs=pretrain_epochs, pretrain_rate=pretrain_rate,
             epochs=epochs, stage_epochs=stage_epochs, stage_rate=stage_rate, embedding=embedding, hidden=hidden,
             batch_size=batch_size, learning_rate=learning_rate, start_norm=start_norm, patience=patience,
-            keep_model=keep_model, scheme=scheme, random_state=random_state,
+            keep_model=keep_model, scheme=scheme, label_epsilon=label_epsilon, label_range=label_range,
+            random_state=random_state,
         )  # fmt: skip
         self.protection = protection
         self.squares = squares
@@ -120,6 +127,7 @@ class LessVFL(OpenLessVFL):
         if self.protection == "open":
             return super()._select(fed)
         begun = fed.ledger.bytes()
+        note_label_epsilon(fed, self.label_epsilon)
         p = label_screen(fed, self.scheme)
         passed = self._passed(p)
         replies = fed.ask(

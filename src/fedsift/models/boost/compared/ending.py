@@ -225,7 +225,7 @@ def keep_tree_shares(party: Party, *, model: str) -> dict[str, int]:
         raise OperationRefused(party.name, "keep_tree_shares", "no model has been grown to the end")
     part: dict[str, Any] = {
         "model": model, "party": party.name, "records": party.held(SplitRecords).records,
-        "shared": {"number": state.number, "first": state.first, "cuts": grown.cuts, "leaves": grown.leaves,
+        "shared": {"number": state.number, "first": state.first, "cuts": grown.cuts, "codes": grown.leaves,
                    "score_bits": scales.score, "words": np.dtype(scales.words).name},
     }  # fmt: skip
     if state.number == 0:

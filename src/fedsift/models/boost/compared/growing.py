@@ -51,8 +51,9 @@ from fedsift.models.boost.hidden.passive import dealt_pieces, describe_cuts, hid
 from fedsift.models.boost.hidden.shares import Level, Piece, Tree, draw_counts, draw_splits, level_products
 from fedsift.models.boost.hidden.wire import Corrections, boxes_for
 from fedsift.models.boost.plan import Plan
-from fedsift.mpc.comparing import DealerSource, Fractions, Program, dealt_for
+from fedsift.mpc.comparing import DealerSource, Program, dealt_for
 from fedsift.mpc.dealer import Dealer
+from fedsift.mpc.fractions import Fractions
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.ring import from_ring
 from fedsift.mpc.row_programs import selected
@@ -182,8 +183,8 @@ class ComparedTrees:
         cuts = np.zeros((level.nodes, (fed.n_rows + 7) // 8), np.uint8)
         program: Program[Any] = divided(source, rows, cuts)
         if last:
-            scores, weights = (np.zeros(size, scales.words) for size in (fed.n_rows, 2 * level.nodes))
-            program = scored(source, scores, rows.bits, cuts, weights)
+            scores, codes = np.zeros(fed.n_rows, scales.words), np.zeros((1, 2 * level.nodes), np.uint64)
+            program = scored(source, scores, rows.bits, cuts, codes, scales.leaf_width)
         return self.rows.run(fed, divide_rows, program, answers)
 
     # -- messages ----------------------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ from fedsift.models.boost.compared.taking_part import ROWS, heard_cuts, join_sha
 from fedsift.models.boost.hidden.growing import check_neutral
 from fedsift.models.boost.parts import goes_left, stored_part
 from fedsift.models.boost.tree import TreeSettings
-from fedsift.models.parts import Predicted
+from fedsift.models.predicted import Predicted
+from fedsift.models.reading import ScoresOpened
 from fedsift.mpc.comparing import DealerSource, Program
 from fedsift.mpc.dealer import Bits, Dealer, Dealt
 from fedsift.mpc.pairs import Pairs, meet_all
@@ -104,7 +105,7 @@ class _Walk:
     "boost.begin_walk",
     discloses="control",
     about="number of trees and their depth",
-    reply={"trees": int, "depth": int, "logistic": bool},
+    reply={"trees": int, "depth": int, "logistic": bool, "width": int},
     times="1 a session",
     after="boost.join_shares",
 )
@@ -112,8 +113,15 @@ def begin_walk(party: Party, *, model: str) -> dict[str, Any]:
     """Scores are the start score, as the label holder's share."""
     state, part = party.held(Shares), stored_part(party, model)
     shared = part.get("shared")
-    if shared is None or shared["number"] != state.number or (state.number and shared["first"] != state.first):
+    if (
+        shared is None
+        or "codes" not in shared
+        or shared["number"] != state.number
+        or (state.number and shared["first"] != state.first)
+    ):
         raise DataError(f"party {party.name!r}: the model {model!r} was grown in another form, or by other parties")
+    if state.number:
+        party.held_here(ScoresOpened)
     logistic, rows = shared["words"] == "uint16", party.n_rows
     state.scales = Scales.of(logistic, rows, TreeSettings())
     state.scales = _with_score(state.scales, shared["score_bits"])
@@ -121,9 +129,10 @@ def begin_walk(party: Party, *, model: str) -> dict[str, Any]:
     if state.number == 0 and logistic:
         state.scores = state.scales.scores(np.full(rows, part["base"][0]))
     party.keep(_Walk(model))
-    state.due, state.walks = len(shared["leaves"]), True
-    nodes = len(shared["leaves"][0]) if shared["leaves"] else 2
-    return {"trees": len(shared["leaves"]), "depth": nodes.bit_length() - 1, "logistic": logistic}
+    state.due, state.walks = len(shared["codes"]), True
+    nodes = len(shared["codes"][0]) if shared["codes"] else 2
+    return {"trees": len(shared["codes"]), "depth": nodes.bit_length() - 1, "logistic": logistic,
+            "width": state.scales.leaf_width}  # fmt: skip
 
 
 def _with_score(scales: Scales, bits: int) -> Scales:
@@ -181,11 +190,11 @@ def walk_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.ndarr
         for name in party.held(Pairs).peers:
             walk.going = walk.going ^ heard_cuts(party, name, boxes, state.step, walk.going.shape)
     shared = stored_part(party, walk.model)["shared"]
-    leaves = np.array([shared["leaves"][tree] for tree in walk.trees], dtype=np.uint64)
+    leaves = np.array([shared["codes"][tree] for tree in walk.trees], dtype=np.uint64)
     source, state.step = state.rows.source, state.step + 1
-    if 2 * len(walk.bits) == leaves.size:
-        words = leaves.ravel().astype(state.scores.dtype)
-        return state.begin_rows(party, scored(source, state.scores, walk.bits, walk.going, words), dealt)
+    if 2 * len(walk.bits) == leaves.size and state.scales is not None:
+        program = scored(source, state.scores, walk.bits, walk.going, leaves, state.scales.leaf_width)
+        return state.begin_rows(party, program, dealt)
     return state.begin_rows(party, descended(source, walk.bits, walk.going), dealt)
 
 
@@ -235,7 +244,7 @@ def walk_shared(run: Federation, model: str) -> None:
     meet_all(run)
     rows = RowDealer.begin(run)
     told = run.ask(begin_walk, to=run.parties, model=model)
-    trees, depth, logistic = (told[run.active][key] for key in ("trees", "depth", "logistic"))
+    trees, depth, logistic, width = (told[run.active][key] for key in ("trees", "depth", "logistic", "width"))
     if any(reply != told[run.active] for reply in told.values()):
         raise DataError(f"the parties' parts of the model {model!r} are not of one model")
     words: type[np.unsignedinteger] = np.uint16 if logistic else np.uint64
@@ -249,8 +258,8 @@ def walk_shared(run: Federation, model: str) -> None:
             bits = np.zeros(((stop - start) * 2**level, wide), np.uint8)
             program: Program[Any] = descended(rows.source, bits, bits)
             if level == depth - 1:
-                scores, leaves = np.zeros(run.n_rows, words), np.zeros(2 * len(bits), words)
-                program = scored(rows.source, scores, bits, bits, leaves)
+                scores, leaves = np.zeros(run.n_rows, words), np.zeros((stop - start, 2**depth), np.uint64)
+                program = scored(rows.source, scores, bits, bits, leaves, width)
             rows.run(run, walk_rows, program, answers)
             run.ask(walked, to=run.parties)
     box = run.ask(show_scores, to=run.passive[0], number=0)

@@ -23,8 +23,9 @@ from fedsift.models.boost.compared.talks import Talk
 from fedsift.models.boost.hidden.cuts import TreeCuts
 from fedsift.models.boost.hidden.passive import HiddenCuts
 from fedsift.models.boost.hidden.shares import Level, Piece, Tree, level_products, next_histogram
-from fedsift.mpc.comparing import Fractions, Program
+from fedsift.mpc.comparing import Program
 from fedsift.mpc.dealer import Bits, Dealt
+from fedsift.mpc.fractions import Fractions
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
 from fedsift.mpc.row_programs import Words

@@ -172,8 +172,8 @@ def divide_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.nda
         for name in party.held(Pairs).peers:
             now.going = now.going ^ heard_cuts(party, name, boxes, state.step, now.going.shape)
     if now.last:
-        leaves = np.array(state.models[-1].leaves[-1], dtype=np.uint64).astype(scales.words)
-        program = scored(state.rows.source, state.scores, now.rows.bits, now.going, leaves)
+        leaves = np.array([state.models[-1].leaves[-1]], dtype=np.uint64)
+        program = scored(state.rows.source, state.scores, now.rows.bits, now.going, leaves, scales.leaf_width)
         return state.begin_rows(party, program, dealt)
     return state.begin_rows(party, divided(state.rows.source, now.rows, now.going), dealt)
 
