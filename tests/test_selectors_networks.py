@@ -10,6 +10,7 @@ import pytest
 from sklearn.base import clone
 
 import fedsift as fs
+from fedsift.models.splitnn.layers.choice import usual_epochs
 
 SHORT = {"batch_size": 64, "random_state": 0}
 SELECTORS = {
@@ -55,3 +56,13 @@ def test_the_network_of_a_selector_is_saved_and_loaded(tmp_path):
     assert selector.network_.predict_proba(other).shape == (300, 2)  # asks for the names of the classes
     selector.network_.save(tmp_path)
     assert fs.SplitNN.load(tmp_path, other).score(other) > 0.75
+
+
+def test_a_price_that_leaves_fewer_columns_than_asked_for_is_told():
+    with pytest.warns(UserWarning, match="left weights to 0 columns only, and 3 are asked for"):
+        clone(SELECTORS["vflfs"]).set_params(lambda_=5.0).fit(_federation(0))
+
+
+def test_a_training_of_no_said_length_is_shorter_where_rows_are_many():
+    assert [usual_epochs(None, 30, rows, 128) for rows in (1000, 10_000, 45_000, 100_000, 10**6)] == [30, 30, 11, 5, 3]
+    assert usual_epochs(40, 30, 10**6, 128) == 40

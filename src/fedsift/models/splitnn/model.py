@@ -25,7 +25,7 @@ from fedsift.models.parts import label_kind, part_file
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers import lattice, shared_network, shared_run
-from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks
+from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks, usual_epochs
 from fedsift.models.splitnn.layers.shared_parts import Part
 from fedsift.models.splitnn.networks import (
     read_arrays,
@@ -88,7 +88,8 @@ class SplitNN(FederatedModel):
         under ciphertexts, for two organisations of which one runs the coordinator; a party sees the gradients of its
         embeddings, which tell about labels. ``"open"``: everything in the clear, for research.
     width : sines of the network on shares, at least two for each of several classes.
-    epochs, batch_size : passes over the rows, and rows of a step.
+    epochs, batch_size : passes over the rows (by default 30, fewer where that were more than 4,000 steps), and rows of
+        a step.
     learning_rate : by default on shares 0.5 for few inputs, less for many (plain steps, smaller ones at the end), and
         0.003 (Adam) elsewhere.
     bottom, bottom_options : not on shares: registered model of each party and its options; ``dense`` takes ``hidden``
@@ -126,7 +127,7 @@ class SplitNN(FederatedModel):
         top: str = "dense",
         top_options: dict[str, Any] | None = None,
         embedding: int | dict[str, int] = 100,
-        epochs: int = 30,
+        epochs: int | None = None,
         batch_size: int = 128,
         learning_rate: float | None = None,
         weight_decay: float = 0.0,
@@ -161,7 +162,7 @@ class SplitNN(FederatedModel):
         if self.protection != "shares":
             torch_module()
         split = self._start(run)
-        split.train(self.epochs, patience=self.patience)
+        split.train(self._epochs(run), patience=self.patience)
         note_label_epsilon(run, self.label_epsilon)
         self._keep(run, split)
         self.loss_curve_, self.training_ = split.loss_curve, split.story()
@@ -201,9 +202,12 @@ class SplitNN(FederatedModel):
         self.model_ = f"{name}-{secrets.token_hex(4)}"
         with fed.view(columns={party: np.flatnonzero(mask) for party, mask in kept.items()}).session() as inner:
             run = self._start(inner)
-            run.train(self.epochs)
+            run.train(self._epochs(inner))
             self._keep(inner, run)
         return self
+
+    def _epochs(self, run: Federation) -> int:
+        return usual_epochs(self.epochs, 30, run.n_rows, self.batch_size)
 
     def _start(self, run: Federation) -> SplitRun:
         seed, rate = seed_of(self.random_state), self.learning_rate
@@ -211,7 +215,7 @@ class SplitNN(FederatedModel):
             split = shared_run.SharedRun.begin(
                 run, self.model_, width=self.width, seed=seed, rate=rate, batch_size=self.batch_size, predicts=True,
             )  # fmt: skip
-            split.epochs = self.epochs
+            split.epochs = self._epochs(run)
             return split
         rate = 0.003 if rate is None else rate
         common = {"seed": seed, "batch_size": self.batch_size, "rate": rate, "decay": self.weight_decay}
@@ -271,9 +275,9 @@ class SplitNN(FederatedModel):
         run.ask(read_network, to=run.parties, model=self.model_)
 
     def _check(self, fed: Federation) -> None:
-        for name in ("epochs", "batch_size"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ParameterError(f"{name} must be a whole number of at least 1; got {getattr(self, name)!r}")
+        for name, value in (("epochs", 1 if self.epochs is None else self.epochs), ("batch_size", self.batch_size)):
+            if not isinstance(value, int) or value < 1:
+                raise ParameterError(f"{name} must be a whole number of at least 1; got {value!r}")
         check_protection(self.protection)
         check_label_epsilon(fed, self.label_epsilon, self.label_range)
         if self.protection == "shares":

@@ -375,11 +375,11 @@ class FedSDG(Selector):
             return float("-inf")
         network = self._network(part.n_rows)
         if self.protection == "shares":  # bytes: to compare prices half of the epochs and of the width will do
-            network.epochs, network.width = max(1, network.epochs // 2), self.width
+            network.epochs, network.width = max(1, self._refit_epochs(part.n_rows) // 2), self.width
         network.model_ = f"refit-{secrets.token_hex(4)}"
         with part.view(columns=columns).session() as inner:
             run = network._start(inner)
-            run.train(network.epochs)
+            run.train(network._epochs(inner))
             return run.score(held.view(columns=columns))
 
     def _refit(self, fed: Federation, kept: dict[str, np.ndarray]) -> None:

@@ -22,7 +22,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation, together
 from fedsift.core.party import Party
 from fedsift.models.splitnn import training
-from fedsift.models.splitnn.layers.choice import check_neutral
+from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
 from fedsift.models.splitnn.training import SplitRun, bottom_of
@@ -35,6 +35,7 @@ from fedsift.select.less_vfl.shared_lasso import LassoSettings, train_lasso
 
 @operation(
     "less_vfl.read_norms",
+    when="protection=open|unsaid",
     discloses="aggregate",
     about="the norm of each column's weights",
     reply=Array("f"),
@@ -64,8 +65,8 @@ class GroupLasso(Selector):
         randomness and must be neutral. ``"open"``: in the clear, for research.
     lambda_ : price of a column's norm, by default 0.02 on shares and 0.1 in the open form; times the learning rate it
         is what a step takes off.
-    epochs, learning_rate : by default 30 and 0.4 (plain steps; less for many columns) on shares, 100 and 0.01 (Adam) in
-        the open form.
+    epochs, learning_rate : by default 30 (fewer where rows are many) and 0.4 (plain steps; less for many columns) on
+        shares, 100 and 0.01 (Adam) in the open form.
     width : sines of the network on shares.
     refit_epochs : on shares: of the network of the selected columns, ``network_`` (in the open form: the lasso's own).
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
@@ -94,7 +95,7 @@ class GroupLasso(Selector):
         learning_rate: float | None = None,
         protection: str = "shares",
         width: int = 16,
-        refit_epochs: int = 20,
+        refit_epochs: int | None = None,
         embedding: int = 16,
         hidden: tuple[int, ...] = (64, 32),
         trace_every: int = 5,
@@ -119,10 +120,15 @@ class GroupLasso(Selector):
     def _check(self, fed: Federation) -> None:
         check_choice("protection", self.protection, FORMS)
         check_label_epsilon(fed, self.label_epsilon, self.label_range)
-        for name, least, whole in (("lambda_", 0.0, False), ("learning_rate", 1e-9, False), ("epochs", 1, True)):
+        for name, least, whole in (
+            ("lambda_", 0.0, False),
+            ("learning_rate", 1e-9, False),
+            ("epochs", 1, True),
+            ("refit_epochs", 1, True),
+        ):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), least, whole=whole)
-        for name in ("batch_size", "embedding", "trace_every", "refit_epochs"):
+        for name in ("batch_size", "embedding", "trace_every"):
             check_number(name, getattr(self, name), 1, whole=True)
         check_number("width", self.width, 2, whole=True)
         if self.protection == "shares":
@@ -131,13 +137,14 @@ class GroupLasso(Selector):
     def _select(self, fed: Federation) -> Outcome:
         if self.protection == "open":
             return self._select_open(fed)
-        found = train_lasso(fed, self._settings())
+        found = train_lasso(fed, self._settings(fed))
         note_label_epsilon(fed, self.label_epsilon)
         selected = {name: values > 0 for name, values in found.norms.items()}
         if not any(mask.any() for mask in selected.values()):
             self._warn_of_nothing(fed)
         network = SplitNN(
-            width=2 * self.width, epochs=self.refit_epochs, batch_size=min(self.batch_size, 128),
+            width=2 * self.width, epochs=usual_epochs(self.refit_epochs, 20, fed.n_rows, 128),
+            batch_size=min(self.batch_size, 128),
             random_state=self.random_state,
         )  # fmt: skip
         self.network_ = network.fit_columns(fed, selected, "lasso")
@@ -147,24 +154,29 @@ class GroupLasso(Selector):
             **found.story,
         })  # fmt: skip
 
-    def _settings(self) -> LassoSettings:
+    def _epochs(self, rows: int) -> int:
+        if self.protection == "open":
+            return 100 if self.epochs is None else self.epochs
+        return usual_epochs(self.epochs, 30, rows, self.batch_size)
+
+    def _settings(self, fed: Federation) -> LassoSettings:
         return LassoSettings(
-            float(usual(self.lambda_, self.protection, 0.02, 0.1)), usual(self.epochs, self.protection, 30, 100),
+            float(usual(self.lambda_, self.protection, 0.02, 0.1)), self._epochs(fed.n_rows),
             self.batch_size, self.width, usual(self.learning_rate, self.protection, None, 0.01),
             seed_of(self.random_state),
         )  # fmt: skip
 
     def _warn_of_nothing(self, fed: Federation) -> None:
         text = (
-            f"{type(self).__name__} keeps no column: a price of {self._settings().price:g} took the weights of all of "
-            "them. network_ answers with the mean. What helps: a lower lambda_ (a tenth, say), or more epochs where "
+            f"{type(self).__name__} keeps no column: a price of {self._settings(fed).price:g} took the weights of all "
+            "of them. network_ answers with the mean. What helps: a lower lambda_ (a tenth, say), or more epochs where "
             "there are few rows."
         )
         fed.ledger.note(text)
         warnings.warn(text, UserWarning, stacklevel=4)
 
     def _select_open(self, fed: Federation) -> Outcome:
-        settings = self._settings()
+        settings = self._settings(fed)
         common = {"seed": settings.seed, "batch_size": self.batch_size, "rate": settings.rate}
         bottom = {**common, "model": "dense", "options": {"hidden": list(self.hidden)}, "prox": settings.price}
         top: dict[str, Any] = {**common, "model": "dense", "options": {"hidden": []}}

@@ -86,7 +86,7 @@ class OpenLessVFL(Selector):
         lambda_components: float | str = "auto",
         pretrain_epochs: int = 2,
         pretrain_rate: float = 0.001,
-        epochs: int = 18,
+        epochs: int | None = 18,
         stage_epochs: int = 30,
         stage_rate: float = 0.01,
         embedding: int = 16,
@@ -130,7 +130,7 @@ class OpenLessVFL(Selector):
     def _check(self, fed: Federation) -> None:
         for name in ("pretrain_epochs", "stage_epochs", "embedding", "batch_size"):
             check_number(name, getattr(self, name), 1, whole=True)
-        check_number("epochs", self.epochs, 0, whole=True)
+        check_number("epochs", self._epochs, 0, whole=True)
         check_label_epsilon(fed, self.label_epsilon, self.label_range)
         check_choice("scheme", self.scheme, SCHEMES)
         check_number("quantile", self._quantile, 0.5, 1.0)
@@ -140,6 +140,10 @@ class OpenLessVFL(Selector):
         for name in ("lambda_columns", "lambda_components"):
             if getattr(self, name) != "auto":
                 check_number(name, getattr(self, name), 0.0)
+
+    @property
+    def _epochs(self) -> int:
+        return 18 if self.epochs is None else self.epochs
 
     @property
     def _quantile(self) -> float:
@@ -166,8 +170,8 @@ class OpenLessVFL(Selector):
         if not any(mask.any() for mask in kept.values()):
             self._warn_of_nothing(fed, replies, components)
         self._restrict(fed, run, kept, components)
-        if run.widths and self.epochs:
-            run.train(self.epochs, first=epoch, patience=self.patience)
+        if run.widths and self._epochs:
+            run.train(self._epochs, first=epoch, patience=self.patience)
         self._keep(fed, run)
         return self._outcome(fed, replies, kept, components, price, run, (begin, mark, trained, staged))
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation, together
-from fedsift.models.splitnn.layers.choice import check_neutral
+from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.private_labels import note_label_epsilon
 from fedsift.select.base import Outcome, check_choice, check_number
@@ -52,7 +52,8 @@ class LessVFL(OpenLessVFL):
     squares : a column's square is a component too.
     match : share of the components' variance that a party's remaining columns must explain; 1: none is dropped for
         being explained by others.
-    width, epochs, batch_size : of ``network_``, trained on shares on what is left.
+    width, epochs, batch_size : of ``network_``, trained on shares on what is left (18 epochs by default, fewer where
+        rows are many).
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
         labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
@@ -81,7 +82,7 @@ class LessVFL(OpenLessVFL):
         squares: bool = True,
         match: float = 0.9,
         width: int = 32,
-        epochs: int = 18,
+        epochs: int | None = None,
         batch_size: int = 256,
         shadows: bool = True,
         screen: bool = False,
@@ -139,7 +140,8 @@ class LessVFL(OpenLessVFL):
         if not any(mask.any() for mask in kept.values()):
             self._warn_of_no_signal(fed, p)
         network = SplitNN(
-            width=self.width, epochs=max(1, self.epochs), batch_size=min(self.batch_size, 128),
+            width=self.width, epochs=usual_epochs(self.epochs, 18, fed.n_rows, 128),
+            batch_size=min(self.batch_size, 128),
             random_state=self.random_state,
         )  # fmt: skip
         self.network_ = network.fit_columns(fed, kept, "less")

@@ -11,6 +11,7 @@ paper's way in the clear, for research.
 from __future__ import annotations
 
 import secrets
+import warnings
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import operation, together
 from fedsift.core.party import Party
 from fedsift.models.splitnn.gates import shrink_columns
-from fedsift.models.splitnn.layers.choice import check_neutral
+from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.networks import build_model, derived_seed, torch_module
 from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
@@ -30,7 +31,7 @@ from fedsift.select.less_vfl.lasso_networks import FORMS, read_norms, usual
 from fedsift.select.less_vfl.shared_lasso import LassoSettings, train_lasso
 
 
-@operation("less_vfl.autoencode", discloses="control", about="acknowledgement", times=1)
+@operation("less_vfl.autoencode", when="protection=open|unsaid", discloses="control", about="acknowledgement", times=1)
 def autoencode(party: Party, *, model: str, epochs: int, weight: float, price: float) -> None:
     """Local epochs of an auto-encoder with group lasso: embedding -> columns, sharing the bottom model."""
     torch, bottom = torch_module(), bottom_of(party, model)
@@ -68,8 +69,9 @@ class VFLFS(Selector):
         randomness and must be neutral. ``"open"``: in the clear, for research.
     refit_epochs : on shares: of the network of the selected columns, ``network_`` (in the open form: the lasso's own,
         of all columns).
-    lambda_ : price of a column's norm. reconstruction : weight of the auto-encoder's loss.
-    pretrain_epochs, epochs : of the auto-encoder alone and of the training of all.
+    lambda_ : price of a column's norm, by default 0.01 on shares and 0.05 in the open form.
+    reconstruction : weight of the auto-encoder's loss.
+    pretrain_epochs, epochs : of the auto-encoder alone and of the training of all (30, fewer where rows are many).
     batch_size, learning_rate : by default 256 and 0.4 (plain steps; less for many columns) on shares, 128 and
         0.003 (Adam) in the open form.
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
@@ -94,15 +96,15 @@ class VFLFS(Selector):
         *,
         n_features: int | None = 10,
         threshold: float | None = None,
-        lambda_: float = 0.05,
+        lambda_: float | None = None,
         reconstruction: float = 1.0,
         pretrain_epochs: int = 10,
-        epochs: int = 30,
+        epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
         protection: str = "shares",
         width: int = 16,
-        refit_epochs: int = 20,
+        refit_epochs: int | None = None,
         embedding: int = 100,
         hidden: tuple[int, ...] = (100,),
         top_hidden: tuple[int, ...] = (50,),
@@ -130,13 +132,14 @@ class VFLFS(Selector):
 
     def _check(self, fed: Federation) -> None:
         check_size(self.n_features, self.threshold)
-        check_number("lambda_", self.lambda_, 0.0)
+        check_number("lambda_", self.lambda_, 0.0, none=True)
         check_number("reconstruction", self.reconstruction, 0.0)
         check_number("pretrain_epochs", self.pretrain_epochs, 0, whole=True)
         check_choice("protection", self.protection, FORMS)
         check_label_epsilon(fed, self.label_epsilon, self.label_range)
-        for name in ("epochs", "embedding", "refit_epochs"):
-            check_number(name, getattr(self, name), 1, whole=True)
+        check_number("embedding", self.embedding, 1, whole=True)
+        for name in ("epochs", "refit_epochs"):
+            check_number(name, getattr(self, name), 1, whole=True, none=True)
         check_number("width", self.width, 2, whole=True)
         if self.batch_size is not None:
             check_number("batch_size", self.batch_size, 1, whole=True)
@@ -144,21 +147,37 @@ class VFLFS(Selector):
             check_neutral(fed, type(self).__name__)
 
     @property
+    def _price(self) -> float:
+        return float(usual(self.lambda_, self.protection, 0.01, 0.05))
+
+    @property
     def _batch_size(self) -> int:
         return int(usual(self.batch_size, self.protection, 256, 128))
+
+    def _epochs(self, fed: Federation) -> int:
+        return usual_epochs(self.epochs, 30, fed.n_rows, self._batch_size)
 
     def _select(self, fed: Federation) -> Outcome:
         if self.protection == "open":
             return self._select_open(fed)
         found = train_lasso(fed, LassoSettings(
-            float(self.lambda_), self.epochs, self._batch_size, self.width,
+            self._price, self._epochs(fed), self._batch_size, self.width,
             self.learning_rate, seed_of(self.random_state), self.pretrain_epochs,
             float(self.reconstruction),
         ))  # fmt: skip
         note_label_epsilon(fed, self.label_epsilon)
+        left = int(sum((values > 0).sum() for values in found.norms.values()))
+        if self.n_features is not None and left < self.n_features:
+            text = (
+                f"VFLFS: a price of {self._price:g} left weights to {left} columns only, and {self.n_features} are "
+                "asked for: the others are taken by their place. What helps: a lower lambda_ (a tenth, say)."
+            )
+            fed.ledger.note(text)
+            warnings.warn(text, UserWarning, stacklevel=4)
         outcome = Outcome.best(found.norms, self.n_features, self.threshold, **found.story)
         network = SplitNN(
-            width=2 * self.width, epochs=self.refit_epochs, batch_size=min(self._batch_size, 128),
+            width=2 * self.width, epochs=usual_epochs(self.refit_epochs, 20, fed.n_rows, 128),
+            batch_size=min(self._batch_size, 128),
             random_state=self.random_state,
         )  # fmt: skip
         self.network_ = network.fit_columns(fed, outcome.selected, "vflfs")
@@ -169,16 +188,16 @@ class VFLFS(Selector):
             "seed": seed_of(self.random_state), "batch_size": self._batch_size,
             "rate": usual(self.learning_rate, self.protection, 0.4, 0.003), "model": "dense",
         }  # fmt: skip
-        bottom = {**common, "options": {"hidden": list(self.hidden)}, "prox": float(self.lambda_)}
+        bottom = {**common, "options": {"hidden": list(self.hidden)}, "prox": self._price}
         top = {**common, "options": {"hidden": list(self.top_hidden)}}
         run = SplitRun.start(fed, f"vflfs-{secrets.token_hex(4)}", self.embedding, bottom, top)
         members = list(run.widths)
         if self.pretrain_epochs:
             fed.ask(
                 autoencode, to=members, model=run.model, epochs=self.pretrain_epochs,
-                weight=float(self.reconstruction), price=float(self.lambda_),
+                weight=float(self.reconstruction), price=self._price,
             )  # fmt: skip
-        run.train(self.epochs)
+        run.train(self._epochs(fed))
         found = fed.ask(read_norms, to=members, model=run.model)
         self.network_ = SplitNN.of_run(fed, run, random_state=self.random_state)
         norms = {
