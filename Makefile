@@ -29,6 +29,7 @@ demo: $(VENV)/.core
 pages: $(VENV)/.dev
 	$(BIN)/python benchmarks/render_results.py
 	$(BIN)/python benchmarks/choosing.py --render
+	$(BIN)/python benchmarks/cost_table.py
 
 # The documentation as a site in build/site, with search and an API reference; a warning is a failure.
 docs: | $(BIN)/python

@@ -229,6 +229,10 @@ def show_check(facts: dict[str, Any]) -> None:
     show(f"it gives away: {facts['leaks'] or 'see its page'}")
     if facts["names"] == "shared":
         show('and the names of the columns to the coordinator ([federation] names = "private" keeps them back)')
+    if facts["cost"] is not None:
+        show(f"it would cost about {facts['cost']['words']} (at the method's default settings; docs/scale.md)")
+    else:
+        show("what it would cost was not measured for this method (docs/scale.md)")
     show("ready to run")
 
 

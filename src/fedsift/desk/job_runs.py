@@ -96,7 +96,6 @@ class JobRuns:
     def __init__(self, folder: Path, kit: Path | None):
         self.folder, self.kit = folder, kit
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._stopped: set[str] = set()
 
     def jobs(self) -> list[JobFile]:
         found = []
@@ -144,12 +143,12 @@ class JobRuns:
         self._processes[id] = process
         facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
         write_atomic(folder / _FACTS, json.dumps({**facts, "process": process.pid, "born": _born(process.pid)}) + "\n")
-        threading.Thread(target=self._attend, args=(id, folder, process), name=f"fedsift {id}", daemon=True).start()
+        threading.Thread(target=self._attend, args=(folder, process), name=f"fedsift {id}", daemon=True).start()
 
-    def _attend(self, id: str, folder: Path, process: subprocess.Popen[bytes]) -> None:
+    def _attend(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
         code = process.wait()
-        word = "stopped" if id in self._stopped else str(code)
-        write_atomic(folder / _EXIT, f"{word}\n")
+        if not (folder / _EXIT).exists():  # whoever stopped it, from this desk or another, has said so before
+            write_atomic(folder / _EXIT, f"{code}\n")
 
     def stop(self, id: str) -> DeskRun:
         """Interrupt a run as Ctrl-C would: on FLARE the job is aborted at all sites."""
@@ -157,7 +156,6 @@ class JobRuns:
         process = _alive(run.folder) if run.state == "running" else None
         if process is None:
             raise ParameterError("this run is not under way here")
-        self._stopped.add(id)
         write_atomic(run.folder / _EXIT, "stopped\n")
         with suppress(psutil.Error):
             process.send_signal(signal.SIGINT)

@@ -16,6 +16,7 @@ from fedsift.report.record import Answer, Disclosure, Json, Quality, QualityLine
 from fedsift.report.words import (
     about_forms,
     about_share,
+    beyond_chance,
     by_place,
     how_clear,
     how_sure,
@@ -96,6 +97,7 @@ def _answer(report: Report) -> Html:
         h("h3", "Why these"),
         h("p", how_clear(answer)),
         h("p", how_sure(answer)) if how_sure(answer) else None,
+        h("p", beyond_chance(answer)) if beyond_chance(answer) else None,
         None if by_place(answer) else _score_bars(answer),
         h("h3", "Every column"),
         _scores(answer),
@@ -146,16 +148,25 @@ def _score_bars(answer: Answer) -> Html:
 
 
 def _scores(answer: Answer) -> Html:
-    fits = answer.fits
+    fits, tested = answer.fits, any(r.p is not None for r in answer.scores)
     rows = []
     for r in answer.scores:
         mark = h("span", "kept", class_="word") if r.selected else ""
         folds = [(f"{r.folds}/{fits}", r.folds)] if fits else []
         rank, score = (short(r.rank), r.rank), (short(r.score), r.score)
-        rows.append([rank, name(r.feature), name(r.party), score, mark, *folds])
+        chance = [(short(r.p), r.p), (short(r.q), r.q)] if tested else []
+        rows.append([rank, name(r.feature), name(r.party), score, mark, *folds, *chance])
     kept = {i: "kept" for i, r in enumerate(answer.scores) if r.selected}
-    heads = ["rank", "column", "party", "score", "kept", *(["folds"] if fits else [])]
-    return table(heads, rows, numeric=(0, 3, 5), classes=kept, filter="Filter by party or column", kind="listed")
+    heads = [
+        "rank",
+        "column",
+        "party",
+        "score",
+        "kept",
+        *(["folds"] if fits else []),
+        *(["p", "FDR"] if tested else []),
+    ]
+    return table(heads, rows, numeric=(0, 3, 5, 6, 7), classes=kept, filter="Filter by party or column", kind="listed")
 
 
 def _quality(report: Report) -> Html:

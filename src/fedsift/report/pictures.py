@@ -303,6 +303,12 @@ def _features(value: Json, report: Report) -> Html | None:
     return _by_shape(value, report)
 
 
+@picture("p_values", title="")
+def _p_values(value: Json, report: Report) -> Html | None:
+    """Shown beside the scores already."""
+    return Html("")
+
+
 @picture("expressions", title="")
 def _expressions(value: Json, report: Report) -> Html | None:
     """Shown with the answer already."""

@@ -31,6 +31,8 @@ class ScoredColumn:
     selected: bool
     place: int
     folds: int = 0
+    p: float | None = None  # of the test that the column has nothing to do with the label
+    q: float | None = None  # the false-discovery rate at which it would be called related
 
 
 @dataclass(frozen=True)

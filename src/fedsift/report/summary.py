@@ -37,6 +37,7 @@ from fedsift.report.record import (
 )
 from fedsift.select.base import Selector
 from fedsift.select.selection import Selection
+from fedsift.select.sureness import false_discovery
 
 _PACKAGES = ("fedsift", "numpy", "scikit-learn", "polars", "cryptography", "gmpy2", "tenseal", "torch")
 #: Stands for the party where all have the same columns.
@@ -73,7 +74,10 @@ def summarize(
         parties=parties,
         method=_method(selector, hide),
         federation=dict(getattr(selector, "federation_", {}) or {}),
-        answer=_counted(_answer(selection, told=party is None), evaluation, type(selector).__name__),
+        answer=_tested(
+            _counted(_answer(selection, told=party is None), evaluation, type(selector).__name__),
+            {} if party is not None else selector.details_.get("p_values", {}),
+        ),
         quality=None if evaluation is None else _quality(evaluation, type(selector).__name__),
         details=hide.details(selector.details_),
         cost=count_cost(whole, selector.seconds_),
@@ -210,6 +214,17 @@ def _counted(answer: Answer, evaluation: Evaluation | None, name: str) -> Answer
         row.folds = sum(shown in chosen for chosen in sets)
     if any(row.folds for row in answer.scores) or not answer.kept:  # private names are numbers there: none to count
         answer.fits = len(sets)
+    return answer
+
+
+def _tested(answer: Answer, p_values: Mapping[str, Sequence[float]]) -> Answer:
+    """With the p-value and the false-discovery rate of each column, where its method could tell them."""
+    flat = np.array([p for values in p_values.values() for p in values], dtype=float)
+    if len(flat) != len(answer.scores) or not len(flat):
+        return answer
+    rates = false_discovery(flat)
+    for row in answer.scores:
+        row.p, row.q = float(flat[row.place]), float(rates[row.place])
     return answer
 
 

@@ -9,7 +9,7 @@ from fedsift.report.formulas import readable_formula
 from fedsift.report.markup import clean, duration, short, size
 from fedsift.report.next_steps import run_facts, what_next
 from fedsift.report.record import Json, Report
-from fedsift.report.words import about_forms, how_clear, how_sure, is_warning, repeat, sentence, title
+from fedsift.report.words import about_forms, beyond_chance, how_clear, how_sure, is_warning, repeat, sentence, title
 
 _WIDTH = 100
 
@@ -68,7 +68,8 @@ def _answer(report: Report, most: int) -> list[str]:
     for party, kept in answer.selected.items():
         lines += _wrap(f"{party}: {', '.join(map(_one_line, kept)) or '(nothing)'}", "  ")
     lines += [line for each in answer.engineered for line in _wrap(f"new: {readable_formula(each)} = {each}", "  ")]
-    lines += ["", *_wrap(how_clear(answer)), *(_wrap(how_sure(answer)) if how_sure(answer) else []), ""]
+    lines += ["", *_wrap(how_clear(answer)), *(_wrap(how_sure(answer)) if how_sure(answer) else []),
+              *(_wrap(beyond_chance(answer)) if beyond_chance(answer) else []), ""]  # fmt: skip
     rows = answer.scores
     lines += _grid(
         ["rank", "party", "column", "score", ""],

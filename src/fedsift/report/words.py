@@ -8,6 +8,7 @@ from fedsift.core.ledger import FORMS
 from fedsift.report.markup import plural, short, size
 from fedsift.report.plain import PLAIN
 from fedsift.report.record import Answer, Disclosures, Method, Report
+from fedsift.select.sureness import LEVEL
 
 
 def title(report: Report) -> str:
@@ -56,6 +57,23 @@ def how_sure(answer: Answer) -> str:
     whose = f"{which} {plural(answer.kept, 'column')}" if which == "all" else which
     again = f"the choice was repeated {fits:,} times, each time without a part of the rows"
     return f"How sure: {again}; {whose} came out {times}."
+
+
+def beyond_chance(answer: Answer) -> str:
+    """How many columns are told from noise by a test, and whether all that were kept are."""
+    tested = [row for row in answer.scores if row.q is not None]
+    if not tested:
+        return ""
+    clear = sum(row.q is not None and row.q <= LEVEL for row in tested)
+    unclear = [f"{row.party}: {row.feature}" for row in tested if row.selected and row.q is not None and row.q > LEVEL]
+    text = (
+        f"By a chi-squared test of each column {clear:,} of {len(tested):,} are told from noise "
+        f"(false-discovery rate {LEVEL:g})"
+    )
+    if not unclear:
+        return f"{text}; all that were kept are among them."
+    more = f" and {len(unclear) - 5} more" if len(unclear) > 5 else ""
+    return f"{text}. Kept, but not told from noise: {', '.join(unclear[:5])}{more}."
 
 
 def about_share(share: float) -> str:

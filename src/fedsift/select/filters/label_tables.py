@@ -24,6 +24,7 @@ from fedsift.mpc.column_scores.label_tables import (
 from fedsift.mpc.column_scores.noise import check_privacy
 from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
 from fedsift.select.opened import check_opener, note_privacy
+from fedsift.select.sureness import p_values
 
 
 class LabelTableFilter(Selector):
@@ -80,7 +81,8 @@ class LabelTableFilter(Selector):
         totals = np.maximum(class_sizes(tables), 1.0)
         scores = {name: self._scores(table, totals) for name, table in tables.items()}
         note_privacy(fed, self.epsilon, self.delta, self.min_cell)
-        outcome = Outcome.best(scores, self.n_features, self.threshold)
+        sure = {"p_values": p_values(tables)} if self.epsilon is None else {}
+        outcome = Outcome.best(scores, self.n_features, self.threshold, **sure)
         self._after(fed, tables, totals, outcome)
         return outcome
 
