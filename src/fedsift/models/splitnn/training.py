@@ -10,7 +10,6 @@ them from the schedule's seed.
 from __future__ import annotations
 
 import copy
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,11 +21,11 @@ from fedsift.core.ledger import COORDINATOR
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ParameterError
+from fedsift.models.splitnn.blurring import protected
 from fedsift.models.splitnn.networks import derived_seed
 from fedsift.models.splitnn.party_networks import Bottom, Top, chunks
 from fedsift.models.splitnn.settings import BottomSettings, Rows, TopSettings, embeddings_of
 
-LABEL_PROTECTIONS = (None, "max_norm", "noise")
 PARTS = ("bottom", "top", "share")  # what a party may hold of a network; a share is of the weights between parties
 
 
@@ -130,22 +129,6 @@ def top_round(party: Party, *, model: str, embeddings: dict[str, Rows], epoch: i
     if protect:
         gradients = {name: protected(g, protect, top.settings["protection_scale"]) for name, g in gradients.items()}
     return {**seen, "gradients": gradients}
-
-
-def protected(gradient: np.ndarray, how: str, scale: float) -> np.ndarray:
-    """Gradients that say less about labels; the noise is from the operating system.
-
-    ``max_norm`` (Li et al. 2022): each row gets noise along its own gradient so that all rows have, in expectation,
-    the norm of the largest; ``noise``: Gaussian noise of ``scale`` times the mean row norm in every component.
-    """
-    generator = np.random.default_rng(secrets.randbits(128))
-    norms = np.linalg.norm(gradient, axis=1, keepdims=True)
-    if how == "max_norm":
-        ratio = norms.max(initial=0.0) / np.maximum(norms, 1e-12)
-        deviation = np.minimum(np.sqrt(np.maximum(ratio**2 - 1, 0.0)), 1e3)
-        return (gradient * (1 + scale * deviation * generator.standard_normal(norms.shape))).astype(np.float32)
-    noise = generator.standard_normal(gradient.shape) * scale * norms.mean() / np.sqrt(gradient.shape[1])
-    return (gradient + noise).astype(np.float32)
 
 
 @operation(

@@ -236,7 +236,7 @@ def component_f(
         opened: OpenedSums = run.ask(open_class_sums, to=run.active, **ForHolder.of(replies).as_arguments(), **settings)
     layouts = labels.read_layouts(fed.n_rows)
     unit = 2.0 ** _fraction_bits(bits, fed.n_rows, clip) if noise is None else _rank_unit(fed.n_rows)
-    if len(opened["sizes"]) != 1 + sum(layout.values for layout in layouts):
+    if len(opened.sizes) != 1 + sum(layout.values for layout in layouts):
         raise ReplyError(fed.active, "open_class_sums", "another number of classes than it has encrypted")
     scores = {}
     for name in fed.parties:
