@@ -95,6 +95,39 @@ def test_a_bar_a_weight_and_a_leaf_that_is_cut_off_are_those_of_the_twin():
         np.testing.assert_allclose(model.predict_proba(fed)[:, 1], 1 / (1 + np.exp(-scores)), atol=1e-9)
 
 
+def test_several_classes_are_told_apart_one_against_the_rest(tmp_path):
+    """A model a class, each equal to its twin; chances are shared out among them, also when the model was kept."""
+    X, number = small_numbers(150, 4, 2, number=True)
+    y = np.digitize(number, np.quantile(number, [0.3, 0.6]))
+    fed = fs.Federation.split(X, y, parties=2)
+    options = {"n_estimators": 2, "max_depth": 2, "min_leaf": 12, "min_cell": 1, "first_tree_local": False}
+    model = SecureBoostClassifier(**options, **ALL).fit(fed)
+    tree = TreeSettings(max_depth=2, min_rows=12)
+    scores, splits = [], 0
+    for k in range(3):
+        twin = twin_of(fed, X, (y == k).astype(int), tree)
+        twin.grow()
+        twin.grow()
+        scores.append(twin.scales.values(twin.scores.astype(np.int16).view(np.uint16)))
+        splits += sum(twin.splits.values())
+    chance = 1 / (1 + np.exp(-np.stack(scores, axis=1)))
+    found = model.predict_proba(fed)
+    np.testing.assert_allclose(found, chance / chance.sum(axis=1, keepdims=True), atol=1e-9)
+    assert model.feature_importances_["splits"].sum() == splits
+    assert (model.n_trees_, model.best_iteration_) == (6, 1)
+    model.save(tmp_path / "kept")
+    np.testing.assert_array_equal(SecureBoostClassifier.load(tmp_path / "kept", fed).predict_proba(fed), found)
+
+
+def test_folds_of_several_classes_are_scored_at_the_end():
+    """Classes are a column of the other party: whatever the folds are, two cuts find them and held-out rows follow."""
+    X, _ = small_numbers(120, 4, 3)
+    fed = fs.Federation.split(X, np.digitize(X[:, 3], [-0.5, 0.5]), parties=2)
+    booster = Booster(TreeSettings(max_depth=2, min_rows=2), {n: np.arange(c) for n, c in fed.n_columns.items()}, 1, 8)
+    found = cross_validate(fed, [booster], fold_rules(2, 0), Protection("all", 2, False), "accuracy")
+    assert found.tolist() == [[1.0, 1.0]]
+
+
 def test_held_out_rows_have_no_gradient_and_are_scored_at_the_end():
     X, y = small_numbers(150, 4, 3)
     fed = fs.Federation.split(X, y, parties=2)
@@ -304,11 +337,12 @@ def test_what_somebody_would_have_to_read_is_refused(options):
         SecureBoostClassifier(n_estimators=1, protection="all", **options).fit(fed)
 
 
-def test_three_classes_are_refused_in_words():
+def test_one_tree_for_several_classes_is_refused_in_words():
     X = np.random.default_rng(0).normal(size=(90, 4))
     fed = fs.Federation.split(X, np.arange(90) % 3, parties=2)
-    for method in (SecureBoostClassifier(n_estimators=1, protection="all"), TopGain(n_features=2, protection="all")):
-        with pytest.raises(ParameterError, match="two classes or a number"):
+    options = {"protection": "all", "multi_output": True}
+    for method in (SecureBoostClassifier(n_estimators=1, **options), TopGain(n_features=2, **options)):
+        with pytest.raises(ParameterError, match=r"multi_output=False.*protection='coordinator' can do otherwise"):
             method.fit(fed)
 
 

@@ -229,7 +229,10 @@ def test_a_job_with_an_epsilon_cannot_be_asked_for_boosting_without_noise():
     X, y = table(60)
     fed = fs.Federation.split(X, y, parties=2)
     columns = {name: np.arange(count) for name, count in fed.n_columns.items()}
-    with fed.session("boost", {"epsilon": 1.0}) as run, pytest.raises(OperationRefused, match="without noise"):
+    with (
+        fed.session("boost", {"epsilon": 1.0}) as run,
+        pytest.raises(OperationRefused, match="no step of a job with epsilon"),
+    ):
         grow(run, [Booster(TreeSettings(max_depth=2), columns, 1)])
 
 

@@ -139,7 +139,7 @@ def test_each_party_adds_full_noise_for_itself_and_repeats_it(monkeypatch):
     monkeypatch.setattr(noisy_votes, "drawn", lambda shape, scale: scales.append(scale) or drawn(shape, scale))
     X, y = table(600)
     fed = split(X, y)
-    selector = FeatureElection(epsilon=1.0, n_local=2)
+    selector = FeatureElection(epsilon=1.0, n_local=2, protection="open")
     with fed.session(*selector.announcement()) as run:
         total = SecureSum(run, secure=False)
         asked = {"columns": list(X), "regression": True}

@@ -805,7 +805,7 @@ def test_the_coordinator_cannot_tell_which_column_a_sum_belongs_to():
     fed = federation(64, parties=("P", "Q"))
     rng = np.random.default_rng(0)
     orders = []
-    with fed.session(*fs.VerticalFLAFE().announcement()) as run:
+    with fed.session(*fs.VerticalFLAFE(protection="statistics").announcement()) as run:
         JointProducts(run, run.parties)
         for name in fed.parties:
             state = sites(fed)[name].sessions[run._session]

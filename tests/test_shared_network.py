@@ -451,7 +451,16 @@ def test_batches_come_in_their_order_and_a_reading_of_gates_is_over_several():
 
 
 def test_a_batch_smaller_than_the_job_s_is_refused():
-    with federation(*numbers()).session(*SplitNN(batch_size=64).announcement()) as run:
+    with federation(*numbers()).session(*SplitNN(batch_size=64, width=4).announcement()) as run:
         net = SharedRun.begin(run, "m", width=4, seed=0, rate=0.3, batch_size=8)
         with pytest.raises(OperationRefused, match="64 rows at least"):
             net.train(1)
+
+
+@pytest.mark.parametrize(("asked", "rule"), [
+    ({"width": 5}, "width is another"), ({"seed": 4}, "seed is another"), ({"rate": 11.0}, "rate of 10 at most"),
+])  # fmt: skip
+def test_a_network_of_another_shape_than_the_job_s_is_refused(asked, rule):
+    job = SplitNN(width=4, random_state=3).announcement()
+    with federation(*numbers()).session(*job) as run, pytest.raises(OperationRefused, match=rule):
+        SharedRun.begin(run, "m", **{"width": 4, "seed": 3, "rate": 0.3, "batch_size": 128, **asked}).train(1)

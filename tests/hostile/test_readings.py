@@ -118,7 +118,7 @@ def test_steps_that_tell_nothing_readable_cut_the_table_too(hostile):
 
 def test_a_score_of_embeddings_from_the_request_is_no_aggregate(hostile):
     """One row's embedding changed, and the score says which label it has: 200 of 200 labels, 0 bits counted."""
-    job = hostile.of(fs.SplitNN())
+    job = hostile.of(fs.SplitNN(protection="open"))
     asked = {"session": hostile.begin(job), "job": job.hash}
     settings = {"seed": 0, "batch_size": 32, "rate": 0.003, "model": "dense", "options": {"hidden": [8]}}
     told = {"model": "m", "widths": {"shop": 4}, "settings": {**settings, "task": "classification"}}
@@ -133,7 +133,7 @@ def test_a_score_of_embeddings_from_the_request_is_no_aggregate(hostile):
 @contextmanager
 def on_shares(hostile: Hostile, model: fs.SplitNN | fs.GroupLasso) -> Iterator[SharedRun]:
     with hostile.aligned().session(*model.announcement()) as run:
-        yield SharedRun.begin(run, "m", width=8, seed=0, rate=0.1, batch_size=model.batch_size)
+        yield SharedRun.begin(run, "m", width=model.width, seed=0, rate=0.1, batch_size=model.batch_size)
 
 
 def one_batch(run: SharedRun, epoch: int, start: int) -> None:
@@ -298,3 +298,16 @@ def test_a_refused_reading_changes_nothing(hostile):
     hostile.send("bank", "core.define_view", **asked, view="few", rows=np.arange(3))
     refused(hostile.send("bank", "sine_network.count_inputs", **asked, on="few", task="auto"), "no such view")
     assert np.array_equal(before, hostile.sites["bank"].journal.journal.atoms.codes)
+
+
+# --- predictions and rows of the coordinator's own, again ------------------------------------------------------------
+
+
+def test_the_error_of_predictions_that_nobody_made(hostile):
+    """FLAFE's label holder told the mean squared error on rows, and of predictions, that the request named: one row
+    and zero gave its label, one a job, and no step had to come before."""
+    job = hostile.of(fs.VerticalFLAFE(protection="statistics"))
+    asked = {"session": hostile.begin(job), "job": job.hash}
+    named = {"rows": np.array([3]), "predictions": np.zeros(1)}
+    refused(hostile.send("bank", "flafe.held_out_error", **asked, **named, task="auto"), "unknown or missing arguments")
+    refused(hostile.send("bank", "flafe.held_out_error", **asked, task="auto"), "it comes after flafe.read_prediction")

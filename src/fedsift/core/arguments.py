@@ -3,7 +3,8 @@
 A site runs nothing with an argument of another kind, with one that is missing or unknown, or with a number, text or
 array beyond its bounds: small requests with huge numbers are how a coordinator that deviates makes a site work for
 hours or fill its memory. What is not annotated otherwise has the default bounds below; ``Between(1, 64)`` in an
-``Annotated[int, ...]`` narrows them, ``AtMost(...)`` sets a size, ``MayMiss()`` lets values that are not finite pass.
+``Annotated[int, ...]`` narrows them, ``AtMost(...)`` sets a size, ``MayMiss()`` lets values that are not finite pass,
+``PartyName`` is a party of the accepted job.
 A ``TypedDict`` is a dictionary of exactly its fields; so is a ``@message``, which the function then gets as the object
 (``built``), and replies are read the same way. ``Any`` is not looked into (``unchecked`` lists where; a test lets the
 list only shrink).
@@ -14,7 +15,7 @@ from __future__ import annotations
 import inspect
 import math
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -52,6 +53,18 @@ class MayMiss:
 
 
 @dataclass(frozen=True)
+class OfJob:
+    """The name of a party of the accepted job; with ``labels``, of one that holds labels."""
+
+    labels: bool = False
+
+
+#: Whom a request speaks of. Keys of peers are pinned (``mpc/pairs.py``); nobody else can be meant in the first place.
+PartyName = Annotated[str, AtMost(200), OfJob()]
+LabelHolder = Annotated[str, AtMost(200), OfJob(labels=True)]
+
+
+@dataclass(frozen=True)
 class _Limits:
     between: Between | None = None
     size: int | None = None
@@ -75,6 +88,7 @@ class Schema:
     hints: Mapping[str, Any]
     required: frozenset[str]
     open: bool  # takes any further arguments (**arguments)
+    speaking: Mapping[str, Any]  # those of the hints that speak of parties
 
     def check(self, arguments: Mapping[str, Any], party: str, operation: str) -> None:
         """Raise ``OperationRefused`` unless the function may run with these arguments."""
@@ -85,6 +99,11 @@ class Schema:
                 _check(self.hints.get(name, Any), value, _Limits())
             except _Wrong as wrong:
                 raise OperationRefused(party, operation, f"its argument {name!r} {wrong}") from None
+
+    def named(self, arguments: Mapping[str, Any]) -> list[tuple[str, OfJob]]:
+        """The parties that checked arguments speak of, each with what it must be."""
+        told = [(hint, arguments[name]) for name, hint in self.speaking.items() if name in arguments]
+        return [found for hint, value in told for found in _named(hint, value)]
 
     def built(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Checked arguments as the function takes them: messages where its annotations say so."""
@@ -130,10 +149,12 @@ def schema_of(function: Callable[..., Any]) -> Schema:
     hints = get_type_hints(function, include_extras=True)
     parameters = list(inspect.signature(function).parameters.values())[1:]  # the party comes first
     named = [p for p in parameters if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    typed = {p.name: hints.get(p.name, Any) for p in named}
     return Schema(
-        {p.name: hints.get(p.name, Any) for p in named},
+        typed,
         frozenset(p.name for p in named if p.default is inspect.Parameter.empty),
         open=len(named) < len(parameters),
+        speaking={name: hint for name, hint in typed.items() if _speaks(hint)},
     )
 
 
@@ -141,6 +162,28 @@ def unchecked(function: Callable[..., Any]) -> list[str]:
     """The arguments that the schema says nothing about, or not down to the last item."""
     schema = schema_of(function)
     return [name for name, hint in schema.hints.items() if _has_any(hint)] + ["**"] * schema.open
+
+
+def _speaks(hint: Any) -> bool:
+    return any(isinstance(mark, OfJob) for mark in getattr(hint, "__metadata__", ())) or any(map(_speaks, _inner(hint)))
+
+
+def _named(hint: Any, value: Any) -> Iterator[tuple[str, OfJob]]:
+    hint = _plain(hint)
+    for mark in getattr(hint, "__metadata__", ()):
+        if isinstance(mark, OfJob) and isinstance(value, str):
+            yield value, mark
+    parts = _inner(hint)
+    if isinstance(value, dict) and (is_typeddict(hint) or is_message(hint)):
+        for name, item in value.items():
+            yield from _named(_fields(hint)[name], item)
+    elif isinstance(value, dict) and len(parts) == 2:
+        for name, item in value.items():
+            yield from (*_named(parts[0], name), *_named(parts[1], item))
+    else:
+        for part in parts:
+            for item in value if isinstance(value, list) and get_origin(part) is not list else [value]:
+                yield from _named(part, item)
 
 
 def _has_any(hint: Any) -> bool:

@@ -21,6 +21,7 @@ from fedsift.errors import OperationRefused, ParameterError
 from fedsift.version import VERSION
 
 NEUTRAL = "neutral"
+UNSAID = "unsaid"
 _MAX_BYTES = 1 << 20
 
 
@@ -65,6 +66,20 @@ class Job:
     def neutral(self) -> bool:
         """Whether nobody who holds rows runs the coordinator, deals the randomness or gets the results."""
         return self.coordinator == self.dealer == self.submitter == NEUTRAL
+
+    def says(self, parameter: str) -> str:
+        """A parameter as a word, for steps that belong to one form of a method: ``none``, ``set`` for a number,
+        ``unsaid`` where the method has no such parameter."""
+        value = self.parameters.get(parameter, UNSAID)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return "set"
+        return "none" if value is None else str(value)
+
+    @property
+    def smallest_cell(self) -> int:
+        """The fewest rows that a group has, where the method has such a parameter: the larger of these counts."""
+        told = [self.parameters.get(name) for name in ("min_cell", "min_leaf")]
+        return max((least for least in told if isinstance(least, int)), default=0)
 
     def role_of(self, party: str) -> str:
         """``"active"`` for a party with labels, else ``"passive"``."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.arguments import built, schema_of, wrong_fields
+from fedsift.core.arguments import OfJob, built, schema_of, wrong_fields
 from fedsift.core.ledger import check_form
 from fedsift.core.message import is_message
 from fedsift.core.release import READERS, Release, numbers_in
@@ -50,6 +50,7 @@ class Operation:
     opened_by: str = "coordinator"
     releases: Callable[[Any], Release] | None = None
     sums: bool = False
+    when: tuple[str, ...] = ()
 
     def released(self, value: Any) -> Release:
         """How many numbers somebody reads of this reply, and how exact they are."""
@@ -78,6 +79,10 @@ class Operation:
     def check_arguments(self, arguments: Mapping[str, Any], party: str) -> None:
         """Raise ``OperationRefused`` for arguments that the function's annotations do not let in."""
         schema_of(self.function).check(arguments, party, self.short_name)
+
+    def named(self, arguments: Mapping[str, Any]) -> list[tuple[str, OfJob]]:
+        """The parties that checked arguments speak of."""
+        return schema_of(self.function).named(arguments)
 
     def built(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Checked arguments as the function takes them."""
@@ -111,6 +116,7 @@ def operation(
     opened_by: str = "coordinator",
     releases: Callable[[Any], Release] | None = None,
     sums: bool = False,
+    when: str | tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Operation]:
     """Mark a function ``f(party, **arguments)`` as something that a party does when asked.
 
@@ -140,6 +146,8 @@ def operation(
     releases : how many numbers that is, of which precision, as a function of the reply; left out, those that stand in
         the reply, where its opened form is readable.
     sums : whether values of its own columns are summed: a site then looks whether few rows make up a whole sum.
+    when : of which form of a method it is a step, by the accepted job's parameters: ``"protection=open|unsaid"``,
+        ``"epsilon=none"`` (``Job.says``). In a job of another form it is refused: what a job promises is what is run.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+", id):
         raise ParameterError(f'the id of an operation is "family.name" in small letters, got {id!r}')
@@ -153,11 +161,14 @@ def operation(
     if opened_by not in READERS:
         raise ParameterError(f"{id}: opened_by is one of {READERS}; got {opened_by!r}")
     before = (after,) if isinstance(after, str) else after
+    forms = (when,) if isinstance(when, str) else when
+    if not all(re.fullmatch(r"[a-z_]+=[a-z]+(\|[a-z]+)*", form) for form in forms):
+        raise ParameterError(f'{id}: when is "parameter=value|value"; got {when!r}')
 
     def mark(function: Callable[..., Any]) -> Operation:
         marked = Operation(
             id, function, discloses, about, reply, receives, learns, needs, role, opened, concerns, min_cell, epsilon,
-            settings, before, times, opened_by, releases, sums,
+            settings, before, times, opened_by, releases, sums, forms,
         )  # fmt: skip
         known = _registry.get(id)
         if known is not None and (known.module, known.function.__qualname__) != (marked.module, function.__qualname__):

@@ -81,7 +81,10 @@ class Run:
         self.answered[session] = _Answered(round, hashlib.sha256(data).digest(), reply)
 
     def check_step(self, marked: Operation, arguments: Mapping[str, Any], session: str, party: str) -> None:
-        """Refuse a step that is not this party's, comes too early or too often, or has another setting than the job."""
+        """Refuse a step that is not this party's, comes too early or too often, or is not as the job says.
+
+        (A party alone has nobody to be protected from: methods take their open form.)
+        """
 
         def refused(what: str) -> OperationRefused:
             return OperationRefused(party, marked.short_name, what)
@@ -97,10 +100,21 @@ class Run:
             return
         if marked.role not in ("any", self.job.role_of(party)):
             raise refused(f"it is for {marked.role} parties, and this one is {self.job.role_of(party)}")
+        for name, mark in marked.named(arguments):
+            if name not in self.job.parties or (mark.labels and self.job.role_of(name) != "active"):
+                whose = "label holders" if mark.labels else "parties"
+                raise refused(f"it speaks of {name[:60]!r}, which is none of the {whose} of the accepted job")
+        for form in marked.when:
+            parameter, _, values = form.partition("=")
+            told = self.job.says(parameter)
+            if told not in values.split("|") and not (parameter == "protection" and len(self.job.parties) == 1):
+                raise refused(f"it is no step of a job with {parameter} = {told!r}, which this party has accepted")
+        if marked.min_cell in arguments and arguments[marked.min_cell] < self.job.smallest_cell:
+            raise refused("it would count smaller groups of rows than the accepted job allows")
         for setting in marked.settings:
             name, _, parameter = setting.partition("=")
-            told = self.job.parameters.get(parameter or name, _UNSAID)
-            if told is not _UNSAID and name in arguments and arguments[name] != told:
+            wanted = self.job.parameters.get(parameter or name, _UNSAID)
+            if wanted is not _UNSAID and name in arguments and arguments[name] != wanted:
                 raise refused(f"its {name!r} is another than that of the accepted job")
 
     def most(self, marked: Operation) -> int | None:

@@ -161,14 +161,17 @@ class JobRuns:
         write_atomic(run.folder / _EXIT, "stopped\n")
         with suppress(psutil.Error):
             process.send_signal(signal.SIGINT)
-        threading.Thread(target=self._insist, args=(process,), name="fedsift stop", daemon=True).start()
+        threading.Thread(target=self._insist, args=(run.folder,), name="fedsift stop", daemon=True).start()
         return self.find(id)
 
     @staticmethod
-    def _insist(process: psutil.Process) -> None:
+    def _insist(folder: Path) -> None:
+        """Looks, and does not wait for the process: its exit code belongs to who started it."""
         for end in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(psutil.TimeoutExpired):
-                process.wait(_PATIENCE)
+            patience = time.monotonic() + _PATIENCE
+            while (process := _alive(folder)) is not None and time.monotonic() < patience:
+                time.sleep(0.1)
+            if process is None:
                 return
             with suppress(psutil.Error):
                 process.send_signal(end)

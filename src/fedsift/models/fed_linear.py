@@ -55,7 +55,13 @@ STEPS = FITS.replace(" a session", " x max_iter or rounds or 1000 a session")
 # --- a party's side --------------------------------------------------------------------------------------------------
 
 
-@summed("linear.curvature", times=FITS, about="largest curvature of the loss", receives="control")
+@summed(
+    "linear.curvature",
+    when="epsilon=none|unsaid",
+    times=FITS,
+    about="largest curvature of the loss",
+    receives="control",
+)
 def curvature(party: Party) -> np.ndarray:
     design = with_intercept(party.state[DESIGN][party.state[TRAIN]])
     # A sum of largest eigenvalues bounds the largest eigenvalue of the sum: a safe step for every mask at once.
@@ -65,6 +71,7 @@ def curvature(party: Party) -> np.ndarray:
 
 @summed(
     "linear.local_steps",
+    when="epsilon=none|unsaid",
     times=STEPS,
     about="weights of the models after local steps, times the number of rows",
     learns="the averaged weights",
@@ -85,6 +92,7 @@ def local_steps(
 
 @summed(
     "linear.validation_scores",
+    when="epsilon=none|unsaid",
     times=FITS,
     about="errors and losses of the models on the validation rows",
     learns="the averaged weights",
@@ -102,7 +110,11 @@ def validation_scores(party: Party, *, weights: np.ndarray, kind: str, everywher
 
 
 @summed(
-    "linear.moments", times="2 x parties a session", about="sums of products of features and target", receives="control"
+    "linear.moments",
+    when="epsilon=none|unsaid",
+    times="2 x parties a session",
+    about="sums of products of features and target",
+    receives="control",
 )
 def moments(party: Party, *, everywhere: bool = False) -> np.ndarray:
     """The moment matrix of (features, 1, target): all that a ridge needs."""

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import AtMost, Between
+from fedsift.core.arguments import AtMost, Between, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
@@ -75,7 +75,7 @@ class _Grading:
     concerns="own columns and labels", reply=SealedBox,
 )  # fmt: skip
 def begin_grading(
-    party: Party, *, peer: Annotated[str, AtMost(200)], metrics: Annotated[list[Metric], AtMost(6)],
+    party: Party, *, peer: PartyName, metrics: Annotated[list[Metric], AtMost(6)],
     classes: Annotated[int, Between(0, 1000)], reach: Annotated[int, Between(*REACHES)],
     centre: Annotated[list[float], AtMost(1000)], dealt: Annotated[list[np.ndarray], AtMost(10_000)],
 ) -> SealedBox:  # fmt: skip

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.arguments import LabelHolder, PartyName
 from fedsift.core.checks import check_number
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, Operation, operation, together
@@ -109,12 +110,12 @@ def keep_weights(party: Party, *, model: str, weights: Floats) -> None:
     about="its part of the scores of the rows under masks that it shares with the label holder",
     reply=Array("i", 2),
 )
-def part_scores(party: Party, *, model: str, label_holder: str) -> Ring:
+def part_scores(party: Party, *, model: str, label_holder: LabelHolder) -> Ring:
     party.held_here(ScoresOpened)
     return _hidden(party, party.models.part(model, LinearPart).scores(party.table), label_holder, _READ)
 
 
-def _hidden(party: Party, scores: Floats, label_holder: str, purpose: str) -> Ring:
+def _hidden(party: Party, scores: Floats, label_holder: LabelHolder, purpose: str) -> Ring:
     return to_ring(scores, _SCORE_BITS, _SCORE_ROOM) + party.held(Pairs).mask(label_holder, purpose, 1, scores.shape)
 
 
@@ -127,7 +128,7 @@ def _hidden(party: Party, scores: Floats, label_holder: str, purpose: str) -> Ri
     role="passive",
 )
 def unseen_scores(
-    party: Party, *, model: str, label_holder: str, shuffled: ColumnPlace = None, repeat: Repeat = 0
+    party: Party, *, model: str, label_holder: LabelHolder, shuffled: ColumnPlace = None, repeat: Repeat = 0
 ) -> Ring:
     """Under other masks than ``part_scores``: nobody can read these. One of its columns may be shuffled."""
     part = party.models.part(model, LinearPart)
@@ -149,7 +150,9 @@ def keep_total(party: Party, *, model: str, total: Ring) -> None:
     "logistic.keep_own", times="1 a session", discloses="control", about="acknowledgement",
     learns="nothing: its own part of the scores, less masks", role="active",
 )  # fmt: skip
-def keep_own(party: Party, *, model: str, others: list[str], shuffled: ColumnPlace = None, repeat: Repeat = 0) -> None:
+def keep_own(
+    party: Party, *, model: str, others: list[PartyName], shuffled: ColumnPlace = None, repeat: Repeat = 0
+) -> None:
     """The label holder's share: its own part less the masks."""
     part = party.models.part(model, LinearPart)
     share = to_ring(part.of(own_numbers(party, part.design, shuffled, repeat)), _SCORE_BITS, _SCORE_ROOM)
@@ -170,7 +173,7 @@ def keep_own(party: Party, *, model: str, others: list[str], shuffled: ColumnPla
     learns="the sum of the other parties' scores of each row",
     reply=Array("f", 2),
 )
-def read_scores(party: Party, *, model: str, total: Ring | None, others: list[str]) -> Floats:
+def read_scores(party: Party, *, model: str, total: Ring | None, others: list[PartyName]) -> Floats:
     return _read(party, model, total, others).scores
 
 
@@ -183,12 +186,12 @@ def read_scores(party: Party, *, model: str, total: Ring | None, others: list[st
     role="active",
     times="1 a session",
 )
-def hold_scores(party: Party, *, model: str, total: Ring | None, others: list[str]) -> None:
+def hold_scores(party: Party, *, model: str, total: Ring | None, others: list[PartyName]) -> None:
     """The same, and they stay with the label holder."""
     _read(party, model, total, others)
 
 
-def _read(party: Party, model: str, total: Ring | None, others: list[str]) -> Predicted:
+def _read(party: Party, model: str, total: Ring | None, others: list[PartyName]) -> Predicted:
     part = party.models.part(model, LinearPart)
     scores = part.scores(party.table)
     if total is not None:

@@ -28,7 +28,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from fedsift.core.arguments import AtMost
+from fedsift.core.arguments import AtMost, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
@@ -104,7 +104,7 @@ def draw_secrets(
 def take_secrets(
     party: Party,
     *,
-    leaders: Annotated[dict[str, Annotated[str, AtMost(200)]], AtMost(MAX_PARTIES)],
+    leaders: Annotated[dict[str, PartyName], AtMost(MAX_PARTIES)],
     boxes: Annotated[dict[str, SealedBox], AtMost(MAX_PARTIES)],
 ) -> None:
     met, drawn = circle_of(party, CIRCLE), party.held(GroupSecrets)

@@ -78,11 +78,13 @@ def class_name(value: Any) -> str:
 
 @operation(
     "study.keep_rows",
+    when="epsilon=none|unsaid",
     times=ONCE,
     discloses="control",
     receives="plain",
     about="acknowledgement",
     learns="the names of the classes that occur anywhere in the federation",
+    settings=("validation",),
 )
 def keep_rows(party: Party, *, task: str, classes: list[str], validation: float | str, seed: int) -> None:
     """Set up the target and draw the validation rows: a share of this party's rows, or all of one named party.
@@ -111,6 +113,7 @@ def keep_rows(party: Party, *, task: str, classes: list[str], validation: float 
 
 @summed(
     "study.target_sums",
+    when="epsilon=none|unsaid",
     times=ONCE,
     about="number of training and validation rows and the sum of the target",
     receives="control",
@@ -121,13 +124,14 @@ def target_sums(party: Party) -> np.ndarray:
     return np.concatenate([[train.sum(), (~train).sum()], target[train].sum(axis=0)])
 
 
-@summed("study.target_spread", times=ONCE, about="sum of squared deviations of the target")
+@summed("study.target_spread", when="epsilon=none|unsaid", times=ONCE, about="sum of squared deviations of the target")
 def target_spread(party: Party, *, centre: np.ndarray, unit: float) -> np.ndarray:
     return (((party.state[TARGET][party.state[TRAIN]] - centre) / unit) ** 2).sum(axis=0)
 
 
 @operation(
     "study.scale_target",
+    when="epsilon=none|unsaid",
     times=ONCE,
     discloses="control",
     receives="aggregate",
@@ -140,7 +144,7 @@ def scale_target(party: Party, *, centre: np.ndarray, deviation: float) -> None:
     told_alike(party, "scale_target", centre=centre, deviation=deviation)
 
 
-@operation("study.load_columns", times=ONCE, discloses="control", about="acknowledgement")
+@operation("study.load_columns", when="epsilon=none|unsaid", times=ONCE, discloses="control", about="acknowledgement")
 def load_columns(party: Party, *, columns: list[str]) -> None:
     """Take named columns as the raw features."""
     party.state[RAW] = party.table.matrix(columns)
@@ -149,6 +153,7 @@ def load_columns(party: Party, *, columns: list[str]) -> None:
 
 @summed(
     "study.feature_sums",
+    when="epsilon=none|unsaid",
     times=ONCE,
     about="counts, sums and absolute sums of the features",
     receives="control",
@@ -159,7 +164,9 @@ def feature_sums(party: Party) -> np.ndarray:
     return np.concatenate([(~np.isnan(raw)).sum(axis=0), np.nansum(raw, axis=0), np.nansum(np.abs(raw), axis=0)])
 
 
-@summed("study.feature_spread", times=ONCE, about="sums of squared deviations of the features")
+@summed(
+    "study.feature_spread", when="epsilon=none|unsaid", times=ONCE, about="sums of squared deviations of the features"
+)
 def feature_spread(party: Party, *, centre: np.ndarray, unit: np.ndarray) -> np.ndarray:
     raw = party.state[RAW][party.state[TRAIN]]
     return np.nansum(((raw - centre) / unit) ** 2, axis=0)
@@ -167,6 +174,7 @@ def feature_spread(party: Party, *, centre: np.ndarray, unit: np.ndarray) -> np.
 
 @operation(
     "study.scale_features",
+    when="epsilon=none|unsaid",
     times=ONCE,
     discloses="control",
     receives="aggregate",

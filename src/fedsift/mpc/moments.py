@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import Between, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import ANY, Array, operation
 from fedsift.core.party import Party
@@ -104,7 +104,7 @@ def own_products(party: Party) -> Ring:
     sums=True,
 )
 def masked_sides(
-    party: Party, *, widths: dict[str, Annotated[int, Between(1, 10**6)]]
+    party: Party, *, widths: dict[PartyName, Annotated[int, Between(1, 10**6)]]
 ) -> dict[str, dict[str, list[Ring]]]:
     """This party's part of the product with each peer; of two the one that comes first in the job is the left."""
     met, ring, order = party.held(Pairs), _held(party), list(party.job.parties)

@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from fedsift.core.arguments import AtMost
+from fedsift.core.arguments import AtMost, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.identity import PUBLIC_BYTES as SIGNER_BYTES
 from fedsift.core.identity import SIGNATURE_BYTES, Fingerprint, Identity, is_signed
@@ -49,7 +49,7 @@ from fedsift.errors import OperationRefused, SecurityError
 from fedsift.mpc.ring import Ring, stream
 
 MAX_PARTIES = 1000
-Names = Annotated[list[Annotated[str, AtMost(200)]], AtMost(MAX_PARTIES)]
+Names = Annotated[list[PartyName], AtMost(MAX_PARTIES)]
 
 
 @wire_type(35)

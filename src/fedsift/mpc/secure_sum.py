@@ -54,6 +54,8 @@ from fedsift.mpc.pairs import Pairs, meet_all, settled
 from fedsift.mpc.ring import Ring, from_words, to_words
 
 CIRCLE = "sum"
+#: In which jobs a party gives its own sums as they are.
+OPENLY = "protection=open"
 
 
 class Summed:
@@ -72,7 +74,8 @@ class Summed:
         self.function = function
         hidden = f"{about}, masked: only the total over all parties is readable"
         self.masked = _mark(id, function, give_masked, "masked", hidden, declared)
-        self.open = _mark(f"{id}.open", function, give_open, "aggregate", f"{about} of this party alone", declared)
+        openly = {**declared, "when": (*declared["when"], OPENLY)}
+        self.open = _mark(f"{id}.open", function, give_open, "aggregate", f"{about} of this party alone", openly)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -80,14 +83,17 @@ class Summed:
 
 def summed(
     id: str, *, about: str, receives: str = "aggregate", learns: str = "", epsilon: str = "",
-    times: int | str | None = None, sums: bool = False, of_holders: bool = False,
+    times: int | str | None = None, sums: bool = False, of_holders: bool = False, when: str = "",
 ) -> Callable[[Callable[..., Any]], Summed]:  # fmt: skip
     """Mark ``f(party, **arguments) -> array`` as something that parties only ever give as a total.
 
-    ``epsilon``, ``times``, ``sums`` are those of an operation. ``of_holders``: it is about the label alone, and added
-    up over those who hold labels where others do not (``pairs.settled``).
+    ``epsilon``, ``times``, ``sums``, ``when`` are those of an operation. ``of_holders``: it is about the label alone,
+    and added up over those who hold labels where others do not (``pairs.settled``).
     """
-    declared = {"receives": receives, "learns": learns, "epsilon": epsilon, "times": times, "sums": sums}
+    declared = {
+        "receives": receives, "learns": learns, "epsilon": epsilon, "times": times, "sums": sums,
+        "when": (when,) if when else (),
+    }  # fmt: skip
 
     def mark(function: Callable[..., Any]) -> Summed:
         return Summed(id, function, about, of_holders=of_holders, **declared)

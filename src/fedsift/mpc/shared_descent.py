@@ -41,7 +41,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import MAX_CELLS, Between
+from fedsift.core.arguments import MAX_CELLS, Between, LabelHolder, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import ANY, Array, operation
 from fedsift.core.party import Party
@@ -101,7 +101,7 @@ def spread(values: Floats) -> float:
     reply=Array("i", 2), times="1 a session",
 )  # fmt: skip
 def hide_columns(
-    party: Party, *, helper: str, widths: dict[str, Annotated[int, Between(0, 10**6)]], reads_scores: bool
+    party: Party, *, helper: PartyName, widths: dict[PartyName, Annotated[int, Between(0, 10**6)]], reads_scores: bool
 ) -> Ring:
     """Once a run. ``widths`` are those of the parties that this one helps."""
     if party.n_rows * sum(widths.values()) > MAX_CELLS:
@@ -138,7 +138,9 @@ def _helped(columns: Columns, seed: bytes, step: int) -> Ring:
     about="its rows' part of the scores, and of the sums of its columns times residuals, under one-time masks",
     reply={"scores": Array("i", 2), "products": ANY}, times=STEPS,
 )  # fmt: skip
-def share_scores(party: Party, *, weights: Ring, step: int, label_holder: str, seed: bytes | None) -> dict[str, Any]:
+def share_scores(
+    party: Party, *, weights: Ring, step: int, label_holder: LabelHolder, seed: bytes | None
+) -> dict[str, Any]:
     """A party without labels: columns times weights that it cannot read."""
     columns, met = party.held(Columns), party.held(Pairs)
     columns.check_weights(party, weights)
@@ -197,7 +199,7 @@ def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> d
     about="its share of the sums of its columns times residuals, under one-time masks", opened=_OPENED,
     releases=_gradient, reply={"own": Array("i", 2), "helped": ANY}, times=STEPS,
 )  # fmt: skip
-def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: str) -> dict[str, object]:
+def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: LabelHolder) -> dict[str, object]:
     """A party without labels, where residuals are linear in the scores. ``share`` is uniform to it."""
     columns, met = party.held(Columns), party.held(Pairs)
     if columns.reads_scores:

@@ -73,6 +73,7 @@ class Plan(SumsPlan):
 
 @summed(
     "iife.noisy_counts",
+    when="epsilon=set",
     about="numbers of rows between given edges of each column and of an amount, with noise",
     receives="control",
     times=2,
@@ -114,6 +115,7 @@ def _whole(values: np.ndarray) -> np.ndarray:
 
 @summed(
     "iife.noisy_moments",
+    when="epsilon=set",
     about="sums of products of columns and the target, with noise",
     receives="control",
     times=1,
@@ -128,6 +130,7 @@ def noisy_moments(party: Party, *, formulas: list[str], classes: list[str], low:
 
 @summed(
     "iife.noisy_pairs",
+    when="epsilon=set",
     about="sums of products of two columns and the residual, with noise",
     learns="the additive model, from sums with noise",
     times=1,

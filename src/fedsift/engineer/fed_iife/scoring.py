@@ -37,13 +37,13 @@ _ALIKE = 1e-4  # one that the chosen features explain up to this share of its va
 # --- a party's side --------------------------------------------------------------------------------------------------
 
 
-@operation("iife.start_pool", times=ONCE, discloses="control", about="acknowledgement")
+@operation("iife.start_pool", when="epsilon=none", times=ONCE, discloses="control", about="acknowledgement")
 def start_pool(party: Party) -> None:
     party.state[POOL] = party.state[DESIGN]
     told_alike(party, "start_pool")
 
 
-@operation("iife.use_columns", times=SEARCHED, discloses="control", about="acknowledgement")
+@operation("iife.use_columns", when="epsilon=none", times=SEARCHED, discloses="control", about="acknowledgement")
 def use_columns(party: Party, *, positions: np.ndarray) -> None:
     """Take these features of the pool as the design of the next fit."""
     party.state[DESIGN] = party.state[POOL][:, positions]
@@ -52,6 +52,7 @@ def use_columns(party: Party, *, positions: np.ndarray) -> None:
 
 @summed(
     "iife.offer_candidates",
+    when="epsilon=none",
     times=SEARCHED,
     about="counts, sums and sums of squares of candidate features",
     receives="control",
@@ -65,6 +66,7 @@ def offer_candidates(party: Party, *, formulas: list[str]) -> np.ndarray:
 
 @operation(
     "iife.admit",
+    when="epsilon=none",
     times=SEARCHED,
     discloses="control",
     receives="aggregate",
@@ -80,6 +82,7 @@ def admit(party: Party, *, start: int, keep: np.ndarray, centre: np.ndarray, dev
 
 @summed(
     "iife.candidate_moments",
+    when="epsilon=none",
     times=SEARCHED,
     about="sums of products of candidate features with chosen ones and with the target",
     receives="control",
@@ -95,6 +98,7 @@ def candidate_moments(party: Party, *, start: int, chosen: np.ndarray) -> np.nda
 
 @summed(
     "iife.feature_moments",
+    when="epsilon=none",
     times=SEARCHED,
     about="sums of products of one chosen feature with all others",
     receives="control",
@@ -106,6 +110,7 @@ def feature_moments(party: Party, *, position: int) -> np.ndarray:
 
 @summed(
     "iife.candidate_errors",
+    when="epsilon=none",
     times=SEARCHED,
     about="errors of candidate models on the validation rows",
     learns="the models that are compared",

@@ -38,14 +38,25 @@ _BLOCK = 1 << 20  # distances held at once while pairs are scored
 # --- anova, a party's side -------------------------------------------------------------------------------------------
 
 
-@summed("iife.grid_counts", times=SEARCHED, about="counts of each column on a common grid", receives="control")
+@summed(
+    "iife.grid_counts",
+    when="epsilon=none",
+    times=SEARCHED,
+    about="counts of each column on a common grid",
+    receives="control",
+)
 def grid_counts(party: Party) -> np.ndarray:
     values = _held(party)
     cells = np.minimum(((values + CLIP) * (GRID / (2 * CLIP))).astype(np.int64), GRID - 1)
     return np.stack([np.bincount(column, minlength=GRID) for column in cells.T])
 
 
-@summed("iife.additive_moments", times=SEARCHED, about="sums of products of the additive terms and the target")
+@summed(
+    "iife.additive_moments",
+    when="epsilon=none",
+    times=SEARCHED,
+    about="sums of products of the additive terms and the target",
+)
 def additive_moments(party: Party, *, edges: np.ndarray) -> np.ndarray:
     basis = additive_basis(_held(party), edges)
     joint = np.hstack([with_intercept(basis), party.state[TARGET][party.state[TRAIN]]])
@@ -55,6 +66,7 @@ def additive_moments(party: Party, *, edges: np.ndarray) -> np.ndarray:
 
 @summed(
     "iife.pair_tables",
+    when="epsilon=none",
     times=SEARCHED,
     about="counts and residual sums of the 4 x 4 tables of pairs of columns",
     learns="the additive model",
@@ -144,6 +156,7 @@ def anova_scores(total: SecureSum, study: Study, width: int) -> np.ndarray:
 
 @summed(
     "iife.local_interaction",
+    when="epsilon=none",
     times=SEARCHED,
     about="interaction information of pairs of columns, times the number of rows",
     receives="control",

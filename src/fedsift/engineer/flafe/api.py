@@ -238,9 +238,8 @@ class VerticalFLAFE(Flafe):
     def _statistics_details(self, run: StatisticsRun, local_only: float) -> dict[str, Any]:
         fed = run.fed
         held_out = self._held_out[fed.active]
-        view = fed.view(rows=held_out)
-        found = predict_jointly(view, run.products, run.terms, self._model, *self._bits)
-        told = fed.ask(held_out_error, to=fed.active, rows=held_out, predictions=found, task=fed.asked_task)
+        predict_jointly(fed.view(rows=held_out), run.products, run.terms, self._model, *self._bits)
+        told = fed.ask(held_out_error, to=fed.active, task=fed.asked_task)
         r2 = 1 - told["error"] / max(told["variance"], 1e-300)
         return {
             "features": _terms_told(run.operands, run.terms), "operands": run.operands, "holders": {},

@@ -78,6 +78,7 @@ def local_candidates(base: Sequence[Expression]) -> list[Expression]:
 
 @operation(
     "flafe.numeric_columns",
+    when="epsilon=none",
     times=1,
     discloses="plain",
     about="names of the columns that are numbers, and of those among them that never vary",
@@ -92,6 +93,7 @@ def numeric_columns(party: Party) -> dict[str, Any]:
 
 @operation(
     "flafe.load_numbers",
+    when="epsilon=none",
     times=2,
     discloses="plain",
     about="names of the columns that candidates are grown from",
@@ -145,7 +147,7 @@ def representatives(values: np.ndarray, count: int) -> list[int]:
     return sorted(chosen)
 
 
-@operation("flafe.form_candidates", times=2, discloses="control", about="acknowledgement")
+@operation("flafe.form_candidates", when="epsilon=none", times=2, discloses="control", about="acknowledgement")
 def form_candidates(party: Party, *, owner: str, grow: bool) -> None:
     """Standardise the columns by own statistics and make the candidates.
 
@@ -157,6 +159,7 @@ def form_candidates(party: Party, *, owner: str, grow: bool) -> None:
 
 @operation(
     "flafe.form_candidates_by",
+    when=("protection=columns|open", "epsilon=none"),
     times=2,
     discloses="control",
     receives="aggregate",
@@ -177,7 +180,14 @@ def _form(party: Party, owner: str, grow: bool, centre: np.ndarray, deviation: n
     party.state[RAW] = own.values
 
 
-@operation("flafe.scale_candidates", times=2, discloses="control", about="number of candidate features", reply=int)
+@operation(
+    "flafe.scale_candidates",
+    when="epsilon=none",
+    times=2,
+    discloses="control",
+    about="number of candidate features",
+    reply=int,
+)
 def scale_candidates(party: Party) -> int:
     """Standardise the candidates and hold them within the job's ``clip`` deviations; in formulas it is always BOUND."""
     own = party.held(OwnFeatures)
@@ -186,6 +196,7 @@ def scale_candidates(party: Party) -> int:
 
 @operation(
     "flafe.scale_candidates_by",
+    when=("protection=columns|open", "epsilon=none"),
     times=2,
     discloses="control",
     receives="aggregate",
@@ -257,6 +268,7 @@ def own_target(party: Party, task: str) -> tuple[np.ndarray, bool]:
 
 @operation(
     "flafe.pool_features",
+    when="protection=columns|open",
     times=1,
     discloses="control",
     about="number of features that the party chooses from in the end",

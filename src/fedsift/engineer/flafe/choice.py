@@ -93,6 +93,7 @@ def _follow(first: np.ndarray, second: np.ndarray) -> Flags:
 
 @operation(
     "flafe.alike_features",
+    when="epsilon=none",
     times=2,
     discloses="aggregate",
     about="which of its unnamed features follow each other or one of its columns closely, or never vary: bits",
@@ -109,6 +110,7 @@ def alike_features(party: Party, *, what: What) -> AlikeTold:
 
 @operation(
     "flafe.take_operands",
+    when="epsilon=none",
     times=1,
     discloses="plain",
     receives="aggregate",

@@ -31,6 +31,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
@@ -108,12 +109,9 @@ class CombinationKey:
 
 
 @operation(
-    "flafe.offer_combination_key",
-    times=4,
-    discloses="control",
-    about="public key for combinations that this party will hold",
-    reply={"key": bytes, "notes": dict},
-)
+    "flafe.offer_combination_key", when="protection=columns", times=4, discloses="control",
+    about="public key for combinations that this party will hold", reply={"key": bytes, "notes": dict},
+)  # fmt: skip
 def offer_combination_key(
     party: Party, *, precision_bits: int, magnitude_bits: int, columns: int
 ) -> dict[str, bytes | dict[str, bytes]]:
@@ -127,6 +125,7 @@ def offer_combination_key(
 
 @operation(
     "flafe.encrypt_columns",
+    when="protection=columns",
     times=_MESSAGES,
     discloses="ciphertext",
     about="standardised, clipped columns and their squares, encrypted under the party's own key",
@@ -159,6 +158,7 @@ def _key_of(party: Party, holder: str, key: bytes, note: bytes) -> CkksPublicKey
 
 @operation(
     "flafe.multiply_columns",
+    when="protection=columns",
     times=_MESSAGES,
     discloses="ciphertext",
     receives="ciphertext",
@@ -169,7 +169,7 @@ def _key_of(party: Party, holder: str, key: bytes, note: bytes) -> CkksPublicKey
 def multiply_columns(
     party: Party,
     *,
-    holder: str,
+    holder: PartyName,
     key: bytes,
     note: bytes,
     operands: list[CkksCiphertexts],
@@ -214,6 +214,7 @@ def _cover(product: CkksVector, scales: list[float]) -> CkksVector:
 
 @operation(
     "flafe.open_combinations",
+    when="protection=columns",
     times=_MESSAGES,
     discloses="control",
     receives="ciphertext",
@@ -239,12 +240,9 @@ def open_combinations(
 
 
 @operation(
-    "flafe.show_columns",
-    times=4,
-    discloses="plain",
+    "flafe.show_columns", when="protection=open", times=4, discloses="plain", reply=Array("f", 2),
     about="standardised, clipped columns in the clear (protection='open')",
-    reply=Array("f", 2),
-)
+)  # fmt: skip
 def show_columns(party: Party) -> np.ndarray:
     party.keep(Combined([]))
     return party.held(Operands).columns
@@ -252,6 +250,7 @@ def show_columns(party: Party) -> np.ndarray:
 
 @operation(
     "flafe.take_combinations",
+    when="protection=open",
     times="4 x parties or 50",
     discloses="control",
     receives="plain",

@@ -60,6 +60,7 @@ class Compared:
 
 @summed(
     "flafe.target_moments",
+    when="epsilon=none",
     times=1,
     about="number of training rows, sum and sum of squares of the target",
     receives="control",
@@ -72,6 +73,7 @@ def target_moments(party: Party, *, task: Task) -> np.ndarray:
 
 @operation(
     "flafe.compare_matrix",
+    when=("protection=columns|open", "epsilon=none"),
     times=1,
     discloses="control",
     receives="aggregate",

@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import Between, LabelHolder
 from fedsift.core.binning import codes_of, edges
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
@@ -68,14 +68,25 @@ def _target(party: Party, task: Task) -> tuple[np.ndarray, bool]:
 # --- forests ---------------------------------------------------------------------------------------------------------
 
 
-@operation("flafe.share_labels", times=1, discloses="plain", about="the label of every row", reply=dict)
+@operation(
+    "flafe.share_labels",
+    when="epsilon=none",
+    times=1,
+    discloses="plain",
+    about="the label of every row",
+    reply=dict,
+)
 def share_labels(party: Party, *, task: Task) -> dict[str, np.ndarray | bool]:
+    job = party.run.job
+    if job is not None and job.says("importance") != "forest" and job.says("protection") != "open":
+        raise OperationRefused(party.name, "share_labels", "in the accepted job no label is shown")
     values, classes = own_target(party, task)
     return {"values": values, "classes": classes}
 
 
 @operation(
     "flafe.take_labels",
+    when="epsilon=none",
     times=1,
     discloses="control",
     receives="plain",
@@ -105,6 +116,7 @@ def forest_importances(
 
 @operation(
     "flafe.forest_scores",
+    when="epsilon=none",
     times=3,
     discloses="aggregate",
     about="one importance a candidate feature, from a local forest",
@@ -114,7 +126,13 @@ def forest_scores(party: Party, *, what: What, task: Task, seed: Seed) -> np.nda
     return forest_importances(_matrix(party, what), *_target(party, task), seed)
 
 
-@summed("flafe.forest_sums", times=3, about="importances of candidate features from a local forest", receives="control")
+@summed(
+    "flafe.forest_sums",
+    when="epsilon=none",
+    times=3,
+    about="importances of candidate features from a local forest",
+    receives="control",
+)
 def forest_sums(
     party: Party, *, what: What, task: Task, seed: Seed, blocks: Annotated[int, Between(1, 1000)]
 ) -> np.ndarray:
@@ -157,6 +175,7 @@ def _target_columns(party: Party, task: Task) -> NDArray[np.int64]:
 
 @operation(
     "flafe.encrypt_target",
+    when=("protection=columns|statistics", "epsilon=none"),
     times=1,
     discloses="ciphertext",
     about="target of each training row, encrypted",
@@ -175,6 +194,7 @@ def encrypt_target(
 
 @operation(
     "flafe.keep_target",
+    when=("protection=columns|statistics", "epsilon=none"),
     times=1,
     discloses="control",
     receives="ciphertext",
@@ -183,7 +203,7 @@ def encrypt_target(
     role="passive",
 )
 def keep_target(
-    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str
+    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder
 ) -> None:
     train = int(party.held(OwnFeatures).train.sum())
     party.keep(take_encrypted(party, key, rows, layouts, note, holder, n_rows=train))
@@ -191,6 +211,7 @@ def keep_target(
 
 @operation(
     "flafe.masked_targets",
+    when=("protection=columns|statistics", "epsilon=none"),
     times=2,
     discloses="aggregate",
     receives="ciphertext",
@@ -228,6 +249,7 @@ class OpenedTargets:
 
 @operation(
     "flafe.open_targets",
+    when=("protection=columns|statistics", "epsilon=none"),
     times=2,
     discloses="aggregate",
     receives="masked",
@@ -260,6 +282,7 @@ def open_targets(
 
 @operation(
     "flafe.open_shares",
+    when="protection=open",
     times=2,
     discloses="aggregate",
     about="share of the target's variance that each candidate explains",

@@ -63,7 +63,7 @@ def _store(party: Party, model: str) -> CombinedStore:
     return kept
 
 
-@operation("flafe.keep_parts", times=1, discloses="control", about="acknowledgement")
+@operation("flafe.keep_parts", when="protection=columns|open", times=1, discloses="control", about="acknowledgement")
 def keep_parts(party: Party, *, model: str, records: list[dict[str, str | int]]) -> None:
     """Remember, at this site, the operands of kept features and the released values of those it holds."""
     ids, pool = party.table.ids.tolist(), party.held(Pool).values

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
@@ -21,7 +22,7 @@ from fedsift.engineer.flafe.shared_residual import (
     multiply_shares,
     read_total,
 )
-from fedsift.engineer.flafe.statistics import SCORE_ROOM, ModelPart, Term
+from fedsift.engineer.flafe.statistics import SCORE_ROOM, ModelPart, Predictions, Term
 from fedsift.errors import DataError
 from fedsift.mpc.ring import Ring, from_ring, to_ring
 
@@ -43,7 +44,13 @@ def _part(party: Party, model: str) -> ModelPart:
     return part
 
 
-@operation("flafe.start_prediction", times=1, discloses="control", about="acknowledgement")
+@operation(
+    "flafe.start_prediction",
+    when=("protection=statistics", "epsilon=none"),
+    times=1,
+    discloses="control",
+    about="acknowledgement",
+)
 def start_prediction(party: Party, *, model: str) -> None:
     """Own score of each row of this view, and own factors of the cross-party terms."""
     part = _part(party, model)
@@ -67,9 +74,14 @@ def _factors(party: Party, part: ModelPart) -> np.ndarray:
 
 
 @operation(
-    "flafe.add_terms", times="parties or 50 a session", discloses="control", receives="masked", about="acknowledgement"
+    "flafe.add_terms",
+    when=("protection=statistics", "epsilon=none"),
+    times="parties or 50 a session",
+    discloses="control",
+    receives="masked",
+    about="acknowledgement",
 )
-def add_terms(party: Party, *, peer: str, sent: Ring, number: int, weights: list[int]) -> None:
+def add_terms(party: Party, *, peer: PartyName, sent: Ring, number: int, weights: list[int]) -> None:
     """Add up the shares of the weighted products with one peer."""
     share = multiply_shares(party, peer, sent, number).reshape(len(weights), -1)
     total = (share * np.array(weights, dtype=np.int64).view(np.uint64)[:, None]).sum(axis=0, dtype=np.uint64)
@@ -79,12 +91,13 @@ def add_terms(party: Party, *, peer: str, sent: Ring, number: int, weights: list
 
 @operation(
     "flafe.prediction_share",
+    when=("protection=statistics", "epsilon=none"),
     times=1,
     discloses="masked",
     about="its part of the prediction of each row, masked: the label holder reads the total over all parties",
     reply=list,
 )
-def prediction_share(party: Party, *, reader: str, others: list[str], number: int) -> list[Ring]:
+def prediction_share(party: Party, *, reader: PartyName, others: list[PartyName], number: int) -> list[Ring]:
     scores = party.held(Scores)
     both = np.concatenate([scores.own, scores.products])
     return [hidden_total(party, both, reader=reader, others=others, number=number)]
@@ -92,6 +105,7 @@ def prediction_share(party: Party, *, reader: str, others: list[str], number: in
 
 @operation(
     "flafe.read_prediction",
+    when=("protection=statistics", "epsilon=none"),
     times=1,
     discloses="plain",
     receives="masked",
@@ -108,7 +122,7 @@ def read_prediction(party: Party, *, model: str, sent: dict[str, list[Ring]], nu
     z = from_ring(score, _SCORE_BITS) + from_ring(product, bits)
     if part.means is not None:
         z = np.clip(z, -1.0, 1.0)  # the target's range
-    return z * part.deviation + (part.centre or 0.0)
+    return party.keep(Predictions(z * part.deviation + (part.centre or 0.0))).values
 
 
 def predict_jointly(

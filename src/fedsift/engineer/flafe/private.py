@@ -72,6 +72,7 @@ class PrivateModel:
 
 @operation(
     "flafe.bounded_operands",
+    when=("protection=columns|statistics", "epsilon=set"),
     discloses="plain",
     about="names of its columns of numbers that have a range, and the ranges: public, or drawn under the epsilon",
     opened="plain: names of columns of numbers, and ranges that are public or differentially private",
@@ -98,6 +99,7 @@ def _paid(party: Party, columns: int) -> int:
 
 @operation(
     "flafe.plan_columns",
+    when="epsilon=set",
     discloses="control",
     about="acknowledgement",
     times=1,
@@ -112,6 +114,7 @@ def plan_columns(party: Party, *, columns: Annotated[int, Between(1, 1_000_000)]
 
 @operation(
     "flafe.noisy_moments",
+    when="epsilon=set",
     discloses="control",
     about="how many columns it brings into the sums",
     reply=int,
@@ -135,6 +138,7 @@ def noisy_moments(party: Party) -> int:
 
 @operation(
     "flafe.noisy_residual",
+    when="epsilon=set",
     discloses="control",
     receives="aggregate",
     about="acknowledgement",
@@ -164,6 +168,7 @@ def noisy_residual(
 
 @operation(
     "flafe.noisy_products",
+    when="epsilon=set",
     discloses="control",
     about="acknowledgement",
     times=1,
@@ -183,7 +188,14 @@ def noisy_products(party: Party, *, pairs: list[list[str | int]]) -> None:
     party.keep(JointMatrices(matrices, Plan.of(party.job).product_scale * 2.0 ** (3 * BITS)))
 
 
-@operation("flafe.keep_private", discloses="control", about="acknowledgement", times=1, after="flafe.noisy_residual")
+@operation(
+    "flafe.keep_private",
+    when="epsilon=set",
+    discloses="control",
+    about="acknowledgement",
+    times=1,
+    after="flafe.noisy_residual",
+)
 def keep_private(party: Party, *, model: str, factors: list[Annotated[int, Between(0, 200)]]) -> None:
     """Remember, at this site, own weights and the own factors of cross-party terms."""
     own = party.held(LocalModel)

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.features import Position
@@ -132,6 +133,7 @@ def read_total(party: Party, sent: dict[str, Ring], number: int) -> Ring:
 
 @operation(
     "flafe.split_residual",
+    when="protection=statistics",
     times=1,
     discloses="masked",
     about="a share of the residual for every pair of other parties, masked for its receiver",
@@ -159,9 +161,21 @@ def _split(
     out.setdefault(second, {})[pair_name(first, second)] = rest
 
 
-@operation("flafe.take_shares", times="2 x max_iter", discloses="control", receives="masked", about="acknowledgement")
+@operation(
+    "flafe.take_shares",
+    when="protection=statistics",
+    times="2 x max_iter",
+    discloses="control",
+    receives="masked",
+    about="acknowledgement",
+)
 def take_shares(
-    party: Party, *, pairs: list[list[str | int]], senders: list[str], sent: dict[str, dict[str, Ring]], weight: int
+    party: Party,
+    *,
+    pairs: list[list[str | int]],
+    senders: list[PartyName],
+    sent: dict[str, dict[str, Ring]],
+    weight: int,
 ) -> None:
     """Add ``weight`` times what each sender split to the own share of each pair that this party is in."""
     if ResidualShares not in party.state:
@@ -191,7 +205,13 @@ def _ring(number: int) -> Ring:
 # --- sums ------------------------------------------------------------------------------------------------------------
 
 
-@operation("flafe.arrange_sides", times="max_iter", discloses="control", about="acknowledgement")
+@operation(
+    "flafe.arrange_sides",
+    when=("protection=statistics", "epsilon=none"),
+    times="max_iter",
+    discloses="control",
+    about="acknowledgement",
+)
 def arrange_sides(party: Party, *, pairs: list[list[str | int]]) -> None:
     """Set up the matrices of this round's masked products: columns in a secret order, with secret signs."""
     sides, shares = party.held(Sides).columns, party.held(ResidualShares).by_pair
@@ -212,6 +232,7 @@ def arrange_sides(party: Party, *, pairs: list[list[str | int]]) -> None:
 
 @operation(
     "flafe.name_choice",
+    when=("protection=statistics", "epsilon=none"),
     times="max_iter",
     discloses="aggregate",
     about="which of its columns was chosen, its secret sign, and its mean square",
@@ -240,6 +261,7 @@ def deal_triple(rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @operation(
     "flafe.hide_factor",
+    when=("protection=statistics", "epsilon=none"),
     times="2 x max_iter or 200 x parties or 50",
     discloses="masked",
     receives="masked",
@@ -247,7 +269,7 @@ def deal_triple(rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
     reply=Array("i"),
 )
 def hide_factor(
-    party: Party, *, peer: str, columns: list[int], number: int, seed: bytes, rest: Ring | None
+    party: Party, *, peer: PartyName, columns: list[int], number: int, seed: bytes, rest: Ring | None
 ) -> Ring:  # fmt: skip
     """``columns`` one after the other as one long vector."""
     values = party.held(Sides).columns[:, columns].T.ravel()
@@ -273,6 +295,7 @@ def multiply_shares(party: Party, peer: str, sent: Ring, number: int) -> Ring:
 
 @operation(
     "flafe.share_product",
+    when=("protection=statistics", "epsilon=none"),
     times="max_iter",
     discloses="masked",
     receives="masked",
@@ -280,7 +303,7 @@ def multiply_shares(party: Party, peer: str, sent: Ring, number: int) -> Ring:
     reply=dict,
 )
 def share_product(
-    party: Party, *, peer: str, sent: Ring, number: int, pairs: list[list[str | int]], weight: int
+    party: Party, *, peer: PartyName, sent: Ring, number: int, pairs: list[list[str | int]], weight: int
 ) -> dict[str, dict[str, Ring]]:
     """Take the product off the residual of the pairs that this party is in, and give the others their parts."""
     share, shares = multiply_shares(party, peer, sent, number), party.held(ResidualShares).by_pair

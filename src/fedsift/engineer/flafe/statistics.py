@@ -118,6 +118,7 @@ class Term:
 
 @operation(
     "flafe.local_matrix",
+    when=("protection=statistics", "epsilon=none"),
     times=1,
     discloses="control",
     about="how many columns it brings into the local-only model",
@@ -146,6 +147,7 @@ def local_matrix(party: Party, *, holder: bool, task: Task, rows: int) -> dict[s
 
 @operation(
     "flafe.local_residual",
+    when=("protection=statistics", "epsilon=none"),
     times=1,
     discloses="control",
     receives="aggregate",
@@ -173,7 +175,13 @@ def part_limit(job: Job, holder: bool) -> float:
     return room * _HOLDER if holder else room * (1 - _HOLDER) / max(1, len(job.parties) - 1)
 
 
-@operation("flafe.load_sides", times=1, discloses="control", about="acknowledgement")
+@operation(
+    "flafe.load_sides",
+    when=("protection=statistics", "epsilon=none"),
+    times=1,
+    discloses="control",
+    about="acknowledgement",
+)
 def load_sides(party: Party) -> None:
     """Own features, cut at so many deviations as the job says and divided by them, with their squares where it wants
     those: within +-1, in the ring."""
@@ -188,7 +196,13 @@ def powers_of(functions: Sequence[str]) -> int:
     return len(set(functions)) // 2 or 1
 
 
-@operation("flafe.keep_model", times=1, discloses="control", about="acknowledgement")
+@operation(
+    "flafe.keep_model",
+    when=("protection=statistics", "epsilon=none"),
+    times=1,
+    discloses="control",
+    about="acknowledgement",
+)
 def keep_model(party: Party, *, model: str, terms: list[dict[str, str | int]], bits: int) -> None:
     """Remember, at this site, own weights and the own factors of cross-party terms."""
     own, factors = party.held(LocalModel), [read_record(Factor, term, party.name) for term in terms]
@@ -200,16 +214,29 @@ def keep_part(party: Party, model: str, part: ModelPart) -> None:
     party.keys[f"flafe statistics:{model}"] = part
 
 
+@dataclass(frozen=True)
+class Predictions:
+    """What the label holder has read of the parties' joint predictions (``prediction.py``)."""
+
+    values: np.ndarray
+
+
 @operation(
     "flafe.held_out_error",
+    when=("protection=statistics", "epsilon=none"),
+    after="flafe.read_prediction",
     times=1,
     discloses="aggregate",
     about="mean squared error and variance of the target on held-out rows",
     reply=dict,
 )
-def held_out_error(party: Party, *, rows: np.ndarray, predictions: np.ndarray, task: Task) -> dict[str, float]:
-    target = own_target(party, task)[0][rows]
-    return {"error": float(((target - predictions) ** 2).mean()), "variance": float(target.var())}
+def held_out_error(party: Party, *, task: Task) -> dict[str, float]:
+    """Of the predictions that the parties made together, on the rows that nobody trained on: told other ones, or other
+    rows, the label holder would answer with labels."""
+    target, predicted = own_target(party, task)[0][~party.held(OwnFeatures).train], party.held(Predictions).values
+    if len(target) != len(predicted):
+        raise OperationRefused(party.name, "held_out_error", "the predictions are of other rows than the held-out ones")
+    return {"error": float(((target - predicted) ** 2).mean()), "variance": float(target.var())}
 
 
 # --- the coordinator's side ------------------------------------------------------------------------------------------

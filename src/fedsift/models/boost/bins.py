@@ -7,24 +7,51 @@ subtraction): so no sum that the label holder reads, or can compute, is about fe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from fedsift.core.binning import ColumnBins
 from fedsift.core.party import Party
+from fedsift.errors import OperationRefused
+
+#: Bins of a number that a search may take, where the job's method has no ``n_bins`` (the swarm's range).
+SEARCHED_BINS = (5, 20)
 
 
 def fitted_bins(party: Party, bins: int) -> tuple[list[ColumnBins], np.ndarray]:
     """All columns of the party's view: their bins and the bin of each row (rows x columns)."""
-    key = ("boost bins", bins)
+    most = _binned_once(party, bins)
+    key = ("boost bins", bins, most)
     if key not in party._cache:
-        fitted = [ColumnBins.fit(party.table, column, bins) for column in party.columns]
+        fine = [ColumnBins.fit(party.table, column, most) for column in party.columns]
+        fitted = fine if bins == most else [merged(each, bins) for each in fine]
         codes = [b.codes(party.table) for b in fitted]
         # Without missing values in training -1 cannot occur here, so every code is a bin.
         party._cache[key] = (fitted, np.stack(codes, axis=1) if codes else np.zeros((party.n_rows, 0), np.int16))
     return party._cache[key]
+
+
+def _binned_once(party: Party, bins: int) -> int:
+    """Of how many bins the one binning is that all of a job's are merged from: sums over several that cut a column in
+    different places would tell about the few rows between two cuts. Other bins than the job allows are refused."""
+    job = party.run.job
+    if job is None:
+        return bins
+    told = job.parameters.get("n_bins")
+    allowed = (told, told) if isinstance(told, int) else SEARCHED_BINS
+    if not allowed[0] <= bins <= allowed[1]:
+        raise OperationRefused(party.name, "bins", "these are other bins than the accepted job allows")
+    return allowed[1]
+
+
+def merged(fine: ColumnBins, bins: int) -> ColumnBins:
+    """Neighbouring bins of a number joined until there are at most so many."""
+    there = len(fine.edges) + 1
+    if there <= bins:
+        return fine
+    return replace(fine, edges=fine.edges[np.unique(np.rint(np.arange(1, bins) * there / bins).astype(int)) - 1])
 
 
 def safe_groups(node: np.ndarray, sibling: np.ndarray, least: int, ordered: bool) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 
-from fedsift.core.arguments import AtMost
+from fedsift.core.arguments import AtMost, LabelHolder
 from fedsift.core.binning import ColumnBins
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
@@ -65,7 +65,7 @@ def _sides(party: Party, model: str) -> dict[str, np.ndarray]:
     role="passive",
     times="1 a session",
 )
-def tell_sides(party: Party, *, model: Name, holder: Name) -> SealedBox:
+def tell_sides(party: Party, *, model: Name, holder: LabelHolder) -> SealedBox:
     return party.held(Pairs).seal(_sides(party, model), to=holder, about=_ABOUT, number=0)
 
 

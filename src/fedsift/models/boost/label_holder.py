@@ -41,6 +41,7 @@ _TREES = {"key": PublicKey, "rows": Ciphertexts, "layout": dict, "sets": [Array(
 
 @operation(
     "boost.next_trees",
+    when="protection=open",
     times="20000 a session",
     discloses="ciphertext",
     about="gradient of each row, encrypted",
@@ -53,6 +54,7 @@ def next_trees(party: Party, *, live: list[int], columns: dict[str, list[np.ndar
 
 @operation(
     "boost.next_sampled_trees",
+    when="protection=open",
     times="20000 a session",
     discloses="pseudonymous",
     about="which rows were sampled (those of large gradients, and some others); their gradients, encrypted",
@@ -90,7 +92,13 @@ def _encrypted_start(
     }
 
 
-@operation("boost.grow_own_trees", times="20000 a session", discloses="control", about="acknowledgement")
+@operation(
+    "boost.grow_own_trees",
+    when="protection=coordinator|open",
+    times="20000 a session",
+    discloses="control",
+    about="acknowledgement",
+)
 def grow_own_trees(party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]]) -> None:
     """One more tree of each live model from own columns alone: nothing is sent, no key is needed, all rows are used."""
     state = party.held(Boosting)
@@ -113,6 +121,7 @@ def _start(
 
 @operation(
     "boost.choose_splits",
+    when="protection=open",
     times="240000 a session",
     discloses="aggregate",
     receives="ciphertext",
@@ -196,6 +205,7 @@ def _cut_message(cut: dict[str, list[Any]]) -> dict[str, np.ndarray]:
 
 @operation(
     "boost.advance",
+    when="protection=open",
     times="240000 a session",
     discloses="pseudonymous",
     receives="pseudonymous",

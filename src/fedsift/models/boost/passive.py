@@ -58,6 +58,7 @@ class _Summing:
 
 @operation(
     "boost.receive_gradients",
+    when="protection=open",
     times="20000 a session",
     discloses="control",
     about="acknowledgement",
@@ -92,7 +93,7 @@ def receive_gradients(
 
 
 @operation(
-    "boost.level_sums", times="240000 a session",
+    "boost.level_sums", when="protection=open", times="240000 a session",
     discloses="aggregate",
     receives="pseudonymous",
     about="encrypted gradient sums over groups of bins of unnamed columns, no group below the minimum cell",
@@ -203,6 +204,7 @@ class _Answer:
 
 @operation(
     "boost.divide",
+    when="protection=open",
     times="240000 a session",
     discloses="pseudonymous",
     receives="aggregate",
@@ -234,7 +236,13 @@ def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
     return {"bits": np.packbits(flat), "records": np.array(numbers, dtype=np.int64)}
 
 
-@operation("boost.keep_records", times="1 a session", discloses="control", about="acknowledgement")
+@operation(
+    "boost.keep_records",
+    when="protection=coordinator|open",
+    times="1 a session",
+    discloses="control",
+    about="acknowledgement",
+)
 def keep_records(party: Party, *, model: str) -> None:
     """Move this run's split records into the site's own store, under the model's name."""
     records = party.state.get(SplitRecords, SplitRecords()).records

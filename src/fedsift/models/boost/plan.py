@@ -44,7 +44,6 @@ class Plan:
         rest = {name: value for name, value in fields.items() if name != "settings"}
         plan = cls(settings=TreeSettings.read(fields["settings"]), **rest)  # type: ignore[arg-type]
         job = party.run.job
-        told = [] if job is None else [job.parameters.get(name) for name in ("min_cell", "min_leaf")]
-        if plan.settings.min_rows < max((least for least in told if isinstance(least, int)), default=0):
+        if job is not None and plan.settings.min_rows < job.smallest_cell:
             raise OperationRefused(party.name, "begin_boosting", "cuts leave fewer rows than the accepted job allows")
         return plan

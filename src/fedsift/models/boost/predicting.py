@@ -28,6 +28,7 @@ from fedsift.models.reading import ScoresOpened
 
 @operation(
     "boost.route_rows",
+    when="protection=open",
     times="10000 a session",
     discloses="pseudonymous",
     receives="pseudonymous",
@@ -52,6 +53,7 @@ def route_rows(party: Party, *, model: str, splits: np.ndarray, counts: np.ndarr
 
 @operation(
     "boost.walk_down",
+    when="protection=open",
     times="10000 a session",
     discloses="pseudonymous",
     receives="pseudonymous",

@@ -108,6 +108,7 @@ def _as_arrays(uses: dict[int, list[float]]) -> dict[str, np.ndarray]:
 
 @operation(
     "boost.keep_model",
+    when="protection=coordinator|open",
     times="1 a session",
     discloses="control",
     about="number of trees and the validation curve",

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Labels, Party, Task
 from fedsift.crypto.dp import whole_gaussian_noise
@@ -39,19 +40,16 @@ _BEGUN = {"outputs": int, "task": str}
 
 @operation(
     "boost.begin_boosting",
+    when="epsilon=none|unsaid",
     discloses="control",
     about="number of outputs of a tree",
     reply=_BEGUN,
     times="1 a session",
 )
 def begin_boosting(
-    party: Party, *, models: list[PlanFields], order: list[str], scheme: str, task: Task, bits: int, sums: Sums
+    party: Party, *, models: list[PlanFields], order: list[PartyName], scheme: str, task: Task, bits: int, sums: Sums
 ) -> dict[str, Any]:
     """Prepare models that will grow in lock-step, from gradients of so many ``bits`` where they are encrypted."""
-    if party.run.job is not None and party.run.job.parameters.get("epsilon") is not None:
-        raise OperationRefused(
-            party.name, "begin_boosting", "the accepted job has an epsilon, and this is without noise"
-        )
     labels = party.labels(task=task)
     plans = [Plan.read(fields, party) for fields in models]
     state = Boosting(party.name, labels, _outputs(labels), order, [], scheme=scheme, bits=bits, sums=sums)
@@ -60,6 +58,7 @@ def begin_boosting(
 
 @operation(
     "boost.begin_private_boosting",
+    when="protection=coordinator|open",
     discloses="control",
     about="number of outputs of a tree",
     reply=_BEGUN,
@@ -68,7 +67,7 @@ def begin_boosting(
     settings=("epsilon", "delta"),
 )
 def begin_private_boosting(
-    party: Party, *, models: list[PlanFields], order: list[str], scheme: str, task: Task, bits: int, sums: Sums,
+    party: Party, *, models: list[PlanFields], order: list[PartyName], scheme: str, task: Task, bits: int, sums: Sums,
     epsilon: float, delta: float,
 ) -> dict[str, Any]:  # fmt: skip
     """The same for one model under differential privacy of labels (``privacy.py``).
@@ -201,6 +200,7 @@ def _noisy_leaf(noise: LabelNoise, job: Job, node: Node, settings: TreeSettings)
 
 @operation(
     "boost.end_round",
+    when="protection=coordinator|open",
     times="20000 a session",
     discloses="control",
     about="which models go on",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.arguments import LabelHolder, PartyName
 from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
@@ -102,7 +103,7 @@ def step_and_score(
     decision: Decision | None,
     rate: float,
     catch_up: CatchUp,
-    among: list[str],
+    among: list[PartyName],
 ) -> Ring | None:
     """Move own weights; tell the change of own scores. ``after`` is the last round with this party that counted."""
     part, before = party.held(Part), party.held(RoundState)
@@ -169,8 +170,8 @@ def _bits(walk: Walk) -> np.ndarray:
     reply=RaisedDuals,
 )
 def raise_duals(
-    party: Party, *, number: int, scores: Ring | None, senders: list[str], recentre: NDArray[np.bool_] | None,
-    seed: bytes, peers: list[str], among: list[str],
+    party: Party, *, number: int, scores: Ring | None, senders: list[PartyName], recentre: NDArray[np.bool_] | None,
+    seed: bytes, peers: list[PartyName], among: list[PartyName],
 ) -> RaisedDuals:  # fmt: skip
     """The label holder: the best dual coordinate of each row at its present score."""
     part, state = party.held(Part), party.held(RoundState)
@@ -216,7 +217,13 @@ def _bounded(duals: np.ndarray) -> np.ndarray:
     reply=MAYBE_RING,
 )
 def weigh_rows(
-    party: Party, *, number: int, duals: Ring | None, correction: Ring | None, share: Ring | None, among: list[str]
+    party: Party,
+    *,
+    number: int,
+    duals: Ring | None,
+    correction: Ring | None,
+    share: Ring | None,
+    among: list[PartyName],
 ) -> Ring | None:
     part, state = party.held(Part), party.held(RoundState)
     if duals is not None and share is not None:
@@ -240,7 +247,14 @@ def weigh_rows(
     reply=MAYBE_RING,
 )
 def finish_round(
-    party: Party, *, number: int, total: Ring | None, balance: Ring | None, full: bool, everyone: list[str], memory: int
+    party: Party,
+    *,
+    number: int,
+    total: Ring | None,
+    balance: Ring | None,
+    full: bool,
+    everyone: list[PartyName],
+    memory: int,
 ) -> Ring | None:
     """The gradient at the present weights; in a full round also what the coordinator needs to choose the step."""
     part, state = party.held(Part), party.held(RoundState)
@@ -317,7 +331,7 @@ def keep_part(party: Party, *, model: str, back: NDArray[np.bool_]) -> None:
     about="its part of the scores of the rows, readable in sum and to the label holder alone",
     reply=MAYBE_RING,
 )
-def score_rows(party: Party, *, model: str, number: int, among: list[str], reader: str) -> Ring | None:
+def score_rows(party: Party, *, model: str, number: int, among: list[PartyName], reader: LabelHolder) -> Ring | None:
     party.held_here(ScoresOpened)
     own = party.models.part(model, LinearPart).scores(party.table)
     scores = fixed(own, SCORE_BITS, f"party {party.name!r}: a score")
@@ -333,7 +347,7 @@ def score_rows(party: Party, *, model: str, number: int, among: list[str], reade
     learns="the sum of the other parties' scores of each row",
     reply=Array("f", 2),
 )
-def read_scores(party: Party, *, model: str, number: int, scores: Ring | None, senders: list[str]) -> np.ndarray:
+def read_scores(party: Party, *, model: str, number: int, scores: Ring | None, senders: list[PartyName]) -> np.ndarray:
     return _read_scores(party, model, number, scores, senders).scores
 
 
@@ -346,12 +360,12 @@ def read_scores(party: Party, *, model: str, number: int, scores: Ring | None, s
     role="active",
     times="1 a session",
 )
-def hold_scores(party: Party, *, model: str, number: int, scores: Ring | None, senders: list[str]) -> None:
+def hold_scores(party: Party, *, model: str, number: int, scores: Ring | None, senders: list[PartyName]) -> None:
     """The same, and they stay with the label holder."""
     _read_scores(party, model, number, scores, senders)
 
 
-def _read_scores(party: Party, model: str, number: int, scores: Ring | None, senders: list[str]) -> Predicted:
+def _read_scores(party: Party, model: str, number: int, scores: Ring | None, senders: list[PartyName]) -> Predicted:
     part = party.models.part(model, LinearPart)
     total = part.scores(party.table)
     if scores is not None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import COORDINATOR
 from fedsift.core.operation import Array, operation
@@ -60,6 +61,7 @@ def _rows(party: Party, half: Bottom | Top, epoch: int, start: int) -> np.ndarra
 
 @operation(
     "network.start_bottom",
+    when="protection=open|lattice|unsaid",
     discloses="control",
     about="number of inputs of its half of the network",
     reply={"inputs": int},
@@ -73,13 +75,20 @@ def start_bottom(party: Party, *, model: str, settings: BottomSettings) -> dict[
     return {"inputs": len(bottom.owner)}
 
 
-@operation("network.start_top", discloses="control", about="acknowledgement", times="100 a session")
-def start_top(party: Party, *, model: str, widths: dict[str, int], settings: TopSettings) -> None:
+@operation(
+    "network.start_top",
+    when="protection=open|lattice|unsaid",
+    discloses="control",
+    about="acknowledgement",
+    times="100 a session",
+)
+def start_top(party: Party, *, model: str, widths: dict[PartyName, int], settings: TopSettings) -> None:
     party.state[f"{model}/top"] = Top(party, widths, dict(settings))
 
 
 @operation(
     "network.bottom_round",
+    when="protection=open|unsaid",
     discloses="plain",
     receives="plain",
     about="the embedding of each row of a batch",
@@ -99,6 +108,7 @@ def bottom_round(
 
 @operation(
     "network.top_round",
+    when="protection=open|lattice|unsaid",
     discloses="plain",
     receives="plain",
     about="mean loss and score of a batch, and the gradient of each row's loss in the embeddings",
@@ -108,6 +118,7 @@ def bottom_round(
 )
 def top_round(party: Party, *, model: str, embeddings: dict[str, Rows], epoch: int, start: int) -> dict[str, Any]:
     top = top_of(party, model)
+    _check_open(party, embeddings)
     rows = _rows(party, top, epoch, start)
     own = party.state.get(f"{model}/bottom")
     if own is not None:
@@ -139,6 +150,7 @@ def protected(gradient: np.ndarray, how: str, scale: float) -> np.ndarray:
 
 @operation(
     "network.embed_rows",
+    when="protection=open|unsaid",
     discloses="plain",
     about="the embedding of each row",
     reply=Array("f", 2),
@@ -148,8 +160,15 @@ def embed_rows(party: Party, *, model: str, start: int, stop: int) -> np.ndarray
     return bottom_of(party, model).embed(party, start, stop)
 
 
+def _check_open(party: Party, embeddings: dict[str, Rows]) -> None:
+    """In a job under lattice encryption the label holder trains in the clear with its own columns alone."""
+    if embeddings and party.run.job is not None and party.run.job.says("protection") == "lattice":
+        raise OperationRefused(party.name, "embedding", "it is no step of a job with protection = 'lattice'")
+
+
 def _predicted(party: Party, model: str, embeddings: dict[str, Rows], start: int, stop: int) -> np.ndarray:
     top = top_of(party, model)
+    _check_open(party, embeddings)
     if party.name in top.widths:
         embeddings = {**embeddings, party.name: bottom_of(party, model).embed(party, start, stop)}
     return top.predict(embeddings, stop - start)
@@ -157,6 +176,7 @@ def _predicted(party: Party, model: str, embeddings: dict[str, Rows], start: int
 
 @operation(
     "network.predict_rows",
+    when="protection=open|lattice|unsaid",
     discloses="plain",
     receives="plain",
     about="the prediction for each row",
@@ -170,6 +190,7 @@ def predict_rows(party: Party, *, model: str, embeddings: dict[str, Rows], start
 
 @operation(
     "network.score_rows",
+    when="protection=open|lattice|unsaid",
     discloses="plain",
     receives="plain",
     about="one score of predictions from embeddings that the request brings: whoever chooses these reads labels",
@@ -188,6 +209,7 @@ def score_rows(party: Party, *, model: str, embeddings: dict[str, Rows]) -> floa
 
 @operation(
     "network.score_held",
+    when="protection=lattice|unsaid",
     discloses="aggregate",
     about="one score of the model over many rows",
     reply=float,

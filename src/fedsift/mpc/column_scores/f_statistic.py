@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import Between, LabelHolder
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
 from fedsift.core.operation import operation
@@ -126,7 +126,7 @@ class OpenedSums:
     sums=True,
 )
 def masked_class_sums(
-    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str,
+    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder,
     bits: Annotated[int, Between(2, 64)], clip: float, epsilon: float | None, delta: float,
 ) -> ClassSums:  # fmt: skip
     labels = take_labels(party, key, rows, layouts, note, holder)

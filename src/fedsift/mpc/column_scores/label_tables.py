@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.arguments import LabelHolder
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
 from fedsift.core.operation import operation
@@ -147,7 +148,7 @@ def encrypt_every_class(
     times=1,
 )
 def masked_counts(
-    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str
+    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder
 ) -> TableSums:
     labels = take_labels(party, key, rows, layouts, note, holder)
     settings = TableSettings.of(party)

@@ -36,7 +36,13 @@ from fedsift.select.baselines.noisy_votes import VotingSettings, block_votes, el
 from fedsift.select.opened import note_privacy
 
 
-@summed("election.cast_votes", about="votes for columns and their scores", receives="control", times="parties")
+@summed(
+    "election.cast_votes",
+    when="epsilon=none",
+    about="votes for columns and their scores",
+    receives="control",
+    times="parties",
+)
 def cast_votes(party: Party, *, seed: int, task: Literal["classification", "regression"]) -> np.ndarray:
     """Votes (0 or 1), scores times rows, then the rows and the one voter that this party is."""
     design, target = party.state[DESIGN], party.state[TARGET]

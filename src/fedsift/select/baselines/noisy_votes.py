@@ -74,6 +74,7 @@ class NoisyVotes:
 
 @summed(
     "election.block_votes",
+    when="epsilon=set",
     about="how many blocks of rows voted for each column, with noise, and the number of blocks",
     receives="control",
     epsilon="epsilon",

@@ -13,6 +13,7 @@ from fedsift.models.splitnn.training import bottom_of
 
 @operation(
     "fedsdg.take_importance",
+    when="protection=open|lattice",
     discloses="control",
     receives="aggregate",
     about="acknowledgement",
@@ -28,6 +29,7 @@ def take_importance(
 
 @operation(
     "fedsdg.read_gates",
+    when="protection=open|lattice",
     discloses="aggregate",
     about="the gate of each column and of each embedding component",
     reply={"columns": np.ndarray, "copies": np.ndarray, "components": np.ndarray},

@@ -37,7 +37,12 @@ OUT = -0.4  # a mean below this is out for good: a later price has no time to br
 
 
 @operation(
-    "fedsdg.gate_seed", discloses="control", about="a random number for drawing gates", reply=int, times="1 a session"
+    "fedsdg.gate_seed",
+    when="protection=shares",
+    discloses="control",
+    about="a random number for drawing gates",
+    reply=int,
+    times="1 a session",
 )
 def gate_seed(party: Party, *, seed: int) -> int:
     return int(party.generator("gates", seed).integers(2**62))

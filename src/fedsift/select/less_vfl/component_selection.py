@@ -32,6 +32,7 @@ COLUMN_LAMBDAS = tuple(1e-3 * 2.0**k for k in range(16))  # up to 33: 1 left mos
 
 @operation(
     "less_vfl.upload_embeddings",
+    when="protection=open|unsaid",
     discloses="plain",
     about="the embedding of each training row, once",
     reply=Array("f", 2),
@@ -51,6 +52,7 @@ def _training_embedding(bottom: Bottom) -> np.ndarray:
 
 @operation(
     "less_vfl.select_components",
+    when="protection=open|unsaid",
     discloses="control",
     receives="plain",
     about="which embedding components matter",
@@ -119,7 +121,7 @@ def _sparse_top(top: Top, joined: Any, rows: Any, price: float, epochs: int, rat
 
 
 @operation(
-    "less_vfl.select_columns",
+    "less_vfl.select_columns", when="protection=open|unsaid",
     discloses="aggregate",
     about="the norm of each column's weights: zero for a column that goes",
     learns="which components of its embedding matter",
@@ -254,7 +256,9 @@ class _LocalLasso:
             self.bottom.first.weight.zero_()
 
 
-@operation("less_vfl.restrict_bottom", discloses="control", about="acknowledgement", times=1)
+@operation(
+    "less_vfl.restrict_bottom", when="protection=open|unsaid", discloses="control", about="acknowledgement", times=1
+)
 def restrict_bottom(party: Party, *, model: str, columns: Places, components: Places, rate: float) -> None:
     """Go on with these columns and components (or leave the network, without any)."""
     if len(columns) and len(components):
@@ -265,7 +269,9 @@ def restrict_bottom(party: Party, *, model: str, columns: Places, components: Pl
         party.state.pop(f"{model}/bottom", None)
 
 
-@operation("less_vfl.restrict_top", discloses="control", about="acknowledgement", times=1)
+@operation(
+    "less_vfl.restrict_top", when="protection=open|unsaid", discloses="control", about="acknowledgement", times=1
+)
 def restrict_top(party: Party, *, model: str, components: dict[str, Places], rate: float) -> None:
     top = top_of(party, model)
     top.settings = {**top.settings, "rate": rate}

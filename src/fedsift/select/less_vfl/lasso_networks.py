@@ -35,6 +35,7 @@ from fedsift.select.less_vfl.shared_lasso import LassoSettings, train_lasso
 
 @operation(
     "less_vfl.read_norms",
+    when="protection=open|unsaid",
     discloses="aggregate",
     about="the norm of each column's weights",
     reply=Array("f"),

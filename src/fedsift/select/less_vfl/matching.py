@@ -36,6 +36,7 @@ class Match:
 
 @operation(
     "less_vfl.match_components",
+    when="protection=shares",
     discloses="aggregate",
     receives="aggregate",
     about="which of its columns are left, and how much of the others they explain",

@@ -87,7 +87,13 @@ class Sixteenths:
         return whole.astype(np.uint8)
 
 
-@operation("less_vfl.teach_first_weights", discloses="control", about="acknowledgement", times="1 a session")
+@operation(
+    "less_vfl.teach_first_weights",
+    when="protection=shares",
+    discloses="control",
+    about="acknowledgement",
+    times="1 a session",
+)
 def teach_first_weights(
     party: Party, *, epochs: Annotated[int, Between(1, 10_000)], weight: Annotated[float, Between(0, 1e6)], seed: int
 ) -> None:

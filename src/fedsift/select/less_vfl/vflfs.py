@@ -31,7 +31,7 @@ from fedsift.select.less_vfl.lasso_networks import FORMS, read_norms, usual
 from fedsift.select.less_vfl.shared_lasso import LassoSettings, train_lasso
 
 
-@operation("less_vfl.autoencode", discloses="control", about="acknowledgement", times=1)
+@operation("less_vfl.autoencode", when="protection=open|unsaid", discloses="control", about="acknowledgement", times=1)
 def autoencode(party: Party, *, model: str, epochs: int, weight: float, price: float) -> None:
     """Local epochs of an auto-encoder with group lasso: embedding -> columns, sharing the bottom model."""
     torch, bottom = torch_module(), bottom_of(party, model)

@@ -82,6 +82,7 @@ _THREADED_FROM = 100_000  # bin codes; below this a thread costs more than it br
 
 @operation(
     "muse.matching_keys",
+    when="epsilon=none",
     discloses="control",
     about="a random number that names the party's secret factor",
     reply=str,
@@ -99,6 +100,7 @@ def _known_rows(party: Party, factors: list[str]) -> dict[str, bytes]:
 
 @operation(
     "muse.blind_rows",
+    when="epsilon=none",
     discloses="masked",
     about="ids of rows not yet matched, each blinded by a secret exponent",
     reply=bytes,
@@ -116,6 +118,7 @@ def blind_rows(party: Party, *, factors: list[str]) -> bytes:
 
 @operation(
     "muse.raise_rows",
+    when="epsilon=none",
     discloses="masked",
     receives="masked",
     about="blinded ids, raised to this party's secret factor",
@@ -129,6 +132,7 @@ def raise_rows(party: Party, *, lists: dict[str, bytes]) -> dict[str, bytes]:
 
 @operation(
     "muse.number_rows",
+    when="epsilon=none",
     discloses="pseudonymous",
     receives="masked",
     about="a check value of the set of row secrets, equal at all parties that hold the same rows",
@@ -167,6 +171,7 @@ def _row_order(party: Party, points: bytes, factors: list[str]) -> tuple[np.ndar
 
 @operation(
     "muse.prepare_columns",
+    when="epsilon=none",
     discloses="aggregate",
     about="entropy of each binned column (the label's last, if it is here), largest number of bins, and which columns "
     "have a bin below min_cell",
@@ -195,6 +200,7 @@ def prepare_columns(
 
 @operation(
     "muse.matched_codes",
+    when="epsilon=none",
     discloses="pseudonymous",
     about="bins of columns, under shuffled labels, rows in an order drawn afresh for every pair of columns",
     reply=[Array("i", 2)],
@@ -225,6 +231,7 @@ def _check_columns(party: Party, codes: np.ndarray, columns: np.ndarray, operati
 
 @operation(
     "muse.own_information",
+    when="epsilon=none",
     discloses="aggregate",
     about="mutual information of pairs of the party's own columns (or with the label, if it is here)",
     reply=Array("f"),

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import Between, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
@@ -117,6 +117,7 @@ class NoisyBins:
 
 @operation(
     "muse.pay_for_bins",
+    when="epsilon=set",
     discloses="aggregate",
     about="how many bins each column has, from counts with noise (and how many classes the label)",
     reply=Array("i"),
@@ -141,6 +142,7 @@ def pay_for_bins(party: Party, *, task: Task, columns: Annotated[int, Between(1,
 
 @operation(
     "muse.encrypt_bins",
+    when="epsilon=set",
     discloses="ciphertext",
     about="the bin of one column (or the class) of each row, encrypted",
     reply=SentLabels,
@@ -161,6 +163,7 @@ def encrypt_bins(
 
 @operation(
     "muse.masked_tables",
+    when="epsilon=set",
     discloses="aggregate",
     receives="ciphertext",
     about="encrypted joint counts of bins of two parties' columns, with noise, under masks; to the coordinator the "
@@ -173,8 +176,8 @@ def encrypt_bins(
     times="n_features",
 )
 def masked_tables(
-    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str, step: Step,
-    columns: list[int],
+    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: PartyName,
+    step: Step, columns: list[int],
 ) -> MaskedSums:  # fmt: skip
     kept = party.held(NoisyBins)
     kept.begin(step, party)
@@ -197,6 +200,7 @@ class OpenedTables:
 
 @operation(
     "muse.open_tables",
+    when="epsilon=set",
     discloses="aggregate",
     receives="masked",
     about="joint counts of one column's bins (or the label) with other columns, with noise: the other parties' under "

@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import Between, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
 from fedsift.core.operation import operation
@@ -75,13 +75,14 @@ class Ranks:
 
 @operation(
     "muse.correlate_ranks",
+    when="epsilon=none",
     discloses="aggregate",
     about="rank correlations inside the party, and ranks of selected columns under one-time masks",
     reply=Ranks,
     times=1,
 )
 def correlate_ranks(
-    party: Party, *, columns: NDArray[np.int64], peers: dict[str, Annotated[int, Between(0, 10_000)]]
+    party: Party, *, columns: NDArray[np.int64], peers: dict[PartyName, Annotated[int, Between(0, 10_000)]]
 ) -> Ranks:
     """``peers``: how many columns each other party takes part with. Of two parties, the first in name is the left."""
     if Ranks in party.state:

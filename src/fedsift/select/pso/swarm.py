@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.errors import DataError
+from fedsift.models.boost.bins import SEARCHED_BINS
 
 HYPER = ("trees", "depth", "bins", "gamma", "lambda")
 
@@ -26,7 +27,9 @@ class Bounds:
 
     @classmethod
     def of(cls, max_trees: int, max_depth: int) -> Bounds:
-        return cls(np.array([1, 1, 5, 1, 1], dtype=float), np.array([max_trees, max_depth, 20, 20, 20], dtype=float))
+        fewest, most = SEARCHED_BINS
+        high = np.array([max_trees, max_depth, most, 20, 20], dtype=float)
+        return cls(np.array([1, 1, fewest, 1, 1], dtype=float), high)
 
     def draw(self, generator: np.random.Generator, high_half: bool) -> np.ndarray:
         """Trees and depth from the upper half of their range, so that columns get a chance to be split on."""

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedsift.core.arguments import AtMost
+from fedsift.core.arguments import AtMost, PartyName
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
@@ -50,6 +50,7 @@ _HIDDEN = "boost: gradients"
 
 @operation(
     "boost.hide_level",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="its shares of the gradients by node, under a mask and sealed for the other side",
@@ -83,6 +84,7 @@ def laid_out(rows: Rows) -> tuple[Ring, np.ndarray]:
 
 @operation(
     "boost.compare_level",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="numbers of the first step of comparing cuts, each under a fresh mask, sealed for the other party",
@@ -162,6 +164,7 @@ def _bests(party: Party, state: Shares, now: Growing) -> dict[str, Fractions]:
 
 @operation(
     "boost.pass_best",
+    when="protection=all",
     discloses="masked",
     about="its shares of its best cuts, sealed for the party that compares them",
     role="passive",
@@ -180,6 +183,7 @@ def pass_best(party: Party) -> SealedBox:
 
 @operation(
     "boost.begin_finals",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="numbers of the first step of comparing the parties' best cuts, under fresh masks, sealed",
@@ -189,7 +193,9 @@ def pass_best(party: Party) -> SealedBox:
     reply=SealedBox,
     times="240000 a session",
 )
-def begin_finals(party: Party, *, order: list[str], boxes: dict[str, SealedBox], dealt: list[np.ndarray]) -> SealedBox:
+def begin_finals(
+    party: Party, *, order: list[PartyName], boxes: dict[str, SealedBox], dealt: list[np.ndarray]
+) -> SealedBox:
     """Between the label holder and the speaking party. ``order``: of the parties, in which ties fall."""
     state, talks = party.held(Shares), party.held(Talks)
     now, scales = state.growing(party)
@@ -202,7 +208,7 @@ def begin_finals(party: Party, *, order: list[str], boxes: dict[str, SealedBox],
     talk, least = talks.of[peer], 0
     if state.number == 0:
         boosting = party.held(Boosting)
-        model = boosting.models[len(state.models) - 1]
+        model, _ = state.learner(boosting)
         size = spread(model, boosting.labels.values)[1] if boosting.labels.task == "regression" else 1.0
         least = _least(model.settings, scales, size)
     talk.source.corrections = list(dealt)
@@ -227,6 +233,7 @@ def _passed(party: Party, state: Shares, name: str, box: SealedBox, like: Fracti
 
 @operation(
     "boost.tell_winners",
+    when="protection=all",
     discloses="masked",
     about="which of a party's cuts won, sealed for that party",
     learns="which party cuts each node",
@@ -236,7 +243,7 @@ def _passed(party: Party, state: Shares, name: str, box: SealedBox, like: Fracti
     reply=dict,
     times="240000 a session",
 )
-def tell_winners(party: Party, *, order: list[str]) -> dict[str, SealedBox]:
+def tell_winners(party: Party, *, order: list[PartyName]) -> dict[str, SealedBox]:
     """To every party: the nodes that it cuts, and the other share of the place of its cut there; noise elsewhere."""
     state, talks = party.held(Shares), party.held(Talks)
     now, _ = state.growing(party)
@@ -276,6 +283,7 @@ def _take(party: Party, now: Growing, mine: np.ndarray, places: np.ndarray) -> n
 
 @operation(
     "boost.take_winners",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="which rows go left at its cuts, under a mask that the label holder does not have",
@@ -305,6 +313,7 @@ def take_winners(party: Party, *, box: SealedBox) -> SealedBox:
 
 @operation(
     "boost.begin_leaves",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="numbers of the first step of dividing sums, under fresh masks, sealed",
@@ -330,6 +339,7 @@ def begin_leaves(party: Party, *, dealt: list[np.ndarray]) -> SealedBox:
 
 @operation(
     "boost.keep_leaves",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="the speaking party's shares of the leaves, sealed for the parties that it speaks for",

@@ -110,10 +110,10 @@ class ComparedTrees:
 
     # -- a model -----------------------------------------------------------------------------------------------------
 
-    def expect(self, plan: Plan, logistic: bool) -> None:
+    def expect(self, plan: Plan, logistic: bool, outputs: int) -> None:
         """Begin the next model."""
-        fed = self.fed
-        fed.ask(expect_model, to=fed.parties, plan=plan.as_dict(), logistic=logistic, model=self.models)
+        fed, fields = self.fed, plan.as_dict()
+        fed.ask(expect_model, to=fed.parties, plan=fields, logistic=logistic, model=self.models, outputs=outputs)
         self.rows.scales, self.models, self.nodes = Scales.of(logistic, fed.n_rows, plan.settings), self.models + 1, 0
 
     def grow(self, tree: Tree, columns: dict[str, np.ndarray], sampled: bool) -> None:
@@ -247,8 +247,9 @@ class ComparedTrees:
         box = self.fed.ask(show_scores, to=self.first, number=number)
         self.fed.ask(hear_scores, to=self.fed.active, number=number, box=box)
 
-    def uses(self, model: int) -> list[tuple[str, int, int, int, float]]:
-        """Of every column that was cut: party, model, column, splits, gain."""
+    def uses(self, booster: int) -> list[tuple[str, int, int, int, float]]:
+        """Of every column that the last model cut: party, booster, column, splits, gain."""
+        model = self.models - 1
         fed, heights = self.fed, dict(self.fed.n_columns)
         dealt = {}
         for name in fed.passive:
@@ -258,10 +259,10 @@ class ComparedTrees:
         each = {name: {"dealt": dealt if name == fed.active else {}} for name in fed.parties}
         self._compare(fed.ask(begin_gains, to=fed.parties, each=each, model=model, heights=heights))
         replies = fed.ask(gain_halves, to=fed.parties, model=model)
-        return [use for name in fed.passive for use in self._opened_gains(name, model, replies, heights)]
+        return [use for name in fed.passive for use in self._opened_gains(name, booster, replies, heights)]
 
     def _opened_gains(
-        self, name: str, model: int, replies: dict[str, Any], heights: dict[str, int]
+        self, name: str, booster: int, replies: dict[str, Any], heights: dict[str, int]
     ) -> Sequence[tuple[str, int, int, int, float]]:
         """Of one pair: the party's columns, and with the first party the label holder's."""
         active, unit = self.fed.active, replies[self.fed.active]["unit"]
@@ -277,7 +278,7 @@ class ComparedTrees:
             if splits.shape != (heights[owner],):
                 raise ReplyError(owner, "gain_halves", "it counted the cuts of another number of columns")
             for column in np.flatnonzero(splits).tolist():
-                found.append((owner, model, column, int(splits[column]), float(gains[at + column])))
+                found.append((owner, booster, column, int(splits[column]), float(gains[at + column])))
             at += heights[owner]
         return found
 

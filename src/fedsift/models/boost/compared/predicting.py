@@ -8,16 +8,17 @@ leaves alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
+from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OperationRefused, ReplyError
-from fedsift.models.boost.compared.ending import opened_scores, show_scores
+from fedsift.models.boost.compared.ending import log_chance, opened_scores, show_scores
 from fedsift.models.boost.compared.rows import descended, root_bits, scored
 from fedsift.models.boost.compared.scales import Scales
 from fedsift.models.boost.compared.state import Shares
@@ -95,6 +96,8 @@ class _Walk:
     """Trees of a kept model that rows walk down together."""
 
     model: str
+    output: int = 0
+    found: list[np.ndarray] = field(default_factory=list, repr=False)  # scores of the outputs so far
     trees: list[int] = field(default_factory=list)
     level: int = 0
     bits: Bits = field(default_factory=lambda: np.zeros((0, 0), np.uint8), repr=False)
@@ -103,14 +106,15 @@ class _Walk:
 
 @operation(
     "boost.begin_walk",
+    when="protection=all",
     discloses="control",
     about="number of trees and their depth",
-    reply={"trees": int, "depth": int, "logistic": bool, "width": int},
-    times="1 a session",
+    reply={"trees": int, "depth": int, "logistic": bool, "width": int, "outputs": int},
+    times="1000 a session",
     after="boost.join_shares",
 )
-def begin_walk(party: Party, *, model: str) -> dict[str, Any]:
-    """Scores are the start score, as the label holder's share."""
+def begin_walk(party: Party, *, model: str, output: Annotated[int, Between(0, 1000)]) -> dict[str, Any]:
+    """Scores are the start score, as the label holder's share. Outputs (classes) come one after the other."""
     state, part = party.held(Shares), stored_part(party, model)
     shared = part.get("shared")
     if (
@@ -122,16 +126,19 @@ def begin_walk(party: Party, *, model: str) -> dict[str, Any]:
         raise DataError(f"party {party.name!r}: the model {model!r} was grown in another form, or by other parties")
     if state.number:
         party.held_here(ScoresOpened)
+    if output >= shared["outputs"] or output != (party.held(_Walk).output + 1 if _Walk in party.state else 0):
+        raise OperationRefused(party.name, "begin_walk", "outputs are walked one after the other")
     logistic, rows = shared["words"] == "uint16", party.n_rows
     state.scales = Scales.of(logistic, rows, TreeSettings())
     state.scales = _with_score(state.scales, shared["score_bits"])
     state.scores = np.zeros(rows, _WORDS[shared["words"]])
     if state.number == 0 and logistic:
-        state.scores = state.scales.scores(np.full(rows, part["base"][0]))
-    party.keep(_Walk(model))
-    state.due, state.walks = len(shared["codes"]), True
+        state.scores = state.scales.scores(np.full(rows, part["base"][output]))
+    walk = party.held(_Walk) if output else party.keep(_Walk(model))
+    walk.output = output
+    state.due, state.walks = len(shared["codes"]) // shared["outputs"], True
     nodes = len(shared["codes"][0]) if shared["codes"] else 2
-    return {"trees": len(shared["codes"]), "depth": nodes.bit_length() - 1, "logistic": logistic,
+    return {"trees": state.due, "outputs": shared["outputs"], "depth": nodes.bit_length() - 1, "logistic": logistic,
             "width": state.scales.leaf_width}  # fmt: skip
 
 
@@ -141,6 +148,7 @@ def _with_score(scales: Scales, bits: int) -> Scales:
 
 @operation(
     "boost.walk_cuts",
+    when="protection=all",
     discloses="masked",
     about="which rows go left at its cuts, under a mask that the label holder does not have",
     reply=dict,
@@ -152,10 +160,11 @@ def walk_cuts(party: Party, *, start: int, stop: int, level: int) -> dict[str, S
     state, pairs, walk = party.held(Shares), party.held(Pairs), party.held(_Walk)
     part = stored_part(party, walk.model)
     shared = part["shared"]
-    if not 0 <= start < stop <= len(shared["cuts"]) or level != (walk.level if walk.trees else 0):
+    count = len(shared["cuts"]) // shared["outputs"]
+    if not 0 <= start < stop <= count or level != (walk.level if walk.trees else 0):
         raise OperationRefused(party.name, "walk_cuts", "levels of trees are walked one after the other")
     if level == 0:
-        walk.trees = list(range(start, stop))
+        walk.trees = [walk.output * count + tree for tree in range(start, stop)]
         walk.bits = np.repeat(root_bits(state.number, party.n_rows), len(walk.trees), axis=0)
     every, nodes = np.arange(party.n_rows), 2**level
     bits = np.zeros((len(walk.trees) * nodes, (party.n_rows + 7) // 8), np.uint8)
@@ -174,6 +183,7 @@ def walk_cuts(party: Party, *, start: int, stop: int, level: int) -> dict[str, S
 
 @operation(
     "boost.walk_rows",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="which rows are at a node and which go left, under fresh masks, sealed for the other side",
@@ -198,7 +208,9 @@ def walk_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.ndarr
     return state.begin_rows(party, descended(source, walk.bits, walk.going), dealt)
 
 
-@operation("boost.walked", discloses="control", about="acknowledgement", times="1000000 a session")
+@operation(
+    "boost.walked", when="protection=all", discloses="control", about="acknowledgement", times="1000000 a session"
+)
 def walked(party: Party) -> None:
     """Take the level over."""
     state, walk = party.held(Shares), party.held(_Walk)
@@ -215,21 +227,26 @@ def walked(party: Party) -> None:
 
 @operation(
     "boost.hear_predicted",
+    when="protection=all",
     discloses="control",
     receives="masked",
     about="acknowledgement",
     learns="the predictions for its rows",
     concerns="labels",
     role="active",
-    times="1 a session",
+    times="1000 a session",
 )
 def hear_predicted(party: Party, *, box: SealedBox) -> None:
-    """The label holder's scores of its rows."""
-    part = stored_part(party, party.held(_Walk).model)
-    values = opened_scores(party, 0, box, party.held(Shares).scores)
+    """The label holder's scores of its rows; after the last output they are its predictions."""
+    walk = party.held(_Walk)
+    part = stored_part(party, walk.model)
+    outputs = part["shared"]["outputs"]
+    values = opened_scores(party, walk.output, box, party.held(Shares).scores)
     if part["task"] == "regression":
         values = part["base"][0] + part["size"] * values
-    party.keep(Predicted(values[:, None], tuple(part["classes"])))
+    walk.found.append(values if outputs == 1 else log_chance(values))
+    if len(walk.found) == outputs:
+        party.keep(Predicted(np.column_stack(walk.found), tuple(part["classes"])))
 
 
 OPERATIONS = (begin_walk, walk_cuts, walk_rows, walked, hear_predicted)
@@ -242,14 +259,24 @@ def walk_shared(run: Federation, model: str) -> None:
     """All rows down all trees, inside a session; the label holder has the predictions at the end."""
     check_neutral(run, "prediction")
     meet_all(run)
-    rows = RowDealer.begin(run)
-    told = run.ask(begin_walk, to=run.parties, model=model)
-    trees, depth, logistic, width = (told[run.active][key] for key in ("trees", "depth", "logistic", "width"))
-    if any(reply != told[run.active] for reply in told.values()):
-        raise DataError(f"the parties' parts of the model {model!r} are not of one model")
+    rows, output, outputs = RowDealer.begin(run), 0, 1
+    while output < outputs:
+        told = run.ask(begin_walk, to=run.parties, model=model, output=output)
+        if any(reply != told[run.active] for reply in told.values()):
+            raise DataError(f"the parties' parts of the model {model!r} are not of one model")
+        outputs = told[run.active]["outputs"]
+        _walk(run, rows, **told[run.active])
+        box = run.ask(show_scores, to=run.passive[0], number=output)
+        run.ask(hear_predicted, to=run.active, box=box)
+        output += 1
+
+
+def _walk(
+    run: Federation, rows: RowDealer, *, trees: int, depth: int, logistic: bool, width: int, outputs: int
+) -> None:  # fmt: skip
+    """The trees of one output, as many together as fit."""
     words: type[np.unsignedinteger] = np.uint16 if logistic else np.uint64
-    wide = (run.n_rows + 7) // 8
-    together = max(1, _MOST // max(1, run.n_rows * 2**depth))
+    wide, together = (run.n_rows + 7) // 8, max(1, _MOST // max(1, run.n_rows * 2**depth))
     for start in range(0, trees, together):
         stop = min(trees, start + together)
         for level in range(depth):
@@ -262,5 +289,3 @@ def walk_shared(run: Federation, model: str) -> None:
                 program = scored(rows.source, scores, bits, bits, leaves, width)
             rows.run(run, walk_rows, program, answers)
             run.ask(walked, to=run.parties)
-    box = run.ask(show_scores, to=run.passive[0], number=0)
-    run.ask(hear_predicted, to=run.active, box=box)

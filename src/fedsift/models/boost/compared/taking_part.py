@@ -5,8 +5,11 @@ The label holder's part differs by its targets and by the rows that a tree learn
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
+from fedsift.core.arguments import Between, LabelHolder, PartyName
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
@@ -21,6 +24,7 @@ from fedsift.models.boost.hidden.passive import HiddenCuts
 from fedsift.models.boost.hidden.shares import Tree
 from fedsift.models.boost.hidden.wire import check_columns, read_trees
 from fedsift.models.boost.plan import Plan, PlanFields
+from fedsift.models.boost.tree import probabilities
 from fedsift.mpc.comparing import Source
 from fedsift.mpc.dealer import Bits, Dealt
 from fedsift.mpc.pairs import Pairs
@@ -30,10 +34,11 @@ ROWS = "boost: shared rows"
 
 
 @operation(
-    "boost.join_shares", discloses="control", about="acknowledgement", learns="randomness from the dealer",
+    "boost.join_shares", when="protection=all",
+    discloses="control", about="acknowledgement", learns="randomness from the dealer",
     times="1 a session",
 )  # fmt: skip
-def join_shares(party: Party, *, holder: str, first: str, seed: bytes) -> None:
+def join_shares(party: Party, *, holder: LabelHolder, first: PartyName, seed: bytes) -> None:
     """Who takes part, and the other parties' common randomness (the label holder gets none)."""
     peers = party.held(Pairs).peers
     alone = party.name == holder
@@ -51,29 +56,49 @@ def join_shares(party: Party, *, holder: str, first: str, seed: bytes) -> None:
     party.keep(Shares(source.number, holder, first, Talk(source), common))
 
 
-@operation("boost.expect_model", discloses="control", about="acknowledgement", times="20000 a session")
-def expect_model(party: Party, *, plan: PlanFields, logistic: bool, model: int) -> None:
-    """Begin a model: its scores are the start score, as the label holder's share."""
+@operation(
+    "boost.expect_model", when="protection=all", discloses="control", about="acknowledgement", times="20000 a session"
+)
+def expect_model(
+    party: Party, *, plan: PlanFields, logistic: bool, model: int, outputs: Annotated[int, Between(1, 1000)]
+) -> None:
+    """Begin a model: its scores are the start score, as the label holder's share. With more than two classes a booster
+    is a model a class (``outputs``), each of one class against the rest."""
     state, read = party.held(Shares), Plan.read(plan, party)
+    if state.models and state.outputs != outputs:
+        raise OperationRefused(party.name, "expect_model", "all boosters of a run have as many outputs")
+    state.outputs = outputs
     state.scales = Scales.of(logistic, party.n_rows, read.settings)
     state.scores = np.zeros(party.n_rows, dtype=state.scales.words)
     if state.number == 0:
-        state.scores = state.scales.scores(_started_at(party, model, read))
+        state.scores = state.scales.scores(np.full(party.n_rows, _started_at(party, model, read, outputs)))
     state.due = read.n_estimators
     if model != len(state.models):
         raise OperationRefused(party.name, "expect_model", "models grow one after the other")
     state.models.append(Grown())
 
 
-def _started_at(party: Party, model: int, plan: Plan) -> np.ndarray:
+def _started_at(party: Party, model: int, plan: Plan, outputs: int) -> float:
     boosting = party.held(Boosting)
-    if not 0 <= model < len(boosting.models) or boosting.models[model].plan != plan:
+    booster, output = divmod(model, outputs)
+    if outputs != boosting.outputs or not 0 <= booster < len(boosting.models) or boosting.models[booster].plan != plan:
         raise OperationRefused(party.name, "expect_model", "a model that does not grow here")
-    found = boosting.models[model]
-    return np.zeros(party.n_rows) if boosting.labels.task == "regression" else found.margins[:, 0]
+    return start_score(boosting, boosting.models[booster], output)
 
 
-@operation("boost.expect_tree", discloses="control", about="acknowledgement", times="20000 a session")
+def start_score(boosting: Boosting, model: Model, output: int) -> float:
+    """Before the first tree: of a number (kept apart) none, of a class against the rest the log of its odds."""
+    if boosting.labels.task == "regression":
+        return 0.0
+    if boosting.outputs == 1:
+        return float(model.base[0])
+    chance = float(np.clip(probabilities(model.base[None])[0, output], 1e-6, 1 - 1e-6))
+    return float(np.log(chance / (1 - chance)))
+
+
+@operation(
+    "boost.expect_tree", when="protection=all", discloses="control", about="acknowledgement", times="20000 a session"
+)
 def expect_tree(party: Party, *, tree: list[int], columns: dict[str, np.ndarray]) -> None:
     """One more tree of the model, and which columns it may use."""
     state, own = party.held(Shares), party.held(HiddenCuts)
@@ -93,6 +118,7 @@ def expect_tree(party: Party, *, tree: list[int], columns: dict[str, np.ndarray]
 
 @operation(
     "boost.begin_tree",
+    when="protection=all",
     discloses="masked",
     about="scores of the rows under a fresh mask, sealed for the other side",
     concerns="own columns and labels",
@@ -119,8 +145,8 @@ def begin_tree(party: Party, *, sampled: bool, dealt: list[np.ndarray]) -> dict[
 def _learnt(party: Party, state: Shares, scales: Scales) -> tuple[Ring, np.ndarray]:
     """The label holder's targets, and the rows that the tree learns from."""
     boosting = party.held(Boosting)
-    model, labels = boosting.models[len(state.models) - 1], boosting.labels
-    values = labels.values
+    (model, output), labels = state.learner(boosting), boosting.labels
+    values = labels.values if state.outputs == 1 else (labels.values == output).astype(float)
     if labels.task == "regression":
         middle, size = spread(model, values)
         values = (values - middle) / size
@@ -138,6 +164,7 @@ def spread(model: Model, values: np.ndarray) -> tuple[float, float]:
 
 @operation(
     "boost.row_step",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="numbers and bits of the rows, each under a fresh mask, sealed for the other side",
@@ -153,6 +180,7 @@ def row_step(party: Party, *, boxes: dict[str, SealedBox]) -> dict[str, SealedBo
 
 @operation(
     "boost.divide_rows",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="who is in the nodes and who goes left, under fresh masks, sealed for the other side",

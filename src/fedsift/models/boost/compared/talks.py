@@ -35,6 +35,7 @@ class Talks:
 
 @operation(
     "boost.compare",
+    when="protection=all",
     discloses="masked",
     receives="masked",
     about="numbers of one step of comparing cuts, each under a fresh mask, sealed for the other party",

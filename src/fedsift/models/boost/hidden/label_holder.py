@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
@@ -88,6 +89,7 @@ class HiddenGradients:
 
 @operation(
     "boost.meet_cuts",
+    when="protection=coordinator|all",
     times="1 a session",
     discloses="control",
     about="acknowledgement",
@@ -106,13 +108,14 @@ def meet_cuts(party: Party, *, bins: Bins, layouts: dict[str, list[LayoutFields]
 
 @operation(
     "boost.keep_cuts",
+    when="protection=coordinator|all",
     times="100000 a session",
     discloses="control",
     receives="masked",
     about="acknowledgement",
     learns="nothing: the other party's cuts under a mask that it does not have",
 )
-def keep_cuts(party: Party, *, sender: str, bins: int, piece: int, box: SealedBox) -> None:
+def keep_cuts(party: Party, *, sender: PartyName, bins: int, piece: int, box: SealedBox) -> None:
     peer = party.held(HiddenGradients).peers.get(sender)
     pieces = peer.layouts[bins].pieces(party.n_rows) if peer is not None and bins in peer.layouts else []
     if peer is None or not 0 <= piece < len(pieces):
@@ -149,6 +152,7 @@ GRADIENTS = {"boxes": dict, "more": bool}
 
 @operation(
     "boost.hide_gradients",
+    when="protection=coordinator",
     times="20000 a session",
     discloses="masked",
     about="gradients of the rows by node, under a mask and sealed for the other parties",
@@ -221,6 +225,7 @@ def _lay_out(job: Job, nodes: list[Node | None], tree: Tree, values: Ring, count
 
 @operation(
     "boost.own_half_sums",
+    when="protection=coordinator",
     times="240000 a session",
     discloses="masked",
     about="its half of the sums, under a mask; gradient sums of nodes, and the best gain of its own columns in each",
@@ -320,6 +325,7 @@ def _best_own(boosting: Boosting, job: Job, node: Node) -> tuple[str, Split] | N
 
 @operation(
     "boost.divide_nodes",
+    when="protection=coordinator",
     times="240000 a session",
     discloses="masked",
     receives="masked",

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.binning import ColumnBins
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
@@ -100,7 +101,7 @@ class OwnCuts:
 class HiddenCuts:
     """State of a run: own cuts, the trees of the round, shares of their sums."""
 
-    peer: str  # the label holder
+    peer: PartyName  # the label holder
     cuts: dict[int, OwnCuts] = field(default_factory=dict)
     masks: dict[int, list[Piece]] = field(default_factory=dict)
     step: int = 0  # of all levels of the run
@@ -120,12 +121,13 @@ class HiddenCuts:
 
 @operation(
     "boost.describe_cuts",
+    when="protection=coordinator|all",
     times="1 a session",
     discloses="aggregate",
     about="how many candidate cuts each column has, and which columns have categories",
     reply=[{"counts": Array("i"), "categories": Array("b")}],
 )
-def describe_cuts(party: Party, *, bins: Bins, peer: str) -> list[dict[str, Any]]:
+def describe_cuts(party: Party, *, bins: Bins, peer: PartyName) -> list[dict[str, Any]]:
     """Cut own columns into bins, for the run with this label holder."""
     state = party.keep(HiddenCuts(peer))
     if SplitRecords not in party.state:
@@ -138,6 +140,7 @@ def describe_cuts(party: Party, *, bins: Bins, peer: str) -> list[dict[str, Any]
 
 @operation(
     "boost.hide_cuts",
+    when="protection=coordinator|all",
     times="100000 a session",
     discloses="masked",
     about="its candidate cuts, a bit a row, under a mask and sealed for the label holder",
@@ -155,7 +158,13 @@ def hide_cuts(party: Party, *, bins: int, piece: int) -> SealedBox:
     )
 
 
-@operation("boost.expect_trees", times="20000 a session", discloses="control", about="acknowledgement")
+@operation(
+    "boost.expect_trees",
+    when="protection=coordinator",
+    times="20000 a session",
+    discloses="control",
+    about="acknowledgement",
+)
 def expect_trees(party: Party, *, trees: list[list[int]], live: list[int], columns: list[np.ndarray]) -> None:
     """The trees of a round, and which of its columns each may use."""
     state, read = party.held(HiddenCuts), read_trees(trees, party)
@@ -172,6 +181,7 @@ def expect_trees(party: Party, *, trees: list[list[int]], live: list[int], colum
 
 @operation(
     "boost.half_sums",
+    when="protection=coordinator",
     times="240000 a session",
     discloses="masked",
     receives="masked",
@@ -204,6 +214,7 @@ def own_shares(party: Party, state: HiddenCuts, box: SealedBox) -> list[Ring]:
 
 @operation(
     "boost.take_cuts",
+    when="protection=coordinator",
     times="240000 a session",
     discloses="masked",
     about="which rows go left, under a mask; the label holder reads them for the rows of the node alone",
@@ -260,6 +271,7 @@ def _meant(party: Party, own: OwnCuts, tree: TreeCuts, shuffle: Shuffle, node: i
 
 @operation(
     "boost.cut_columns",
+    when="protection=coordinator",
     times="1 a session",
     discloses="aggregate",
     about="of each cut that was taken, the number of the column",

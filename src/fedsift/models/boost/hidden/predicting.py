@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import ANY, operation
 from fedsift.core.party import Party
@@ -41,6 +42,7 @@ class _Walk:
 
 @operation(
     "boost.walk_hidden",
+    when="protection=coordinator",
     times="100 a session",
     discloses="masked",
     receives="masked",
@@ -119,13 +121,16 @@ def _depth(nodes: list[dict[str, Any]]) -> int:
 
 @operation(
     "boost.route_hidden",
+    when="protection=coordinator",
     times="100 a session",
     discloses="masked",
     receives="masked",
     about="which rows go left at its cuts, under a mask; the label holder reads them for the rows that are there",
     reply=SealedBox,
 )
-def route_hidden(party: Party, *, model: str, peer: str, step: int, splits: np.ndarray, box: SealedBox) -> SealedBox:
+def route_hidden(
+    party: Party, *, model: str, peer: PartyName, step: int, splits: np.ndarray, box: SealedBox
+) -> SealedBox:
     """Answer about its cuts of one level."""
     party.held_here(ScoresOpened)
     records, dealt = stored_part(party, model)["records"], party.held(Dealt)

@@ -106,7 +106,7 @@ def _answers(
     return key.pack(made), plain + plan.gather(np.stack([carries for _, _, carries in made]))
 
 
-@operation("network_lattice.lattice_keys", times="100 a session", discloses="control",
+@operation("network_lattice.lattice_keys", when="protection=lattice", times="100 a session", discloses="control",
            about="public keys of this conversation",
            reply={"value": LatticePublicKey, "weight": LatticePublicKey, "note": bytes})  # fmt: skip
 def lattice_keys(party: Party, *, model: str) -> dict[str, Any]:
@@ -123,6 +123,7 @@ def _label_holder(party: Party) -> str:
 
 @operation(
     "network_lattice.take_lattice_keys",
+    when="protection=lattice",
     times="100 a session",
     discloses="control",
     about="width of the layer",
@@ -141,6 +142,7 @@ def take_lattice_keys(party: Party, *, model: str, keys: dict[str, LatticeKeys])
 
 @operation(
     "network_lattice.encrypt_lattice",
+    when="protection=lattice",
     times="10000000 a session",
     discloses="ciphertext",
     receives="ciphertext",
@@ -207,6 +209,7 @@ def _loaded(party: Party, model: str, name: str, sent: Any, fields: tuple[str, .
 
 @operation(
     "network_lattice.weigh_lattice",
+    when="protection=lattice",
     times="10000000 a session",
     discloses="ciphertext",
     receives="ciphertext",
@@ -235,6 +238,7 @@ def weigh_lattice(party: Party, *, model: str, replies: dict[str, LatticeRows], 
 
 @operation(
     "network_lattice.open_lattice",
+    when="protection=lattice",
     times="10000000 a session",
     discloses="masked",
     receives="ciphertext",
@@ -266,7 +270,8 @@ def _total(party: Party, model: str, activations: dict[str, Activations], rows: 
     return total
 
 
-@operation("network_lattice.learn_lattice", times="10000000 a session", discloses="ciphertext", receives="masked",
+@operation("network_lattice.learn_lattice", when="protection=lattice", times="10000000 a session",
+           discloses="ciphertext", receives="masked",
            about="gradients of weights (masked) and embeddings, under the party's keys; loss and score of an epoch",
            opened="aggregate: mean loss and score of an epoch",
            learns="weighted activations of a batch: sums over the components of an embedding",
@@ -306,7 +311,8 @@ def _predicted(party: Party, model: str, activations: dict[str, Activations], st
     return top_output(party, top, _total(party, model, activations, stop - start), own, start, stop)
 
 
-@operation("network_lattice.predict_lattice", times="10000000 a session", discloses="plain", receives="masked",
+@operation("network_lattice.predict_lattice", when="protection=lattice", times="10000000 a session", discloses="plain",
+           receives="masked",
            about="the prediction for each row",
            learns="weighted activations of the rows: sums over the components of an embedding", reply=ANY)  # fmt: skip
 def predict_lattice(
@@ -315,7 +321,8 @@ def predict_lattice(
     return _predicted(party, model, activations, start, stop)
 
 
-@operation("network_lattice.hold_lattice", times="10000000 a session", discloses="control", receives="masked",
+@operation("network_lattice.hold_lattice", when="protection=lattice", times="10000000 a session", discloses="control",
+           receives="masked",
            about="acknowledgement",
            learns="weighted activations of the rows: sums over the components of an embedding")  # fmt: skip
 def hold_lattice(party: Party, *, model: str, activations: dict[str, Activations], start: int, stop: int) -> None:

@@ -22,6 +22,7 @@ from fedsift.mpc.pairs import Pairs
 
 @operation(
     "sine_network.send_answer",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="its share of the outputs of these rows, sealed to the label holder",
@@ -51,6 +52,7 @@ def _answer(party: Party, box: SealedBox) -> Floats:
 
 @operation(
     "sine_network.predict",
+    when="protection=shares",
     discloses="plain",
     receives="masked",
     about="the prediction for each row",
@@ -64,6 +66,7 @@ def predict_rows(party: Party, *, box: SealedBox) -> Floats:
 
 @operation(
     "sine_network.hold",
+    when="protection=shares",
     discloses="control",
     receives="masked",
     about="acknowledgement",
@@ -77,6 +80,7 @@ def hold_rows(party: Party, *, box: SealedBox) -> None:
 
 @operation(
     "sine_network.score",
+    when="protection=shares",
     discloses="aggregate",
     about="one score of the model over many rows",
     reply=float,
@@ -93,6 +97,7 @@ def score_rows(party: Party) -> float:
 
 @operation(
     "sine_network.hold_all",
+    when="protection=shares",
     discloses="control",
     about="acknowledgement",
     learns="the network's output for each row",
@@ -108,7 +113,9 @@ def hold_all(party: Party) -> None:
     rows.held = []
 
 
-@operation("sine_network.keep", discloses="control", about="acknowledgement", times="1 a session")
+@operation(
+    "sine_network.keep", when="protection=shares", discloses="control", about="acknowledgement", times="1 a session"
+)
 def keep_part(party: Party, *, model: str) -> None:
     """Keep this run's part at the site, without rows, for predictions."""
     part = part_of(party, model)
@@ -117,7 +124,9 @@ def keep_part(party: Party, *, model: str) -> None:
     party.keys[KEY.format(model)] = part
 
 
-@operation("sine_network.forget", discloses="control", about="acknowledgement", times="100 a session")
+@operation(
+    "sine_network.forget", when="protection=shares", discloses="control", about="acknowledgement", times="100 a session"
+)
 def forget_part(party: Party, *, model: str) -> None:
     party.keys.pop(KEY.format(model), None)
 

@@ -81,6 +81,7 @@ def _half(hidden: Angles, cos: Ring, sin: Ring, columns: NDArray[np.int64]) -> R
 
 @operation(
     "sine_gates.input_columns",
+    when="protection=shares",
     discloses="control",
     about="how many inputs each of its columns makes (1, or one a category)",
     reply=np.ndarray,
@@ -91,7 +92,8 @@ def input_columns(party: Party) -> np.ndarray:
 
 
 @operation(
-    "sine_gates.set_gates", discloses="control", receives="aggregate", about="acknowledgement", times=_READINGS,
+    "sine_gates.set_gates", when="protection=shares",
+    discloses="control", receives="aggregate", about="acknowledgement", times=_READINGS,
     learns="which of its inputs take part in the next batches",
 )  # fmt: skip
 def set_gates(party: Party, *, gates: dict[str, NDArray[np.bool_]]) -> None:
@@ -109,7 +111,8 @@ def set_gates(party: Party, *, gates: dict[str, NDArray[np.bool_]]) -> None:
 
 
 @operation(
-    "sine_gates.drop_inputs", discloses="control", receives="aggregate", about="acknowledgement", times=_READINGS,
+    "sine_gates.drop_inputs", when="protection=shares",
+    discloses="control", receives="aggregate", about="acknowledgement", times=_READINGS,
     learns="which inputs take part no longer",
 )  # fmt: skip
 def drop_inputs(party: Party, *, stay: dict[str, NDArray[np.bool_]]) -> None:
@@ -123,6 +126,7 @@ def drop_inputs(party: Party, *, stay: dict[str, NDArray[np.bool_]]) -> None:
 
 @operation(
     "sine_gates.send_weights",
+    when="protection=shares",
     discloses="masked",
     about="its shares of weights and gradients, as angles under a mask, sealed to the keeper",
     reply=SealedBox,
@@ -144,6 +148,7 @@ def send_weights(party: Party, *, number: int, times: int) -> SealedBox:
 
 @operation(
     "sine_gates.join_weights",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="half of the gradient of each gate, or of a column's norm, under a mask; masked angles, sealed to the owner",
@@ -183,6 +188,7 @@ def _table(dealt: Short | None, shape: tuple[int, ...]) -> Ring:
 
 @operation(
     "sine_gates.gate_half",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="half of the gradient of each gate, a sum over the rows of several batches, or of each column's norm; under "

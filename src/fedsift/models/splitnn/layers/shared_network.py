@@ -15,7 +15,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import Between, LabelHolder, PartyName
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
@@ -32,6 +32,9 @@ from fedsift.models.splitnn.layers.shared_parts import (
     Rows,
     Targets,
     check_batch_size,
+    check_factor,
+    check_seed,
+    check_shape,
     exactly,
     exactly_short,
 )
@@ -77,6 +80,7 @@ def part_of(party: Party, model: str) -> Part:
 
 @operation(
     "sine_network.count_inputs",
+    when="protection=shares",
     discloses="control",
     about="number of inputs, and of outputs at the label holder",
     reply={"inputs": int, "outputs": int},
@@ -89,9 +93,15 @@ def count_inputs(party: Party, *, task: str) -> dict[str, int]:
     return {"inputs": len(encoder.owner) + 1, "outputs": Targets.of(party, task).outputs}
 
 
-@operation("sine_network.begin_part", discloses="control", about="acknowledgement", times="1 a session")
+@operation(
+    "sine_network.begin_part",
+    when="protection=shares",
+    discloses="control",
+    about="acknowledgement",
+    times="1 a session",
+)
 def begin_part(
-    party: Party, *, model: str, active: str, helper: str, owners: dict[str, int],
+    party: Party, *, model: str, active: LabelHolder, helper: PartyName, owners: dict[PartyName, int],
     width: Annotated[int, Between(1, 4096)], outputs: Annotated[int, Between(1, 10_000)], seed: int, task: str,
     mixed: bool, small: bool,
 ) -> None:  # fmt: skip
@@ -101,6 +111,7 @@ def begin_part(
     with small weights.
     """
     who, shape = Roles(active, helper, owners), Shape(width, outputs, seed)
+    check_shape(party, active, shape)
     encoder, generator = InputEncoder.fit(party.table, party.columns), party.generator("first weights", seed)
     spread = small_spread(sum(who.owners.values())) if small else FIRST_SPREAD
     inputs, basis = len(encoder.owner), None
@@ -125,18 +136,23 @@ def begin_part(
 
 @operation(
     "sine_network.hide_rows",
+    when="protection=shares",
     discloses="masked",
     about="its columns and its share of others' weights, each under a mask, sealed to the keeper or the owner",
     reply=dict,
     times="2 a session",  # to train, and to predict once
 )
 def hide_rows(
-    party: Party, *, model: str, number: int, factor: int, epochs: int, seed: int, batch_size: int
-) -> dict[str, SealedBox]:
+    party: Party, *, model: str, number: int, factor: Annotated[int, Between(0, 1 << 53)],
+    epochs: Annotated[int, Between(0, 100_000)], seed: int, batch_size: Annotated[int, Between(1, 1 << 24)],
+) -> dict[str, SealedBox]:  # fmt: skip
     """X - U to the keeper of this party's weights; T - T' to each owner whose weights are kept here."""
     part, dealt, pairs = part_of(party, model), party.held(Dealt), party.held(Pairs)
     check_batch_size(party, batch_size)
-    if not factor and part.targets is None:  # rows to predict: the label holder reads an output of each
+    if factor:  # to train
+        check_seed(party, seed)
+        check_factor(party, factor, part.shape, batch_size)
+    elif part.targets is None:  # rows to predict: the label holder reads an output of each
         party.held_here(ScoresOpened)
     before = party.state.get(Rows)
     target = None
@@ -157,7 +173,12 @@ def hide_rows(
 
 
 @operation(
-    "sine_network.take_rows", discloses="control", receives="masked", about="acknowledgement", times="2 a session"
+    "sine_network.take_rows",
+    when="protection=shares",
+    discloses="control",
+    receives="masked",
+    about="acknowledgement",
+    times="2 a session",
 )
 def take_rows(party: Party, *, number: int, boxes: dict[str, SealedBox]) -> None:
     rows, pairs = party.held(Rows), party.held(Pairs)
@@ -176,6 +197,7 @@ def take_rows(party: Party, *, number: int, boxes: dict[str, SealedBox]) -> None
 
 @operation(
     "sine_network.send_angles",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="its share of a batch's angles under a mask, sealed to the label holder",
@@ -205,6 +227,7 @@ def _masked_angles(party: Party, rows: Rows, batch: Batch) -> np.ndarray:
 
 @operation(
     "sine_network.join_angles",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="the batch's angles under a mask, sealed to the helper",
@@ -239,6 +262,7 @@ def helper_outputs(party: Party, rows: Rows, batch: Batch, box: SealedBox) -> Ri
 
 @operation(
     "sine_network.send_output",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="its share of a batch's errors under a mask, sealed to the label holder",
@@ -256,6 +280,7 @@ def send_output(party: Party, *, box: SealedBox) -> SealedBox:
 
 @operation(
     "sine_network.shorten_error",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="a batch's errors under masks, sealed to the helper",
@@ -280,6 +305,7 @@ def shorten_error(party: Party, *, box: SealedBox) -> SealedBox:
 
 @operation(
     "sine_network.send_error",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="its shares of the batch's errors and gradients under masks, sealed to the members",
@@ -310,6 +336,7 @@ def send_error(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
 
 @operation(
     "sine_network.send_gradients",
+    when="protection=shares",
     discloses="masked",
     receives="masked",
     about="its share of the gradients under masks, sealed to the owners",
@@ -339,6 +366,7 @@ def send_gradients(party: Party, *, box: SealedBox, dealer: NDArray[np.uint8]) -
 
 @operation(
     "sine_network.loss_half",
+    when="protection=shares",
     discloses="masked",
     about="half of the sum of squared errors of an epoch, under a mask; both halves give the sum",
     reply=Array("i"),

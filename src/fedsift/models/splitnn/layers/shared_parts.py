@@ -30,6 +30,7 @@ from fedsift.models.splitnn.layers.sine import (
     cooled,
     lengthened,
     quantised,
+    step_factor,
     targets_to_ring,
 )
 from fedsift.models.splitnn.networks import derived_seed
@@ -37,6 +38,7 @@ from fedsift.mpc.ring import Ring, product
 
 LEAST_BATCHES = 4  # between two readings of the gates
 LEAST_ROWS = 16  # of a batch, where the job says nothing of it
+MOST_RATE = 10.0  # of a step; usual ones are below 1
 
 
 @dataclass(frozen=True)
@@ -353,6 +355,33 @@ def check_batch_size(party: Party, batch_size: int) -> None:
     least = min(told if isinstance(told, int) else LEAST_ROWS, 128, party.n_rows)
     if batch_size < least:
         raise OperationRefused(party.name, "shared network", f"a batch has {least} rows at least in this job")
+
+
+def check_shape(party: Party, active: str, shape: Shape) -> None:
+    """Width, seed and label holder are the accepted job's: of its width once or twice, as a method's networks have it,
+    and as many sines as several classes need."""
+    job = party.run.job
+    if job is None:
+        return
+    width, least = job.parameters.get("width"), 2 * shape.outputs if shape.outputs > 1 else 1
+    if isinstance(width, int) and shape.width not in {max(times * width, least) for times in (1, 2)}:
+        raise OperationRefused(party.name, "shared network", "its width is another than that of the accepted job")
+    if active != job.active:
+        raise OperationRefused(party.name, "shared network", "the accepted job has another label holder")
+    check_seed(party, shape.seed)
+
+
+def check_seed(party: Party, seed: int) -> None:
+    """Where the accepted job names a seed, it is that one."""
+    told = None if party.run.job is None else party.run.job.random_state
+    if isinstance(told, int) and seed != told:
+        raise OperationRefused(party.name, "shared network", "its seed is another than that of the accepted job")
+
+
+def check_factor(party: Party, factor: int, shape: Shape, batch_size: int) -> None:
+    """No step is larger than one of ``MOST_RATE``: gradients under masks are multiplied with it."""
+    if factor > step_factor(MOST_RATE, shape, min(batch_size, party.n_rows)):
+        raise OperationRefused(party.name, "shared network", f"a step has a rate of {MOST_RATE:g} at most")
 
 
 def batch_order(seed: int, epoch: int, rows: int) -> np.ndarray:

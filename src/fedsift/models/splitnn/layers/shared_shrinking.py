@@ -88,7 +88,8 @@ def _kept(party: Party, part: Part, owner: str) -> Kept:
 
 
 @operation(
-    "sine_lasso.send_factors", discloses="masked", about="its share of each weight under a mask, sealed to the keeper",
+    "sine_lasso.send_factors", when="protection=shares",
+    discloses="masked", about="its share of each weight under a mask, sealed to the keeper",
     learns=_NOTHING, reply=SealedBox, times=_STEPS,
 )  # fmt: skip
 def send_factors(party: Party, *, number: int) -> SealedBox:
@@ -102,7 +103,8 @@ def send_factors(party: Party, *, number: int) -> SealedBox:
 
 
 @operation(
-    "sine_lasso.multiply_kept", discloses="masked", about="its share of each product, masked, sealed to the owner",
+    "sine_lasso.multiply_kept", when="protection=shares",
+    discloses="masked", about="its share of each product, masked, sealed to the owner",
     receives="masked", learns=_NOTHING, reply=dict, times=_STEPS,
 )  # fmt: skip
 def multiply_kept(
@@ -122,7 +124,8 @@ def multiply_kept(
 
 
 @operation(
-    "sine_lasso.send_wraps", discloses="masked", about="one bit of its share of each weight under a random bit, sealed",
+    "sine_lasso.send_wraps", when="protection=shares",
+    discloses="masked", about="one bit of its share of each weight under a random bit, sealed",
     receives="masked", learns=_NOTHING, reply=SealedBox, times=_STEPS,
 )  # fmt: skip
 def send_wraps(party: Party, *, number: int, box: SealedBox) -> SealedBox:
@@ -136,7 +139,8 @@ def send_wraps(party: Party, *, number: int, box: SealedBox) -> SealedBox:
 
 
 @operation(
-    "sine_lasso.shrink_kept", discloses="masked", about="its new share of each weight, masked, sealed to the owner",
+    "sine_lasso.shrink_kept", when="protection=shares",
+    discloses="masked", about="its new share of each weight, masked, sealed to the owner",
     receives="masked", learns=_NOTHING, reply=dict, times=_STEPS,
 )  # fmt: skip
 def shrink_kept(
@@ -157,7 +161,8 @@ def shrink_kept(
 
 
 @operation(
-    "sine_lasso.take_shrunk", discloses="control", receives="masked", about="acknowledgement", times=_STEPS,
+    "sine_lasso.take_shrunk", when="protection=shares",
+    discloses="control", receives="masked", about="acknowledgement", times=_STEPS,
     learns="nothing: a share of its weights",
 )  # fmt: skip
 def take_shrunk(party: Party, *, number: int, box: SealedBox) -> None:

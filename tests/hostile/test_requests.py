@@ -1,0 +1,148 @@
+"""No request carries what the accepted job decides: bins, layouts, cell sizes, noise, lists of rows, forms, peers.
+
+The whole registry is swept, by the names that such arguments have here: one that is found must be the job's own
+(``settings``: a site refuses another value), be a party of the job (``PartyName``), or stand below with the reason why
+it weakens nothing. A new operation with such an argument fails until somebody has thought about it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedsift as fs
+from fedsift.core.arguments import schema_of
+from fedsift.core.binning import ColumnBins
+from fedsift.core.operation import Operation, is_own, operations
+from fedsift.deploy import delivery
+from fedsift.errors import OperationRefused
+from fedsift.methods import METHODS
+from fedsift.models.boost.bins import SEARCHED_BINS, merged
+from fedsift.models.boost.hidden.passive import describe_cuts
+from fedsift.mpc import pairs
+from fedsift.mpc.dealer import Dealer
+from hostile.coordinator import Hostile, refused
+
+MEANT = {
+    "bins": {"bins", "n_bins", "binning", "edges"},
+    "layouts": {"layout", "layouts", "shapes"},
+    "cells": {"min_cell", "least", "min_rows"},
+    "noise": {"epsilon", "delta", "clip", "scale", "scales", "noise", "sigma"},
+    "rows": {"rows", "fold", "folds", "positions", "sets", "train", "validation", "share", "stratify", "sampled"},
+    "forms": {"secure", "protection", "noisy", "sums"},
+}
+PEERS = {
+    "peer", "peers", "others", "senders", "sender", "among", "everyone", "holder", "helper", "label_holder", "reader",
+    "active", "first", "order", "owners", "widths", "leaders",
+}  # fmt: skip
+VOUCHED = "what the label holder made: it vouches for key, rows and layout in a sealed note, or they are refused"
+SHARE = "a share of numbers, not of rows"
+ONE_BINNING = "of the job's own, or of its range and merged from one binning: fitted_bins refuses others"
+ARGUED = {
+    "tables.masked_counts": VOUCHED, "f_test.masked_class_sums": VOUCHED, "muse.masked_tables": VOUCHED,
+    "flafe.keep_target": VOUCHED, "boost.receive_gradients": VOUCHED + "; bins: " + ONE_BINNING,
+    "tables.open_counts": "sums and shapes for which the party that summed vouches in a sealed note",
+    "f_test.open_class_sums": "likewise", "muse.open_tables": "likewise", "flafe.open_targets": "likewise",
+    "boost.describe_cuts": ONE_BINNING, "boost.hide_cuts": "one of the bins that describe_cuts has cut",
+    "boost.keep_cuts": "one of the bins that meet_cuts was told",
+    "boost.meet_cuts": "sizes of sealed boxes that come: a wrong one fits no box",
+    "boost.begin_boosting": "sums: how finely gradients are rounded; steps that use them are of the job's form",
+    "boost.begin_private_boosting": "likewise",
+    "boost.begin_tree": "sampled: whether the label holder draws rows, by itself",
+    "boost.route_rows": "which rows are asked about in the open form, which shows left and right of every row",
+    "descent.gradient_shares": SHARE, "hyfdca.weigh_rows": SHARE, "scores.take_share": SHARE,
+    "align.keep_shared": "which of its ids all have, found by the coordinator; in which order is the parties' secret",
+    "core.define_view": "rows of a view: judged by min_rows, atoms and the journal, in order and each once",
+    "core.draw_rows": "once a run, from the site's own secret; the views are judged as all are",
+    "value.shuffle_rows": "the folds that the label holder dealt: as many and as large as the job says, or refused",
+    "flafe.compare_matrix": "rows: how many the ring has room for; scale: of the coordinator's own comparison",
+    "flafe.local_matrix": "rows: how many the ring has room for",
+    "flafe.load_operands": "rows that are released now; with noise each once",
+    "flafe.keep_rows_of": "where the holder files what it has decrypted",
+    "flafe.open_combinations": "noisy: whether the holder rounds what it has decrypted",
+    "iife.additive_moments": "edges of a pool's sums, bound into the masks: all parties are told the same, in a sum",
+    "iife.pair_tables": "likewise", "iife.noisy_counts": "likewise", "iife.use_columns": "positions of columns",
+}  # fmt: skip
+
+
+def own_operations() -> list[Operation]:
+    assert delivery.keep_result.id
+    return sorted((marked for marked in operations() if is_own(marked.module)), key=lambda marked: marked.id)
+
+
+def loose(marked: Operation) -> set[str]:
+    """Arguments with a forbidden name that nothing ties to the job."""
+    schema = schema_of(marked.function)
+    tied = {setting.partition("=")[0] for setting in marked.settings} | {marked.min_cell, marked.epsilon}
+    flags = {name for name, hint in schema.hints.items() if hint is bool and name not in MEANT["forms"] | {"sampled"}}
+    peers = PEERS & set(schema.hints) - set(schema.speaking) - flags
+    return (set().union(*MEANT.values()) & set(schema.hints) - tied - flags) | peers
+
+
+def test_no_request_carries_what_the_job_decides():
+    found = {marked.id.removesuffix(".open"): loose(marked) for marked in own_operations()}
+    numbers = {"boost.divide_nodes", "network.start_top", "hyfdca.start_rounds", "moments.masked_sides"}
+    unargued = {id: names for id, names in found.items() if names and id not in ARGUED and id not in numbers}
+    assert unargued == {}
+
+
+def test_every_exception_is_still_one():
+    found = {marked.id.removesuffix(".open") for marked in own_operations() if loose(marked)}
+    assert set(ARGUED) <= found
+
+
+# --- what ties them -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hostile():
+    return Hostile()
+
+
+def test_a_name_that_is_no_party_of_the_job_is_refused(hostile):
+    job = hostile.of(fs.FederatedLasso(max_iter=2))
+    asked = {"session": hostile.begin(job), "job": job.hash}
+    told = {"helper": "ghost", "widths": {"bank": 3, "shop": 3}, "reads_scores": False}
+    refused(hostile.send("bank", "descent.hide_columns", **asked, **told), "none of the parties of the accepted job")
+    told = {"helper": "shop", "widths": {"bank": 3, "ghost": 3}, "reads_scores": False}
+    refused(hostile.send("bank", "descent.hide_columns", **asked, **told), "none of the parties of the accepted job")
+
+
+def test_a_label_holder_is_the_job_s(hostile):
+    job = hostile.of(fs.VerticalLogisticRegression(max_iter=2))
+    asked = {"session": hostile.begin(job), "job": job.hash}
+    told = {"model": "m", "label_holder": "shop"}
+    refused(hostile.send("shop", "logistic.part_scores", **asked, **told), "none of the label holders")
+
+
+def test_bins_are_the_job_s(hostile):
+    """More bins than the job says would show finer cuts; other ones in each model of a swarm, the rows between two."""
+    for method, bins in ((METHODS["top_gain"](n_bins=8), 9), (METHODS["pso_evffs"](), 21)):
+        with hostile.aligned().session(*method.announcement()) as run:
+            pairs.meet_all(run, ["shop", "bank"])
+            Dealer.begin(run, ["shop", "bank"])
+            with pytest.raises(OperationRefused, match="other bins than the accepted job allows"):
+                run.ask(describe_cuts, to="shop", bins=[bins], peer="bank")
+
+
+def test_bins_of_a_search_merge_one_binning():
+    """Whatever number of bins a swarm tries, its cuts are among those of the finest."""
+    values = np.random.default_rng(0).normal(size=300)
+    table = fs.Table.read(pd.DataFrame({"x": values, "few": np.arange(300) % 7}), id=None, name="t")
+    for column in ("x", "few"):
+        fine = ColumnBins.fit(table, column, SEARCHED_BINS[1])
+        for bins in range(SEARCHED_BINS[0], SEARCHED_BINS[1] + 1):
+            coarse = merged(fine, bins)
+            assert set(coarse.edges) <= set(fine.edges)
+            assert coarse.count == min(bins, fine.count)
+    rows = np.bincount(merged(ColumnBins.fit(table, "x", 20), 5).codes(table))
+    assert rows.min() >= 55
+    assert rows.max() <= 65
+
+
+def test_smaller_cells_than_the_job_s_are_refused(hostile):
+    job = hostile.of(fs.Muse(n_features=2, min_cell=20))
+    asked = {"session": hostile.begin(job), "job": job.hash}
+    told = {"n_bins": job.parameters["n_bins"], "binning": "quantile", "min_cell": 10, "task": "auto", "label": False}
+    refused(hostile.send("shop", "muse.prepare_columns", **asked, **told), "smaller groups of rows")
