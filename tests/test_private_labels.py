@@ -55,7 +55,7 @@ def test_labels_reach_the_network_through_the_copy_alone(monkeypatch):
     curves, weights = [], []
     for labels in (y, 1 - y, pd.Series(np.arange(len(y)) % 2)):
         fed = federation(X, labels)
-        with fed.session(*SplitNN(label_epsilon=1.0, batch_size=25).announcement()) as run:
+        with fed.session(*SplitNN(label_epsilon=1.0, batch_size=25, width=6, random_state=3).announcement()) as run:
             net = SharedRun.begin(run, "m", width=6, seed=3, rate=0.3, batch_size=25)
             net.train(3)
             weights.append(joined_weights(parts_of(fed, run), net.roles))
@@ -76,7 +76,7 @@ def test_a_row_has_one_copy_in_all_views_of_a_job_and_another_in_the_next(monkey
     monkeypatch.setattr(private_labels, "randomised", record)
     X, y = numbers()
     fed = federation(X, y)
-    with fed.session(*SplitNN(label_epsilon=1.0, batch_size=25).announcement()) as run:
+    with fed.session(*SplitNN(label_epsilon=1.0, batch_size=25, width=4, random_state=0).announcement()) as run:
         seen = []
         for rows in (np.arange(60), np.arange(30, 120)):
             with run.view(rows=rows).session() as inner:
@@ -86,7 +86,7 @@ def test_a_row_has_one_copy_in_all_views_of_a_job_and_another_in_the_next(monkey
                 seen.append(np.sign(held.target.view(np.int64)[:, 0]))
     assert drawn == [120]
     np.testing.assert_array_equal(seen[0][30:], seen[1][:30])
-    with fed.session(*SplitNN(label_epsilon=1.0, batch_size=25).announcement()) as run:
+    with fed.session(*SplitNN(label_epsilon=1.0, batch_size=25, width=4, random_state=0).announcement()) as run:
         SharedRun.begin(run, "m", width=4, seed=0, rate=0.3, batch_size=30)
     assert drawn == [120, 120]
 
@@ -129,7 +129,7 @@ def test_a_saved_network_puts_its_probabilities_right_too(tmp_path):
 def test_a_score_within_the_job_that_learned_from_a_copy_is_of_the_copy(monkeypatch):
     monkeypatch.setattr(private_labels, "randomised", lambda codes, classes, epsilon: (1 - codes).astype(np.int32))
     fed = federation(*numbers(200, 4))
-    with fed.session(*SplitNN(label_epsilon=1.0, batch_size=25).announcement()) as run:
+    with fed.session(*SplitNN(label_epsilon=1.0, batch_size=25, width=8, random_state=0).announcement()) as run:
         net = SharedRun.begin(run, "m", width=8, seed=0, rate=0.5, batch_size=50)
         net.train(8)
         assert net.score(run) > 0.7  # of labels that are all turned round
@@ -156,7 +156,8 @@ def test_an_epsilon_for_numbers_needs_their_public_range():
     with pytest.raises(ParameterError, match="needs label_range"):
         SplitNN(label_epsilon=1.0).fit(fed)
     # A coordinator that announces such a job all the same is refused by the label holder.
-    with fed.session("split_network", {"label_epsilon": 1.0}) as run, pytest.raises(OperationRefused, match="range"):
+    said = {"label_epsilon": 1.0, "protection": "shares"}
+    with fed.session("split_network", said) as run, pytest.raises(OperationRefused, match="range"):
         SharedRun.begin(run, "m", width=4, seed=0, rate=0.3, batch_size=30)
 
 
@@ -258,7 +259,7 @@ def test_every_network_method_takes_an_epsilon_for_classes_and_numbers(method, m
 
 def test_a_second_copy_of_another_kind_is_refused():
     fed = federation(*numbers(120, 4))
-    with fed.session("split_network", {"label_epsilon": 1.0, "label_range": [0.0, 1.0]}) as run:
+    with fed.session("split_network", {"label_epsilon": 1.0, "label_range": [0.0, 1.0], "protection": "shares"}) as run:
         run.ask(count_inputs, to=run.active, task="classification")
         with run.session() as inner, pytest.raises(OperationRefused, match="one copy"):
             inner.ask(count_inputs, to=run.active, task="regression")
