@@ -61,7 +61,7 @@ def test_another_form_than_the_announced_one_is_refused(method, announced, run):
     if method in NEEDS_TORCH or method == "split_network":
         pytest.importorskip("torch")
     fed = testing.federation(KNOWN[method].partitions[0])
-    with pytest.raises(OperationRefused, match=f"no step of a job with protection = '{announced}'"):
+    with pytest.raises(OperationRefused, match=f"no step of a job with protection = '{announced}'|no label is shown"):
         announced_as(method, {"protection": announced}, protection=run).fit(fed)
 
 

@@ -53,6 +53,7 @@ ARGUED = {
     "boost.route_rows": "which rows are asked about in the open form, which shows left and right of every row",
     "descent.gradient_shares": SHARE, "hyfdca.weigh_rows": SHARE, "scores.take_share": SHARE,
     "align.keep_shared": "which of its ids all have, found by the coordinator; in which order is the parties' secret",
+    "study.keep_rows": "validation: the job's own, or none where nothing is chosen by it",
     "core.define_view": "rows of a view: judged by min_rows, atoms and the journal, in order and each once",
     "core.draw_rows": "once a run, from the site's own secret; the views are judged as all are",
     "value.shuffle_rows": "the folds that the label holder dealt: as many and as large as the job says, or refused",

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedsift.audit.record import AuditRecord, Disclosed
+from fedsift.audit.records import AuditRecord, Disclosed
 from fedsift.report.exposures import readable
 from fedsift.report.markup import Html, h, table
 from fedsift.report.page import page, section

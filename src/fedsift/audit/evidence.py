@@ -22,7 +22,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-from fedsift.audit.record import AuditRecord, Line
+from fedsift.audit.records import AuditRecord, Line
 
 #: The version of the form: readers of ACRO 1.x refuse any but their own.
 ACRO_VERSION = "1.0.2"

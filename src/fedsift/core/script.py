@@ -42,6 +42,16 @@ class _Answered:
     reply: bytes
 
 
+def other_form(marked: Operation, job: Job) -> str:
+    """Which parameter of the job says that this is a step of another form of the method; empty where none does."""
+    for form in marked.when:
+        parameter, _, values = form.partition("=")
+        told = job.says(parameter)
+        if told not in values.split("|") and not (parameter == "protection" and len(job.parties) == 1):
+            return f"{parameter} = {told!r}"
+    return ""
+
+
 @dataclass
 class Run:
     """What a site remembers of one run."""
@@ -104,11 +114,9 @@ class Run:
             if name not in self.job.parties or (mark.labels and self.job.role_of(name) != "active"):
                 whose = "label holders" if mark.labels else "parties"
                 raise refused(f"it speaks of {name[:60]!r}, which is none of the {whose} of the accepted job")
-        for form in marked.when:
-            parameter, _, values = form.partition("=")
-            told = self.job.says(parameter)
-            if told not in values.split("|") and not (parameter == "protection" and len(self.job.parties) == 1):
-                raise refused(f"it is no step of a job with {parameter} = {told!r}, which this party has accepted")
+        other = other_form(marked, self.job)
+        if other:
+            raise refused(f"it is no step of a job with {other}, which this party has accepted")
         if marked.min_cell in arguments and arguments[marked.min_cell] < self.job.smallest_cell:
             raise refused("it would count smaller groups of rows than the accepted job allows")
         for setting in marked.settings:

@@ -84,7 +84,6 @@ def class_name(value: Any) -> str:
     receives="plain",
     about="acknowledgement",
     learns="the names of the classes that occur anywhere in the federation",
-    settings=("validation",),
 )
 def keep_rows(party: Party, *, task: str, classes: list[str], validation: float | str, seed: int) -> None:
     """Set up the target and draw the validation rows: a share of this party's rows, or all of one named party.
@@ -92,8 +91,9 @@ def keep_rows(party: Party, *, task: str, classes: list[str], validation: float 
     A party whose rows are all for validation has no part in training sums, so only the accepted job can name it.
     """
     job = party.run.job
-    if isinstance(validation, str) and job is not None and job.parameters.get("validation") != validation:
-        raise SecurityError(f"party {party.name!r}: the accepted job names no party whose rows are for validation")
+    told = None if job is None else job.parameters.get("validation")
+    if job is not None and validation not in (0.0, told) and (told is not None or isinstance(validation, str)):
+        raise SecurityError(f"party {party.name!r}: other rows for validation than those of the accepted job")
     share = float(party.name == validation) if isinstance(validation, str) else validation
     label = party.table.label
     if label is None:

@@ -29,7 +29,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import MAX_CELLS, Between
+from fedsift.core.arguments import MAX_CELLS, Between, LabelHolder, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import ANY, Array, operation
 from fedsift.core.party import Party
@@ -118,7 +118,7 @@ def _check_job(party: Party, operation: str) -> None:
     reply={"sides": ANY, "covered": ANY}, role="passive", times=1, after="pairs.meet",
 )  # fmt: skip
 def hide_sides(
-    party: Party, *, label_holder: str, label_width: Width, peers: dict[str, Width]
+    party: Party, *, label_holder: LabelHolder, label_width: Width, peers: dict[PartyName, Width]
 ) -> dict[str, dict[str, Ring]]:
     """Once. ``peers`` are the other parties without labels, with the numbers of their columns."""
     _check_job(party, "hide_sides")
@@ -153,7 +153,11 @@ def hide_sides(
     after="pairs.meet",
 )  # fmt: skip
 def keep_covered(
-    party: Party, *, widths: dict[str, Width], order: list[str], covered: dict[str, dict[str, Ring]]
+    party: Party,
+    *,
+    widths: dict[PartyName, Width],
+    order: list[PartyName],
+    covered: dict[PartyName, dict[PartyName, Ring]],
 ) -> None:
     """``covered`` has for each party the columns of those after it, under the masks that the two share."""
     _check_job(party, "keep_covered")
@@ -177,7 +181,7 @@ def keep_covered(
     releases=lambda reply: Release(sum(share.size for share in reply.values()), 53.0),
     concerns="own columns and labels", sums=True,
 )  # fmt: skip
-def left_shares(party: Party, *, label_holder: str, step: Annotated[int, Between(1, 10**6)]) -> dict[str, Ring]:
+def left_shares(party: Party, *, label_holder: LabelHolder, step: Annotated[int, Between(1, 10**6)]) -> dict[str, Ring]:
     met, left, rows = party.held(Pairs), party.held_here(LeftSides), party.n_rows
 
     def share(what: str, right: int) -> Ring:

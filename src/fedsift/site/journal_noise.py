@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fedsift.core.job import Job
+from fedsift.core.script import other_form
 from fedsift.crypto.dp import epsilon_to_rho
 from fedsift.evaluate.announced import find_job, listed
 
@@ -16,7 +17,7 @@ def is_noisy(job: Job) -> bool:
     """Whether all that somebody reads of a job has noise: then a row more or less makes no difference that counts."""
     if spent(job)[1] <= 0:
         return False
-    readable = [each for each in listed(job.method) if each.opened_form in READABLE]
+    readable = [each for each in listed(job.method) if each.opened_form in READABLE and not other_form(each, job)]
     return all(each.epsilon for each in readable)
 
 

@@ -104,7 +104,7 @@ def _told(party: Party, operation: str) -> Mapping[str, Any]:
 
 
 @operation(
-    "woe.ordered", discloses="aggregate", about="how many bins of each unnamed column stand in order (0: categories)",
+    "woe.ordered", when="woe=monotone", discloses="aggregate", about="how many bins of each unnamed column stand in order (0: categories)",
     reply=Array("i"), times=1, after=("tables.masked_counts", "tables.open_counts"),
 )  # fmt: skip
 def ordered(party: Party) -> NDArray[np.int64]:
@@ -133,7 +133,8 @@ def _let_go(reply: dict[str, float]) -> Release:
 
 
 @operation(
-    "woe.let_go", discloses="control", about="acknowledgement, with the number and the bits of the weights",
+    "woe.let_go", when="woe=bins|monotone", discloses="control",
+    about="acknowledgement, with the number and the bits of the weights",
     opened="aggregate: rounded weights of evidence of bins of kept columns, to the parties that have these columns",
     opened_by="passive", concerns="labels", role="active", times=1, after="tables.open_counts", releases=_let_go,
     reply={"weights": int, "bits": float},
