@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-flare fuzz coverage matrix lint pages docs clean
+.PHONY: demo test test-flare test-mlflow fuzz coverage matrix lint pages docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -46,6 +46,12 @@ test: lint
 # Every method in FLARE's simulator and between real FLARE processes, faults, and the page docs/deploy.md (half an hour).
 test-flare: $(VENV)/.dev
 	$(BIN)/python -m pytest -m flare
+
+# Results to a real MLflow, in a folder of the test's own; `make test` skips it where MLflow is not installed. The same
+# for Shapley values beside the package shap.
+test-mlflow: $(VENV)/.dev
+	$(PIP) -e '.[mlflow]' shap
+	$(BIN)/python -m pytest tests/test_tracking.py tests/test_explain.py
 
 # Half a million changed requests against sites with the default policy, and as many changed replies to a coordinator;
 # `make test` sends 1,500 requests and 200 replies.

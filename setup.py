@@ -6,7 +6,11 @@ setup(
     ext_modules=[
         Extension(
             "fedsift.crypto._kernel",
-            [f"src/fedsift/crypto/_{name}.c" for name in ("montgomery", "ristretto", "ring", "avx2", "portable")],
+            [
+                f"src/fedsift/crypto/_{name}.c"
+                for name in ("montgomery", "ristretto", "ristretto_portable", "sha512", "ring", "avx2", "portable")
+            ],
+            depends=["src/fedsift/crypto/_ristretto.h"],
             extra_compile_args=["-O3", "-fvisibility=hidden"],
             optional=True,
         )

@@ -1,11 +1,12 @@
 """SecureBoost: speed and bytes, growth, accuracy beside the xgboost library, and what its messages give away.
 
-    python benchmarks/boost.py [--parts speed growth accuracy nodes cells learnt epsilon] [--sets NAME ...]
-                               [--seeds 0 1 2] [--data DIR] [--quick]
-    python benchmarks/boost.py --render
+    python benchmarks/boost.py [--parts speed growth accuracy nodes cells learnt dealer epsilon] [--sets NAME ...]
+                               [--seeds 0 1 2] [--data DIR] [--quick] [--results FILE]
+    python benchmarks/boost.py [--take FILE ...] --render
 
 Every row goes into ``results/boost.jsonl`` with the commit that it was measured at; a row that is measured again
-replaces the old one. The tables of ``results/boost.md`` and of docs/secureboost.md are made from that file.
+replaces the old one. The tables of ``results/boost.md`` and of docs/secureboost.md are made from that file. Runs side
+by side write files of their own (``--results``), which are then taken over (``--take``).
 
 Parties share this machine and its cores; CPU seconds are those of the whole process (all parties, coordinator, dealer).
 "MB" counts what the parties and the dealer send, once; the coordinator relays it, so that nearly twice as much passes
@@ -13,11 +14,14 @@ through it. The cuts
 are hidden once for a training: seconds and MB of that stand apart. Settings: depth 5, 32 bins, 80/20 split.
 
 ``nodes``: 40 labels are spread over the nodes that a party without labels hears of ("spread"), and what a forest on its
-columns (which needs no message) gains by them ("adds", paired over 20 draws; "deviation" of the open form's).
+columns (which needs no message) gains by them ("adds", paired over 20 draws). Without any label: the direction in which
+its columns vary most, turned as suits best ("own_none"), and what hearing of nodes adds ("none_adds", 20 halves).
 ``cells``: the share of its cells that the label holder places by left and right of node rows, given more than it has
 (which column a cut is of, the sizes of all bins), beside guessing every column's largest bin.
 ``learnt``: the same at level all, where left and right are shares: a forest that knows 5 % of the other party's rows,
 from the label holder's own columns, and what it hears or the final scores beside them.
+``dealer``: the coordinator knows both masks of a product; whoever has a half of a level's sums as well solves for every
+row's gradient, tree after tree. Shares of rows solved, from halves as they are sent and without the parties' own mask.
 ``epsilon``: test AUC under differential privacy of labels, mean of three draws of the noise.
 """
 
@@ -31,10 +35,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 import xgboost
+from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import r2_score, roc_auc_score
 
@@ -45,13 +51,16 @@ from fedsift.models.boost import passive as open_passive
 from fedsift.models.boost.compared import taking_part
 from fedsift.models.boost.compared.growing import ComparedTrees
 from fedsift.models.boost.compared.talks import Talk
+from fedsift.models.boost.hidden import growing as hidden_growing
 from fedsift.models.boost.hidden import label_holder, passive
+from fedsift.models.boost.hidden.cuts import Shuffle
 from fedsift.models.boost.hidden.growing import HiddenTrees
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
+from fedsift.mpc.pairs import Pairs
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
-from boost_attacks import mode_guess, node_attack, placed_cells  # noqa: E402
+from boost_attacks import mode_guess, node_attack, placed_cells, solve_ring  # noqa: E402
 
 RESULTS, TABLES, PAGE = HERE / "results/boost.jsonl", HERE / "results/boost.md", HERE.parent / "docs/secureboost.md"
 BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False}
@@ -72,6 +81,7 @@ TITLES = {
     "nodes": "Labels from nodes: AUC of a party with 40 known labels, 20 trees of depth 5, 4,000 rows, 20 draws",
     "cells": "Cells from left and right: what the label holder can place of the other party's columns",
     "learnt": "Cells at level all: placed by a forest that knows 5 % of the other party's rows, 5 levels",
+    "dealer": "Gradients from a half: the share of the rows' gradients that a dealer solves for, roots of all trees",
     "epsilon": "Differential privacy of labels: AUC of test rows, delta 1e-6, 2 parties",
 }
 
@@ -164,15 +174,14 @@ def speed(given):
 
 def growth(given):
     sizes = [(10_000, 20), (40_000, 20), (10_000, 80)] + ([] if given.quick else [(200_000, 20), (1_000_000, 20)])
-    for rows, columns in sizes:
-        if given.rows and rows not in given.rows:
-            continue
+    for rows, columns in [(rows, 20) for rows in given.rows] if given.rows else sizes:
         rng = np.random.default_rng(0)
         X = rng.normal(size=(rows, columns)).astype(np.float32)
         y = (X @ rng.normal(size=columns) + rng.normal(size=rows) > 0).astype(int)
         fed = fs.Federation.split(pd.DataFrame(X), y, parties=2)
-        facts = measured(SecureBoostClassifier(n_estimators=2, max_depth=5, n_bins=32, **BARE), fed, 2)
-        yield {"rows": rows, "columns": columns, **facts}
+        for level in given.settings or ("coordinator", "all"):
+            model = SecureBoostClassifier(n_estimators=2, max_depth=5, n_bins=32, protection=level, **BARE)
+            yield {"rows": rows, "columns": columns, "level": level, **measured(model, fed, 2)}
 
 
 def accuracy(given):
@@ -226,13 +235,14 @@ def nodes(given):
         labels = np.unique(y, return_inverse=True)[1]
         heard = {level: heard_of(fed, level) for level in ("coordinator", "all", "open")}
         own = own_codes(fed)
-        alone = forests(own, labels)
-        row = {"data": name, "own_columns": round(alone.mean(), 3)}
+        alone, unlabelled = forests(own, labels), directions(own, labels)
+        row = {"data": name, "own_columns": round(alone.mean(), 3), "own_none": round(unlabelled.mean(), 3)}
         for level, bits in heard.items():
-            with_it = forests(np.column_stack([own, bits.T]), labels) - alone  # paired: the same 40 labels
-            row |= {f"{level}_spread": round(node_attack(bits, labels, draws=20), 3),
-                    f"{level}_adds": round(with_it.mean(), 3)}  # fmt: skip
-        yield {**row, "deviation": round(float(with_it.std()), 3), "heard_of": len(heard["coordinator"])}
+            both = np.column_stack([own, bits.T])
+            with_it, without = forests(both, labels) - alone, directions(both, labels) - unlabelled  # paired
+            found = node_attack(bits, labels, draws=20), with_it.mean(), without.mean()
+            row |= {f"{level}_{what}": round(x, 3) for what, x in zip(("spread", "adds", "none_adds"), found)}
+        yield {**row, "heard_of": len(heard["coordinator"])}
 
 
 def heard_of(fed, level: str) -> np.ndarray:
@@ -274,6 +284,18 @@ def forests(values: np.ndarray, y: np.ndarray, known: int = 40, draws: int = 20)
     return np.array(found)
 
 
+def directions(values: np.ndarray, y: np.ndarray, draws: int = 20) -> np.ndarray:
+    """AUC, without any label, of the direction in which columns vary most, of a half of the rows for each draw."""
+    scaled = (values - values.mean(axis=0)) / np.maximum(values.std(axis=0), 1e-9)
+    score = TruncatedSVD(1, random_state=0).fit_transform(scaled)[:, 0]
+    found = []
+    for seed in range(draws):
+        half = np.random.default_rng(seed).permutation(len(y))[: len(y) // 2]
+        auc = roc_auc_score(y[half], score[half])
+        found.append(max(auc, 1 - auc))
+    return np.array(found)
+
+
 def cells(given):
     for name in given.sets or CELLS:
         X, y = load(name, path=given.data)
@@ -309,20 +331,55 @@ def learnt(given):
     """Cells at level all, where left and right are shares: a forest that knows 5 % of the other party's rows."""
     for name in given.sets or CELLS:
         X, y = load(name, path=given.data)
-        train, _, _ = federation(X, y, 2, 0)
-        trees = 3 if given.quick else 20
-        model = SecureBoostClassifier(n_estimators=trees, max_depth=5, n_bins=32, protection="all")
-        with Watch(taking_part, "heard_cuts") as calls:
-            model.fit(train)
-        rows = train.n_rows
-        heard = np.unpackbits(np.concatenate([result for _, result in calls]), axis=1, count=rows)
-        heard = heard[np.random.default_rng(0).permutation(len(heard))[:60]].T
-        scores = model.predict_proba(train)[:, 1:]
+        keep = np.random.default_rng(0).permutation(len(X))[:10_000]
+        train = fs.Federation.split(X.iloc[keep].reset_index(drop=True), np.asarray(y)[keep], parties=2)
         own, other = (site_codes(train, party) for party in (train.active, train.passive[0]))
-        known = np.random.default_rng(1).random(rows) < 0.05
-        facts = {"own_columns": own, "and_heard": np.hstack([own, heard]), "and_scores": np.hstack([own, scores])}
-        row = {"data": name, "trees": trees, "columns": other.shape[1], "mode_guess": round(mode_guess(other), 3)}
-        yield row | {what: round(learnt_cells(values, other, known), 3) for what, values in facts.items()}
+        known = np.random.default_rng(1).random(train.n_rows) < 0.05
+        alone = round(learnt_cells(own, other, known), 3)
+        for trees in (3,) if given.quick else given.trees or (20, 60, 100):
+            model = SecureBoostClassifier(n_estimators=trees, max_depth=5, n_bins=32, protection="all")
+            with Watch(taking_part, "heard_cuts") as calls:
+                model.fit(train)
+            heard = np.unpackbits(np.concatenate([result for _, result in calls]), axis=1, count=train.n_rows)
+            heard = heard[np.random.default_rng(0).permutation(len(heard))[:60]].T
+            scores = model.predict_proba(train)[:, 1:]
+            facts = {"and_heard": np.hstack([own, heard]), "and_scores": np.hstack([own, scores])}
+            row = {"data": name, "trees": trees, "rows": train.n_rows, "columns": other.shape[1]}
+            row |= {"mode_guess": round(mode_guess(other), 3), "own_columns": alone}
+            yield row | {what: round(learnt_cells(values, other, known), 3) for what, values in facts.items()}
+
+
+def dealer(given):
+    """Equations of a dealer that has a half of the sums of the root of every tree, candidates in their order."""
+    for name in given.sets or ("sonar",):
+        X, y = load(name, path=given.data)
+        trees = 4 if given.quick else 20
+        row = {"data": name, "rows": len(X), "trees": trees}
+        yield row | {what: round(solved(X, y, trees, bare), 3) for what, bare in (("bare", True), ("as_sent", False))}
+
+
+def solved(X, y, trees: int, bare: bool) -> float:
+    """The share of the gradients of all rows and trees that the dealer solves for; it is told the candidates' order."""
+    fed = fs.Federation.split(X, y, parties=2)
+    right = total = 0
+    order = classmethod(
+        lambda cls, keys, tree: cls(np.tile(np.arange(tree.sent), (len(keys), 1)), tree.cuts, tree.width)
+    )
+    nothing = (lambda self, peer, purpose, number, shape: np.zeros(shape, np.uint64)) if bare else Pairs.cancelling
+    with (
+        mock.patch.object(Shuffle, "draw", order), mock.patch.object(Pairs, "cancelling", nothing),
+        Watch(passive, "masked_half") as halves, Watch(hidden_growing, "level_products") as dealt,
+        Watch(hidden_growing, "draw_splits") as splits, Watch(label_holder, "level_products") as truth,
+    ):  # fmt: skip
+        SecureBoostClassifier(n_estimators=trees, max_depth=1, n_bins=32, **BARE).fit(fed)
+    for (_, half), (given, product), (_, split), (shown, _) in zip(halves, dealt, splits, truth):
+        u = given[1][32][0].matrix()[:, given[2][0].candidates]
+        equations = half.values - split[0][:, 0] + product[0][:, 0]  # U'Y, if the half were bare
+        enough = len(u) + 8
+        found = solve_ring(u.T[:enough], equations[:enough])
+        gradients = shown[3][:, 0]
+        right, total = right + (0 if found is None else int((found == gradients).sum())), total + len(gradients)
+    return right / total
 
 
 def site_codes(fed, party: str) -> np.ndarray:
@@ -364,28 +421,30 @@ def epsilon(given):
 
 # --- the results -----------------------------------------------------------------------------------------------------
 
-KEYS = {"speed": ("data", "setting"), "growth": ("rows", "columns"), "accuracy": ("data", "seed"), "nodes": ("data",),
-        "cells": ("data", "trees"), "learnt": ("data", "trees"),
+KEYS = {"speed": ("data", "setting"), "growth": ("rows", "columns", "level"), "accuracy": ("data", "seed"),
+        "nodes": ("data",), "cells": ("data", "trees"), "learnt": ("data", "trees"), "dealer": ("data", "trees"),
         "epsilon": ("data", "trees", "depth", "columns")}  # fmt: skip
 PARTS = {"speed": speed, "growth": growth, "accuracy": accuracy, "nodes": nodes, "cells": cells,
-         "learnt": learnt, "epsilon": epsilon}  # fmt: skip
+         "learnt": learnt, "dealer": dealer, "epsilon": epsilon}  # fmt: skip
 
 
 def commit() -> str:
+    if os.environ.get("FEDSIFT_COMMIT"):  # a copy without its history
+        return os.environ["FEDSIFT_COMMIT"]
     done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE)
     dirty = subprocess.run(["git", "status", "--porcelain", "../src"], capture_output=True, text=True, cwd=HERE)
     return done.stdout.strip() + ("+" if dirty.stdout.strip() else "")
 
 
-def stored() -> list[dict]:
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+def stored(path: Path = RESULTS) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def keep(part: str, row: dict) -> None:
-    row = {"part": part, **row, "load": round(os.getloadavg()[0], 1), "commit": commit()}
-    same = tuple(row[key] for key in KEYS[part])
-    rows = [r for r in stored() if r["part"] != part or tuple(r[key] for key in KEYS[part]) != same]
-    RESULTS.write_text("".join(json.dumps(r) + "\n" for r in [*rows, row]))
+def keep(row: dict, path: Path = RESULTS) -> None:
+    """In the place of what was measured before."""
+    keys = ("part", *KEYS[row["part"]])
+    rows = [old for old in stored(path) if any(old.get(key) != row[key] for key in keys)]
+    path.write_text("".join(json.dumps(r) + "\n" for r in [*rows, row]))
     print(json.dumps(row), flush=True)
 
 
@@ -393,7 +452,7 @@ def table(part: str) -> str:
     rows = [row for row in stored() if row["part"] == part]
     if part == "accuracy":
         rows = [row for name in ACCURACY for row in rows if row["data"] == name]
-    heads = [key for key in rows[0] if key != "part"]
+    heads = [key for key in max(rows, key=len) if key != "part"]
     lines = [f"| {' | '.join(heads)} |", f"|{'|'.join('---' for _ in heads)}|"]
     return "\n".join(lines + [f"| {' | '.join(str(row.get(key, '')) for key in heads)} |" for row in rows])
 
@@ -418,16 +477,23 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=[])
     parser.add_argument("--sets", nargs="+", default=None, help="data sets of a part")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the accuracy part")
+    parser.add_argument("--trees", nargs="+", type=int, default=None, help="of the part learnt")
     parser.add_argument("--rows", nargs="+", type=int, default=None, help="of the growth part")
-    parser.add_argument("--settings", nargs="+", default=None, help="of the speed part")
+    parser.add_argument("--settings", nargs="+", default=None, help="of the speed part; levels of the growth part")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="another file for the rows")
+    parser.add_argument("--take", nargs="+", type=Path, default=[], help="take rows over that were measured elsewhere")
     parser.add_argument("--render", action="store_true", help="only write the tables again")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--data", default=None)
     given = parser.parse_args()
     for part in given.parts:
         for row in PARTS[part](given):
-            keep(part, row)
-    render()
+            keep({"part": part, **row, "load": round(os.getloadavg()[0], 1), "commit": commit()}, given.results)
+    for path in given.take:
+        for row in stored(path):
+            keep(row)
+    if given.results == RESULTS:
+        render()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from choosing_words import WORDS
-from exposure import worst_of
+from exposure_page import worst_of
 from provenance import BINS, commit, count_old
 from sklearn.datasets import load_breast_cancer
 

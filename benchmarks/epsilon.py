@@ -1,20 +1,28 @@
-"""Filters under differential privacy: how many of the best columns are still found.
+"""Selection under differential privacy: how many of the best columns are still found.
 
-    python benchmarks/epsilon.py --data DIR [--draws 20]     measure; writes results/epsilon.jsonl
+    python benchmarks/epsilon.py --data DIR [--methods tables,sffs] [--only adult,1000] [--epsilons 1] [--draws 20]
     python benchmarks/epsilon.py --render                    results/epsilon.md from the rows
 
-The plaintext twin of ``InformationValue(epsilon=...)``: the same search for edges, the same noise of both sides, the
-same scores (``tests/test_filter_privacy.py`` holds the federated run to it), two parties with half of the columns each.
-Real sets: of the five that are best without noise, how many are among the five best; generated ones (100 columns, ten
-of them related to the label): how many of those ten are among the ten best. Rules and constants of the search were
-chosen on other tables (``mpc/column_scores/paid_bins.py``).
+A line of results/epsilon.jsonl is some draws of one cell (method, data, epsilon), so cells can be made side by side and
+in pieces (``--out``); lines of the same cell add up. ``tables`` measures information value and Gini from the same
+noisy tables, ``sffs`` the F statistic: plaintext twins of the federated runs (``tests/test_filter_privacy.py`` holds
+the runs to them), two parties with half of the columns each. ``muse`` and ``feature_election`` are federated runs (two
+parties with columns, four with rows).
+
+Real sets: of the five that the same method finds best without noise, how many are among its five best; generated ones
+(100 columns, ten of them related to the label): how many of those ten are among the ten best. Rules and constants of
+the search for bins were chosen on other tables (``mpc/column_scores/paid_bins.py``).
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,130 +33,248 @@ from fedsift.core.party import Party, Site, read_labels
 from fedsift.core.table import Table
 from fedsift.evaluate import datasets
 from fedsift.mpc.column_scores.countable_bins import merge_small
-from fedsift.mpc.column_scores.noise import TableNoise, drawn, rho_of
+from fedsift.mpc.column_scores.f_statistic import f_statistic
+from fedsift.mpc.column_scores.gini import gini_impurities
+from fedsift.mpc.column_scores.label_tables import ColumnTables
+from fedsift.mpc.column_scores.noise import RankNoise, TableNoise, drawn, ranks, rho_of
 from fedsift.mpc.column_scores.paid_bins import paid_bins
 from fedsift.select.filters.information_value import information_value
 
 RESULTS = Path(__file__).parent / "results"
-EPSILONS = (3.0, 1.0, 0.3)
+EPSILONS = (None, 3.0, 1.0, 0.3)
 BINS, MIN_CELL, DELTA = 10, 10, 1e-6
 REAL = ("default_credit", "bank_marketing", "adult")
 ROWS = (1_000, 10_000, 100_000, 1_000_000)
+Scores = dict[str, dict[str, float]]  # by method and column
+Counted = dict[str, tuple[np.ndarray, float]]  # by column: label counts of its bins, and the variance of their noise
 
 
-def noisy_values(sides: dict[str, Party], y: np.ndarray, epsilon: float) -> dict[str, float]:
-    """Information values of what the coordinator opens; the label holder is the side ``holder``."""
-    noise, classes = TableNoise(rho_of(epsilon, DELTA)), int(y.max()) + 1
-    holder = noise.holder_scale(sum(len(party.columns) for party in sides.values()))
-    tables: dict[str, tuple[np.ndarray, float]] = {}
-    for name, party in sides.items():
-        own = holder if name == "holder" else noise.party_scale(len(party.columns))
-        variance = holder**2 + (0.0 if name == "holder" else own**2)
-        codes, counts = paid_bins(party, BINS, noise.edges_rho, noise.min_rows(own, MIN_CELL))
-        for column, code, count in zip(party.columns, codes.T, counts):
-            exact = np.bincount(code * classes + y, minlength=count * classes).reshape(count, classes)
-            added = drawn(exact.shape, holder) + (0 if name == "holder" else drawn(exact.shape, own))
-            tables[column] = exact + added, variance
-    totals = np.maximum(np.mean([table.sum(axis=0) for table, _ in tables.values()], axis=0), 1.0)
-    return {column: information_value(table, totals, variance) for column, (table, variance) in tables.items()}
+class Data:
+    """A table, its label as codes, and the two parties' halves of it; ``holder`` has the label."""
+
+    def __init__(self, X: pd.DataFrame, y: np.ndarray, holder: list[str]):
+        self.X, self.y, self.classes = X, y, int(y.max()) + 1
+        other = [column for column in X if column not in set(holder)]
+        self.sides = {"holder": as_party(X[holder]), "other": as_party(X[other])}
+        self.planted: set[str] = set()
+
+    def columns(self) -> int:
+        return self.X.shape[1]
+
+    @functools.cached_property
+    def ties(self) -> bool:
+        """Whether a column repeats a value: then ranks are drawn anew each time."""
+        return any(self.X[column].duplicated().any() for column in self.X)
+
+    @functools.cached_property
+    def once_ranked(self) -> dict[str, np.ndarray]:
+        return {name: ranks(party) for name, party in self.sides.items()}
+
+    def ranked(self) -> dict[str, np.ndarray]:
+        return {name: ranks(party) for name, party in self.sides.items()} if self.ties else self.once_ranked
 
 
 def as_party(X: pd.DataFrame) -> Party:
     return Party(Site("party", Table.read(X, id=None, name="party")), "", {})
 
 
-def exact_values(sides: dict[str, Party], y: np.ndarray) -> dict[str, float]:
-    """Information values without noise, in the bins of a run without epsilon."""
-    classes = int(y.max()) + 1
-    totals = np.bincount(y).astype(float)
-    values = {}
-    for party in sides.values():
-        for column in party.columns:
-            codes, count = merge_small(*party.binned(column, BINS, MIN_CELL), MIN_CELL)
-            table = np.bincount(codes * classes + y, minlength=count * classes).reshape(count, classes)
-            values[column] = information_value(table, totals)
-    return values
-
-
-def best_of(values: dict[str, float], count: int) -> set[str]:
-    return set(sorted(values, key=values.__getitem__)[-count:])
-
-
-def found(sides: dict[str, Party], y: np.ndarray, best: set[str], draws: int) -> dict[str, float]:
-    """Mean number of the best columns among as many with the highest noisy values."""
-    hits = {"no noise": float(len(best & best_of(exact_values(sides, y), len(best))))}
-    for epsilon in EPSILONS:
-        each = [noisy_values(sides, y, epsilon) for _ in range(draws)]
-        hits[f"epsilon {epsilon:g}"] = float(np.mean([len(best & best_of(values, len(best))) for values in each]))
-    return hits
-
-
-def real(name: str, folder: Path, draws: int) -> dict[str, float]:
+def read_real(name: str, folder: Path) -> Data:
     X, y = datasets.load(name, folder)
     fed = fs.Federation.split(X, y, parties=2)
-    exact = fs.InformationValue(n_features=5).fit(fed).scores_
-    names = fed.column_names()
-    sides = {"holder": as_party(X[names["party1"]]), "other": as_party(X[names["party2"]])}
-    best = set(exact[exact.selected].feature)
-    codes = read_labels(np.asarray(y), "all").codes
-    return {"rows": len(X), "of": 5, "chance": 25 / X.shape[1], **found(sides, codes, best, draws)}
+    return Data(X, read_labels(np.asarray(y), "all").codes, fed.column_names()[fed.active])
 
 
-def generated(rows: int, draws: int) -> dict[str, float]:
+def generated(rows: int) -> Data:
     """Ten columns whose mean differs between the classes by 0.1 to 0.55 deviations, ninety of noise."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, rows)
     shift = np.r_[0.1 + 0.05 * np.arange(10), np.zeros(90)]
     columns = [f"c{j}" for j in rng.permutation(100)]
     X = pd.DataFrame({name: rng.normal(size=rows) + shift[int(name[1:])] * y for name in columns})
-    sides = {"holder": as_party(X[columns[:50]]), "other": as_party(X[columns[50:]])}
-    return {"rows": rows, "of": 10, "chance": 1.0, **found(sides, y, {f"c{j}" for j in range(10)}, draws)}
+    data = Data(X, y, columns[:50])
+    data.planted = {f"c{j}" for j in range(10)}
+    return data
 
 
-def render() -> str:
-    """The table: a data set a row."""
-    rows = [json.loads(line) for line in (RESULTS / "epsilon.jsonl").read_text().splitlines()]
-    heads = ["data", "rows", "of", "no noise", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS), "chance", "draws"]
+# --- twins of the filters ---------------------------------------------------------------------------------------------
+
+
+def counted(codes: np.ndarray, bins: int, data: Data) -> np.ndarray:
+    flat = np.bincount(codes * data.classes + data.y, minlength=bins * data.classes)
+    return flat.reshape(bins, data.classes)
+
+
+def exact_tables(data: Data) -> Counted:
+    found = {}
+    for party in data.sides.values():
+        for column in party.columns:
+            codes, bins = merge_small(*party.binned(column, BINS, MIN_CELL), MIN_CELL)
+            found[column] = counted(codes, bins, data).astype(float), 0.0
+    return found
+
+
+def noisy_tables(data: Data, epsilon: float) -> Counted:
+    """What the coordinator opens: the noise of both sides."""
+    noise, found = TableNoise(rho_of(epsilon, DELTA)), {}
+    holder = noise.holder_scale(data.columns())
+    for name, party in data.sides.items():
+        own = holder if name == "holder" else noise.party_scale(len(party.columns))
+        variance = holder**2 + (0.0 if name == "holder" else own**2)
+        codes, counts = paid_bins(party, BINS, noise.edges_rho, noise.min_rows(own, MIN_CELL))
+        for column, code, count in zip(party.columns, codes.T, counts):
+            cells = counted(code, count, data)
+            added = drawn(cells.shape, holder) + (0 if name == "holder" else drawn(cells.shape, own))
+            found[column] = cells + added, variance
+    return found
+
+
+def of_tables(data: Data, epsilon: float | None) -> Scores:
+    """Information value and purity from the same tables."""
+    tables = exact_tables(data) if epsilon is None else noisy_tables(data, epsilon)
+    totals = np.maximum(np.mean([table.sum(axis=0) for table, _ in tables.values()], axis=0), 1.0)
+    values = {column: information_value(table, totals, variance) for column, (table, variance) in tables.items()}
+    purity = {
+        column: 1 - float(gini_impurities(ColumnTables(table, np.array([len(table)]), variance))[0])
+        for column, (table, variance) in tables.items()
+    }
+    return {"information_value": values, "gini": purity}
+
+
+def of_ranks(data: Data, epsilon: float | None) -> Scores:
+    """The F statistic between the classes: of ranks with noise, of values (categories by indicators) without."""
+    rows = len(data.X)
+    if epsilon is None and data.planted:  # numbers alone: the twin of a run that would take minutes
+        values = (data.X - data.X.mean()) / data.X.std(ddof=0)
+        sums = values.to_numpy().T @ (data.y[:, None] == np.arange(data.classes - 1)).astype(float)
+        return {"sffs": dict(zip(data.X, f_statistic(sums, np.bincount(data.y)).tolist()))}
+    if epsilon is None:
+        return {"sffs": fitted_scores(fs.SFFS(n_features=1), federation(data, "vertical"))}
+    noise, unit = RankNoise(rho_of(epsilon, DELTA), rows, data.classes), float(np.sqrt((rows**2 - 1) / 3))
+    others = len(data.sides["other"].columns)
+    holder = noise.holder_scale(data.columns() - others, others)
+    sizes = np.bincount(data.y)[:-1] + drawn((1, data.classes - 1), noise.sizes_scale())[0]
+    sizes, found = np.append(sizes, rows - sizes.sum()), {}
+    one_hot = (data.y[:, None] == np.arange(data.classes - 1)).astype(float)
+    for name, ranked in data.ranked().items():
+        own = 0.0 if name == "holder" else noise.party_scale(others)
+        sums = (2 * ranked - (rows - 1)).T @ one_hot
+        sums = sums + drawn(sums.shape, holder) + (drawn(sums.shape, own) if own else 0)
+        values = f_statistic(sums / unit, sizes, (holder**2 + own**2) / unit**2)
+        found |= dict(zip(data.sides[name].columns, values.tolist()))
+    return {"sffs": found}
+
+
+# --- federated runs ---------------------------------------------------------------------------------------------------
+
+
+def federation(data: Data, partition: str) -> fs.Federation:
+    order = [column for party in data.sides.values() for column in party.columns]
+    parties = 2 if partition == "vertical" else 4
+    return fs.Federation.split(data.X[order], data.y, parties=parties, partition=partition)
+
+
+def fitted_scores(selector: Any, fed: fs.Federation) -> dict[str, float]:
+    scores = selector.fit(fed).scores_.groupby("feature")["score"].max()
+    return {str(column): float(score) for column, score in scores.items()}
+
+
+def of_muse(data: Data, epsilon: float | None) -> Scores:
+    """MUSE keeps what it chooses: chosen columns score 1, others 0."""
+    fitted = fs.Muse(n_features=_size(data), n_bins=BINS, epsilon=epsilon).fit(federation(data, "vertical"))
+    chosen = {column for columns in fitted.selected_.values() for column in columns}
+    return {"muse": {column: float(column in chosen) for column in data.X}}
+
+
+def of_election(data: Data, epsilon: float | None) -> Scores:
+    """Votes (and, without noise, scores) of four parties with a quarter of the rows each."""
+    selector = fs.FeatureElection(epsilon=epsilon, freedom_degree=0.5)
+    return {"feature_election": fitted_scores(selector, federation(data, "horizontal"))}
+
+
+METHODS: dict[str, Callable[[Data, float | None], Scores]] = {
+    "tables": of_tables, "sffs": of_ranks, "muse": of_muse, "feature_election": of_election,
+}  # fmt: skip
+
+
+def _size(data: Data) -> int:
+    return len(data.planted) or 5
+
+
+def best_of(values: dict[str, float], count: int) -> set[str]:
+    return set(sorted(values, key=values.__getitem__)[-count:])
+
+
+def measure(
+    method: str, data: Data, epsilons: Iterable[float | None], draws: int
+) -> Iterable[tuple[str, float | None, list[int], float]]:
+    """By score and epsilon, hits of each draw and what chance gives; one draw without noise, which is exact."""
+    count = _size(data)
+    exact = {} if data.planted else METHODS[method](data, None)
+    for epsilon in epsilons:
+        hits: dict[str, list[int]] = {}
+        for _ in range(1 if epsilon is None else draws):
+            for name, values in METHODS[method](data, epsilon).items():
+                best = data.planted or best_of(exact[name], count)
+                hits.setdefault(name, []).append(len(best & best_of(values, count)))
+                chance = round(count**2 / len(values), 2)
+        for name, each in hits.items():
+            yield name, epsilon, each, chance
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def render(rows: list[dict[str, Any]]) -> str:
+    """A method and data set a line."""
+    cells: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        cell = cells.setdefault((row["method"], row["data"]), {**row, "draws": {}})
+        cell["draws"].setdefault(row["epsilon"], []).extend(row["hits"])
+    heads = ["method", "data", "rows", "of", "no noise", *(f"epsilon {e:g}" for e in EPSILONS if e), "chance", "draws"]
     lines = [
-        "# Filters with epsilon",
+        "# Selection with epsilon",
         "",
-        "`python benchmarks/epsilon.py --data DIR`: of the best columns by information value, how many are among as",
-        "many with the highest noisy values; mean over so many draws. Two parties, 10 bins, delta 1e-6.",
+        "`python benchmarks/epsilon.py --data DIR`: of the best columns (real sets: the five that the method finds",
+        "best without noise; generated: the ten that are related to the label) how many are among as many that it",
+        "finds best with noise; mean over so many draws at each epsilon. Two parties with half of the columns each,",
+        "feature election four with a quarter of the rows; 10 bins, delta 1e-6. Chance: as many drawn at random.",
         "",
         "| " + " | ".join(heads) + " |",
-        "|" + "---|" + "--:|" * (len(heads) - 1),
+        "|---|---|" + "--:|" * (len(heads) - 2),
     ]
-    for row in rows:
-        told = [
-            row["data"],
-            f"{row['rows']:,}",
-            row["of"],
-            *(f"{row[head]:.2f}" if head in row else "-" for head in heads[3:7]),
-        ]
-        lines.append("| " + " | ".join(map(str, [*told, f"{row['chance']:.2f}", row["draws"]])) + " |")
+    for (method, name), cell in sorted(cells.items(), key=lambda item: (item[0][0], item[1]["rows"])):
+        means = [f"{np.mean(cell['draws'][e]):.2f}" if e in cell["draws"] else "-" for e in EPSILONS]
+        numbers = sorted({len(hits) for epsilon, hits in cell["draws"].items() if epsilon})
+        draws = "-".join(map(str, numbers[:1] + numbers[1:][-1:]))
+        told = [method, name, f"{cell['rows']:,}", cell["of"], *means, f"{cell['chance']:.2f}", draws]
+        lines.append("| " + " | ".join(map(str, told)) + " |")
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get(datasets.FOLDER_VARIABLE, "data")))
     parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument("--only", nargs="*", help="data sets, or numbers of generated rows")
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--only", default=",".join([*REAL, *map(str, ROWS)]), help="data sets, numbers of rows")
+    parser.add_argument("--epsilons", default=",".join(str(e or "none") for e in EPSILONS))
+    parser.add_argument("--out", type=Path, default=RESULTS / "epsilon.jsonl")
     parser.add_argument("--render", action="store_true")
     given = parser.parse_args()
-    if not given.render:
-        path = RESULTS / "epsilon.jsonl"
-        old = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        wanted = given.only or [*REAL, *map(str, ROWS)]
-        rows = {row["data"]: row for row in old}
-        for name in wanted:
-            draws = given.draws
-            measured = generated(int(name), draws) if name.isdigit() else real(name, given.data, draws)
-            label = "generated, 100 columns, " + name if name.isdigit() else name
-            rows[label] = {"data": label, "draws": draws, **measured, "commit": commit()}
-            print(rows[label], flush=True)
-            path.write_text("".join(json.dumps(row) + "\n" for row in rows.values()))
-    (RESULTS / "epsilon.md").write_text(render())
+    epsilons = [None if each == "none" else float(each) for each in given.epsilons.split(",")]
+    for name in [] if given.render else given.only.split(","):
+        data = generated(int(name)) if name.isdigit() else read_real(name, given.data)
+        of, label = _size(data), f"generated, 100 columns, {int(name):,}" if name.isdigit() else name
+        told = {"data": label, "rows": len(data.X), "of": of}
+        for method in given.methods.split(","):
+            for scored, epsilon, hits, chance in measure(method, data, epsilons, given.draws):
+                row = {"method": scored, **told, "chance": chance, "epsilon": epsilon, "hits": hits, "commit": commit()}
+                print(row, flush=True)
+                with given.out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+    if given.out == RESULTS / "epsilon.jsonl":
+        rows = [json.loads(line) for line in given.out.read_text(encoding="utf-8").splitlines()]
+        (RESULTS / "epsilon.md").write_text(render(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -97,7 +97,10 @@ def selector_of(method: str, name: str, seed: int, first: dict[str, Any]) -> Any
     return makers[method]()
 
 
-def measure(name: str, method: str, parties: int, seed: int, data: str | None, first: dict[str, Any]) -> dict[str, Any]:
+def measure(
+    name: str, method: str, parties: int, seed: int, data: str | None, first: dict[str, Any], refits: int
+) -> dict[str, Any]:
+    """One cell; its score is the mean over ``refits`` seeds of the judging network."""
     X, y, true, share = problem(name, seed, data)
     fed = fs.Federation.split(X, y, parties=parties, how="random", random_state=seed)
     train, test = fed.rows(train=share, random_state=seed)
@@ -120,7 +123,9 @@ def measure(name: str, method: str, parties: int, seed: int, data: str | None, f
             hits = sum(c in true for c in kept)
             row |= {"precision": hits / max(1, len(kept)), "recall": hits / len(true)}
     row["share kept"] = row["columns"] / X.shape[1]
-    row["score"] = refit(train, test, columns, seed) if row["columns"] else float("nan")
+    if row["columns"]:
+        row["refits"] = [refit(train, test, columns, seed + 1000 * again) for again in range(refits)]
+    row["score"] = float(np.mean(row.get("refits", [np.nan])))
     row["cell CPU seconds"] = time.process_time() - start
     return row
 
@@ -137,7 +142,7 @@ def run_cells(arguments: Any, path: Path) -> None:
                     if first is None and method not in ("fedsdg", "all", "plain", "original_auto"):
                         print(f"skipped {name} {method}: run the fedsdg cell of seed {seed} first")
                         continue
-                    row = measure(name, method, parties, seed, arguments.data, first or {})
+                    row = measure(name, method, parties, seed, arguments.data, first or {}, arguments.refits)
                     append_row(path, row)
                     first = row if method == "fedsdg" else first
 
@@ -200,6 +205,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=[m for m in METHODS if m != "before"], choices=list(METHODS))
     parser.add_argument("--parties", nargs="+", type=int, default=[2, 5, 10])
     parser.add_argument("--seeds", nargs="+", type=int, default=[20, 21, 22, 23, 24], help="0 to 19 set the defaults")
+    parser.add_argument("--refits", type=int, default=1, help="seeds of the judging network; their mean counts")
     parser.add_argument("--again", action="store_true", help="measure cells that are there anew; the last counts")
     parser.add_argument("--render", action="store_true", help="make the table from the cells that are there")
     parser.add_argument("--cost", action="store_true", help="measure the layer under ciphertexts alone")

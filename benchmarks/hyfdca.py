@@ -30,7 +30,7 @@ from fedsift.core.transports.base import Delivery, Transport
 from fedsift.evaluate.datasets import load
 from fedsift.models.hyfdca import vertical
 from fedsift.models.hyfdca.model import HyFDCA
-from fedsift.models.hyfdca.setup import PART, STATE
+from fedsift.models.hyfdca.state import Part, RoundState
 
 SETS = ("airfoil_self_noise", "breast_cancer_wdbc", "wine_quality_red")
 SPLITS: dict[str, dict[str, Any]] = {
@@ -106,8 +106,8 @@ class Watch:
                 part = session[vertical.Components]
                 weights = (part.back @ Told.last[site.name][: part.back.shape[1]])[:, 0]
             else:
-                part, state = session[PART], session[STATE]
-                weights = (part.metric @ state["track"].u)[:, 0]
+                part, state = session[Part], session[RoundState]
+                weights = (part.metric @ state.columns.track.u)[:, 0]
             found |= dict(zip([name for name, _ in part.design.columns], weights))
         distance = self.trial.distance(np.array([found[name] for name in self.trial.X.columns]))
         self.rows.append((turn, distance, self.fed.ledger.bytes(), begin - self.start - self.looking))

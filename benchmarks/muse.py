@@ -12,11 +12,14 @@ them with copies of others' columns, 50 features, 15 bins, 10 folds, linear SVM 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import resource
 import sys
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -58,8 +61,8 @@ def first_redundancy(X, chosen):
     return redundancy(matrix)
 
 
-def accuracy(name, seed, folder, check):
-    """Means over the folds by method and setting: SVM, 3-NN, redundancy."""
+def accuracy(name, seed, folder, check, jobs):
+    """Means over the folds by method and setting: SVM, 3-NN, redundancy; so many folds side by side."""
     frame, target = datasets.load(name, folder)
     values, y = frame.to_numpy(dtype=float), target.to_numpy(dtype=int)
     groups = splits.column_groups(values.shape[1], PARTIES, how="lognormal", random_state=seed)
@@ -67,20 +70,45 @@ def accuracy(name, seed, folder, check):
     positions = np.concatenate(groups)
     X = values[:, positions]
     original = np.unique(positions, return_index=True)[1]
-    rng = np.random.default_rng(seed)
-    outside = methods(X, y, groups, original, rng)
+    outside = methods(X, y, groups, original, np.random.default_rng(seed))
     # NCI9's largest class has 9 rows: there folds cannot be stratified.
     kind = StratifiedKFold if np.bincount(y).max() >= FOLDS else KFold
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # small classes are not in every fold
         parts = list(kind(FOLDS, shuffle=True, random_state=seed).split(X, y))
-    rows = []
-    for number, (train, test) in enumerate(parts):
-        inside = methods(X[train], y[train], groups, original, rng)
-        if number == 0 and check:
-            _check_federated(frame, y, seed, train, positions, inside["MUSE (mrmr)"])
-        known = {}  # methods often choose the same columns: these are scored once
-        for setting, chosen in (("inside", inside), ("outside", outside)):
+    folds = [
+        Fold(number, train, test, X, y, groups, original, np.random.default_rng((seed, number)), outside)
+        for number, (train, test) in enumerate(parts)
+    ]
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        found = list(pool.map(Fold.rows, folds) if jobs > 1 else map(Fold.rows, folds))
+    if check:
+        _check_federated(frame, y, seed, folds[0].train, positions, found[0][1])
+    rows = [row for each, _ in found for row in each]
+    means = pd.DataFrame(rows).groupby(["method", "setting"], sort=False).mean().round(3)
+    return {"rows": means.reset_index().to_dict("records")}
+
+
+@dataclass
+class Fold:
+    """One fold of one split, and what was selected from all rows."""
+
+    number: int
+    train: np.ndarray
+    test: np.ndarray
+    X: np.ndarray
+    y: np.ndarray
+    groups: list
+    original: np.ndarray
+    rng: np.random.Generator
+    outside: dict
+
+    def rows(self):
+        """Scores of every method inside and outside the fold, and the columns of MUSE inside it."""
+        X, y, train, test = self.X, self.y, self.train, self.test
+        inside = methods(X[train], y[train], self.groups, self.original, self.rng)
+        rows, known = [], {}  # methods often choose the same columns: these are scored once
+        for setting, chosen in (("inside", inside), ("outside", self.outside)):
             for method, columns in chosen.items():
                 key = tuple(sorted(columns))
                 if key not in known:
@@ -90,8 +118,7 @@ def accuracy(name, seed, folder, check):
                     }
                 found = {**known[key], "redundancy": first_redundancy(X[train], columns)}
                 rows.append({"method": method, "setting": setting, **found})
-    means = pd.DataFrame(rows).groupby(["method", "setting"], sort=False).mean().round(3)
-    return {"rows": means.reset_index().to_dict("records")}
+        return rows, list(inside["MUSE (mrmr)"])
 
 
 def _check_federated(frame, y, seed, train, positions, expected):
@@ -104,10 +131,12 @@ def _check_federated(frame, y, seed, train, positions, expected):
         raise SystemExit(f"the federated run chose other columns than its plaintext twin (seed {seed})")
 
 
-def accuracy_part(names, seeds, folder, cells):
+def accuracy_part(names, seeds, folder, cells, jobs):
     for name in names:
         for seed in range(seeds):
-            cells.run(lambda n=name, s=seed: accuracy(n, s, folder, n != "usps"), part="accuracy", data=name, seed=seed)
+            cells.run(
+                lambda n=name, s=seed: accuracy(n, s, folder, n != "usps", jobs), part="accuracy", data=name, seed=seed
+            )
     rows = [
         {"data": c["data"], "seed": c["seed"], **r} for c in cells.rows if c["part"] == "accuracy" for r in c["rows"]
     ]
@@ -342,6 +371,7 @@ def main():
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--sets", default="colon,yale32,tox_171,nci9,pixraw10p,relathe,usps")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=1, help="folds side by side")
     parser.add_argument("--data", default=os.environ.get(datasets.FOLDER_VARIABLE))
     parser.add_argument("--out", default=str(Path(__file__).parent / "results" / "muse.md"))
     options = parser.parse_args()
@@ -351,7 +381,7 @@ def main():
     cells = Cells(out.with_suffix(".jsonl"))
     page = Sections(out, "# MUSE", list(PARTS.values()))
     run = {
-        "accuracy": lambda: accuracy_part(names, seeds, options.data, cells),
+        "accuracy": lambda: accuracy_part(names, seeds, options.data, cells, options.jobs),
         "counts": lambda: counts(options.data),
         "growth": lambda: growth(options.data),
         "speed": lambda: speed(options.data, options.quick),

@@ -10,7 +10,7 @@ from fedsift.mpc.column_scores.f_statistic import f_statistic
 from fedsift.select.baselines.federated_lasso import FederatedLasso
 from fedsift.select.filters.information_value import information_value
 from fedsift.select.muse.contingency import Entropies, count_tables, number_codes, pair_information
-from fedsift.select.muse.criteria import steps, together
+from fedsift.select.muse.criteria import in_step, steps
 
 FEATURES, BINS = 50, 15
 CRITERIA = ("mrmr", "mifs", "dd")
@@ -28,7 +28,7 @@ def plain_search(codes, y, n_features, criterion, correct=True):
 
     label_entropy = float(counting.entropy(np.bincount(y)))
     search = steps(n_features, criterion, relevance, entropy, label_entropy, beta=0.8, lam=0.5)
-    return together({"": search}, answer)[""].order
+    return in_step({"": search}, answer)[""].order
 
 
 def plain_muse(codes, y, groups, n_features, criterion, preselect, correct=True):

@@ -68,7 +68,7 @@ class CpuSerial(Transport):
         result = {}
         for name, data in requests.items():
             start = time.process_time()
-            result[name] = Delivery(self.sites[name].handle(data), time.process_time() - start)
+            result[name] = Delivery(self.sites[name].receive(data), time.process_time() - start)
         return result
 
 

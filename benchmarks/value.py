@@ -1,11 +1,16 @@
 """Does ``fs.value`` see what is there, and nothing else? Over many seeds, with planted useless and duplicate partners.
 
-    python benchmarks/value.py [--data DIR] [--seeds 40] [--secure 2] [--rows 10000] [--render]
+    python benchmarks/value.py [--data DIR] [--seeds 40] [--plain] [--jobs N] [--rows 10000] [--results FILE] [--render]
 
 Each seed draws fresh rows of bank_marketing (client / loans / campaign) and default_credit (client / pay / bills), adds
-a partner of six noise columns and one that repeats the client's columns, and deals fresh folds. ``plain`` rows are the
-plaintext twin: the ridge solution of the same designs, side by side (``tests/test_value.py`` holds the joint model to
-it); ``secure`` rows are ``fs.value`` itself. Fresh seeds: 100 and up (the settings were chosen on 0 to 39).
+a partner of six noise columns and one that repeats the client's columns, and deals fresh folds. ``on shares`` rows are
+``fs.value`` itself: one job of the client and its two real partners, one of the client with the useless and the
+duplicate one; single-threaded cells, ``--jobs`` of them side by side. ``plain`` rows are the plaintext twin: the ridge
+solution of the same designs, side by side (``tests/test_value.py`` holds the joint model to it). Older ``secure`` rows
+are ``fs.value`` when the label holder still read the scores of rows.
+
+Seeds: settings were chosen on 0 to 39; ``plain`` and ``secure`` use 100 and up, ``on shares`` 300 and up, which no
+choice has seen.
 """
 
 from __future__ import annotations
@@ -14,7 +19,9 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +52,8 @@ PARTIES = {
         "bills": [f"{what}_AMT{i}" for what in ("BILL", "PAY") for i in range(1, 7)],
     },
 }
-FIRST_SEED = 100
+FIRST_PLAIN, FIRST_SEED = 100, 300
+PLANTED = ("useless", "duplicate")
 
 
 def tables(name: str, rows: int, seed: int, folder: Path | None) -> tuple[dict[str, pd.DataFrame], np.ndarray]:
@@ -96,24 +104,41 @@ def _row(name: str, how: str, seed: int, rows: int, who: str, gain: Any, share: 
             "low": interval.low, "high": interval.high, "seen": interval.low > 0}  # fmt: skip
 
 
-def secure(name: str, rows: int, seed: int, folder: Path | None) -> list[dict[str, Any]]:
-    """``fs.value`` itself on the three real parties, timed."""
+def on_shares(name: str, rows: int, seed: int, folder: Path | None, partners: Sequence[str]) -> list[dict[str, Any]]:
+    """``fs.value`` itself on the client and two partners, timed."""
     made, y = tables(name, rows, seed, folder)
     ids = np.arange(rows).astype(str)
-    real = list(PARTIES[name])
-    files = {party: made[party].assign(id=ids) for party in real}
+    files = {party: made[party].assign(id=ids) for party in ("client", *partners)}
     files["client"]["target"] = y
     fed = fs.Federation.from_tables(files, id="id", label=("client", "target"))
     start = time.process_time()
     found = fs.value(fed, random_state=seed)
+    key = {"data": name, "how": "on shares", "seed": seed, "rows": rows}
     cost = {"cpu": round(time.process_time() - start, 1), "wall": round(found.seconds, 1),
             "load": round(os.getloadavg()[0], 1), "megabytes": round(found.bytes / 1e6)}  # fmt: skip
     lines = []
     for line in found.lines:
-        for who, gain in ((line.partner, line.adds), (f"shuffled {line.partner}", line.null)):
-            lines.append({"data": name, "how": "secure", "seed": seed, "rows": rows, "who": who, "gain": gain.mean,
-                          "low": gain.low, "high": gain.high, "seen": gain.seen, **cost})  # fmt: skip
+        told = {line.partner: line.adds, f"{line.partner} beyond the other": line.beyond,
+                f"shuffled {line.partner}": line.null}  # fmt: skip
+        for who, gain in told.items():
+            assert gain is not None
+            lines.append({**key, "who": who, "gain": gain.mean, "low": gain.low, "high": gain.high, "seen": gain.seen,
+                          **cost})  # fmt: skip
     return lines
+
+
+def cells(options: argparse.Namespace, there: set[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """What is still to be measured: a function and its arguments."""
+    for number in range(options.seeds):
+        for name, parties in PARTIES.items():
+            key = (name, options.rows)
+            if options.plain:
+                if ("plain", FIRST_PLAIN + number, *key, "useless") not in there:
+                    yield plain, *key, FIRST_PLAIN + number, options.data
+                continue
+            for partners in (tuple(parties)[1:], PLANTED):
+                if ("on shares", FIRST_SEED + number, *key, partners[0]) not in there:
+                    yield on_shares, *key, FIRST_SEED + number, options.data, partners
 
 
 def render() -> str:
@@ -125,36 +150,38 @@ def render() -> str:
             "|:--|--:|:--|:--|--:|--:|--:|"]  # fmt: skip
     for (data, rows, how, who), part in frame.groupby(["data", "rows", "how", "who"], sort=False):
         text.append(f"| {data} | {rows:,} | {how} | {who} | {part.gain.mean():.3f} | {len(part)} | {part.seen.sum()} |")
-    timed = frame[frame.how == "secure"].drop_duplicates(["data", "rows", "seed"])
+    timed = frame[frame.who.isin([parties[1] for parties in map(list, PARTIES.values())]) & (frame.how != "plain")]
     text += ["", "## Cost of a whole valuation (three parties, ten folds, with shuffled nulls)", "",
-             "| data | rows | seed | wall s | CPU s | load | MB sent |", "|:--|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
-    text += [f"| {r.data} | {r.rows:,} | {r.seed} | {r.wall} | {r.cpu} | {r.load} | {r.megabytes:.0f} |"
-             for r in timed.itertuples()]  # fmt: skip
+             "| data | rows | run | valuations | wall s, median (most) | CPU s | load | MB sent |",
+             "|:--|--:|:--|--:|--:|--:|--:|--:|"]  # fmt: skip
+    for (data, rows, how), part in timed.groupby(["data", "rows", "how"], sort=False):
+        text.append(
+            f"| {data} | {rows:,} | {how} | {len(part)} | {part.wall.median():.1f} ({part.wall.max():.1f}) | "
+            f"{part.cpu.median():.1f} | {part.load.min()} to {part.load.max()} | {part.megabytes.median():.0f} |"
+        )
     return "\n".join(text) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path)
+    parser.add_argument("--data", type=Path, help="folder of the benchmark tables (default: FEDSIFT_DATA)")
     parser.add_argument("--seeds", type=int, default=40)
-    parser.add_argument("--secure", type=int, default=2)
+    parser.add_argument("--plain", action="store_true", help="the plaintext twin in place of fs.value")
+    parser.add_argument("--jobs", type=int, default=1, help="cells side by side, each on one core")
     parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--results", type=Path, default=ROWS, help="the file that rows are appended to")
     parser.add_argument("--render", action="store_true", help="only write the page from the rows")
     options = parser.parse_args()
     if not options.render:
-        made_by = commit()
-        old = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.is_file() else []
-        there = {(row["how"], row["seed"], row["data"], row["rows"]) for row in old}  # an interrupted run goes on
-        with ROWS.open("a", encoding="utf-8") as file:
-            for run, count in ((plain, options.seeds), (secure, options.secure)):
-                for seed in range(FIRST_SEED, FIRST_SEED + count):
-                    for name in PARTIES:
-                        if (run.__name__, seed, name, options.rows) in there:
-                            continue
-                        for row in run(name, options.rows, seed, options.data):
-                            file.write(json.dumps({**row, "commit": made_by}) + "\n")
-                        file.flush()
-    PAGE.write_text(render(), encoding="utf-8")
+        made_by, file = commit(), options.results
+        old = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+        there = {(row["how"], row["seed"], row["data"], row["rows"], row["who"]) for row in old}  # it goes on
+        with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool, file.open("a") as out:
+            for done in as_completed([pool.submit(*cell) for cell in cells(options, there)]):
+                out.writelines(json.dumps({**row, "commit": made_by}) + "\n" for row in done.result())
+                out.flush()
+    if options.results == ROWS:
+        PAGE.write_text(render(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedsift.models.boost.compared.scales import HALF_CELL, MORE_BITS, Scales
-from fedsift.models.boost.hidden.shares import unpack
 from fedsift.models.boost.tree import TreeSettings, least_gain
 
 
@@ -28,7 +27,7 @@ class Twin:
 
     def gradients(self) -> tuple[np.ndarray, np.ndarray]:
         if self.scales.logistic:
-            g, h = unpack(self.scales.sigmoid.at((self.scores + HALF_CELL).astype(np.uint64)))
+            g, h = self.scales.apart(self.scales.sigmoid.at((self.scores + HALF_CELL).astype(np.uint64)))
         else:
             g, h = self.scores.copy(), np.full(len(self.scores), 2**self.scales.hessian)
         g = g - np.rint(np.ldexp(self.target, self.scales.gradient)).astype(np.int64)

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -132,3 +134,11 @@ class Browser:
         os.close(self._to)
         os.close(self._from)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", name="browser")
+def a_browser():
+    """One for all tests of a file; a file imports it by its function's name."""
+    opened = Browser(find_chromium())
+    yield opened
+    opened.close()

@@ -14,8 +14,8 @@ from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import AlignmentError, OperationRefused, SecurityError
-from fedsift.mpc.pairs import meet_all
-from fedsift.mpc.psi import align, blind_ids, keep_shared, seal_order
+from fedsift.mpc.pairs import Pairs, meet_all
+from fedsift.mpc.psi import KEY_HOLDERS, _way, align, blind_ids, keep_known, keep_shared, seal_order
 
 
 def tables(ids: dict[str, list], label_at: str) -> dict[str, pd.DataFrame]:
@@ -132,7 +132,7 @@ def test_a_box_of_the_order_opens_once_and_for_its_own_party_only():
 
 def test_too_few_shared_ids_is_an_error_with_the_counts():
     data = tables({"a": [f"x{i}" for i in range(30)], "b": [f"X{i}" for i in range(27)] + ["x1", "x2", "x3"]}, "a")
-    with pytest.raises(AlignmentError, match=r"only 3 ids.*a 30, b 30.*a and b 3"):
+    with pytest.raises(AlignmentError, match=r"only 3 ids.*a 30, b 30.*left after each: a 30, b 3"):
         fs.Federation.from_tables(data, id="id", label=("a", "y"))
     assert fs.Federation.from_tables(data, id="id", label=("a", "y"), min_overlap=3).n_rows == 3
 
@@ -174,3 +174,134 @@ def test_alignment_is_in_the_ledger():
     fed = fs.Federation.from_tables(data, id="id", label=("a", "y"))
     forms = fed.ledger.disclosures().set_index("operation")["form"]
     assert set(forms["align.blind_ids"]) >= {"pseudonymous"}
+
+
+# --- beyond three parties: a star -----------------------------------------------------------------------------------
+
+
+def opened(ids: dict[str, list], pad: dict[str, int] | None = None) -> tuple[fs.Federation, Recording]:
+    first = next(iter(ids))
+    sites = {n: Site(n, Table.read(t, id="id", label="y" if n == first else None, name=n)) for n, t in
+             tables(ids, first).items()}  # fmt: skip
+    for name, step in (pad or {}).items():
+        sites[name].pad_rows = step
+    transport = Recording(InProcess(sites))
+    return fs.Federation(transport, list(sites), active=first), transport
+
+
+def test_bytes_of_matching_grow_with_the_parties_and_not_with_their_square():
+    ids = [f"c{i}" for i in range(400)]
+    sent = {}
+    for parties in (4, 8, 16):
+        fed, _ = opened({f"p{i}": ids for i in range(parties)})
+        assert align(fed).n_rows == 400
+        sent[parties] = sum(e.bytes for e in fed.ledger.entries if e.operation.startswith("align"))
+    assert sent[16] - sent[8] == pytest.approx(2 * (sent[8] - sent[4]), rel=0.05)
+
+
+def test_every_list_visits_each_key_holder_once_and_ends_at_its_owner():
+    block = list("abcdefg")
+    for owner in block:
+        way = _way(block, owner)
+        assert set(way) - {owner} == set(block[:KEY_HOLDERS]) - {owner}
+        assert (way[-1] == owner) == (owner not in block[:KEY_HOLDERS])
+        assert len(set(way)) == len(way)
+    assert {_way(block, owner)[0] for owner in "def"} == {"a", "b", "c"}
+
+
+def test_in_a_star_nobody_but_the_owner_and_the_coordinator_sees_a_pseudonym():
+    """What key holders raise for others has no element in common with any other list, though all ids are the same."""
+    ids = [f"c{i}" for i in range(30)]
+    fed, transport = opened({f"p{i}": ids for i in range(5)})
+    sites = transport.inner.sites
+    seen: dict[str, list[bytes]] = {name: [] for name in sites}
+    with pytest.MonkeyPatch.context() as patch:
+        whole = Pairs.open
+
+        def noted(self, box, **told):
+            found = whole(self, box, **told)
+            seen[self.me].append(found)
+            return found
+
+        patch.setattr(Pairs, "open", noted)
+        align(fed)
+    for lists in seen.values():
+        points = [each[i : i + 32] for each in lists if len(each) == 32 * 30 for i in range(0, len(each), 32)]
+        assert len(points) == len(set(points))
+    assert all(len([each for each in lists if len(each) == 960]) >= 1 for lists in seen.values())
+
+
+def test_too_few_shared_ids_among_the_first_parties_end_the_matching_there():
+    ids = {f"p{i}": [f"c{k}" for k in range(20)] for i in range(6)} | {"p3": [f"x{k}" for k in range(12)]}
+    fed, _ = opened(ids)
+    with pytest.raises(AlignmentError, match=r"shared by p0, p1, .*left after each: p0 20, .*p3 0"):
+        align(fed)
+    few = [f"x{k}" for k in range(5)]
+    fed, _transport = opened({f"p{i}": [f"c{k}" for k in range(20)] for i in range(10)} | {"p3": few})
+    with pytest.raises(AlignmentError, match="the first 6 of 10 parties"):
+        align(fed)
+    asked = {e.receiver for e in fed.ledger.entries if e.operation == "align.blind_ids" and e.sender == "coordinator"}
+    assert asked == {"p0", "p1", "p2", "p3", "p4", "p5"}, "the smallest list goes first, the rest stays at home"
+
+
+def test_a_padded_list_tells_a_multiple_and_shares_the_same_rows():
+    ids = {"a": list(range(40)), "b": list(range(10, 47)), "c": list(range(5, 60)), "d": list(range(43))}
+    fed, _ = opened(ids, pad={"b": 25, "d": 50})
+    assert {name: size["rows"] for name, size in fed.sizes().items()} == {"a": 40, "b": 50, "c": 55, "d": 50}
+    done = align(fed)
+    assert set(shared_ids(done)["a"]) == {str(i) for i in range(10, 40)}
+    assert all(rows == shared_ids(done)["a"] for rows in shared_ids(done).values())
+    assert done.n_rows == 30, "what the job is about is told exactly"
+    sizes = {
+        e.sender: e.bytes for e in fed.ledger.entries if e.operation == "align.blind_ids" and e.sender != "coordinator"
+    }
+    assert sizes["b"] == sizes["d"]
+
+
+def test_a_filling_id_is_no_row(monkeypatch):
+    fed, _transport = opened({"a": list(range(20)), "b": list(range(20))}, pad={"b": 25})
+    told = {"blocks": [["a", "b"]], "rows": {"a": 20, "b": 25}, "random_state": 0}
+    with fed.session("alignment", told) as run:
+        meet_all(run)
+        run.ask(blind_ids, to=run.parties)
+        sealed = run.ask(seal_order, to=run.parties)
+        with pytest.raises(OperationRefused, match="nobody's"):
+            run.ask(keep_shared, to="b", positions=np.arange(25), boxes={"a": sealed["a"]["b"]}, view="aligned")
+
+
+# --- matched once ---------------------------------------------------------------------------------------------------
+
+
+def known_rows(fed: fs.Federation, rows: dict[str, list[int]]) -> None:
+    """Sites that remember which rows an earlier job was about."""
+    for name, site in fed._link.transport.inner.sites.items():
+        site.rows_of_job = lambda job, parties, mine=rows[name]: np.array(mine)
+
+
+def test_rows_of_an_earlier_job_need_no_matching():
+    fed, _ = opened({"a": list(range(40)), "b": list(range(10, 50))})
+    known_rows(fed, {"a": list(range(10, 40)), "b": list(range(30))})
+    done = align(fed, as_in="0" * 12)
+    found = shared_ids(done)
+    assert found["a"] == found["b"]
+    assert set(found["a"]) == {str(i) for i in range(10, 40)}
+    assert not any(entry.operation == "align.blind_ids" for entry in fed.ledger.entries)
+    assert sum(e.bytes for e in fed.ledger.entries if e.operation == "align.keep_known") < 2000
+
+
+def test_where_the_rows_are_not_the_same_any_more_they_are_matched():
+    fed, _ = opened({"a": list(range(40)), "b": list(range(10, 50))})
+    known_rows(fed, {"a": list(range(10, 40)), "b": list(range(5, 30))})  # the first five were deleted at b
+    done = align(fed, as_in="0" * 12)
+    found = shared_ids(done)
+    assert found["a"] == found["b"]
+    assert set(found["a"]) == {str(i) for i in range(15, 40)}
+
+
+def test_no_known_rows_without_an_earlier_job():
+    fed, _ = opened({"a": list(range(20)), "b": list(range(20))})
+    with fed.session("alignment", {"blocks": [["a", "b"]], "rows": {"a": 20, "b": 20}}) as run:
+        meet_all(run)
+        sealed = run.ask(seal_order, to=run.parties)
+        with pytest.raises(OperationRefused, match="names no earlier job"):
+            run.ask(keep_known, to="a", boxes={"b": sealed["b"]["a"]}, view="aligned")

@@ -24,14 +24,12 @@ from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyErr
 from fedsift.models.boost.compared import choosing, taking_part, talks
 from fedsift.models.boost.compared.growing import ComparedTrees
 from fedsift.models.boost.compared.program import Shape, Sums, best_cuts, leaves
-from fedsift.models.boost.compared.scales import Scales
+from fedsift.models.boost.compared.scales import HALF_CELL, Scales
 from fedsift.models.boost.compared.state import Shares
 from fedsift.models.boost.growing import Booster, grow
-from fedsift.models.boost.hidden.shares import pack, unpack
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
 from fedsift.models.boost.scoring import Protection, cross_validate, fold_rules
 from fedsift.models.boost.tree import TreeSettings
-from fedsift.mpc import wide
 from fedsift.mpc.ring import uniform
 from fedsift.select.top_gain import TopGain
 
@@ -97,6 +95,39 @@ def test_a_bar_a_weight_and_a_leaf_that_is_cut_off_are_those_of_the_twin():
         np.testing.assert_allclose(model.predict_proba(fed)[:, 1], 1 / (1 + np.exp(-scores)), atol=1e-9)
 
 
+def test_several_classes_are_told_apart_one_against_the_rest(tmp_path):
+    """A model a class, each equal to its twin; chances are shared out among them, also when the model was kept."""
+    X, number = small_numbers(150, 4, 2, number=True)
+    y = np.digitize(number, np.quantile(number, [0.3, 0.6]))
+    fed = fs.Federation.split(X, y, parties=2)
+    options = {"n_estimators": 2, "max_depth": 2, "min_leaf": 12, "min_cell": 1, "first_tree_local": False}
+    model = SecureBoostClassifier(**options, **ALL).fit(fed)
+    tree = TreeSettings(max_depth=2, min_rows=12)
+    scores, splits = [], 0
+    for k in range(3):
+        twin = twin_of(fed, X, (y == k).astype(int), tree)
+        twin.grow()
+        twin.grow()
+        scores.append(twin.scales.values(twin.scores.astype(np.int16).view(np.uint16)))
+        splits += sum(twin.splits.values())
+    chance = 1 / (1 + np.exp(-np.stack(scores, axis=1)))
+    found = model.predict_proba(fed)
+    np.testing.assert_allclose(found, chance / chance.sum(axis=1, keepdims=True), atol=1e-9)
+    assert model.feature_importances_["splits"].sum() == splits
+    assert (model.n_trees_, model.best_iteration_) == (6, 1)
+    model.save(tmp_path / "kept")
+    np.testing.assert_array_equal(SecureBoostClassifier.load(tmp_path / "kept", fed).predict_proba(fed), found)
+
+
+def test_folds_of_several_classes_are_scored_at_the_end():
+    """Classes are a column of the other party: whatever the folds are, two cuts find them and held-out rows follow."""
+    X, _ = small_numbers(120, 4, 3)
+    fed = fs.Federation.split(X, np.digitize(X[:, 3], [-0.5, 0.5]), parties=2)
+    booster = Booster(TreeSettings(max_depth=2, min_rows=2), {n: np.arange(c) for n, c in fed.n_columns.items()}, 1, 8)
+    found = cross_validate(fed, [booster], fold_rules(2, 0), Protection("all", 2, False), "accuracy")
+    assert found.tolist() == [[1.0, 1.0]]
+
+
 def test_held_out_rows_have_no_gradient_and_are_scored_at_the_end():
     X, y = small_numbers(150, 4, 3)
     fed = fs.Federation.split(X, y, parties=2)
@@ -149,33 +180,39 @@ def test_a_saved_model_predicts_the_same_and_its_leaves_are_shares(tmp_path):
 # --- programs --------------------------------------------------------------------------------------------------------
 
 
-SCALES = Scales(True, 10, 10, 10, 37, 20000, 7, 3)
+def limits(logistic: bool) -> tuple[Scales, int, int]:
+    """Scales, and what gradient and hessian sums stay below."""
+    found = Scales(logistic, 10, 10, 10, 37, 20000, 7, 3, 3 if logistic else 4)
+    return (found, 2**28, 2**24) if logistic else (found, 2**33, 2**26)
 
 
 @settings(max_examples=8, deadline=None)
-@given(st.integers(1, 7), st.integers(1, 3), st.integers(0, 2**32), st.sampled_from([0, 40, 2**20]))
-def test_the_best_cut_on_shares_is_the_best_fraction_of_whole_numbers(candidates, nodes, seed, small):
+@given(st.integers(1, 7), st.integers(1, 3), st.integers(0, 2**32), st.sampled_from([0, 40, 2**20]), st.booleans())
+def test_the_best_cut_on_shares_is_the_best_fraction_of_whole_numbers(candidates, nodes, seed, small, logistic):
     """Against Python's fractions, with sums up to the limits of their rings."""
     rng = np.random.default_rng(seed)
-    size = small or 2**33
-    total_g, total_h = rng.integers(-size, size, nodes), rng.integers(2**10, min(2**26, size + 2**11), nodes)
-    rows, pen = rng.integers(20, 90, nodes), SCALES.penalty
+    scales, most, heaviest = limits(logistic)
+    size = small or most
+    total_g, total_h = rng.integers(-size, size, nodes), rng.integers(2**10, min(heaviest, size + 2**11), nodes)
+    rows, pen = rng.integers(20, 90, nodes), scales.penalty
     left_g = rng.integers(-size, size, (nodes, candidates))
     left_h = rng.integers(0, total_h[:, None] + 1, (nodes, candidates))
     count = rng.integers(0, rows[:, None] + 1, (nodes, candidates))
     shape = Shape(nodes, candidates, np.repeat(np.arange(nodes), candidates), np.tile(np.arange(candidates), nodes))
-    values = np.concatenate([pack(total_g, total_h), pack(left_g.ravel(), left_h.ravel())])
+    values = scales.together(
+        np.concatenate([total_g, left_g.ravel()]), np.concatenate([total_h, left_h.ravel()])
+    )  # fmt: skip
     whole = np.stack([values, np.concatenate([rows, count.ravel()]).astype(np.uint64)])
     first = uniform(whole.shape)
 
     def build(source, share):
         counts = share[1].astype(np.uint32)
         totals, cuts = Sums(share[0][:nodes], counts[:nodes]), Sums(share[0][nodes:], counts[nodes:])
-        return best_cuts(source, shape, cuts, totals, SCALES)
+        return best_cuts(source, shape, cuts, totals, scales)
 
     found = run(build, first, whole - first)
-    places = wide.to_ints(wide.add(found[0].label, found[1].label))
-    sums = (found[0].sums + found[1].sums)[:, 0, 0]
+    places = (found[0].label + found[1].label)[:, 0].tolist()
+    sums = (found[0].sums + found[1].sums)[:, 0]
     for node in range(nodes):
         T = int(total_h[node] + 2 * pen)
         fractions = []
@@ -185,7 +222,7 @@ def test_the_best_cut_on_shares_is_the_best_fraction_of_whole_numbers(candidates
             fractions.append(Fraction((g * T - int(total_g[node]) * a) ** 2, a * (T - a)) if fits else Fraction(0))
         best = fractions.index(max(fractions))
         assert places[node] == best
-        assert sums[node] == pack(left_g[node, best : best + 1], left_h[node, best : best + 1])[0]
+        assert sums[node] == scales.together(left_g[node, best : best + 1], left_h[node, best : best + 1])[0]
 
 
 @settings(max_examples=4, deadline=None)
@@ -193,11 +230,14 @@ def test_the_best_cut_on_shares_is_the_best_fraction_of_whole_numbers(candidates
 def test_leaves_on_shares_are_quotients_rounded_towards_zero(seed, logistic, rows):
     rng = np.random.default_rng(seed)
     scales = Scales.of(logistic, rows, TreeSettings(learning_rate=0.3))
-    g, h = rng.integers(-(2**33), 2**33, 5) >> rng.integers(0, 33, 5), rng.integers(0, 2**26, 5)
-    whole = pack(g, h)
+    top, heaviest = (28, 2**24) if logistic else (33, 2**26)
+    g, h = rng.integers(-(2**top), 2**top, 5) >> rng.integers(0, top, 5), rng.integers(0, heaviest, 5)
+    whole = scales.together(g, h)
     first = uniform(whole.shape)
     found = run(lambda source, share: leaves(source, share, scales), first, whole - first)
-    scores, gains = ((a + b).view(np.int64).tolist() for a, b in zip(*found))
+    codes, gains = found[0][0] ^ found[1][0], (found[0][1] + found[1][1]).view(np.int64).tolist()
+    top = 2 ** (scales.leaf_width - 1)
+    scores = [code % top - code // top * (top - 1) for code in codes.tolist()]
     for G, H, score, gain in zip(g.tolist(), h.tolist(), scores, gains):
         fine = (abs(G) * scales.rate << max(0, -scales.shift)) // ((H + scales.penalty) << max(0, scales.shift))
         fine = min(fine, 2**scales.leaf_bits - 1)
@@ -205,15 +245,18 @@ def test_leaves_on_shares_are_quotients_rounded_towards_zero(seed, logistic, row
         assert gain == (abs(G) * fine + 2**63) % 2**64 - 2**63
 
 
-def test_the_lines_are_close_to_the_sigmoid_and_a_hessian_is_never_zero():
-    scales = Scales.of(True, 36_000, TreeSettings())
+@pytest.mark.parametrize("rows", [200, 36_000, 10**6])
+def test_the_steps_are_close_to_the_sigmoid_and_a_hessian_is_never_zero(rows):
+    scales = Scales.of(True, rows, TreeSettings())
     scores = np.arange(-(2**15), 2**15)
-    g, h = unpack(scales.sigmoid.at((scores + 1024).astype(np.uint64)))
+    g, h = scales.apart(scales.sigmoid.at((scores + HALF_CELL).astype(np.uint64)))
     true = 1 / (1 + np.exp(-np.clip(scores / 1024, -30, 30)))
     inside = np.abs(scores) < 30 * 1024
-    assert np.abs(g / 2.0**scales.gradient - true)[inside].max() < 0.03
+    assert np.abs(g / 2.0**scales.gradient - true)[inside].max() < 0.016 + 2.0**-scales.gradient
     assert h.min() >= 1
-    assert np.abs(h / 2.0**scales.hessian - true * (1 - true))[inside].max() < 0.1
+    assert np.abs(h / 2.0**scales.hessian - true * (1 - true))[inside].max() < 0.007 + 2.0**-scales.hessian
+    assert rows * g.max() < scales.offset  # no sum leaves its room, whatever the labels are
+    assert rows * h.max() + 2 * scales.penalty < 2 ** (scales.low - 1)
 
 
 # --- what each side sees ---------------------------------------------------------------------------------------------
@@ -294,11 +337,12 @@ def test_what_somebody_would_have_to_read_is_refused(options):
         SecureBoostClassifier(n_estimators=1, protection="all", **options).fit(fed)
 
 
-def test_three_classes_are_refused_in_words():
+def test_one_tree_for_several_classes_is_refused_in_words():
     X = np.random.default_rng(0).normal(size=(90, 4))
     fed = fs.Federation.split(X, np.arange(90) % 3, parties=2)
-    for method in (SecureBoostClassifier(n_estimators=1, protection="all"), TopGain(n_features=2, protection="all")):
-        with pytest.raises(ParameterError, match="two classes or a number"):
+    options = {"protection": "all", "multi_output": True}
+    for method in (SecureBoostClassifier(n_estimators=1, **options), TopGain(n_features=2, **options)):
+        with pytest.raises(ParameterError, match=r"multi_output=False.*protection='coordinator' can do otherwise"):
             method.fit(fed)
 
 

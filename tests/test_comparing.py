@@ -13,17 +13,16 @@ from fedsift.errors import SecurityError
 from fedsift.mpc import wide
 from fedsift.mpc.comparing import (
     DealerSource,
-    Fractions,
     Source,
     chosen,
     conjunctions,
     dealt_for,
     either,
-    largest,
     negative,
     products,
 )
 from fedsift.mpc.dealer import Dealt
+from fedsift.mpc.fractions import Fractions, hidden, largest, multiplied, squares_where
 from fedsift.mpc.ring import new_seed, uniform
 
 NUMBERS = st.integers(-(2**190), 2**190)
@@ -131,25 +130,58 @@ def test_a_choice_takes_the_first_where_the_bit_is_set():
     assert joined([part[0] for part in found]) == [1, -2, 3, 4, -5]
 
 
-@settings(max_examples=15, deadline=None)
+def with_parts(parts, program):
+    """A program whose wide numbers travel in so many 32-bit parts."""
+
+    def build(source, share):
+        source.parts = parts
+        return program(source, share)
+
+    return build
+
+
+@pytest.mark.parametrize("parts", [6, 5])
+@settings(max_examples=10, deadline=None)
 @given(st.integers(2, 9), st.integers(1, 3), st.integers(0, 2**32))
-def test_the_largest_fraction_is_found_and_ties_fall_to_the_first(width, groups, seed):
+def test_the_largest_fraction_is_found_and_ties_fall_to_the_first(parts, width, groups, seed):
     rng = np.random.default_rng(seed)
     over, under = rng.integers(0, 6, (groups, width)), rng.integers(1, 4, (groups, width))
-    labels = np.tile(np.arange(width), (groups, 1))
-    sizes = (2**120, 2**50, 1)
-    shares = [
-        split([value * size for value in part.ravel().tolist()])
-        for part, size in zip((over, under, labels, 7 * labels), (*sizes, 1))
-    ]
+    labels = np.tile(np.arange(width), (groups, 1)).astype(np.uint64)
+    top = {6: 2**136, 5: 2**106}[parts]
+    wides = [split([v * size for v in part.ravel().tolist()]) for part, size in ((over, top), (under, 2**47))]
+    words = [(noise := uniform(part.shape), part - noise) for part in (labels, labels * np.uint64(7))]
     shape = (groups, width, wide.WORDS)
-    halves = [Fractions(*(part[side].reshape(shape) for part in shares)) for side in (0, 1)]
-    found = run(largest, *halves)
-    best = joined([part.label for part in found])
-    assert joined([part.sums for part in found]) == [7 * place for place in best]
+    halves = [
+        Fractions(*(part[side].reshape(shape) for part in wides), *(part[side] for part in words)) for side in (0, 1)
+    ]
+    found = run(with_parts(parts, largest), *halves)
+    best = (found[0].label + found[1].label)[:, 0].tolist()
+    assert (found[0].sums + found[1].sums)[:, 0].tolist() == [7 * place for place in best]
     for group in range(groups):
         values = [Fraction(int(a), int(b)) for a, b in zip(over[group], under[group])]
         assert best[group] == values.index(max(values))
+
+
+@pytest.mark.parametrize("parts", [6, 5])
+def test_opened_numbers_are_multiplied_and_squared_without_being_sent_again(parts):
+    rng = np.random.default_rng(parts)
+    first, second = ([int(v) for v in rng.integers(-(2**60), 2**60, 11)] for _ in range(2))
+    kept = rng.integers(0, 2, 11, dtype=np.uint8)
+    noise = rng.integers(0, 256, (1, 2), dtype=np.uint8)
+    a, b = split(first), split(second)
+
+    def program(source, share):
+        x, y = yield from hidden(source, share[:2])
+        square = yield from squares_where(source, share[2], x)
+        return multiplied(source, x, y.minus(x)), square
+
+    bits = noise, noise ^ np.packbits(kept)[None]
+    seen = []
+    found = run(with_parts(parts, program), *((*pair, part) for *pair, part in zip(a, b, bits)), seen=seen)
+    product, square = ([value % 2 ** (32 * parts) for value in joined(pair)] for pair in zip(*found))
+    assert product == [x * (y - x) % 2 ** (32 * parts) for x, y in zip(first, second)]
+    assert square == [x * x * int(keep) for x, keep in zip(first, kept)]
+    assert [part.nbytes for message in seen for part in message[0]] == [11 * 4 * parts] * 2 + [2]
 
 
 def test_what_travels_does_not_depend_on_the_numbers():

@@ -141,6 +141,43 @@ def test_rules_are_checked_against_the_past_and_saved(inside, party):
     assert party.with_name("party.toml.before").read_text() == text
 
 
+@pytest.fixture(scope="module")
+def past(tmp_path_factory):
+    """A site where information values were computed, exact and then with noise: forms, rows, bits, epsilon."""
+    patch, folder = pytest.MonkeyPatch(), tmp_path_factory.mktemp("past")
+    path = write_site(folder, 'approval = "policy"\nmin_rows = 20\nmax_bits = 5.0')
+    for epsilon in (None, 2.0):
+        assert submit(folder, fs.InformationValue(n_features=2, min_cell=10, epsilon=epsilon), patch) is not None
+    patch.undo()
+    return Office(path)
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        ({"forms": ["control", "masked"]}, "in the form"),
+        ({"min_rows": 119}, ""),
+        ({"min_rows": 121}, "fewer than 121"),
+        ({"max_bits": 1e-6}, "bits a row"),
+        ({"max_id_lists": 1}, ""),
+        ({"min_cell": 11}, "min_cell"),
+        ({"partners": ["insurer"]}, "none of the parties"),
+        ({}, ""),
+    ],
+)  # fmt: skip
+def test_past_jobs_are_judged_by_what_they_sent_and_about_how_many_rows(past, rules, why):
+    policy = past.settings.policy.model_copy(update=rules)
+    found = [each.why for each in past.refused_by(policy) if each.job.parameters.get("epsilon", 0) is None]
+    assert (why in found[0]) if why else found == []
+
+
+def test_noise_and_id_lists_of_the_past_are_added_up(past):
+    strict = past.settings.policy.model_copy(update={"total_epsilon": 1.0})
+    assert [refusal.job.parameters["epsilon"] for refusal in past.refused_by(strict)] == [2.0]
+    strict = past.settings.policy.model_copy(update={"max_id_lists": 1})
+    assert {refusal.job.method for refusal in past.refused_by(strict)} == {"alignment"}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
@@ -430,5 +467,5 @@ def test_a_port_of_this_machine_alone():
 def test_an_editor_judges_without_importing_anything(party):
     before = set(sys.modules)
     text = party.read_text().replace("[policy]", '[policy]\nplugins = ["antigravity"]')
-    assert policy_editor.propose(party, text, []).problem
+    assert policy_editor.propose(party, text, lambda policy: []).problem
     assert "antigravity" not in set(sys.modules) - before

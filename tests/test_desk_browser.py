@@ -10,8 +10,9 @@ import os
 import time
 from pathlib import Path
 
+import psutil
 import pytest
-from browser import Browser, find_chromium
+from browser import Browser, a_browser, find_chromium  # noqa: F401  a fixture is among them
 
 import fedsift as fs
 
@@ -22,6 +23,7 @@ from test_job_desk import JOB
 
 from fedsift.core.job import Job
 from fedsift.desk.job_desk import JobDesk
+from fedsift.desk.job_runs import FOLDER
 from fedsift.desk.office import Office, Person
 from fedsift.desk.rehearsing import Played, Rehearsals
 from fedsift.desk.site_desk import SiteDesk
@@ -33,13 +35,6 @@ pytestmark = pytest.mark.skipif(
     find_chromium() is None,
     reason="no Chromium here (Debian: apt-get install chromium), so nobody looked at the desk",
 )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    opened = Browser(find_chromium())
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -139,40 +134,82 @@ def test_a_page_that_is_looked_at_brings_itself_up_to_date(browser, inside, tmp_
     assert "owned" not in browser.run("document.title")
 
 
-def test_the_desk_of_who_runs_jobs(browser, tmp_path):
-    (tmp_path / "job.toml").write_text(JOB)
-    (tmp_path / "broken.toml").write_text("[parties")
-    desk = JobDesk(tmp_path)
+@pytest.fixture(scope="module")
+def analyst(browser, tmp_path_factory):
+    """The desk of who runs jobs: job files, one of them broken, a run that has finished and one that waits."""
+    folder = tmp_path_factory.mktemp("jobs")
+    (folder / "job.toml").write_text(JOB)
+    (folder / "broken.toml").write_text("[parties")
+    done = write_run(folder, "20260101-100000-aaaaaa", exit="0")
+    (done / "result").mkdir()
+    facts = {
+        "method": "gini", "rows": 120, "rounds": 7, "bytes": 4000, "seconds": {"select": 1.5}, "hash": "ab" * 32,
+        "parties": {"bank": {"columns": 2, "selected": 1}}, "selected": {"bank": [NASTY], "shop": ["weak"]},
+        "evaluation": [{"method": "gini", "auc": 0.75}],
+    }  # fmt: skip
+    (done / "result" / "run.json").write_text(json.dumps(facts))
+    waits = write_run(folder, "20260101-110000-bbbbbb", exit=None)
+    step = {"event": "step", "text": f"waiting for approval at bank until 2026-11-23 {NASTY}"}
+    ask = {"event": "ask", "operation": "gini.sums", "bytes": 2048, "seconds": 0.5}
+    (waits / "log.jsonl").write_text(f"{json.dumps(ask)}\n{json.dumps(step)}\n")
+    desk = JobDesk(folder)
+    facts = {**json.loads((waits / "desk.json").read_text()), "process": os.getpid()}
+    (waits / "desk.json").write_text(json.dumps({**facts, "born": psutil.Process().create_time()}))
     with served(desk.app()) as client:
         browser.open(client.guard.link)
-        for width in (1400, 400):
-            for path in ("/", "/compare"):
-                browser.open(client.origin + client.guard.base + path, width=width)
-                assert browser.errors == []
-                assert browser.run("document.documentElement.scrollWidth") <= width
-                keep(browser, f"jobs{path.replace('/', '-')}-{width}")
+        base = client.origin + client.guard.base
+        yield {"jobs": base + "/", "compare": base + "/compare", **{
+            name: f"{base}/run/{run.name}" for name, run in (("finished", done), ("waiting", waits))}}  # fmt: skip
     desk.close()
 
 
-@pytest.mark.skipif("FEDSIFT_AXE" not in os.environ, reason="FEDSIFT_AXE names no copy of axe.min.js")
-def test_axe_finds_no_serious_fault(browser, inside):
+def write_run(folder: Path, id: str, exit: str | None) -> Path:
+    run = folder / FOLDER / id
+    run.mkdir(parents=True)
+    facts = {"job": "job.toml", "work": "run", "on": "local", "started": "2026-01-01T10:00:00Z"}
+    (run / "desk.json").write_text(json.dumps(facts))
+    if exit is not None:
+        (run / "exit").write_text(exit)
+    return run
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (400, True)])
+def test_the_desk_of_who_runs_jobs(browser, analyst, width, dark):
+    for name, path in analyst.items():
+        browser.open(path, width=width, dark=dark)
+        assert browser.errors == []
+        assert browser.run("document.documentElement.scrollWidth") <= width, name
+        assert browser.run("document.title").endswith("fedsift desk"), name
+        keep(browser, f"jobs-{name}-{width}-{'dark' if dark else 'light'}")
+
+
+needs_axe = pytest.mark.skipif("FEDSIFT_AXE" not in os.environ, reason="FEDSIFT_AXE names no copy of axe.min.js")
+
+
+def serious_faults(browser: Browser, page: str) -> list[list[str]]:
+    """What axe-core finds on a page, wide and light, narrow and dark."""
+    script, found = Path(os.environ["FEDSIFT_AXE"]).read_text(), []
+    for width, dark in ((1400, False), (400, True)):
+        browser.open(page, width=width, dark=dark)
+        browser.send("Runtime.evaluate", expression=script)
+        told = browser.send(
+            "Runtime.evaluate", awaitPromise=True, returnByValue=True,
+            expression="axe.run().then(r => JSON.stringify(r.violations.map(v => "
+                       "[v.id, v.impact, v.nodes.map(n => n.html).join().slice(0, 300)])))",
+        )  # fmt: skip
+        found += [each for each in json.loads(told["result"]["value"]) if each[1] in ("serious", "critical")]
+    return found
+
+
+@needs_axe
+def test_axe_finds_no_serious_fault_at_a_site(browser, inside):
     origin, party = inside
-    script = Path(os.environ["FEDSIFT_AXE"]).read_text()
-    pages = [
-        "/",
-        "/history",
-        "/journal",
-        "/policy",
-        "/job/running-job",
-        *(f"/request/{id}" for id in requests(party).values()),
-    ]
-    for path in pages:
-        for width, dark in ((1400, False), (400, True)):
-            browser.open(origin + path, width=width, dark=dark)
-            browser.send("Runtime.evaluate", expression=script)
-            found = browser.send(
-                "Runtime.evaluate", awaitPromise=True, returnByValue=True,
-                expression="axe.run().then(r => JSON.stringify(r.violations.map(v => [v.id, v.impact])))",
-            )  # fmt: skip
-            serious = [each for each in json.loads(found["result"]["value"]) if each[1] in ("serious", "critical")]
-            assert serious == [], path
+    paths = ["/", "/history", "/journal", "/policy", "/job/running-job"]
+    for path in [*paths, *(f"/request/{id}" for id in requests(party).values())]:
+        assert serious_faults(browser, origin + path) == [], path
+
+
+@needs_axe
+def test_axe_finds_no_serious_fault_where_jobs_are_run(browser, analyst):
+    for name, page in analyst.items():
+        assert serious_faults(browser, page) == [], name

@@ -154,6 +154,7 @@ def test_submit_wait_refuse_submit_approve_watch_stop_submit_approve_result_hist
     office = Office(system.party_file("bank"))
     job = next(job for job in office.jobs() if job.running)
     desk.until("bank", f"/job/{job.id}", "boost.")
+    desk.until("bank", f"/job/{job.id}", "as who runs it counts")
     keep(desk.browser, "flow-bank-running")
     clicked = time.monotonic()
     desk.click("button.no")

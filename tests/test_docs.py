@@ -90,13 +90,13 @@ def test_a_figure_that_is_no_longer_in_the_table_is_found(tmp_path, monkeypatch)
 
 
 def test_the_exposure_page_is_what_the_script_makes_of_the_figures():
-    assert (ROOT / "docs" / "exposure.md").read_text() == script("exposure").render(), (
+    assert (ROOT / "docs" / "exposure.md").read_text() == script("exposure_page").render(), (
         "run benchmarks/exposure.py --render"
     )
 
 
 def test_the_exposure_page_says_what_changed_since_the_version_before(monkeypatch):
-    page = script("exposure")
+    page = script("exposure_page")
     row = {"method": "sffs", "set": "colon", "attack": "scores_of_result", "role": "passive", "target": "labels",
            "metric": "accuracy", "guess": 0.6, "baseline": 0.8, "control": None, "knows": "nothing", "declared": "no",
            "note": "", "commit": "old", "value": 1.0}  # fmt: skip

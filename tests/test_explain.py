@@ -7,8 +7,10 @@ from itertools import combinations
 from math import factorial
 
 import numpy as np
+import pandas as pd
 import pytest
 from doubles import Recording
+from sklearn.metrics import roc_auc_score
 from test_training import job_file
 from typer.testing import CliRunner
 
@@ -18,12 +20,15 @@ from fedsift.core.identity import introduce
 from fedsift.core.message import decode
 from fedsift.core.party import Party
 from fedsift.core.transports.inprocess import InProcess
-from fedsift.errors import ParameterError, PolicyRefused
+from fedsift.errors import DataError, ParameterError, PolicyRefused
 from fedsift.jobs import training
 from fedsift.jobs.job_file import load_job
+from fedsift.models.boost.bins import ColumnBins
 from fedsift.models.boost.parts import goes_left, stored_part
+from fedsift.models.performance import table_of
 from fedsift.models.shuffling import Shuffled
 from fedsift.models.tree_shap import Cut, Leaf, covers, shapley_of_tree
+from fedsift.report.explain import Explained
 from fedsift.site.policy import Policy
 from fedsift.site.site import PolicySite
 
@@ -109,6 +114,53 @@ def test_values_over_parties_are_those_of_the_same_trees_pooled(protection):
     )  # four digits are released
 
 
+def test_values_are_those_of_the_shap_package_on_the_same_trees_pooled():
+    """Where it is installed (pip install shap); without it the definition above is the oracle."""
+    shap = pytest.importorskip("shap")
+    X, y = table()
+    fed = fs.Federation.split(X, y, parties=["bank", "shop", "clinic"])
+    model = fs.SecureBoostClassifier(n_estimators=5, max_depth=3).fit(fed)
+    found = fs.explain(fed, model, rows=True).rows
+    names = [f"{party}.{column}" for party, columns in fed.column_names().items() for column in columns]
+    pooled = pd.DataFrame(
+        np.hstack([fed.simulated[party].table.matrix() for party in fed.parties]),
+        index=fed.simulated["bank"].table.ids.astype(str), columns=names,
+    )  # fmt: skip
+    part = fed.simulated["bank"].keys[f"boost:{model.model_id_}"]
+    trees = [_for_shap(tree["nodes"], fed, model.model_id_, pooled) for tree in part["trees"]]
+    explainer = shap.TreeExplainer({"trees": trees}, feature_perturbation="tree_path_dependent")
+    theirs = pd.DataFrame(explainer.shap_values(pooled.to_numpy()), index=pooled.index, columns=names)
+    np.testing.assert_allclose(found.to_numpy(), theirs.loc[found.index, found.columns].to_numpy(), atol=1e-6)
+    unused = [name for name in names if name not in found.columns]
+    np.testing.assert_allclose(theirs[unused].to_numpy(), 0, atol=1e-6)
+
+
+def _for_shap(nodes, fed, model, pooled):
+    """A tree over the parties as that package writes trees: columns of the pooled table, thresholds, rows at a node."""
+    rows = fed.n_rows
+    here, tree = {0: np.ones(rows, dtype=bool)}, {key: [] for key in ("left", "right", "feature", "threshold", "value")}
+    for number, fields in enumerate(nodes):
+        if "value" in fields:
+            told = (-1, -1, -2, -2.0, fields["value"][0])
+        else:
+            party = Party(fed.simulated[fields["party"]], fed._view, {})
+            record = stored_part(party, model)["records"][fields["split"]]
+            left = goes_left(party, model, record, np.arange(rows))
+            here[fields["left"]], here[fields["right"]] = here[number] & left, here[number] & ~left
+            column = f"{fields['party']}.{ColumnBins.read(record['bins']).column}"
+            values = party.table.values(column.split(".")[1])
+            threshold = (values[left].max() + values[~left].min()) / 2
+            told = (fields["left"], fields["right"], list(pooled.columns).index(column), threshold, 0.0)
+        for key, value in zip(tree, told):
+            tree[key].append(value)
+    return {
+        "children_left": np.array(tree["left"]), "children_right": np.array(tree["right"]),
+        "children_default": np.array(tree["left"]), "features": np.array(tree["feature"]),
+        "thresholds": np.array(tree["threshold"]), "values": np.array(tree["value"])[:, None],
+        "node_sample_weight": np.array([here[number].sum() for number in range(len(nodes))], dtype=float),
+    }  # fmt: skip
+
+
 def _mean_of(nodes, fed, model):
     """The mean prediction of a tree over the rows: each leaf by its share of them."""
     sites, rows = fed.simulated, fed.n_rows
@@ -187,3 +239,40 @@ def test_the_command_explains_a_kept_model(tmp_path):
     told = json.loads(done.stdout)
     assert {line["feature"] for line in told["columns"][:2]} == {"a", "c"}
     assert "shuffled" in told["by"]
+
+
+def test_the_page_has_calibration_roc_lift_thresholds_and_fairness_and_no_row(tmp_path):
+    folder = training.write_model(training.train(load_job(job_file(tmp_path, "linear"))), tmp_path / "model")
+    bank = pd.read_csv(tmp_path / "bank.csv")
+    bank["sex"], bank["age"] = np.where(np.arange(len(bank)) % 3, "f", "m"), np.arange(len(bank)) % 70 + 20
+    bank.to_csv(tmp_path / "bank.csv", index=False)
+    given = [f"{name}={tmp_path / name}.csv" for name in ("bank", "shop")]
+    asked = ["explain", str(folder), *given, "--repeats", "1", "-q", "--by", "sex", "--by", "age"]
+    done = CliRunner().invoke(app, [*asked, "--format", "json", "--out", str(tmp_path / "page.html")])
+    assert done.exit_code == 0, done.output
+    page, told = (tmp_path / "page.html").read_text(), json.loads(done.stdout)
+    for title in ("Calibration", "ROC curve", "Lift", "Threshold table", "Fairness by sex", "Fairness by age"):
+        assert f"<h2>{title}" in page, title
+    assert not any(name in page for name in bank["id"]), "no row"
+    assert {line["sex"] for line in told["groups_by"]["sex"]} == {"f", "m"}
+    shares = [line["share"] for line in told["groups_by"]["age"]]
+    assert len(shares) == 4
+    assert sum(shares) == pytest.approx(1, abs=0.03)
+    for frame in (told["groups"], *told["groups_by"].values()):
+        figures = [line[key] for line in frame for key in ("share", "chance", "rate")]
+        assert all(round(figure, 2) == figure for figure in figures), "two digits"
+    with pytest.raises(DataError, match="'postcode'"):
+        training.explained(folder, {name: tmp_path / f"{name}.csv" for name in ("bank", "shop")}, 1, by=["postcode"])
+
+
+def test_the_curve_of_groups_has_nearly_the_area_of_single_rows():
+    rng = np.random.default_rng(1)
+    scores, right = np.sort(rng.normal(size=2000)), np.zeros(2000, dtype=bool)
+    right[:] = rng.random(2000) < 1 / (1 + np.exp(-2 * scores))
+    codes = np.arange(2000) * 20 // 2000
+    rate = np.array([right[codes == k].mean() for k in range(20)])
+    told = {"names": [str(k) for k in range(20)], "share": np.full(20, 0.05), "chance": rate, "rate": rate}
+    groups = table_of(told, None)
+    area = Explained("model", 2000, fs.Explanation("", pd.DataFrame()), groups).area
+    assert area == pytest.approx(roc_auc_score(right, scores), abs=0.005)
+    assert groups["precision"].iloc[0] == pytest.approx(right.mean())

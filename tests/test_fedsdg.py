@@ -9,12 +9,20 @@ from conftest import mixed_table
 from oracles import gini_impurity, slow_bins
 
 import fedsift as fs
+from fedsift.core.party import Party
 from fedsift.errors import ParameterError
 from fedsift.models.splitnn.layers.shared_gates import SharedGates
 from fedsift.mpc.fixed_point import STEP_BITS
-from fedsift.select.fedsdg.gate_search import SECOND_LOOK, candidates
+from fedsift.select.fedsdg.gate_search import SECOND_LOOK, GateRun, candidates
 from fedsift.select.fedsdg.selector import FedSDG
-from fedsift.select.fedsdg.shared_training import GateMeans, gate_seed
+from fedsift.select.fedsdg.shared_training import (
+    TAKES_PART,
+    GateMeans,
+    GateSettings,
+    gate_seed,
+    lots,
+    train_gates,
+)
 from fedsift.select.fedsdg.stochastic_gate import StochasticGate
 from fedsift.select.less_vfl.vflfs import VFLFS
 
@@ -212,11 +220,23 @@ def test_means_of_gates_take_adam_s_steps_on_the_penalised_loss():
     np.testing.assert_allclose(means.mu, reference.detach().numpy(), atol=1e-9)
 
 
-def test_bits_of_gates_are_drawn_with_their_probability_and_not_from_the_announced_seed():
-    means = GateMeans(np.repeat([1.0, 0.0, -1.0], 4000), 0.5)
-    drawn = means.draw(np.random.default_rng(0)).reshape(3, 4000).mean(axis=1)
-    np.testing.assert_allclose(drawn, [0.977, 0.5, 0.023], atol=0.03)
+def test_lots_do_not_depend_on_the_gates_and_cannot_be_foreseen_from_the_announced_seed(monkeypatch):
+    """Which columns take part is the same for one generator whatever the gates begin with and become."""
+    drawn = lots(np.random.default_rng(0), 12_000)
+    assert abs(drawn.mean() - TAKES_PART) < 7 * (0.24 / 12_000) ** 0.5  # seeded; seven deviations
+    heard: list[list[dict]] = [[], []]
     X, y = noisy()
+    monkeypatch.setattr(Party, "generator", lambda party, purpose, seed: np.random.default_rng(7))
+    for found, begin in zip(heard, (0.5, 0.1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(SharedGates, "set", _recorded(SharedGates.set, found))
+            fed = fs.Federation.split(X, y if begin > 0.2 else 1 - y, parties=2)
+            start = {name: np.full(count, begin) for name, count in fed.n_columns.items()}
+            train_gates(fed, [0.05], start, GateSettings(4, 64, 4, 0.5, 0))
+    for first, second in zip(*heard):
+        for name in first:
+            np.testing.assert_array_equal(first[name], second[name])
+    monkeypatch.undo()
     feds = fs.Federation.split(X, y, parties=2), fs.Federation.split(X + 1, y, parties=2)
     first, second = (fed.ask(gate_seed, to=fed.parties, seed=0) for fed in feds)
     assert not set(first.values()) & set(second.values())
@@ -274,13 +294,13 @@ def test_wrong_parameters_are_named_before_anything_is_sent(change, word):
 
 def test_a_second_look_takes_what_was_found_and_the_best_beginnings():
     start = {"a": np.linspace(0.3, 0.5, 60), "b": np.linspace(0.5, 0.7, 60)}
-    kept = {name: np.zeros(60, dtype=bool) for name in start}
-    kept["a"][0] = True
-    places = candidates([{"kept": kept}], start)
+    scores = {name: np.full(60, -0.5) for name in start}
+    scores["a"][0] = 0.1
+    places = candidates([GateRun(0.005, scores, [], {})], start)
     assert places["a"][0]
     assert sum(mask.sum() for mask in places.values()) == SECOND_LOOK
     assert places["b"][60 - SECOND_LOOK + 1 :].all()
-    assert candidates([{"kept": {"a": np.ones(60, dtype=bool), "b": kept["b"]}}], start) is None
+    assert candidates([GateRun(0.005, {"a": np.ones(60), "b": scores["b"]}, [], {})], start) is None
 
 
 def test_a_second_look_finds_the_column_that_tells_by_its_square():

@@ -147,9 +147,21 @@ def test_results_stand_side_by_side_and_a_report_is_a_stranger(desk, folder, com
     assert "sandbox allow-scripts" in answer.headers["content-security-policy"]
 
 
+def test_methods_are_compared_by_a_command_of_their_own(desk, folder, command):
+    path = start(desk, work="compare", methods="gini, random")
+    page = until(desk, path, "finished")
+    assert "Compare methods: gini, random" in page
+    assert "compare &lt;b&gt;done&lt;/b&gt;" in page
+    run = folder / FOLDER / path.rpartition("/")[2]
+    (run / "compare.html").write_text("<title>side by side</title>")
+    assert "side by side" in desk.get(f"{path}/report").text
+
+
 @pytest.mark.parametrize(
     "fields",
     [
+        {"work": "compare", "methods": ""}, {"work": "compare", "methods": "gini,--help"},
+        {"work": "compare", "methods": "no_such"}, {"work": "compare", "methods": "gini", "on": "poc"},
         {"job": "../job.toml"}, {"job": "/etc/passwd"}, {"job": "broken.toml"}, {"job": "job.toml;id"}, {"job": ""},
         {"work": "demo"}, {"work": "--help"}, {"on": "elsewhere"}, {"on": "flare"}, {"job": "job.toml\x00"},
     ],
@@ -181,9 +193,36 @@ def test_a_desk_that_is_started_again_finds_the_runs(folder, command):
     assert [(each.id, each.state) for each in again.runs()] == [(run.id, "finished")]
     (folder / FOLDER / run.id / "exit").unlink()
     assert again.find(run.id).state == "lost"
+    (folder / FOLDER / run.id / "check.html").write_text("a result that no desk saw")
+    assert again.find(run.id).state == "finished"
     (folder / FOLDER / "junk").mkdir()
     (folder / FOLDER / run.id / "desk.json").write_text("[]")
     assert again.runs() == []
+
+
+def test_a_run_goes_on_without_its_desk_and_is_stopped_by_the_next(folder, command):
+    command(wait=True)
+    runs = JobRuns(folder, None)
+    run = runs.start("job.toml", "run", "local")
+    again = JobRuns(folder, None)
+    assert again.find(run.id).state == "running"
+    assert again.stop(run.id).state == "stopped"
+    assert runs._processes[run.id].wait(60) != 0
+    with pytest.raises(ParameterError, match="not under way"):
+        again.stop(run.id)
+
+
+def test_a_process_that_took_the_number_of_a_run_is_none(folder, command):
+    runs = JobRuns(folder, None)
+    run = runs.start("job.toml", "run", "local")
+    runs._processes.pop(run.id).wait(60)
+    facts = {**json.loads((run.folder / "desk.json").read_text()), "process": os.getpid()}
+    (run.folder / "desk.json").write_text(json.dumps(facts))
+    deadline = time.monotonic() + 60
+    while not (run.folder / "exit").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    (run.folder / "exit").unlink()
+    assert runs.find(run.id).state == "lost"
 
 
 def test_parties_are_connected_or_not(folder, command):

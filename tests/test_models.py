@@ -18,7 +18,8 @@ from fedsift.crypto.additive import keys as additive
 from fedsift.crypto.additive import loaded
 from fedsift.errors import DataError, FedsiftError, OperationRefused, ParameterError
 from fedsift.models.base import FederatedModel, as_they_went_in
-from fedsift.models.parts import SCORE_DIGITS, Predicted, score_rows
+from fedsift.models.parts import SCORE_DIGITS, score_rows
+from fedsift.models.predicted import Predicted
 
 pytest.importorskip("torch", reason="the extra nn is not installed")
 

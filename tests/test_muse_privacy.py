@@ -275,8 +275,8 @@ def test_a_party_is_not_both_sides_of_a_step(talk):
     told = talk.encrypt()
     with pytest.raises(OperationRefused, match="is over"):
         talk.run.ask(
-            masked_tables, to="bank", key=told["key"], rows=told["rows"], layouts=told["layouts"],
-            note=told["notes"]["shop"], holder="bank", step=0, columns=[0],
+            masked_tables, to="bank", **told.same(),
+            note=told.notes["shop"], holder="bank", step=0, columns=[0],
         )  # fmt: skip
 
 
@@ -285,6 +285,6 @@ def test_columns_that_a_party_has_not_are_refused(talk, columns):
     told = talk.encrypt()
     with pytest.raises(OperationRefused):
         talk.run.ask(
-            masked_tables, to="shop", key=told["key"], rows=told["rows"], layouts=told["layouts"],
-            note=told["notes"]["shop"], holder="bank", step=0, columns=columns,
+            masked_tables, to="shop", **told.same(),
+            note=told.notes["shop"], holder="bank", step=0, columns=columns,
         )  # fmt: skip

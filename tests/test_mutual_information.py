@@ -29,6 +29,7 @@ from fedsift.select.muse.contingency import (
     pair_information,
 )
 from fedsift.select.muse.rank_correlation import spearman_matrix, unit_ranks
+from fedsift.select.muse.state import Matching
 
 
 def matched(fed, *, keys="two", min_cell=None, n_bins=5, binning="quantile"):
@@ -153,8 +154,8 @@ def test_pair_secrets_are_fresh_for_every_run_and_cannot_be_brought_back():
         with fed.session() as run:
             matched(run)
             site = fed._link.transport.sites["party1"]
-            seeds.append(site.sessions[run._session]["seeds"]["party2"])
-            peer = fed._link.transport.sites["party2"].sessions[run._session]["seeds"]["party1"]
+            seeds.append(site.sessions[run._session][Matching].seeds["party2"])
+            peer = fed._link.transport.sites["party2"].sessions[run._session][Matching].seeds["party1"]
             assert peer == seeds[-1]
             with pytest.raises(errors.OperationRefused, match="as often as it declares"):
                 run.ask(mi.blind_rows, to="party1", factors=[])

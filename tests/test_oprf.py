@@ -11,8 +11,7 @@ import rbcl
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedsift.crypto import oprf
-from fedsift.crypto.kernel import vectors
+from fedsift.crypto import kernel, oprf
 from fedsift.crypto.oprf import Blind, OprfKey
 from fedsift.errors import CiphertextError, ParameterError
 
@@ -284,7 +283,8 @@ def test_the_intersection_equals_that_of_openmined_psi():
 
 # --- eight points at a time ------------------------------------------------------------------------------------------
 
-needs_kernel = pytest.mark.skipif(vectors() is None, reason="the kernel is not compiled, or the processor cannot")
+ENGINES = [name for name in ("AVX-512", "portable") if kernel.engine(name) is not None]
+on_engines = pytest.mark.parametrize("engine", ENGINES)
 
 #: RFC 9496, A.3: not canonical, negative, not on the curve, or no representative
 BAD_ENCODINGS = [
@@ -303,39 +303,88 @@ BAD_ENCODINGS = [
 ]
 
 
-@needs_kernel
-@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 700])
-def test_the_kernel_gives_the_points_of_libsodium(monkeypatch, count):
+@on_engines
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 255, 257, 700])
+def test_the_kernel_gives_the_points_of_libsodium(monkeypatch, engine, count):
+    """Counts around its lanes (16) and its batches (256)."""
     ids = make_ids(count)
     secret, key = oprf.blind(ids)[0], OprfKey.generate()
-    fast = oprf._blind_with(ids, secret)[1], oprf.hash_to_group(ids)
-    fast_scaled = oprf.multiply(fast[1], key)
-    monkeypatch.setattr(oprf, "vectors", lambda: None)
-    assert (oprf._blind_with(ids, secret)[1], oprf.hash_to_group(ids)) == fast
-    assert oprf.multiply(fast[1], key) == fast_scaled
+
+    def computed():
+        points = oprf.hash_to_group(ids)
+        return points, oprf._blind_with(ids, secret)[1], oprf.multiply(points, key), oprf.hash_and_multiply(ids, key)
+
+    monkeypatch.setattr(oprf, "library", lambda: kernel.engine(engine))
+    fast = computed()
+    monkeypatch.setattr(oprf, "library", lambda: None)
+    assert computed() == fast
 
 
-@needs_kernel
+@on_engines
+@given(messages=st.lists(st.binary(max_size=300), max_size=5), before=st.binary(max_size=300), size=st.integers(8, 64))
+@example(messages=[bytes(n) for n in (0, 110, 111, 112, 119, 120, 127, 128, 129, 239, 240)], before=b"", size=64)
+@settings(max_examples=60, deadline=None)
+def test_the_kernel_hashes_as_hashlib_does(engine, messages, before, size):
+    data, ends = oprf._joined(messages)
+    expected = b"".join(hashlib.sha512(before + each + b"end").digest()[:size] for each in messages)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(oprf, "library", lambda: kernel.engine(engine))
+        assert oprf._digests(data, ends, size, before=before, after=b"end") == expected
+
+
+def test_keyed_digests_depend_on_key_and_message_alone():
+    ids = make_ids(30)
+    rows = oprf.keyed_digests(ids, b"k" * 32)
+    assert rows.shape == (30, 16)
+    assert len({row.tobytes() for row in rows}) == 30
+    assert rows[3].tobytes() == oprf.keyed_digests([ids[3]], b"k" * 32).tobytes()
+    assert rows[3].tobytes() != oprf.keyed_digests([ids[3]], b"l" * 32).tobytes()
+    with pytest.raises(ParameterError, match="32 bytes"):
+        oprf.keyed_digests(ids, b"short")
+
+
+@on_engines
 @given(uniform=st.binary(min_size=64, max_size=64), scalar=st.integers(1, oprf._ORDER - 1))
 @example(uniform=bytes(64), scalar=1)
 @example(uniform=b"\xff" * 64, scalar=oprf._ORDER - 1)
 @example(uniform=(2**255 - 19).to_bytes(32, "little") + (2**255 - 20).to_bytes(32, "little"), scalar=8)
 @settings(max_examples=150, deadline=None)
-def test_the_kernel_is_right_on_special_numbers(uniform, scalar):
+def test_the_kernel_is_right_on_special_numbers(engine, uniform, scalar):
     """Values at the edges of the field and of the digits; the other tests see what hashing gives."""
-    point = ctypes.create_string_buffer(32)
-    vectors().fedsift_ristretto_map(uniform, 1, point)
+    compiled, point, multiple = kernel.engine(engine), ctypes.create_string_buffer(32), ctypes.create_string_buffer(32)
+    compiled.fedsift_ristretto_map(uniform, 1, point)
     assert point.raw == rbcl.crypto_core_ristretto255_from_hash(uniform)
+    raw = scalar.to_bytes(32, "little")
+    compiled.fedsift_ristretto_map_scale(uniform, 1, raw, 0, multiple)
     if any(point.raw):
-        raw = scalar.to_bytes(32, "little")
-        assert oprf._scale(point.raw, raw) == rbcl.crypto_scalarmult_ristretto255(raw, point.raw)
+        expected = rbcl.crypto_scalarmult_ristretto255(raw, point.raw)
+        assert multiple.raw == expected
+        assert compiled.fedsift_ristretto_scale(point.raw, 1, raw, 0, multiple) == -1
+        assert multiple.raw == expected
+    else:
+        assert not any(multiple.raw)
 
 
-@needs_kernel
+@on_engines
+def test_an_identity_in_a_batch_leaves_its_neighbours_alone(engine):
+    """Sixteen points and more share an inversion; the identity has nothing to invert."""
+    compiled, uniform = kernel.engine(engine), [hashlib.sha512(bytes([i])).digest() for i in range(40)]
+    uniform[5] = uniform[21] = bytes(64)  # twice the map of zero: the identity
+    raw, out = (7).to_bytes(32, "little"), ctypes.create_string_buffer(40 * 32)
+    compiled.fedsift_ristretto_map_scale(b"".join(uniform), 40, raw, 0, out)
+    for index, point in enumerate(split(out.raw, 32)):
+        if index in (5, 21):
+            assert not any(point)
+        else:
+            mapped = rbcl.crypto_core_ristretto255_from_hash(uniform[index])
+            assert point == rbcl.crypto_scalarmult_ristretto255(raw, mapped)
+
+
+@on_engines
 @given(data=st.binary(min_size=32, max_size=32) | st.sampled_from([bytes.fromhex(each) for each in BAD_ENCODINGS]))
 @settings(max_examples=300, deadline=None)
-def test_the_kernel_refuses_what_libsodium_refuses(data):
-    key = OprfKey.generate()
+def test_the_kernel_refuses_what_libsodium_refuses(engine, data):
+    key, compiled, out = OprfKey.generate(), kernel.engine(engine), ctypes.create_string_buffer(32)
     try:
         expected = rbcl.crypto_scalarmult_ristretto255(key._scalar, data)
         if data[31] >> 7:  # not canonical either, which libsodium overlooks
@@ -343,8 +392,10 @@ def test_the_kernel_refuses_what_libsodium_refuses(data):
     except RuntimeError:
         with pytest.raises(CiphertextError, match="element 0 of 1"):
             oprf.multiply(data, key)
+        assert data[31] >> 7 or compiled.fedsift_ristretto_scale(data, 1, key._scalar, 0, out) == 0
     else:
-        assert oprf.multiply(data, key) == expected
+        assert compiled.fedsift_ristretto_scale(data, 1, key._scalar, 0, out) == -1
+        assert oprf.multiply(data, key) == out.raw == expected
 
 
 def test_published_bad_encodings_are_refused():

@@ -55,7 +55,7 @@ def test_no_seed_makes_noise_repeat(draw):
 
 def test_every_thread_draws_its_own_noise(monkeypatch):
     monkeypatch.setattr(privacy, "_THREADED_FROM", 10)
-    monkeypatch.setattr(privacy.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr("fedsift.core.workers.available", lambda: 2)
     noise = gaussian_noise(200, 1.0)
     assert noise.shape == (200,)
     assert len(np.unique(noise)) == 200

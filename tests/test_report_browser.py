@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from browser import Browser, find_chromium
+from browser import a_browser, find_chromium  # noqa: F401  a fixture is among them
 from method_cases import federation, selector
 
 import fedsift as fs
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.methods import METHODS
-from fedsift.report import compare, write_report
+from fedsift.report import compare, summarize, write_report
+from fedsift.report.record import Report
 
 NASTY = "<script>document.title='owned'</script>"
 
@@ -23,13 +24,6 @@ pytestmark = pytest.mark.skipif(
     find_chromium() is None,
     reason="no Chromium here (Debian: apt-get install chromium), so nobody looked at the report",
 )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    opened = Browser(find_chromium())
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +91,7 @@ def test_all_sections_can_be_seen(browser, page):
     heights = browser.run(
         "Object.fromEntries([...document.querySelectorAll('section')].map(s => [s.id, s.offsetHeight]))"
     )
-    assert list(heights) == ["answer", "how", "cost", "ledger", "repeat"]
+    assert list(heights) == ["privacy", "answer", "how", "cost", "ledger", "repeat"]
     assert min(heights.values()) > 80
     targets = browser.run("[...document.querySelectorAll('nav a')].every(a => document.querySelector(a.hash))")
     assert targets is True
@@ -149,5 +143,11 @@ def test_the_report_of_each_method_on_a_phone(browser, folder, tmp_path, method)
     browser.open(path, width=390)
     _quiet(browser, path)
     assert browser.run("document.documentElement.scrollWidth") <= 390
-    assert browser.run("document.querySelectorAll('section').length") == 5
+    assert browser.run("document.querySelectorAll('section').length") == 6
     browser.screenshot(folder / f"method-{method}.png")
+    report = Report.read(summarize(fitted))
+    assert {each.owner for each in report.readings} == set(report.parties)
+    assert not {each.form for each in report.readings} & {"ciphertext", "masked", "control"}
+    assert all(each.reader != each.owner for each in report.readings)
+    heads = browser.run("[...document.querySelectorAll('#privacy h3')].map(e => e.textContent)")
+    assert heads == [f"The data of {party}" for party in report.parties]

@@ -16,9 +16,12 @@ from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import DataError, OperationRefused, ParameterError, PolicyRefused
 from fedsift.mpc.moments import own_products
+from fedsift.mpc.shared_descent import SharedDescent
+from fedsift.mpc.weighted_moments import WeightedMoments
 from fedsift.site.policy import Policy
 from fedsift.site.site import PolicySite
 from fedsift.statistics.job import StatisticsJob, compare_sample, keep_sample, open_columns, stability
+from fedsift.statistics.logistic import open_logistic
 from fedsift.statistics.statistics import inflation
 
 
@@ -77,6 +80,87 @@ def test_t_and_p_are_those_of_pooled_least_squares(classes):
     t, p = pooled_ols(X.to_numpy(), np.asarray(y, dtype=float))
     np.testing.assert_allclose(found["t"], t, rtol=1e-6)
     np.testing.assert_allclose(found["p"], p, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("parties", [1, 2, 4])
+def test_z_and_p_are_those_of_a_pooled_logistic_model(parties):
+    """Against Newton's method on one table; statsmodels says the same (where it is installed)."""
+    X, y = table(600)
+    y = (y > y.median()).astype(int)
+    found = logit(fs.Federation.split(X.assign(same=1.0), y, parties=parties))
+    assert short(found.index) == list(X.columns)
+    z, p = pooled_logit(X.to_numpy(), y.to_numpy())
+    np.testing.assert_allclose(found["z"], z, rtol=1e-6, atol=5e-6)
+    np.testing.assert_allclose(found["p"], p, rtol=0, atol=1e-6)
+
+
+def pooled_logit(X, y):
+    """Maximum likelihood with a constant: z and p of each column."""
+    design = np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), np.ones(len(X))])
+    weights = np.zeros(design.shape[1])
+    for _ in range(25):
+        chance = 1 / (1 + np.exp(-design @ weights))
+        curvature = design.T @ (design * (chance * (1 - chance))[:, None])
+        weights = weights - np.linalg.solve(curvature, design.T @ (chance - y))
+    z = (weights / np.sqrt(np.diag(np.linalg.inv(curvature))))[:-1]
+    return z, 2 * stats.norm.sf(np.abs(z))
+
+
+def test_the_pooled_models_are_those_of_statsmodels():
+    models = pytest.importorskip("statsmodels.api")
+    X, y = table(600)
+    design = models.add_constant((X - X.mean()) / X.std())
+    fitted = models.Logit((y > y.median()).astype(int), design).fit(disp=0, tol=1e-13)
+    np.testing.assert_allclose(
+        pooled_logit(X.to_numpy(), (y > y.median()).to_numpy())[0], fitted.tvalues[1:], rtol=1e-8
+    )
+    np.testing.assert_allclose(
+        pooled_ols(X.to_numpy(), y.to_numpy())[0], models.OLS(y, design).fit().tvalues[1:], rtol=1e-8
+    )
+
+
+def test_separated_classes_have_no_logistic_model():
+    X, _ = table()
+    with pytest.raises((DataError, OperationRefused), match="separate"):
+        logit(fs.Federation.split(X, (X["a"] > 0).astype(int), parties=2))
+    with pytest.raises(DataError, match="two classes"):
+        logit(fs.Federation.split(*table(), parties=2))
+
+
+def test_a_party_with_fewer_columns_than_steps_is_not_read_unless_it_agrees():
+    """The label holder's scores of so many steps span the columns of such a party."""
+    X, y = table(400)
+    y = (y > 0).astype(int)
+    with pytest.raises(OperationRefused, match="open_scores"):
+        fs.significance(fs.Federation.split(X, y, parties=2), model="logistic")
+    wide = X.assign(**{f"x{i}": np.random.default_rng(i).normal(size=400) for i in range(16)})
+    assert len(fs.significance(fs.Federation.split(wide, y, parties=2), model="logistic")) == 22
+
+
+def test_weights_that_lie_on_few_rows_open_nothing():
+    """A coordinator that chooses coefficients for which one row alone is undecided would open that row."""
+    X, y = table(300)
+    X["a"] = np.where(np.arange(300) == 7, 0.0, 100.0)
+    fed = fs.Federation.split(X, (y > 0).astype(int), parties=2)
+    with fed.session(*StatisticsJob(what="significance", model="logistic", open_scores=True).announcement()) as run:
+        positions = run.ask(open_logistic, to=run.parties, task="auto")
+        widths = {name: len(found) + (name == run.active) for name, found in positions.items()}
+        descent, moments = SharedDescent(run, widths, 1, reads_scores=True), WeightedMoments(run, widths)
+        weights = {name: np.zeros((width, 1)) for name, width in widths.items()}
+        values = (X["a"] - X["a"].mean()) / X["a"].std(ddof=0)
+        weights[run.active][0], weights[run.active][-1] = 30.0, -30.0 * values[7]
+        descent.at(weights)
+        with pytest.raises(OperationRefused, match="too few rows"):
+            moments.open()
+
+
+def test_what_a_logistic_job_does_is_refused_in_another():
+    fed = fs.Federation.split(*table(), parties=2)
+    with (
+        fed.session(*StatisticsJob(what="significance").announcement()) as run,
+        pytest.raises(OperationRefused, match="not about a logistic model"),
+    ):
+        run.ask(open_logistic, to="party2", task="auto")
 
 
 def test_columns_that_are_constant_repeat_or_are_no_numbers():
@@ -138,7 +222,11 @@ def test_samples_that_share_rows_or_have_none_are_refused():
 # --- who may ask what ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("statistic", [fs.correlation, fs.vif, fs.significance])
+def logit(fed):
+    return fs.significance(fed, model="logistic", open_scores=True)
+
+
+@pytest.mark.parametrize("statistic", [fs.correlation, fs.vif, fs.significance, logit])
 def test_a_party_that_runs_the_coordinator_is_refused(statistic):
     X, y = table()
     fed = fs.Federation.split(X, y, parties=["bank", "shop"], coordinator="bank")
@@ -223,6 +311,7 @@ def test_a_coordinator_that_never_announced_anything_opens_nothing():
 def job(tmp_path):
     X, y = table()
     ids = [f"p{i}" for i in range(len(X))]
+    X[["a", "b", "c"]].assign(id=ids, label=(y > 0).astype(int)).to_csv(tmp_path / "classes.csv", index=False)
     X[["a", "b", "c"]].assign(id=ids, label=y).to_csv(tmp_path / "bank.csv", index=False)
     X[["d", "e", "f"]].assign(id=ids).to_csv(tmp_path / "shop.csv", index=False)
     text = (
@@ -254,6 +343,8 @@ def test_the_command_gives_figures_to_scripts(job):
         [row["t"] for row in found.values()], pooled_ols(X.to_numpy(), y.to_numpy())[0], rtol=1e-6
     )
     assert "vif" in asked(job, "--what", "vif")
+    changed = ("--set", "parties.bank.file=classes.csv")
+    assert "z" in asked(job, "--what", "significance", "--model", "logistic", "--open-scores", *changed)
 
 
 def test_the_command_refuses_a_file_that_is_no_table(job):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -37,13 +39,13 @@ class Conversation:
 
     def counts(self, **changed):
         arguments = {
-            "key": self.labels["key"], "rows": self.labels["rows"], "layouts": self.labels["layouts"],
-            "note": self.labels["notes"]["shop"], "holder": "bank", **changed,
+            **self.labels.same(),
+            "note": self.labels.notes["shop"], "holder": "bank", **changed,
         }  # fmt: skip
         return self.run.ask(masked_counts, to="shop", **arguments)
 
     def opened(self, reply, **changed):
-        told = ForHolder.of({"shop": {**reply, **changed}})
+        told = ForHolder.of({"shop": replace(reply, **changed)})
         return self.run.ask(open_counts, to="bank", **told.as_arguments())
 
 
@@ -54,10 +56,10 @@ def test_joined_halves_are_the_sums(answers, classes):
     with fed.session(*JOB) as run:
         talk = Conversation(run, answers)
         reply = talk.counts()
-        halves = talk.opened(reply)["halves"]["shop"]
-    layouts = [RowLayout.read(layout, 40) for layout in talk.labels["layouts"]]
-    count = len(reply["sizes"])
-    table = join_halves("shop", reply["seed"], halves, layouts, count).astype(int)
+        halves = talk.opened(reply).halves["shop"]
+    layouts = [RowLayout.read(layout, 40) for layout in talk.labels.layouts]
+    count = len(reply.sizes)
+    table = join_halves("shop", reply.seed, halves, layouts, count).astype(int)
     expected = [
         [((X[column] == value) & (y == k)).sum() for k in range(classes - 1)]
         for column in "cd"
@@ -76,8 +78,8 @@ def test_a_half_is_uniform_whatever_the_sums_are():
         with fed.session(*JOB) as run:
             talk = Conversation(run, 100_000)
             reply = talk.counts()
-        layout = RowLayout.read(talk.labels["layouts"][0], 40)
-        numbers = cached_key().decrypt(reply["sums"][0], bits=layout.answer_bits + HIDING_BITS + 1)
+        layout = RowLayout.read(talk.labels.layouts[0], 40)
+        numbers = cached_key().decrypt(reply.sums[0], bits=layout.answer_bits + HIDING_BITS + 1)
         seen += [number / 2.0 ** (layout.answer_bits + HIDING_BITS) for number in numbers]
     assert kstest(seen, "uniform").pvalue > 1e-9
 
@@ -88,7 +90,7 @@ def test_labels_of_the_coordinators_own_are_refused():
     with fed.session(*JOB) as run:
         talk = Conversation(run)
         own = generate_key("ou")
-        layout = RowLayout.read(talk.labels["layouts"][0], 40)
+        layout = RowLayout.read(talk.labels.layouts[0], 40)
         forged = [encrypt_rows(own.public, np.eye(40, 1, dtype=np.int64), layout, 1)]
         for changed in ({"key": own.public, "rows": forged}, {"rows": forged}, {"holder": "shop"}, {"note": None}):
             with pytest.raises(FedsiftError):
@@ -99,7 +101,7 @@ def test_another_layout_than_the_label_holders_is_refused():
     fed, *_ = federation()
     with fed.session(*JOB) as run:
         talk = Conversation(run)
-        layouts = decode(encode(talk.labels["layouts"]))
+        layouts = decode(encode(talk.labels.layouts))
         layouts[0]["answers_per"] += 1
         with pytest.raises(SecurityError, match="not the labels"):
             talk.counts(layouts=layouts)
@@ -112,7 +114,7 @@ def test_ciphertexts_of_the_coordinators_choice_are_not_decrypted():
         talk = Conversation(run)
         reply = talk.counts()
         with pytest.raises(SecurityError, match="not the sums"):
-            talk.opened(reply, sums=talk.labels["rows"])
+            talk.opened(reply, sums=talk.labels.rows)
     fed, *_ = federation()
     with fed.session(*JOB) as run:
         talk = Conversation(run)
@@ -126,14 +128,14 @@ def test_without_a_handshake_nothing_is_counted():
     fed, *_ = federation()
     with fed.session(*JOB) as run:
         labels = run.ask(encrypt_classes, to="bank", scheme="auto", task="auto")
-        assert labels["notes"] == {}
+        assert labels.notes == {}
         with pytest.raises(OperationRefused, match="'note' must be of type bytes"):
             run.ask(
                 masked_counts,
                 to="shop",
-                key=labels["key"],
-                rows=labels["rows"],
-                layouts=labels["layouts"],
+                key=labels.key,
+                rows=labels.rows,
+                layouts=labels.layouts,
                 note=None,
                 holder="bank",
             )

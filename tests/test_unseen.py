@@ -10,7 +10,7 @@ import fedsift as fs
 from fedsift.core.party import Party
 from fedsift.errors import ParameterError
 from fedsift.models.metrics import one_minus_rae
-from fedsift.models.parts import Predicted
+from fedsift.models.predicted import Predicted
 from fedsift.models.reading import let_read
 from fedsift.models.vertical_additive import BlindPart
 from fedsift.mpc.descent_room import Precision

@@ -53,6 +53,7 @@ from fedsift.models.vertical_logistic import VerticalLogisticRegression
 from fedsift.mpc.psi import aligned as _aligned
 from fedsift.report import Comparison, compare, write_report
 from fedsift.report import notebook_html as _notebook_html
+from fedsift.select.rules import Rules
 from fedsift.select.selection import Selection
 from fedsift.statistics.statistics import correlation, psi, significance, vif
 from fedsift.version import VERSION as _VERSION
@@ -97,6 +98,7 @@ __all__ = [
     "Party",
     "PsoEvffs",
     "RandomFeatures",
+    "Rules",
     "SecureBoostClassifier",
     "SecureBoostRegressor",
     "Selection",

@@ -10,7 +10,8 @@ Everything here keeps to the rule that a number over rows is opened by the coord
 
 from fedsift.core.checks import check_choice, check_number, check_scores
 from fedsift.core.scaling import clipped, standardised
-from fedsift.models.parts import Predicted, model_part
+from fedsift.models.parts import model_part
+from fedsift.models.predicted import Predicted
 from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.secure_sum import SecureSum, summed
 from fedsift.mpc.shared_descent import OPERATIONS as DESCENT_OPERATIONS

@@ -37,17 +37,17 @@ def lists(hostile: Hostile, asked: dict) -> dict:
     return {name: hostile.send(name, "align.blind_ids", **asked)["ok"] for name in ("bank", "shop")}
 
 
-def sealed_by(hostile: Hostile, asked: dict, points: bytes, number: int = 1):
+def sealed_by(hostile: Hostile, asked: dict, points: bytes, number: int = 0):
     """A box as the shop itself would make it: what follows if a peer, and not only the coordinator, deviates."""
     met = hostile.sites["shop"].sessions[asked["session"]][Pairs]
     met._used.clear()
-    return met.seal(points, to="bank", about="blinded ids", number=number)
+    return met.seal(points, to="bank", about="blinded ids of shop", number=number)
 
 
 def test_nothing_is_raised_before_the_own_list_went_out(hostile):
     asked = start(hostile)
     box = SealedBox(bytes(100))
-    refused(hostile.send("bank", "align.blind_again", **asked, box=box), "comes after")
+    refused(hostile.send("bank", "align.blind_again", **asked, owner="shop", box=box), "comes after")
     refused(hostile.send("bank", "align.blind_ids", **asked), "an earlier step")
 
 
@@ -62,20 +62,20 @@ def test_no_guess_takes_the_place_of_a_list(hostile):
     asked = start(hostile)
     sent = lists(hostile, asked)
     own = SealKey.generate()
-    told = {"sender": "shop", "receiver": "bank", "round": 1, "about": "blinded ids"}
+    told = {"sender": "shop", "receiver": "bank", "round": 0, "about": "blinded ids of shop"}
     bank = hostile.sites["bank"].sessions[asked["session"]][Pairs].key.public
     forged = seal(encode(guesses(ROWS)), key=own, peer=bank, **told)
     for box in (forged, sent["bank"], SealedBox(bytes(32 * ROWS)), guesses(ROWS), None):
         fresh = start(hostile)
         lists(hostile, fresh)
-        refused(hostile.send("bank", "align.blind_again", **fresh, box=box))
+        refused(hostile.send("bank", "align.blind_again", **fresh, owner="shop", box=box))
 
 
 def test_a_list_of_another_alignment_does_not_come_back(hostile):
     old, new = start(hostile), start(hostile)
     before = lists(hostile, old)
     lists(hostile, new)
-    refused(hostile.send("bank", "align.blind_again", **new, box=before["shop"]), "does not open")
+    refused(hostile.send("bank", "align.blind_again", **new, owner="shop", box=before["shop"]), "does not open")
 
 
 @pytest.mark.parametrize("count", [0, 1, ROWS - 1, ROWS + 1, 5 * ROWS])
@@ -83,16 +83,16 @@ def test_a_peers_list_of_another_size_than_told(hostile, count):
     asked = start(hostile)
     lists(hostile, asked)
     box = sealed_by(hostile, asked, guesses(count))
-    refused(hostile.send("bank", "align.blind_again", **asked, box=box), "in the size that it told")
+    refused(hostile.send("bank", "align.blind_again", **asked, owner="shop", box=box), "in the size that it told")
 
 
 def test_more_lists_than_peers(hostile):
     asked = start(hostile)
     sent = lists(hostile, asked)
-    assert isinstance(hostile.send("bank", "align.blind_again", **asked, box=sent["shop"])["ok"], bytes)
-    refused(hostile.send("bank", "align.blind_again", **asked, box=sent["shop"]), "raised already")
+    assert isinstance(hostile.send("bank", "align.blind_again", **asked, owner="shop", box=sent["shop"])["ok"], bytes)
+    refused(hostile.send("bank", "align.blind_again", **asked, owner="shop", box=sent["shop"]), "raised already")
     inner = {**asked, "session": f"{asked['session']}.more"}
-    refused(hostile.send("bank", "align.blind_again", **inner, box=sent["shop"]))
+    refused(hostile.send("bank", "align.blind_again", **inner, owner="shop", box=sent["shop"]))
 
 
 NONSENSE = {
@@ -117,7 +117,7 @@ def test_an_alignment_that_does_not_say_who_shares_which_rows(hostile, attack):
 def test_points_that_are_none(hostile, points):
     asked = start(hostile)
     lists(hostile, asked)
-    refused(hostile.send("bank", "align.blind_again", **asked, box=sealed_by(hostile, asked, points)))
+    refused(hostile.send("bank", "align.blind_again", **asked, owner="shop", box=sealed_by(hostile, asked, points)))
 
 
 ROWS_CHOSEN = {

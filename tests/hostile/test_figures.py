@@ -13,7 +13,8 @@ from fedsift.core.federation import Federation
 from fedsift.core.release import rounded_numbers
 from fedsift.errors import OperationRefused, PolicyRefused
 from fedsift.evaluate.holder import EvaluationJob, release
-from fedsift.models.parts import measure_rows, performance_rows, score_rows
+from fedsift.models.parts import measure_rows, score_rows
+from fedsift.models.performance import performance_rows
 from fedsift.models.reading import let_read
 from fedsift.models.unseen import grade, tell_figures
 from fedsift.models.vertical_additive import open_rows, open_unseen_rows
@@ -213,11 +214,32 @@ def _held(model: fs.FederatedModel, fed: Federation) -> None:
         model._hold(run)
 
 
-@pytest.mark.parametrize("kind", [fs.VerticalAdditive, fs.VerticalLogisticRegression])
-def test_nobody_reads_scores_that_the_partner_has_not_opened(fed, kind):
-    fitted = kind().fit(fed)
+@pytest.mark.parametrize(
+    "made",
+    [
+        fs.VerticalAdditive(),
+        fs.VerticalLogisticRegression(),
+        fs.HyFDCA(rounds=3),
+        fs.SecureBoostClassifier(n_estimators=6, max_depth=3),
+        fs.SecureBoostClassifier(n_estimators=1, max_depth=2, protection="all"),
+        fs.SplitNN(epochs=1),
+    ],
+    ids=lambda made: f"{made.name} {made.get_params().get('protection', '')}".strip(),
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_nobody_reads_scores_that_the_partner_has_not_opened(made):
+    """Of no model: the step at the partner that lets scores be read asks whether it has agreed, and was counted."""
+    hostile = Hostile(rows=ROWS, max_row_scores=1, exceptions=["class names", "column names", "hyfdca.describe_part"])
+    fed = hostile.aligned()
+    fitted = made.fit(fed)
     with fitted._run(fed) as run, pytest.raises(OperationRefused, match="earlier step"):
         fitted._hold(run)
+    _held(fitted, fed)
+    with pytest.raises(PolicyRefused, match="max_row_scores"):
+        _held(fitted, fed)
+    assert [line.operation for line in hostile.sites["shop"].journal.journal.lines("form = 'row by row'")] == [
+        "model.open_scores"
+    ]
 
 
 def test_rounded_figures_count_by_their_digits():

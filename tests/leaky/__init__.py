@@ -22,5 +22,6 @@ for _module in (
     "parties",
     "coordinator",
     "combinations",
+    "measures",
 ):
     register_plugin(f"leaky.{_module}")

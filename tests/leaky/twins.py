@@ -20,7 +20,7 @@ from fedsift.audit.attacks.folds import ask_for_draws, ask_for_many_folds
 from fedsift.core.party import Site
 from fedsift.core.table import Table
 from fedsift.engineer.flafe.importance import BINS
-from leaky import boosting, coordinator, draws, gini, jobs, masks, networks, parties, scores, sizes, sums
+from leaky import boosting, coordinator, draws, gini, jobs, masks, measures, networks, parties, scores, sizes, sums
 
 BOTH = ["bank", "shop"]
 
@@ -91,6 +91,33 @@ def with_ids():
     return record_tables({"bank": bank, "shop": shop}, coordinator.hashed_ids, id="id", label=("bank", "y"))
 
 
+def padded():
+    """Each party has 20 rows of guesses, which the other one knows: no values, only ids."""
+    X, y = noisy(100, 4)
+    ids, nothing = np.arange(100), np.where(np.arange(100) < 20, np.nan, 1.0)[:, None]
+    bank = pd.DataFrame(X[:, :2] * nothing[::-1], columns=["a", "b"]).assign(id=ids, y=y)
+    shop = pd.DataFrame(X[:, 2:] * nothing, columns=["c", "d"]).assign(id=ids)
+    return record_tables({"bank": bank, "shop": shop}, lambda fed: None, id="id", label=("bank", "y"))
+
+
+def three_lists():
+    """Bank and shop share 60 rows, of which the post knows 20; shop and post share 30."""
+    X, y = noisy(100, 3)
+    rows = {"bank": np.r_[0:60], "shop": np.r_[0:70], "post": np.r_[40:60, 60:70]}
+    frames = {name: pd.DataFrame({name[0]: X[mine, place]}).assign(id=mine)
+              for place, (name, mine) in enumerate(rows.items())}  # fmt: skip
+    frames["bank"]["y"] = y[rows["bank"]]
+    return record_tables(frames, lambda fed: None, id="id", label=("bank", "y"))
+
+
+def two_valued(rows=500, columns=8, seed=0):
+    """Columns of two values that go together."""
+    rng = np.random.default_rng(seed)
+    common = rng.normal(size=(rows, 1))
+    X = (0.6 * common + rng.normal(size=(rows, columns)) > np.linspace(-1, 1.5, columns)).astype(float)
+    return X, (common[:, 0] + rng.normal(size=rows) > 0.3).astype(int)
+
+
 def same_rows():
     """Two members of a grid with the same rows; one has the labels."""
     X, y = noisy()
@@ -145,7 +172,7 @@ MAKERS: dict[str, Callable[[], Recording]] = {
     "every round": same_rows,
     "gates": split(lambda: wide(columns=400), parties.gates_by_score()),
     "bits": split(noisy, parties.bits_of_all_rows()),
-    "products": split(noisy, parties.products_told),
+    "told products": split(noisy, parties.products_told),
     "importances": split(lambda: wide(columns=60), parties.importances_told(BINS)),
     "class sums": split(
         lambda: wide(60, 600),
@@ -166,6 +193,14 @@ MAKERS: dict[str, Callable[[], Recording]] = {
     "cuts": split(poisson, coordinator.cuts_in_the_clear(), fresh=poisson(1000, seed=1)),
     "joint tables": split(noisy, coordinator.lists_in_one_order, fresh=noisy(seed=1)),
     "ids": with_ids,
+    "padded lists": padded,
+    "three lists": three_lists,
+    "shadows": split(lambda: wide(columns=24), measures.shadows_told()),
+    "shuffles": split(lambda: noisy(120, 16), measures.importances_told()),
+    "products": split(two_valued, measures.products_in_the_clear, fresh=two_valued(500, seed=1)),
+    "many products": split(lambda: wide(60, 120), measures.products_in_the_clear, fresh=wide(400, 120, seed=1)),
+    "released scores": split(lambda: graded(60, 600), scores.told("sffs"), fresh=graded(400, 600, seed=1)),
+    "shared bits": split(lambda: noisy(1000), measures.shares_under_one_mask),
     "horizontal": split(
         lambda: wide(60, 300), coordinator.horizontal_sums, partition="horizontal", fresh=wide(200, 300, seed=9)
     ),
@@ -217,8 +252,8 @@ TWINS = {
     "dual_scores_give_columns": Twin("every round", "bank"),
     "gates_give_labels": Twin("gates", "shop"),
     "bits_give_cells": Twin("bits", "bank"),
-    "products_at_holder": Twin("products", "bank"),
-    "products_at_party": Twin("products", "shop"),
+    "products_at_holder": Twin("told products", "bank"),
+    "products_at_party": Twin("told products", "shop"),
     "importance_of_operands": Twin("importances", "shop"),
     "class_sums_name_columns": Twin("graded sums", "coordinator"),
     "class_sums_tell_members": Twin("class sums", "coordinator"),
@@ -228,6 +263,15 @@ TWINS = {
     "cuts_followed_over_trees": Twin("cuts", "coordinator"),
     "joint_tables_give_records": Twin("joint tables", "coordinator"),
     "guessed_ids": Twin("ids", "coordinator"),
+    "padded_list_of_party": Twin("padded lists", "shop"),
+    "padded_list_of_holder": Twin("padded lists", "bank"),
+    "pairwise_sizes": Twin("three lists", "coordinator"),
+    "scores_of_shadows": Twin("shadows", "shop"),
+    "importances_give_labels": Twin("shuffles", "shop"),
+    "moments_give_tables": Twin("products", "coordinator"),
+    "moments_tell_members": Twin("many products", "coordinator"),
+    "released_scores_tell_members": Twin("released scores", "coordinator"),
+    "shared_bits_give_cells": Twin("shared bits", "bank"),
     "column_means_tell_members": Twin("horizontal", "coordinator"),
     "means_less_own_rows": Twin("horizontal", "shop"),
 }

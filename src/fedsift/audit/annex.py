@@ -34,6 +34,9 @@ _FORMS = {
 }
 _IDS = "Ids travel only as group elements under a secret exponent that each party draws anew for each alignment."
 
+#: What an attack is after, as an assessment calls it.
+_SOUGHT = {"membership": "who took part", "columns": "values of columns", "ids": "identities"}
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -73,7 +76,7 @@ def _processing(record: Record) -> Chapter:
         about, who,
         "Purpose and legal basis: [to be completed by the controller]",
         "Categories of people and of data: [to be completed by the controller]",
-        Grid(("setting", "value"), tuple((key, str(value)) for key, value in record["parameters"].items())),
+        Grid(("setting", "value"), tuple((key, _shown(value)) for key, value in record["parameters"].items())),
     ))  # fmt: skip
 
 
@@ -101,16 +104,18 @@ def _family(line: Record) -> str:
 
 def _inferred(record: Record) -> Chapter:
     rows = tuple(
-        (whom(line), line["target"], f"{readable(line['attack'])}: {line['how']}", line["knows"],
+        (whom(line), _SOUGHT.get(line["target"], line["target"]),
+         f"{readable(line['attack'])}: {line['how']} Knowing {line['knows']}.",
          f"{line['metric']} {line['value']:.3f}", f"{line['guess']:.3f}", f"{line['baseline']:.3f}",
-         judged(line))
+         "" if line["control"] is None else f"{line['control']:.3f}", judged(line))
         for line in in_order(record["exposures"]) if not line["found_nothing"]
     )  # fmt: skip
-    heads = ("who", "what", "how", "knowing", "success", "guess", "baseline", "judged")
+    heads = ("who", "what", "how", "success", "guess", "baseline", "control", "judged")
     about = (
         f"Measured by attacks from the literature on what each role received in a rehearsal with {record['rows']:,} "
         f"rows ({record['site']['stand_ins']}). Guess: what nobody needs a message for. Baseline: what the same "
-        "attacker reaches from its own rows and the answer that it is entitled to."
+        "attacker reaches from its own rows and the answer that it is entitled to. Control: the same attack on rows "
+        "that did not take part."
     )
     none = "No attack found anything to read."
     return Chapter("inferred", "3. What could be inferred", (about, Grid(heads, rows) if rows else none))
@@ -120,15 +125,21 @@ def _measures(record: Record) -> Chapter:
     used = {line["form"] for line in record["disclosures"]}
     held = ["No table is pooled, and no operation reads a file or takes a path from a message."]
     held += [text for form, text in _FORMS.items() if form in used]
-    held += [_IDS] if any(line["operation"] == "blind_ids" for line in record["disclosures"]) else []
+    held += [_IDS] if any(line["operation"].endswith("blind_ids") for line in record["disclosures"]) else []
     if record["names"] == "private":
         held.append("Names of columns stay with their party.")
-    rules = tuple((key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
-                  for key, value in record["policy"].items())  # fmt: skip
+    rules = tuple((key, _shown(value)) for key, value in record["policy"].items())
     about = "The site's own rules (party.toml), judged before every request:"
     if not record["site"]["party"]:
         about = "Each site's own rules are judged before every request; here all parties are played, with the defaults:"
     return Chapter("measures", "4. Which measures hold", (tuple(held), about, Grid(("rule", "value"), rules)))
+
+
+def _shown(value: object) -> str:
+    """A setting as people write it."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return {None: "none", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else str(value)
 
 
 def _remaining(record: Record) -> Chapter:

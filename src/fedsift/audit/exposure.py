@@ -8,8 +8,11 @@ did not take part, where that makes sense. An attack has failed when it adds not
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,11 @@ class Measure:
     control: float | None = None
     note: str = ""  # what the reader should know: nothing to read, how many rows are certain
     auc: float | None = None  # of labels, beside a share of them that is right: a rare class counts as much
+    # what was found, row by row, for the control (``controls.py``): of labels a score, of other parties' columns values
+    # (or bins of cells, and beside them the true bins)
+    rows: np.ndarray | None = field(default=None, repr=False)
+    columns: Mapping[str, np.ndarray] | None = field(default=None, repr=False)
+    bins: Mapping[str, np.ndarray] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

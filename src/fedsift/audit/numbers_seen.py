@@ -118,6 +118,9 @@ def _views(view: View, n_rows: int) -> dict[str, np.ndarray]:
         rows, above = message.content.get("rows"), found.get(message.view)
         if above is not None:
             found[message.content["view"]] = above if rows is None else above[np.asarray(rows)]
+    for message in view.requests("add_shadows"):  # more columns, the same rows
+        if message.view in found:
+            found[message.content["view"]] = found[message.view]
     return found
 
 

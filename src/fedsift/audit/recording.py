@@ -25,7 +25,7 @@ from fedsift.core.ledger import COORDINATOR, Ledger
 from fedsift.core.message import decode, encode
 from fedsift.core.party import Site, read_labels
 from fedsift.core.script import run_of
-from fedsift.core.simulate import simulated_sites
+from fedsift.core.simulate import hybrid_grid, simulated_sites
 from fedsift.core.table import Table
 from fedsift.core.transports.base import Delivery, Transport
 from fedsift.core.transports.inprocess import InProcess
@@ -177,7 +177,7 @@ def record(
 
     Parameters
     ----------
-    X, y : one table, dealt to ``parties`` as ``Federation.split`` does: by columns, or by rows (``partition``).
+    X, y : one table, dealt to ``parties`` as ``Federation.split`` does: by columns, by rows or both (``partition``).
     conversation : a selector or model (anything with ``fit(fed)``), or a function of the federation: what a
         coordinator that deviates would ask. What its last announcement says is the job. A function may return a
         list of fitted selectors: each party is then told its part of each result, in that order.
@@ -193,8 +193,9 @@ def record(
 
     sites, active = dealt(X, y)
     others = None if fresh is None else dealt(*fresh)[0]
+    grid = hybrid_grid(sites) if partition == "hybrid" else None
     return record_sites(
-        sites, active, conversation, task=task, every_step=every_step, fresh=others, partition=partition
+        sites, active, conversation, task=task, every_step=every_step, fresh=others, partition=partition, grid=grid
     )
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from fedsift.audit.controls import control_of
 from fedsift.audit.exposure import Exposure, Measure
 from fedsift.audit.naming import matches
 from fedsift.audit.views import Truth, View
@@ -53,10 +54,11 @@ class Attack:
             raise ParameterError(f"{self.name} is an attack by the {self.role} role; this is the view of {view.name!r}")
         start = time.process_time()
         found = self.function(view, truth)
+        control = control_of(self.function, self.target, view, truth, found)
         seconds = time.process_time() - start
         return Exposure(
             self.name, self.role, view.name, self.target, found.metric, float(found.value), float(found.guess),
-            float(found.baseline), found.control, seconds, self.knows, self.declared, found.note, found.auc,
+            float(found.baseline), control, seconds, self.knows, self.declared, found.note, found.auc,
         )  # fmt: skip
 
 

@@ -9,7 +9,8 @@ becomes 0.5 + (share - guess) / (1 - guess) / 2, which is 0.5 for a guess and 1 
 known and larger. Columns are judged as an
 R2: a correlation is squared, a share (of cells, values or tables) counts above its guess, as 1 for all. Who took part
 is judged as labels are, where it is an AUC; an epsilon and ids are over when they add anything to what was promised.
-Names of columns, and which unnamed one is which, count only where names are private.
+Names of columns, and which unnamed one is which, count only where names are private; sizes of intersections, which an
+alignment tells its coordinator, do not.
 
 A verdict is *passed*, *failed* or *incomplete*: a message for which no attack is written yet, an attack that broke
 down, or a rehearsal in which no attack on this site had anything to read, is no reason to pass.
@@ -29,6 +30,8 @@ PASSED, FAILED, INCOMPLETE = "passed", "failed", "incomplete"
 NOTHING = "nothing to read"
 #: Metrics that say which column is which, and nothing about a value in it.
 NAMES = ("columns named", "cuts followed")
+#: How many rows parties share: the alignment tells its coordinator, as its page says; nobody's row.
+SIZES = "sizes of intersections"
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,8 @@ def judge(exposure: Exposure, limits: Limits, site: Site) -> Judged:
     why = "" if concerns else "it is about a stand-in, not about this site's data"
     if concerns and exposure.metric in NAMES and site.names_shared:
         concerns, why = False, "the job tells the names of columns anyway"
+    if concerns and exposure.metric == SIZES:
+        concerns, why = False, "sizes of lists and intersections are told to the coordinator of an alignment"
     over = concerns and figure > limit and exposure.added > ADDS and not exposure.note.startswith(NOTHING)
     return Judged(exposure, concerns, figure, limit, over, why)
 

@@ -37,12 +37,15 @@ WAIVERS: dict[str, str] = {
     "evaluate.deal_folds": "Folds are dealt without a look at the label (a test turns the labels round and gets the "
     "same folds), in the order of a secret draw: which rows are in a fold tells nothing about any of them.",
     "halves.deal_blocks": "Blocks are dealt without a look at the label (a test turns the labels round).",
-    "moments.own_products": f"Mean products of unnamed columns over all rows, one number a pair, {_AT_COORDINATOR}.",
-    "moments.masked_sides": "Columns under one-time masks of two parties; what comes out are mean products over all "
-    "rows, for the coordinator, which holds none.",
     "statistics.open_columns": "Which columns are numbers: no row.",
+    "statistics.open_logistic": "Which columns are numbers that vary: no row.",
+    "weighted.hide_sides": "Columns and their products under one-time masks: uniform to whoever receives them.",
+    "weighted.keep_covered": "Receives columns under masks that it does not know: uniform to it.",
+    "weighted.left_shares": f"Shares under one-time masks; weighted mean products come out, {_AT_COORDINATOR}.",
+    "weighted.right_sides": f"The same, and weighted mean products of its own unnamed columns, {_AT_COORDINATOR}.",
     "statistics.compare_sample": "One number of two digits a column about all rows of two samples, nothing of labels, "
-    f"{_AT_COORDINATOR}; what many such figures tell together is for the site's journal.",
+    f"{_AT_COORDINATOR}; samples are views of min_rows rows and more, and a journal refuses those that tell few "
+    "rows apart (site/journal_atoms.py).",
     "knockoffs.open_columns": "How many numbers a column makes: its categories, no row.",
     "evaluate.release": "One rounded mean, deviation and interval a method and measure over all folds; what many such "
     "figures tell together is for the site's journal.",
@@ -53,8 +56,6 @@ WAIVERS: dict[str, str] = {
     "boost.tell_importance": "Mean absolute values of columns, four digits; counted in the label holder's journal.",
     "boost.tell_explanations": "The form is plain: the answer, where the label holder's policy lets it go.",
     # Measures on shares
-    "scores.tell_figures": "One half of one figure a model and fold, under a mask of both parties; the coordinator "
-    "reads the figure, and its bits are counted at both sites (tests/hostile/test_figures.py).",
     "begin_grading": "The first step of grade_on.",
     "grade_on": "Uniform numbers: every value is under a fresh mask of which neither side knows more than a share "
     "(tests/test_grading.py), sealed from the coordinator.",
@@ -153,7 +154,7 @@ WAIVERS: dict[str, str] = {
     "show_columns": "secure=False: whole columns in the clear, as the option and the ledger say; nothing to measure.",
     "share_labels": "The labels in the clear, as the option and the ledger say; nothing to measure.",
     # What a party learns from a request
-    "align.keep_shared": "Which of its own rows all parties share: the answer of the alignment.",
+    "align.keep_known": "Parts of a key that only the parties have; a digest of all ids at once under it.",
     "boost.meet_cuts": "How many candidate cuts a column has: the number of its bins.",
     "dealer.take_seed": "Random numbers from the dealer: nothing of anybody's rows.",
     "delivery.keep_end": "That the job has ended: nothing of anybody's rows.",

@@ -17,7 +17,7 @@ from fedsift.audit.cast import MOST_ROWS, Cast
 from fedsift.audit.folder import check_folder, write_audit
 from fedsift.audit.rehearsal import audit_job
 from fedsift.audit.summary import audit_record, stored_verdict
-from fedsift.audit.verdict import NAMES, Limits, Site
+from fedsift.audit.verdict import NAMES, SIZES, Limits, Site
 from fedsift.cli import console
 from fedsift.core.table import Table
 from fedsift.errors import JobError, ParameterError
@@ -197,7 +197,8 @@ def _verdict(line: dict[str, Any]) -> str:
     if line["over"]:
         return f"OVER: {line['figure']:.2f} > {line['limit']:.2f}"
     if not line["concerns"]:
-        return "names are told anyway" if line["metric"] in NAMES else "not about you"
+        told = {**dict.fromkeys(NAMES, "names are told anyway"), SIZES: "sizes are told anyway"}
+        return told.get(line["metric"], "not about you")
     return "below the limit" if line["adds"] else "adds nothing"
 
 

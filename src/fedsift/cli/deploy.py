@@ -18,6 +18,7 @@ from fedsift.deploy.run import run_on
 from fedsift.errors import ParameterError
 from fedsift.jobs import runs
 from fedsift.jobs.job_file import load_job
+from fedsift.jobs.tracking import check_tracking, track_run
 from fedsift.select.selection import Selection
 
 
@@ -62,8 +63,10 @@ def run_elsewhere(
         )
     loaded = load_job(job, overrides, files=on is not On.flare)
     folder = out or loaded.out
+    check_tracking(loaded)
     with progress as shown:
         facts = run_on(loaded, on.value, folder, kit=kit, resume=resume, say=shown.say)
+    track_run(loaded, facts, folder)
     if as_json:
         scores = Selection.load(folder / "selection.json").frame().to_dict("records")
         seen = console.disclosures(read_ledger(folder))

@@ -46,6 +46,7 @@ from fedsift.errors import FedsiftError, OperationFailed, ParameterError
 from fedsift.jobs import runs
 from fedsift.jobs.job_file import load_job
 from fedsift.jobs.text import nearest
+from fedsift.jobs.tracking import check_tracking, track_run
 from fedsift.methods import GROUPS, METHODS, OTHERS, Selector, group_of
 
 app = typer.Typer(
@@ -163,9 +164,11 @@ def run(
     loaded = load_job(job, set or ())
     folder = out or loaded.out
     runs.check_folder(folder)
+    check_tracking(loaded)
     with console.progress(quiet, verbose, log_json) as progress:
         done = runs.execute(loaded, progress.say, folder)
         facts = runs.write(done, folder)
+    track_run(loaded, facts, folder)
     if format is Format.json:
         scores = done.selection.frame().to_dict("records")
         seen = console.disclosures(done.ledger())

@@ -28,6 +28,12 @@ def statistics(
     kind: Annotated[
         Literal["pearson", "spearman"], typer.Option(help="Of a correlation: values or ranks.")
     ] = "pearson",
+    model: Annotated[
+        Literal["linear", "logistic"], typer.Option(help="Of p-values: least squares, or maximum likelihood.")
+    ] = "linear",
+    open_scores: Annotated[
+        bool, typer.Option("--open-scores", help="Logistic: parties with few columns too, which scores give away.")
+    ] = False,
     set: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the job.")
     ] = None,
@@ -49,7 +55,7 @@ def statistics(
     with console.progress(quiet, verbose, log_json) as progress:
         fed = runs.prepare(loaded, progress.say).fed
         progress.say(f"computing {what}")
-        frame = _found(fed, what, kind)
+        frame = _found(fed, what, kind, model, open_scores)
     if out is not None:
         write_atomic(out, frame.to_csv(index_label="column"))
     if format == "json":
@@ -60,10 +66,12 @@ def statistics(
         console.show(f"\nwritten to {out}")
 
 
-def _found(fed: Federation, what: What, kind: str) -> pd.DataFrame:
+def _found(fed: Federation, what: What, kind: str, model: str, open_scores: bool) -> pd.DataFrame:
     if what == "correlation":
         return found_by.correlation(fed, kind=kind)
-    return found_by.vif(fed).to_frame() if what == "vif" else found_by.significance(fed)
+    if what == "vif":
+        return found_by.vif(fed).to_frame()
+    return found_by.significance(fed, model=model, open_scores=open_scores)
 
 
 def _show(frame: pd.DataFrame, what: What) -> None:

@@ -11,11 +11,14 @@ import typer
 
 from fedsift.cli import console
 from fedsift.cli.deploy import KitOption, On, OnOption
-from fedsift.core.files import plain, write_atomic
+from fedsift.core.files import write_atomic
 from fedsift.deploy.run import predict_on, train_on
 from fedsift.errors import ParameterError
 from fedsift.jobs import training
 from fedsift.jobs.job_file import load_job
+from fedsift.jobs.runs import check_page
+from fedsift.jobs.tracking import check_tracking, track_model
+from fedsift.report.explain import write_explanation
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no progress on stderr.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every step and tracebacks, on stderr.")]
@@ -40,6 +43,7 @@ def train(
     loaded = load_job(job, set or [], files=on is not On.flare)
     folder = out or loaded.path.parent / f"{loaded.path.stem}-model"
     training.check_model_folder(folder)
+    check_tracking(loaded)
     with console.progress(quiet, verbose) as progress:
         if on is On.local:
             trained = training.train(loaded, progress.say)
@@ -47,6 +51,7 @@ def train(
             card = trained.card
         else:
             card = train_on(loaded, on.value, folder, kit=kit, say=progress.say)
+    track_model(loaded, card, folder)
     if format == "json":
         console.show(json.dumps({**card, "out": str(folder)}, indent=2, ensure_ascii=False))
         return
@@ -90,19 +95,39 @@ def explain(
         list[str], typer.Argument(metavar="PARTY=FILE...", help="Rows of each party; linear: with label.")
     ],
     repeats: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Shuffles of each column.")] = 3,
+    by: Annotated[
+        list[str] | None, typer.Option("--by", metavar="COLUMN", help="Fairness by a column of the label holder's.")
+    ] = None,
     format: FormatOption = "table",
+    out: Annotated[
+        Path | None, typer.Option(help="Also write a page: FILE.html (or FILE.txt).", metavar="FILE")
+    ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Say which columns a model goes by. No row's score is seen by anybody, where the model can be measured so."""
+    """Say which columns a model goes by, and how it does on rows with labels: calibration, ROC, lift, thresholds."""
+    if out is not None:
+        check_page(out)
     with console.progress(quiet, verbose) as progress:
-        found = training.explained(model, _given(files), repeats, progress.say)
+        found = training.explained(model, _given(files), repeats, progress.say, by or [])
+    if out is not None:
+        write_explanation(found, out)
     if format == "json":
-        lines = plain(found.frame.to_dict("records"))
-        console.show(json.dumps({"by": found.by, "columns": lines}, indent=2, ensure_ascii=False))
+        console.show(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
         return
-    rows = [[line.party, line.feature, f"{line.importance:.4f}"] for line in found.frame.itertuples()]
-    console.table(rows, ["party", "column", "importance"], title=found.by)
+    lines = found.explanation.frame.itertuples()
+    rows = [[line.party, line.feature, f"{line.importance:.4f}"] for line in lines]
+    console.table(rows, ["party", "column", "importance"], title=found.explanation.by)
+    for name, frame in {"group": found.groups, **found.by}.items():
+        if frame is not None and not frame.empty:
+            shown = [[_two(value) for value in line] for line in frame.itertuples(index=False)]
+            console.table(shown, [str(head).replace("_", " ") for head in frame.columns], title=f"By {name}")
+    if out is not None:
+        console.show(f"\nwritten to {out}")
+
+
+def _two(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def _given(files: list[str]) -> dict[str, Path]:

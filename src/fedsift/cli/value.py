@@ -18,6 +18,7 @@ from fedsift.evaluate.value_holder import ValueJob
 from fedsift.evaluate.worth import Gain, Valuation
 from fedsift.jobs import runs
 from fedsift.jobs.job_file import load_job
+from fedsift.jobs.tracking import check_tracking, track_value
 from fedsift.report.value import write_value
 
 
@@ -51,6 +52,7 @@ def value(
     loaded = load_job(job, set or [], files=on is not On.flare)
     if out is not None:
         runs.check_page(out)
+    check_tracking(loaded)
     with console.progress(quiet, verbose, log_json) as progress:
         if on is On.local:
             fed = runs.prepare(loaded, progress.say).fed
@@ -59,9 +61,12 @@ def value(
         else:
             work = ValueJob(folds=folds, null=null, random_state=seed)
             found = value_on(loaded, on.value, work, kit=kit, say=progress.say)
-    prices = {n: p.price for n, p in loaded.settings.parties.items() if p.price is not None and n != found.holder}
+    prices = {name: price for name, price in loaded.whole_prices.items() if name != found.holder}
+    if budget is None and loaded.settings.rules is not None:
+        budget = loaded.settings.rules.budget
     if out is not None:
         write_value(found, out, prices)
+    track_value(loaded, found, out)
     if format == "json":
         offers = [asdict(offer) for offer in found.offers(prices)]
         console.show(json.dumps(plain({**found.to_dict(), "offers": offers}), indent=2, ensure_ascii=False))
@@ -92,11 +97,17 @@ def show_offers(found: Valuation, prices: dict[str, float], budget: float | None
             " and ".join(offer.partners) or "nobody",
             f"{offer.price:g}",
             f"{offer.gain:.3f}",
+            "" if not offer.price else f"{offer.for_one:.2g}",
+            str(offer.columns),
             "yes" if offer.on_front else "",
         ]
         for offer in found.offers(prices)
     ]
-    console.table(rows, ["partners", "price", f"gain in {found.metric}", "bargain"], title="Gain against price")
+    console.table(
+        rows,
+        ["partners", "price", f"gain in {found.metric}", "gain for 1", "columns", "bargain"],
+        title="Gain against price and columns that take part",
+    )
     if budget is not None:
         best = found.best_within(budget, prices)
         who = " and ".join(best.partners) or "nobody"

@@ -196,3 +196,9 @@ class ColumnBins:
             )
         except (KeyError, TypeError, ValueError):
             raise DataError("a saved split record is damaged: save the model again") from None
+
+
+def used_bins(table: Table, column: str, n_bins: int, min_rows: int) -> tuple[np.ndarray, int]:
+    """Bin of each row and the number of bins. Those without a row are left out: an empty bin is never a message."""
+    used, codes = np.unique(ColumnBins.fit(table, column, n_bins, min_rows).codes(table), return_inverse=True)
+    return codes.astype(np.int32), len(used)

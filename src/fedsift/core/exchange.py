@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 from fedsift import errors
+from fedsift.core import pieces
 from fedsift.core.job import Job
 from fedsift.core.ledger import COORDINATOR, Entry, Ledger
 from fedsift.core.message import decode, encode, walk
@@ -70,7 +71,7 @@ class Exchange:
             requests[name] = encode(request)
             self._record(operation, round, COORDINATOR, name, len(requests[name]), operation.receives, given)
         limit = timeout if timeout is not None else self.timeout
-        deliveries = self.transport.exchange(requests, limit)
+        deliveries = pieces.exchange(self.transport, requests, limit)
         replies, failures = {}, []
         for name in arguments:
             try:

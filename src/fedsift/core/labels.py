@@ -23,8 +23,10 @@ class Labels:
     values: np.ndarray  # the target as floats (class codes for classification)
 
 
-def read_labels(raw: np.ndarray, party: str, classes: int = 5, task: str = "auto") -> Labels:
+def read_labels(raw: np.ndarray | None, party: str, classes: int = 5, task: str = "auto") -> Labels:
     """Class codes or numbers from a raw label column."""
+    if raw is None:
+        raise DataError(f"party {party!r} has no label column")
     array = np.asarray(raw)
     numeric = array.dtype.kind in "iuf"
     if task == "auto":

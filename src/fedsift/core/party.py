@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedsift import errors
 from fedsift.core.arguments import AtMost, Between
-from fedsift.core.binning import ColumnBins
+from fedsift.core.binning import used_bins
 from fedsift.core.draws import private_generator, simulated_secret
 from fedsift.core.identity import Identity
 from fedsift.core.job import Job
@@ -26,10 +26,14 @@ from fedsift.core.labels import read_labels as read_labels
 from fedsift.core.message import decode, encode, plain_message
 from fedsift.core.model_store import ModelStore
 from fedsift.core.operation import Operation, find_operation, operation
+from fedsift.core.pieces import Pieces
+from fedsift.core.private_labels import LabelCopy, label_copy
 from fedsift.core.release import Release
 from fedsift.core.script import Run, run_of
 from fedsift.core.splits import dealt_parts, rows_of_parts, train_test_rows
+from fedsift.core.state import State as State
 from fedsift.core.table import Table
+from fedsift.core.workers import limited
 from fedsift.errors import DataError, FedsiftError, OperationRefused
 
 log = logging.getLogger("fedsift.core.party")
@@ -45,20 +49,6 @@ Task = Literal["auto", "classification", "regression"]
 ROW_PARTS = 10
 
 
-class State(dict[Any, Any]):
-    """What the operations of a run keep at a party; a step that finds nothing there came too early."""
-
-    def __init__(self, party: str):
-        super().__init__()
-        self._party = party
-
-    def __missing__(self, key: Any) -> Any:
-        named = key.__name__ if isinstance(key, type) else str(key)
-        raise OperationRefused(
-            self._party, named, "an earlier step of this run must come first; it was not asked"
-        ) from None
-
-
 class Site:
     """One organisation's end of the conversation: bytes in, bytes out. Data never leave but in a declared reply."""
 
@@ -72,9 +62,12 @@ class Site:
         self.runs: dict[str, Run] = {}
         self.keys: dict[str, Any] = {}
         self.models = ModelStore(name)
+        self.pad_rows = 1  # how many rows there are is told as a multiple of this
+        self.workers: int | None = None  # threads at most
         self.rows_of_job: Callable[[str, tuple[str, ...]], np.ndarray] | None = None  # where it remembers its jobs
         self._caches: dict[str, tuple[object, dict[Any, Any]]] = {}
         self._lock = threading.Lock()
+        self._pieces = Pieces()
 
     @property
     def secret(self) -> bytes:
@@ -82,6 +75,10 @@ class Site:
         if self._secret is None:
             self._secret = simulated_secret(self.name, self.table)
         return self._secret
+
+    def receive(self, data: bytes) -> bytes:
+        """Answer what comes over a wire: a request, or a piece of one or for one."""
+        return self._pieces.answer(data, self.handle)
 
     def handle(self, data: bytes) -> bytes:
         """Answer one request. Errors come back as data too, so that the coordinator can raise them by name."""
@@ -91,7 +88,7 @@ class Site:
             name, arguments = self._read(request)
             marked = find_operation(name, self.name)
             marked.check_arguments(arguments, self.name)
-            with self._lock:  # one operation at a time: state is not shared between threads
+            with self._lock, limited(self.workers):  # one operation at a time: state is not shared between threads
                 return self._answer(marked, request, data)
         except FedsiftError as error:
             told = self._told(error, getattr(error, "what", str(error)))
@@ -270,7 +267,7 @@ class Party:
         """Bin of each row and the number of bins, by this view's rows alone (see ``binning``)."""
         key = ("binned", column, n_bins, min_rows)
         if key not in self._cache:
-            self._cache[key] = _binned(self.table, column, n_bins, min_rows)
+            self._cache[key] = used_bins(self.table, column, n_bins, min_rows)
         return self._cache[key]
 
     def generator(self, purpose: str, random_state: Any) -> np.random.Generator:
@@ -281,22 +278,23 @@ class Party:
         return private_generator(self.site.secret, self.table, purpose, random_state)
 
     def labels(self, classes: int = 5, task: str = "auto") -> Labels:
-        """The label column, for the party that has it. ``classes`` quantile classes stand in for a number."""
+        """The label column, or the copy of a job with ``label_epsilon``; quantile ``classes`` of a number."""
+        copy = label_copy(self.run, self.site.table.label, self.name, task)
+        if copy is not None:
+            return copy.of(self.row_numbers, self.name, classes)
         key = ("labels", classes, task)
         if key not in self._cache:
-            if self.table.label is None:
-                raise DataError(f"party {self.name!r} has no label column")
             self._cache[key] = read_labels(self.table.label, self.name, classes, task)
         return self._cache[key]
 
+    @property
+    def judged_label(self) -> NDArray[Any] | None:
+        """The label column by which answers are judged: the copy, where this very job has learned from one."""
+        copy = self.run.kept.get(LabelCopy)
+        return copy.column(self.row_numbers) if isinstance(copy, LabelCopy) else self.table.label
+
     def __repr__(self) -> str:
         return f"Party {self.name!r}: {self.table!r}"
-
-
-def _binned(table: Table, column: str, n_bins: int, min_rows: int) -> tuple[np.ndarray, int]:
-    # Bins that no row of this view falls into are left out, so that an empty bin is never a message.
-    used, codes = np.unique(ColumnBins.fit(table, column, n_bins, min_rows).codes(table), return_inverse=True)
-    return codes.astype(np.int32), len(used)
 
 
 # The operations every method needs.
@@ -307,7 +305,8 @@ def _binned(table: Table, column: str, n_bins: int, min_rows: int) -> tuple[np.n
     times=MAX_VIEWS,
 )  # fmt: skip
 def count_table(party: Party) -> dict[str, int]:
-    return {"rows": party.n_rows, "columns": len(party.columns)}
+    step = party.site.pad_rows if party._rows is None else 1  # the whole table's rows may be told rounded up
+    return {"rows": -(-party.n_rows // step) * step, "columns": len(party.columns)}
 
 
 @operation(
@@ -315,7 +314,7 @@ def count_table(party: Party) -> dict[str, int]:
     reply={"task": str, "classes": int}, role="active", concerns="labels", times=MAX_VIEWS,
 )  # fmt: skip
 def describe_label(party: Party, *, task: Task) -> dict[str, Any]:
-    labels = party.labels(task=task)
+    labels = read_labels(party.table.label, party.name, task=task)  # what it may tell is no secret of a row
     return {"task": labels.task, "classes": labels.n_classes}
 
 

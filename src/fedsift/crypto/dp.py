@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.workers import side_by_side, workers
 from fedsift.errors import BudgetExceeded, ParameterError
 
 FloatArray = NDArray[np.float64]
@@ -74,16 +73,12 @@ def _add_noise(values: FloatArray, scale: float, exponent: int) -> FloatArray:
     """Noise is independent from value to value, so parts of the vector can be drawn on different cores."""
     if values.size == 0:
         return values.copy()
-    workers = (os.cpu_count() or 1) if values.size >= _THREADED_FROM else 1
-    parts = np.array_split(values, workers)
+    parts = np.array_split(values, workers() if values.size >= _THREADED_FROM else 1)
 
     def draw(part: FloatArray) -> FloatArray:
         return np.asarray(_measurement(part.size, scale, exponent)(part.tolist()), dtype=np.float64)
 
-    if workers == 1:
-        return draw(values)
-    with ThreadPoolExecutor(workers) as pool:
-        return np.concatenate(list(pool.map(draw, parts)))
+    return np.concatenate(side_by_side(draw, parts))
 
 
 def rho_to_epsilon(rho: float, delta: float) -> float:

@@ -1,9 +1,10 @@
-"""The compiled arithmetic: large moduli (``_montgomery.c``), points (``_ristretto.c``), 2^64 (``_ring.c``).
+"""The compiled arithmetic: large moduli (``_montgomery.c``), points (``_ristretto.c``), 2^64 (``_ring.c``), hashes.
 
-They compute eight things side by side with AVX-512's 52-bit multiply-and-add; moduli and 2^64 have a second way with
-AVX2 (``_avx2.c``) and a third for every other processor (``_portable.c``), the same numbers to the bit. The library is
-compiled when the package is installed and is optional: whoever calls ``library()`` has another way where it is
-``None``. FEDSIFT_KERNEL chooses one by name (``AVX-512``, ``AVX2``, ``portable``) or none (``off``).
+They compute eight or sixteen things side by side with AVX-512's 52-bit multiply-and-add; moduli and 2^64 have a second
+way with AVX2 (``_avx2.c``), and all a way for every other processor (``_portable.c``, ``_ristretto_portable.c``), the
+same numbers to the bit. The library is compiled when the package is installed and is optional: whoever calls
+``library()`` has another way where it is ``None``. FEDSIFT_KERNEL chooses one by name (``AVX-512``, ``AVX2``,
+``portable``) or none (``off``).
 """
 
 from __future__ import annotations
@@ -13,27 +14,22 @@ import functools
 import importlib.util
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-_VECTORS = "AVX-512"
-_ENGINES = {  # the fastest first: how the functions' names begin, and which of them says whether they run
-    _VECTORS: ("fedsift_", "fedsift_supported"),
-    "AVX2": ("fedsift_avx2_", "fedsift_avx2"),
-    "portable": ("fedsift_portable_", "fedsift_portable"),
+from fedsift.core.workers import side_by_side, workers
+
+_ENGINES = {  # the fastest first: how the names of products and of points begin, and what says whether they run
+    "AVX-512": ("fedsift_", "fedsift_", "fedsift_supported"),
+    "AVX2": ("fedsift_avx2_", "fedsift_portable_", "fedsift_avx2"),
+    "portable": ("fedsift_portable_", "fedsift_portable_", "fedsift_portable"),
 }
 
 
 def library() -> Any:
-    """The compiled products (moduli, 2^64), or ``None``; ``state()`` says which, or why."""
+    """The compiled arithmetic (moduli, 2^64, points, hashes), or ``None``; ``state()`` says which, or why."""
     return _load()[0]
-
-
-def vectors() -> Any:
-    """The library where the processor has AVX-512 IFMA, which points need, or ``None``."""
-    return library() if _load()[1] == _VECTORS else None
 
 
 def state() -> str:
@@ -57,44 +53,41 @@ def _load() -> tuple[Any, str]:
 def engine(name: str) -> Any:
     """The compiled library with one of its ways of computing, or ``None`` where the processor cannot."""
     found = importlib.util.find_spec("fedsift.crypto._kernel")
-    prefix, asks = _ENGINES[name]
+    products, points, asks = _ENGINES[name]
     try:
         loaded = ctypes.CDLL(found.origin if found and found.origin else "")
-        return _declared(loaded, prefix) if getattr(loaded, asks)() else None
+        return _declared(loaded, products, points) if getattr(loaded, asks)() else None
     except (OSError, AttributeError):
         return None
 
 
-def _declared(loaded: Any, prefix: str) -> Any:
+def _declared(loaded: Any, products: str, points: str) -> Any:
     """The library with the types of its functions, under one name each, whichever arithmetic runs."""
     at, number = ctypes.c_void_p, ctypes.c_int64
     modulus: list[Any] = [at, ctypes.c_uint64, at, ctypes.c_int]  # n, its inverse, the result, limbs
-    types: dict[str, list[Any]] = {
-        "products": [at, at, number, number, *modulus],
-        "squares": [at, number, number, *modulus],
-        "powers": [at, number, at, number, at, *modulus],
-        "segments": [at, at, at, number, number, at, *modulus],
-        "ring_product": [at, at, number, number, number, at],
+    types: dict[str, tuple[str, list[Any], Any]] = {
+        "products": (products, [at, at, number, number, *modulus], None),
+        "squares": (products, [at, number, number, *modulus], None),
+        "powers": (products, [at, number, at, number, at, *modulus], None),
+        "segments": (products, [at, at, at, number, number, at, *modulus], None),
+        "ring_product": (products, [at, at, number, number, number, at], None),
+        "ristretto_map": (points, [at, number, at], None),
+        "ristretto_map_scale": (points, [at, number, at, number, at], None),
+        "ristretto_scale": (points, [at, number, at, number, at], number),
+        "sha512": ("fedsift_", [at, number, at, at, number, at, number, number, at], None),
     }
-    for name, arguments in types.items():
+    for name, (prefix, arguments, result) in types.items():
         function = getattr(loaded, prefix + name)
-        function.argtypes, function.restype = arguments, None
+        function.argtypes, function.restype = arguments, result
         setattr(loaded, f"fedsift_{name}", function)
-    if prefix == "fedsift_":
-        loaded.fedsift_ristretto_scale.argtypes = [at, number, at, number, at]
-        loaded.fedsift_ristretto_scale.restype = number
-        loaded.fedsift_ristretto_map.argtypes = [at, number, at]
     return loaded
 
 
 def shared(part: Callable[[int, int], Any], work: np.ndarray, large: int) -> list[Any]:
-    """``part(first, last)`` over all elements, cut by their cumulated ``work`` into as many parts as there are cores.
+    """``part(first, last)`` over all elements, cut by their cumulated ``work`` into as many parts as there are workers.
 
     ``large`` is the work that is worth a thread of its own. Python's lock is free inside the library.
     """
-    cores = min(os.cpu_count() or 1, max(1, int(work[-1]) // large))
-    if cores == 1:
-        return [part(0, len(work) - 1)]
+    cores = min(workers(), max(1, int(work[-1]) // large))
     cuts = np.searchsorted(work, np.linspace(0, work[-1], cores + 1)[1:-1]).tolist()
-    with ThreadPoolExecutor(cores) as pool:
-        return list(pool.map(part, [0, *cuts], [*cuts, len(work) - 1]))
+    return side_by_side(lambda ends: part(*ends), zip([0, *cuts], [*cuts, len(work) - 1]))

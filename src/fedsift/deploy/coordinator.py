@@ -68,6 +68,7 @@ class Coordinator(FLComponent):
     def __init__(self) -> None:
         super().__init__()
         self.lost: set[str] = set()
+        self.stopped: set[str] = set()
         self.standing: Standing | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -75,6 +76,13 @@ class Coordinator(FLComponent):
             self.lost.add(str(fl_ctx.get_prop(FLContextKey.DISCONNECTED_CLIENT_NAME)))
         elif event_type == InfoCollector.EVENT_TYPE_GET_STATS and self.standing is not None:
             fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR).add_info(STANDING, self.standing.told())
+
+    @collab.publish
+    def attend(self, stopped: bool) -> dict[str, Any]:
+        """A site hears how far the job is; one whose people have stopped it says so, and the job ends everywhere."""
+        if stopped is True:
+            self.stopped.add(str(collab.caller))
+        return {**(self.standing.numbers() if self.standing is not None else {}), "over": bool(self.stopped)}
 
     @collab.main
     def coordinate(self) -> None:
@@ -84,7 +92,7 @@ class Coordinator(FLComponent):
         content = read_job(Path(collab.workspace.get_app_config_dir(collab.fl_ctx.get_job_id())))
         calls = {client.name: _caller(client) for client in collab.clients}
         self.standing = Standing(folder)
-        run_job(content, Flare(calls, context.is_aborted, self.lost), folder, self.standing)
+        run_job(content, Flare(calls, context.is_aborted, self.lost, self.stopped), folder, self.standing)
 
 
 def _caller(client: Any) -> Callable[[bytes, float], Any]:
@@ -142,6 +150,12 @@ class Standing(Shown):
     def told(self) -> dict[str, Any]:
         """No name of a column and no value: loops, the round, bytes, and for whose approval the job waits."""
         return {"waiting": self._until, "words": self.words()}
+
+    def numbers(self) -> dict[str, Any]:
+        """For the sites: turns of the outermost loop, seconds left, rounds."""
+        outer = self.loops[:1]
+        told = {"done": outer[0].done, "of": outer[0].of, "left": outer[0].left()} if outer else {}
+        return {**told, "round": self.round}
 
 
 def _carry_out(

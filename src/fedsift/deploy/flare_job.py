@@ -53,11 +53,23 @@ def public_job(job: Job, work: ValueJob | None = None) -> dict[str, Any]:
         "method": method,
         "evaluate": None if evaluate is None or unscored(job) else evaluate.model_dump(),
         "federation": job.settings.federation.model_dump(),
+        "rules": None if job.settings.rules is None else job.settings.rules.model_dump(),
         "parties": {
-            name: {"id": party.id is not None, "label": party.label is not None, "grid": party.grid}
+            name: {
+                "id": party.id is not None,
+                "label": party.label is not None,
+                "grid": party.grid,
+                **_prices(job, name),
+            }
             for name, party in job.settings.parties.items()
         },
     }
+
+
+def _prices(job: Job, party: str) -> dict[str, Any]:
+    """What the party and its columns cost, where a budget asks for it; whoever gets the job can read it."""
+    rules, section = job.settings.rules, job.settings.parties[party]
+    return {} if rules is None or rules.budget is None else {"price": section.price, "prices": dict(section.prices)}
 
 
 def unscored(job: Job) -> str:
@@ -132,6 +144,8 @@ def settings_of(content: dict[str, Any]) -> JobFile:
             "id": "id" if party["id"] else None,
             "label": "label" if party["label"] else None,
             "grid": party.get("grid"),
+            "price": party.get("price"),
+            "prices": party.get("prices") or {},
         }
         for name, party in content["parties"].items()
     }
@@ -143,6 +157,7 @@ def settings_of(content: dict[str, Any]) -> JobFile:
                 "federation": content["federation"],
                 "evaluate": content.get("evaluate"),
                 "model": content.get("model"),
+                "rules": content.get("rules"),
             }
         )
     except ValueError as error:

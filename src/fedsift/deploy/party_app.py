@@ -9,25 +9,19 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 from nvflare.collab import collab
 
 from fedsift.core.message import encode
-from fedsift.deploy import delivery
+from fedsift.deploy import attending, delivery
 from fedsift.deploy.flare_job import PARTY_FILE, quiet_calls, read_job
 from fedsift.deploy.model_jobs import PARTS
 from fedsift.deploy.status import ENDED, RUNNING, close_abandoned, read_status, write_status
 from fedsift.errors import DataError, FedsiftError, PartyError
-from fedsift.site.gate import is_stopped
 from fedsift.site.record import NAME, SiteLedger
 from fedsift.site.site import PolicySite, open_site
-
-_LOOK = 0.5  # seconds between two looks whether people have stopped the job
-_LAST_WORD = 4.0  # seconds to refuse what is asked, before the process ends
 
 log = logging.getLogger("fedsift.core.party")
 
@@ -43,6 +37,7 @@ class PartyApp:
         self._site: PolicySite | None = None
         self._problem: FedsiftError | None = None
         self._folder: Path | None = None
+        self._attendant: attending.Attendant | None = None
 
     @collab.init
     def open(self) -> None:
@@ -66,20 +61,13 @@ class PartyApp:
             site.job_folder, site.ledger = self._folder, SiteLedger(self._folder / NAME)
             site.models.folder = path.parent / PARTS
             self._site = site
-            threading.Thread(target=self._watch, args=(self._folder,), name="fedsift stop", daemon=True).start()
+            self._attendant = attending.Attendant(self._folder, _teller(collab.server), collab.context.is_aborted)
+            self._attendant.start()
         except FedsiftError as error:
             log.warning("this site takes no part: %s", error)
             self._problem = error
             if self._folder is not None:
                 write_status(self._folder, RUNNING, refused=str(error))
-
-    @staticmethod
-    def _watch(folder: Path) -> None:
-        """A job that people have stopped ends here for good, also in the middle of a long computation."""
-        while not is_stopped(folder):
-            time.sleep(_LOOK)
-        time.sleep(_LAST_WORD)
-        os._exit(1)
 
     def _open(self, path: Path, job: dict[str, Any]) -> PolicySite:
         """The site, bound to this job's method by its own policy."""
@@ -93,7 +81,7 @@ class PartyApp:
         if self._site is None:
             return self._refusal()
         try:
-            return self._site.handle(data if isinstance(data, bytes) else b"")
+            return self._site.receive(data if isinstance(data, bytes) else b"")
         except Exception as error:  # FLARE would send the traceback to the server; it may quote data
             log.exception("the request could not be answered")
             return encode({"error": "OperationFailed", "what": f"it raised {type(error).__name__}; see its log"})
@@ -108,9 +96,15 @@ class PartyApp:
     @collab.final
     def close(self) -> None:
         """The job is over. If nobody said how, it ended without a result."""
+        if self._attendant is not None:
+            self._attendant.end()
         if self._folder is not None and read_status(self._folder).get("state") == RUNNING:
             why = str(self._problem) if self._problem is not None else "the job was ended before there was a result"
             write_status(self._folder, ENDED, why=why)
+
+
+def _teller(server: Any) -> attending.Ask:
+    return lambda stopped: server(timeout=attending.LIMIT).attend(stopped)
 
 
 def party_file(local: Path, name: str) -> Path:

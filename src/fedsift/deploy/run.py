@@ -25,6 +25,7 @@ from fedsift.deploy import model_jobs
 from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, unscored, write_job
 from fedsift.deploy.introductions import introduce_parties
 from fedsift.deploy.results import RESULT, check_outcome, place, read_value
+from fedsift.deploy.session import LOST, FlareSession
 from fedsift.deploy.status import read_status
 from fedsift.errors import DataError, FedsiftError, MissingExtra, OperationFailed, ParameterError, PartyGone
 from fedsift.evaluate.value_holder import ValueJob
@@ -36,6 +37,8 @@ from fedsift.jobs.text import Source
 Say = Callable[[str], None]
 PLACES = ("simulator", "poc", "flare")
 CHECKPOINTS = "FEDSIFT_CHECKPOINTS"
+_PLAYED = "all parties are played here from the job's files, so no site's rules and nobody's approval are asked for"
+_BACK = 120.0  # seconds for clients to come back to a server that was restarted
 
 
 def run_on(job: Job, on: str, out: Path, *, kit: Path | None = None, resume: bool = False, say: Say) -> dict[str, Any]:
@@ -163,7 +166,7 @@ def _on_simulator(errand: Errand, folder: Path) -> Any:
     from fedsift.deploy.processes import Processes
 
     job, content = errand.job, errand.content
-    errand.say("starting FLARE's simulator")
+    errand.say(f"starting FLARE's simulator: {_PLAYED}")
     parties, workspace, log = folder / "parties", folder / "workspace", folder / "simulator.log"
     for name in content["parties"]:
         (parties / name).mkdir(parents=True)
@@ -197,7 +200,7 @@ def _on_poc(errand: Errand, folder: Path) -> Any:
     from fedsift.deploy.local_system import LocalSystem
 
     job, content, say = errand.job, errand.content, errand.say
-    say(f"starting a FLARE system: a server and {len(content['parties'])} parties")
+    say(f"starting a FLARE system, a server and {len(content['parties'])} parties: {_PLAYED}")
     texts = {name: party_text(job, name) for name in content["parties"]}
     with LocalSystem(folder / "system", texts, env=errand.env, scratch=folder) as system:
         with system.session() as session:
@@ -227,34 +230,58 @@ def _reasons_of(sites: dict[str, Path]) -> Iterator[None]:
 
 
 def _on_flare(errand: Errand, folder: Path, kit: Path) -> Any:
-    """Submit, wait and fetch. Which job it is stays in a small file beside the result until the result is there."""
-    from fedsift.deploy.session import LOST, FlareSession
+    """Submit, wait and fetch. Which job it is stays in a small file beside the result until the result is there.
 
+    A job that waited for people when the server was restarted has not begun: it is submitted again, and finds its
+    request or its approval at the sites.
+    """
     content, ticket, say = errand.content, errand.ticket, errand.say
     with FlareSession(kit) as session:
         job_id = _earlier(ticket, content, session, say) if ticket is not None and content["resume"] else None
         if job_id is None:
             _all_there(content, session.clients())
-            job_id = session.submit(write_job(content, folder / content["name"]))
-            if ticket is not None:
-                write_atomic(ticket, json.dumps({"job_id": job_id, "job": content}) + "\n")
-            say(f"submitted as {job_id}")
-        try:
-            status = session.wait(job_id, lambda word: say(f"FLARE: {word}"))
-        except BaseException as error:
-            if not isinstance(error, Exception):  # interrupted: the parties must not go on working for nobody
-                say(f"aborting {job_id}")
-                with suppress(PartyGone):
-                    session.abort(job_id)
-            raise
-        if status == LOST:
-            raise PartyGone("server", "wait", f"it was restarted while {job_id} ran: submit it again with --resume")
+            job_id = _submit(errand, session, folder)
+        while (status := _await(session, job_id, say)) == LOST:
+            if not session.waited:
+                raise PartyGone("server", "wait", f"it was restarted while {job_id} ran: submit it again with --resume")
+            say(f"the server was restarted while {job_id} waited for approval: it is submitted again")
+            _await_parties(content, session)
+            job_id = _submit(errand, session, folder)
         left = session.fetch(job_id, folder / "fetched")
         check_outcome(left, status)
         found = errand.take(left / RESULT, {})
     if ticket is not None:
         ticket.unlink(missing_ok=True)
     return found
+
+
+def _submit(errand: Errand, session: FlareSession, folder: Path) -> str:
+    place = Path(tempfile.mkdtemp(dir=folder)) / errand.content["name"]
+    job_id = session.submit(write_job(errand.content, place))
+    if errand.ticket is not None:
+        write_atomic(errand.ticket, json.dumps({"job_id": job_id, "job": errand.content}) + "\n")
+    errand.say(f"submitted as {job_id}")
+    return job_id
+
+
+def _await(session: FlareSession, job_id: str, say: Say) -> str:
+    """FLARE's word for how the job ended; whoever is interrupted aborts it."""
+    try:
+        return session.wait(job_id, lambda word: say(f"FLARE: {word}"))
+    except BaseException as error:
+        if not isinstance(error, Exception):  # interrupted: the parties must not go on working for nobody
+            say(f"aborting {job_id}")
+            with suppress(PartyGone):
+                session.abort(job_id)
+        raise
+
+
+def _await_parties(content: dict[str, Any], session: FlareSession) -> None:
+    """After a restart of the server the parties' clients come back by themselves, one after the other."""
+    deadline = time.monotonic() + _BACK
+    while time.monotonic() < deadline and not set(content["parties"]) <= set(session.clients()):
+        time.sleep(1.0)
+    _all_there(content, session.clients())
 
 
 def _all_there(content: dict[str, Any], clients: list[str]) -> None:

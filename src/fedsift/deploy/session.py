@@ -30,6 +30,7 @@ class FlareSession:
         self.user = _user(kit)
         self._session: Any = None
         self._unchecked = True  # whether the server may be another than before
+        self.waited = False  # whether the job waited for people when it was last asked how far it is
 
     def submit(self, folder: Path) -> str:
         return str(self._do(lambda session: session.submit_job(str(folder)), "submit_job"))
@@ -58,6 +59,7 @@ class FlareSession:
         """How far a running job is, in words; empty where it does not say."""
         with suppress(PartyGone, KeyError, TypeError):
             told = self._do(lambda session: session.show_stats(job_id, "server"), "show_stats", keep=True)
+            self.waited = bool(told["server"][STANDING]["waiting"])
             return str(told["server"][STANDING]["words"])[:300]
         return ""
 

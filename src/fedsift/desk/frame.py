@@ -38,10 +38,7 @@ textarea.code { font: .88rem/1.45 ui-monospace, "SF Mono", "DejaVu Sans Mono", m
   font-size: .85rem; white-space: nowrap; }
 .state.waiting { color: var(--warm); } .state.approved, .state.finished { color: var(--good); }
 .state.refused, .state.failed { color: var(--bad); } .state.running { color: var(--on); }
-dl.facts { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; margin: .6rem 0; }
-dl.facts dt { color: var(--quiet); } dl.facts dd { margin: 0; }
 @media (max-width: 40rem) { table.stack thead { position: absolute; left: -60rem; }
-  dl.facts { grid-template-columns: 1fr; gap: 0; } dl.facts dd { margin-bottom: .4rem; }
   .buttons button { flex: 1 1 8rem; } }
 """
 )
@@ -109,7 +106,7 @@ def part(heading: str, *children: object, live: bool = False) -> Html:
     return h("section", h("h2", heading), *children, data_live=live)
 
 
-def facts(pairs: Sequence[tuple[str, object]]) -> Html:
+def facts(pairs: Sequence[tuple[object, object]]) -> Html:
     return h("dl", [[h("dt", name), h("dd", value)] for name, value in pairs], class_="facts")
 
 

@@ -80,7 +80,7 @@ class JobDesk:
 
     def _start(self, pages: JobPages, request: Request) -> Response:
         told = fields_of(request)
-        run = pages.runs.start(told.get("job", ""), told.get("work", ""), told.get("on", ""))
+        run = pages.runs.start(told.get("job", ""), told.get("work", ""), told.get("on", ""), told.get("methods", ""))
         return RedirectResponse(f"{base_of(request)}/run/{run.id}", 303)
 
     def _run(self, pages: JobPages, request: Request) -> Response:

@@ -13,7 +13,8 @@ from fedsift.desk.job_runs import WORK, DeskRun, JobFile, JobRuns
 from fedsift.report.markup import Html, h, join, name, short, size, table
 
 PLACES = (Place("/", "Jobs"), Place("/compare", "Compare"))
-_WORDS = {"run": "Select columns", "check": "Look without running", "value": "What each partner adds"}
+_WORDS = {"run": "Select columns", "check": "Look without running", "value": "What each partner adds",
+          "compare": "Compare methods"}  # fmt: skip
 _ON = {"local": "in this process", "simulator": "in FLARE's simulator", "poc": "as FLARE processes here",
        "flare": "at the parties' own sites"}  # fmt: skip
 
@@ -59,12 +60,14 @@ class JobPages:
                  h("select", [h("option", _WORDS[word], value=word) for word in WORK], id="work", name="work"),
                  h("label", "Where the parties are", for_="on"),
                  h("select", [h("option", _ON[place], value=place) for place in where], id="on", name="on"),
+                 h("label", "Methods to compare, with commas between (for that alone)", for_="methods"),
+                 h("input", type="text", id="methods", name="methods", maxlength="500", spellcheck="false"),
                  h("div", h("button", "Start", class_="yes"), class_="buttons")),
         )  # fmt: skip
 
     def _runs(self, runs: Sequence[DeskRun]) -> Html:
         rows = [
-            [self._named(run), _WORDS[run.work], _ON[run.on],
+            [self._named(run), name(_what(run)), _ON[run.on],
              state(run.state), at(run.started), name(progress_words(run))]
             for run in runs
         ]  # fmt: skip
@@ -106,7 +109,7 @@ class JobPages:
             "/run", f"{run.job} {run.id[9:15]}",
             h("div",
               part("How it stands",
-                   facts([("state", state(run.state)), ("what", _WORDS[run.work]), ("where", _ON[run.on]),
+                   facts([("state", state(run.state)), ("what", name(_what(run))), ("where", _ON[run.on]),
                           ("started", at(run.started)), ("how far", name(progress_words(run) or "–"))]),
                    h("p", name(problem), class_="note") if problem else None,
                    self._report(run)),
@@ -152,6 +155,10 @@ class JobPages:
             part("Finished runs", table(heads, rows, numeric=(3, 5, 6, 7), stack=True) if rows else none),
             lead="Scores are comparable where rows and evaluation are the same; fedsift compare sees to that.",
         )  # fmt: skip
+
+
+def _what(run: DeskRun) -> str:
+    return f"{_WORDS[run.work]}: {run.methods.replace(',', ', ')}" if run.methods else _WORDS[run.work]
 
 
 def progress_words(run: DeskRun) -> str:

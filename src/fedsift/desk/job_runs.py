@@ -17,16 +17,19 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from fedsift.core.files import write_atomic
 from fedsift.errors import FedsiftError, ParameterError
 from fedsift.jobs.job_file import load_job
+from fedsift.methods import METHODS
 
 FOLDER = ".fedsift-desk"
-WORK = ("run", "check", "value")
+WORK = ("run", "check", "value", "compare")
 PLACES = ("local", "simulator", "poc", "flare")
 MAX_RUNNING = 4
 _FACTS, _LOG, _OUT, _EXIT = "desk.json", "log.jsonl", "out.txt", "exit"
@@ -47,7 +50,7 @@ class JobFile:
 
 @dataclass(frozen=True)
 class DeskRun:
-    """One run. ``state`` is running, finished, failed, stopped or lost (its desk ended before it did)."""
+    """One run. ``state`` is running, finished, failed, stopped, or lost (it ended without a result and no desk saw)."""
 
     id: str
     folder: Path
@@ -56,6 +59,7 @@ class DeskRun:
     on: str
     started: str
     state: str
+    methods: str = ""  # that are compared
 
     @property
     def result(self) -> Path:
@@ -63,7 +67,7 @@ class DeskRun:
 
     @property
     def report(self) -> Path:
-        return self.folder / "value.html" if self.work == "value" else self.result / "report.html"
+        return self.result / "report.html" if self.work == "run" else self.folder / f"{self.work}.html"
 
     def events(self) -> list[dict[str, Any]]:
         """What the command has told so far, the last of it."""
@@ -104,8 +108,8 @@ class JobRuns:
                 found.append(JobFile(file.name, "", (), str(error)))
         return found
 
-    def start(self, name: str, work: str, on: str) -> DeskRun:
-        """Run a job file of the folder, by a command of its own."""
+    def start(self, name: str, work: str, on: str, methods: str = "") -> DeskRun:
+        """Run a job file of the folder, by a command of its own; ``methods`` are those to compare, if that is it."""
         known = {job.name: job for job in self.jobs()}
         if name not in known or work not in WORK or on not in PLACES:
             raise ParameterError("there is no such job file, or no such way to run it")
@@ -113,6 +117,7 @@ class JobRuns:
             raise ParameterError(known[name].problem)
         if on == "flare" and self.kit is None:
             raise ParameterError("start the desk with --kit DIR to run jobs at the parties' own sites")
+        methods = _compared(methods, on) if work == "compare" else ""
         if sum(run.state == "running" for run in self.runs()) >= MAX_RUNNING:
             raise ParameterError(f"{MAX_RUNNING} runs are under way: stop one of them first")
         id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
@@ -120,22 +125,25 @@ class JobRuns:
         folder.mkdir(parents=True)
         shutil.copy(self.folder / name, folder / "job.toml")
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        facts = {"job": name, "work": work, "on": on, "started": at}
+        facts = {"job": name, "work": work, "on": on, "started": at, "methods": methods}
         write_atomic(folder / _FACTS, json.dumps(facts) + "\n")
-        self._launch(id, folder, name, work, on)
+        self._launch(self.find(id))
         return self.find(id)
 
-    def _launch(self, id: str, folder: Path, name: str, work: str, on: str) -> None:
-        command = [*_COMMAND, work, str(self.folder / name)]
-        if work != "check":
-            command += ["--on", on, "--log-json"]
-            command += ["--out", str(folder / ("result" if work == "run" else "value.html"))]
-            command += ["--kit", str(self.kit)] if on == "flare" else []
+    def _launch(self, run: DeskRun) -> None:
+        id, folder = run.id, run.folder
+        command = [*_COMMAND, run.work, str(self.folder / run.job)]
+        if run.work != "check":
+            command += ["--log-json", "--out", str(run.result if run.work == "run" else run.report)]
+            command += ["--methods", run.methods] if run.work == "compare" else ["--on", run.on]
+            command += ["--kit", str(self.kit)] if run.on == "flare" else []
         with (folder / _LOG).open("wb") as log, (folder / _OUT).open("wb") as out:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=log, cwd=self.folder, start_new_session=True
             )
         self._processes[id] = process
+        facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+        write_atomic(folder / _FACTS, json.dumps({**facts, "process": process.pid, "born": _born(process.pid)}) + "\n")
         threading.Thread(target=self._attend, args=(id, folder, process), name=f"fedsift {id}", daemon=True).start()
 
     def _attend(self, id: str, folder: Path, process: subprocess.Popen[bytes]) -> None:
@@ -145,22 +153,28 @@ class JobRuns:
 
     def stop(self, id: str) -> DeskRun:
         """Interrupt a run as Ctrl-C would: on FLARE the job is aborted at all sites."""
-        process = self._processes.get(id)
-        if process is None or process.poll() is not None:
+        run = self.find(id)
+        process = _alive(run.folder) if run.state == "running" else None
+        if process is None:
             raise ParameterError("this run is not under way here")
         self._stopped.add(id)
-        process.send_signal(signal.SIGINT)
-        threading.Thread(target=self._insist, args=(process,), name="fedsift stop", daemon=True).start()
+        write_atomic(run.folder / _EXIT, "stopped\n")
+        with suppress(psutil.Error):
+            process.send_signal(signal.SIGINT)
+        threading.Thread(target=self._insist, args=(run.folder,), name="fedsift stop", daemon=True).start()
         return self.find(id)
 
     @staticmethod
-    def _insist(process: subprocess.Popen[bytes]) -> None:
+    def _insist(folder: Path) -> None:
+        """Looks, and does not wait for the process: its exit code belongs to who started it."""
         for end in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_PATIENCE)
+            patience = time.monotonic() + _PATIENCE
+            while (process := _alive(folder)) is not None and time.monotonic() < patience:
+                time.sleep(0.1)
+            if process is None:
                 return
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, end)
+            with suppress(psutil.Error):
+                process.send_signal(end)
 
     def runs(self) -> list[DeskRun]:
         folder = self.folder / FOLDER
@@ -177,17 +191,51 @@ class JobRuns:
         try:
             told = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
             job, work, on, started = (str(told[name]) for name in ("job", "work", "on", "started"))
+            methods = str(told.get("methods", ""))
         except (OSError, ValueError, KeyError, TypeError):
             return None
         known = work in WORK and on in PLACES
-        return DeskRun(folder.name, folder, job, work, on, started, self._state(folder)) if known else None
+        if not known:
+            return None
+        run = DeskRun(folder.name, folder, job, work, on, started, "", methods)
+        return replace(run, state=self._state(run))
 
-    def _state(self, folder: Path) -> str:
+    def _state(self, run: DeskRun) -> str:
+        """A run whose desk ended goes on; what it left tells how it ended."""
         with suppress(OSError):
-            word = (folder / _EXIT).read_text(encoding="utf-8").strip()
+            word = (run.folder / _EXIT).read_text(encoding="utf-8").strip()
             return {"0": "finished", "stopped": "stopped"}.get(word, "failed")
-        process = self._processes.get(folder.name)
-        return "running" if process is not None else "lost"
+        if run.id in self._processes or _alive(run.folder) is not None:
+            return "running"
+        return "finished" if run.report.is_file() else "lost"
+
+
+def _born(process: int) -> float:
+    """When a process began: another one may have its number later."""
+    with suppress(psutil.Error):
+        return float(psutil.Process(process).create_time())
+    return 0.0
+
+
+def _alive(folder: Path) -> psutil.Process | None:
+    """The command of a run, while it is under way, whichever desk started it."""
+    with suppress(OSError, ValueError, KeyError, TypeError, psutil.Error):
+        told = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+        process = psutil.Process(int(told["process"]))
+        if process.create_time() == told["born"] and process.status() != psutil.STATUS_ZOMBIE:
+            return process
+    return None
+
+
+def _compared(methods: str, on: str) -> str:
+    """Names of methods, with commas between: nothing else reaches the command."""
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    unknown = next((name for name in names if name not in METHODS), None)
+    if not names or unknown is not None:
+        raise ParameterError(f"give the methods to compare, with commas between: {', '.join(METHODS)}")
+    if on != "local":
+        raise ParameterError("methods are compared in this process: each is fitted on the same folds of the same files")
+    return ",".join(names)
 
 
 def _tail(file: Path) -> str:

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Literal
 
 from fedsift.core.identity import SigningKey
-from fedsift.core.job import Job
 from fedsift.deploy.status import ENDED, RUNNING, read_status, write_status
-from fedsift.errors import OperationRefused, ParameterError
+from fedsift.desk.past import PastJob, Refusal, ran_in, refused_by
+from fedsift.errors import ParameterError
 from fedsift.site import gate
 from fedsift.site.approval import APPROVED, Approvals
 from fedsift.site.decisions import Decision
 from fedsift.site.journal import Journal, Line, Place, now
 from fedsift.site.journal_facts import DECISION, JournalFacts
+from fedsift.site.policy import Policy
 from fedsift.site.record import NAME
 from fedsift.site.secrets import Secrets, read_key
 from fedsift.site.settings import PartyFile, load_party
@@ -126,14 +127,18 @@ class Office:
             raise ParameterError(f"no job here is called {named[:80]!r}")
         return found[0]
 
-    def past_jobs(self) -> list[Job]:
+    def past_jobs(self) -> list[PastJob]:
         """All jobs that were put to this site's people or that it accepted, as far as its files tell; each once."""
-        found = {job.hash: job for each in self.approvals.standings(past=True) for job in each.request.jobs}
-        for file in [file for job in self.jobs() for file in gate.remembered(job.folder)]:
-            with suppress(OSError, OperationRefused):
-                job = Job.read(file.read_bytes(), self.name, any_version=True)
-                found[job.hash] = job
+        put = (job for each in self.approvals.standings(past=True) for job in each.request.jobs)
+        found = {job.hash: PastJob(job) for job in put}
+        for job in self.jobs():
+            found |= {each.job.hash: each for each in ran_in(job.folder, self.name)}
         return list(found.values())
+
+    def refused_by(self, policy: Policy) -> list[Refusal]:
+        """Which of its past jobs these rules would have refused, and why."""
+        with self._journal() as kept:
+            return refused_by(policy, self.name, self.past_jobs(), kept)
 
     def journal(self) -> JournalFacts:
         with self._journal() as kept:

@@ -7,12 +7,13 @@ of the desk's session must not be able to name another file or to have code impo
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedsift.core.files import write_atomic
-from fedsift.core.job import Job
-from fedsift.errors import FedsiftError, JobError, OperationRefused
+from fedsift.desk.past import Refusal
+from fedsift.errors import FedsiftError, JobError
 from fedsift.jobs.text import Source, validated
 from fedsift.site.policy import Policy
 from fedsift.site.settings import PartyFile, checked_party
@@ -31,11 +32,15 @@ class Proposal:
 
     text: str
     problem: str
-    refused: tuple[tuple[Job, str], ...]
+    refused: tuple[Refusal, ...]
     changed: tuple[tuple[str, str, str], ...]  # rule, as it is, as it would be
 
 
-def propose(path: Path, text: str, past: list[Job]) -> Proposal:
+#: Which past jobs rules would have refused (``Office.refused_by``).
+Judge = Callable[[Policy], list[Refusal]]
+
+
+def propose(path: Path, text: str, judge: Judge) -> Proposal:
     """Judge a text; nothing is written and nothing is imported."""
     text = text.replace("\r\n", "\n")
     try:
@@ -44,16 +49,14 @@ def propose(path: Path, text: str, past: list[Job]) -> Proposal:
         checked_party(Source(path, text, tomllib.loads(text)))
     except (FedsiftError, OSError) as error:
         return Proposal(text, str(error), (), ())
-    party = after.party.name
-    judged = [(job, _why_not(after.policy, party, job)) for job in past]
     names = [name for name in Policy.model_fields if getattr(before.policy, name) != getattr(after.policy, name)]
     changed = [(name, repr(getattr(before.policy, name)), repr(getattr(after.policy, name))) for name in names]
-    return Proposal(text, "", tuple((job, why) for job, why in judged if why), tuple(changed))
+    return Proposal(text, "", tuple(judge(after.policy)), tuple(changed))
 
 
-def save(path: Path, text: str, past: list[Job]) -> Proposal:
+def save(path: Path, text: str, judge: Judge) -> Proposal:
     """The same, and write it where nothing is wrong; the file as it was stays beside it."""
-    judged = propose(path, text, past)
+    judged = propose(path, text, judge)
     if not judged.problem:
         write_atomic(path.with_name(f"{path.name}.before"), path.read_bytes())
         write_atomic(path, judged.text)
@@ -75,14 +78,3 @@ def _check_rest(before: PartyFile, after: PartyFile) -> None:
             raise JobError(f"the desk changes [policy] alone; edit [{table}] in the file")
     if before.policy.plugins != after.policy.plugins:
         raise JobError("the desk does not change plugins; edit the file")
-
-
-def _why_not(policy: Policy, party: str, job: Job) -> str:
-    """Why these rules refuse a job before it begins; rules about rows and numbers are judged when it runs."""
-    try:
-        policy.check_job(party, job.method, job.parameters)
-        policy.check_partition(party, job)
-        policy.check_partners(party, job)
-    except OperationRefused as refusal:
-        return refusal.what
-    return ""

@@ -15,7 +15,7 @@ _CONNECTIONS = 64
 
 
 def check_installed() -> None:
-    for package in ("starlette", "uvicorn"):
+    for package in ("starlette", "uvicorn", "psutil"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtra(package, "desk")
 

@@ -100,10 +100,10 @@ class SiteDesk:
         return HTMLResponse(pages.policy(secret_of(request)))
 
     def _change_policy(self, pages: SitePages, request: Request) -> Response:
-        told, past = fields_of(request), pages.office.past_jobs()
+        told = fields_of(request)
         save = told.get("do") == "save"
         change = policy_editor.save if save else policy_editor.propose
-        proposal = change(pages.office.path, told.get("text", ""), past)
+        proposal = change(pages.office.path, told.get("text", ""), pages.office.refused_by)
         return HTMLResponse(pages.policy(secret_of(request), proposal, saved=save))
 
 

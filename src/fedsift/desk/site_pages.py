@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from fedsift.core.job import Job
 from fedsift.core.ledger import FORMS
+from fedsift.desk import running
 from fedsift.desk.frame import Frame, Place, at, facts, form, part, state, tiles
 from fedsift.desk.leaving import gives_away, leaving, meaning
 from fedsift.desk.office import JobHere, Office
@@ -28,30 +25,6 @@ PLACES = (Place("/", "Now"), Place("/history", "History"), Place("/journal", "Jo
 _SHOWN = 500  # lines of a ledger or journal on a page
 
 
-@dataclass(frozen=True)
-class LedgerLine:
-    """A line of the site's own ledger of a job."""
-
-    at: str
-    operation: str
-    form: str
-    about: str
-    sent: int
-    outcome: str
-
-
-def read_ledger(file: Path) -> list[LedgerLine]:
-    try:
-        with file.open(newline="", encoding="utf-8") as lines:
-            return [
-                LedgerLine(row["at"], row["operation"], row["form"], row["about"], int(row["sent"]), row["outcome"])
-                for row in csv.DictReader(lines)
-                if row.get("outcome") and str(row.get("sent", "")).isdigit()
-            ]
-    except (OSError, KeyError, csv.Error, UnicodeDecodeError):
-        return []
-
-
 class SitePages:
     """Pages from the files of one site; ``who`` is the person at the desk."""
 
@@ -64,10 +37,10 @@ class SitePages:
     def now(self) -> str:
         standings = self.office.approvals.standings()
         waiting = [each for each in standings if each.state == WAITING]
-        running = [job for job in self.office.jobs() if job.running]
+        at_work = [job for job in self.office.jobs() if job.running]
         return self._frame.page(
             "/", "Now",
-            h("div", self._budgets(len(waiting), len(running)), self._waiting(waiting), self._running(running),
+            h("div", self._budgets(len(waiting), len(at_work)), self._waiting(waiting), self._running(at_work),
               data_live=True),
             lead=f"You decide here as {self.who}. {self._asked()}",
         )  # fmt: skip
@@ -104,8 +77,17 @@ class SitePages:
         return h("a", name(request.main.method), f" {request.id[:SHORT]}", href=f"{self._base}/request/{request.id}")
 
     def _running(self, found: Sequence[JobHere]) -> Html:
-        rows = [[self._named_job(job), at(job.since), _phase(job), size(_sent(job))] for job in found]
-        shown = table(["job", "since", "last step", "sent"], rows, stack=True) if rows else None
+        rows = [
+            [
+                self._named_job(job),
+                at(job.since),
+                running.phase(job),
+                name(running.how_far(job)),
+                size(running.sent(job)),
+            ]
+            for job in found
+        ]
+        shown = table(["job", "since", "last step", "how far", "sent"], rows, stack=True) if rows else None
         return part("Jobs that run", shown or h("p", "No job runs.", class_="quiet"))
 
     def _named_job(self, job: JobHere) -> Html:
@@ -151,8 +133,10 @@ class SitePages:
                 counts = None if asked is None else asked.get(job.hash.hex())
                 if counts is None or line.operation in counts:
                     forms |= {line.form, line.opened_form}
-                    rows.append([name(line.what), _form(line.form), name(line.opened), _form(line.opened_form),
-                                 name(line.readers)])  # fmt: skip
+                    opened = "the same" if line.opened == line.what else line.opened
+                    row = [name(line.what), running.form_of(line.form), name(opened),
+                           running.form_of(line.opened_form), name(line.readers)]  # fmt: skip
+                    rows += [row] if row not in rows else []
         if played is None:
             note = "The job is being rehearsed on made-up rows; until then all that its method could ask for is shown."
         elif played.problem:
@@ -166,7 +150,7 @@ class SitePages:
             [h("p", f"Your rules would refuse: {why}", class_="note") for why in (played.refused if played else ())],
             h("p", h("b", "The method says of itself: "), own) if own else None,
             table(heads, rows, stack=True) if rows else h("p", "Sizes and acknowledgements only.", class_="quiet"),
-            h("dl", [[h("dt", _form(key)), h("dd", FORMS[key])] for key in FORMS if key in forms], class_="facts"),
+            facts([(running.form_of(key), FORMS[key]) for key in FORMS if key in forms]),
         )  # fmt: skip
 
     def _costs(self, main: Job) -> Html:
@@ -174,7 +158,9 @@ class SitePages:
         noise = f"epsilon {epsilon:g} of noise" if epsilon else "no noise: its numbers are exact and count as bits"
         before = [job for job in self.office.jobs() if job.method == main.method and job.state == "finished"]
         runs = (
-            f"{size(_sent(before[0]))} sent the last time, {at(before[0].since)}" if before else "not run here before"
+            f"{size(running.sent(before[0]))} sent in {running.took(before[0])} the last time, {at(before[0].since)}"
+            if before
+            else "not run here before"
         )
         limit = "no limit" if told.max_bits == "any" else f"{told.max_bits:g}"
         return facts([
@@ -238,17 +224,18 @@ class SitePages:
     # -- a job -----------------------------------------------------------------------------------------------------
 
     def job(self, job: JobHere, secret: str) -> str:
-        lines = read_ledger(job.ledger)
+        lines = running.read_ledger(job.ledger)
         report = (job.folder / "report.html").is_file()
         return self._frame.page(
             "/job", f"{job.method} {job.id[:SHORT]}",
             h("div",
               part("How it stands", facts([
                   ("state", state(job.state)), ("since", at(job.since)), ("last word", at(job.at)),
-                  ("last step", _phase(job)), ("sent", f"{size(_sent(job))} in {plural(len(lines), 'message')}"),
+                  ("last step", running.phase(job)), ("how far", name(running.how_far(job))),
+                  ("sent", f"{size(running.sent(job))} in {plural(len(lines), 'message')}"),
                   ("why", name(job.why or "–")),
               ]), h("p", h("a", "Its report", href=f"{self._base}/job/{job.id}/report")) if report else None),
-              part("What has left so far", _steps(lines)),
+              part("What has left so far", running.steps(lines)),
               data_live=job.running),
             self._stop(job, secret) if job.running else None,
         )  # fmt: skip
@@ -274,7 +261,7 @@ class SitePages:
              name("; ".join(d.why for d in each.decisions if d.why))]
             for each in self.office.approvals.standings(past=True)
         ]  # fmt: skip
-        ran = [[self._named_job(job), state(job.state), at(job.since), size(_sent(job)), name(job.why or "–")]
+        ran = [[self._named_job(job), state(job.state), at(job.since), size(running.sent(job)), name(job.why or "–")]
                for job in self.office.jobs()]  # fmt: skip
         none = h("p", "None yet.", class_="quiet")
         return self._frame.page(
@@ -332,7 +319,7 @@ def _judged(proposal: Proposal, saved: bool) -> Html:
     if proposal.problem:
         return h("p", proposal.problem, class_="note")
     changed = [h("li", h("code", rule), f": {before} becomes {after}") for rule, before, after in proposal.changed]
-    refused = [[name(job.method), name(job.hash.hex()[:SHORT]), name(why)] for job, why in proposal.refused]
+    refused = [[name(each.job.method), name(each.job.hash.hex()[:SHORT]), name(each.why)] for each in proposal.refused]
     return join(
         h("p", "Saved; the old file is kept beside." if saved else "Nothing is wrong with it.", class_="note info"),
         h("ul", changed) if changed else h("p", "No rule changes.", class_="quiet"),
@@ -346,31 +333,3 @@ def _is_changed(job: Job, key: str, value: object) -> bool:
     return known is None or json.dumps(known().announcement()[1].get(key), default=str) != json.dumps(
         value, default=str
     )
-
-
-def _form(word: str) -> Html:
-    return h("span", word, class_=f"form {word if word in FORMS else ''}")
-
-
-def _sent(job: JobHere) -> int:
-    return sum(line.sent for line in read_ledger(job.ledger))
-
-
-def _phase(job: JobHere) -> str:
-    lines = read_ledger(job.ledger)
-    last = lines[-1] if lines else None
-    return f"{last.operation}, {last.at[11:19]}" if last is not None else "–"
-
-
-def _steps(lines: Sequence[LedgerLine]) -> Html:
-    """One row a kind of step, in the order in which they came."""
-    counts = Counter((line.operation, line.form, line.about, line.outcome) for line in lines)
-    sent: Counter[tuple[str, ...]] = Counter()
-    for line in lines:
-        sent[line.operation, line.form, line.about, line.outcome] += line.sent
-    rows = [
-        [name(kind[0]), name(kind[2]), _form(kind[1]), f"{count:,}", size(sent[kind]), name(kind[3])]
-        for kind, count in list(counts.items())[:_SHOWN]
-    ]
-    heads = ["step", "what left", "travels as", "times", "sent", "outcome"]
-    return table(heads, rows, numeric=(3, 4), stack=True) if rows else h("p", "Nothing yet.", class_="quiet")

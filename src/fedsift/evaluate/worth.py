@@ -54,20 +54,27 @@ class PartnerLine:
 
 @dataclass(frozen=True)
 class Offer:
-    """A combination of partners: what it costs, what it gains over the label holder alone, and whether it is a bargain.
+    """A combination of partners: what it costs, what it gains over the label holder alone, and what it lets out.
 
-    ``on_front``: no other combination gains as much for less, or more for the same.
+    ``columns`` of partners take part: of each the coordinator opens numbers (weights and sums by bin). ``on_front``: no
+    other combination is as good in all three (gain, price, columns) and better in one.
     """
 
     partners: tuple[str, ...]
     price: float
     gain: float
+    columns: int = 0
     on_front: bool = False
 
     @property
     def for_one(self) -> float:
         """Gain a unit of price; infinite for what costs nothing."""
         return self.gain / self.price if self.price else float("inf") if self.gain > 0 else 0.0
+
+    def beats(self, other: Offer) -> bool:
+        """As good in all three, and better in one."""
+        mine, theirs = (self.gain, -self.price, -self.columns), (other.gain, -other.price, -other.columns)
+        return mine != theirs and all(a >= b for a, b in zip(mine, theirs))
 
 
 @dataclass
@@ -116,13 +123,10 @@ class Valuation:
         for name, score in self.scores.items():
             partners = tuple(name.removeprefix("with ").split(", ")) if name != "alone" else ()
             price = sum(prices.get(partner, 0.0) for partner in partners)
-            found.append(Offer(partners, float(price), round(score - self.scores["alone"], 4)))
-        found.sort(key=lambda offer: (offer.price, -offer.gain, len(offer.partners)))
-        best, made = float("-inf"), []
-        for offer in found:
-            made.append(replace(offer, on_front=offer.gain > best))
-            best = max(best, offer.gain)
-        return made
+            columns = sum(self.settings.get("parties", {}).get(partner, 0) for partner in partners)
+            found.append(Offer(partners, float(price), round(score - self.scores["alone"], 4), columns))
+        found.sort(key=lambda offer: (offer.price, -offer.gain, offer.columns, len(offer.partners)))
+        return [replace(offer, on_front=not any(other.beats(offer) for other in found)) for offer in found]
 
     def best_within(self, budget: float, prices: Mapping[str, float]) -> Offer:
         """The combination with the highest gain that the budget pays for; nobody, if nobody gains anything."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -21,6 +21,7 @@ from fedsift.core.table import Table
 from fedsift.core.wanted import ColumnForm, Dates, Decimal, FileForm
 from fedsift.errors import DataError, JobError, ParameterError
 from fedsift.jobs.job_model import ModelSection
+from fedsift.jobs.job_rules import RulesSection, rules_of
 from fedsift.jobs.text import (
     Key,
     Section,
@@ -58,6 +59,9 @@ class PartySection(Section):
         description='by column "decimal point", "decimal comma", "day first", "month first" or "number"',
     )
     price: float | None = Field(default=None, ge=0, description="what this party costs, a number 0 or more")
+    prices: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default={}, description="by column what it costs, a number 0 or more, such as {income = 20}"
+    )
     grid: list[int] | None = Field(
         default=None, min_length=2, max_length=2, description="row block and column block, such as [1, 2]"
     )
@@ -121,7 +125,10 @@ class EvaluateSection(Section):
 
 
 class OutputSection(Section):
-    dir: str = Field(min_length=1, description='a folder name in quotes, such as "result"')
+    dir: str | None = Field(default=None, min_length=1, description='a folder name in quotes, such as "result"')
+    mlflow: str | None = Field(
+        default=None, min_length=1, description='the name of an MLflow experiment, such as "partners"'
+    )
 
 
 class JobFile(Section):
@@ -132,6 +139,7 @@ class JobFile(Section):
     federation: FederationSection = Field(default_factory=FederationSection, description="a table [federation]")
     evaluate: EvaluateSection | None = Field(default=None, description="a table [evaluate]")
     model: ModelSection | None = Field(default=None, description='a table [model] with name = "..."')
+    rules: RulesSection | None = Field(default=None, description="a table [rules]")
     output: OutputSection | None = Field(default=None, description="a table [output]")
 
 
@@ -152,7 +160,12 @@ class Job:
     def out(self) -> Path:
         """Where the result goes unless ``--out`` says otherwise: beside the job file."""
         output = self.settings.output
-        return self.path.parent / (output.dir if output else f"{self.path.stem}-result")
+        return self.path.parent / ((output.dir if output else None) or f"{self.path.stem}-result")
+
+    @property
+    def experiment(self) -> str | None:
+        """The MLflow experiment that results go to, if any."""
+        return None if self.settings.output is None else self.settings.output.mlflow
 
     def file(self, party: str) -> Path:
         return self.path.parent / str(self.settings.parties[party].file)
@@ -196,7 +209,25 @@ class Job:
         return {name: (party.grid[0], party.grid[1]) for name, party in self.settings.parties.items() if party.grid}
 
     def selector(self) -> Selector:
-        return METHODS[self.method](**self.parameters)
+        made = METHODS[self.method](**self.parameters)
+        return made.set_rules(rules_of(self.settings.rules, self.party_prices, self.column_prices))
+
+    @property
+    def party_prices(self) -> dict[str, float]:
+        """What parties cost, where the file says so."""
+        return {name: party.price for name, party in self.settings.parties.items() if party.price is not None}
+
+    @property
+    def whole_prices(self) -> dict[str, float]:
+        """What a party costs with all of its columns, where the file names a price."""
+        parties = self.settings.parties.items()
+        return {n: (p.price or 0.0) + sum(p.prices.values()) for n, p in parties if p.price is not None or p.prices}
+
+    @property
+    def column_prices(self) -> dict[str, float]:
+        """What columns cost, by ``"party.column"``."""
+        parties = self.settings.parties
+        return {f"{name}.{column}": price for name in parties for column, price in parties[name].prices.items()}
 
     def check_parameters(self, selector: Selector, fed: Federation) -> None:
         """Let the method look at its parameters before anything is sent; say where a bad one stands."""
@@ -251,6 +282,8 @@ def _check_parties(source: Source, settings: JobFile, files: bool) -> None:
         if len(names) != 1 or None in names:
             raise source.error(("parties",), "horizontal parties all have the label, under the same name")
     _check_grid(source, settings, labels)
+    if settings.rules is not None:
+        settings.rules.check(source, parties)
     for role in ("coordinator", "dealer", "submitter"):
         runner = getattr(settings.federation, role)
         if runner not in (None, NEUTRAL, *parties):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
+import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fedsift.jobs.job_file import Job
+from fedsift.report.record import RunFacts
 
 
 def origin(job: Job, out: Path) -> dict[str, Any] | None:
@@ -22,6 +26,32 @@ def origin(job: Job, out: Path) -> dict[str, Any] | None:
         "set": list(dict.fromkeys(job.source.overridden.values())),
         "inputs": {name: _digest(job.file(name)) for name in job.settings.parties},
     }
+
+
+class Sized(Protocol):
+    """A table, or what a coordinator knows of one."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def label_name(self) -> str | None: ...
+
+
+def run_facts(job: Job, tables: Mapping[str, Sized]) -> RunFacts:
+    """What the report says of the run: label, rows, files by digest, and the commands that repeat it."""
+    made = origin(job, Path())
+    changed = "".join(f" --set {shlex.quote(text)}" for text in (made or {}).get("set", []))
+    run = f"fedsift run {job.path.name}{changed}"
+    names = [table.label_name for table in tables.values() if isinstance(table.label_name, str)]
+    return RunFacts(
+        made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        label=names[0] if names else "",
+        rows={name: table.n_rows for name, table in tables.items()} if made is not None else {},
+        inputs=made["inputs"] if made is not None else {},
+        commands=[f"{run} --on flare --kit DIR"] if made is None else
+        [run, "fedsift reproduce RESULT-FOLDER  # runs it again and compares"],
+    )  # fmt: skip
 
 
 def _digest(file: Path) -> str:

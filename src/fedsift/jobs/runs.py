@@ -28,7 +28,7 @@ from fedsift.errors import DataError, FedsiftError, ParameterError
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.result import Evaluation
 from fedsift.jobs.job_file import EvaluateSection, Job
-from fedsift.jobs.origin import origin
+from fedsift.jobs.origin import origin, run_facts
 from fedsift.jobs.text import nearest
 from fedsift.methods import METHODS, Selector
 from fedsift.report import Comparison, compare, summarize, write_report
@@ -91,7 +91,8 @@ class Run:
         if party is not None:
             selector = copy.copy(selector)
             selector.selection_ = self._named_for(party)
-        made = summarize(selector, party=party, evaluation=self.evaluation, ledger=self.ledger("align", "select"))
+        made = summarize(selector, party=party, evaluation=self.evaluation, ledger=self.ledger("align", "select"),
+                         run=run_facts(self.job, self.tables))  # fmt: skip
         audit = None if party else read_audit(self.job.path, self.job.method, self.selector.get_params(deep=False))
         return {**made, "audit": audit} if audit is not None else made
 
@@ -138,6 +139,8 @@ def _check(run: Run, fed: Federation, say: Callable[[str], None]) -> None:
     """Ask for rows and label, so that a label of one class is found before the work; let the method check itself."""
     rows, _ = fed.n_rows, fed.task
     run.job.check_parameters(run.selector, fed)
+    if run.selector.rules is not None:
+        run.selector.rules.check([(party, column) for party, names in fed.column_names().items() for column in names])
     say(f"{rows:,} {'shared ' if fed.partition == 'vertical' else ''}rows")
 
 
@@ -202,7 +205,7 @@ def methods_named(job: Job, names: str) -> dict[str, Selector]:
             given = {key: value for key, value in given.items() if key in known and key in _SHARED}
             if job.parameters.get("threshold") is not None:
                 given.pop("n_features", None)  # it only made room for the threshold
-        selectors[name] = METHODS[name](**given)
+        selectors[name] = METHODS[name](**given).set_rules(job.selector().rules)
     return selectors
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from fedsift.core.files import plain, write_atomic
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
 from fedsift.evaluate.evaluation import evaluate
-from fedsift.evaluate.explaining import Explanation, explain
+from fedsift.evaluate.explaining import explain
 from fedsift.evaluate.joint import jobs_within
 from fedsift.jobs.job_file import Job
 from fedsift.jobs.job_model import ModelSection
@@ -32,6 +32,7 @@ from fedsift.jobs.runs import Run, prepare
 from fedsift.jobs.text import nearest
 from fedsift.methods import MODELS
 from fedsift.models.base import FederatedModel
+from fedsift.report.explain import Explained
 from fedsift.report.summary import versions
 from fedsift.select.base import Selector
 
@@ -183,20 +184,38 @@ def predict(folder: Path, files: Mapping[str, Path], say: Say = lambda text: Non
     return model.predict_by_id(fed)
 
 
-def explained(folder: Path, files: Mapping[str, Path], repeats: int, say: Say = lambda text: None) -> Explanation:
-    """Which columns the model goes by, on these rows; linear models need the label in the label holder's file."""
-    boosted = str(read_card(folder)["class"]).startswith("SecureBoost")
-    model, fed = _with_new_rows(folder, files, say, labelled=not boosted)
+def explained(
+    folder: Path, files: Mapping[str, Path], repeats: int, say: Say = lambda text: None, by: Sequence[str] = ()
+) -> Explained:
+    """Which columns the model goes by, on these rows; with labels in the label holder's file also how it does.
+
+    ``by`` names columns of the label holder's by which its rows are grouped.
+    """
+    card = read_card(folder)
+    labelled = _has_label(card, files)
+    if not labelled and (by or not str(card["class"]).startswith("SecureBoost")):
+        raise DataError(f"party {card['label_holder']!r}: the file has no label {card['label']!r}, which this needs")
+    model, fed = _with_new_rows(folder, files, say, labelled=labelled, also=by)
     say(f"explaining the model on {fed.n_rows:,} rows")
-    return explain(fed, model, repeats=repeats)
+    told = explain(fed, model, repeats=repeats)
+    if not labelled or len(card["classes"]) != 2:
+        return Explained(card["class"], fed.n_rows, told)
+    say("how it does on groups of these rows")
+    grouped = {name: model.performance(fed, by=name) for name in by}
+    return Explained(card["class"], fed.n_rows, told, model.performance(fed), grouped)
+
+
+def _has_label(card: Mapping[str, Any], files: Mapping[str, Path]) -> bool:
+    holder = card["label_holder"]
+    return holder in files and card["label"] in Table.read(files[holder], id=None, name=holder).columns
 
 
 def _with_new_rows(
-    folder: Path, files: Mapping[str, Path], say: Say, *, labelled: bool = False
+    folder: Path, files: Mapping[str, Path], say: Say, *, labelled: bool = False, also: Sequence[str] = ()
 ) -> tuple[FederatedModel, Federation]:
     """The model again, and the rows that all parties' new files share."""
     card = read_card(folder)
-    tables = new_tables(card, files, labelled=labelled)
+    tables = new_tables(card, files, labelled=labelled, also=also)
     ids = {name: facts["id"] for name, facts in card["data"].items()}
     label = (card["label_holder"], card["label"] if labelled else None)
     say("aligning the parties by private set intersection")
@@ -204,16 +223,19 @@ def _with_new_rows(
     kind = next((model for model in MODELS.values() if model.__name__ == card["class"]), None)
     if kind is None:
         raise DataError(f"{folder}: this fedsift has no model {card['class']!r}")
-    if not all(facts["columns"] for facts in card["data"].values()):
-        fed = fed.view(columns={name: range(len(facts["columns"])) for name, facts in card["data"].items()})
+    used = {name: [tables[name].columns.index(c) for c in facts["columns"]] for name, facts in card["data"].items()}
+    if any(len(tables[name].columns) != len(places) for name, places in used.items()):
+        fed = fed.view(columns=used)
     return kind.load(folder, fed), fed
 
 
-def new_tables(card: Mapping[str, Any], files: Mapping[str, Path], *, labelled: bool = False) -> dict[str, Table]:
+def new_tables(
+    card: Mapping[str, Any], files: Mapping[str, Path], *, labelled: bool = False, also: Sequence[str] = ()
+) -> dict[str, Table]:
     """Each party's new rows, with the columns of the model; what is missing is named with its party.
 
     A party of which no column was chosen still says which rows it shares: any columns will do. ``labelled``: the label
-    holder's rows come with their label.
+    holder's rows come with their label; ``also``: and with these columns, which the model need not use.
     """
     data = card["data"]
     for name in files:
@@ -226,13 +248,13 @@ def new_tables(card: Mapping[str, Any], files: Mapping[str, Path], *, labelled: 
         codes = [column for column, kind in facts["kinds"].items() if kind == "categorical"]
         label = card["label"] if labelled and name == card["label_holder"] else None
         table = Table.read(files[name], id=facts["id"], label=label, name=name)
-        missing = [column for column in facts["columns"] if column not in table.columns]
+        wanted = [*facts["columns"], *(() if name != card["label_holder"] else also)]
+        missing = [column for column in wanted if column not in table.columns]
         if missing:
-            raise DataError(f"party {name!r}: {files[name]} lacks the column {missing[0]!r} that the model uses")
-        if facts["columns"]:
-            table = Table.read(
-                files[name], id=facts["id"], label=label, columns=facts["columns"], categorical=codes, name=name
-            )
+            raise DataError(f"party {name!r}: {files[name]} lacks the column {missing[0]!r} that is needed")
+        if wanted:
+            wanted = list(dict.fromkeys(wanted))
+            table = Table.read(files[name], id=facts["id"], label=label, columns=wanted, categorical=codes, name=name)
         _check_kinds(name, table, facts["kinds"])
         tables[name] = table
     return tables

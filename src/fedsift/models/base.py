@@ -33,14 +33,12 @@ from fedsift.models.parts import (
     SCORE_DIGITS,
     Floats,
     choose_folder,
-    chosen,
     forget_part,
     free_all,
     keep_by_id,
     label_kind,
     measure_rows,
     metric,
-    performance_rows,
     read_part,
     same_organisations,
     score_rows,
@@ -48,6 +46,8 @@ from fedsift.models.parts import (
     tell_by_id,
     write_part,
 )
+from fedsift.models.performance import performance_rows, table_of
+from fedsift.models.predicted import chosen
 from fedsift.models.reading import let_read
 from fedsift.models.shuffling import Shuffled
 from fedsift.models.unseen import SharedScores, grade
@@ -238,19 +238,16 @@ class FederatedModel(BaseEstimator):
         """For two classes: groups of rows from the least to the most likely, or by a column of the label holder's.
 
         ``chance`` is the mean predicted probability and ``rate`` the share of the second class (calibration), ``lift``
-        the rate over that of all rows; by probability also ``reached``, the share of the class among the rows of this
-        group and above, and ``precision`` there (a threshold table). The label holder releases two digits a figure.
+        the rate over that of all rows. By probability also, of the rows of this group and above: ``reached``, the share
+        of the class, ``false_alarms``, that of the other class (a ROC curve), and ``precision`` (a threshold table). By
+        a column (fairness): ``picked``, the share of the group among as many rows as the class has, those of the
+        highest probability, ``hits`` and ``alarms``, that share of the class and of the other one. The label holder
+        releases two digits a figure, and nothing of fewer than ten rows.
         """
         with self._run(fed) as run:
             let_read(run)
             self._hold(run)
-            told = pd.DataFrame(run.ask(performance_rows, to=run.active, groups=groups, by=by))
-        overall = float((told["share"] * told["rate"]).sum() / max(told["share"].sum(), 1e-12))
-        told["lift"] = told["rate"] / max(overall, 1e-12)
-        if by is None:
-            hits, rows = (told["share"] * told["rate"])[::-1].cumsum()[::-1], told["share"][::-1].cumsum()[::-1]
-            told["reached"], told["precision"] = hits / max(float(hits.iloc[0]), 1e-12), hits / rows
-        return told.rename(columns={"names": "group" if by is None else by})
+            return table_of(run.ask(performance_rows, to=run.active, groups=groups, by=by), by)
 
     def forget(self, fed: Federation | None = None) -> None:
         """Let the sites free their parts. Afterwards the model predicts no more."""

@@ -29,7 +29,7 @@ from fedsift.core.party import Party
 from fedsift.errors import DataError, ParameterError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
-from fedsift.models.parts import Predicted
+from fedsift.models.predicted import Predicted
 from fedsift.mpc import horizontal_study as study_room
 from fedsift.mpc.horizontal_study import (
     DESIGN,

@@ -11,15 +11,14 @@ from __future__ import annotations
 import csv
 import re
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import AtMost, Between
+from fedsift.core.arguments import AtMost
 from fedsift.core.federation import Federation
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import Array, Operation, operation
@@ -27,7 +26,8 @@ from fedsift.core.party import Party, Site
 from fedsift.core.release import later, rounded_numbers
 from fedsift.errors import DataError, MessageError, OperationRefused, ParameterError
 from fedsift.models import reading
-from fedsift.models.metrics import auc, measure, probabilities
+from fedsift.models.performance import performance_rows
+from fedsift.models.predicted import Predicted
 from fedsift.mpc import secure_sum
 from fedsift.mpc.secure_sum import summed
 
@@ -58,40 +58,6 @@ def model_part(kind: type[PartClass]) -> type[PartClass]:
     return kind
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """What a label holder has just computed for its rows: raw scores, and the names of the classes (none: a number)."""
-
-    scores: Floats
-    classes: tuple[str, ...] = ()
-    link: Literal["softmax", "one against the rest", "given"] = "softmax"  # from scores to probabilities
-
-    def chosen(self) -> NDArray[np.int64]:
-        return chosen(self.scores)
-
-    def probabilities(self) -> Floats:
-        return probabilities(self.scores, self.link)
-
-    def truth(self, label: NDArray[Any]) -> NDArray[np.int64]:
-        """The class of each label, -1 for one that training did not have.
-
-        Labels are compared by name, whether a file has a class as 1, 1.0 or "1".
-        """
-        return class_codes(label, self.classes)
-
-    def measures(self, label: NDArray[Any], metrics: list[str]) -> dict[str, float]:
-        """Each measure of these predictions against the labels."""
-        if not self.classes:
-            values = label.astype(np.float64)
-            return {name: measure(name, values, self.scores[:, 0]) for name in metrics}
-        truth, guessed = self.truth(label), self.chosen()
-        places = np.arange(len(self.classes))
-        return {
-            name: auc(truth, self.probabilities(), places) if name == "auc" else measure(name, truth, guessed)
-            for name in metrics
-        }
-
-
 @dataclass
 class Measured:
     """At the label holder: measures of models by name, in the order of the folds, until a summary is released."""
@@ -111,17 +77,6 @@ class Measured:
             found, often = np.unique(np.concatenate(told), return_counts=True)
             if not np.array_equal(found, whole) or (evenly and often.min() != often.max()):
                 raise OperationRefused(party.name, "release", "it was measured on other rows than these, or not evenly")
-
-
-def class_codes(label: NDArray[Any], classes: Sequence[str]) -> NDArray[np.int64]:
-    """The class of each label, -1 for one that is not among them; 1, 1.0 and "1" are one class."""
-    code = {_spelled(name): number for number, name in enumerate(classes)}
-    return np.array([code.get(_spelled(str(value)), -1) for value in label], dtype=np.int64)
-
-
-def chosen(scores: Floats) -> NDArray[np.int64]:
-    """The position of the likeliest class: one score of the second class, or one a class."""
-    return (scores[:, 0] > 0).astype(np.int64) if scores.shape[1] == 1 else scores.argmax(axis=1)
 
 
 # --- what a party does -----------------------------------------------------------------------------------------------
@@ -157,7 +112,7 @@ def label_kind(party: Party) -> str:
 )
 def score_sums(party: Party) -> Floats:
     """Rows, right ones, then rows, sum, sum of squares and squared errors of an amount."""
-    predicted, label = party.held_here(Predicted), party.table.label
+    predicted, label = party.held_here(Predicted), party.judged_label
     if label is None or len(label) != len(predicted.scores):
         raise DataError(f"party {party.name!r} has no labels of the rows that were predicted")
     if predicted.classes:
@@ -166,10 +121,6 @@ def score_sums(party: Party) -> Floats:
     values = label.astype(np.float64)
     errors = ((values - predicted.scores[:, 0]) ** 2).sum()
     return np.array([len(label), 0.0, values.sum(), (values**2).sum(), errors])
-
-
-def _spelled(name: str) -> str:
-    return name.removesuffix(".0")
 
 
 @operation(
@@ -202,7 +153,7 @@ def measure_rows(
     metrics: Annotated[list[str], AtMost(8)],
 ) -> None:  # fmt: skip
     """Measure the predictions that were just made, and put the figures beside those of the other folds."""
-    predicted, label = party.held_here(Predicted), party.table.label
+    predicted, label = party.held_here(Predicted), party.judged_label
     if label is None or len(label) != len(predicted.scores):
         raise DataError(f"party {party.name!r} has no labels of the rows that were predicted")
     if record not in party.models:
@@ -210,47 +161,6 @@ def measure_rows(
     measured = party.models.part(record, Measured)
     measured.values.setdefault(method, []).append(predicted.measures(label, list(measured.metrics)))
     measured.rows.setdefault(method, []).append(party.row_numbers)
-
-
-_LEAST_GROUP = 10  # rows of a group whose rate is told
-
-
-@operation(
-    "model.performance",
-    discloses="aggregate",
-    about="of groups of rows by predicted probability (or by a column of the label holder's, whose categories "
-    "it names): share of the rows, mean probability and share of the second class, rounded",
-    reply={"names": [str], "share": Array("f"), "chance": Array("f"), "rate": Array("f")},
-    role="active",
-    concerns="own columns and labels",
-    times="1 a session",
-    opened_by="result",
-    releases=rounded_numbers,
-)
-def performance_rows(
-    party: Party, *, groups: Annotated[int, Between(2, 20)], by: Annotated[str, AtMost(1000)] | None
-) -> dict[str, Any]:
-    """Of the predictions that were just made, for two classes; groups of fewer than ten rows are left out."""
-    predicted, label = party.held_here(Predicted), party.table.label
-    if label is None or len(predicted.classes) != 2:
-        raise DataError(f"party {party.name!r}: performance is of two classes, on rows with labels")
-    chance, right = predicted.probabilities()[:, 1], predicted.truth(label) == 1
-    if by is None:
-        count = max(2, min(groups, len(label) // _LEAST_GROUP))
-        codes = np.argsort(np.argsort(chance, kind="stable"), kind="stable") * count // len(label)
-        names = [str(number + 1) for number in range(count)]
-    else:
-        if by not in party.columns or party.table.kinds[by] != "categorical":
-            raise DataError(f"party {party.name!r} has no column {by!r} of categories")
-        codes, names = party.table.codes(by)
-    kept = [k for k in range(len(names)) if (codes == k).sum() >= _LEAST_GROUP]
-    inside = [codes == k for k in kept]
-    return {
-        "names": [names[k] for k in kept],
-        "share": np.array([np.round(members.mean(), 2) for members in inside], dtype=np.float64),
-        "chance": np.array([np.round(chance[members].mean(), 2) for members in inside], dtype=np.float64),
-        "rate": np.array([np.round(right[members].mean(), 2) for members in inside], dtype=np.float64),
-    }
 
 
 @operation(

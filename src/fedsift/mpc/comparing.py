@@ -24,14 +24,15 @@ from numpy.typing import NDArray
 
 from fedsift.errors import SecurityError
 from fedsift.mpc.dealer import Bits, Dealt
-from fedsift.mpc.ring import Ring
-from fedsift.mpc.wide import BITS, WORDS, Wide, add, minus, signed, times, where, widen
+from fedsift.mpc.ring import Ring, from_lowest_bytes, lowest_bytes
+from fedsift.mpc.wide import BITS, WORDS, Wide, add, minus, narrow, signed, times, where, widen, widened
 
 Message = list[np.ndarray]
 T = TypeVar("T")
 Program = Generator[Message, Message, T]
 Flags = NDArray[np.bool_]
 Word = type[np.uint32] | type[np.uint64]
+PARTS = BITS // 32
 
 
 # --- randomness ------------------------------------------------------------------------------------------------------
@@ -41,7 +42,8 @@ Word = type[np.uint32] | type[np.uint64]
 class Source:
     """A party's shares of the dealer's random numbers, in the order in which a program asks for them.
 
-    ``number`` is 0 or 1. Party 0 takes what does not follow from its seed from ``corrections``.
+    ``number`` is 0 or 1. Party 0 takes what does not follow from its seed from ``corrections``. Where wide numbers are
+    only needed modulo 2^(32 parts), the dealer sends so many of their parts, and so many bytes of a ``word``.
     """
 
     dealt: Dealt
@@ -49,6 +51,8 @@ class Source:
     number: int
     drawn: int = 0
     corrections: list[np.ndarray] = field(default_factory=list)
+    parts: int = PARTS  # 32-bit parts of a wide number that the dealer sends
+    word: int = 8  # bytes of a number of 64 bits that it sends
 
     def wide(self, shape: tuple[int, ...]) -> Wide:
         """A share of uniform numbers."""
@@ -92,6 +96,8 @@ class Source:
 
     def given(self, shape: tuple[int, ...], make: Callable[[], np.ndarray], kind: type = np.uint64) -> np.ndarray:
         """A share of what ``make`` gives at the dealer, from whole random numbers; modulo the size of ``kind``."""
+        if self.number == 0 and kind is np.uint64 and self.word < 8:
+            return from_lowest_bytes(self._next((*shape, self.word), np.uint8), np.uint64)
         return self._next(shape, kind) if self.number == 0 else self._drawn(shape, kind)
 
     def given_bits(self, shape: tuple[int, ...], make: Callable[[], Bits]) -> Bits:
@@ -103,7 +109,7 @@ class Source:
             raise SecurityError(f"party {self.dealt.owner!r}: the dealer sent more corrections than were needed")
 
     def _derived(self, shape: tuple[int, ...]) -> Wide:
-        return self._next(shape, np.uint64) if self.number == 0 else self._draw(shape)
+        return widened(self._next((*shape[:-1], self.parts), np.uint32)) if self.number == 0 else self._draw(shape)
 
     def _next(self, shape: tuple[int, ...], kind: type) -> np.ndarray:
         found = self.corrections.pop(0) if self.corrections else None
@@ -155,7 +161,8 @@ class DealerSource(Source):
 
     def given(self, shape: tuple[int, ...], make: Callable[[], np.ndarray], kind: type = np.uint64) -> np.ndarray:
         value: np.ndarray = make().astype(kind)
-        self.corrections.append(value - self._drawn(shape, kind))
+        sent = value - self._drawn(shape, kind)
+        self.corrections.append(lowest_bytes(sent, self.word) if kind is np.uint64 and self.word < 8 else sent)
         return value
 
     def given_bits(self, shape: tuple[int, ...], make: Callable[[], Bits]) -> Bits:
@@ -164,7 +171,7 @@ class DealerSource(Source):
         return value
 
     def _correct(self, value: Wide) -> Wide:
-        self.corrections.append(minus(value, self._draw(value.shape)))
+        self.corrections.append(narrow(minus(value, self._draw(value.shape)), self.parts))
         return value
 
 
@@ -219,32 +226,89 @@ def _subsets(places: tuple[int, ...]) -> list[tuple[int, ...]]:
 def negative(source: Source, numbers: Wide, bits: int = BITS) -> Program[Bits]:
     """Shares of the sign bit of each of a list of numbers modulo 2^bits, packed in one row.
 
-    The sign is the highest bit of both shares and the carry from below; carries are joined four places at a time.
+    z = x + r is opened, r a mask that the dealer alone knows. The sign of x is the highest bit of z and of r, and the
+    borrow from below, which is whether what is left of z is smaller than what is left of r.
     """
-    table = _bit_table(numbers, bits)
-    own = table[:-1]
-    nothing = np.zeros_like(own)
-    first, second = (nothing, own) if source.number else (own, nothing)
-    (carry,) = yield from conjunctions(source, [first, second], [(0, 1)])
-    passing = own
+    wide = numbers.shape[1] == WORDS
+    mask = source.wide((len(numbers),)) if wide else source.words(numbers.shape)
+    hidden = _bytes(add(numbers, mask) if wide else numbers + mask, bits)
+    (theirs,) = yield [hidden]
+    first, second = (_words(part, numbers.shape[1]) for part in (hidden, theirs))
+    opened = add(first, second) if wide else first + second
+    shape = (1, -(-len(numbers) // 8))
+    top = source.given_bits(shape, lambda: _bit(mask, bits - 1)[None])
+    borrow = yield from smaller(source, opened, mask, bits - 1)
+    return (top ^ _bit(opened, bits - 1) if source.number == 0 else top) ^ borrow
+
+
+def _bytes(numbers: Wide, bits: int) -> Bits:
+    """As they travel: the lowest bytes of each number."""
+    raw = np.ascontiguousarray(numbers.astype("<u8")).view(np.uint8).reshape(len(numbers), 8 * numbers.shape[1])
+    return np.ascontiguousarray(raw[:, : -(-bits // 8)])
+
+
+def _words(raw: Bits, words: int) -> Wide:
+    out = np.zeros((len(raw), 8 * words), dtype=np.uint8)
+    out[:, : raw.shape[1]] = raw
+    return out.view("<u8").astype(np.uint64)
+
+
+def _bit(numbers: Wide, place: int) -> Bits:
+    word, at = divmod(place, 64)
+    return np.packbits(((numbers[:, word] >> np.uint64(at)) & np.uint64(1)).astype(np.uint8))
+
+
+_DIGIT = 3
+
+
+def smaller(source: Source, opened: Wide, mask: Wide, bits: int) -> Program[Bits]:
+    """Shares of whether the lowest bits of numbers in the open are smaller than those of numbers that the dealer knows.
+
+    Digit by digit the dealer gives shares of whether each value is below its digit; two neighbours of these tell
+    whether it is equal. Digits are then joined four at a time.
+    """
+    count, digits = len(opened), -(-bits // _DIGIT)
+    top = np.array([min(bits - _DIGIT * place, _DIGIT) for place in range(digits)])
+
+    def tables() -> Bits:
+        values = np.arange(8, dtype=np.uint8)[:, None, None]
+        return np.packbits(values < _digits(mask, top)[None], axis=0, bitorder="little")[0]
+
+    table = source.given_bits((digits, count), tables)
+    public = _digits(opened, top)
+    less = (table >> public) & np.uint8(1)
+    before = np.where(public > 0, (table >> (public - (public > 0))) & np.uint8(1), np.uint8(source.number == 0))
+    carry, passing = np.packbits(less, axis=1), np.packbits(before ^ less, axis=1)
     while len(carry) > 1:
-        missing = -len(carry) % 4
-        carry = np.concatenate([np.zeros((missing, carry.shape[1]), np.uint8), carry])
-        fill = np.full((missing, carry.shape[1]), 255 if source.number == 0 else 0, np.uint8)
-        passing = np.concatenate([fill, passing])
-        g, p = [carry[i::4] for i in range(4)], [passing[i::4] for i in range(4)]
-        joined = yield from conjunctions(
-            source, [*p, *g[:3]], [(3, 6), (3, 2, 5), (3, 2, 1, 4), (3, 2, 1, 0)]
-        )  # fmt: skip
-        carry, passing = g[3] ^ joined[0] ^ joined[1] ^ joined[2], joined[3]
-    return table[-1:] ^ carry
+        carry, passing = yield from _joined(source, carry, passing)
+    return carry
 
 
-def _bit_table(numbers: Wide, bits: int) -> Bits:
-    """Place by place (lowest first) the bits of all numbers, packed."""
-    size = len(numbers), 8 * numbers.shape[1]
-    raw = np.ascontiguousarray(numbers.astype("<u8")).view(np.uint8).reshape(size)[:, : -(-bits // 8)]
-    return np.packbits(np.unpackbits(raw, axis=1, bitorder="little")[:, :bits].T, axis=1)
+def _digits(numbers: Wide, sizes: NDArray[np.int64]) -> Bits:
+    """Digits x numbers, lowest first; the last may have fewer bits."""
+    out = np.empty((len(sizes), len(numbers)), dtype=np.uint8)
+    for place, size in enumerate(sizes.tolist()):
+        word, at = divmod(_DIGIT * place, 64)
+        found = numbers[:, word] >> np.uint64(at)
+        if at + size > 64:
+            found = found | (numbers[:, word + 1] << np.uint64(64 - at))
+        out[place] = (found & np.uint64(2**size - 1)).astype(np.uint8)
+    return out
+
+
+def _joined(source: Source, carry: Bits, passing: Bits) -> Program[tuple[Bits, Bits]]:
+    """Four neighbours become one: the highest carry that the places above it pass on."""
+    missing, last = -len(carry) % 4, len(carry) <= 4
+    carry = np.concatenate([np.zeros((missing, carry.shape[1]), np.uint8), carry])
+    fill = np.full((missing, carry.shape[1]), 255 if source.number == 0 else 0, np.uint8)
+    passing = np.concatenate([fill, passing])
+    g, p = [carry[i::4] for i in range(4)], [passing[i::4] for i in range(4)]
+    wanted = [(2, 5), (2, 1, 4), (2, 1, 0, 3)]
+    inputs = [*p[1:], *g[:3]]
+    if not last:  # nobody asks whether the whole passes anything on
+        inputs, wanted = [*inputs, p[0]], [*wanted, (2, 1, 0, 6)]
+    joined = yield from conjunctions(source, inputs, wanted)
+    return g[3] ^ joined[0] ^ joined[1] ^ joined[2], joined[-1]
 
 
 def either(source: Source, mine: Flags) -> Program[Wide]:
@@ -304,48 +368,4 @@ def chosen(source: Source, bits: Bits, first: Sequence[Wide], second: Sequence[W
     for x, share, mine, other, rest in zip(differences, joint, hidden[1:], theirs[1:], second):
         masked = add(times(add(mine, other), number), share)  # rho x
         found.append(add(rest, where(flipped, x), signed(flipped, masked)))
-    return found
-
-
-# --- the largest fraction --------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Fractions:
-    """Shares of groups x places of fractions (numerators and positive denominators), and of two numbers for each."""
-
-    over: Wide
-    under: Wide
-    label: Wide
-    sums: Wide
-
-    @classmethod
-    def empty(cls, groups: int, places: int) -> Fractions:
-        """Zeros."""
-        return cls(*(np.zeros((groups, places, WORDS), dtype=np.uint64) for _ in range(4)))
-
-    def parts(self) -> tuple[Wide, Wide, Wide, Wide]:
-        return self.over, self.under, self.label, self.sums
-
-    def __getitem__(self, places: slice) -> Fractions:
-        return Fractions(*(part[:, places] for part in self.parts()))
-
-    def flat(self) -> list[Wide]:
-        return [part.reshape(-1, WORDS) for part in self.parts()]
-
-
-def largest(source: Source, found: Fractions) -> Program[Fractions]:
-    """The largest fraction of every group (groups x 1), the first of equal ones. Exact where
-    over x under is below 2^190."""
-    while found.over.shape[1] > 1:
-        groups, width = found.over.shape[:2]
-        pairs = width // 2
-        left, right = found[: 2 * pairs : 2], found[1 : 2 * pairs : 2]
-        a, b = left.flat(), right.flat()
-        here, there = yield from products(source, [(a[0], b[1]), (b[0], a[1])])
-        smaller = yield from negative(source, minus(here, there))
-        best = yield from chosen(source, smaller, b, a)
-        parts = [part.reshape(groups, pairs, WORDS) for part in best]
-        rest = found[2 * pairs :]
-        found = Fractions(*(np.concatenate([part, more], axis=1) for part, more in zip(parts, rest.parts())))
     return found

@@ -75,6 +75,20 @@ def key_stream(seed: bytes, purpose: str, number: int, shape: tuple[int, ...], k
     return out.astype(out.dtype.newbyteorder("="), copy=False)
 
 
+def lowest_bytes(numbers: NDArray[np.unsignedinteger], count: int) -> NDArray[np.uint8]:
+    """Numbers as they travel where so many bytes of each are needed; one axis more."""
+    little = np.ascontiguousarray(numbers.astype(numbers.dtype.newbyteorder("<"), copy=False))
+    return np.ascontiguousarray(little.view(np.uint8).reshape(*numbers.shape, numbers.itemsize)[..., :count])
+
+
+def from_lowest_bytes(raw: NDArray[np.uint8], kind: type[np.unsignedinteger]) -> NDArray[Any]:
+    """Back, with zeros above."""
+    little = np.dtype(kind).newbyteorder("<")
+    out = np.zeros((*raw.shape[:-1], little.itemsize), dtype=np.uint8)
+    out[..., : raw.shape[-1]] = raw
+    return out.view(little)[..., 0].astype(kind, copy=False)
+
+
 def check_shape(numbers: NDArray[Any], shape: tuple[int, ...], party: str) -> None:
     """Refuse what came in another shape than its mask has: NumPy would spread one mask over several numbers, and the
     difference of two of these is then in the open."""

@@ -8,19 +8,24 @@ fresh mask of which neither party has more than a share.
 dealer gives shares of rho and of rho V.
 
 **A table** (``looked_up``; after Ishai et al. 2013, one-time truth tables). A number x of few bits is opened as
-c = x + r, r known to the dealer alone, which gives shares of the table turned by r. Here the table has a line a cell,
-alpha + beta (place in the cell): given r the value is linear in the lower bits of c as well, but for the borrow from
-below, which is a shared bit (compared in two small tables) that chooses between two neighbouring cells.
+c = x + r, r known to the dealer alone, which gives shares of one bit a cell, set in the cell of r. Seen from c that is
+the cell of x, and every bit of the value there is an exclusive or of some of these shares. A borrow from below the
+cells is a shared bit that chooses between two neighbours.
+
+**Bits become numbers** (``as_numbers``, ``lengthened``). A bit is opened under a bit of which the dealer gives shares
+as a number of 16 bits; a number that leaves the highest bit of its 16 free wraps if and only if one of its shares has
+that bit set, so it gets its 64 bits by one AND of private bits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.mpc.comparing import Program, Source, conjunctions
+from fedsift.mpc.comparing import Program, Source, conjunctions, smaller
 from fedsift.mpc.dealer import Bits
 from fedsift.mpc.ring import Ring
 
@@ -75,73 +80,131 @@ def selected(source: Source, bits: Bits, numbers: Words) -> Program[Words]:
     return product[0]
 
 
-@dataclass(frozen=True)
-class Lines:
-    """A function of numbers of few bits, modulo their range: a line a cell, both in 64-bit words.
+# --- bits into numbers -----------------------------------------------------------------------------------------------
 
-    The upper bits of a number are its cell, counted from zero upwards (cells of negative numbers are the last ones); in
-    the cell ``j`` the value is ``start[j] + slope[j] (lower bits)``.
+
+def as_numbers(source: Source, bits: Bits, count: int, kind: type[np.unsignedinteger]) -> Program[Words]:
+    """Shares, as numbers, of rows of shared bits; one round."""
+    rho = source.bits(*bits.shape)
+    ones = source.given((len(bits), count), lambda: unpacked(rho, count), kind)
+    hidden = bits ^ rho
+    (theirs,) = yield [hidden]
+    return np.where(unpacked(hidden ^ theirs, count).astype(bool), kind(source.number == 0) - ones, ones)
+
+
+def lengthened(source: Source, numbers: NDArray[np.uint16]) -> Program[Ring]:
+    """Shares modulo 2^64 of rows of numbers below 2^15, from shares modulo 2^16; one round."""
+    count, top = numbers.shape[1], (numbers >> np.uint16(15)).astype(np.uint64)
+    packed = np.packbits(top.astype(np.uint8), axis=1)
+    alpha, beta = source.own(0, *packed.shape), source.own(1, *packed.shape)
+    both = source.given(numbers.shape, lambda: unpacked(alpha & beta, count))
+    mask = beta if source.number == 1 else alpha
+    masked = packed ^ mask
+    (theirs,) = yield [masked]
+    ours, others = (unpacked(part, count).astype(np.uint64) for part in (masked, theirs))
+    # A bit x = e ^ m is e + (1 - 2 e) m, so the product of two is this and the other side's part:
+    product = _signed(ours, others * unpacked(mask, count)) + _signed(ours ^ others, both)
+    if source.number == 0:
+        product = product + (ours & others)
+    return numbers.astype(np.uint64) - ((top - product) << np.uint64(16))
+
+
+def _signed(negative: Ring, numbers: Ring) -> Ring:
+    return np.where(negative.astype(bool), -numbers, numbers)
+
+
+def mixed(source: Source, bits: Bits, table: Bits, width: int) -> Program[Bits]:
+    """Shares of products of bit matrices, by exclusive or: for every bit of a row of ``table`` (rows x bytes, ``width``
+    bits) the exclusive or of those rows of ``bits`` whose row of the table has it; one round."""
+    rho, turn = source.bits(*bits.shape), source.bits(*table.shape)
+    joint = source.given_bits((width, bits.shape[1]), lambda: _mixed(rho, turn, width))
+    hidden, hidden_table = bits ^ rho, table ^ turn
+    theirs = yield [hidden, hidden_table]
+    first, second = hidden ^ theirs[0], hidden_table ^ theirs[1]
+    own = turn ^ second if source.number == 0 else turn
+    return joint ^ _mixed(first, own, width) ^ _mixed(rho, second, width)
+
+
+def _mixed(bits: Bits, table: Bits, width: int) -> Bits:
+    """In the clear."""
+    chosen = np.unpackbits(table, axis=1, count=width).astype(bool)
+    nothing = np.zeros((1, bits.shape[1]), np.uint8)
+    return np.stack([np.bitwise_xor.reduce(np.concatenate([nothing, bits[column]]), axis=0) for column in chosen.T])
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A function of numbers of few bits, modulo their range: constant on cells of 2^low numbers, 64 cells or more.
+
+    Its value is a sum of whole numbers (a row a cell, a column a part, each of so many bits, at most 15) times weights.
     """
 
-    start: Ring
-    slope: Ring
-    upper: int  # bits of the second-level comparison: the lower bits are ``upper + under``
-    under: int
+    values: NDArray[np.uint16]
+    bits: tuple[int, ...]
+    weights: Ring
+    low: int
 
     @property
-    def low(self) -> int:
-        return self.upper + self.under
+    def cells(self) -> int:
+        return len(self.values)
 
     def at(self, numbers: Ring) -> Ring:
         """In the clear."""
-        cell = (numbers >> np.uint64(self.low)) % np.uint64(len(self.start))
-        return self.start[cell] + self.slope[cell] * (numbers & np.uint64(2**self.low - 1))
+        cell = (numbers >> np.uint64(self.low)) % np.uint64(self.cells)
+        return (self.values[cell].astype(np.uint64) * self.weights).sum(axis=1, dtype=np.uint64)
+
+    @cached_property
+    def seen(self) -> Ring:
+        """Bits of all parts x cells c x words: in the place j, the bit of the value of the cell c - j."""
+        cell = np.arange(self.cells)
+        turned = self.values[(cell[:, None] - cell[None]) % self.cells]
+        bits = [(turned[:, :, part] >> k) & 1 for part, size in enumerate(self.bits) for k in range(size)]
+        return np.stack([np.packbits(bit.astype(np.uint8), axis=1).view(np.uint64) for bit in bits])
+
+    def read(self, spots: Ring, cells: NDArray[np.int64]) -> Bits:
+        """Shares of the bits of the values (bits x rows, packed) from shares of a bit a cell (rows x words)."""
+        found = []
+        for table in self.seen:
+            word = np.bitwise_xor.reduce(spots & table[cells], axis=1)
+            for half in (32, 16, 8, 4, 2, 1):
+                word = word ^ (word >> np.uint64(half))
+            found.append(np.packbits((word & np.uint64(1)).astype(np.uint8)))
+        return np.stack(found)
+
+    def joined(self, bits: Words) -> Words:
+        """Numbers of the parts from numbers of their bits (bits x rows)."""
+        ends = np.cumsum((0, *self.bits)).tolist()
+        return np.stack([
+            sum((bits[at + k] << bits.dtype.type(k) for k in range(size)), np.zeros_like(bits[0]))
+            for at, size in zip(ends, self.bits)
+        ])  # fmt: skip
 
 
-def looked_up(source: Source, numbers: Words, lines: Lines) -> Program[Ring]:
-    """Shares of the function's values, from shares of numbers modulo cells x 2^low; four rounds."""
-    count, cells, low = len(numbers), len(lines.start), np.uint64(lines.low)
-    inside = np.uint64(cells * 2**lines.low - 1)
+def looked_up(source: Source, numbers: Words, steps: Steps) -> Program[Ring]:
+    """Shares of the function's values, from shares of numbers modulo cells x 2^low; five rounds."""
+    count, cells, low = len(numbers), steps.cells, np.uint64(steps.low)
+    inside = np.uint64(cells * 2**steps.low - 1)
     r = source.words((count,)) & inside
-    below = r & np.uint64(2**lines.low - 1)
 
-    def turned() -> NDArray[np.int64]:
-        return (np.arange(cells)[None] - (r >> low).astype(np.int64)[:, None]) % cells
+    def spot() -> Bits:
+        out = np.zeros((count, cells), dtype=np.uint8)
+        out[np.arange(count), (r >> low).astype(np.int64)] = 1
+        return np.packbits(out, axis=1)
 
-    start = source.given((count, cells), lambda: lines.start[turned()] - lines.slope[turned()] * below[:, None])
-    slope = source.given((count, cells), lambda: lines.slope[turned()])
+    spots = source.given_bits((count, cells // 8), spot)
     kind = np.uint16 if inside < 2**16 else np.uint32
     hidden = ((numbers.astype(np.uint64) + r) & inside).astype(kind)
     (theirs,) = yield [hidden]
     c = (hidden.astype(np.uint64) + theirs.astype(np.uint64)) & inside
-    place, cell, every = c & np.uint64(2**lines.low - 1), (c >> low).astype(np.int64), np.arange(count)
-    before = (cell - 1) % cells
-    here = start[every, cell] + slope[every, cell] * place
-    other = start[every, before] + slope[every, before] * (place + np.uint64(2**lines.low))
-    borrow = yield from _borrows(source, place, below, lines)
-    return here + (yield from selected(source, borrow, other - here))
-
-
-def _borrows(source: Source, place: Ring, below: Ring, lines: Lines) -> Program[Bits]:
-    """Shares of whether numbers in the open are below numbers that the dealer knows: two digits, one round."""
-    under = np.uint64(lines.under)
-    high, low = below >> under, below & np.uint64(2**lines.under - 1)
-    tops, ends = np.arange(2**lines.upper, dtype=np.uint64), np.arange(2**lines.under, dtype=np.uint64)
-    less = _at(_table(source, high, tops, equal=False), place >> under)
-    same = _at(_table(source, high, tops, equal=True), place >> under)
-    less_below = _at(_table(source, low, ends, equal=False), place & np.uint64(2**lines.under - 1))
-    (both,) = yield from conjunctions(source, [same, less_below], [(0, 1)])
-    return less ^ both
-
-
-def _table(source: Source, digit: Ring, values: Ring, *, equal: bool) -> Bits:
-    """Shares, packed, of whether each value is below (or equal to) the dealer's digit of each row."""
-    shape = (len(digit), -(-len(values) // 8))
-    told = np.equal if equal else np.less
-    return source.given_bits(shape, lambda: np.packbits(told(values[None], digit[:, None]), axis=1))
-
-
-def _at(table: Bits, places: Ring) -> Bits:
-    """One bit of every row, packed in a row."""
-    byte = table[np.arange(len(table)), (places >> np.uint64(3)).astype(np.int64)]
-    return np.packbits((byte >> (7 - (places & np.uint64(7))).astype(np.uint8)) & 1)[None]
+    borrow = yield from smaller(source, c[:, None], r[:, None], steps.low)
+    cell, words = (c >> low).astype(np.int64), np.ascontiguousarray(spots).view(np.uint64)
+    here = steps.read(words, cell)
+    other = here ^ steps.read(words, (cell - 1) % cells)
+    size = len(here)
+    turned = yield from conjunctions(source, [*other[:, None], borrow], [(k, size) for k in range(size)])
+    bits = yield from as_numbers(source, here ^ np.concatenate(turned), count, np.uint16)
+    parts = yield from lengthened(source, steps.joined(bits).astype(np.uint16))
+    return (parts * steps.weights[:, None]).sum(axis=0, dtype=np.uint64)

@@ -25,8 +25,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between
+from fedsift.core.message import message
 from fedsift.core.operation import operation
 from fedsift.core.party import Labels, Party, Task
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
@@ -77,16 +79,56 @@ class EncryptedLabels:
 
 
 Layouts = list[dict[str, int]]
-ENCRYPTED: dict[str, Any] = {"key": PublicKey, "rows": [Ciphertexts], "layouts": [dict], "notes": dict}
 Answers = Annotated[int, Between(0, 10**9)]
 WeightBits = Annotated[int, Between(0, 128)]
+
+
+@message
+@dataclass(frozen=True)
+class SentLabels:
+    """Encrypted labels on their way to the parties, with a note for each."""
+
+    key: PublicKey
+    rows: list[Ciphertexts]
+    layouts: Layouts
+    notes: dict[str, bytes]
+
+    def same(self) -> dict[str, Any]:
+        """What every party is told of them."""
+        return {"key": self.key, "rows": self.rows, "layouts": self.layouts}
+
+    def read_layouts(self, rows: int) -> list[RowLayout]:
+        return [RowLayout.read(layout, rows) for layout in self.layouts]
+
+
+@message
+@dataclass(frozen=True)
+class MaskedSums:
+    """Sums of each layer under masks, the seed of the masks, a note for the label holder, how many tables and sums."""
+
+    sums: list[Ciphertexts]
+    seed: bytes
+    note: bytes
+    shape: list[int]
+
+
+@message
+@dataclass(frozen=True)
+class TableSums(MaskedSums):
+    """The same by bins of columns: rows of each bin (with noise: nothing), bins of each column."""
+
+    sizes: NDArray[np.int32]
+    bins: NDArray[np.int32]
+
+
+Halves = dict[str, list[bytes]]
 
 
 @operation(
     "labels.encrypt_classes",
     discloses="ciphertext",
     about="class of each row, encrypted",
-    reply=ENCRYPTED,
+    reply=SentLabels,
     role="active",
     concerns="labels",
     settings=("scheme",),
@@ -99,7 +141,7 @@ def encrypt_classes(
     task: Task,
     answers: Answers = 0,
     weight_bits: WeightBits = 0,
-) -> dict[str, Any]:
+) -> SentLabels:
     """Indicators of all classes but the last, which is the rest."""
     labels = party.labels(task=task)
     return encrypted(party, scheme, labels, labels.n_classes - 1, answers=answers, weight_bits=weight_bits)
@@ -107,7 +149,7 @@ def encrypt_classes(
 
 def encrypted(
     party: Party, scheme: str, labels: Labels, counted: int, *, answers: int, weight_bits: int, step: int = 0
-) -> dict[str, Any]:
+) -> SentLabels:
     """A reply: indicators of the first ``counted`` classes, so many a ciphertext as fit, and a note for each peer.
 
     ``answers`` is how many sums will be asked for; ``weight_bits`` leaves room for weights (or noise) of that size.
@@ -122,7 +164,7 @@ def encrypted(
 def encrypted_columns(
     party: Party, scheme: str, labels: Labels, columns: np.ndarray, *, row_bits: int, answers: int,
     weight_bits: int = 0, step: int = 0,
-) -> dict[str, Any]:  # fmt: skip
+) -> SentLabels:  # fmt: skip
     """The same for any non-negative whole numbers of ``row_bits`` bits (rows x columns), made of the ``labels``."""
     key = own_key(party, scheme).public
     bits, size = key.plaintext_bits - HIDING_BITS - 1, row_bits + weight_bits
@@ -138,7 +180,7 @@ def encrypted_columns(
     told = [layout.as_dict() for layout in layouts]
     digest = _digest(key, rows, told)
     notes = {} if met is None else {name: _note(party, digest, name, _LABELS, step) for name in met.peers}
-    return {"key": key, "rows": rows, "layouts": told, "notes": notes}
+    return SentLabels(key, rows, told, notes)
 
 
 def take_labels(
@@ -157,7 +199,7 @@ def take_labels(
 def masked(
     party: Party, labels: EncryptedLabels, sums: list[Ciphertexts], tables: int, *, offset: bool = False,
     noise: np.ndarray | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> MaskedSums:  # fmt: skip
     """A reply: the sums of each layer under fresh masks, the seed of the masks, and a note for the label holder.
 
     The note also vouches for how many ``tables`` (columns) and sums there are: the label holder's noise depends on it.
@@ -176,11 +218,7 @@ def masked(
         hidden.append(labels.key.blind(labels.key.add_plain(inside, plain)))
     shape = [tables, len(sums[0]) if sums else 0]
     note = _note(party, _digest_sums(hidden, shape), labels.holder, _SUMS, labels.step)
-    return {"sums": hidden, "seed": seed, "note": note, "shape": shape}
-
-
-#: The shape of ``masked``'s reply.
-MASKED: dict[str, Any] = {"sums": [Ciphertexts], "seed": bytes, "note": bytes, "shape": [int]}
+    return MaskedSums(hidden, seed, note, shape)
 
 
 @dataclass(frozen=True)
@@ -192,8 +230,9 @@ class ForHolder:
     shapes: dict[str, list[int]]
 
     @classmethod
-    def of(cls, replies: Mapping[str, Any]) -> ForHolder:
-        return cls(*({name: reply[part] for name, reply in replies.items()} for part in ("sums", "note", "shape")))
+    def of(cls, replies: Mapping[str, MaskedSums]) -> ForHolder:
+        told = replies.items()
+        return cls({n: r.sums for n, r in told}, {n: r.note for n, r in told}, {n: r.shape for n, r in told})
 
     def as_arguments(self) -> dict[str, Any]:
         return {"sums": self.sums, "notes": self.notes, "shapes": self.shapes}
@@ -204,7 +243,7 @@ class ForHolder:
         return sum(shape[0] for shape in self.shapes.values())
 
 
-def open_halves(party: Party, told: ForHolder, noise: float = 0.0) -> dict[str, list[bytes]]:
+def open_halves(party: Party, told: ForHolder, noise: float = 0.0) -> Halves:
     """The label holder's halves: what each party sent, decrypted, still under its masks. Once for each party.
 
     ``noise`` is the deviation of what the label holder adds to every sum.

@@ -74,6 +74,19 @@ def shifted(numbers: Wide, bits: int) -> Wide:
     return times(numbers, from_ints([2**bits])[0])
 
 
+def narrow(numbers: Wide, parts: int) -> NDArray[np.uint32]:
+    """The lowest 32-bit parts, as numbers travel where the highest are not needed."""
+    limbs = np.ascontiguousarray(numbers.astype("<u8")).view("<u4")
+    return limbs[..., :parts].astype(np.uint32)
+
+
+def widened(parts: NDArray[np.uint32]) -> Wide:
+    """Back, with zeros above."""
+    out = np.zeros((*parts.shape[:-1], _LIMBS), dtype="<u4")
+    out[..., : parts.shape[-1]] = parts
+    return out.view("<u8").astype(np.uint64)
+
+
 def signed(negative: NDArray[np.bool_], numbers: Wide) -> Wide:
     """Minus the number where ``negative``."""
     return np.where(negative[..., None], minus(np.zeros_like(numbers), numbers), numbers)

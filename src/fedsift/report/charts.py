@@ -183,16 +183,20 @@ def lines(
 
 
 def points(
-    marks: Sequence[tuple[str, float, float]], *, x_name: str, y_name: str, levels: Sequence[tuple[str, float]] = ()
-) -> Html:
-    """(name, bytes, y) on a logarithmic axis: what a method reaches for what it sends; levels are dashed lines."""
-    good = [(label, max(x, 1.0), y) for label, x, y in marks if math.isfinite(x) and math.isfinite(y)]
+    marks: Sequence[tuple[str, float, float]], *, x_name: str, y_name: str, levels: Sequence[tuple[str, float]] = (),
+    log_x: bool = True, x_shown: Shown = size,
+) -> Html:  # fmt: skip
+    """(name, x, y): what a method reaches for what it sends (bytes, on a logarithmic axis); levels are dashed lines."""
+    least = 1.0 if log_x else float("-inf")
+    good = [(label, max(x, least), y) for label, x, y in marks if math.isfinite(x) and math.isfinite(y)]
     if not good:
         return h("p", "No values to draw.", class_="quiet")
     levels = [(label, y) for label, y in levels if math.isfinite(y)]
     xs, ys = [x for _, x, _ in good], [y for _, _, y in good] + [y for _, y in levels]
     pad = (max(ys) - min(ys)) * 0.12 or 0.05
-    frame = _Frame((min(xs) / 1.6, max(xs) * 1.6), (min(ys) - pad, max(ys) + pad), log_x=True)
+    wide = (max(xs) - min(xs)) * 0.08 or 1.0
+    ends = (min(xs) / 1.6, max(xs) * 1.6) if log_x else (min(xs) - wide, max(xs) + wide)
+    frame = _Frame(ends, (min(ys) - pad, max(ys) + pad), log_x=log_x)
     drawn = []
     taken: list[tuple[float, float, float]] = []  # where labels stand already: from, to, height
     for label, y in levels:
@@ -209,12 +213,12 @@ def points(
         start = left - 9 - 7 * len(label) if before else left + 9
         height = _free(taken, start, start + 7 * len(label), top)
         drawn.append(
-            h("g", h("title", f"{label}: {y_name} {short(float(y))}, {size(x)}"),
+            h("g", h("title", f"{label}: {y_name} {short(float(y))}, {x_name} {x_shown(x)}"),
               h("circle", class_="point", cx=f"{left:.1f}", cy=f"{top:.1f}", r=5),
               h("text", label, class_="end" if before else None, x=f"{left + (-9 if before else 9):.1f}",
                 y=f"{height:.1f}", dy="0.35em"))
         )  # fmt: skip
-    return frame.draw(drawn, x_name, y_name, size)
+    return frame.draw(drawn, x_name, y_name, x_shown)
 
 
 def _free(taken: list[tuple[float, float, float]], start: float, end: float, height: float) -> float:

@@ -121,7 +121,7 @@ def picture(lines: list[dict[str, Any]]) -> Html:
     ends = h("li", h("span"), h("span", h("span", "0"), h("span", "1"), class_="ends quiet"), h("span"),
              aria_hidden="true")  # fmt: skip
     keys = [("off", "guess"), ("second", "without the messages"), ("on", "with them"), ("plain", "over the limit")]
-    return join(h("ul", rows, ends, class_="bars"), charts.legend(keys))
+    return join(h("ul", rows, ends, class_="bars long"), charts.legend(keys))
 
 
 def readable(attack: str) -> str:
@@ -132,18 +132,21 @@ def _figures(lines: list[dict[str, Any]]) -> Html:
     rows = []
     for line in lines:
         success = h("b", f"{line['value']:.3f}") if line["over"] else f"{line['value']:.3f}"
+        ranked = "" if line.get("auc") is None else f", with an AUC of {line['auc']:.3f}"
+        told = h("span", h("b", readable(line["attack"])), ": ", line["how"], h("br"),
+                 h("span", f"It knows {line['knows']}. Measured in {line['metric']}{ranked}; declared: "
+                   f"{line['declared']}.", class_="quiet"), class_="told")  # fmt: skip
         rows.append([
-            name(whom(line)), line["target"], h("span", h("b", readable(line["attack"])), ": ", line["how"]),
-            line["metric"], (success, line["value"]), (f"{line['guess']:.3f}", line["guess"]),
-            (f"{line['baseline']:.3f}", line["baseline"]), _number(line["control"]), _number(line.get("auc")),
-            line["declared"],
-            h("span", judged(line), class_="bad" if line["over"] else None), line["knows"],
+            name(whom(line)), line["target"], h("span", judged(line), class_="bad" if line["over"] else None), told,
+            (success, line["value"]), (f"{line['guess']:.3f}", line["guess"]),
+            (f"{line['baseline']:.3f}", line["baseline"]), _number(line["control"]),
         ])  # fmt: skip
     if not rows:
         return h("p", "No attack reads a message of this job.", class_="quiet")
-    heads = ["to whom", "what", "how", "measure", "success", "guess", "baseline", "control", "AUC", "declared",
-             "verdict", "knows beside its messages"]  # fmt: skip
-    return table(heads, rows, numeric=(4, 5, 6, 7, 8), filter="Filter: a party, an attack", stack=True)
+    heads = ["to whom", "what", "verdict", "how", "success", "guess", "baseline", "control"]
+    about = h("p", "Guess: what no message gives. Baseline: what the attacker reaches from its own rows and answer. "
+              "Control: the same attack on rows that did not take part.", class_="quiet")  # fmt: skip
+    return join(about, table(heads, rows, numeric=(4, 5, 6, 7), filter="Filter: a party, an attack", stack=True))
 
 
 def _number(value: float | None) -> Any:
@@ -207,7 +210,7 @@ def _leaves(record: Record) -> Html:
 
 
 def _settings(record: Record) -> Html:
-    parameters = [[key, str(value)] for key, value in record["parameters"].items()]
+    parameters = [[key, "none" if value is None else str(value)] for key, value in record["parameters"].items()]
     lowered = [f"{key} = {value}" for key, value in record["lowered"].items()]
     return section(
         "settings", "Settings",

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 from fedsift.report import charts
 from fedsift.report.exposures import exposure_section
+from fedsift.report.formulas import formula_gains, readable_formula
 from fedsift.report.markup import Html, duration, h, join, name, plural, short, size, table
+from fedsift.report.next_steps import run_facts, what_next
+from fedsift.report.officer import officer_section
 from fedsift.report.page import page, section
 from fedsift.report.pictures import draw_details
 from fedsift.report.record import Answer, Disclosure, Json, Quality, QualityLine, Report
@@ -29,15 +32,17 @@ _BARS = 30
 def render_html(record: Mapping[str, Json]) -> str:
     """The whole page, from the record that ``summarize`` made."""
     report = Report.read(record)
+    audit = record.get("audit")
     parts = [
+        ("privacy", "Who can read what", officer_section(report, audit)),
         ("answer", "The answer", _answer(report)),
         ("how", "How it came about", _how(report)),
         ("cost", "What it cost", _cost(report)),
         ("ledger", "Who learned what", _ledger(report)),
         ("repeat", "Settings", _settings(report)),
     ]
-    if record.get("audit"):
-        parts.insert(4, ("audit", "What could be inferred", exposure_section(record["audit"])))
+    if audit:
+        parts.insert(5, ("audit", "What could be inferred", exposure_section(audit)))
     foot = f"Made by fedsift {report.versions.get('fedsift', '')}. This file loads nothing from anywhere."
     return page(f"fedsift: {title(report)}", _head(report), parts, foot)
 
@@ -84,6 +89,7 @@ def _answer(report: Report) -> Html:
     return section(
         "answer",
         "Which columns to keep",
+        _facts(report),
         h("div", cards, class_="cards"),
         _engineered(report),
         _quality(report),
@@ -93,7 +99,18 @@ def _answer(report: Report) -> Html:
         None if by_place(answer) else _score_bars(answer),
         h("h3", "Every column"),
         _scores(answer),
+        h("h3", "What next"),
+        h("ul", [h("li", text) for text in what_next(report)]),
     )
+
+
+def _facts(report: Report) -> Html:
+    """Label, rows, job, files, date."""
+    rows = [[key, value] for key, value in run_facts(report)]
+    inputs = [h("li", name(party), " ", h("code", digest)) for party, digest in report.run.inputs.items()]
+    files = h("details", h("summary", "Digests (SHA-256) of the files that were read"), h("ul", inputs))
+    listed = h("dl", [[h("dt", key), h("dd", name(value))] for key, value in rows], class_="facts")
+    return join(listed, files if inputs else None)
 
 
 def _engineered(report: Report) -> Html | None:
@@ -102,8 +119,19 @@ def _engineered(report: Report) -> Html | None:
         return h("p", "No new feature was found that helps on rows kept aside; the columns stay as they are.")
     if not answer.engineered:
         return None
-    formulas = [h("li", h("code", formula)) for formula in answer.engineered[:200]]
-    return join(h("h3", "New features to make"), h("ol", formulas))
+    gains = formula_gains(report)
+    what = next((gain.what for gain in gains.values()), "")
+    rows = []
+    for formula in answer.engineered[:200]:
+        gain = gains.get(formula)
+        worth = [(short(gain.value), gain.value) if gain is not None else "–"] if what else []
+        rows.append([name(readable_formula(formula)), *worth, h("code", formula)])
+    heads = ["feature", *([what] if what else []), "formula to compute it by"]
+    return join(
+        h("h3", "New features to make"),
+        h("p", "Columns are brought to mean 0 and deviation 1 first; the last column has the numbers.", class_="quiet"),
+        table(heads, rows, numeric=(1,) if what else (), stack=True),
+    )
 
 
 def _score_bars(answer: Answer) -> Html:

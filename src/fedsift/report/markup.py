@@ -88,7 +88,8 @@ def table(heads: list[str], rows: Sequence[Sequence[object]], *, numeric: tuple[
           class_="number" if i in numeric else None)
         for i, text in enumerate(heads)
     ]  # fmt: skip
-    grid = h("table", h("thead", h("tr", head)), h("tbody", body), class_="stack" if stack else options.get("kind"))
+    kinds = " ".join(filter(None, ["stack" if stack else None, options.get("kind")]))
+    grid = h("table", h("thead", h("tr", head)), h("tbody", body), class_=kinds or None)
     more = h("p", f"{len(rows) - paper:,} more rows in the file.", class_="paper-only") if len(rows) > paper else None
     box = None
     if len(rows) > 12:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedsift.core.files import plain
+from fedsift.report.readings import Learned, Reading
 
 FORMAT = "fedsift-report"
 VERSION = 1
@@ -196,6 +197,26 @@ class Disclosures:
 
 
 @dataclass(frozen=True)
+class RunFacts:
+    """What a reader asks first: whose label, how many rows, when, which job, which files, and how to do it again.
+
+    ``label`` is its column's name where the reader of this report may know it, ``inputs`` digests of the files that
+    were read here, ``commands`` what repeats a run of a job file; a run from Python is repeated by its call.
+    """
+
+    made: str = ""
+    label: str = ""
+    holders: list[str] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
+    shared: int | None = None
+    job: str = ""
+    inputs: dict[str, str] = field(default_factory=dict)
+    commands: list[str] = field(default_factory=list)
+    coordinator: str = ""
+    submitter: str = ""
+
+
+@dataclass(frozen=True)
 class Report:
     """All that a report shows, and nothing else."""
 
@@ -209,6 +230,9 @@ class Report:
     cost: Cost
     ledger: Disclosures
     versions: dict[str, str]
+    run: RunFacts = field(default_factory=RunFacts)
+    readings: list[Reading] = field(default_factory=list)
+    learned: list[Learned] = field(default_factory=list)
 
     def write(self) -> dict[str, Json]:
         """Plain data, as JSON has it."""
@@ -253,6 +277,9 @@ class Report:
                 **ledger,
             ),
             versions=record["versions"],
+            run=RunFacts(**record.get("run", {})),
+            readings=[Reading(**row) for row in record.get("readings", [])],
+            learned=[Learned(**row) for row in record.get("learned", [])],
         )
 
 

@@ -68,6 +68,8 @@ h4 { font-size: .92rem; margin: .8rem 0 .2rem; color: var(--quiet); font-weight:
 .c2 { background: var(--c2); stroke: var(--c2); } .c3 { background: var(--c3); stroke: var(--c3); }
 .c4 { background: var(--c4); stroke: var(--c4); } .c5 { background: var(--c5); stroke: var(--c5); }
 .c6 { background: var(--c6); stroke: var(--c6); } .c7 { background: var(--c7); stroke: var(--c7); }
+.bars.long li { grid-template-columns: minmax(8rem, 27rem) 1fr 3.5rem; } .bars.long .bar-name { white-space: normal; }
+.told { display: block; min-width: 14rem; }
 .bars .value { text-align: right; font-variant-numeric: tabular-nums; font-size: .9rem; white-space: nowrap; }
 .legend { font-size: .88rem; color: var(--quiet); }
 .key { display: inline-flex; align-items: center; gap: .35rem; margin-right: 1rem; }
@@ -82,6 +84,14 @@ svg .faint { stroke: var(--off); stroke-width: 1; opacity: .7; }
 svg .point { fill: var(--on); stroke: var(--card); } .bad { color: var(--bad); }
 svg .level { stroke: var(--quiet); stroke-dasharray: 5 4; } svg .small { font-size: .85em; }
 svg .cell { fill: var(--on); } svg .cell.below { fill: var(--second); }
+svg.readers { font-size: 14px; margin: .4rem 0; } svg.readers text { fill: var(--ink); }
+svg.readers rect { fill: var(--page); stroke: var(--quiet); } svg.readers rect.reader { stroke-dasharray: 5 3; }
+svg .line.aggregate { stroke: var(--aggregate); } svg .tip.aggregate { fill: var(--aggregate); }
+svg .line.pseudonymous { stroke: var(--pseudonymous); } svg .tip.pseudonymous { fill: var(--pseudonymous); }
+svg .line.plain { stroke: var(--plain); } svg .tip.plain { fill: var(--plain); }
+.whole .scroll { max-height: none; } table.whole td:first-child { min-width: 17rem; }
+dl.facts { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: .5rem 0; font-size: .95rem; }
+dl.facts dt { color: var(--quiet); } dl.facts dd { margin: 0; }
 .scroll { overflow: auto; max-height: 30rem; border: 1px solid var(--line); border-radius: .4rem; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .6rem; border-bottom: 1px solid var(--line);
@@ -115,9 +125,9 @@ pre { background: var(--page); border: 1px solid var(--line); border-radius: .4r
 details { margin: .6rem 0; } summary { cursor: pointer; color: var(--on); }
 footer { color: var(--quiet); font-size: .85rem; padding-bottom: 2rem; }
 .paper-only { display: none; }
-@media (max-width: 40rem) { section { padding: .9rem .8rem 1rem; } h1 { font-size: 1.4rem; }
+@media (max-width: 40rem) { .told { min-width: 0; } section { padding: .9rem .8rem 1rem; } h1 { font-size: 1.4rem; }
   .tile:last-child:nth-child(odd) { grid-column: 1 / -1; }
-  .bars li { grid-template-columns: minmax(5rem, 10rem) 1fr 4.2rem; gap: .4rem; }
+  .bars li, .bars.long li { grid-template-columns: minmax(5rem, 10rem) 1fr 4.2rem; gap: .4rem; }
   .bar-name { white-space: normal; line-height: 1.25; font-size: .86rem; }
   pre { white-space: pre-wrap; } table { font-size: .86rem; }
   th, td { padding: .3rem .35rem; } td:not(.number) { overflow-wrap: anywhere; min-width: 3.4rem; }
@@ -125,6 +135,8 @@ footer { color: var(--quiet); font-size: .85rem; padding-bottom: 2rem; }
   table.listed th, table.listed td { padding: .3rem .22rem; } table.listed td:nth-child(5) { min-width: 0; }
   .word { font-size: 0; } .word::before { content: "\\2713"; font-size: .86rem; }
   th:not([aria-sort]) button::after { content: ""; }
+  dl.facts { grid-template-columns: 1fr; gap: 0; } dl.facts dd { margin-bottom: .35rem; }
+  svg.readers { font-size: 14px; } table.whole td:first-child { min-width: 0; }
   dl.forms { grid-template-columns: max-content 1fr; } dl.forms .amount { grid-column: 2; margin-bottom: .4rem; }
   svg { font-size: 19px; } .heat svg { font-size: 12px; } .heat.dense svg { font-size: 10px; }
   table.stack tbody tr { display: block; padding: .5rem .3rem; border-bottom: 1px solid var(--line); }

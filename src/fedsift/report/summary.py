@@ -10,6 +10,7 @@ import inspect
 import math
 import platform
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
@@ -17,42 +18,25 @@ from importlib import metadata
 import numpy as np
 import pandas as pd
 
-from fedsift.core.ledger import COORDINATOR, FORMS, Entry, Ledger
+from fedsift.core.ledger import Ledger
 from fedsift.crypto import kernel
 from fedsift.crypto.additive import cuda
 from fedsift.errors import ParameterError
 from fedsift.evaluate.result import ALL, Evaluation
+from fedsift.report.counting import count_cost, count_forms
+from fedsift.report.readings import NEUTRAL, Roles, learned, readings
 from fedsift.report.record import (
     Answer,
-    Cost,
-    Disclosure,
-    Disclosures,
-    Encryption,
-    FormCount,
     Json,
     Margin,
     Method,
-    PartyCost,
     Quality,
     Report,
-    RoundCost,
+    RunFacts,
     ScoredColumn,
-    StepCost,
 )
 from fedsift.select.base import Selector
 from fedsift.select.selection import Selection
-
-#: What the receiver of a message can make of it, in words.
-READABLE = {
-    "control": "nothing about rows",
-    "ciphertext": "cannot read it",
-    "masked": "cannot read it",
-    "pseudonymous": "rows, but not whose",
-    "aggregate": "totals only",
-    "plain": "everything in it",
-}
-
-OPENERS = {"active": "the label holder reads ", "passive": "the others read ", "parties": "all parties read "}
 
 _PACKAGES = ("fedsift", "numpy", "scikit-learn", "polars", "cryptography", "gmpy2", "tenseal", "torch")
 #: Stands for the party where all have the same columns.
@@ -61,16 +45,22 @@ _HIDDEN = "(not shown in one party's report)"
 
 
 def summarize(
-    selector: Selector, *, party: str | None = None, evaluation: Evaluation | None = None, ledger: Ledger | None = None
-) -> dict[str, Json]:
+    selector: Selector, *, party: str | None = None, evaluation: Evaluation | None = None,
+    ledger: Ledger | None = None, run: RunFacts | None = None,
+) -> dict[str, Json]:  # fmt: skip
     """The record of a fitted selector.
 
     ``party`` leaves in only what that party may keep: its own columns and scores, its own messages. ``ledger`` takes
-    the place of the selector's own (a whole run's, with the alignment). ``evaluation`` adds how good it is.
+    the place of the selector's own (a whole run's, with the alignment). ``evaluation`` adds how good it is, ``run``
+    what a run of a job file knows beside: names, files, commands.
     """
     selection: Selection = selector.selection_
-    whole = selector.ledger_ if ledger is None else ledger
+    whole = _with_matching(selector) if ledger is None else ledger
     parties = list(selection.selected)
+    facts = _facts(selector, run)
+    roles = Roles(tuple(parties), tuple(facts.holders), str(selector.federation_["partition"]),
+                  facts.coordinator or NEUTRAL, facts.submitter or NEUTRAL)  # fmt: skip
+    read, heard = readings(whole, roles), learned(whole, roles)
     hide = _Hider(selection, party)
     if party is not None:
         selection = selection.for_party(party)
@@ -86,10 +76,38 @@ def summarize(
         answer=_counted(_answer(selection, told=party is None), evaluation, type(selector).__name__),
         quality=None if evaluation is None else _quality(evaluation, type(selector).__name__),
         details=hide.details(selector.details_),
-        cost=_cost(whole, selector.seconds_),
-        ledger=_ledger(whole),
+        cost=count_cost(whole, selector.seconds_),
+        ledger=count_forms(whole),
         versions=versions(),
+        run=_own_facts(facts, party),
+        readings=[each for each in read if party in (None, each.owner)],
+        learned=[each for each in heard if party in (None, each.party)],
     ).write()
+
+
+def _with_matching(selector: Selector) -> Ledger:
+    """The selector's own messages, and before them those that matched the ids of its federation."""
+    before: Ledger = getattr(selector, "matching_", Ledger())
+    return Ledger([*before.entries, *selector.ledger_.entries], selector.ledger_.notes)
+
+
+def _facts(selector: Selector, run: RunFacts | None) -> RunFacts:
+    known = dict(getattr(selector, "federation_", {}) or {})
+    facts = run or RunFacts(made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
+    return replace(
+        facts, holders=facts.holders or list(known.get("holders", [])), job=facts.job or str(known.get("job", "")),
+        shared=known.get("rows"), coordinator=str(known.get("coordinator", "")),
+        submitter=str(known.get("submitter", "")),
+    )  # fmt: skip
+
+
+def _own_facts(facts: RunFacts, party: str | None) -> RunFacts:
+    """In one party's report no file and no size of another's, and the label's name for its holders."""
+    if party is None:
+        return facts
+    label = facts.label if party in facts.holders else ""
+    rows = {party: facts.rows[party]} if party in facts.rows else {}
+    return replace(facts, label=label, rows=rows, inputs={}, commands=[])
 
 
 _OPEN = re.compile(r"protection='open'|secure=False")
@@ -241,104 +259,6 @@ def verdict(evaluation: Evaluation, method: str, metric: str) -> str:
         if loss > 0 and loss > max(spread, everything.spread[metric]):  # one split has no spread
             text += ". All columns are better, by more than the spread between folds"
     return text + "."
-
-
-# -- what it cost, who learned what ----------------------------------------------------------------------------------
-
-
-def _other(entry: Entry) -> str:
-    return entry.receiver if entry.sender == COORDINATOR else entry.sender
-
-
-def _cost(ledger: Ledger, seconds: float) -> Cost:
-    by_party: dict[str, PartyCost] = {}
-    by_operation: dict[str, StepCost] = {}
-    by_round: dict[int, RoundCost] = {}
-    for e in ledger.entries:
-        side = by_party.setdefault(_other(e), PartyCost(_other(e)))
-        side.messages += 1
-        if e.sender == COORDINATOR:
-            side.received += e.bytes
-        else:
-            side.sent += e.bytes
-        step = by_operation.setdefault(e.operation, StepCost(e.operation))
-        step.messages += 1
-        step.bytes += e.bytes
-        step.seconds += e.seconds
-        by_round.setdefault(e.round, RoundCost(e.round, e.operation)).bytes += e.bytes
-    return Cost(
-        bytes=ledger.bytes(),
-        messages=len(ledger),
-        rounds=ledger.rounds(),
-        seconds=seconds,
-        by_party=list(by_party.values()),
-        by_operation=sorted(by_operation.values(), key=lambda row: -row.bytes),
-        by_round=_few(sorted(by_round.values(), key=lambda row: row.round)),
-    )
-
-
-def _few(rounds: list[RoundCost], most: int = 24) -> list[RoundCost]:
-    """Neighbouring rounds together where there are very many."""
-    if len(rounds) <= most:
-        return rounds
-    merged = []
-    for group in np.array_split(np.arange(len(rounds)), most):
-        part = [rounds[i] for i in group]
-        merged.append(RoundCost(part[0].round, "", sum(each.bytes for each in part), to=part[-1].round))
-    return merged
-
-
-def _ledger(ledger: Ledger) -> Disclosures:
-    forms = {form: FormCount(form, text) for form, text in FORMS.items()}
-    sent: dict[str, dict[str, int]] = {}
-    for e in ledger.entries:
-        forms[e.form].messages += 1
-        forms[e.form].bytes += e.bytes
-        if e.sender != COORDINATOR:
-            parts = sent.setdefault(e.sender, {})
-            parts[e.form] = parts.get(e.form, 0) + e.bytes
-    told = sum(e.bytes for e in ledger.entries if e.form != "control")
-    hidden = sum(e.bytes for e in ledger.entries if e.form in ("ciphertext", "masked") or e.relayed)
-    return Disclosures(
-        hidden_share=hidden / told if told else None,
-        encryption=Encryption(**ledger.encryption(), line=ledger.encryption_line()),
-        notes=list(ledger.notes),
-        forms=[row for row in forms.values() if row.messages],
-        lines=disclosure_lines(ledger),
-        sent_by_form=sent,
-    )
-
-
-def _reader(entry: Entry, learns: bool) -> str:
-    """What the receiver, or whom it is passed on to, can make of a message: nobody opens what it has no key for."""
-    if learns:
-        return "learns exactly this"
-    if entry.relayed:
-        return "sealed: the coordinator cannot read it"
-    form, _, opened = entry.opened.partition(": ")
-    if entry.sender == COORDINATOR or form not in FORMS or opened == entry.about:
-        return READABLE[entry.form]
-    who = OPENERS.get(entry.opened_by, "")
-    return f"{who}{READABLE[form]}: {opened}" if form not in ("control", "ciphertext", "masked") else READABLE[form]
-
-
-def disclosure_lines(ledger: Ledger) -> list[Disclosure]:
-    """What went where in which form: one line a kind, parties that did the same together, the most readable first."""
-    rows: dict[tuple[object, ...], Disclosure] = {}
-    for e in ledger.entries:
-        outward = e.sender == COORDINATOR
-        request = outward and e.about.startswith("request: ")
-        what = f"passed on for the step {e.operation}" if request else e.about
-        learns = outward and not request and not e.about.startswith("nothing")
-        fresh = Disclosure(what, e.form, learns, e.relayed, e.operation, _reader(e, learns))
-        row = rows.setdefault((outward, e.form, what, e.operation, e.relayed), fresh)
-        for end, party in ((row.senders, e.sender), (row.receivers, e.receiver)):
-            if party not in end:
-                end.append(party)
-        row.messages += 1
-        row.bytes += e.bytes
-    order = list(FORMS)
-    return sorted(rows.values(), key=lambda row: (row.only_instruction, not row.learns, -order.index(row.form)))
 
 
 # -- one party's own record ------------------------------------------------------------------------------------------

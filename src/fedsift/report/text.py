@@ -5,7 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from fedsift.report.formulas import readable_formula
 from fedsift.report.markup import clean, duration, short, size
+from fedsift.report.next_steps import run_facts, what_next
 from fedsift.report.record import Json, Report
 from fedsift.report.words import about_forms, how_clear, how_sure, is_warning, repeat, sentence, title
 
@@ -17,7 +19,8 @@ def render_text(record: Mapping[str, Json], columns: int = 40) -> str:
     report = Report.read(record)
     blocks = [
         [title(report), "=" * len(title(report))],
-        _answer(report, columns), _quality(report), _how(report), _cost(report), _ledger(report), _settings(report),
+        _officer(report), _facts(report), _answer(report, columns), _quality(report), _how(report), _cost(report),
+        _ledger(report), _settings(report),
     ]  # fmt: skip
     return "\n".join(line for block in blocks if block for line in [*block, ""])
 
@@ -42,12 +45,29 @@ def _grid(heads: Sequence[str], rows: Sequence[Sequence[object]], right: Sequenc
     return lines
 
 
+def _officer(report: Report) -> list[str]:
+    """Of each party's data: what is finally readable, by whom, about one person or a total, linkable or not."""
+    lines = ["WHO CAN READ WHAT IN THE END"]
+    for party in dict.fromkeys(each.owner for each in report.readings):
+        lines.append(f"  of {_one_line(party)}:")
+        for each in report.readings:
+            if each.owner == party:
+                lines += _wrap(f"{each.reader}: {each.what} [{each.grain}; linkable: {each.linkable}]", "    ")
+        heard = "; ".join(each.what for each in report.learned if each.party == party)
+        lines += _wrap(f"it learned itself: {heard}", "    ") if heard else []
+    return lines
+
+
+def _facts(report: Report) -> list[str]:
+    return ["THIS RUN", *[line for key, value in run_facts(report) for line in _wrap(f"{key}: {value}", "  ")]]
+
+
 def _answer(report: Report, most: int) -> list[str]:
     answer, method = report.answer, report.method
     lines = _wrap(f"{method.name}: {method.what}")
     for party, kept in answer.selected.items():
         lines += _wrap(f"{party}: {', '.join(map(_one_line, kept)) or '(nothing)'}", "  ")
-    lines += [line for formula in answer.engineered for line in _wrap(f"new: {formula}", "  ")]
+    lines += [line for each in answer.engineered for line in _wrap(f"new: {readable_formula(each)} = {each}", "  ")]
     lines += ["", *_wrap(how_clear(answer)), *(_wrap(how_sure(answer)) if how_sure(answer) else []), ""]
     rows = answer.scores
     lines += _grid(
@@ -112,4 +132,5 @@ def _ledger(report: Report) -> list[str]:
 def _settings(report: Report) -> list[str]:
     lines = ["HOW TO REPEAT IT", *[f"  {_one_line(line)}" for line in repeat(report).splitlines()]]
     versions = ", ".join(f"{key} {value}" for key, value in report.versions.items())
-    return [*lines, *_wrap(f"versions: {versions}", "  ")]
+    after = ["", "WHAT NEXT", *[line for text in what_next(report) for line in _wrap(text, "  ")]]
+    return [*lines, *_wrap(f"versions: {versions}", "  "), *after]

@@ -8,7 +8,7 @@ from pathlib import Path
 from fedsift.core.files import write_atomic
 from fedsift.evaluate.worth import Gain, Offer, Valuation
 from fedsift.report import charts
-from fedsift.report.markup import Html, duration, h, join, size, table
+from fedsift.report.markup import Html, duration, h, join, short, size, table
 from fedsift.report.page import page, section
 from fedsift.report.summary import versions
 
@@ -32,17 +32,25 @@ def picture(valuation: Valuation) -> Html:
 
 
 def front(valuation: Valuation, prices: Mapping[str, float]) -> Html:
-    """Gain against price of every combination; the bargains are named in the table."""
-    offers = valuation.offers(prices)
-    marks = [(_who(offer), offer.price, offer.gain) for offer in offers if offer.on_front]
+    """Gain against price and against what is let out; combinations that another one beats in all are in the table."""
+    offers, gain = valuation.offers(prices), f"gain in {valuation.metric}"
+    best = [offer for offer in offers if offer.on_front]
     rows = [
         [_who(offer), f"{offer.price:g}", f"{offer.gain:.3f}", "–" if not offer.price else f"{offer.for_one:.2g}",
-         "yes" if offer.on_front else ""]
+         str(offer.columns), "yes" if offer.on_front else ""]
         for offer in offers
     ]  # fmt: skip
-    heads = ["partners", "price", f"gain in {valuation.metric}", "gain for 1", "bargain"]
-    drawn = charts.points(marks, x_name="price", y_name=f"gain in {valuation.metric}", levels=[])
-    return join(drawn, table(heads, rows, numeric=(1, 2, 3)))
+    heads = ["partners", "price", gain, "gain for 1", "columns that let something out", "bargain"]
+    paid = [(_who(offer), offer.price, offer.gain) for offer in best]
+    told = [(_who(offer), float(offer.columns), offer.gain) for offer in best]
+    return join(
+        charts.points(paid, x_name="price", y_name=gain, log_x=False, x_shown=short),
+        charts.points(told, x_name="partners' columns that take part", y_name=gain, log_x=False, x_shown=short),
+        h("p", "Drawn are the bargains: combinations that no other one beats in gain, price and number of columns. Of "
+          "every column that takes part the coordinator opens numbers; which, and what can be made of them, is in the "
+          "ledger and in fedsift audit.", class_="quiet"),
+        table(heads, rows, numeric=(1, 2, 3, 4)),
+    )  # fmt: skip
 
 
 def _who(offer: Offer) -> str:
@@ -70,8 +78,8 @@ def value_page(valuation: Valuation, prices: Mapping[str, float] | None = None) 
     )  # fmt: skip
     how = section(
         "how", "How", h("p", f"{settings['rows']:,} rows that all parties share, {settings['folds']} folds. The "
-                        "parties trained the models together; predictions stayed with the label holder, which released "
-                        "the figures on this page; no party learned a weight of any model. "
+                        "parties trained the models together, and each was measured on shares: nobody saw the score of "
+                        "a row, and no party learned a weight of any model. "
                         f"{size(valuation.bytes)} sent in {duration(valuation.seconds)}."),
         h("p", ", ".join(f"{key} {value}" for key, value in versions().items()), class_="quiet"),
     )  # fmt: skip
@@ -79,7 +87,9 @@ def value_page(valuation: Valuation, prices: Mapping[str, float] | None = None) 
     parts = [("answer", "The answer", answer), ("picture", "Picture", drawn), ("figures", "Figures", figures),
              ("how", "How", how)]  # fmt: skip
     if prices:
-        parts.insert(2, ("prices", "Prices", section("prices", "Gain against price", front(valuation, prices))))
+        parts.insert(
+            2, ("prices", "Prices", section("prices", "Gain against price and disclosure", front(valuation, prices)))
+        )
     return page("fedsift: value", head, parts, "Made by fedsift. This file loads nothing from anywhere.")
 
 

@@ -105,7 +105,9 @@ def about_forms(ledger: Disclosures) -> list[tuple[str, str, str]]:
 
 
 def repeat(report: Report) -> str:
-    """Python that does it again."""
+    """What does it again, in the form in which it was run: commands, or Python."""
+    if report.run.commands:
+        return "\n".join(report.run.commands)
     call = report.method.call
     own = report.method.module.startswith("fedsift")
     prefix = "fs." if own else ""

@@ -18,6 +18,7 @@ from fedsift.core.files import announced
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation
 from fedsift.errors import ParameterError, PolicyRefused
+from fedsift.select.rules import Rules
 from fedsift.select.selection import Selection
 
 
@@ -47,6 +48,20 @@ class Outcome:
             if by_number or (n_features is None and by_threshold):
                 chosen[party][i] = True
         return cls(scores, chosen, details)
+
+    def under(self, rules: Rules, names: dict[str, list[str]]) -> Outcome:
+        """The same scores, and the columns that the rules keep of them."""
+        if self.engineered:
+            raise ParameterError("rules are for columns; this method makes new features")
+        places = {(party, names[party][i]): (party, i) for party, s in self.scores.items() for i in range(len(s))}
+        scores = {name: float(self.scores[party][i]) for name, (party, i) in places.items()}
+        own = {name for name, (party, i) in places.items() if self.selected[party][i]}
+        chosen = rules.chosen(scores, own, len(own))
+        masks = {party: np.zeros(len(s), dtype=bool) for party, s in self.scores.items()}
+        for party, i in (places[name] for name in chosen):
+            masks[party][i] = True
+        told = {"rules": rules.words(), "price": rules.price(chosen)}
+        return Outcome(self.scores, masks, {**self.details, **told})
 
 
 class Selector(BaseEstimator):
@@ -86,6 +101,18 @@ class Selector(BaseEstimator):
     _write_report: ClassVar[Callable[..., Any]]
     _notebook_html: ClassVar[Callable[..., str]]
 
+    #: Which columns must be there or must not, and what they cost. The coordinator's own: no party is told.
+    rules: Rules | None = None
+
+    def set_rules(self, rules: Rules | None) -> Selector:
+        """Put what the method finds under rules; a copy (``clone``) has them too."""
+        self.rules = rules
+        return self
+
+    def __sklearn_clone__(self) -> Selector:
+        made: Selector = super().__sklearn_clone__()
+        return made.set_rules(self.rules)
+
     def fit(self, fed: Federation, y: Any = None) -> Selector:
         """Run the method over the federation. ``y`` is ignored: labels stay with their party."""
         if not isinstance(fed, Federation):
@@ -96,9 +123,17 @@ class Selector(BaseEstimator):
             )
         mark, start = len(fed.ledger), time.perf_counter()
         names, outcome = self._run(fed, self._checked(fed))
+        if self.rules is not None:
+            outcome = outcome.under(self.rules, names)
         self.seconds_ = time.perf_counter() - start
-        self.federation_ = {"partition": fed.partition, "rows": fed.n_rows, "columns": fed.n_columns}
+        job = fed.job(*self.announcement())
+        self.federation_ = {
+            "partition": fed.partition, "rows": fed.n_rows, "columns": fed.n_columns,
+            "holders": list(fed.label_parties), "job": job.hash.hex(), "coordinator": job.coordinator,
+            "submitter": job.submitter,
+        }  # fmt: skip
         self.ledger_: Ledger = fed.ledger.since(mark)
+        self.matching_ = Ledger(entry for entry in fed.ledger.entries[:mark] if entry.operation.startswith("align."))
         self.traffic_: pd.DataFrame = self.ledger_.traffic()
         self.details_ = outcome.details
         self.selection_ = self._selection(outcome, names, fed)

@@ -31,10 +31,9 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import operation, together
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused
-from fedsift.models.boost.growing import PROTECTIONS, Booster, check_shared
-from fedsift.models.boost.hidden.growing import check_neutral
+from fedsift.models.boost.growing import Booster
 from fedsift.models.boost.scoring import OPERATIONS, Protection, uses
-from fedsift.models.boost.tree import TreeSettings
+from fedsift.models.boost.settings import check_boosting, tree_settings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.shadows import ALIKE, SHADOWS, shadow_orders
 
@@ -148,18 +147,7 @@ class Boruta(Selector):
         check_number("fdr", self.fdr, 1e-9, 1)
         check_choice("shadows", self.shadows, SHADOWS)
         check_number("rounds", self.rounds, 1, MAX_ROUNDS, whole=True)
-        check_choice("protection", self.protection, PROTECTIONS)
-        if self.protection != "open" and fed.passive:
-            check_shared(fed, self.protection)
-            check_neutral(fed, "Boruta")
-        check_number("n_estimators", self.n_estimators, 1, whole=True)
-        check_number("max_depth", self.max_depth, 1, 30, whole=True)
-        check_number("learning_rate", self.learning_rate, 1e-9, 1)
-        check_number("n_bins", self.n_bins, 2, 255, whole=True)
-        for name in ("reg_lambda", "min_child_weight"):
-            check_number(name, getattr(self, name), 0)
-        for name in ("min_cell", "min_leaf"):
-            check_number(name, getattr(self, name), 1, whole=True)
+        check_boosting(self, fed)
         check_number("random_state", self.random_state, 0, whole=True)
 
     def _select(self, fed: Federation) -> Outcome:
@@ -183,12 +171,7 @@ class Boruta(Selector):
 
     def _gains(self, shadowed: Federation, columns: dict[str, int]) -> dict[str, Floats]:
         """By party: rounds x (column, shadow) x columns."""
-        settings = TreeSettings(
-            max_depth=self.max_depth, gamma=0.0, reg_lambda=float(self.reg_lambda),
-            min_child_weight=float(self.min_child_weight), learning_rate=float(self.learning_rate),
-            min_rows=max(self.min_cell, self.min_leaf),
-        )  # fmt: skip
-        boosters = []
+        settings, boosters = tree_settings(self), []
         for round in range(self.rounds):
             places = {n: np.r_[0:count, (round + 1) * count : (round + 2) * count] for n, count in columns.items()}
             boosters.append(Booster(settings, places, self.n_estimators, bins=self.n_bins, seed=int(self.random_state)))

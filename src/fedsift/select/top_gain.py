@@ -18,11 +18,10 @@ from dataclasses import replace
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.models.boost.growing import PROTECTIONS, Booster, check_shared
-from fedsift.models.boost.hidden.growing import check_neutral
+from fedsift.models.boost.growing import Booster
 from fedsift.models.boost.results import METRICS
 from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, flat, fold_rules, held_out, uses
-from fedsift.models.boost.tree import TreeSettings
+from fedsift.models.boost.settings import check_boosting, tree_settings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 
 
@@ -95,18 +94,7 @@ class TopGain(Selector):
         check_number("price", self.price, 0)
         check_number("folds", self.folds, 2, 20, whole=True)
         check_choice("metric", self.metric, METRICS)
-        check_choice("protection", self.protection, PROTECTIONS)
-        if self.protection != "open" and fed.passive:
-            check_shared(fed, self.protection)
-            check_neutral(fed, "TopGain")
-        check_number("n_estimators", self.n_estimators, 1, whole=True)
-        check_number("max_depth", self.max_depth, 1, 30, whole=True)
-        check_number("learning_rate", self.learning_rate, 1e-9, 1)
-        check_number("n_bins", self.n_bins, 2, 255, whole=True)
-        for name in ("gamma", "reg_lambda", "min_child_weight"):
-            check_number(name, getattr(self, name), 0)
-        for name in ("min_cell", "min_leaf"):
-            check_number(name, getattr(self, name), 1, whole=True)
+        check_boosting(self, fed)
 
     def _select(self, fed: Federation) -> Outcome:
         protection = Protection(
@@ -152,13 +140,8 @@ class TopGain(Selector):
         return gain
 
     def _booster(self, columns: dict[str, np.ndarray]) -> Booster:
-        settings = TreeSettings(
-            max_depth=self.max_depth, gamma=float(self.gamma), reg_lambda=float(self.reg_lambda),
-            min_child_weight=float(self.min_child_weight), learning_rate=float(self.learning_rate),
-            min_rows=max(self.min_cell, self.min_leaf),
-        )  # fmt: skip
         return Booster(
-            settings, columns, self.n_estimators, bins=self.n_bins, multi_output=bool(self.multi_output),
+            tree_settings(self), columns, self.n_estimators, bins=self.n_bins, multi_output=bool(self.multi_output),
             seed=int(self.random_state),
         )  # fmt: skip
 

@@ -146,6 +146,8 @@ def party_text(name: str, file: str, seen: Look, categorical: Sequence[str]) -> 
         else '# id = "..."  # none: rows cannot be matched',
         f"label = {_toml(label)}  # what is to be predicted" if label else '# label = "..."  # if the label is here',
         '# person = "..."  # whose row it is, where one may have several: the rules below then count persons',
+        "# workers = 4  # how many threads this party computes on at most; all cores by default",
+        "# pad_rows = 1000  # how many rows there are is told rounded up to a multiple of this (matched by ids only)",
         "# Only these columns are read; a column that is added to the file later stays out until it is added here.",
         *(["# Left out:", *left_out] if left_out else []),
         _list("columns", seen.of("column")),

@@ -34,6 +34,10 @@ class PartyTable(PartySection):
     person: str | None = Field(
         default=None, min_length=1, description='the column that says whose row it is, such as "patient_id"'
     )
+    workers: int | None = Field(default=None, ge=1, description="how many threads it computes on at most, 1 or more")
+    pad_rows: int = Field(
+        default=1, ge=1, description="how many rows there are is told as a multiple of this, a whole number, 1 or more"
+    )
     secrets: str = Field(default=FOLDER, min_length=1, description='a folder name in quotes, such as "secrets"')
 
 

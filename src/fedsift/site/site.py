@@ -64,6 +64,7 @@ def open_site(path: str | Path, job: Job | Mapping[str, Any] | None = None) -> P
     table, persons = read_party(source, settings.party)
     journal = Journal.open(Place.of(Path(path).parent, own.folder, name), own.journal_key)
     site = PolicySite(name, table, settings.policy, accepted, own.draw_secret, identity, journal, persons)
+    site.workers, site.pad_rows = settings.party.workers, settings.party.pad_rows
     site.audits = Path(path).parent / verdict.FOLDER
     site.approvals = settings.approvals(Path(path).parent, own.signing_key.public, verdict.Fingerprint.of(table))
     for each in accepted or ():
@@ -188,6 +189,12 @@ class PolicySite(Site):
     def _judge_job(self, job: Contract, session: str) -> None:
         self.policy.check_job(self.name, job.method, job.parameters)
         self.policy.check_partition(self.name, job)
+        if self.pad_rows > 1 and job.partition != "vertical":
+            raise OperationRefused(
+                self.name,
+                "begin_job",
+                "it tells its rows rounded up (pad_rows): only jobs that match ids can do with it",
+            )
         self.policy.check_partners(self.name, job)
         self.policy.check_persons(self.name, job, self._most_rows)
         if job.method != psi.JOB:

@@ -10,16 +10,20 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from fedsift.core.binning import ColumnBins
-from fedsift.core.operation import Array, Operation, operation
+from fedsift.core.operation import Array, Operation, operation, together
 from fedsift.core.party import Party, Task
 from fedsift.core.release import later, rounded_numbers
 from fedsift.errors import DataError, OperationRefused
 from fedsift.mpc.moments import OPERATIONS as MOMENTS
 from fedsift.mpc.moments import MomentColumns, scaled
+from fedsift.mpc.shared_descent import OPERATIONS as DESCENT
+from fedsift.mpc.weighted_moments import OPERATIONS as WEIGHTED
+from fedsift.statistics.logistic import open_logistic
 
 Floats = NDArray[np.float64]
 CORRELATION, VIF, SIGNIFICANCE, PSI = WHAT = ("correlation", "vif", "significance", "psi")
 PEARSON, SPEARMAN = KINDS = ("pearson", "spearman")
+LINEAR, LOGISTIC = MODELS = ("linear", "logistic")
 
 
 @operation(
@@ -119,11 +123,14 @@ class StatisticsJob:
     Parameters
     ----------
     what : ``correlation``, ``vif``, ``significance`` or ``psi``. kind : ``pearson`` or ``spearman``, of a correlation.
-    n_bins, min_cell : of a stability index.
+    n_bins, min_cell : of a stability index. model : ``linear`` or ``logistic``, of p-values.
+    max_iter, open_scores : of the latter: steps at most, and whether a party may have no more columns than these.
     """
 
     name: ClassVar[str] = "statistics"
-    operations: ClassVar[tuple[Operation, ...]] = (*MOMENTS, open_columns, keep_sample, compare_sample)
+    operations: ClassVar[tuple[Operation, ...]] = together(
+        MOMENTS, DESCENT, WEIGHTED, (open_columns, open_logistic, keep_sample, compare_sample)
+    )
     partitions: ClassVar[tuple[str, ...]] = ("vertical",)
     cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
@@ -132,6 +139,9 @@ class StatisticsJob:
     kind: str = PEARSON
     n_bins: int = 10
     min_cell: int = 10
+    model: str = LINEAR
+    max_iter: int = 8
+    open_scores: bool = False
 
     def get_params(self, deep: bool = False) -> dict[str, Any]:
         return asdict(self)

@@ -27,6 +27,9 @@ from fedsift.mpc.moments import open_moments
 from fedsift.statistics.job import (
     CORRELATION,
     KINDS,
+    LINEAR,
+    LOGISTIC,
+    MODELS,
     PSI,
     SIGNIFICANCE,
     VIF,
@@ -35,6 +38,7 @@ from fedsift.statistics.job import (
     keep_sample,
     open_columns,
 )
+from fedsift.statistics.logistic import logistic
 
 Floats = NDArray[np.float64]
 
@@ -77,11 +81,16 @@ def vif(fed: Federation) -> pd.Series:
     return pd.Series(inflation(opened.correlations()), opened.names, name="vif")
 
 
-def significance(fed: Federation) -> pd.DataFrame:
-    """The linear model of the label on all numeric columns: standardised coefficient, error, t and p of each.
+def significance(fed: Federation, *, model: str = LINEAR, max_iter: int = 8, open_scores: bool = False) -> pd.DataFrame:
+    """A linear or logistic model of the label on all numeric columns: standardised coefficient, error, t (z) and p.
 
-    For an amount, or two classes (a linear probability model). Least squares, as statsmodels' ``OLS`` with a constant;
-    t and p do not depend on the scale of a column.
+    Parameters
+    ----------
+    model : ``linear``, for an amount or two classes (a linear probability model): least squares, as statsmodels'
+        ``OLS`` with a constant; or ``logistic``, for two classes: maximum likelihood, as its ``Logit``. t, z and p do
+        not depend on the scale of a column.
+    max_iter : steps of Newton's method at most; in each the label holder reads the rows' total scores.
+    open_scores : let parties take part whose columns are no more than these steps, and so can be read from the scores.
 
     Examples
     --------
@@ -90,7 +99,15 @@ def significance(fed: Federation) -> pd.DataFrame:
     >>> y = X[:, 0] + np.random.default_rng(1).normal(size=200)
     >>> fs.significance(fs.Federation.split(X, y, parties=["bank", "shop"]))["p"].lt(0.01).tolist()
     [True, False, False]
+    >>> classes = fs.Federation.split(X, y > 0, parties=["bank", "shop"])
+    >>> fs.significance(classes, model="logistic", open_scores=True)["p"].lt(0.01).tolist()
+    [True, False, False]
     """
+    check_choice("model", model, MODELS)
+    check_number("max_iter", max_iter, 1, 100, whole=True)
+    check_choice("open_scores", open_scores, (True, False))
+    if model == LOGISTIC:
+        return _logistic(fed, StatisticsJob(SIGNIFICANCE, model=LOGISTIC, max_iter=max_iter, open_scores=open_scores))
     opened = _opened(fed, StatisticsJob(what=SIGNIFICANCE))
     return pd.DataFrame(least_squares(opened.joint, opened.rows), index=opened.names)
 
@@ -215,6 +232,20 @@ def _opened(fed: Federation, job: StatisticsJob) -> Opened:
         )
         last = np.argsort(is_label, kind="stable")
         return Opened(joint[np.ix_(last, last)], names, run.n_rows)
+
+
+def _logistic(fed: Federation, job: StatisticsJob) -> pd.DataFrame:
+    """One job: a logistic model of all parties' columns."""
+    _check_vertical(fed)
+    check_neutral(fed, "a logistic model", because="it reads sums of columns times residuals")
+    with fed.session(*job.announcement()) as run:
+        columns = run.column_names()
+        positions, found = logistic(run, job.max_iter)
+        for party, kept in positions.items():
+            if not set(kept.tolist()) <= set(range(len(columns[party]))) or len(set(kept.tolist())) < len(kept):
+                raise ReplyError(party, "open_logistic", "these are no positions of its columns")
+    names = [f"{party}.{columns[party][place]}" for party, kept in positions.items() for place in kept.tolist()]
+    return pd.DataFrame(found, index=names)
 
 
 def _check_vertical(fed: Federation) -> None:

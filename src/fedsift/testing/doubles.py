@@ -43,7 +43,7 @@ class Serial(Transport):
         result = {}
         for name in reversed(list(requests)):
             start = time.perf_counter()
-            result[name] = Delivery(self.sites[name].handle(requests[name]), time.perf_counter() - start)
+            result[name] = Delivery(self.sites[name].receive(requests[name]), time.perf_counter() - start)
         return result
 
 

@@ -165,6 +165,8 @@ def sums_give_bins(view: View, truth: Truth) -> Measure:
     bins = bins_told(view.job, 32)
     least = max(int(settings.get("min_cell", 5)), int(settings.get("min_leaf", 5)))
     right, mode, certain = [], [], []
+    guessed: dict[str, list[np.ndarray]] = {}
+    truly: dict[str, list[np.ndarray]] = {}
     found = {(each.party, each.column): each for each in bins_of_rows(sums_opened(view), view.own_table.n_rows)}
     for party, columns in truth.columns.items():
         for number in range(min(columns.shape[1], columns_tried(len(columns))) if party != view.name else 0):
@@ -173,10 +175,20 @@ def sums_give_bins(view: View, truth: Truth) -> Measure:
             mode.append(np.bincount(true).max() / len(true))
             right.append(mode[-1] if guess is None else float(np.mean(guess.codes == true)))
             certain.append(0.0 if guess is None else float(guess.certain.mean()))
+            guessed.setdefault(party, []).append(np.full(len(true), mode_of(true)) if guess is None else guess.codes)
+            truly.setdefault(party, []).append(true)
     note = (
         f"{np.mean(certain):.3f} of the cells of {len(right)} columns certain"
         if found
         else "nothing to read: no sums were opened"
     )
     guess_rate = float(np.mean(mode))
-    return Measure("cells in their true bin", float(np.mean(right)), guess_rate, guess_rate, note=note)
+    return Measure(
+        "cells in their true bin", float(np.mean(right)), guess_rate, guess_rate, note=note,
+        columns={party: np.stack(codes, axis=1) for party, codes in guessed.items()},
+        bins={party: np.stack(codes, axis=1) for party, codes in truly.items()},
+    )  # fmt: skip
+
+
+def mode_of(codes: np.ndarray) -> int:
+    return int(np.bincount(codes).argmax())

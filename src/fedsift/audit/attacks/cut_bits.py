@@ -80,9 +80,9 @@ def _walking_down(view: View) -> Iterator[CutSeen]:
         asked = {}
 
 
-def placed_cells(codes: np.ndarray, cuts: list[CutSeen]) -> float:
-    """Share of cells (rows x columns of bin numbers) that are put into their bin."""
-    right = 0
+def placed_cells(codes: np.ndarray, cuts: list[CutSeen]) -> np.ndarray:
+    """The bin that each cell is put into (rows x columns of bin numbers)."""
+    guessed = np.zeros_like(codes)
     of_column: dict[int, list[tuple[CutSeen, np.ndarray]]] = {}
     for seen in cuts:
         found = _meant(codes, seen)
@@ -93,8 +93,8 @@ def placed_cells(codes: np.ndarray, cuts: list[CutSeen]) -> float:
         possible = np.ones((len(codes), len(sizes)), dtype=bool)
         for seen, left_bins in of_column.get(column, []):
             possible[seen.rows] &= np.where(seen.left[:, None], left_bins, ~left_bins)
-        right += int((np.where(possible, sizes, -1).argmax(axis=1) == codes[:, column]).sum())
-    return right / codes.size
+        guessed[:, column] = np.where(possible, sizes, -1).argmax(axis=1)
+    return guessed
 
 
 def _meant(codes: np.ndarray, seen: CutSeen) -> tuple[int, np.ndarray] | None:
@@ -123,7 +123,7 @@ def _meant(codes: np.ndarray, seen: CutSeen) -> tuple[int, np.ndarray] | None:
 def bits_give_cells(view: View, truth: Truth) -> Measure:
     """Share of the cells of passive parties' columns that are put into their true bin."""
     bins, cuts = bins_told(view.job, 32), cuts_seen(view)
-    placed, mode = [], []
+    placed, mode, found, true = [], [], {}, {}
     for party, columns in truth.columns.items():
         if party == view.name or not columns.shape[1]:
             continue
@@ -131,7 +131,9 @@ def bits_give_cells(view: View, truth: Truth) -> Measure:
         filled = np.where(np.isnan(columns), -np.inf, columns)[:, :most]
         codes = np.stack([true_bins(np.nan_to_num(c, neginf=-1e300), True, bins, 1) for c in filled.T], axis=1)
         mode.append(float(np.mean([np.bincount(c).max() / len(c) for c in codes.T])))
-        placed.append(placed_cells(codes, [seen for seen in cuts if seen.party == party]))
+        found[party], true[party] = placed_cells(codes, [seen for seen in cuts if seen.party == party]), codes
+        placed.append(float((found[party] == codes).mean()))
     guess = float(np.mean(mode))
     note = f"{len(cuts)} cuts" if cuts else "nothing to read: no cut of another party's column"
-    return Measure("cells in their true bin", float(np.mean(placed)), guess, guess, note=note)
+    share = float(np.mean(placed))
+    return Measure("cells in their true bin", share, guess, guess, note=note, columns=found, bins=true)

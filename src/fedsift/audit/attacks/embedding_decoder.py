@@ -80,7 +80,7 @@ def embedding_decoder(view: View, truth: Truth) -> Measure:
     n_rows = len(truth.labels)
     known = np.sort(np.random.default_rng(0).choice(n_rows, max(20, round(SHARE * n_rows)), replace=False))
     own = np.nan_to_num(view.columns)
-    values, baselines, widths = [], [], []
+    values, baselines, widths, found = [], [], [], {}
     seen = last_seen(view, n_rows)
     for party, columns in truth.columns.items():
         if party == view.name:
@@ -88,8 +88,10 @@ def embedding_decoder(view: View, truth: Truth) -> Measure:
         wanted = np.nan_to_num(columns)
         baselines.append(explained(wanted, decode(own, wanted, known), known))
         if party in seen:
-            values.append(explained(wanted, decode(seen[party], wanted, known), known))
+            found[party] = decode(seen[party], wanted, known)
+            values.append(explained(wanted, found[party], known))
             widths.append(seen[party].shape[1])
     if not values:
         return Measure("r2", 0.0, 0.0, float(np.mean(baselines)), note="nothing to read: no embedding")
-    return Measure("r2", float(np.mean(values)), 0.0, float(np.mean(baselines)), note=f"embeddings of {widths}")
+    note = f"embeddings of {widths}"
+    return Measure("r2", float(np.mean(values)), 0.0, float(np.mean(baselines)), note=note, columns=found)

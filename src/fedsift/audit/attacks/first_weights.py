@@ -270,5 +270,5 @@ def first_weights_at_holder(view: View, truth: Truth) -> Measure:
     reads=["top_round"], role="coordinator", target="columns", knows="the announced seed", declared="denied", line=9
 )
 def first_weights_at_coordinator(view: View, truth: Truth) -> Measure:
-    """The same by the coordinator, which relays embeddings in plain training."""
+    """Mean correlation of columns that the coordinator computes back from embeddings that it relays."""
     return _attack(view, truth)

@@ -179,7 +179,7 @@ def _labels_measure(view: View, truth: Truth, draws: Sequence[Draw], metric: str
     certain = float(((chance < 1e-6) | (chance > 1 - 1e-6)).mean())
     note = f"{certain:.2f} of the rows certain, {len(draws)} draws"
     if metric == "auc":
-        return Measure("auc", auc(chance, truth.labels), 0.5, own_rows_auc(view, truth), note=note)
+        return Measure("auc", auc(chance, truth.labels), 0.5, own_rows_auc(view, truth), note=note, rows=chance)
     found = (chance > 0.5).astype(np.int64)
     control = control_accuracy(view, truth, found)
     return Measure(
@@ -203,7 +203,7 @@ def fold_masks_at_party(view: View, truth: Truth) -> Measure:
     knows="the announced seed and folds, the class sizes",
 )  # fmt: skip
 def fold_masks_at_coordinator(view: View, truth: Truth) -> Measure:
-    """The same masks, as the coordinator relays them."""
+    """Labels from the fold masks that the coordinator relays, and the announced seed."""
     sets = [
         (m.session, m.content["sets"])
         for name in ("next_trees", "next_sampled_trees")

@@ -1,9 +1,10 @@
 """Labels from what a party hears of its own columns while a network trains on shares.
 
-FedSDG tells a party which of its columns take part in each block of batches. A column that takes part more often helps
-more: summed over the training that is a score of each column, in the rough. The labels under which these columns would
-score highest are found as from kept flags (``inversion.py``); the kept flags themselves, the answer, are the baseline.
-(Group lasso told how many sixteenths of each column were left: 0.742 of Colon's labels. Now no party hears of them.)
+FedSDG draws by lot which columns take part in a block of batches, and tells a party when one of its columns leaves for
+good. A column that stays longer helps more: over the training that is a score of each column, in the rough. The labels
+under which these columns would score highest are found as from kept flags (``inversion.py``); the kept flags
+themselves, the answer, are the baseline. (Drawn around the gates, the lots themselves told their order. Group lasso
+told how many sixteenths of each column were left: 0.742 of Colon's labels. Now no party hears of them.)
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ _MOST_ROWS = 1000  # for the search by ranks
 
 
 def heard_of_columns(view: View) -> np.ndarray | None:
-    """How often each of the party's columns took part, over the first session in which it heard of all of them."""
+    """For how many blocks each of the party's columns was in, over the first session in which it heard of all; where
+    all were in to the end, how often each took part (which tells something where the lots are not fair)."""
     columns = len(view.own_table.columns)
-    places, total, session = np.arange(columns), np.zeros(columns), ""
+    places, stayed, took_part, session = np.arange(columns), np.zeros(columns), np.zeros(columns), ""
     for message in view.messages:
         if not message.is_request or (session and message.session != session):
             continue
@@ -46,8 +48,11 @@ def heard_of_columns(view: View) -> np.ndarray | None:
         if matches("drop_inputs", message.operation):
             places = places[heard.astype(bool)]
         else:
-            total[places] += heard
-    return total if session else None
+            stayed[places] += 1.0
+            took_part[places] += heard
+    if not session:
+        return None
+    return stayed if np.ptp(stayed) else took_part
 
 
 def _own(operation: str, content: dict[str, Any], name: str) -> np.ndarray | None:
@@ -72,7 +77,7 @@ def labels_from_gates(score: Score, gates: np.ndarray, ones: int) -> np.ndarray:
     knows="how gates come about, the class sizes and names",
 )  # fmt: skip
 def gates_give_labels(view: View, truth: Truth) -> Measure:
-    """Labels from how often each of the party's columns took part."""
+    """Labels from how long each of the party's columns stayed in the conversation."""
     gates = heard_of_columns(view)
     if gates is None or truth.n_classes != 2 or np.ptp(gates) == 0:
         return nothing_to_read(truth, "no gates that differ, or more than two classes")

@@ -99,11 +99,11 @@ def _pairs(batches: Sequence[Batch]) -> Pairs:
     ]
 
 
-def _measure(view: View, truth: Truth, value: float, note: str) -> Measure:
+def _measure(view: View, truth: Truth, value: float, note: str, rows: np.ndarray | None = None) -> Measure:
     """Beside what the attacker's own columns give with 40 known labels."""
     known = draw_known(truth.labels)
     baseline = auc_of(truth.labels, known, lambda hit: labels_from_columns(view.columns, known, hit))
-    return Measure("auc", value, 0.5, baseline, note=note)
+    return Measure("auc", value, 0.5, baseline, note=note, rows=rows)
 
 
 def _unlabelled(view: View, truth: Truth, scores: Callable[[Pairs, int], np.ndarray]) -> Measure:
@@ -114,7 +114,7 @@ def _unlabelled(view: View, truth: Truth, scores: Callable[[Pairs, int], np.ndar
         return _measure(view, truth, 0.5, "not run: for two classes only")
     score = scores(pairs, len(truth.labels))
     seen = np.unique(np.concatenate([rows for rows, _ in pairs]))
-    return _measure(view, truth, either_way(truth.labels[seen], score[seen]), f"{len(pairs)} batches")
+    return _measure(view, truth, either_way(truth.labels[seen], score[seen]), f"{len(pairs)} batches", score)
 
 
 @attack(reads=READS, role="passive", target="labels", knows="nothing beside its messages", declared="in words", line=8)
@@ -137,7 +137,8 @@ def gradient_cosine(view: View, truth: Truth) -> Measure:
         return _measure(view, truth, 0.5, "nothing to read: no gradient")
     known = draw_known(truth.labels)
     value = auc_of(truth.labels, known, lambda hit: cosine_scores(pairs, len(truth.labels), known, hit))
-    return _measure(view, truth, value, f"{len(pairs)} batches")
+    rows = cosine_scores(pairs, len(truth.labels), known, (truth.labels[known] == truth.labels.max()).astype(int))
+    return _measure(view, truth, value, f"{len(pairs)} batches", rows)
 
 
 @attack(reads=["bottom_round"], role="passive", target="labels", knows="40 labels, its own half", declared="no", line=8)
@@ -159,4 +160,5 @@ def model_completion(view: View, truth: Truth) -> Measure:
         model = LogisticRegression(C=0.1, class_weight="balanced", max_iter=500).fit(table[known], hit)
         return np.asarray(model.decision_function(table))
 
-    return _measure(view, truth, auc_of(truth.labels, known, taught), f"embedding of {width}")
+    rows = taught((truth.labels[known] == truth.labels.max()).astype(int))
+    return _measure(view, truth, auc_of(truth.labels, known, taught), f"embedding of {width}", rows)

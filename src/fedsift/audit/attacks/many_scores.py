@@ -106,7 +106,7 @@ def scores_give_columns(view: View, truth: Truth) -> Measure:
     knows="5 % of the rows of a party with the same rows",
 )  # fmt: skip
 def dual_scores_give_columns(view: View, truth: Truth) -> Measure:
-    """The same of hybrid HyFDCA: what the other parties with the same rows add to each score, in every round."""
+    """R2 of columns from what other parties with the same rows add to each score, in every round (hybrid HyFDCA)."""
     n_rows = view.own_table.n_rows
     told = [m.content["total"] for m in view.requests("raise_duals") if "total" in m.content]
     rounds = [state.values[RoundState] for state in view.states if RoundState in state.values]
@@ -123,13 +123,15 @@ def _columns_from(seen: list[np.ndarray], view: View, truth: Truth) -> Measure:
     step, n_rows = max(1, len(seen) // _MOST), len(seen[0])
     table, own = np.hstack(seen[::step]), np.nan_to_num(view.columns)
     known = np.sort(np.random.default_rng(0).choice(n_rows, max(20, round(SHARE * n_rows)), replace=False))
-    values, baselines = [], []
+    values, baselines, found = [], [], {}
     for party, columns in truth.columns.items():
         if party == view.name or not columns.shape[1] or len(columns) != n_rows:
             continue
         wanted = np.nan_to_num(columns)
-        values.append(explained(wanted, decode(np.hstack([own, table]), wanted, known), known))
+        found[party] = decode(np.hstack([own, table]), wanted, known)
+        values.append(explained(wanted, found[party], known))
         baselines.append(explained(wanted, decode(np.hstack([own, seen[-1]]), wanted, known), known))
     if not values:
         return Measure("r2", 0.0, 0.0, 0.0, note="nothing to read: nobody else has these rows")
-    return Measure("r2", float(np.mean(values)), 0.0, float(np.mean(baselines)), note=f"{len(seen)} scores a row")
+    note = f"{len(seen)} scores a row"
+    return Measure("r2", float(np.mean(values)), 0.0, float(np.mean(baselines)), note=note, columns=found)

@@ -37,7 +37,7 @@ MASKED = (
 )  # fmt: skip
 _DRAWS = 5
 _BY_LOT = 10  # tables of random numbers: the best that the same learner makes of them is the guess
-_CAME_OFF = 0.4  # mean size below which a number is not uniform (0.5, with a deviation of 0.29 / sqrt(rows))
+CAME_OFF = 0.4  # mean size below which a number is not uniform (0.5, with a deviation of 0.29 / sqrt(rows))
 _MOST_FEATURES = 60
 
 
@@ -47,7 +47,7 @@ def _looked_at(view: View, n_rows: int) -> tuple[np.ndarray, str]:
     if not table.size:
         return table, "nothing to read: no numbers row by row"
     size = sizes(table)
-    off = size < _CAME_OFF
+    off = size < CAME_OFF
     chosen = np.nan_to_num(table[:, off] if off.any() else table)[:, :_MOST_FEATURES]
     scaled = chosen / np.maximum(np.abs(chosen).max(axis=0), 1e-300)
     return scaled, f"{table.shape[1]} numbers a row, of {len(seen)} tables; least mean size {size[0]:.2f} of the ring"
@@ -63,7 +63,9 @@ def _labels(view: View, truth: Truth) -> Measure:
         return Measure("auc", 0.5, 0.5, baseline, note=note)
     generator = np.random.default_rng(0)
     by_lot = [_learnt(generator.uniform(-1, 1, table.shape), truth.labels) for _ in range(_BY_LOT)]
-    return Measure("auc", _learnt(table, truth.labels), max(0.5, *by_lot), baseline, note=note)
+    known = draw_known(truth.labels)
+    rows = _taught(table, known, (truth.labels[known] == truth.labels.max()).astype(int))
+    return Measure("auc", _learnt(table, truth.labels), max(0.5, *by_lot), baseline, note=note, rows=rows)
 
 
 def _learnt(table: np.ndarray, labels: np.ndarray) -> float:
@@ -81,7 +83,7 @@ def _columns(view: View, truth: Truth) -> Measure:
     n_rows = len(truth.labels)
     table, note = _looked_at(view, n_rows)
     known = np.sort(np.random.default_rng(0).choice(n_rows, max(20, round(SHARE * n_rows)), replace=False))
-    values, baselines = [], []
+    values, baselines, found = [], [], {}
     for party, columns in truth.columns.items():
         if party == view.name or not columns.shape[1]:
             continue
@@ -89,9 +91,10 @@ def _columns(view: View, truth: Truth) -> Measure:
         if view.table is not None:
             baselines.append(explained(wanted, decode(np.nan_to_num(view.columns), wanted, known), known))
         if table.size:
-            values.append(explained(wanted, decode(table, wanted, known), known))
+            found[party] = decode(table, wanted, known)
+            values.append(explained(wanted, found[party], known))
     baseline = float(np.mean(baselines)) if baselines else 0.0
-    return Measure("r2", float(np.mean(values)) if values else 0.0, 0.0, baseline, note=note)
+    return Measure("r2", float(np.mean(values)) if values else 0.0, 0.0, baseline, note=note, columns=found)
 
 
 @attack(reads=MASKED, role="passive", target="labels", knows="40 labels", declared="denied")

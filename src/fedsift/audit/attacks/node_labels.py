@@ -71,4 +71,5 @@ def nodes_give_labels(view: View, truth: Truth) -> Measure:
     if not trees:
         return Measure("auc", 0.5, 0.5, float(np.mean(baselines)), note="nothing to read: no node was spoken of")
     spread = f"{len(trees)} trees; {_DRAWS} draws from {min(values):.3f} to {max(values):.3f}"
-    return Measure("auc", float(np.mean(values)), 0.5, float(np.mean(baselines)), note=spread)
+    rows = spread_labels(trees, known, (truth.labels[known] == truth.labels.max()).astype(int))
+    return Measure("auc", float(np.mean(values)), 0.5, float(np.mean(baselines)), note=spread, rows=rows)

@@ -20,6 +20,7 @@ from fedsift.audit.registry import attack
 from fedsift.audit.scoring import (
     accuracy,
     auc,
+    control_accuracy,
     nothing_to_read,
     own_component,
     own_rows_accuracy,
@@ -188,7 +189,8 @@ def importance_of_operands(view: View, truth: Truth) -> Measure:
     else:
         return nothing_to_read(truth, "no candidate explains anything, or none was chosen")
     named = found if accuracy(found, labels) >= 0.5 else 1 - found
-    return Measure("accuracy", accuracy(named, labels), guess, baseline, note=note, auc=auc(named, labels))
+    control = control_accuracy(view, truth, named) if len(named) == view.own_table.n_rows else None
+    return Measure("accuracy", accuracy(named, labels), guess, baseline, control, note, auc(named, labels))
 
 
 def _from_importances(values: np.ndarray, shares: np.ndarray, sizes: tuple[int, int]) -> tuple[np.ndarray, str]:

@@ -52,17 +52,18 @@ def _measure(view: View, truth: Truth) -> Measure:
     n_rows = len(truth.labels)
     known = np.sort(np.random.default_rng(0).choice(n_rows, max(20, round(SHARE * n_rows)), replace=False))
     guesses, mine = ways_back(combined, own.columns), np.nan_to_num(view.columns)
-    values, baselines = [], []
+    values, baselines, decoded = [], [], {}
     for party, columns in truth.columns.items():
         if party == view.name or not columns.shape[1]:
             continue
         wanted = np.nan_to_num(columns)
         nearest = best_guess(guesses, wanted, known)
         found = [decode(np.column_stack([mine, g]), w[:, None], known) for g, w in zip(nearest.T, wanted.T)]
-        values.append(explained(wanted, np.hstack(found), known))
+        decoded[party] = np.hstack(found)
+        values.append(explained(wanted, decoded[party], known))
         baselines.append(explained(wanted, decode(mine, wanted, known), known))
     note = f"{combined.shape[1]} combined columns; the mean over all columns of the others, used or not"
-    return Measure("r2", float(np.mean(values)), 0.0, float(np.mean(baselines)), note=note)
+    return Measure("r2", float(np.mean(values)), 0.0, float(np.mean(baselines)), note=note, columns=decoded)
 
 
 @attack(reads=READS, role="active", target="columns", knows=_KNOWS, declared="yes", line=12)

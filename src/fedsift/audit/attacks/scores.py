@@ -178,7 +178,7 @@ def impurity_of_columns(view: View, truth: Truth) -> Measure:
     knows="two significant digits of the scores of its own columns, the class sizes and names",
 )  # fmt: skip
 def rounded_scores_of_result(view: View, truth: Truth) -> Measure:
-    """The same if the scores were rounded to two digits before they are told."""
+    """Labels from the scores of the party's own columns, as if they were told to two digits."""
     return measured(view, truth, told_scores(view), two_digits)
 
 
@@ -187,5 +187,5 @@ def rounded_scores_of_result(view: View, truth: Truth) -> Measure:
     knows="the order of the scores of its own columns, the class sizes and names",
 )  # fmt: skip
 def ranks_of_result(view: View, truth: Truth) -> Measure:
-    """The same if only the order of the columns were told."""
+    """Labels from the order of the party's own columns by their scores, as if nothing else were told."""
     return measured(view, truth, told_scores(view), only_ranks)

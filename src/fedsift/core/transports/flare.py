@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from fedsift.core.transports.base import Aborted, Delivery, Transport
+from fedsift.errors import PolicyRefused
 
 #: FLARE wants a number of seconds. Without a limit of the job's own, a party may compute for so long.
 LONGEST = 7 * 24 * 3600.0
@@ -32,6 +33,7 @@ class Flare(Transport):
     """The coordinator's end. ``calls`` are the parties; ``aborted`` tells whether FLARE has ended the job.
 
     ``lost`` are parties that FLARE has given up: who waits for one of them need not wait for a limit to pass.
+    ``stopped`` are those whose people have stopped the job: nobody waits for anybody any more.
     """
 
     name = "flare"
@@ -41,10 +43,12 @@ class Flare(Transport):
         calls: Mapping[str, Call],
         aborted: Callable[[], bool] = lambda: False,
         lost: Collection[str] = (),
+        stopped: Collection[str] = (),
     ):
         self.calls = dict(calls)
         self.aborted = aborted
         self.lost = lost
+        self.stopped = stopped
 
     def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
         limit = LONGEST if timeout is None else timeout
@@ -70,7 +74,12 @@ class Flare(Transport):
         while (left := until - time.perf_counter()) > 0:
             if self.aborted():
                 raise Aborted
+            self._check_stopped()
             time.sleep(min(0.5, left))
+
+    def _check_stopped(self) -> None:
+        for name in sorted(self.stopped):
+            raise PolicyRefused.by("stop", name, "attend", "its people have stopped this job. Ask them")
 
     def _call(self, name: str, data: bytes, limit: float, answer: SimpleQueue[Delivery | Aborted]) -> None:
         start = time.perf_counter()
@@ -95,6 +104,7 @@ class Flare(Transport):
             except Empty:
                 if self.aborted():
                     raise Aborted from None
+                self._check_stopped()
                 if name in self.lost:
                     return Delivery(None, time.perf_counter() - start, "gone")
                 if time.perf_counter() - start > limit + GRACE:

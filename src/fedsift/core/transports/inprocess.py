@@ -71,7 +71,7 @@ def _serve(sites: dict[str, Site], name: str, jobs: queue.SimpleQueue[_Job | Non
         data, reply = job
         start = time.perf_counter()
         site = sites.get(name)
-        answer = site.handle(data) if site is not None else None
+        answer = site.receive(data) if site is not None else None
         reply.put(Delivery(answer, time.perf_counter() - start, "" if answer is not None else "gone"))
         del job, data, reply, site, answer  # nothing of the last request is kept while waiting for the next
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import secrets
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,22 +21,24 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import Between, LabelHolder
 from fedsift.core.binning import codes_of, edges
 from fedsift.core.federation import Federation
+from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party, Task
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, ToldLabels, own_target
 from fedsift.engineer.flafe.features import Seed, What
 from fedsift.errors import DataError, OperationRefused, ReplyError
-from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums
+from fedsift.mpc.encrypted_histogram import aligned_sums
 from fedsift.mpc.secure_sum import summed
 from fedsift.mpc.two_halves import (
-    ENCRYPTED,
-    MASKED,
     Answers,
     EncryptedLabels,
     ForHolder,
+    Halves,
     LabelLayers,
     Layouts,
+    SentLabels,
+    TableSums,
     encrypted_columns,
     join_halves,
     masked,
@@ -177,14 +179,14 @@ def _target_columns(party: Party, task: Task) -> NDArray[np.int64]:
     times=1,
     discloses="ciphertext",
     about="target of each training row, encrypted",
-    reply=ENCRYPTED,
+    reply=SentLabels,
     role="active",
     concerns="labels",
     settings=("scheme",),
 )
 def encrypt_target(
     party: Party, *, scheme: Literal["auto", "ou", "paillier"], task: Task, answers: Answers
-) -> dict[str, Any]:
+) -> SentLabels:
     columns = _target_columns(party, task)
     row_bits = int(columns.max(initial=1)).bit_length()
     return encrypted_columns(party, scheme, party.labels(task=task), columns, row_bits=row_bits, answers=answers)
@@ -216,13 +218,13 @@ def keep_target(
     about="encrypted sums of the target by shuffled bins of unnamed features, under masks; to the coordinator the sizes"
     " of the bins, and the masks, with which it opens what the label holder decrypts",
     opened="aggregate: sums of the target by shuffled bins of unnamed features, to the coordinator",
-    reply={**MASKED, "sizes": Array("i"), "bins": Array("i")},
+    reply=TableSums,
     role="passive",
     concerns="own columns and labels",
     min_cell="min_cell",
     after="flafe.keep_target",
 )
-def masked_targets(party: Party, *, what: What) -> dict[str, Any]:
+def masked_targets(party: Party, *, what: What) -> TableSums:
     labels = replace(party.held(EncryptedLabels), step=_STEPS[what])
     codes, counts = _shuffled_codes(party, what)
     sums = [
@@ -231,7 +233,18 @@ def masked_targets(party: Party, *, what: What) -> dict[str, Any]:
     sizes = [np.bincount(column, minlength=count) for column, count in zip(codes.T, counts)]
     told = np.concatenate(sizes) if sizes else np.zeros(0)
     reply = masked(party, labels, sums, len(counts))
-    return {**reply, "sizes": told.astype(np.int32), "bins": np.asarray(counts, dtype=np.int32)}
+    return TableSums(**vars(reply), sizes=told.astype(np.int32), bins=np.asarray(counts, dtype=np.int32))
+
+
+@message
+@dataclass(frozen=True)
+class OpenedTargets:
+    """The label holder's halves; what its own features explain; means of the target's columns and their variance."""
+
+    halves: Halves
+    own: NDArray[np.float64]
+    means: NDArray[np.float64]
+    variance: float
 
 
 @operation(
@@ -242,7 +255,7 @@ def masked_targets(party: Party, *, what: What) -> dict[str, Any]:
     receives="masked",
     about="sums of the target by bins of the other parties' features, under masks that only the coordinator can take "
     "off; the share of the target's variance that each of its own features explains, and that variance",
-    reply={"halves": dict, "own": Array("f"), "means": Array("f"), "variance": float},
+    reply=OpenedTargets,
     role="active",
     concerns="own columns and labels",
     min_cell="min_cell",
@@ -256,7 +269,7 @@ def open_targets(
     sums: dict[str, list[Ciphertexts]],
     notes: dict[str, bytes],
     shapes: dict[str, list[int]],
-) -> dict[str, Any]:
+) -> OpenedTargets:
     layers = party.held(LabelLayers)
     if layers.step >= _STEPS[what]:
         raise OperationRefused(party.name, "open_targets", "these sums were opened before")
@@ -264,7 +277,7 @@ def open_targets(
     halves = open_halves(party, ForHolder(sums, notes, shapes))
     columns = _target_columns(party, task)
     spread = Spread.of(columns)
-    return {"halves": halves, "own": _own_shares(party, what, columns), **vars(spread)}
+    return OpenedTargets(halves, _own_shares(party, what, columns), spread.means, spread.variance)
 
 
 @operation(
@@ -322,29 +335,28 @@ class BinImportance:
     def __init__(self, fed: Federation, scheme: str, answers: int, rows: int):
         """``answers`` is how many sums will be asked for, of ``rows`` training rows. The parties have met."""
         self.fed = fed
-        sent = fed.ask(encrypt_target, to=fed.active, scheme=scheme, task=fed.asked_task, answers=answers)
-        same = {part: sent[part] for part in ("key", "rows", "layouts")}
-        each = {name: {"note": sent["notes"].get(name, b"")} for name in fed.passive}
-        fed.ask(keep_target, to=fed.passive, each=each, holder=fed.active, **same)
-        self.layouts, self.rows = [RowLayout.read(layout, rows) for layout in sent["layouts"]], rows
+        sent: SentLabels = fed.ask(encrypt_target, to=fed.active, scheme=scheme, task=fed.asked_task, answers=answers)
+        each = {name: {"note": sent.notes.get(name, b"")} for name in fed.passive}
+        fed.ask(keep_target, to=fed.passive, each=each, holder=fed.active, **sent.same())
+        self.layouts, self.rows = sent.read_layouts(rows), rows
 
     def scores(self, what: What) -> dict[str, np.ndarray]:
         """The share of the target's variance that each feature explains, by party."""
         fed = self.fed
-        replies = fed.ask(masked_targets, to=fed.passive, what=what)
+        replies: dict[str, TableSums] = fed.ask(masked_targets, to=fed.passive, what=what)
         told = ForHolder.of(replies).as_arguments()
-        opened = fed.ask(open_targets, to=fed.active, what=what, task=fed.asked_task, **told)
-        spread = Spread(opened["means"], opened["variance"])
-        found = {fed.active: opened["own"]}
+        opened: OpenedTargets = fed.ask(open_targets, to=fed.active, what=what, task=fed.asked_task, **told)
+        spread = Spread(opened.means, opened.variance)
+        found = {fed.active: opened.own}
         for name, reply in replies.items():
-            found[name] = self._shares(name, reply, opened["halves"].get(name, []), spread)
+            found[name] = self._shares(name, reply, opened.halves.get(name, []), spread)
         return found
 
-    def _shares(self, name: str, reply: dict[str, Any], halves: list[bytes], spread: Spread) -> np.ndarray:
-        sizes, bins = reply["sizes"], reply["bins"]
+    def _shares(self, name: str, reply: TableSums, halves: list[bytes], spread: Spread) -> np.ndarray:
+        sizes, bins = reply.sizes, reply.bins
         if bins.min(initial=1) < 1 or len(sizes) != bins.sum() or sizes.sum() != len(bins) * self.rows:
             raise ReplyError(name, "masked_targets", "bin sizes do not add up to the number of rows")
-        sums = join_halves(name, reply["seed"], halves, self.layouts, len(sizes)).astype(np.float64)
+        sums = join_halves(name, reply.seed, halves, self.layouts, len(sizes)).astype(np.float64)
         if sums.shape[1] != len(spread.means) and len(sizes):
             raise ReplyError(self.fed.active, "open_targets", "another number of outputs than it encrypted")
         ends = np.cumsum(bins)[:-1]

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.crypto.dp import Privacy
-from fedsift.errors import ParameterError, ReplyError
+from fedsift.errors import ReplyError
 from fedsift.models.boost.compared import growing as compared_growing
 from fedsift.models.boost.compared.growing import ComparedTrees
 from fedsift.models.boost.hidden import growing as hidden_growing
@@ -32,6 +32,7 @@ from fedsift.models.boost.passive import divide, level_sums, receive_gradients
 from fedsift.models.boost.plan import Plain, Plan
 from fedsift.models.boost.privacy import LabelNoise
 from fedsift.models.boost.rounds import begin_boosting, begin_private_boosting, end_round
+from fedsift.models.boost.settings import check_shared
 from fedsift.models.boost.sums import expected_answers, rows_per_ciphertext
 from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
 from fedsift.mpc import vouching
@@ -90,11 +91,6 @@ def round_half_up(value: float) -> int:
     return int(np.floor(value + 0.5))
 
 
-#: How boosting is protected: on shares with a neutral coordinator, which opens sums or nobody does, or the encrypted
-#: form that shows sums and nodes.
-PROTECTIONS = ("coordinator", "all", "open")
-
-
 def grow(
     fed: Federation,
     boosters: list[Booster],
@@ -118,7 +114,10 @@ def grow(
     check_neutral(fed, "boosting")
     for booster in boosters:
         check_settings(booster.settings)
-        check_shared(fed, protection, booster.early_stopping_rounds, booster.by_gradient, privacy is not None)
+        check_shared(
+            protection, early_stopping=booster.early_stopping_rounds, by_gradient=booster.by_gradient,
+            private=privacy is not None, together=booster.multi_output and fed.n_classes > 2,
+        )  # fmt: skip
     if protection == "all":
         return _grow_shared(fed, boosters, first_tree_local, scored)
     begun = _begin(fed, boosters, scheme, 0, "opened", privacy)
@@ -146,27 +145,9 @@ def _noise(fed: Federation, booster: Booster, outputs: int, privacy: Privacy) ->
     return LabelNoise(privacy.epsilon, privacy.delta, booster.n_estimators, depth, outputs, fed.n_rows)
 
 
-def check_shared(
-    fed: Federation, protection: str, early_stopping: int = 0, by_gradient: bool = False, private: bool = False
-) -> None:
-    """Refuse at level ``all`` what needs somebody to read scores or gradients of rows while trees grow."""
-    if protection != "all":
-        return
-    told = {
-        "two classes or a number to predict (the chances of several classes are not computed on shares)":
-            fed.task == "regression" or fed.n_classes == 2,
-        "early_stopping_rounds=0 (nobody reads the loss of held-out rows)": not early_stopping,
-        "sampling_method='uniform' (nobody reads gradients)": not by_gradient,
-        "epsilon=None (nobody reads a sum, so there is none to add noise to)": not private,
-    }  # fmt: skip
-    missing = [what for what, holds in told.items() if not holds]
-    if missing:
-        raise ParameterError(f"protection='all' needs {'; '.join(missing)}. protection='coordinator' can do otherwise")
-
-
 def _grow_shared(fed: Federation, boosters: list[Booster], first_tree_local: bool, scored: bool) -> Uses:
     """Level ``all``: one model after the other, everything about rows on shares."""
-    _begin(fed, boosters, "auto", 0, "compared")
+    outputs = _begin(fed, boosters, "auto", 0, "compared")["outputs"]
     fed.ledger.note(
         "protection='all': nobody reads a sum, a node, a leaf or a gradient; the label holder learns who cuts a "
         "node, the owner of a cut which one it is; the coordinator deals the randomness and reads the summed gain of "
@@ -176,8 +157,10 @@ def _grow_shared(fed: Federation, boosters: list[Booster], first_tree_local: boo
         fed.ledger.note("the label holder reads the scores of held-out rows, summed over all trees of a model")
     trees = ComparedTrees.begin(fed, sorted({booster.bins for booster in boosters}))
     found: Uses = []
-    for number, booster in enumerate(fed.track(boosters, "model") if len(boosters) > 1 else boosters):
-        trees.expect(booster.plan(), fed.task == "classification")
+    every = [number for number in range(len(boosters)) for _ in range(outputs)]
+    for number in fed.track(every, "model") if len(every) > 1 else every:
+        booster = boosters[number]
+        trees.expect(booster.plan(), fed.task == "classification", outputs)
         sampled = booster.subsample < 1 or booster.rows["kind"] != "all"
         for round in range(booster.n_estimators):
             columns, _ = _columns(fed, boosters, [number], round)

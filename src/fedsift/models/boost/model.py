@@ -33,14 +33,14 @@ from fedsift.models.base import FederatedModel
 from fedsift.models.boost import explaining, predicting, store
 from fedsift.models.boost.compared.ending import keep_tree_shares
 from fedsift.models.boost.growing import OPERATIONS as GROWING
-from fedsift.models.boost.growing import PROTECTIONS, Booster, check_shared, grow
-from fedsift.models.boost.hidden.growing import check_neutral, check_settings
+from fedsift.models.boost.growing import Booster, grow
 from fedsift.models.boost.passive import keep_records
 from fedsift.models.boost.plan import Plain
 from fedsift.models.boost.predicting import hold_predicted, predict_jointly, walk_jointly
 from fedsift.models.boost.results import all_uses, class_names, column_uses, keep_model
+from fedsift.models.boost.settings import check_boosting, tree_settings
 from fedsift.models.boost.store import read_part, write_part
-from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
+from fedsift.models.boost.tree import PRECISION_BITS
 
 #: What fit, predict, save and load ask.
 OPERATIONS = together(
@@ -64,8 +64,8 @@ class _SecureBoost(FederatedModel):
         for so many trees; 0 means never.
     base_score : the score before the first tree; ``None`` takes the mean.
     protection : ``coordinator`` (on shares, a neutral coordinator reads sums of unnamed candidate cuts), ``all`` (on
-        shares, nobody reads a sum, a node, a leaf or a gradient; two classes, or a number), or ``open`` (encrypted
-        gradients; the label holder reads sums, the other parties see nodes): see docs/secureboost.md.
+        shares, nobody reads a sum, a node, a leaf or a gradient; several classes one against the rest), or ``open``
+        (encrypted gradients; the label holder reads sums, the other parties see nodes): see docs/secureboost.md.
     first_tree_local, min_cell, min_leaf : see the module.
     epsilon, delta : differential privacy of each label against everybody but its holder (``privacy.py``): noise in all
         sums that cuts are chosen from, the start score and the leaves; ``None``: exact. No privacy of columns.
@@ -153,8 +153,8 @@ class _SecureBoost(FederatedModel):
         )  # fmt: skip
         uses = all_uses(run, 1, cuts)[0]
         if self.protection == "all" and run.passive:
-            self.n_trees_ = run.ask(keep_tree_shares, to=run.parties, model=self.model_id_)[run.active]["trees"]
-            self.best_iteration_, self.validation_curve_ = self.n_trees_ - 1, []
+            shared = run.ask(keep_tree_shares, to=run.parties, model=self.model_id_)[run.active]
+            self.n_trees_, self.best_iteration_, self.validation_curve_ = shared["trees"], shared["rounds"] - 1, []
         else:
             kept = run.ask(keep_model, to=run.active, model=self.model_id_)
             if run.passive:
@@ -173,7 +173,7 @@ class _SecureBoost(FederatedModel):
         if self.early_stopping_rounds:
             rows = {"kind": "validation", "share": self.validation_fraction, "seed": int(self.random_state)}
         return Booster(
-            settings=self._settings(),
+            settings=tree_settings(self),
             columns={name: np.arange(count) for name, count in fed.n_columns.items()},
             n_estimators=self.n_estimators, bins=self.n_bins, rows=rows,
             base_score=None if self.base_score is None else float(self.base_score), subsample=float(self.subsample),
@@ -183,21 +183,8 @@ class _SecureBoost(FederatedModel):
             early_stopping_rounds=self.early_stopping_rounds, seed=int(self.random_state),
         )  # fmt: skip
 
-    def _settings(self) -> TreeSettings:
-        return TreeSettings(
-            max_depth=self.max_depth, max_leaves=self.max_leaves, leaf_wise=self.grow_policy == "lossguide",
-            gamma=float(self.gamma), reg_lambda=float(self.reg_lambda), learning_rate=float(self.learning_rate),
-            min_child_weight=float(self.min_child_weight), min_rows=max(self.min_cell, self.min_leaf),
-        )  # fmt: skip
-
     def _check(self, fed: Federation) -> None:
-        check_number("n_estimators", self.n_estimators, 1, whole=True)
-        check_number("max_depth", self.max_depth, 0 if self.max_leaves else 1, 30, whole=True)
         check_number("max_leaves", self.max_leaves, 0, whole=True)
-        check_number("n_bins", self.n_bins, 2, 255, whole=True)
-        check_number("learning_rate", self.learning_rate, 1e-9, 1)
-        for name in ("gamma", "reg_lambda", "min_child_weight"):
-            check_number(name, getattr(self, name), 0)
         for name in ("subsample", "colsample_bytree", "top_rate", "other_rate"):
             check_number(name, getattr(self, name), 1e-9, 1)
         check_choice("sampling_method", self.sampling_method, ("uniform", "gradient_based"))
@@ -209,14 +196,7 @@ class _SecureBoost(FederatedModel):
         check_choice("grow_policy", self.grow_policy, ("depthwise", "lossguide"))
         check_number("early_stopping_rounds", self.early_stopping_rounds, 0, whole=True)
         check_number("validation_fraction", self.validation_fraction, 0.02, 0.5)
-        for name in ("min_cell", "min_leaf"):
-            check_number(name, getattr(self, name), 1, whole=True)
-        check_choice("protection", self.protection, PROTECTIONS)
-        if self.protection != "open" and fed.passive:
-            check_neutral(fed, type(self).__name__)
-            check_settings(self._settings())
-            by_gradient = self.sampling_method == "gradient_based"
-            check_shared(fed, self.protection, self.early_stopping_rounds, by_gradient)
+        check_boosting(self, fed, least_depth=0 if self.max_leaves else 1)
         self._check_privacy(fed)
         check_number("precision", self.precision, 8, 40, whole=True)
         check_number("rows_per_ciphertext", self.rows_per_ciphertext, 1, 8, whole=True, none=True)

@@ -22,7 +22,8 @@ from fedsift.models.boost.compared.taking_part import join_shares, row_step
 from fedsift.models.boost.hidden.predicting import OPERATIONS as HIDDEN
 from fedsift.models.boost.hidden.predicting import walk_hidden
 from fedsift.models.boost.parts import Routes, goes_left, stored_part
-from fedsift.models.parts import Predicted
+from fedsift.models.predicted import Predicted
+from fedsift.models.reading import ScoresOpened
 
 
 @operation(
@@ -36,6 +37,7 @@ from fedsift.models.parts import Predicted
     reply=Array("i"),
 )
 def route_rows(party: Party, *, model: str, splits: np.ndarray, counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    party.held_here(ScoresOpened)
     records = stored_part(party, model)["records"]
     if len(rows) != counts.sum() or (len(splits) and (splits.min() < 0 or splits.max() >= len(records))):
         raise DataError(f"party {party.name!r}: a question about a split that model {model!r} does not have here")

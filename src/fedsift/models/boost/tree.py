@@ -19,8 +19,6 @@ from fedsift.errors import ParameterError
 PRECISION_BITS = 20
 #: Sums on shares: a gradient sum and a hessian sum share a 64-bit number (sign, 35 and 28 bits).
 GRADIENT_SUM_BITS, HESSIAN_SUM_BITS = 35, 28
-#: Where cuts are compared on shares, each leaves the highest bit of its part free (``compared/program.py``).
-COMPARED_GRADIENT_BITS, COMPARED_HESSIAN_BITS = 34, 27
 _LEAST_GAIN = 1e-6  # as xgboost: a smaller gain is rounding
 _LEAST_HESSIAN = 1e-16
 

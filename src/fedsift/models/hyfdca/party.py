@@ -20,7 +20,8 @@ from fedsift.models.design import LinearPart
 from fedsift.models.hyfdca.loss import best_duals
 from fedsift.models.hyfdca.state import Labels, Part, RoundState, Walk
 from fedsift.models.hyfdca.track import Decision, Track, from_bits, to_bits
-from fedsift.models.parts import Predicted
+from fedsift.models.predicted import Predicted
+from fedsift.models.reading import ScoresOpened
 from fedsift.mpc.group_sum import cover_for, fixed, hide, to_words, uncover
 from fedsift.mpc.ring import Ring, stream
 
@@ -331,6 +332,7 @@ def keep_part(party: Party, *, model: str, back: NDArray[np.bool_]) -> None:
     reply=MAYBE_RING,
 )
 def score_rows(party: Party, *, model: str, number: int, among: list[PartyName], reader: LabelHolder) -> Ring | None:
+    party.held_here(ScoresOpened)
     own = party.models.part(model, LinearPart).scores(party.table)
     scores = fixed(own, SCORE_BITS, f"party {party.name!r}: a score")
     return hide(party, scores, "scores", number, among, reader)

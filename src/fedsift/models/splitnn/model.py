@@ -25,7 +25,7 @@ from fedsift.models.parts import label_kind, part_file
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers import lattice, shared_network, shared_run
-from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks
+from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks, usual_epochs
 from fedsift.models.splitnn.layers.shared_parts import Part
 from fedsift.models.splitnn.networks import (
     read_arrays,
@@ -36,8 +36,8 @@ from fedsift.models.splitnn.networks import (
     write_arrays,
 )
 from fedsift.models.splitnn.party_networks import Bottom, Top
-from fedsift.models.splitnn.private_labels import check_epsilon, note_epsilon
-from fedsift.models.splitnn.training import LABEL_PROTECTIONS, SplitRun, top_of
+from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
+from fedsift.models.splitnn.training import LABEL_PROTECTIONS, SplitRun, outside, top_of
 
 __all__ = ["SplitNN", "load_part", "register_model", "save_part"]
 
@@ -88,7 +88,8 @@ class SplitNN(FederatedModel):
         under ciphertexts, for two organisations of which one runs the coordinator; a party sees the gradients of its
         embeddings, which tell about labels. ``"open"``: everything in the clear, for research.
     width : sines of the network on shares, at least two for each of several classes.
-    epochs, batch_size : passes over the rows, and rows of a step.
+    epochs, batch_size : passes over the rows (by default 30, fewer where that were more than 4,000 steps), and rows of
+        a step.
     learning_rate : by default on shares 0.5 for few inputs, less for many (plain steps, smaller ones at the end), and
         0.003 (Adam) elsewhere.
     bottom, bottom_options : not on shares: registered model of each party and its options; ``dense`` takes ``hidden``
@@ -99,8 +100,9 @@ class SplitNN(FederatedModel):
     patience : stop when the training loss has not improved for so many epochs.
     label_protection : ``None``, ``"max_norm"`` or ``"noise"``: blur gradients before they leave the label holder.
     label_protection_scale : how much (noise relative to the gradients). Of ``"open"`` only.
-    epsilon : on shares, for classes: differential privacy of each label against everybody but its holder, by a
-        randomised copy of the labels (``private_labels.py``); no privacy of columns. ``None``: exact labels.
+    label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
+        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+    label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     random_state : the same gives the same network; on shares to the precision of its fixed point (about 1e-3).
 
     Examples
@@ -114,7 +116,7 @@ class SplitNN(FederatedModel):
 
     name = "split_network"
     operations = OPERATIONS
-    epsilon_parameters = ("epsilon",)
+    epsilon_parameters = ("label_epsilon",)
     _saved = ("widths_", "loss_curve_", "facts_")
 
     def __init__(
@@ -125,7 +127,7 @@ class SplitNN(FederatedModel):
         top: str = "dense",
         top_options: dict[str, Any] | None = None,
         embedding: int | dict[str, int] = 100,
-        epochs: int = 30,
+        epochs: int | None = None,
         batch_size: int = 128,
         learning_rate: float | None = None,
         weight_decay: float = 0.0,
@@ -134,7 +136,8 @@ class SplitNN(FederatedModel):
         label_protection_scale: float = 1.0,
         protection: str = "shares",
         width: int = 32,
-        epsilon: float | None = None,
+        label_epsilon: float | None = None,
+        label_range: tuple[float, float] | None = None,
         random_state: Any = 0,
     ):
         self.bottom = bottom
@@ -151,15 +154,16 @@ class SplitNN(FederatedModel):
         self.label_protection_scale = label_protection_scale
         self.protection = protection
         self.width = width
-        self.epsilon = epsilon
+        self.label_epsilon = label_epsilon
+        self.label_range = label_range
         self.random_state = random_state
 
     def _fit(self, run: Federation) -> Sequence[str]:
         if self.protection != "shares":
             torch_module()
         split = self._start(run)
-        split.train(self.epochs, patience=self.patience)
-        note_epsilon(run, self.epsilon)
+        split.train(self._epochs(run), patience=self.patience)
+        note_label_epsilon(run, self.label_epsilon)
         self._keep(run, split)
         self.loss_curve_, self.training_ = split.loss_curve, split.story()
         return self._class_names(run)
@@ -182,15 +186,28 @@ class SplitNN(FederatedModel):
         split.keep()
         self.task_, self.widths_ = run.task, split.widths
         self.facts_ = split.facts()
+        self.parties_, self.holders_ = list(run.parties), [run.active]
+        self._fed = outside(run)  # whose sites hold it: the same organisations predict other rows with it
+
+    @classmethod
+    def of_run(cls, fed: Federation, split: SplitRun, **parameters: Any) -> SplitNN:
+        """The network that a selector has trained, in the clear."""
+        network = cls(protection="open", batch_size=split.batch_size, **parameters)
+        network.model_ = split.model
+        network._keep(fed, split)
+        return network
 
     def fit_columns(self, fed: Federation, kept: dict[str, np.ndarray], name: str) -> SplitNN:
         """Fit on the columns of these masks alone, within the run of a selector; the parties keep it."""
         self.model_ = f"{name}-{secrets.token_hex(4)}"
         with fed.view(columns={party: np.flatnonzero(mask) for party, mask in kept.items()}).session() as inner:
             run = self._start(inner)
-            run.train(self.epochs)
+            run.train(self._epochs(inner))
             self._keep(inner, run)
         return self
+
+    def _epochs(self, run: Federation) -> int:
+        return usual_epochs(self.epochs, 30, run.n_rows, self.batch_size)
 
     def _start(self, run: Federation) -> SplitRun:
         seed, rate = seed_of(self.random_state), self.learning_rate
@@ -198,7 +215,7 @@ class SplitNN(FederatedModel):
             split = shared_run.SharedRun.begin(
                 run, self.model_, width=self.width, seed=seed, rate=rate, batch_size=self.batch_size, predicts=True,
             )  # fmt: skip
-            split.epochs = self.epochs
+            split.epochs = self._epochs(run)
             return split
         rate = 0.003 if rate is None else rate
         common = {"seed": seed, "batch_size": self.batch_size, "rate": rate, "decay": self.weight_decay}
@@ -258,10 +275,11 @@ class SplitNN(FederatedModel):
         run.ask(read_network, to=run.parties, model=self.model_)
 
     def _check(self, fed: Federation) -> None:
-        for name in ("epochs", "batch_size"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ParameterError(f"{name} must be a whole number of at least 1; got {getattr(self, name)!r}")
-        check_epsilon(fed, self.epsilon, check_protection(self.protection))
+        for name, value in (("epochs", 1 if self.epochs is None else self.epochs), ("batch_size", self.batch_size)):
+            if not isinstance(value, int) or value < 1:
+                raise ParameterError(f"{name} must be a whole number of at least 1; got {value!r}")
+        check_protection(self.protection)
+        check_label_epsilon(fed, self.label_epsilon, self.label_range)
         if self.protection == "shares":
             self._check_shares()
             check_neutral(fed, type(self).__name__)

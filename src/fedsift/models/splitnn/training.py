@@ -76,12 +76,9 @@ def start_bottom(party: Party, *, model: str, settings: BottomSettings) -> dict[
 
 
 @operation(
-    "network.start_top",
-    when="protection=open|lattice|unsaid",
-    discloses="control",
-    about="acknowledgement",
+    "network.start_top", when="protection=open|lattice|unsaid", discloses="control", about="acknowledgement",
     times="100 a session",
-)
+)  # fmt: skip
 def start_top(party: Party, *, model: str, widths: dict[PartyName, int], settings: TopSettings) -> None:
     party.state[f"{model}/top"] = Top(party, widths, dict(settings))
 
@@ -149,13 +146,9 @@ def protected(gradient: np.ndarray, how: str, scale: float) -> np.ndarray:
 
 
 @operation(
-    "network.embed_rows",
-    when="protection=open|unsaid",
-    discloses="plain",
-    about="the embedding of each row",
-    reply=Array("f", 2),
-    times="10000000 a session",
-)
+    "network.embed_rows", when="protection=open|unsaid", discloses="plain", about="the embedding of each row",
+    reply=Array("f", 2), times="10000000 a session",
+)  # fmt: skip
 def embed_rows(party: Party, *, model: str, start: int, stop: int) -> np.ndarray:
     return bottom_of(party, model).embed(party, start, stop)
 
@@ -201,24 +194,20 @@ def predict_rows(party: Party, *, model: str, embeddings: dict[str, Rows], start
 def score_rows(party: Party, *, model: str, embeddings: dict[str, Rows]) -> float:
     top = top_of(party, model)
     out = _predicted(party, model, embeddings, 0, party.n_rows)
-    label = party.table.label
+    label = party.judged_label
     if label is None:
         raise ParameterError(f"party {party.name!r} has no labels to score against")
     return top.score(out, label)
 
 
 @operation(
-    "network.score_held",
-    when="protection=lattice|unsaid",
-    discloses="aggregate",
-    about="one score of the model over many rows",
-    reply=float,
-    times="10000000 a session",
-)
+    "network.score_held", when="protection=lattice|unsaid", discloses="aggregate",
+    about="one score of the model over many rows", reply=float, times="10000000 a session",
+)  # fmt: skip
 def score_held(party: Party, *, model: str) -> float:
     """The score of the predictions that the label holder has kept to itself (``hold_predictions``)."""
     held = party.state.pop(f"{model}/held", [])
-    label = party.table.label
+    label = party.judged_label
     if label is None or sum(map(len, held)) != len(label):
         raise ParameterError(f"party {party.name!r} has no predictions or no labels of all rows to score")
     return top_of(party, model).score(np.concatenate(held), label)
@@ -250,6 +239,13 @@ OPERATIONS = (
     start_bottom, start_top, bottom_round, top_round, embed_rows, predict_rows, score_rows, score_held, keep_model,
     forget_model,
 )  # fmt: skip
+
+
+def outside(run: Federation) -> Federation:
+    """The same federation outside of a run that ends: for later jobs."""
+    other = copy.copy(run)
+    other._session, other._job = "", None
+    return other
 
 
 class SplitRun:

@@ -13,34 +13,39 @@ Regression targets are cut into quantile classes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between, LabelHolder
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Array, operation
+from fedsift.core.message import message
+from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.core.scaling import CLIPPED_BOUND, clipped
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import ReplyError
 from fedsift.mpc.column_scores.noise import RankNoise, drawn, ranks, rho_of, room_bits
-from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums, weighted_sums
+from fedsift.mpc.encrypted_histogram import aligned_sums, weighted_sums
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
-    MASKED,
+    OPERATIONS as OPENING,
+)
+from fedsift.mpc.two_halves import (
     EncryptedLabels,
     ForHolder,
+    Halves,
     LabelLayers,
     Layouts,
+    MaskedSums,
+    SentLabels,
     encrypt_classes,
     join_halves,
     masked,
     open_halves,
     take_labels,
-)
-from fedsift.mpc.two_halves import (
-    OPERATIONS as OPENING,
 )
 
 _WEIGHT_BITS = 36
@@ -86,13 +91,32 @@ def _class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[
     return sums
 
 
+@message
+@dataclass(frozen=True)
+class ClassSums(MaskedSums):
+    """Per-class sums of components, and the column that each component belongs to."""
+
+    owner: NDArray[np.int64]
+
+
+@message
+@dataclass(frozen=True)
+class OpenedSums:
+    """The label holder's halves of the others' sums; the sums of its own columns; the sizes of the classes."""
+
+    halves: Halves
+    own: NDArray[np.float64]
+    owner: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+
 @operation(
     "f_test.masked_class_sums",
     discloses="aggregate",
     receives="ciphertext",
     about="encrypted per-class sums of unnamed, standardised columns under masks; to the coordinator the masks, with "
     "which it opens what the label holder decrypts",
-    reply={**MASKED, "owner": Array("i")},
+    reply=ClassSums,
     role="passive",
     opened="aggregate: per-class sums of unnamed standardised columns, to the coordinator",
     concerns="own columns and labels",
@@ -104,7 +128,7 @@ def _class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[
 def masked_class_sums(
     party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder,
     bits: Annotated[int, Between(2, 64)], clip: float, epsilon: float | None, delta: float,
-) -> dict[str, Any]:  # fmt: skip
+) -> ClassSums:  # fmt: skip
     labels = take_labels(party, key, rows, layouts, note, holder)
     noise = _rank_noise(epsilon, delta, party.n_rows, labels.values + 1)
     if noise is None:
@@ -114,7 +138,8 @@ def masked_class_sums(
         whole, owner = _rank_values(party)
     sums = _class_sums(labels, whole, bits) if len(owner) else []
     added = None if noise is None else drawn((len(owner), labels.values), noise.party_scale(len(owner)))
-    return {**masked(party, labels, sums, len(set(owner.tolist())), offset=True, noise=added), "owner": owner}
+    hidden = masked(party, labels, sums, len(set(owner.tolist())), offset=True, noise=added)
+    return ClassSums(**vars(hidden), owner=owner)
 
 
 @operation(
@@ -123,7 +148,7 @@ def masked_class_sums(
     receives="masked",
     about="per-class sums of the other parties' columns, under masks that only the coordinator can take off; those of "
     "the label holder's own columns; the sizes of the classes",
-    reply={"halves": dict, "own": Array("f", 2), "owner": Array("i"), "sizes": Array("i")},
+    reply=OpenedSums,
     role="active",
     concerns="own columns and labels",
     epsilon="epsilon",
@@ -135,7 +160,7 @@ def masked_class_sums(
 def open_class_sums(
     party: Party, *, sums: dict[str, list[Ciphertexts]], notes: dict[str, bytes], shapes: dict[str, list[int]],
     clip: float, epsilon: float | None, delta: float,
-) -> dict[str, Any]:  # fmt: skip
+) -> OpenedSums:  # fmt: skip
     labels, told = party.held(LabelLayers).labels, ForHolder(sums, notes, shapes)
     noise = _rank_noise(epsilon, delta, party.n_rows, labels.n_classes)
     values, owner = _components(party, clip) if noise is None else _rank_values(party)
@@ -147,7 +172,7 @@ def open_class_sums(
         counted = sizes[:-1] + drawn((1, labels.n_classes - 1), noise.sizes_scale())[0]
         sizes = np.append(counted, party.n_rows - counted.sum())
     halves = open_halves(party, told, scale)
-    return {"halves": halves, "own": own.astype(np.float64), "owner": owner, "sizes": sizes}
+    return OpenedSums(halves, own.astype(np.float64), owner, sizes)
 
 
 OPERATIONS = (*OPENING, masked_class_sums, open_class_sums)
@@ -200,33 +225,32 @@ def component_f(
         room = max(1, room_bits(2.0**bits * fed.n_rows, fed.n_rows, *scales) - bits)
     with fed.session() as run:
         meet_all(run)
-        labels = run.ask(
+        labels: SentLabels = run.ask(
             encrypt_classes, to=run.active, scheme=scheme, task=run.asked_task, weight_bits=bits + room,
             answers=max(passive.values(), default=0),
         )  # fmt: skip
-        each = {name: {"note": labels["notes"].get(name)} for name in passive}
-        replies = run.ask(
-            masked_class_sums, to=run.passive, each=each, key=labels["key"], rows=labels["rows"],
-            layouts=labels["layouts"], holder=run.active, bits=bits, **settings,
-        )  # fmt: skip
-        opened = run.ask(open_class_sums, to=run.active, **ForHolder.of(replies).as_arguments(), **settings)
-    layouts = [RowLayout.read(layout, fed.n_rows) for layout in labels["layouts"]]
+        each = {name: {"note": labels.notes.get(name)} for name in passive}
+        replies: dict[str, ClassSums] = run.ask(
+            masked_class_sums, to=run.passive, each=each, holder=run.active, bits=bits, **labels.same(), **settings
+        )
+        opened: OpenedSums = run.ask(open_class_sums, to=run.active, **ForHolder.of(replies).as_arguments(), **settings)
+    layouts = labels.read_layouts(fed.n_rows)
     unit = 2.0 ** _fraction_bits(bits, fed.n_rows, clip) if noise is None else _rank_unit(fed.n_rows)
     if len(opened["sizes"]) != 1 + sum(layout.values for layout in layouts):
         raise ReplyError(fed.active, "open_class_sums", "another number of classes than it has encrypted")
     scores = {}
     for name in fed.parties:
         if name == fed.active:
-            owner, first = opened["owner"], opened["own"] / (1.0 if noise is None else unit)
+            owner, first = opened.owner, opened.own / (1.0 if noise is None else unit)
         else:
-            owner = replies[name]["owner"]
-            halves = opened["halves"].get(name, [])
-            joined = join_halves(name, replies[name]["seed"], halves, layouts, len(owner), offset=True)
+            owner = replies[name].owner
+            halves = opened.halves.get(name, [])
+            joined = join_halves(name, replies[name].seed, halves, layouts, len(owner), offset=True)
             first = joined.astype(np.float64) / unit
         if len(first) != len(owner) or set(owner.tolist()) != set(range(fed.n_columns[name])):
             raise ReplyError(name, "masked_class_sums", "another number of columns than it has")
         variance = 0.0 if noise is None else _variance(fed, name, noise) / unit**2
-        scores[name] = (f_statistic(first, opened["sizes"], variance), owner)
+        scores[name] = (f_statistic(first, opened.sizes, variance), owner)
     return scores
 
 

@@ -17,10 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift.core.arguments import LabelHolder
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Array, operation
+from fedsift.core.message import message
+from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused, ReplyError
@@ -30,12 +32,16 @@ from fedsift.mpc.column_scores.paid_bins import paid_bins
 from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
-    ENCRYPTED,
-    MASKED,
+    OPERATIONS as OPENING,
+)
+from fedsift.mpc.two_halves import (
     Answers,
     ForHolder,
+    Halves,
     LabelLayers,
     Layouts,
+    SentLabels,
+    TableSums,
     WeightBits,
     encrypt_classes,
     encrypted,
@@ -43,9 +49,6 @@ from fedsift.mpc.two_halves import (
     masked,
     open_halves,
     take_labels,
-)
-from fedsift.mpc.two_halves import (
-    OPERATIONS as OPENING,
 )
 
 MAX_BINS = 100
@@ -96,11 +99,21 @@ class ColumnTables:
         return np.repeat(np.arange(len(self.bins)), self.bins)
 
 
+@message
+@dataclass(frozen=True)
+class OpenedCounts:
+    """The label holder's halves of the others' counts; the counts of its own columns, and their bins."""
+
+    halves: Halves
+    own: NDArray[np.int64]
+    bins: NDArray[np.int32]
+
+
 @operation(
     "tables.encrypt_every_class",
     discloses="ciphertext",
     about="class of each row, encrypted",
-    reply=ENCRYPTED,
+    reply=SentLabels,
     role="active",
     concerns="labels",
     epsilon="epsilon",
@@ -109,7 +122,7 @@ class ColumnTables:
 )
 def encrypt_every_class(
     party: Party, *, scheme: Literal["auto", "ou", "paillier"], task: Task, answers: Answers, weight_bits: WeightBits
-) -> dict[str, Any]:
+) -> SentLabels:
     """With noise the last class is counted too: its sums are not the rest of sizes that nobody tells.
 
     A regression target has classes of ranks (``noise.py``).
@@ -126,7 +139,7 @@ def encrypt_every_class(
     receives="ciphertext",
     about="encrypted label counts of shuffled bins of unnamed columns under masks; to the coordinator the sizes of the "
     "bins (with epsilon: nothing but their number), and the masks, with which it opens what the label holder decrypts",
-    reply={**MASKED, "sizes": Array("i"), "bins": Array("i")},
+    reply=TableSums,
     role="passive",
     opened="aggregate: label counts of shuffled bins of unnamed columns, to the coordinator",
     concerns="own columns and labels",
@@ -136,7 +149,7 @@ def encrypt_every_class(
 )
 def masked_counts(
     party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder
-) -> dict[str, Any]:
+) -> TableSums:
     labels = take_labels(party, key, rows, layouts, note, holder)
     settings = TableSettings.of(party)
     noise = settings.noise()
@@ -147,7 +160,7 @@ def masked_counts(
     ] if counts else []  # fmt: skip
     added = drawn((sum(counts), labels.values), scale) if noise else None
     reply = masked(party, labels, sums, len(counts), offset=noise is not None, noise=added)
-    return {**reply, "sizes": _sizes(codes, counts, noise), "bins": np.asarray(counts, dtype=np.int32)}
+    return TableSums(**vars(reply), sizes=_sizes(codes, counts, noise), bins=np.asarray(counts, dtype=np.int32))
 
 
 @operation(
@@ -156,7 +169,7 @@ def masked_counts(
     receives="masked",
     about="label counts of the other parties' bins, under masks that only the coordinator can take off; and label "
     "counts of shuffled bins of the label holder's own columns",
-    reply={"halves": dict, "own": Array("i", 2), "bins": Array("i")},
+    reply=OpenedCounts,
     role="active",
     concerns="own columns and labels",
     min_cell="min_cell",
@@ -166,7 +179,7 @@ def masked_counts(
 )
 def open_counts(
     party: Party, *, sums: dict[str, list[Ciphertexts]], notes: dict[str, bytes], shapes: dict[str, list[int]]
-) -> dict[str, Any]:
+) -> OpenedCounts:
     labels, told, settings = party.held(LabelLayers).labels, ForHolder(sums, notes, shapes), TableSettings.of(party)
     noise = settings.noise(labels.n_classes if labels.task == "regression" else 0)
     scale = noise.holder_scale(len(party.columns) + told.tables) if noise else 0.0
@@ -179,7 +192,7 @@ def open_counts(
     own = (np.concatenate(tables) if tables else np.zeros(0, np.int64)).reshape(-1, labels.n_classes)
     if noise:
         own = own + drawn(own.shape, scale)
-    return {"halves": halves, "own": own, "bins": np.asarray(counts, dtype=np.int32)}
+    return OpenedCounts(halves, own.astype(np.int64), np.asarray(counts, dtype=np.int32))
 
 
 def _bins(party: Party, settings: TableSettings, scale: float) -> tuple[np.ndarray, list[int]]:
@@ -211,41 +224,42 @@ def label_tables(fed: Federation, settings: TableSettings, scheme: str) -> dict[
         asked: dict[str, Any] = {"scheme": scheme, "task": run.asked_task}
         asked["answers"] = settings.n_bins * max((columns[name] for name in run.passive), default=0)
         if noise is None:
-            labels = run.ask(encrypt_classes, to=run.active, **asked)
+            labels: SentLabels = run.ask(encrypt_classes, to=run.active, **asked)
         else:
             room = room_bits(
                 run.n_rows, run.n_rows, max((scales[name] for name in run.passive), default=0.0), scales[run.active]
             )
             labels = run.ask(encrypt_every_class, to=run.active, **asked, weight_bits=room)
-        each = {name: {"note": labels["notes"].get(name)} for name in run.passive}
-        same = {part: labels[part] for part in ("key", "rows", "layouts")}
-        replies = run.ask(masked_counts, to=run.passive, each=each, holder=run.active, **same)
-        opened = run.ask(open_counts, to=run.active, **ForHolder.of(replies).as_arguments())
-    layouts = [RowLayout.read(layout, fed.n_rows) for layout in labels["layouts"]]
+        each = {name: {"note": labels.notes.get(name)} for name in run.passive}
+        replies: dict[str, TableSums] = run.ask(
+            masked_counts, to=run.passive, each=each, holder=run.active, **labels.same()
+        )
+        opened: OpenedCounts = run.ask(open_counts, to=run.active, **ForHolder.of(replies).as_arguments())
+    layouts = labels.read_layouts(fed.n_rows)
     tables = {fed.active: _own(fed, opened, scales[fed.active] ** 2)}
     for name, reply in replies.items():
         variance = scales[name] ** 2 + scales[fed.active] ** 2
-        tables[name] = _joined(fed, name, reply, opened["halves"].get(name, []), layouts, variance)
+        tables[name] = _joined(fed, name, reply, opened.halves.get(name, []), layouts, variance)
     return {name: tables[name] for name in fed.parties}
 
 
-def _own(fed: Federation, opened: dict[str, Any], variance: float) -> ColumnTables:
-    own, bins = opened["own"], opened["bins"]
+def _own(fed: Federation, opened: OpenedCounts, variance: float) -> ColumnTables:
+    own, bins = opened.own, opened.bins
     if len(bins) != fed.n_columns[fed.active] or own.shape != (bins.sum(), fed.n_classes):
         raise ReplyError(fed.active, "open_counts", "another number of columns, bins or classes than it has")
     return ColumnTables(own.astype(np.float64), bins, variance)
 
 
 def _joined(
-    fed: Federation, name: str, reply: dict[str, Any], halves: Any, layouts: list[RowLayout], variance: float
+    fed: Federation, name: str, reply: TableSums, halves: list[bytes], layouts: list[RowLayout], variance: float
 ) -> ColumnTables:
-    sizes, bins = reply["sizes"], reply["bins"]
+    sizes, bins = reply.sizes, reply.bins
     if len(bins) != fed.n_columns[name] or bins.min(initial=1) < 1:
         raise ReplyError(name, "masked_counts", f"expected bins of {fed.n_columns[name]} columns")
     total = int(bins.sum())
     if not variance and (len(sizes) != total or sizes.sum() != len(bins) * fed.n_rows):
         raise ReplyError(name, "masked_counts", "bin sizes do not add up to the number of rows")
-    counted = join_halves(name, reply["seed"], halves, layouts, total, offset=variance > 0).astype(np.float64)
+    counted = join_halves(name, reply.seed, halves, layouts, total, offset=variance > 0).astype(np.float64)
     if variance:
         return ColumnTables(counted, bins, variance)
     rest = sizes - counted.sum(axis=1)

@@ -31,15 +31,15 @@ from fedsift.errors import ParameterError
 from fedsift.models.splitnn.gates import importance_to_mu
 from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks
 from fedsift.models.splitnn.model import SplitNN, seed_of
-from fedsift.models.splitnn.private_labels import check_epsilon, note_epsilon
+from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
 from fedsift.models.splitnn.training import SplitRun, forget_model
 from fedsift.mpc.column_scores import gini
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.fedsdg import gate_training, shared_training
 from fedsift.select.fedsdg.gate_search import (
     SECOND_LOOK,
+    GateRun,
     candidates,
-    columns_of,
     found_beside,
     found_on_path,
     note_few_rows,
@@ -79,8 +79,9 @@ class FedSDG(Selector):
         column.
     hidden, embedding, top_hidden : not on shares: the network, by default the paper's: d -> 100 -> 100, top -> 50 ->
         classes.
-    epsilon : on shares, for classes, with a number as ``lambda_`` and ``init="half"``: differential privacy of each
-        label against everybody but its holder, by a randomised copy of the labels; no privacy of columns.
+    label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
+        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+    label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     interactive_rate : of ``"open"``: plain gradient steps of this size for the layer that meets the embeddings, as
         under ciphertexts, where it is 2^-4 (``None``: Adam).
     """
@@ -89,14 +90,15 @@ class FedSDG(Selector):
     paper = "Li et al. 2023, FedSDG-FS (Algorithms 1 to 3)"
     leaks = (
         "coordinator: one impurity and the gate of each column, sums over rows that move the gates, losses and "
-        "validation scores; parties: which of their columns take part in a block of batches (bits drawn around the "
-        "gates); label holder: outputs for the validation rows; not on shares also: gradients of embeddings (which "
-        "tell about labels) to their party, and in the open form embeddings (which tell about rows) to the label holder"
+        "validation scores; parties: when a column of theirs leaves the conversation (which take part in a block of "
+        "batches is drawn by lot); label holder: outputs for the validation rows; not on shares also: gradients of "
+        "embeddings (which tell about labels) to their party, and in the open form embeddings (which tell about rows) "
+        "to the label holder"
     )
     operations = together(SplitNN.operations, shared_training.OPERATIONS, gate_training.OPERATIONS, gini.OPERATIONS)
     cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)
-    epsilon_parameters: ClassVar[tuple[str, ...]] = ("epsilon",)
-    told_bits: ClassVar[float] = 120.0  # gates drawn block by block, as measured on shares
+    epsilon_parameters: ClassVar[tuple[str, ...]] = ("label_epsilon",)
+    told_bits: ClassVar[float] = 56.0  # when a column leaves: one of some 110 blocks, in at most eight trainings
     repeats_within: ClassVar[float] = 1e-3  # under ciphertexts each activation carries fresh noise of 2^-20
 
     def __init__(
@@ -124,7 +126,8 @@ class FedSDG(Selector):
         interactive_rate: float | None = None,
         protection: str = "shares",
         width: int = 16,
-        epsilon: float | None = None,
+        label_epsilon: float | None = None,
+        label_range: tuple[float, float] | None = None,
         scheme: str = "auto",
         random_state: Any = 0,
     ):
@@ -150,7 +153,8 @@ class FedSDG(Selector):
         self.interactive_rate = interactive_rate
         self.protection = protection
         self.width = width
-        self.epsilon = epsilon
+        self.label_epsilon = label_epsilon
+        self.label_range = label_range
         self.scheme = scheme
         self.random_state = random_state
 
@@ -176,34 +180,33 @@ class FedSDG(Selector):
             raise ParameterError(f"lambdas must be numbers of at least 0; got {self.lambdas!r}")
         if len(self.init_range) != 2 or not self.init_range[0] <= self.init_range[1]:
             raise ParameterError(f"init_range must be (low, high); got {self.init_range!r}")
-        looks = {"a number as lambda_": self.lambda_ != "auto", "init='half'": self.init == "half"}
-        check_epsilon(fed, self.epsilon, self.protection, looks)
+        check_label_epsilon(fed, self.label_epsilon, self.label_range)
         if self.protection == "shares":
             check_neutral(fed, type(self).__name__)
 
     def _select(self, fed: Federation) -> Outcome:
-        path: list[dict[str, Any]] = []
+        tried: list[GateRun] = []
         start: dict[str, np.ndarray] = {}
         if self.lambda_ == "auto":
-            chosen, path = self._search(fed)
+            chosen, tried = self._search(fed)
         else:
             start = self._begin_gates(fed)
             chosen = self._gate_runs(fed, [float(self.lambda_)], start)[0]
-        self._refit(fed, chosen["kept"])
-        note_epsilon(fed, self.epsilon)
+        self._refit(fed, chosen.kept)
+        note_label_epsilon(fed, self.label_epsilon)
         details = {
-            "lambda": chosen["lambda"],
-            "path": path,
-            "gates_by_epoch": chosen["trace"],
-            "components_open": chosen["components_open"],
-            "share_kept": float(np.mean(np.concatenate(list(chosen["kept"].values())))),
-            **chosen["story"],
+            "lambda": chosen.price,
+            "path": [run.as_step() for run in tried],
+            "gates_by_epoch": chosen.trace,
+            "components_open": chosen.components_open,
+            "share_kept": chosen.count / sum(fed.n_columns.values()),
+            **chosen.story,
         }
         if self.false_discovery:
-            details["false_discovery_rate"] = self._false_discovery(fed, chosen["lambda"], start)
-        return Outcome(chosen["scores"], chosen["kept"], details)
+            details["false_discovery_rate"] = self._false_discovery(fed, chosen.price, start)
+        return Outcome(chosen.scores, chosen.kept, details)
 
-    def _search(self, fed: Federation) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def _search(self, fed: Federation) -> tuple[GateRun, list[GateRun]]:
         """Gates at every lambda on a part of the rows; the refitted network decides on the other part.
 
         Where the lowest price is chosen and leaves few columns, the next ones to try are lower.
@@ -214,7 +217,7 @@ class FedSDG(Selector):
         grid = self.lambdas or (SHARED_LAMBDAS if self.protection == "shares" else LAMBDAS)
         prices, many = sorted(float(value) for value in grid), sum(fed.n_columns.values()) / 2
         again = self.protection == "shares" and self.init == "gini"
-        runs: list[dict[str, Any]] = []
+        runs: list[GateRun] = []
         scores: dict[tuple[int, ...], float] = {}
         for _ in range(1 + _LOWER):
             found = self._gate_runs(part, prices, start)
@@ -222,21 +225,15 @@ class FedSDG(Selector):
                 found = self._second_look(part, found, start)
             runs = found + runs
             chosen = self._judged(fed, part, held, runs, scores)
-            lowest = runs[0]["lambda"]
-            if chosen["lambda"] > lowest or chosen["count"] > many or not lowest:
+            lowest = runs[0].price
+            if chosen.price > lowest or chosen.count > many or not lowest:
                 break
-            if again and 2 * chosen["count"] < SECOND_LOOK:  # the second look was offered more than it wanted
+            if again and 2 * chosen.count < SECOND_LOOK:  # the second look was offered more than it wanted
                 break
             prices = [lowest / 10, lowest / 3]
-        path = [
-            {"lambda": run["lambda"], "columns": run["count"],
-             "validation": run["score"] if np.isfinite(run["score"]) else None} for run in runs
-        ]  # fmt: skip
-        return chosen, path
+        return chosen, runs
 
-    def _second_look(
-        self, part: Federation, found: list[dict[str, Any]], start: dict[str, np.ndarray]
-    ) -> list[dict[str, Any]]:
+    def _second_look(self, part: Federation, found: list[GateRun], start: dict[str, np.ndarray]) -> list[GateRun]:
         """Gates anew on the columns that were found and the best beginnings among the others.
 
         Among hundreds of inputs a column that tells by its square, or with another one, has first weights too small
@@ -245,34 +242,33 @@ class FedSDG(Selector):
         places = candidates(found, start)
         if places is None:
             return found
-        prices = [0.4 * found[0]["lambda"], found[-1]["lambda"]]
+        prices = [0.4 * found[0].price, found[-1].price]
         view = part.view(columns={name: np.flatnonzero(mask) for name, mask in places.items()})
         half = {name: np.full(int(mask.sum()), 0.5) for name, mask in places.items()}
         settings = replace(self._gate_settings(part.n_rows, 0.5), later=SECOND_LATER)
         paths = train_gates(view, prices[::-1], half, settings)
-        closed = {name: np.minimum(values, -1e-9) for name, values in found[0]["scores"].items()}
-        return [found_on_path(part, path, closed, places) for path in reversed(paths)]
+        closed = {name: np.minimum(values, -1e-9) for name, values in found[0].scores.items()}
+        return [found_on_path(path, closed, places) for path in reversed(paths)]
 
     def _judged(
-        self, fed: Federation, part: Federation, held: Federation, runs: list[dict[str, Any]],
+        self, fed: Federation, part: Federation, held: Federation, runs: list[GateRun],
         scores: dict[tuple[int, ...], float],
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> GateRun:  # fmt: skip
         """The run with the fewest columns within one standard error of the best. ``scores`` keeps what was refitted.
 
         Refits go from few columns to many, and end when one is clearly worse than the best so far.
         """
         best, going = float("-inf"), True
         for run in fed.track(runs[::-1], "lambda", at_most=True):
-            columns = columns_of(run)
             if going:
-                if columns not in scores:
-                    scores[columns] = self._refit_score(part, held, run["kept"])
-                best = max(best, scores[columns])
-                going = scores[columns] >= best - 2 * standard_error(best, held)
-            run["score"] = scores.get(columns, float("-inf"))
-        good = [run for run in runs if run["score"] >= best - standard_error(best, held)]
-        fewest = min(good, key=lambda run: run["count"] or np.inf)
-        alike = [run for run in good if run["count"] and columns_of(run) == columns_of(fewest)]
+                if run.columns not in scores:
+                    scores[run.columns] = self._refit_score(part, held, run.kept)
+                best = max(best, scores[run.columns])
+                going = scores[run.columns] >= best - 2 * standard_error(best, held)
+            run.validation = scores.get(run.columns, float("-inf"))
+        good = [run for run in runs if run.validation >= best - standard_error(best, held)]
+        fewest = min(good, key=lambda run: run.count or np.inf)
+        alike = [run for run in good if run.count and run.columns == fewest.columns]
         return alike[-1] if len(alike) > 2 else fewest  # three prices that agree: lower ones need not be tried
 
     def _begin_gates(self, fed: Federation) -> dict[str, np.ndarray]:
@@ -336,13 +332,13 @@ class FedSDG(Selector):
 
     def _gate_runs(
         self, fed: Federation, prices: list[float], start: dict[str, np.ndarray], copies: bool = False
-    ) -> list[dict[str, Any]]:
+    ) -> list[GateRun]:
         """Train with gates: one path over the prices on shares, else side by side where the form allows it."""
         if self.protection == "shares":
             paths = train_gates(fed, sorted(prices, reverse=True), start, self._gate_settings(fed.n_rows))
             closed = {name: np.zeros(count) for name, count in fed.n_columns.items()}
             places = {name: np.ones(count, dtype=bool) for name, count in fed.n_columns.items()}
-            return [found_on_path(fed, path, closed, places) for path in reversed(paths)]
+            return [found_on_path(path, closed, places) for path in reversed(paths)]
         kind = own_networks(self.protection)
         if len(prices) > 1 and kind is not SplitRun:
             return [run for price in prices for run in self._gate_runs(fed, [price], start, copies)]
@@ -379,11 +375,11 @@ class FedSDG(Selector):
             return float("-inf")
         network = self._network(part.n_rows)
         if self.protection == "shares":  # bytes: to compare prices half of the epochs and of the width will do
-            network.epochs, network.width = max(1, network.epochs // 2), self.width
+            network.epochs, network.width = max(1, self._refit_epochs(part.n_rows) // 2), self.width
         network.model_ = f"refit-{secrets.token_hex(4)}"
         with part.view(columns=columns).session() as inner:
             run = network._start(inner)
-            run.train(network.epochs)
+            run.train(network._epochs(inner))
             return run.score(held.view(columns=columns))
 
     def _refit(self, fed: Federation, kept: dict[str, np.ndarray]) -> None:
@@ -397,4 +393,4 @@ class FedSDG(Selector):
     def _false_discovery(self, fed: Federation, price: float, start: dict[str, np.ndarray]) -> float:
         """Open copies to open columns, in a run where every column competes with a shuffled copy of itself."""
         run = self._gate_runs(fed, [price], start, copies=True)[0]
-        return float(min(1.0, run["copies_open"] / max(1, run["count"])))
+        return float(min(1.0, run.copies_open / max(1, run.count)))

@@ -32,12 +32,13 @@ class StochasticGate(FedSDG):
         validation: float = 0.2,
         protection: str = "shares",
         width: int = 16,
-        epsilon: float | None = None,
+        label_epsilon: float | None = None,
+        label_range: tuple[float, float] | None = None,
         random_state: Any = 0,
     ):
         super().__init__(
             lambda_=lambda_, lambdas=lambdas, gates="input", init="half", sigma=sigma, epochs=epochs,
             refit_epochs=refit_epochs, refit_decay=refit_decay, batch_size=batch_size, learning_rate=learning_rate,
-            validation=validation, protection=protection, width=width, epsilon=epsilon,
-            random_state=random_state,
+            validation=validation, protection=protection, width=width, label_epsilon=label_epsilon,
+            label_range=label_range, random_state=random_state,
         )  # fmt: skip

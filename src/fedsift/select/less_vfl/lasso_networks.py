@@ -22,9 +22,9 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation, together
 from fedsift.core.party import Party
 from fedsift.models.splitnn import training
-from fedsift.models.splitnn.layers.choice import check_neutral
+from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
-from fedsift.models.splitnn.private_labels import check_epsilon, note_epsilon
+from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
 from fedsift.models.splitnn.training import SplitRun, bottom_of
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.less_vfl import shared_lasso
@@ -65,12 +65,13 @@ class GroupLasso(Selector):
         randomness and must be neutral. ``"open"``: in the clear, for research.
     lambda_ : price of a column's norm, by default 0.02 on shares and 0.1 in the open form; times the learning rate it
         is what a step takes off.
-    epochs, learning_rate : by default 30 and 0.4 (plain steps; less for many columns) on shares, 100 and 0.01 (Adam) in
-        the open form.
+    epochs, learning_rate : by default 30 (fewer where rows are many) and 0.4 (plain steps; less for many columns) on
+        shares, 100 and 0.01 (Adam) in the open form.
     width : sines of the network on shares.
     refit_epochs : on shares: of the network of the selected columns, ``network_`` (in the open form: the lasso's own).
-    epsilon : on shares, for classes: differential privacy of each label against everybody but its holder, by a
-        randomised copy of the labels; no privacy of columns.
+    label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
+        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+    label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     embedding, hidden : of the open form, as in LessVFL.
     """
 
@@ -82,7 +83,7 @@ class GroupLasso(Selector):
         "about labels) to their party"
     )
     operations = together(SplitNN.operations, OPERATIONS, shared_lasso.OPERATIONS)
-    epsilon_parameters = ("epsilon",)
+    epsilon_parameters = ("label_epsilon",)
     repeats_within = 0.1
 
     def __init__(
@@ -94,11 +95,12 @@ class GroupLasso(Selector):
         learning_rate: float | None = None,
         protection: str = "shares",
         width: int = 16,
-        refit_epochs: int = 20,
+        refit_epochs: int | None = None,
         embedding: int = 16,
         hidden: tuple[int, ...] = (64, 32),
         trace_every: int = 5,
-        epsilon: float | None = None,
+        label_epsilon: float | None = None,
+        label_range: tuple[float, float] | None = None,
         random_state: Any = 0,
     ):
         self.lambda_ = lambda_
@@ -111,16 +113,22 @@ class GroupLasso(Selector):
         self.embedding = embedding
         self.hidden = hidden
         self.trace_every = trace_every
-        self.epsilon = epsilon
+        self.label_epsilon = label_epsilon
+        self.label_range = label_range
         self.random_state = random_state
 
     def _check(self, fed: Federation) -> None:
         check_choice("protection", self.protection, FORMS)
-        check_epsilon(fed, self.epsilon, self.protection)
-        for name, least, whole in (("lambda_", 0.0, False), ("learning_rate", 1e-9, False), ("epochs", 1, True)):
+        check_label_epsilon(fed, self.label_epsilon, self.label_range)
+        for name, least, whole in (
+            ("lambda_", 0.0, False),
+            ("learning_rate", 1e-9, False),
+            ("epochs", 1, True),
+            ("refit_epochs", 1, True),
+        ):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), least, whole=whole)
-        for name in ("batch_size", "embedding", "trace_every", "refit_epochs"):
+        for name in ("batch_size", "embedding", "trace_every"):
             check_number(name, getattr(self, name), 1, whole=True)
         check_number("width", self.width, 2, whole=True)
         if self.protection == "shares":
@@ -129,13 +137,14 @@ class GroupLasso(Selector):
     def _select(self, fed: Federation) -> Outcome:
         if self.protection == "open":
             return self._select_open(fed)
-        found = train_lasso(fed, self._settings())
-        note_epsilon(fed, self.epsilon)
+        found = train_lasso(fed, self._settings(fed))
+        note_label_epsilon(fed, self.label_epsilon)
         selected = {name: values > 0 for name, values in found.norms.items()}
         if not any(mask.any() for mask in selected.values()):
             self._warn_of_nothing(fed)
         network = SplitNN(
-            width=2 * self.width, epochs=self.refit_epochs, batch_size=min(self.batch_size, 128),
+            width=2 * self.width, epochs=usual_epochs(self.refit_epochs, 20, fed.n_rows, 128),
+            batch_size=min(self.batch_size, 128),
             random_state=self.random_state,
         )  # fmt: skip
         self.network_ = network.fit_columns(fed, selected, "lasso")
@@ -145,24 +154,29 @@ class GroupLasso(Selector):
             **found.story,
         })  # fmt: skip
 
-    def _settings(self) -> LassoSettings:
+    def _epochs(self, rows: int) -> int:
+        if self.protection == "open":
+            return 100 if self.epochs is None else self.epochs
+        return usual_epochs(self.epochs, 30, rows, self.batch_size)
+
+    def _settings(self, fed: Federation) -> LassoSettings:
         return LassoSettings(
-            float(usual(self.lambda_, self.protection, 0.02, 0.1)), usual(self.epochs, self.protection, 30, 100),
+            float(usual(self.lambda_, self.protection, 0.02, 0.1)), self._epochs(fed.n_rows),
             self.batch_size, self.width, usual(self.learning_rate, self.protection, None, 0.01),
             seed_of(self.random_state),
         )  # fmt: skip
 
     def _warn_of_nothing(self, fed: Federation) -> None:
         text = (
-            f"{type(self).__name__} keeps no column: a price of {self._settings().price:g} took the weights of all of "
-            "them. network_ answers with the mean. What helps: a lower lambda_ (a tenth, say), or more epochs where "
+            f"{type(self).__name__} keeps no column: a price of {self._settings(fed).price:g} took the weights of all "
+            "of them. network_ answers with the mean. What helps: a lower lambda_ (a tenth, say), or more epochs where "
             "there are few rows."
         )
         fed.ledger.note(text)
         warnings.warn(text, UserWarning, stacklevel=4)
 
     def _select_open(self, fed: Federation) -> Outcome:
-        settings = self._settings()
+        settings = self._settings(fed)
         common = {"seed": settings.seed, "batch_size": self.batch_size, "rate": settings.rate}
         bottom = {**common, "model": "dense", "options": {"hidden": list(self.hidden)}, "prox": settings.price}
         top: dict[str, Any] = {**common, "model": "dense", "options": {"hidden": []}}
@@ -176,9 +190,7 @@ class GroupLasso(Selector):
                 trace.append({"epoch": epoch + 1, "bytes": fed.ledger.bytes() - start, "norms": norms})
 
         run.train(settings.epochs, observe=observe)
-        self.network_ = SplitNN(protection="open", batch_size=self.batch_size, random_state=self.random_state)
-        self.network_.model_ = run.model
-        self.network_._keep(fed, run)
+        self.network_ = SplitNN.of_run(fed, run, random_state=self.random_state)
         norms = {
             name: trace[-1]["norms"][name].astype(np.float64) if name in run.widths else np.zeros(count)
             for name, count in fed.n_columns.items()
@@ -220,11 +232,14 @@ class LocalLasso(OpenLessVFL):
         batch_size: int = 256,
         learning_rate: float = 0.01,
         start_norm: float = 0.01,
+        label_epsilon: float | None = None,
+        label_range: tuple[float, float] | None = None,
         random_state: Any = 0,
     ):
         super().__init__(
             shadows=shadows, quantile=quantile, lambda_columns=lambda_columns, pretrain_epochs=pretrain_epochs,
             pretrain_rate=pretrain_rate, epochs=epochs, stage_epochs=stage_epochs, stage_rate=stage_rate,
             embedding=embedding, hidden=hidden, batch_size=batch_size, learning_rate=learning_rate,
-            start_norm=start_norm, random_state=random_state,
+            start_norm=start_norm, label_epsilon=label_epsilon, label_range=label_range,
+            random_state=random_state,
         )  # fmt: skip

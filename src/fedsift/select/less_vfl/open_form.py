@@ -27,6 +27,7 @@ from fedsift.core.operation import Operation
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.model import SplitNN, seed_of
+from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
 from fedsift.models.splitnn.training import SplitRun
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.less_vfl import component_selection, screening
@@ -58,6 +59,7 @@ class OpenLessVFL(Selector):
     batch_size, patience : of the split training.
     start_norm : norm of every column's weights at the start, with shadows.
     keep_model : keep the trained network at the parties; ``network_`` predicts with it.
+    label_epsilon, label_range : as in LessVFL.
     """
 
     name = "less_vfl"
@@ -71,6 +73,7 @@ class OpenLessVFL(Selector):
         *component_selection.OPERATIONS,
         *screening.OPERATIONS,
     )
+    epsilon_parameters: ClassVar[tuple[str, ...]] = ("label_epsilon",)
 
     def __init__(
         self,
@@ -83,7 +86,7 @@ class OpenLessVFL(Selector):
         lambda_components: float | str = "auto",
         pretrain_epochs: int = 2,
         pretrain_rate: float = 0.001,
-        epochs: int = 18,
+        epochs: int | None = 18,
         stage_epochs: int = 30,
         stage_rate: float = 0.01,
         embedding: int = 16,
@@ -94,6 +97,8 @@ class OpenLessVFL(Selector):
         patience: int | None = None,
         keep_model: bool = True,
         scheme: str = "auto",
+        label_epsilon: float | None = None,
+        label_range: tuple[float, float] | None = None,
         random_state: Any = 0,
     ):
         self.shadows = shadows
@@ -115,6 +120,8 @@ class OpenLessVFL(Selector):
         self.patience = patience
         self.keep_model = keep_model
         self.scheme = scheme
+        self.label_epsilon = label_epsilon
+        self.label_range = label_range
         self.random_state = random_state
 
     #: LocalLasso leaves stage 2 out.
@@ -123,7 +130,8 @@ class OpenLessVFL(Selector):
     def _check(self, fed: Federation) -> None:
         for name in ("pretrain_epochs", "stage_epochs", "embedding", "batch_size"):
             check_number(name, getattr(self, name), 1, whole=True)
-        check_number("epochs", self.epochs, 0, whole=True)
+        check_number("epochs", self._epochs, 0, whole=True)
+        check_label_epsilon(fed, self.label_epsilon, self.label_range)
         check_choice("scheme", self.scheme, SCHEMES)
         check_number("quantile", self._quantile, 0.5, 1.0)
         check_number("screen_level", self._screen_level, 0.0, 1.0)
@@ -132,6 +140,10 @@ class OpenLessVFL(Selector):
         for name in ("lambda_columns", "lambda_components"):
             if getattr(self, name) != "auto":
                 check_number(name, getattr(self, name), 0.0)
+
+    @property
+    def _epochs(self) -> int:
+        return 18 if self.epochs is None else self.epochs
 
     @property
     def _quantile(self) -> float:
@@ -143,6 +155,7 @@ class OpenLessVFL(Selector):
 
     def _select(self, fed: Federation) -> Outcome:
         begin = len(fed.ledger)
+        note_label_epsilon(fed, self.label_epsilon)
         passed = screen_columns(fed, self._screen_level, self.scheme) if self.screen else None
         run = self._start(fed)
         mark = len(fed.ledger)
@@ -157,8 +170,8 @@ class OpenLessVFL(Selector):
         if not any(mask.any() for mask in kept.values()):
             self._warn_of_nothing(fed, replies, components)
         self._restrict(fed, run, kept, components)
-        if run.widths and self.epochs:
-            run.train(self.epochs, first=epoch, patience=self.patience)
+        if run.widths and self._epochs:
+            run.train(self._epochs, first=epoch, patience=self.patience)
         self._keep(fed, run)
         return self._outcome(fed, replies, kept, components, price, run, (begin, mark, trained, staged))
 
@@ -235,9 +248,7 @@ class OpenLessVFL(Selector):
         self.loss_curve_ = run.loss_curve
         if not self.keep_model or not run.widths:
             return
-        self.network_ = SplitNN(protection="open", batch_size=self.batch_size, random_state=self.random_state)
-        self.network_.model_ = run.model
-        self.network_._keep(fed, run)
+        self.network_ = SplitNN.of_run(fed, run, random_state=self.random_state)
 
     def _outcome(
         self, fed: Federation, replies: dict[str, Any], kept: dict[str, np.ndarray],

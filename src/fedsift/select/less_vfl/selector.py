@@ -27,8 +27,9 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation, together
-from fedsift.models.splitnn.layers.choice import check_neutral
+from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
+from fedsift.models.splitnn.private_labels import note_label_epsilon
 from fedsift.select.base import Outcome, check_choice, check_number
 from fedsift.select.less_vfl import matching, screening
 from fedsift.select.less_vfl.matching import match_components
@@ -51,7 +52,11 @@ class LessVFL(OpenLessVFL):
     squares : a column's square is a component too.
     match : share of the components' variance that a party's remaining columns must explain; 1: none is dropped for
         being explained by others.
-    width, epochs, batch_size : of ``network_``, trained on shares on what is left.
+    width, epochs, batch_size : of ``network_``, trained on shares on what is left (18 epochs by default, fewer where
+        rows are many).
+    label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
+        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+    label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     shadows, screen, lambda_columns, lambda_components, pretrain_epochs, pretrain_rate, stage_epochs, stage_rate,
     embedding, hidden, learning_rate, start_norm, patience, keep_model : of the open form (``OpenLessVFL``).
     """
@@ -77,7 +82,7 @@ class LessVFL(OpenLessVFL):
         squares: bool = True,
         match: float = 0.9,
         width: int = 32,
-        epochs: int = 18,
+        epochs: int | None = None,
         batch_size: int = 256,
         shadows: bool = True,
         screen: bool = False,
@@ -94,6 +99,8 @@ class LessVFL(OpenLessVFL):
         patience: int | None = None,
         keep_model: bool = True,
         scheme: str = "auto",
+        label_epsilon: float | None = None,
+        label_range: tuple[float, float] | None = None,
         random_state: Any = 0,
     ):
         super().__init__(
@@ -101,7 +108,8 @@ class LessVFL(OpenLessVFL):
             lambda_components=lambda_components, pretrain_epochs=pretrain_epochs, pretrain_rate=pretrain_rate,
             epochs=epochs, stage_epochs=stage_epochs, stage_rate=stage_rate, embedding=embedding, hidden=hidden,
             batch_size=batch_size, learning_rate=learning_rate, start_norm=start_norm, patience=patience,
-            keep_model=keep_model, scheme=scheme, random_state=random_state,
+            keep_model=keep_model, scheme=scheme, label_epsilon=label_epsilon, label_range=label_range,
+            random_state=random_state,
         )  # fmt: skip
         self.protection = protection
         self.squares = squares
@@ -120,6 +128,7 @@ class LessVFL(OpenLessVFL):
         if self.protection == "open":
             return super()._select(fed)
         begun = fed.ledger.bytes()
+        note_label_epsilon(fed, self.label_epsilon)
         p = label_screen(fed, self.scheme)
         passed = self._passed(p)
         replies = fed.ask(
@@ -131,7 +140,8 @@ class LessVFL(OpenLessVFL):
         if not any(mask.any() for mask in kept.values()):
             self._warn_of_no_signal(fed, p)
         network = SplitNN(
-            width=self.width, epochs=max(1, self.epochs), batch_size=min(self.batch_size, 128),
+            width=self.width, epochs=usual_epochs(self.epochs, 18, fed.n_rows, 128),
+            batch_size=min(self.batch_size, 128),
             random_state=self.random_state,
         )  # fmt: skip
         self.network_ = network.fit_columns(fed, kept, "less")

@@ -11,6 +11,7 @@ paper's way in the clear, for research.
 from __future__ import annotations
 
 import secrets
+import warnings
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,11 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import operation, together
 from fedsift.core.party import Party
 from fedsift.models.splitnn.gates import shrink_columns
-from fedsift.models.splitnn.layers.choice import check_neutral
+from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.networks import build_model, derived_seed, torch_module
-from fedsift.models.splitnn.private_labels import check_epsilon, note_epsilon
-from fedsift.models.splitnn.training import SplitRun, bottom_of, forget_model
+from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
+from fedsift.models.splitnn.training import SplitRun, bottom_of
 from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
 from fedsift.select.less_vfl import shared_lasso
 from fedsift.select.less_vfl.lasso_networks import FORMS, read_norms, usual
@@ -66,12 +67,16 @@ class VFLFS(Selector):
     n_features, threshold : how many columns to keep by their weights' norm, or the least norm.
     protection : ``"shares"`` (default): no party sees a gradient, an embedding or a weight; the coordinator deals the
         randomness and must be neutral. ``"open"``: in the clear, for research.
-    lambda_ : price of a column's norm. reconstruction : weight of the auto-encoder's loss.
-    pretrain_epochs, epochs : of the auto-encoder alone and of the training of all.
+    refit_epochs : on shares: of the network of the selected columns, ``network_`` (in the open form: the lasso's own,
+        of all columns).
+    lambda_ : price of a column's norm, by default 0.01 on shares and 0.05 in the open form.
+    reconstruction : weight of the auto-encoder's loss.
+    pretrain_epochs, epochs : of the auto-encoder alone and of the training of all (30, fewer where rows are many).
     batch_size, learning_rate : by default 256 and 0.4 (plain steps; less for many columns) on shares, 128 and
         0.003 (Adam) in the open form.
-    epsilon : on shares, for classes: differential privacy of each label against everybody but its holder, by a
-        randomised copy of the labels; no privacy of columns.
+    label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
+        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+    label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     width : sines of the network on shares. embedding, hidden, top_hidden : of the open form.
     """
 
@@ -83,7 +88,7 @@ class VFLFS(Selector):
         "about labels) to their party"
     )
     operations = together(SplitNN.operations, OPERATIONS, shared_lasso.OPERATIONS)
-    epsilon_parameters = ("epsilon",)
+    epsilon_parameters = ("label_epsilon",)
     repeats_within = 0.1
 
     def __init__(
@@ -91,18 +96,20 @@ class VFLFS(Selector):
         *,
         n_features: int | None = 10,
         threshold: float | None = None,
-        lambda_: float = 0.05,
+        lambda_: float | None = None,
         reconstruction: float = 1.0,
         pretrain_epochs: int = 10,
-        epochs: int = 30,
+        epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
         protection: str = "shares",
         width: int = 16,
+        refit_epochs: int | None = None,
         embedding: int = 100,
         hidden: tuple[int, ...] = (100,),
         top_hidden: tuple[int, ...] = (50,),
-        epsilon: float | None = None,
+        label_epsilon: float | None = None,
+        label_range: tuple[float, float] | None = None,
         random_state: Any = 0,
     ):
         self.n_features = n_features
@@ -115,55 +122,84 @@ class VFLFS(Selector):
         self.learning_rate = learning_rate
         self.protection = protection
         self.width = width
+        self.refit_epochs = refit_epochs
         self.embedding = embedding
         self.hidden = hidden
         self.top_hidden = top_hidden
-        self.epsilon = epsilon
+        self.label_epsilon = label_epsilon
+        self.label_range = label_range
         self.random_state = random_state
 
     def _check(self, fed: Federation) -> None:
         check_size(self.n_features, self.threshold)
-        check_number("lambda_", self.lambda_, 0.0)
+        check_number("lambda_", self.lambda_, 0.0, none=True)
         check_number("reconstruction", self.reconstruction, 0.0)
         check_number("pretrain_epochs", self.pretrain_epochs, 0, whole=True)
         check_choice("protection", self.protection, FORMS)
-        check_epsilon(fed, self.epsilon, self.protection)
-        for name in ("epochs", "embedding"):
-            check_number(name, getattr(self, name), 1, whole=True)
+        check_label_epsilon(fed, self.label_epsilon, self.label_range)
+        check_number("embedding", self.embedding, 1, whole=True)
+        for name in ("epochs", "refit_epochs"):
+            check_number(name, getattr(self, name), 1, whole=True, none=True)
         check_number("width", self.width, 2, whole=True)
         if self.batch_size is not None:
             check_number("batch_size", self.batch_size, 1, whole=True)
         if self.protection == "shares":
             check_neutral(fed, type(self).__name__)
 
+    @property
+    def _price(self) -> float:
+        return float(usual(self.lambda_, self.protection, 0.01, 0.05))
+
+    @property
+    def _batch_size(self) -> int:
+        return int(usual(self.batch_size, self.protection, 256, 128))
+
+    def _epochs(self, fed: Federation) -> int:
+        return usual_epochs(self.epochs, 30, fed.n_rows, self._batch_size)
+
     def _select(self, fed: Federation) -> Outcome:
         if self.protection == "open":
             return self._select_open(fed)
         found = train_lasso(fed, LassoSettings(
-            float(self.lambda_), self.epochs, usual(self.batch_size, self.protection, 256, 128), self.width,
+            self._price, self._epochs(fed), self._batch_size, self.width,
             self.learning_rate, seed_of(self.random_state), self.pretrain_epochs,
             float(self.reconstruction),
         ))  # fmt: skip
-        note_epsilon(fed, self.epsilon)
-        return Outcome.best(found.norms, self.n_features, self.threshold, **found.story)
+        note_label_epsilon(fed, self.label_epsilon)
+        left = int(sum((values > 0).sum() for values in found.norms.values()))
+        if self.n_features is not None and left < self.n_features:
+            text = (
+                f"VFLFS: a price of {self._price:g} left weights to {left} columns only, and {self.n_features} are "
+                "asked for: the others are taken by their place. What helps: a lower lambda_ (a tenth, say)."
+            )
+            fed.ledger.note(text)
+            warnings.warn(text, UserWarning, stacklevel=4)
+        outcome = Outcome.best(found.norms, self.n_features, self.threshold, **found.story)
+        network = SplitNN(
+            width=2 * self.width, epochs=usual_epochs(self.refit_epochs, 20, fed.n_rows, 128),
+            batch_size=min(self._batch_size, 128),
+            random_state=self.random_state,
+        )  # fmt: skip
+        self.network_ = network.fit_columns(fed, outcome.selected, "vflfs")
+        return outcome
 
     def _select_open(self, fed: Federation) -> Outcome:
         common = {
-            "seed": seed_of(self.random_state), "batch_size": usual(self.batch_size, self.protection, 256, 128),
+            "seed": seed_of(self.random_state), "batch_size": self._batch_size,
             "rate": usual(self.learning_rate, self.protection, 0.4, 0.003), "model": "dense",
         }  # fmt: skip
-        bottom = {**common, "options": {"hidden": list(self.hidden)}, "prox": float(self.lambda_)}
+        bottom = {**common, "options": {"hidden": list(self.hidden)}, "prox": self._price}
         top = {**common, "options": {"hidden": list(self.top_hidden)}}
         run = SplitRun.start(fed, f"vflfs-{secrets.token_hex(4)}", self.embedding, bottom, top)
         members = list(run.widths)
         if self.pretrain_epochs:
             fed.ask(
                 autoencode, to=members, model=run.model, epochs=self.pretrain_epochs,
-                weight=float(self.reconstruction), price=float(self.lambda_),
+                weight=float(self.reconstruction), price=self._price,
             )  # fmt: skip
-        run.train(self.epochs)
+        run.train(self._epochs(fed))
         found = fed.ask(read_norms, to=members, model=run.model)
-        fed.ask(forget_model, to=fed.parties, model=run.model)
+        self.network_ = SplitNN.of_run(fed, run, random_state=self.random_state)
         norms = {
             name: found[name].astype(np.float64) if name in found else np.zeros(count)
             for name, count in fed.n_columns.items()

@@ -29,13 +29,14 @@ import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
+from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party, Task
 from fedsift.crypto import oprf
@@ -45,17 +46,30 @@ from fedsift.mpc.pairs import OPERATIONS as HANDSHAKE
 from fedsift.mpc.pairs import circle_of, meet_all
 from fedsift.select.muse.contingency import MAX_BINS, Entropies, column_codes, label_codes, pair_information
 from fedsift.select.muse.fresh_orders import in_fresh_orders
+from fedsift.select.muse.state import Binned, Blinded, Factor, Matching
 
-CIRCLE = "muse"
+CIRCLE, FACTOR = "muse", "muse factor"
 Columns = Annotated[NDArray[np.int64], Between(-1, 10**7)]
 
 
-class PairRequest(TypedDict):
+@message
+@dataclass(frozen=True)
+class PairRequest:
     """Columns that are counted with those of a peer, under the orders of one batch."""
 
     peer: str
     batch: int
     columns: Columns
+
+
+@message
+@dataclass(frozen=True)
+class Prepared:
+    """Entropies of a party's columns, which of them have a bin below ``min_cell``, and the most bins of any."""
+
+    entropies: NDArray[np.float64]
+    small: NDArray[np.int64]
+    bins: int
 
 
 LABEL = -1  # stands for the label among the label holder's columns
@@ -75,9 +89,8 @@ _THREADED_FROM = 100_000  # bin codes; below this a thread costs more than it br
     times=1,
 )
 def matching_keys(party: Party) -> str:
-    if "muse factor" not in party.keys:
-        party.keys["muse factor"] = (secrets.token_hex(8), oprf.OprfKey.generate())
-    return str(party.keys["muse factor"][0])
+    factor: Factor = party.keys.setdefault(FACTOR, Factor(secrets.token_hex(8), oprf.OprfKey.generate()))
+    return factor.name
 
 
 def _known_rows(party: Party, factors: list[str]) -> dict[str, bytes]:
@@ -99,7 +112,7 @@ def blind_rows(party: Party, *, factors: list[str]) -> bytes:
     seen = ("muse rows", *factors) in party._cache
     fresh = [] if seen else [each for each in party.table.ids if each not in known]
     secret, blinded = oprf.blind([each.encode() for each in fresh])
-    party.state["blind"] = (fresh, secret)
+    party.keep(Blinded(fresh, secret))
     return blinded
 
 
@@ -114,7 +127,7 @@ def blind_rows(party: Party, *, factors: list[str]) -> bytes:
     times=1,
 )
 def raise_rows(party: Party, *, lists: dict[str, bytes]) -> dict[str, bytes]:
-    return {name: oprf.evaluate(party.keys["muse factor"][1], points) for name, points in lists.items()}
+    return {name: oprf.evaluate(party.keys[FACTOR].key, points) for name, points in lists.items()}
 
 
 @operation(
@@ -133,20 +146,18 @@ def number_rows(party: Party, *, points: bytes, factors: list[str]) -> bytes:
     order, digest = _row_order(party, points, factors)
     # A handshake gives a pair's secret once: asking again cannot bring back the orders of an earlier batch.
     seeds = {name: met.secret(name, "muse pair", digest) for name in met.peers}
-    party.state["order"], party.state["seeds"] = order, seeds
-    party.state["last batch"] = dict.fromkeys(seeds, 0)
+    party.keep(Matching(order, seeds, dict.fromkeys(seeds, 0)))
     return hashlib.sha256(frame(b"fedsift same rows", digest)).digest()[:16]
 
 
 def _row_order(party: Party, points: bytes, factors: list[str]) -> tuple[np.ndarray, bytes]:
     """Positions of this view's rows in the order of their secrets, and a digest of those secrets."""
     known = _known_rows(party, factors)
-    if "blind" not in party.state:
-        raise OperationRefused(party.name, "number_rows", "no list of blinded rows is under way")
-    fresh, blind = party.state.pop("blind")
-    outputs = oprf.finalize([each.encode() for each in fresh], blind, points)
+    blinded = party.held(Blinded)
+    party.state.pop(Blinded)  # one answer to one list
+    outputs = oprf.finalize([each.encode() for each in blinded.ids], blinded.secret, points)
     size = oprf.OUTPUT_BYTES
-    known.update({each: outputs[i * size : i * size + 32] for i, each in enumerate(fresh)})
+    known.update({each: outputs[i * size : i * size + 32] for i, each in enumerate(blinded.ids)})
     cached = ("muse rows", *factors)
     if cached not in party._cache:
         row_secrets = [known[each] for each in party.table.ids]
@@ -164,7 +175,7 @@ def _row_order(party: Party, points: bytes, factors: list[str]) -> tuple[np.ndar
     discloses="aggregate",
     about="entropy of each binned column (the label's last, if it is here), largest number of bins, and which columns "
     "have a bin below min_cell",
-    reply={"entropies": Array("f"), "small": Array("i"), "bins": int},
+    reply=Prepared,
     min_cell="min_cell",
     settings=("n_bins", "binning"),
     times=1,
@@ -172,19 +183,19 @@ def _row_order(party: Party, points: bytes, factors: list[str]) -> tuple[np.ndar
 def prepare_columns(
     party: Party, *, n_bins: Annotated[int, Between(2, MAX_BINS)], binning: Literal["quantile", "width"], min_cell: int,
     task: Task, label: bool,
-) -> dict[str, Any]:  # fmt: skip
+) -> Prepared:  # fmt: skip
     codes = column_codes(party, n_bins, binning)
     if label:
         codes = np.vstack([codes, label_codes(party.labels(task=task), n_bins, binning, party.name)[None, :]])
-    order = party.state.get("order")
-    codes = np.ascontiguousarray(codes if order is None else codes[:, order])
+    matching: Matching | None = party.state.get(Matching)
+    codes = np.ascontiguousarray(codes if matching is None else codes[:, matching.order])
     entropies = Entropies(party.n_rows)
     counts = [np.bincount(column) for column in codes]
-    party.state["codes"], party.state["entropies"] = codes, entropies
+    party.keep(Binned(codes, entropies))
     values = np.array([float(entropies.entropy(count)) for count in counts])
     small = [j for j, count in enumerate(counts) if count[count > 0].min(initial=party.n_rows) < min_cell]
     bins = int(codes.max(initial=0)) + 1
-    return {"entropies": values, "small": np.array(small, dtype=np.int64), "bins": bins}
+    return Prepared(values, np.array(small, dtype=np.int64), bins)
 
 
 @operation(
@@ -198,23 +209,23 @@ def prepare_columns(
 )
 def matched_codes(party: Party, *, requests: list[PairRequest], code_bits: int) -> list[np.ndarray]:
     """For each request (peer, batch number, columns): the codes of the columns, each in an order of its own."""
-    if int(party.state["codes"].max(initial=0)).bit_length() > code_bits or code_bits > 8:
+    codes, matching = party.held(Binned).codes, party.held(Matching)
+    if int(codes.max(initial=0)).bit_length() > code_bits or code_bits > 8:
         raise OperationRefused(party.name, "matched_codes", f"its bins do not fit {code_bits} bits")
-    last = dict(party.state.get("last batch", {}))
+    last = dict(matching.last)
     for request in requests:
-        peer, batch = request["peer"], request["batch"]
+        peer, batch = request.peer, request.batch
         if peer not in last or batch <= last[peer]:
             raise OperationRefused(party.name, "matched_codes", f"batch {batch} with {peer!r} is unknown or used up")
-        _check_columns(party, request["columns"], "matched_codes")
+        _check_columns(party, codes, request.columns, "matched_codes")
         last[peer] = batch
-    party.state["last batch"] = last
-    codes, seeds = party.state["codes"], party.state["seeds"]
-    return [in_fresh_orders(codes, r["columns"], seeds[r["peer"]], r["batch"], code_bits) for r in requests]
+    matching.last.update(last)
+    return [in_fresh_orders(codes, r.columns, matching.seeds[r.peer], r.batch, code_bits) for r in requests]
 
 
-def _check_columns(party: Party, columns: np.ndarray, operation: str) -> None:
+def _check_columns(party: Party, codes: np.ndarray, columns: np.ndarray, operation: str) -> None:
     """Positions of columns; -1 is the last one, the label where it is here."""
-    if columns.ndim != 1 or columns.max(initial=-1) >= len(party.state["codes"]):
+    if columns.ndim != 1 or columns.max(initial=-1) >= len(codes):
         raise OperationRefused(party.name, operation, "there is no such column")
 
 
@@ -228,13 +239,14 @@ def _check_columns(party: Party, columns: np.ndarray, operation: str) -> None:
     times="3 x n_features",  # with the label once, in the preselection, and in the search
 )
 def own_information(party: Party, *, left: Columns, right: Columns, correct: bool) -> np.ndarray:
-    codes = party.state["codes"]
-    _check_columns(party, left, "own_information")
-    _check_columns(party, right, "own_information")
+    binned = party.held(Binned)
+    codes = binned.codes
+    _check_columns(party, codes, left, "own_information")
+    _check_columns(party, codes, right, "own_information")
     if len(left) != len(right):
         raise OperationRefused(party.name, "own_information", "pairs have a left and a right column each")
     one = left[:1] if len(set(left.tolist())) == 1 else left
-    return pair_information(codes[one], codes[right], party.state["entropies"], correct=correct)[0]
+    return pair_information(codes[one], codes[right], binned.entropies, correct=correct)[0]
 
 
 # --- the coordinator's side -------------------------------------------------------------------------------------------
@@ -302,18 +314,18 @@ class BinMatching:
         """Bin the columns; the entropies of each party's columns (and, at the label holder, of the label last)."""
         fed = self.fed
         each = {name: {"label": name == fed.active} for name in fed.parties}
-        replies = fed.ask(
+        replies: dict[str, Prepared] = fed.ask(
             prepare_columns, to=fed.parties, each=each, n_bins=n_bins, binning=binning, min_cell=self.min_cell,
             task=fed.asked_task,
         )  # fmt: skip
         for name, reply in replies.items():
-            if len(reply["entropies"]) != fed.n_columns[name] + (name == fed.active):
+            if len(reply.entropies) != fed.n_columns[name] + (name == fed.active):
                 raise ReplyError(name, "prepare_columns", f"expected {fed.n_columns[name]} entropies")
-            if len(reply["small"]):
-                raise self._too_small(f"a bin of {self._describe(name, int(reply['small'][0]))}")
-        most = max(reply["bins"] for reply in replies.values())
+            if len(reply.small):
+                raise self._too_small(f"a bin of {self._describe(name, int(reply.small[0]))}")
+        most = max(reply.bins for reply in replies.values())
         self._code_bits = max(1, min(8, (most - 1).bit_length()))
-        return {name: reply["entropies"] for name, reply in replies.items()}
+        return {name: reply.entropies for name, reply in replies.items()}
 
     def information(self, wanted: Sequence[Pairs]) -> list[np.ndarray]:
         """Mutual information of every pair, in the order asked. One round, or more if the lists are very long."""
@@ -339,12 +351,12 @@ class BinMatching:
         return results
 
     def _count(self, parts: list[Pairs]) -> list[np.ndarray]:
-        requests: dict[str, list[dict[str, Any]]] = {}
+        requests: dict[str, list[PairRequest]] = {}
         for pairs in parts:
             self._batch += 1
             sides = ((pairs.left, pairs.right, pairs.left_columns), (pairs.right, pairs.left, pairs.right_columns))
             for me, peer, columns in sides:
-                request = {"peer": peer, "batch": self._batch, "columns": np.asarray(columns, dtype=np.int64)}
+                request = PairRequest(peer, self._batch, np.asarray(columns, dtype=np.int64))
                 requests.setdefault(me, []).append(request)
         each = {name: {"requests": mine} for name, mine in requests.items()}
         self.computations += sum(map(len, parts))
@@ -363,8 +375,8 @@ class BinMatching:
         self._refuse_small(pairs, smallest)
         return found
 
-    def _checked(self, name: str, lists: list[np.ndarray], requests: list[dict[str, Any]]) -> list[np.ndarray]:
-        shapes = [(len(request["columns"]), self.rows) for request in requests]
+    def _checked(self, name: str, lists: list[np.ndarray], requests: list[PairRequest]) -> list[np.ndarray]:
+        shapes = [(len(request.columns), self.rows) for request in requests]
         if [codes.shape for codes in lists] != shapes or any(codes.dtype != np.uint8 for codes in lists):
             raise ReplyError(name, "matched_codes", "its lists of bins have the wrong number of columns or rows")
         return lists

@@ -22,9 +22,11 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between, PartyName
 from fedsift.core.federation import Federation
+from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Labels, Party, Task
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
@@ -39,15 +41,16 @@ from fedsift.mpc.column_scores.noise import (
     room_bits,
 )
 from fedsift.mpc.column_scores.paid_bins import paid_bins
-from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums
+from fedsift.mpc.encrypted_histogram import aligned_sums
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
-    ENCRYPTED,
-    MASKED,
     Answers,
     ForHolder,
+    Halves,
     LabelLayers,
     Layouts,
+    MaskedSums,
+    SentLabels,
     WeightBits,
     encrypted,
     join_halves,
@@ -117,11 +120,11 @@ class NoisyBins:
     when="epsilon=set",
     discloses="aggregate",
     about="how many bins each column has, from counts with noise (and how many classes the label)",
-    reply={"bins": Array("i")},
+    reply=Array("i"),
     epsilon="epsilon",
     times=1,
 )
-def pay_for_bins(party: Party, *, task: Task, columns: Annotated[int, Between(1, 10**7)]) -> dict[str, Any]:
+def pay_for_bins(party: Party, *, task: Task, columns: Annotated[int, Between(1, 10**7)]) -> NDArray[np.int32]:
     """``columns`` is how many there are in all: the more, the fewer bins."""
     spending = Spending.of(party.job.parameters)
     n_bins, noise = spending.bins(party.n_rows, columns), spending.noise(0)
@@ -134,7 +137,7 @@ def pay_for_bins(party: Party, *, task: Task, columns: Annotated[int, Between(1,
             label = replace(label, codes=rank_classes(label.values, label.n_classes))
     party.keep(NoisyBins(spending, codes, counts, label))
     told = [*counts, *([label.n_classes] if label else [])]
-    return {"bins": np.asarray(told, dtype=np.int32)}
+    return np.asarray(told, dtype=np.int32)
 
 
 @operation(
@@ -142,7 +145,7 @@ def pay_for_bins(party: Party, *, task: Task, columns: Annotated[int, Between(1,
     when="epsilon=set",
     discloses="ciphertext",
     about="the bin of one column (or the class) of each row, encrypted",
-    reply=ENCRYPTED,
+    reply=SentLabels,
     epsilon="epsilon",
     settings=("scheme",),
     after="muse.pay_for_bins",
@@ -151,7 +154,7 @@ def pay_for_bins(party: Party, *, task: Task, columns: Annotated[int, Between(1,
 def encrypt_bins(
     party: Party, *, scheme: Literal["auto", "ou", "paillier"], column: Column, step: Step, answers: Answers,
     weight_bits: WeightBits,
-) -> dict[str, Any]:  # fmt: skip
+) -> SentLabels:  # fmt: skip
     kept = party.held(NoisyBins)
     kept.begin(step, party)
     chosen = kept.column(column, step, party)
@@ -165,7 +168,7 @@ def encrypt_bins(
     receives="ciphertext",
     about="encrypted joint counts of bins of two parties' columns, with noise, under masks; to the coordinator the "
     "masks, with which it opens what the other party decrypts",
-    reply=MASKED,
+    reply=MaskedSums,
     opened="aggregate: joint counts of bins with noise, to the coordinator",
     concerns="own columns and labels",
     epsilon="epsilon",
@@ -175,7 +178,7 @@ def encrypt_bins(
 def masked_tables(
     party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: PartyName,
     step: Step, columns: list[int],
-) -> dict[str, Any]:  # fmt: skip
+) -> MaskedSums:  # fmt: skip
     kept = party.held(NoisyBins)
     kept.begin(step, party)
     bins = take_labels(party, key, rows, layouts, note, holder, step)
@@ -186,6 +189,15 @@ def masked_tables(
     return masked(party, bins, sums if columns else [], len(columns), offset=True, noise=added)
 
 
+@message
+@dataclass(frozen=True)
+class OpenedTables:
+    """The holder's halves of the others' tables, and those of its own columns."""
+
+    halves: Halves
+    own: list[NDArray[np.int64]]
+
+
 @operation(
     "muse.open_tables",
     when="epsilon=set",
@@ -193,7 +205,7 @@ def masked_tables(
     receives="masked",
     about="joint counts of one column's bins (or the label) with other columns, with noise: the other parties' under "
     "masks that only the coordinator can take off, and those of the party's own columns",
-    reply={"halves": dict, "own": [Array("i", 2)]},
+    reply=OpenedTables,
     concerns="own columns and labels",
     epsilon="epsilon",
     after="muse.encrypt_bins",
@@ -202,7 +214,7 @@ def masked_tables(
 def open_tables(
     party: Party, *, sums: dict[str, list[Ciphertexts]], notes: dict[str, bytes], shapes: dict[str, list[int]],
     columns: list[int],
-) -> dict[str, Any]:  # fmt: skip
+) -> OpenedTables:  # fmt: skip
     """``columns`` are the party's own that are counted with the one that it has encrypted."""
     kept, layers, told = party.held(NoisyBins), party.held(LabelLayers), ForHolder(sums, notes, shapes)
     chosen = layers.labels
@@ -216,7 +228,7 @@ def open_tables(
         own.append(exact + drawn(exact.shape, scale))
     halves = open_halves(party, told, scale)
     party.state.pop(LabelLayers)  # asked again, there is nothing to open: own tables get their noise once
-    return {"halves": halves, "own": own}
+    return OpenedTables(halves, own)
 
 
 OPERATIONS = (*pairs.OPERATIONS, pay_for_bins, encrypt_bins, masked_tables, open_tables)
@@ -234,8 +246,9 @@ class NoisyTables:
         self.tables_made = 0
         self._step = 0
         meet_all(fed)
-        replies = fed.ask(pay_for_bins, to=fed.parties, task=fed.asked_task, columns=sum(fed.n_columns.values()))
-        self.bins = {name: reply["bins"] for name, reply in replies.items()}
+        self.bins: dict[str, NDArray[np.int32]] = fed.ask(
+            pay_for_bins, to=fed.parties, task=fed.asked_task, columns=sum(fed.n_columns.values())
+        )
         for name, bins in self.bins.items():
             if len(bins) != fed.n_columns[name] + (name == fed.active) or bins.min(initial=1) < 1:
                 raise ReplyError(name, "pay_for_bins", f"expected bins of {fed.n_columns[name]} columns")
@@ -261,20 +274,23 @@ class NoisyTables:
         others = [name for name in scales if name != home and len(columns[name])]
         answers = max((int(self.bins[name][columns[name]].sum()) for name in others), default=0)
         room = room_bits(fed.n_rows, fed.n_rows, *scales.values())
-        told = fed.ask(
+        told: SentLabels = fed.ask(
             encrypt_bins, to=home, scheme=self.scheme, column=column, step=step, answers=answers, weight_bits=room
         )
-        each = {name: {"note": told["notes"].get(name), "columns": columns[name].tolist()} for name in others}
-        same = {part: told[part] for part in ("key", "rows", "layouts")}
-        replies = fed.ask(masked_tables, to=others, each=each, holder=home, step=step, **same) if others else {}
+        each = {name: {"note": told.notes.get(name), "columns": columns[name].tolist()} for name in others}
+        replies: dict[str, MaskedSums] = (
+            fed.ask(masked_tables, to=others, each=each, holder=home, step=step, **told.same()) if others else {}
+        )
         own = columns.get(home, np.zeros(0, dtype=np.int64))
-        opened = fed.ask(open_tables, to=home, **ForHolder.of(replies).as_arguments(), columns=own.tolist())
-        layouts = [RowLayout.read(layout, fed.n_rows) for layout in told["layouts"]]
-        found = {home: [Counted(table, scales[home] ** 2, fed.n_rows) for table in opened["own"]]}
+        opened: OpenedTables = fed.ask(
+            open_tables, to=home, **ForHolder.of(replies).as_arguments(), columns=own.tolist()
+        )
+        layouts = told.read_layouts(fed.n_rows)
+        found = {home: [Counted(table, scales[home] ** 2, fed.n_rows) for table in opened.own]}
         for name in others:
             counts = self.bins[name][columns[name]]
-            halves = opened["halves"].get(name, [])
-            joined = join_halves(name, replies[name]["seed"], halves, layouts, int(counts.sum()), offset=True)
+            halves = opened.halves.get(name, [])
+            joined = join_halves(name, replies[name].seed, halves, layouts, int(counts.sum()), offset=True)
             variance = scales[name] ** 2 + scales[home] ** 2
             parts = np.split(joined.astype(np.float64), np.cumsum(counts)[:-1])
             found[name] = [Counted(part, variance, fed.n_rows) for part in parts]

@@ -8,17 +8,21 @@ across two parties by ``masked_product``: the coordinator reads the correlation 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between, PartyName
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Array, operation
+from fedsift.core.message import message
+from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ReplyError
+from fedsift.mpc.ring import Ring
 from fedsift.mpc.shared_product import hide_left, left_share, open_product, right_message
+from fedsift.select.muse.state import Matching
 
 _BITS = 30  # fractional bits of a rank: an inner product of unit vectors then needs 61 of the ring's 64
 
@@ -44,7 +48,7 @@ def redundancy(correlations: np.ndarray) -> float:
     return float(np.sqrt(((correlations - np.eye(len(correlations))) ** 2).sum()))
 
 
-def _ranks(party: Party, columns: Any) -> np.ndarray:
+def _ranks(party: Party, columns: NDArray[np.int64]) -> np.ndarray:
     """Rows x columns, in the order of the row secrets. Categories are ranked by their (alphabetical) number."""
     table, names = party.table, party.columns
     values = np.empty((len(columns), party.n_rows))
@@ -55,8 +59,18 @@ def _ranks(party: Party, columns: Any) -> np.ndarray:
             values[place] = np.where(codes < 0, np.nan, codes)
         else:
             values[place] = table.values(name)
-    order = party.state.get("order")
-    return unit_ranks(values if order is None else values[:, order]).T
+    matching: Matching | None = party.state.get(Matching)
+    return unit_ranks(values if matching is None else values[:, matching.order]).T
+
+
+@message
+@dataclass(frozen=True)
+class Ranks:
+    """Correlations inside a party; for each peer two tables of ranks under one-time masks."""
+
+    own: NDArray[np.float64]
+    left: dict[str, list[Ring]]
+    right: dict[str, list[Ring]]
 
 
 @operation(
@@ -64,29 +78,30 @@ def _ranks(party: Party, columns: Any) -> np.ndarray:
     when="epsilon=none",
     discloses="aggregate",
     about="rank correlations inside the party, and ranks of selected columns under one-time masks",
-    reply={"own": Array("f", 2), "left": dict, "right": dict},
+    reply=Ranks,
     times=1,
 )
 def correlate_ranks(
     party: Party, *, columns: NDArray[np.int64], peers: dict[PartyName, Annotated[int, Between(0, 10_000)]]
-) -> dict[str, Any]:
+) -> Ranks:
     """``peers``: how many columns each other party takes part with. Of two parties, the first in name is the left."""
-    if party.state.get("ranks sent"):
+    if Ranks in party.state:
         raise OperationRefused(party.name, "correlate_ranks", "a mask is used once: correlations were asked before")
     inside = columns.ndim == 1 and (columns >= 0).all() and (columns < len(party.columns)).all()
-    if not inside or not set(peers) <= set(party.state.get("seeds", {})):
+    matching: Matching | None = party.state.get(Matching)
+    seeds = {} if matching is None else matching.seeds
+    if not inside or not set(peers) <= set(seeds):
         raise OperationRefused(party.name, "correlate_ranks", "there is no such column, or no such peer")
-    party.state["ranks sent"] = True
     ranks = _ranks(party, columns)
     ring = np.rint(np.ldexp(ranks, _BITS)).astype(np.int64).view(np.uint64)
     left, right = {}, {}
     for peer, width in peers.items():
-        seed = party.state["seeds"][peer]
+        seed = seeds[peer]
         if party.name < peer:
             left[peer] = [hide_left(ring, seed, 0), left_share(ring, seed, 0, width)]
         else:
             right[peer] = list(right_message(ring, seed, 0, 0, width))
-    return {"own": ranks.T @ ranks, "left": left, "right": right}
+    return party.keep(Ranks(ranks.T @ ranks, left, right))
 
 
 def spearman_matrix(fed: Federation, places: Sequence[tuple[str, int]]) -> np.ndarray:
@@ -101,14 +116,14 @@ def spearman_matrix(fed: Federation, places: Sequence[tuple[str, int]]) -> np.nd
         }
         for name, spots in mine.items()
     }
-    replies = fed.ask(correlate_ranks, to=list(mine), each=each) if mine else {}
+    replies: dict[str, Ranks] = fed.ask(correlate_ranks, to=list(mine), each=each) if mine else {}
     matrix = np.eye(len(places))
     for a, spots in mine.items():
         for b, others in mine.items():
             if a == b:
-                block = replies[a]["own"]
+                block = replies[a].own
             elif a < b:
-                block = _opened(replies[a]["left"].get(b), replies[b]["right"].get(a), a, b)
+                block = _opened(replies[a].left.get(b), replies[b].right.get(a), a, b)
             else:
                 continue
             if block.shape != (len(spots), len(others)):
@@ -119,12 +134,11 @@ def spearman_matrix(fed: Federation, places: Sequence[tuple[str, int]]) -> np.nd
     return matrix
 
 
-def _opened(left: Any, right: Any, a: str, b: str) -> np.ndarray:
+def _opened(left: list[Ring] | None, right: list[Ring] | None, a: str, b: str) -> np.ndarray:
     for name, parts in ((a, left), (b, right)):
-        good = isinstance(parts, list) and len(parts) == 2
-        if not good or not all(isinstance(p, np.ndarray) and p.dtype == np.uint64 and p.ndim == 2 for p in parts):
+        if parts is None or [part.ndim for part in parts] != [2, 2]:
             raise ReplyError(name, "correlate_ranks", "expected two masked tables")
-    if left[0].shape[0] != right[0].shape[0] or left[1].shape != right[1].shape:
+    if left is None or right is None or left[0].shape[0] != right[0].shape[0] or left[1].shape != right[1].shape:
         raise ReplyError(b, "correlate_ranks", f"its tables do not fit those of {a!r}")
     product = open_product(*left, *right)
     return np.ldexp(product.view(np.int64).astype(np.float64), -2 * _BITS)

@@ -15,6 +15,7 @@ SecureBoost (docs/secureboost.md).
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,11 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
 from fedsift.core.operation import together
 from fedsift.errors import DataError
-from fedsift.models.boost.growing import PROTECTIONS, Booster, check_shared
-from fedsift.models.boost.hidden.growing import check_neutral, check_settings
+from fedsift.models.boost.growing import Booster
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
 from fedsift.models.boost.results import METRICS
 from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, cross_validate, flat, fold_rules, uses
-from fedsift.models.boost.tree import TreeSettings
+from fedsift.models.boost.settings import check_boosting, tree_settings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.pso.swarm import (
     HYPER,
@@ -134,13 +134,11 @@ class PsoEvffs(Selector):
         self.random_state = random_state
 
     def _check(self, fed: Federation) -> None:
-        for name in ("iterations", "models", "max_trees", "min_cell", "min_leaf"):
+        for name in ("iterations", "models"):
             check_number(name, getattr(self, name), 1, whole=True)
         check_number("popsize", self.popsize, 2, whole=True)
-        check_number("max_depth", self.max_depth, 1, 30, whole=True)
         check_number("folds", self.folds, 2, 20, whole=True)
         check_number("patience", self.patience, 1, whole=True, none=True)
-        check_number("learning_rate", self.learning_rate, 1e-9, 1)
         check_number("alpha", self.alpha, 1e-9, 0.5)
         for name in ("inertia", "c1", "c2", "price"):
             check_number(name, getattr(self, name), 0)
@@ -150,11 +148,7 @@ class PsoEvffs(Selector):
         check_choice("init", self.init, ("fiis", "ris", "pis"))
         check_choice("final", self.final, ("best", "vote"))
         check_choice("metric", self.metric, METRICS)
-        check_choice("protection", self.protection, PROTECTIONS)
-        if self.protection != "open" and fed.passive:
-            check_shared(fed, self.protection)
-            check_neutral(fed, "PsoEvffs")
-            check_settings(TreeSettings(max_depth=self.max_depth))
+        check_boosting(self, fed)
 
     def _select(self, fed: Federation) -> Outcome:
         bounds = Bounds.of(self.max_trees, self.max_depth)
@@ -222,10 +216,7 @@ class PsoEvffs(Selector):
 
     def _booster(self, hyper: np.ndarray, columns: dict[str, np.ndarray]) -> Booster:
         trees, depth, bins, gamma, reg_lambda = (int(value) for value in hyper)
-        settings = TreeSettings(
-            max_depth=depth, gamma=float(gamma), reg_lambda=float(reg_lambda),
-            learning_rate=float(self.learning_rate), min_rows=max(self.min_cell, self.min_leaf),
-        )  # fmt: skip
+        settings = replace(tree_settings(self), max_depth=depth, gamma=float(gamma), reg_lambda=float(reg_lambda))
         return Booster(
             settings, columns, trees, bins=bins, multi_output=bool(self.multi_output), seed=int(self.random_state)
         )

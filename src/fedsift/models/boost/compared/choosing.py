@@ -40,10 +40,10 @@ from fedsift.models.boost.hidden.passive import HiddenCuts
 from fedsift.models.boost.hidden.shares import draw_counts, draw_splits, level_products
 from fedsift.models.boost.hidden.wire import Corrections, check_corrections
 from fedsift.models.boost.tree import TreeSettings, least_gain
-from fedsift.mpc.comparing import Fractions
 from fedsift.mpc.dealer import Dealt
+from fedsift.mpc.fractions import Fractions
 from fedsift.mpc.pairs import Pairs
-from fedsift.mpc.ring import Ring, uniform
+from fedsift.mpc.ring import Ring, from_lowest_bytes, lowest_bytes, uniform
 
 _HIDDEN = "boost: gradients"
 
@@ -61,7 +61,7 @@ _HIDDEN = "boost: gradients"
 def hide_level(party: Party) -> dict[str, SealedBox]:
     """The label holder for everybody, the speaking party for the label holder."""
     state, pairs, dealt = party.held(Shares), party.held(Pairs), party.held(Dealt)
-    now, _ = state.growing(party)
+    now, scales = state.growing(party)
     rows = state.rows.result
     if not isinstance(rows, Rows):
         raise OperationRefused(party.name, "hide_level", "the level has not been laid out to the end")
@@ -69,10 +69,10 @@ def hide_level(party: Party) -> dict[str, SealedBox]:
     if not state.speaks(party):
         return {}
     values, counts = laid_out(rows)
-    hidden = {
-        "values": values - dealt.draw(_HIDDEN, state.step, values.shape),
-        "counts": counts - draw_counts(dealt, "boost: counts", state.step, *counts.shape),
-    }
+    hidden = [
+        lowest_bytes(values - dealt.draw(_HIDDEN, state.step, values.shape), scales.word),
+        lowest_bytes(counts - draw_counts(dealt, "boost: counts", state.step, *counts.shape), scales.count),
+    ]
     to = pairs.peers if state.number == 0 else [state.holder]
     return {name: pairs.seal(hidden, to=name, about=_HIDDEN, number=state.step) for name in to}
 
@@ -105,7 +105,7 @@ def compare_level(
     if now.rows is None:
         raise OperationRefused(party.name, "compare_level", "the level has not been laid out to the end")
     values, counts = laid_out(now.rows)
-    _own_sums(party, state, now, boxes, values, counts)
+    _own_sums(party, state, now, boxes, values, counts, scales)
     _other_sums(party, now, corrections, values, counts)
     keep_totals(now, values, counts)
     answers = {}
@@ -118,18 +118,21 @@ def compare_level(
 
 
 def _own_sums(
-    party: Party, state: Shares, now: Growing, boxes: dict[str, SealedBox], values: Ring, counts: np.ndarray
-) -> None:
+    party: Party, state: Shares, now: Growing, boxes: dict[str, SealedBox], values: Ring, counts: np.ndarray,
+    scales: Scales,
+) -> None:  # fmt: skip
     """Of own candidates: with the own share of the rows, and with the other's under a mask."""
     sender = state.first if state.number == 0 else state.holder
     if sender not in boxes:
         raise OperationRefused(party.name, "compare_level", "the other side's share of the rows is missing")
     hidden = party.held(Pairs).open(boxes[sender], sender=sender, about=_HIDDEN, number=state.step)
-    if hidden["values"].shape != values.shape or hidden["counts"].shape != counts.shape:
+    shapes = [(*values.shape, scales.word), (*counts.shape, scales.count)]
+    if not isinstance(hidden, list) or [(part.shape, part.dtype) for part in hidden] != [(s, np.uint8) for s in shapes]:
         raise ReplyError(sender, "hide_level", "it hid another number of rows or nodes than the level has")
     cuts, level = [now.cuts[party.name]], now.now()
     masks = party.held(HiddenCuts).masks
-    (found,) = level_products(level, masks, cuts, hidden["values"], hidden["counts"])
+    theirs = from_lowest_bytes(hidden[0], np.uint64), from_lowest_bytes(hidden[1], np.uint32)
+    (found,) = level_products(level, masks, cuts, *theirs)
     (split,) = draw_splits(party.held(Dealt), state.step, level, cuts)
     keep_histogram(now, party.name, found + split + own_products(party, now, values, counts))
 
@@ -205,7 +208,7 @@ def begin_finals(
     talk, least = talks.of[peer], 0
     if state.number == 0:
         boosting = party.held(Boosting)
-        model = boosting.models[len(state.models) - 1]
+        model, _ = state.learner(boosting)
         size = spread(model, boosting.labels.values)[1] if boosting.labels.task == "regression" else 1.0
         least = _least(model.settings, scales, size)
     talk.source.corrections = list(dealt)
@@ -222,9 +225,10 @@ def _least(settings: TreeSettings, scales: Scales, size: float) -> int:
 
 def _passed(party: Party, state: Shares, name: str, box: SealedBox, like: Fractions) -> Fractions:
     shares = party.held(Pairs).open(box, sender=name, about="boost: best", number=state.step)
-    if not isinstance(shares, list) or [part.shape for part in shares] != [like.over.shape] * 3:
+    shapes = [like.over.shape, like.under.shape, like.sums.shape]
+    if not isinstance(shares, list) or [part.shape for part in shares] != shapes:
         raise ReplyError(name, "pass_best", "it passed on another number of cuts than the level has nodes")
-    return Fractions(shares[0], shares[1], np.zeros_like(shares[0]), shares[2])
+    return Fractions(shares[0], shares[1], np.zeros_like(shares[2]), shares[2])
 
 
 @operation(
@@ -250,7 +254,7 @@ def tell_winners(party: Party, *, order: list[PartyName]) -> dict[str, SealedBox
     boxes = {}
     for name in talks.of:
         mine = won.owners == order.index(name) + 1
-        shares = np.where(mine, now.bests[name].label[:, 0, 0], uniform((len(mine),)))
+        shares = np.where(mine, now.bests[name].label[:, 0], uniform((len(mine),)))
         told = {"won": mine, "places": shares}
         boxes[name] = party.held(Pairs).seal(told, to=name, about="boost: winners", number=state.step)
     own = won.owners == order.index(party.name) + 1
@@ -297,7 +301,7 @@ def take_winners(party: Party, *, box: SealedBox) -> SealedBox:
     nodes = now.now().nodes
     if told["won"].shape != (nodes,) or told["places"].shape != (nodes,):
         raise ReplyError(state.holder, "tell_winners", "it told about another number of nodes than the level has")
-    places = (now.bests[party.name].label[:, 0, 0] + told["places"]).astype(np.int64)
+    places = (now.bests[party.name].label[:, 0] + told["places"]).astype(np.int64)
     bits = _take(party, now, told["won"].astype(bool), places)
     others = [name for name in pairs.peers if name != state.holder]
     mask, now.going = state.masked_cuts(party, others, party.n_rows, nodes)
@@ -347,7 +351,7 @@ def begin_leaves(party: Party, *, dealt: list[np.ndarray]) -> SealedBox:
 def keep_leaves(party: Party, *, boxes: Annotated[dict[str, SealedBox], AtMost(1)]) -> dict[str, SealedBox]:
     """Write the tree's leaves and gains down; the speaking party passes its shares on to the others."""
     state, pairs = party.held(Shares), party.held(Pairs)
-    now, scales = state.growing(party)
+    now, _ = state.growing(party)
     peer = state.first if state.number == 0 else state.holder
     if state.speaks(party):
         found = party.held(Talks).of[peer].result
@@ -363,7 +367,7 @@ def keep_leaves(party: Party, *, boxes: Annotated[dict[str, SealedBox], AtMost(1
         raise ReplyError(state.first, "keep_leaves", "leaves of another tree")
     model = state.models[-1]
     model.cuts.append(list(now.own))
-    model.leaves.append(shares[0][nodes // 2 :].astype(scales.words).tolist())
+    model.leaves.append(shares[0][nodes // 2 :].tolist())
     model.gains.append(node_gains(shares[1], now.tree.depth))
     if party.name != state.first:
         return {}

@@ -18,7 +18,7 @@ from fedsift.models.boost.bins import SplitRecords
 from fedsift.models.boost.compared.program import column_gains
 from fedsift.models.boost.compared.scales import MORE_BITS, RATE_BITS
 from fedsift.models.boost.compared.state import Growing, Grown, Shares
-from fedsift.models.boost.compared.taking_part import spread
+from fedsift.models.boost.compared.taking_part import spread, start_score
 from fedsift.models.boost.compared.talks import Talks
 from fedsift.models.boost.growing_tree import Boosting
 from fedsift.mpc.dealer import Bits
@@ -133,7 +133,7 @@ def _gain_unit(party: Party, state: Shares, model: int) -> float:
     if state.number == 1 or state.scales is None:
         return 0.0
     boosting, scales = party.held(Boosting), state.scales
-    found = boosting.models[model]
+    found = boosting.models[model // state.outputs]
     size = spread(found, boosting.labels.values)[1] if boosting.labels.task == "regression" else 1.0
     rate = scales.rate / 2**RATE_BITS
     return float(np.ldexp(size**2 / rate, -scales.gradient - scales.score - MORE_BITS))
@@ -157,7 +157,7 @@ def begin_scores(party: Party, *, dealt: list[np.ndarray]) -> dict[str, SealedBo
     state = party.held(Shares)
     held = np.zeros((1, (party.n_rows + 7) // 8), np.uint8)
     if state.number == 0:
-        held = np.packbits(~party.held(Boosting).models[len(state.models) - 1].train)[None]
+        held = np.packbits(~state.learner(party.held(Boosting))[0].train)[None]
     return state.begin_rows(party, selected(state.rows.source, held, state.scores), dealt)
 
 
@@ -193,13 +193,18 @@ def show_scores(party: Party, *, number: int) -> SealedBox:
 )
 def hear_scores(party: Party, *, number: int, box: SealedBox) -> None:
     """At the end of a model, for held-out scores."""
-    boosting = party.held(Boosting)
-    model = boosting.models[number]
-    values = opened_scores(party, number, box, party.held(Shares).rows.result)
+    boosting, state = party.held(Boosting), party.held(Shares)
+    model, output = boosting.models[number // state.outputs], number % state.outputs
+    values = opened_scores(party, number, box, state.rows.result)
     if boosting.labels.task == "regression":
         middle, size = spread(model, boosting.labels.values)
         values = middle + size * values
-    model.margins = values[:, None]
+    model.margins[:, output] = values if state.outputs == 1 else log_chance(values)
+
+
+def log_chance(scores: np.ndarray) -> np.ndarray:
+    """Of a class against the rest: what several classes' chances are shared out by."""
+    return -np.logaddexp(0.0, -scores)
 
 
 def opened_scores(party: Party, number: int, box: SealedBox, own: object) -> np.ndarray:
@@ -222,26 +227,31 @@ def opened_scores(party: Party, number: int, box: SealedBox, own: object) -> np.
     discloses="control",
     about="acknowledgement",
     times="1 a session",
-    reply={"trees": int},
+    reply={"trees": int, "rounds": int},
 )
 def keep_tree_shares(party: Party, *, model: str) -> dict[str, int]:
     """This party's part of the model: its cuts, and its share of every leaf."""
     state = party.held(Shares)
-    (grown,), scales = state.models, state.scales
-    if scales is None or state.now is not None:
+    grown, scales = state.models, state.scales
+    if scales is None or state.now is not None or len(grown) != state.outputs:
         raise OperationRefused(party.name, "keep_tree_shares", "no model has been grown to the end")
-    part: dict[str, Any] = {
-        "model": model, "party": party.name, "records": party.held(SplitRecords).records,
-        "shared": {"number": state.number, "first": state.first, "cuts": grown.cuts, "leaves": grown.leaves,
-                   "score_bits": scales.score, "words": np.dtype(scales.words).name},
+    shared = {
+        "number": state.number, "first": state.first, "outputs": state.outputs, "score_bits": scales.score,
+        "words": np.dtype(scales.words).name, "cuts": [cuts for each in grown for cuts in each.cuts],
+        "codes": [codes for each in grown for codes in each.leaves],
     }  # fmt: skip
+    records = party.held(SplitRecords).records
+    part: dict[str, Any] = {"model": model, "party": party.name, "records": records, "shared": shared}
     if state.number == 0:
         boosting = party.held(Boosting)
         labels, found = boosting.labels, boosting.models[0]
-        base, size = (float(found.base[0]), 1.0) if labels.task == "classification" else spread(found, labels.values)
-        part |= {"base": [base], "size": size, "task": labels.task, "classes": list(labels.classes)}
+        base, size = [start_score(boosting, found, output) for output in range(state.outputs)], 1.0
+        if labels.task == "regression":
+            middle, size = spread(found, labels.values)
+            base = [middle]
+        part |= {"base": base, "size": size, "task": labels.task, "classes": list(labels.classes)}
     party.keys[f"boost:{model}"] = part
-    return {"trees": len(grown.cuts)}
+    return {"trees": sum(len(each.cuts) for each in grown), "rounds": len(grown[0].cuts)}
 
 
 OPERATIONS = (

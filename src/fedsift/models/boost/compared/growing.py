@@ -51,8 +51,9 @@ from fedsift.models.boost.hidden.passive import dealt_pieces, describe_cuts, hid
 from fedsift.models.boost.hidden.shares import Level, Piece, Tree, draw_counts, draw_splits, level_products
 from fedsift.models.boost.hidden.wire import Corrections, boxes_for
 from fedsift.models.boost.plan import Plan
-from fedsift.mpc.comparing import DealerSource, Fractions, Program, dealt_for
+from fedsift.mpc.comparing import DealerSource, Program, dealt_for
 from fedsift.mpc.dealer import Dealer
+from fedsift.mpc.fractions import Fractions
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.ring import from_ring
 from fedsift.mpc.row_programs import selected
@@ -109,10 +110,10 @@ class ComparedTrees:
 
     # -- a model -----------------------------------------------------------------------------------------------------
 
-    def expect(self, plan: Plan, logistic: bool) -> None:
+    def expect(self, plan: Plan, logistic: bool, outputs: int) -> None:
         """Begin the next model."""
-        fed = self.fed
-        fed.ask(expect_model, to=fed.parties, plan=plan.as_dict(), logistic=logistic, model=self.models)
+        fed, fields = self.fed, plan.as_dict()
+        fed.ask(expect_model, to=fed.parties, plan=fields, logistic=logistic, model=self.models, outputs=outputs)
         self.rows.scales, self.models, self.nodes = Scales.of(logistic, fed.n_rows, plan.settings), self.models + 1, 0
 
     def grow(self, tree: Tree, columns: dict[str, np.ndarray], sampled: bool) -> None:
@@ -182,8 +183,8 @@ class ComparedTrees:
         cuts = np.zeros((level.nodes, (fed.n_rows + 7) // 8), np.uint8)
         program: Program[Any] = divided(source, rows, cuts)
         if last:
-            scores, weights = (np.zeros(size, scales.words) for size in (fed.n_rows, 2 * level.nodes))
-            program = scored(source, scores, rows.bits, cuts, weights)
+            scores, codes = np.zeros(fed.n_rows, scales.words), np.zeros((1, 2 * level.nodes), np.uint64)
+            program = scored(source, scores, rows.bits, cuts, codes, scales.leaf_width)
         return self.rows.run(fed, divide_rows, program, answers)
 
     # -- messages ----------------------------------------------------------------------------------------------------
@@ -246,8 +247,9 @@ class ComparedTrees:
         box = self.fed.ask(show_scores, to=self.first, number=number)
         self.fed.ask(hear_scores, to=self.fed.active, number=number, box=box)
 
-    def uses(self, model: int) -> list[tuple[str, int, int, int, float]]:
-        """Of every column that was cut: party, model, column, splits, gain."""
+    def uses(self, booster: int) -> list[tuple[str, int, int, int, float]]:
+        """Of every column that the last model cut: party, booster, column, splits, gain."""
+        model = self.models - 1
         fed, heights = self.fed, dict(self.fed.n_columns)
         dealt = {}
         for name in fed.passive:
@@ -257,10 +259,10 @@ class ComparedTrees:
         each = {name: {"dealt": dealt if name == fed.active else {}} for name in fed.parties}
         self._compare(fed.ask(begin_gains, to=fed.parties, each=each, model=model, heights=heights))
         replies = fed.ask(gain_halves, to=fed.parties, model=model)
-        return [use for name in fed.passive for use in self._opened_gains(name, model, replies, heights)]
+        return [use for name in fed.passive for use in self._opened_gains(name, booster, replies, heights)]
 
     def _opened_gains(
-        self, name: str, model: int, replies: dict[str, Any], heights: dict[str, int]
+        self, name: str, booster: int, replies: dict[str, Any], heights: dict[str, int]
     ) -> Sequence[tuple[str, int, int, int, float]]:
         """Of one pair: the party's columns, and with the first party the label holder's."""
         active, unit = self.fed.active, replies[self.fed.active]["unit"]
@@ -276,7 +278,7 @@ class ComparedTrees:
             if splits.shape != (heights[owner],):
                 raise ReplyError(owner, "gain_halves", "it counted the cuts of another number of columns")
             for column in np.flatnonzero(splits).tolist():
-                found.append((owner, model, column, int(splits[column]), float(gains[at + column])))
+                found.append((owner, booster, column, int(splits[column]), float(gains[at + column])))
             at += heights[owner]
         return found
 

@@ -8,16 +8,17 @@ leaves alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
+from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OperationRefused, ReplyError
-from fedsift.models.boost.compared.ending import opened_scores, show_scores
+from fedsift.models.boost.compared.ending import log_chance, opened_scores, show_scores
 from fedsift.models.boost.compared.rows import descended, root_bits, scored
 from fedsift.models.boost.compared.scales import Scales
 from fedsift.models.boost.compared.state import Shares
@@ -25,7 +26,8 @@ from fedsift.models.boost.compared.taking_part import ROWS, heard_cuts, join_sha
 from fedsift.models.boost.hidden.growing import check_neutral
 from fedsift.models.boost.parts import goes_left, stored_part
 from fedsift.models.boost.tree import TreeSettings
-from fedsift.models.parts import Predicted
+from fedsift.models.predicted import Predicted
+from fedsift.models.reading import ScoresOpened
 from fedsift.mpc.comparing import DealerSource, Program
 from fedsift.mpc.dealer import Bits, Dealer, Dealt
 from fedsift.mpc.pairs import Pairs, meet_all
@@ -94,6 +96,8 @@ class _Walk:
     """Trees of a kept model that rows walk down together."""
 
     model: str
+    output: int = 0
+    found: list[np.ndarray] = field(default_factory=list, repr=False)  # scores of the outputs so far
     trees: list[int] = field(default_factory=list)
     level: int = 0
     bits: Bits = field(default_factory=lambda: np.zeros((0, 0), np.uint8), repr=False)
@@ -105,26 +109,37 @@ class _Walk:
     when="protection=all",
     discloses="control",
     about="number of trees and their depth",
-    reply={"trees": int, "depth": int, "logistic": bool},
-    times="1 a session",
+    reply={"trees": int, "depth": int, "logistic": bool, "width": int, "outputs": int},
+    times="1000 a session",
     after="boost.join_shares",
 )
-def begin_walk(party: Party, *, model: str) -> dict[str, Any]:
-    """Scores are the start score, as the label holder's share."""
+def begin_walk(party: Party, *, model: str, output: Annotated[int, Between(0, 1000)]) -> dict[str, Any]:
+    """Scores are the start score, as the label holder's share. Outputs (classes) come one after the other."""
     state, part = party.held(Shares), stored_part(party, model)
     shared = part.get("shared")
-    if shared is None or shared["number"] != state.number or (state.number and shared["first"] != state.first):
+    if (
+        shared is None
+        or "codes" not in shared
+        or shared["number"] != state.number
+        or (state.number and shared["first"] != state.first)
+    ):
         raise DataError(f"party {party.name!r}: the model {model!r} was grown in another form, or by other parties")
+    if state.number:
+        party.held_here(ScoresOpened)
+    if output >= shared["outputs"] or output != (party.held(_Walk).output + 1 if _Walk in party.state else 0):
+        raise OperationRefused(party.name, "begin_walk", "outputs are walked one after the other")
     logistic, rows = shared["words"] == "uint16", party.n_rows
     state.scales = Scales.of(logistic, rows, TreeSettings())
     state.scales = _with_score(state.scales, shared["score_bits"])
     state.scores = np.zeros(rows, _WORDS[shared["words"]])
     if state.number == 0 and logistic:
-        state.scores = state.scales.scores(np.full(rows, part["base"][0]))
-    party.keep(_Walk(model))
-    state.due, state.walks = len(shared["leaves"]), True
-    nodes = len(shared["leaves"][0]) if shared["leaves"] else 2
-    return {"trees": len(shared["leaves"]), "depth": nodes.bit_length() - 1, "logistic": logistic}
+        state.scores = state.scales.scores(np.full(rows, part["base"][output]))
+    walk = party.held(_Walk) if output else party.keep(_Walk(model))
+    walk.output = output
+    state.due, state.walks = len(shared["codes"]) // shared["outputs"], True
+    nodes = len(shared["codes"][0]) if shared["codes"] else 2
+    return {"trees": state.due, "outputs": shared["outputs"], "depth": nodes.bit_length() - 1, "logistic": logistic,
+            "width": state.scales.leaf_width}  # fmt: skip
 
 
 def _with_score(scales: Scales, bits: int) -> Scales:
@@ -145,10 +160,11 @@ def walk_cuts(party: Party, *, start: int, stop: int, level: int) -> dict[str, S
     state, pairs, walk = party.held(Shares), party.held(Pairs), party.held(_Walk)
     part = stored_part(party, walk.model)
     shared = part["shared"]
-    if not 0 <= start < stop <= len(shared["cuts"]) or level != (walk.level if walk.trees else 0):
+    count = len(shared["cuts"]) // shared["outputs"]
+    if not 0 <= start < stop <= count or level != (walk.level if walk.trees else 0):
         raise OperationRefused(party.name, "walk_cuts", "levels of trees are walked one after the other")
     if level == 0:
-        walk.trees = list(range(start, stop))
+        walk.trees = [walk.output * count + tree for tree in range(start, stop)]
         walk.bits = np.repeat(root_bits(state.number, party.n_rows), len(walk.trees), axis=0)
     every, nodes = np.arange(party.n_rows), 2**level
     bits = np.zeros((len(walk.trees) * nodes, (party.n_rows + 7) // 8), np.uint8)
@@ -184,11 +200,11 @@ def walk_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.ndarr
         for name in party.held(Pairs).peers:
             walk.going = walk.going ^ heard_cuts(party, name, boxes, state.step, walk.going.shape)
     shared = stored_part(party, walk.model)["shared"]
-    leaves = np.array([shared["leaves"][tree] for tree in walk.trees], dtype=np.uint64)
+    leaves = np.array([shared["codes"][tree] for tree in walk.trees], dtype=np.uint64)
     source, state.step = state.rows.source, state.step + 1
-    if 2 * len(walk.bits) == leaves.size:
-        words = leaves.ravel().astype(state.scores.dtype)
-        return state.begin_rows(party, scored(source, state.scores, walk.bits, walk.going, words), dealt)
+    if 2 * len(walk.bits) == leaves.size and state.scales is not None:
+        program = scored(source, state.scores, walk.bits, walk.going, leaves, state.scales.leaf_width)
+        return state.begin_rows(party, program, dealt)
     return state.begin_rows(party, descended(source, walk.bits, walk.going), dealt)
 
 
@@ -218,15 +234,19 @@ def walked(party: Party) -> None:
     learns="the predictions for its rows",
     concerns="labels",
     role="active",
-    times="1 a session",
+    times="1000 a session",
 )
 def hear_predicted(party: Party, *, box: SealedBox) -> None:
-    """The label holder's scores of its rows."""
-    part = stored_part(party, party.held(_Walk).model)
-    values = opened_scores(party, 0, box, party.held(Shares).scores)
+    """The label holder's scores of its rows; after the last output they are its predictions."""
+    walk = party.held(_Walk)
+    part = stored_part(party, walk.model)
+    outputs = part["shared"]["outputs"]
+    values = opened_scores(party, walk.output, box, party.held(Shares).scores)
     if part["task"] == "regression":
         values = part["base"][0] + part["size"] * values
-    party.keep(Predicted(values[:, None], tuple(part["classes"])))
+    walk.found.append(values if outputs == 1 else log_chance(values))
+    if len(walk.found) == outputs:
+        party.keep(Predicted(np.column_stack(walk.found), tuple(part["classes"])))
 
 
 OPERATIONS = (begin_walk, walk_cuts, walk_rows, walked, hear_predicted)
@@ -239,14 +259,24 @@ def walk_shared(run: Federation, model: str) -> None:
     """All rows down all trees, inside a session; the label holder has the predictions at the end."""
     check_neutral(run, "prediction")
     meet_all(run)
-    rows = RowDealer.begin(run)
-    told = run.ask(begin_walk, to=run.parties, model=model)
-    trees, depth, logistic = (told[run.active][key] for key in ("trees", "depth", "logistic"))
-    if any(reply != told[run.active] for reply in told.values()):
-        raise DataError(f"the parties' parts of the model {model!r} are not of one model")
+    rows, output, outputs = RowDealer.begin(run), 0, 1
+    while output < outputs:
+        told = run.ask(begin_walk, to=run.parties, model=model, output=output)
+        if any(reply != told[run.active] for reply in told.values()):
+            raise DataError(f"the parties' parts of the model {model!r} are not of one model")
+        outputs = told[run.active]["outputs"]
+        _walk(run, rows, **told[run.active])
+        box = run.ask(show_scores, to=run.passive[0], number=output)
+        run.ask(hear_predicted, to=run.active, box=box)
+        output += 1
+
+
+def _walk(
+    run: Federation, rows: RowDealer, *, trees: int, depth: int, logistic: bool, width: int, outputs: int
+) -> None:  # fmt: skip
+    """The trees of one output, as many together as fit."""
     words: type[np.unsignedinteger] = np.uint16 if logistic else np.uint64
-    wide = (run.n_rows + 7) // 8
-    together = max(1, _MOST // max(1, run.n_rows * 2**depth))
+    wide, together = (run.n_rows + 7) // 8, max(1, _MOST // max(1, run.n_rows * 2**depth))
     for start in range(0, trees, together):
         stop = min(trees, start + together)
         for level in range(depth):
@@ -255,9 +285,7 @@ def walk_shared(run: Federation, model: str) -> None:
             bits = np.zeros(((stop - start) * 2**level, wide), np.uint8)
             program: Program[Any] = descended(rows.source, bits, bits)
             if level == depth - 1:
-                scores, leaves = np.zeros(run.n_rows, words), np.zeros(2 * len(bits), words)
-                program = scored(rows.source, scores, bits, bits, leaves)
+                scores, leaves = np.zeros(run.n_rows, words), np.zeros((stop - start, 2**depth), np.uint64)
+                program = scored(rows.source, scores, bits, bits, leaves, width)
             rows.run(run, walk_rows, program, answers)
             run.ask(walked, to=run.parties)
-    box = run.ask(show_scores, to=run.passive[0], number=0)
-    run.ask(hear_predicted, to=run.active, box=box)

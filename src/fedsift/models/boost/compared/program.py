@@ -22,18 +22,12 @@ import numpy as np
 from fedsift.models.boost.compared.scales import MORE_BITS, Scales
 from fedsift.models.boost.hidden.cuts import Numbers, TreeCuts
 from fedsift.models.boost.hidden.shares import Counts, Level
-from fedsift.models.boost.tree import COMPARED_GRADIENT_BITS, COMPARED_HESSIAN_BITS, HESSIAN_SUM_BITS
-from fedsift.mpc.comparing import Fractions, Program, Source, chosen, conjunctions, either, largest, negative, products
+from fedsift.mpc.comparing import Program, Source, chosen, conjunctions, either, negative, products
 from fedsift.mpc.dealer import Bits
+from fedsift.mpc.fractions import Fractions, hidden, largest, multiplied, squares_where
 from fedsift.mpc.ring import Ring
 from fedsift.mpc.row_programs import opened, scaled
 from fedsift.mpc.wide import Wide, add, from_ints, minus, shifted, times, widen
-
-_SHIFT, _HESSIAN = np.uint64(HESSIAN_SUM_BITS), np.uint64(2**HESSIAN_SUM_BITS - 1)
-_REST = 64 - HESSIAN_SUM_BITS  # bits of a gradient sum's share
-_OFFSET = 2**COMPARED_GRADIENT_BITS
-assert COMPARED_HESSIAN_BITS < HESSIAN_SUM_BITS
-assert COMPARED_GRADIENT_BITS + 1 < _REST
 
 
 @dataclass(frozen=True)
@@ -82,17 +76,18 @@ def flat_sums(parts: Sequence[Ring]) -> Sums:
 
 def best_cuts(source: Source, shape: Shape, cuts: Sums, nodes: Sums, scales: Scales) -> Program[Fractions]:
     """Shares of the best candidate of every node (nodes x 1), of its place and of its sums; the first of equal ones."""
-    gradients, hessians = yield from _lifted(source, np.concatenate([nodes.values, cuts.values]))
+    source.parts = scales.parts
+    gradients, hessians = yield from _lifted(source, np.concatenate([nodes.values, cuts.values]), scales)
     node, count = shape.node, shape.nodes
     weight = add(hessians[count:], _constant(source, scales.penalty))
     whole = add(hessians[:count], _constant(source, 2 * scales.penalty))
-    scaled, shifted_by = yield from products(
-        source, [(whole, gradients[count:]), (gradients[:count], weight)], places=node
-    )
-    across = minus(scaled, shifted_by)
-    over, under = yield from products(source, [(across, across), (weight, minus(whole[node], weight))])
+    seen = yield from hidden(source, [gradients[count:], weight, gradients[:count], whole])
+    left, a, gradient, total = seen[0], seen[1], seen[2].at(node), seen[3].at(node)
+    across = minus(multiplied(source, left, total), multiplied(source, a, gradient))
+    under = multiplied(source, a, total.minus(a))
     fits = yield from _fitting(source, node, cuts, nodes, scales)
-    (over,) = yield from chosen(source, fits, [over], [np.zeros_like(over)])
+    (shown,) = yield from hidden(source, [across])
+    over = yield from squares_where(source, fits, shown)
     return (yield from largest(source, _by_node(source, shape, over, under, cuts.values)))
 
 
@@ -101,15 +96,15 @@ def _constant(source: Source, value: int) -> Wide:
     return from_ints([value if source.number == 0 else 0])[0]
 
 
-def _lifted(source: Source, values: Ring) -> Program[tuple[Wide, Wide]]:
+def _lifted(source: Source, values: Ring, scales: Scales) -> Program[tuple[Wide, Wide]]:
     """Shares of gradient and hessian sums as wide numbers."""
-    low = values & _HESSIAN
-    wrapped = yield from either(source, (low >> np.uint64(HESSIAN_SUM_BITS - 1)).astype(bool))
-    hessian = minus(widen(low), shifted(wrapped, HESSIAN_SUM_BITS))
-    mine = np.array(_OFFSET if source.number == 0 else 0, dtype=np.uint64)
-    high = ((values >> _SHIFT) + wrapped[:, 0] + mine) & np.uint64(2**_REST - 1)
-    wrapped = yield from either(source, (high >> np.uint64(_REST - 1)).astype(bool))
-    return minus(minus(widen(high), shifted(wrapped, _REST)), widen(mine)), hessian
+    low = values & np.uint64(2**scales.low - 1)
+    wrapped = yield from either(source, (low >> np.uint64(scales.low - 1)).astype(bool))
+    hessian = minus(widen(low), shifted(wrapped, scales.low))
+    mine = np.array(scales.offset if source.number == 0 else 0, dtype=np.uint64)
+    high = ((values >> np.uint64(scales.low)) + wrapped[:, 0] + mine) & np.uint64(2**scales.high - 1)
+    wrapped = yield from either(source, (high >> np.uint64(scales.high - 1)).astype(bool))
+    return minus(minus(widen(high), shifted(wrapped, scales.high)), widen(mine)), hessian
 
 
 def _fitting(source: Source, node: Numbers, cuts: Sums, nodes: Sums, scales: Scales) -> Program[Bits]:
@@ -117,9 +112,11 @@ def _fitting(source: Source, node: Numbers, cuts: Sums, nodes: Sums, scales: Sca
     mine = source.number == 0
     least, weight = np.uint32(scales.least_rows * mine), np.uint32(scales.least_weight * mine)
     rows, counts = nodes.counts[node], cuts.counts
-    total, low = ((part & _HESSIAN).astype(np.uint32) for part in (nodes.values[node], cuts.values))
-    up = np.uint32(32 - HESSIAN_SUM_BITS)
-    tests = [counts - least, rows - counts - least, (low - weight) << up, (total - low - weight) << up]
+    total, low = (part.astype(np.uint32) for part in (nodes.values[node], cuts.values))
+    up, more = np.uint32(32 - scales.low), np.uint32(32 - 8 * scales.count)
+    tests = [
+        (counts - least) << more, (rows - counts - least) << more, (low - weight) << up, (total - low - weight) << up
+    ]  # fmt: skip
     padded = np.zeros((4, -(-len(node) // 8) * 8), dtype=np.uint64)  # whole bytes of bits each
     padded[:, : len(node)] = tests
     signs = yield from negative(source, padded.reshape(-1, 1), bits=32)
@@ -134,10 +131,10 @@ def _by_node(source: Source, shape: Shape, over: Wide, under: Wide, sums: Ring) 
     found = Fractions.empty(shape.nodes, shape.width)
     if source.number == 0:
         found.under[:, :, 0] = 1
-        found.label[:, :, 0] = np.arange(shape.width, dtype=np.uint64)
+        found.label[:] = np.arange(shape.width, dtype=np.uint64)
     found.over[shape.node, shape.place] = over
     found.under[shape.node, shape.place] = under
-    found.sums[shape.node, shape.place, 0] = sums  # modulo 2^64, in the lowest word
+    found.sums[shape.node, shape.place] = sums
     return found
 
 
@@ -159,24 +156,26 @@ def winners(
 ) -> Program[Winners]:
     """``bests``: shares of the parties' best candidates, in their order; ``own``: the place of the label holder;
     ``least``: what a gain must exceed (the label holder's number, zero at the other)."""
+    source.parts = scales.parts
     bar = yield from _bar(source, nodes, scales, least)
     finals = Fractions(*(np.concatenate(parts, axis=1) for parts in zip(bar.parts(), *(b.parts() for b in bests))))
     finals.label[:] = 0
     if source.number == 0:
-        finals.label[:, :, 0] = np.arange(1 + len(bests), dtype=np.uint64)
+        finals.label[:] = np.arange(1 + len(bests), dtype=np.uint64)
     best = yield from largest(source, finals)
     label = best.label[:, 0]
     (theirs,) = yield [label if source.number == 1 else np.zeros_like(label)]
-    owners = add(label, theirs)[:, 0].astype(np.int64)
+    owners = (label + theirs).astype(np.int64)
     flags = widen((owners == own + 1).astype(np.uint64) * np.uint64(source.number == 0))
-    (place,) = yield from products(source, [(flags, bests[own].label[:, 0])])
+    (wide,) = yield from products(source, [(flags, widen(bests[own].label[:, 0]))])
+    place = wide[:, 0]  # labels are words: right modulo 2^64
     (theirs,) = yield [place if source.number == 1 else np.zeros_like(place)]
-    return Winners(best.sums[:, 0, 0], owners, add(place, theirs)[:, 0].astype(np.int64))
+    return Winners(best.sums[:, 0], owners, (place + theirs).astype(np.int64))
 
 
 def _bar(source: Source, nodes: Sums, scales: Scales, least: int) -> Program[Fractions]:
     """The gain (w^2 / (a (T - a)) / T + G^2 / T - G^2 / (H + lambda) is to be more than the least one."""
-    gradient, hessian = yield from _lifted(source, nodes.values)
+    gradient, hessian = yield from _lifted(source, nodes.values, scales)
     weight = add(hessian, _constant(source, scales.penalty))
     whole = add(weight, _constant(source, scales.penalty))
     square, area = yield from products(source, [(gradient, gradient), (whole, weight)])
@@ -191,27 +190,28 @@ def _bar(source: Source, nodes: Sums, scales: Scales, least: int) -> Program[Fra
 
 
 def leaves(source: Source, values: Ring, scales: Scales) -> Program[tuple[Ring, Ring]]:
-    """Shares of the score of each node, -rate G / (H + lambda) rounded towards zero, and of |rate G^2 / (H + lambda)|,
-    in units of 2^-(score and MORE_BITS) and of a gradient."""
-    gradient, hessian = yield from _lifted(source, values)
-    sign = yield from negative(source, gradient)
+    """Shares of the score of each node, -rate G / (H + lambda) rounded towards zero, as a code (``rows.py``; by
+    exclusive or), and of |rate G^2 / (H + lambda)|, in units of 2^-(score and MORE_BITS) and of a gradient."""
+    source.parts = scales.parts
+    gradient, hessian = yield from _lifted(source, values, scales)
+    sign = yield from negative(source, gradient, bits=64)
     (size,) = yield from chosen(source, sign, [minus(np.zeros_like(gradient), gradient)], [gradient])
     weight = add(hessian, _constant(source, scales.penalty))
-    shift = scales.shift
+    shift, turn = scales.shift, np.uint8(255 if source.number == 0 else 0)
     rest = shifted(times(size, from_ints([scales.rate])[0]), max(0, -shift))
     divisor = shifted(weight, max(0, shift))
     nothing, one = np.zeros_like(size), np.broadcast_to(_constant(source, 1), size.shape)
-    score, fine = nothing, nothing
+    fine, code = nothing, [sign[0] ^ turn]
     for place in reversed(range(scales.leaf_bits)):
         less = minus(rest, shifted(divisor, place))
         below = yield from negative(source, less, bits=64)
         rest, bit = yield from chosen(source, below, [rest, nothing], [less, one])
         fine = add(fine, shifted(bit, place))
         if place >= MORE_BITS:
-            score = add(score, shifted(bit, place - MORE_BITS))
+            code.append(below[0] ^ sign[0])  # the bit, turned where the score is negative
     (gain,) = yield from products(source, [(size, fine)])
-    (score,) = yield from chosen(source, sign, [score], [minus(nothing, score)])
-    return score[:, 0], gain[:, 0]
+    bits = np.unpackbits(np.stack(code[::-1]), axis=1, count=len(values)).astype(np.uint64)
+    return (bits << np.arange(len(code), dtype=np.uint64)[:, None]).sum(axis=0, dtype=np.uint64), gain[:, 0]
 
 
 def column_gains(source: Source, cut: Bits, gains: Ring) -> Program[Ring]:

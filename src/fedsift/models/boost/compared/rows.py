@@ -16,7 +16,7 @@ from fedsift.models.boost.hidden.shares import Counts
 from fedsift.mpc.comparing import Program, Source, conjunctions
 from fedsift.mpc.dealer import Bits
 from fedsift.mpc.ring import Ring
-from fedsift.mpc.row_programs import Opened, Words, looked_up, opened, scaled, selected
+from fedsift.mpc.row_programs import Opened, Words, as_numbers, looked_up, mixed, opened, scaled, selected
 
 
 @dataclass
@@ -37,6 +37,7 @@ def root_bits(number: int, rows: int) -> Bits:
 def started(source: Source, scales: Scales, scores: Words, targets: Ring, learnt: Bits | None) -> Program[Rows]:
     """The gradients of a tree. ``targets`` and ``learnt`` (which rows it learns from, if not all) are the label
     holder's; zeros at the others."""
+    source.word = scales.word
     if scales.logistic:
         half = scores.dtype.type(HALF_CELL if source.number == 0 else 0)
         words = yield from looked_up(source, scores + half, scales.sigmoid)
@@ -66,9 +67,18 @@ def divided(source: Source, rows: Rows, cuts: Bits) -> Program[Rows]:
     return Rows(below, rows.gradients, values, ones.astype(np.uint32))
 
 
-def scored(source: Source, scores: Words, bits: Bits, cuts: Bits, leaves: Words) -> Program[Words]:
-    """New scores from the last cuts of trees and the shares of their leaves."""
+def scored(source: Source, scores: Words, bits: Bits, cuts: Bits, leaves: Ring, width: int) -> Program[Words]:
+    """New scores from the last cuts of trees and the shares of their leaves (trees x leaves).
+
+    A leaf is a code: its sign bit s, in the highest place, and below it the bits of its size, all turned where s is
+    set. So it is the number of these bits less s (2^(width - 1) - 1), a sum over shared bits.
+    """
     _, below = yield from descended(source, bits, cuts)
-    seen = yield from opened(source, leaves)
-    added, _ = yield from scaled(source, below, len(scores), Opened(seen.rest[:, None], seen.mask[:, None]))
-    return scores + added.sum(axis=0, dtype=scores.dtype)
+    trees, kind = len(leaves), scores.dtype.type
+    table = np.packbits((leaves.reshape(-1, 1) >> np.arange(width, dtype=np.uint64)) & np.uint64(1) > 0, axis=1)
+    found = []
+    for part, codes in zip(np.split(below, trees), np.split(table, trees)):
+        found.append((yield from mixed(source, part, codes, width)))
+    ones = yield from as_numbers(source, np.concatenate(found), len(scores), kind)
+    weights = np.array([*(2**place for place in range(width - 1)), 1 - 2 ** (width - 1)]).astype(kind)
+    return scores + (ones.reshape(trees, width, -1) * weights[:, None]).sum(axis=(0, 1), dtype=kind)

@@ -20,11 +20,13 @@ from fedsift.models.boost.compared.program import Shape, Sums, Winners, flat_sum
 from fedsift.models.boost.compared.rows import Rows
 from fedsift.models.boost.compared.scales import Scales
 from fedsift.models.boost.compared.talks import Talk
+from fedsift.models.boost.growing_tree import Boosting, Model
 from fedsift.models.boost.hidden.cuts import TreeCuts
 from fedsift.models.boost.hidden.passive import HiddenCuts
 from fedsift.models.boost.hidden.shares import Level, Piece, Tree, level_products, next_histogram
-from fedsift.mpc.comparing import Fractions, Program
+from fedsift.mpc.comparing import Program
 from fedsift.mpc.dealer import Bits, Dealt
+from fedsift.mpc.fractions import Fractions
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
 from fedsift.mpc.row_programs import Words
@@ -80,6 +82,7 @@ class Shares:
     scales: Scales | None = None
     scores: Words = field(default_factory=lambda: np.zeros(0, np.uint16), repr=False)
     models: list[Grown] = field(default_factory=list)
+    outputs: int = 1  # of every booster: a model a class where there are more than two
     due: int = -1  # trees to come before the scores may be shown, once
     walks: bool = False  # down the trees of a kept model
     now: Growing | None = None
@@ -88,6 +91,11 @@ class Shares:
         if self.now is None or self.scales is None:
             raise OperationRefused(party.name, "boosting", "no tree is growing")
         return self.now, self.scales
+
+    def learner(self, boosting: Boosting) -> tuple[Model, int]:
+        """At the label holder: the booster whose model grows, and the class that it tells from the rest."""
+        booster, output = divmod(len(self.models) - 1, self.outputs)
+        return boosting.models[booster], output
 
     def speaks(self, party: Party) -> bool:
         return party.name in (self.holder, self.first)

@@ -5,9 +5,11 @@ The label holder's part differs by its targets and by the rows that a tree learn
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
-from fedsift.core.arguments import LabelHolder, PartyName
+from fedsift.core.arguments import Between, LabelHolder, PartyName
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
@@ -22,6 +24,7 @@ from fedsift.models.boost.hidden.passive import HiddenCuts
 from fedsift.models.boost.hidden.shares import Tree
 from fedsift.models.boost.hidden.wire import check_columns, read_trees
 from fedsift.models.boost.plan import Plan, PlanFields
+from fedsift.models.boost.tree import probabilities
 from fedsift.mpc.comparing import Source
 from fedsift.mpc.dealer import Bits, Dealt
 from fedsift.mpc.pairs import Pairs
@@ -56,25 +59,41 @@ def join_shares(party: Party, *, holder: LabelHolder, first: PartyName, seed: by
 @operation(
     "boost.expect_model", when="protection=all", discloses="control", about="acknowledgement", times="20000 a session"
 )
-def expect_model(party: Party, *, plan: PlanFields, logistic: bool, model: int) -> None:
-    """Begin a model: its scores are the start score, as the label holder's share."""
+def expect_model(
+    party: Party, *, plan: PlanFields, logistic: bool, model: int, outputs: Annotated[int, Between(1, 1000)]
+) -> None:
+    """Begin a model: its scores are the start score, as the label holder's share. With more than two classes a booster
+    is a model a class (``outputs``), each of one class against the rest."""
     state, read = party.held(Shares), Plan.read(plan, party)
+    if state.models and state.outputs != outputs:
+        raise OperationRefused(party.name, "expect_model", "all boosters of a run have as many outputs")
+    state.outputs = outputs
     state.scales = Scales.of(logistic, party.n_rows, read.settings)
     state.scores = np.zeros(party.n_rows, dtype=state.scales.words)
     if state.number == 0:
-        state.scores = state.scales.scores(_started_at(party, model, read))
+        state.scores = state.scales.scores(np.full(party.n_rows, _started_at(party, model, read, outputs)))
     state.due = read.n_estimators
     if model != len(state.models):
         raise OperationRefused(party.name, "expect_model", "models grow one after the other")
     state.models.append(Grown())
 
 
-def _started_at(party: Party, model: int, plan: Plan) -> np.ndarray:
+def _started_at(party: Party, model: int, plan: Plan, outputs: int) -> float:
     boosting = party.held(Boosting)
-    if not 0 <= model < len(boosting.models) or boosting.models[model].plan != plan:
+    booster, output = divmod(model, outputs)
+    if outputs != boosting.outputs or not 0 <= booster < len(boosting.models) or boosting.models[booster].plan != plan:
         raise OperationRefused(party.name, "expect_model", "a model that does not grow here")
-    found = boosting.models[model]
-    return np.zeros(party.n_rows) if boosting.labels.task == "regression" else found.margins[:, 0]
+    return start_score(boosting, boosting.models[booster], output)
+
+
+def start_score(boosting: Boosting, model: Model, output: int) -> float:
+    """Before the first tree: of a number (kept apart) none, of a class against the rest the log of its odds."""
+    if boosting.labels.task == "regression":
+        return 0.0
+    if boosting.outputs == 1:
+        return float(model.base[0])
+    chance = float(np.clip(probabilities(model.base[None])[0, output], 1e-6, 1 - 1e-6))
+    return float(np.log(chance / (1 - chance)))
 
 
 @operation(
@@ -126,8 +145,8 @@ def begin_tree(party: Party, *, sampled: bool, dealt: list[np.ndarray]) -> dict[
 def _learnt(party: Party, state: Shares, scales: Scales) -> tuple[Ring, np.ndarray]:
     """The label holder's targets, and the rows that the tree learns from."""
     boosting = party.held(Boosting)
-    model, labels = boosting.models[len(state.models) - 1], boosting.labels
-    values = labels.values
+    (model, output), labels = state.learner(boosting), boosting.labels
+    values = labels.values if state.outputs == 1 else (labels.values == output).astype(float)
     if labels.task == "regression":
         middle, size = spread(model, values)
         values = (values - middle) / size
@@ -181,8 +200,8 @@ def divide_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.nda
         for name in party.held(Pairs).peers:
             now.going = now.going ^ heard_cuts(party, name, boxes, state.step, now.going.shape)
     if now.last:
-        leaves = np.array(state.models[-1].leaves[-1], dtype=np.uint64).astype(scales.words)
-        program = scored(state.rows.source, state.scores, now.rows.bits, now.going, leaves)
+        leaves = np.array([state.models[-1].leaves[-1]], dtype=np.uint64)
+        program = scored(state.rows.source, state.scores, now.rows.bits, now.going, leaves, scales.leaf_width)
         return state.begin_rows(party, program, dealt)
     return state.begin_rows(party, divided(state.rows.source, now.rows, now.going), dealt)
 

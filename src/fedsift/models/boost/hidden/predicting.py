@@ -19,6 +19,7 @@ from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, ReplyError
 from fedsift.models.boost.hidden.growing import check_neutral
 from fedsift.models.boost.parts import Routes, goes_left, stored_part
+from fedsift.models.reading import ScoresOpened
 from fedsift.mpc import dealer as dealing
 from fedsift.mpc import pairs
 from fedsift.mpc.dealer import Bits, Dealer, Dealt, and_correction, answer_and, open_and
@@ -131,6 +132,7 @@ def route_hidden(
     party: Party, *, model: str, peer: PartyName, step: int, splits: np.ndarray, box: SealedBox
 ) -> SealedBox:
     """Answer about its cuts of one level."""
+    party.held_here(ScoresOpened)
     records, dealt = stored_part(party, model)["records"], party.held(Dealt)
     if len(splits) and not 0 <= splits.min() <= splits.max() < len(records):
         raise DataError(f"party {party.name!r}: a question about a split that model {model!r} does not have here")

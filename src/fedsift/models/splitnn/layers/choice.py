@@ -16,6 +16,7 @@ from fedsift.models.splitnn.training import SplitRun
 from fedsift.mpc import dealer
 
 PROTECTIONS = ("shares", "lattice", "open")
+MOST_STEPS = 4000  # of a training whose length is not said
 _OWN_NETWORKS: dict[str, type[SplitRun]] = {"lattice": LatticeRun, "open": SplitRun}
 
 
@@ -30,6 +31,14 @@ check_neutral = partial(
     instead="protection='lattice' works there, and shows each party the gradients of its embedding, which tell about "
     "labels",
 )
+
+
+def usual_epochs(asked: int | None, most: int, rows: int, batch_size: int) -> int:
+    """What was asked for; else ``most``, or as many as make some thousand steps: many rows need fewer passes over them
+    (10^5 rows would train for hours, of which round trips are the most)."""
+    if asked is not None:
+        return asked
+    return min(most, max(3, MOST_STEPS // -(-rows // batch_size)))
 
 
 def own_networks(protection: str) -> type[SplitRun]:

@@ -13,11 +13,10 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ParameterError
-from fedsift.models.parts import Predicted
+from fedsift.models.predicted import Predicted
 from fedsift.models.splitnn.layers.shared_network import BATCHES, KEY, helper_outputs, part_of
 from fedsift.models.splitnn.layers.shared_parts import Rows, exactly
 from fedsift.models.splitnn.layers.sine import OUTPUT_BITS, Floats, outputs, signed
-from fedsift.models.splitnn.private_labels import PrivateLabels
 from fedsift.mpc.pairs import Pairs
 
 
@@ -89,12 +88,11 @@ def hold_rows(party: Party, *, box: SealedBox) -> None:
 )
 def score_rows(party: Party) -> float:
     rows = party.held(Rows)
-    label, held, targets = party.table.label, rows.held, rows.part.targets
+    label, held, targets = party.judged_label, rows.held, rows.part.targets
     if label is None or targets is None or sum(map(len, held)) != len(label):
         raise ParameterError(f"party {party.name!r} has no predictions or no labels of all rows to score")
     rows.held = []
-    copy = party.run.kept.get(PrivateLabels)  # where this very job has learned from a copy, it is judged by it too
-    return targets.score(np.concatenate(held), copy.names(party) if isinstance(copy, PrivateLabels) else label)
+    return targets.score(np.concatenate(held), label)
 
 
 @operation(

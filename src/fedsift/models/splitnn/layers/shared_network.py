@@ -20,6 +20,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
+from fedsift.models.reading import ScoresOpened
 from fedsift.models.splitnn.basis import Basis
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers.shared_gradients import after_error, for_owner, learn, third_mask, to_owners
@@ -151,6 +152,8 @@ def hide_rows(
     if factor:  # to train
         check_seed(party, seed)
         check_factor(party, factor, part.shape, batch_size)
+    elif part.targets is None:  # rows to predict: the label holder reads an output of each
+        party.held_here(ScoresOpened)
     before = party.state.get(Rows)
     target = None
     if part.targets is not None and factor:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.party import Labels, Party
+from fedsift.core.private_labels import LabelCopy
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.splitnn.basis import Basis
 from fedsift.models.splitnn.inputs import InputEncoder
@@ -33,7 +34,6 @@ from fedsift.models.splitnn.layers.sine import (
     targets_to_ring,
 )
 from fedsift.models.splitnn.networks import derived_seed
-from fedsift.models.splitnn.private_labels import private_labels
 from fedsift.mpc.ring import Ring, product
 
 LEAST_BATCHES = 4  # between two readings of the gates
@@ -76,10 +76,8 @@ class Targets:
     @classmethod
     def of(cls, party: Party, task: str) -> Targets:
         """From the labels that the job may see."""
-        copy = private_labels(party, task)
-        if copy is None:
-            return cls.fit(party.labels(task=task))
-        return replace(cls.fit(copy.of(party)), truth=copy.truth)
+        found, copy = cls.fit(party.labels(task=task)), party.run.kept.get(LabelCopy)
+        return replace(found, truth=copy.truth) if isinstance(copy, LabelCopy) else found
 
     @classmethod
     def fit(cls, labels: Labels) -> Targets:
@@ -94,8 +92,7 @@ class Targets:
 
     def ring_of(self, party: Party, shape: Shape) -> Ring:
         """This view's labels, as the job may see them."""
-        copy = private_labels(party, self.task)
-        return self.ring(party.labels(task=self.task) if copy is None else copy.of(party), shape)
+        return self.ring(party.labels(task=self.task), shape)
 
     def ring(self, labels: Labels, shape: Shape) -> Ring:
         raw = labels.values[:, None] if self.task == "regression" else _indicators(labels.codes, len(self.classes))

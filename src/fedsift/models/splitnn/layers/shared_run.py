@@ -20,6 +20,7 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation
 from fedsift.errors import ParameterError
+from fedsift.models.reading import let_read
 from fedsift.models.splitnn.basis import WIDE, axes_of
 from fedsift.models.splitnn.layers import shared_answers as answers
 from fedsift.models.splitnn.layers import shared_network as ops
@@ -300,7 +301,9 @@ class SharedRun(SplitRun):
         run.ask(answers.hold_all, to=self.active)
 
     def score(self, fed: Federation) -> float:
+        """How good it is on these rows; the label holder reads an output of each, so the partners are asked first."""
         run = self.within(fed)
+        let_read(run)
         self._answers(run, answers.hold_rows)
         return float(run.ask(answers.score_rows, to=self.active))
 

@@ -1,0 +1,133 @@
+"""What docs/exposure.md measures: conversations to record, by the name that the page gives them, and on which sets.
+
+Every registered method stands here with its defaults and with its strongest options (noise under a budget, the highest
+level of protection); ``exposure_models.py`` has the models. Settings that only take longer and show the same messages
+are lowered.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import fedsift as fs
+from fedsift import methods as select
+from fedsift.audit.attacks.differencing import two_jobs
+from fedsift.audit.attacks.folds import ask_for_draws
+from fedsift.core import party
+from fedsift.core.federation import Federation
+
+ROWS = 800
+FILES = {
+    "bank": "bank_marketing", "default": "default_credit", "phishing": "phishing_websites", "adult": "adult",
+    "wdbc": "breast_cancer_wdbc", "madelon": "madelon", "sonar": "sonar", "musk": "musk_v1", "colon": "colon",
+    "leukemia": "leukemia", "arcene": "arcene",
+}  # fmt: skip
+SIX = ("wdbc", "colon", "phishing", "bank", "default", "madelon")  # of docs/exposure.md: every method
+TALL = ("bank", "default", "phishing", "wdbc", "madelon")
+WIDE = ("leukemia", "arcene")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A conversation to record, and the sets on which it is measured."""
+
+    make: Callable[[], Any]
+    sets: tuple[str, ...] = SIX
+    every_step: bool = False
+    rows: int = ROWS
+    few: bool = False  # the label holder has 3 columns only, as in the first review
+    partition: str = "vertical"
+
+
+def selector(name: str, **settings: Any) -> Callable[[], Any]:
+    return lambda: select.METHODS[name](**settings)
+
+
+def model(module: str, name: str, **settings: Any) -> Callable[[], Any]:
+    return lambda: getattr(importlib.import_module(f"fedsift.models.{module}"), name)(**settings)
+
+
+def three_runs() -> Callable[[Federation], list[Any]]:
+    return lambda fed: [select.TopGain(n_estimators=2, max_depth=2, random_state=seed).fit(fed) for seed in range(3)]
+
+
+def draws() -> Any:
+    return ask_for_draws(party.draw_rows, calls=24)
+
+
+def statistic(name: str) -> Callable[[], Callable[[Federation], Any]]:
+    return lambda: getattr(fs, name)
+
+
+def stability() -> Callable[[Federation], Any]:
+    return lambda fed: fs.psi(fed, range(fed.n_rows // 2), range(fed.n_rows // 2, fed.n_rows))
+
+
+def shuffled() -> Callable[[Federation], Any]:
+    return lambda fed: fs.explain(fed, fs.VerticalAdditive().fit(fed), repeats=1)
+
+
+TREES = {"n_estimators": 2, "max_depth": 2}
+STUMPS = {"protection": "all", "n_estimators": 1, "max_depth": 2, "n_bins": 4}  # each candidate cut is a comparison
+SWARM = {"popsize": 2, "iterations": 1, "models": 1, "folds": 2, "max_trees": 2, "max_depth": 2}
+SHADOWED = {"rounds": 3, "n_estimators": 2, "max_depth": 2}
+ROW_BLOCKS = {"candidates": 8, "max_iter": 5, "refinements": 1, "halvings": 1}
+
+CASES: dict[str, Case] = {
+    # filters
+    "sffs": Case(selector("sffs"), (*SIX, *WIDE, "sonar")),
+    "sffs, epsilon 1": Case(selector("sffs", epsilon=1.0)),
+    "information_value": Case(selector("information_value"), (*SIX, "leukemia", "adult")),
+    "information_value, epsilon 1": Case(selector("information_value", epsilon=1.0)),
+    "gini": Case(selector("gini"), (*SIX, "leukemia")),
+    "gini, epsilon 1": Case(selector("gini", epsilon=1.0)),
+    "muse": Case(selector("muse", n_features=10), (*SIX, *WIDE, "sonar")),
+    "muse, epsilon 1": Case(selector("muse", n_features=10, epsilon=1.0)),
+    # false discoveries
+    "knockoffs": Case(selector("knockoffs")),
+    "boruta": Case(selector("boruta", **SHADOWED)),
+    "boruta, all": Case(selector("boruta", rounds=2, **STUMPS), rows=300),
+    "stable": Case(selector("stable", pairs=3)),
+    "stable, of sffs with epsilon 1": Case(selector("stable", selector="sffs", settings={"epsilon": 1.0}, pairs=3)),
+    # linear models
+    "federated_lasso": Case(selector("federated_lasso", max_iter=40), (*SIX, *WIDE, "sonar", "musk")),
+    "vertical_logistic": Case(model("vertical_logistic", "VerticalLogisticRegression"), (*SIX, "sonar", "musk")),
+    "hyfdca": Case(model("hyfdca.model", "HyFDCA", rounds=30, loss="logistic"), (*SIX, "sonar", "musk")),
+    "federated_lasso, 3 columns": Case(selector("federated_lasso", max_iter=40), ("sonar", "musk"), few=True),
+    "vertical_logistic, 3 columns": Case(
+        model("vertical_logistic", "VerticalLogisticRegression"), ("sonar", "musk"), few=True
+    ),
+    "hyfdca, 3 columns": Case(model("hyfdca.model", "HyFDCA", rounds=30, loss="logistic"), ("sonar", "musk"), few=True),
+    # engineers
+    "vertical_flafe": Case(selector("vertical_flafe")),
+    "vertical_flafe, statistics": Case(selector("vertical_flafe", protection="statistics")),
+    "vertical_flafe, epsilon 1": Case(
+        selector("vertical_flafe", n_operands=2, n_features=2, functions=["ab"], epsilon=1.0), rows=4000
+    ),
+    "hybrid_flafe": Case(selector("hybrid_flafe", n_operands=4, n_features=4), partition="hybrid"),
+    "fed_iife": Case(selector("fed_iife", max_features=2), partition="horizontal"),
+    "fed_iife, epsilon 1": Case(selector("fed_iife", max_features=2, epsilon=1.0), partition="horizontal"),
+    "fed_halving": Case(selector("fed_halving", **ROW_BLOCKS), partition="horizontal"),
+    "feature_election": Case(selector("feature_election"), partition="horizontal"),
+    "feature_election, epsilon 1": Case(selector("feature_election", epsilon=1.0), partition="horizontal"),
+    # boosting
+    "top_gain": Case(selector("top_gain", **TREES)),
+    "top_gain, all": Case(selector("top_gain", folds=2, **STUMPS), rows=300),
+    "top_gain, three runs": Case(three_runs, TALL),
+    "pso_evffs": Case(selector("pso_evffs", **SWARM)),
+    "pso_evffs, all": Case(selector("pso_evffs", protection="all", **{**SWARM, "max_trees": 1}), rows=300),
+    # nothing but names
+    "all": Case(selector("all")),
+    "random": Case(selector("random")),
+    # statistics and explanations
+    "correlation": Case(statistic("correlation")),
+    "significance": Case(statistic("significance")),
+    "psi": Case(stability),
+    "explain, additive": Case(shuffled),
+    # deviations that a site refuses
+    "hostile draw_rows": Case(draws, TALL),
+    "sffs, two jobs": Case(lambda: two_jobs(select.SFFS, range(0, 125, 5)), ("wdbc",), rows=150),
+}

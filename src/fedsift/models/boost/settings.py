@@ -1,0 +1,85 @@
+"""The parameters that everything on boosting has in common, checked in one place.
+
+Methods keep their own keyword arguments, as scikit-learn's do; those of the names below mean the same everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fedsift.core.checks import check_choice, check_number
+from fedsift.core.federation import Federation
+from fedsift.errors import ParameterError
+from fedsift.models.boost.hidden.growing import check_neutral, check_settings
+from fedsift.models.boost.tree import TreeSettings
+
+#: How boosting is protected: on shares with a neutral coordinator, which opens sums or nobody does, or the encrypted
+#: form that shows sums and nodes.
+PROTECTIONS = ("coordinator", "all", "open")
+#: The least and the largest value of a parameter, and whether it is whole.
+_RANGES: dict[str, tuple[float, float | None, bool]] = {
+    "n_estimators": (1, None, True), "max_trees": (1, None, True), "n_bins": (2, 255, True),
+    "learning_rate": (1e-9, 1, False), "gamma": (0, None, False), "reg_lambda": (0, None, False),
+    "min_child_weight": (0, None, False), "min_cell": (1, None, True), "min_leaf": (1, None, True),
+}  # fmt: skip
+
+
+class OnBoosting(Protocol):
+    """A model or a selector that grows boosted trees."""
+
+    protection: str
+    max_depth: int
+    learning_rate: float
+    min_cell: int
+    min_leaf: int
+
+
+def check_boosting(method: OnBoosting, fed: Federation, *, least_depth: int = 1) -> None:
+    """Refuse values out of range, and a level that this federation or these parameters cannot have."""
+    for name, (low, high, whole) in _RANGES.items():
+        if hasattr(method, name):
+            check_number(name, getattr(method, name), low, high, whole=whole)
+    check_number("max_depth", method.max_depth, least_depth, 30, whole=True)
+    check_choice("protection", method.protection, PROTECTIONS)
+    if method.protection == "open" or not fed.passive:
+        return
+    check_neutral(fed, type(method).__name__)
+    check_settings(tree_settings(method))
+    several = fed.task == "classification" and fed.n_classes > 2
+    check_shared(
+        method.protection, early_stopping=getattr(method, "early_stopping_rounds", 0),
+        by_gradient=getattr(method, "sampling_method", "uniform") == "gradient_based",
+        together=several and getattr(method, "multi_output", False),
+    )  # fmt: skip
+
+
+def tree_settings(method: OnBoosting) -> TreeSettings:
+    """Of the method's own arguments; what it has none of is as usual."""
+    usual = TreeSettings()
+    numbers = {name: float(getattr(method, name, getattr(usual, name))) for name in _NUMBERS}
+    return TreeSettings(
+        max_depth=method.max_depth, max_leaves=getattr(method, "max_leaves", 0),
+        leaf_wise=getattr(method, "grow_policy", "depthwise") == "lossguide",
+        min_rows=max(method.min_cell, method.min_leaf), **numbers,
+    )  # fmt: skip
+
+
+_NUMBERS = ("gamma", "reg_lambda", "min_child_weight", "learning_rate")
+
+
+def check_shared(
+    protection: str, *, early_stopping: int = 0, by_gradient: bool = False, private: bool = False,
+    together: bool = False,
+) -> None:  # fmt: skip
+    """Refuse at level ``all`` what needs somebody to read scores or gradients of rows while trees grow."""
+    if protection != "all":
+        return
+    told = {
+        "multi_output=False (classes are told apart one against the rest, each by trees of its own)": not together,
+        "early_stopping_rounds=0 (nobody reads the loss of held-out rows)": not early_stopping,
+        "sampling_method='uniform' (nobody reads gradients)": not by_gradient,
+        "epsilon=None (nobody reads a sum, so there is none to add noise to)": not private,
+    }
+    missing = [what for what, holds in told.items() if not holds]
+    if missing:
+        raise ParameterError(f"protection='all' needs {'; '.join(missing)}. protection='coordinator' can do otherwise")
