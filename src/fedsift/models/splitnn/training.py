@@ -75,12 +75,9 @@ def start_bottom(party: Party, *, model: str, settings: BottomSettings) -> dict[
 
 
 @operation(
-    "network.start_top",
-    when="protection=open|lattice|unsaid",
-    discloses="control",
-    about="acknowledgement",
+    "network.start_top", when="protection=open|lattice|unsaid", discloses="control", about="acknowledgement",
     times="100 a session",
-)
+)  # fmt: skip
 def start_top(party: Party, *, model: str, widths: dict[PartyName, int], settings: TopSettings) -> None:
     party.state[f"{model}/top"] = Top(party, widths, dict(settings))
 
@@ -132,13 +129,9 @@ def top_round(party: Party, *, model: str, embeddings: dict[str, Rows], epoch: i
 
 
 @operation(
-    "network.embed_rows",
-    when="protection=open|unsaid",
-    discloses="plain",
-    about="the embedding of each row",
-    reply=Array("f", 2),
-    times="10000000 a session",
-)
+    "network.embed_rows", when="protection=open|unsaid", discloses="plain", about="the embedding of each row",
+    reply=Array("f", 2), times="10000000 a session",
+)  # fmt: skip
 def embed_rows(party: Party, *, model: str, start: int, stop: int) -> np.ndarray:
     return bottom_of(party, model).embed(party, start, stop)
 
@@ -191,13 +184,9 @@ def score_rows(party: Party, *, model: str, embeddings: dict[str, Rows]) -> floa
 
 
 @operation(
-    "network.score_held",
-    when="protection=lattice|unsaid",
-    discloses="aggregate",
-    about="one score of the model over many rows",
-    reply=float,
-    times="10000000 a session",
-)
+    "network.score_held", when="protection=lattice|unsaid", discloses="aggregate",
+    about="one score of the model over many rows", reply=float, times="10000000 a session",
+)  # fmt: skip
 def score_held(party: Party, *, model: str) -> float:
     """The score of the predictions that the label holder has kept to itself (``hold_predictions``)."""
     held = party.state.pop(f"{model}/held", [])
