@@ -26,7 +26,7 @@ from fedsift.models.splitnn import training
 from fedsift.models.splitnn.blurring import LABEL_PROTECTIONS
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers import lattice, shared_network, shared_run
-from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks, usual_epochs
+from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, outside, own_networks, usual_epochs
 from fedsift.models.splitnn.layers.shared_parts import Part
 from fedsift.models.splitnn.networks import (
     read_arrays,
@@ -38,7 +38,7 @@ from fedsift.models.splitnn.networks import (
 )
 from fedsift.models.splitnn.party_networks import Bottom, Top
 from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
-from fedsift.models.splitnn.training import SplitRun, outside, top_of
+from fedsift.models.splitnn.training import SplitRun, top_of
 
 __all__ = ["SplitNN", "load_part", "register_model", "save_part"]
 

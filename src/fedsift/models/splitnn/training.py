@@ -224,13 +224,6 @@ OPERATIONS = (
 )  # fmt: skip
 
 
-def outside(run: Federation) -> Federation:
-    """The same federation outside of a run that ends: for later jobs."""
-    other = copy.copy(run)
-    other._session, other._job = "", None
-    return other
-
-
 class SplitRun:
     """The coordinator's side of one network: who takes part, and the loop over batches."""
 

@@ -7,9 +7,11 @@ the two parties alone; gradients of embeddings are seen by their party. ``"open"
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
+from fedsift.core.federation import Federation
 from fedsift.errors import ParameterError
 from fedsift.models.splitnn.layers.lattice import LatticeRun
 from fedsift.models.splitnn.training import SplitRun
@@ -44,3 +46,10 @@ def usual_epochs(asked: int | None, most: int, rows: int, batch_size: int) -> in
 def own_networks(protection: str) -> type[SplitRun]:
     """The conversation of the forms in which every party has a network of its own."""
     return _OWN_NETWORKS[protection]
+
+
+def outside(run: Federation) -> Federation:
+    """The same federation outside of a run that ends: for later jobs."""
+    other = copy.copy(run)
+    other._session, other._job = "", None
+    return other
