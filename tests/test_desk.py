@@ -27,6 +27,7 @@ from fedsift.desk.office import Office, Person
 from fedsift.desk.rehearsing import Played, Rehearsals, job_of, play
 from fedsift.desk.serve import listen
 from fedsift.desk.site_desk import SiteDesk
+from fedsift.desk.site_pages import _expected
 from fedsift.errors import ParameterError, PolicyRefused
 from fedsift.site import gate
 from fedsift.site.verdict import Fingerprint
@@ -469,3 +470,13 @@ def test_an_editor_judges_without_importing_anything(party):
     text = party.read_text().replace("[policy]", '[policy]\nplugins = ["antigravity"]')
     assert policy_editor.propose(party, text, lambda policy: []).problem
     assert "antigravity" not in set(sys.modules) - before
+
+
+def test_what_a_waiting_job_costs_is_said_by_the_columns_that_matching_announces():
+    who = {"parties": ("bank", "shop"), "active": "bank"}
+    matching = Job("alignment", {"columns": {"bank": 10, "shop": 13}, "rows": {"bank": 30000, "shop": 30000}}, **who)
+    main = Job("information_value", {}, **who)
+    told = _expected([matching, main], main, 30000)
+    assert re.search(r"rounds, .* over all links, .* at 30 ms, .* of memory", told), told
+    assert "unknown" in _expected([main], main, 30000)
+    assert "unknown" in _expected([Job("alignment", {"columns": "<b>"}, **who), main], main, 30000)

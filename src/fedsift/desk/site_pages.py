@@ -13,6 +13,7 @@ from fedsift.desk.leaving import gives_away, leaving, meaning
 from fedsift.desk.office import JobHere, Office
 from fedsift.desk.policy_editor import Proposal
 from fedsift.desk.rehearsing import Played
+from fedsift.jobs.cost import expected
 from fedsift.methods import METHODS
 from fedsift.report.markup import Html, h, join, name, plural, size, table
 from fedsift.site.approval import APPROVED, SHORT, WAITING, Standing, stored_audit
@@ -102,7 +103,7 @@ class SitePages:
             h("div",
               part("What is asked", self._what(standing)),
               part("What leaves this site", self._leaves(request.jobs, played)),
-              part("What it costs", self._costs(main)),
+              part("What it costs", self._costs(standing)),
               part("What attacks could read", self._audit(main)),
               data_live=played is None),
             self._decide(standing, secret),
@@ -153,7 +154,8 @@ class SitePages:
             facts([(running.form_of(key), FORMS[key]) for key in FORMS if key in forms]),
         )  # fmt: skip
 
-    def _costs(self, main: Job) -> Html:
+    def _costs(self, standing: Standing) -> Html:
+        main = standing.request.main
         told, (epsilon, _) = self.office.journal(), spent(main)
         noise = f"epsilon {epsilon:g} of noise" if epsilon else "no noise: its numbers are exact and count as bits"
         before = [job for job in self.office.jobs() if job.method == main.method and job.state == "finished"]
@@ -167,6 +169,7 @@ class SitePages:
             ("noise", noise),
             ("epsilon so far", f"{told.epsilon:.2f} of {told.total_epsilon:g} (delta {DELTA:g}), all jobs"),
             ("bits a row so far", f"{told.most_bits_a_row:.4f} of {limit}"), ("traffic", runs),
+            ("to be expected", _expected(standing.request.jobs, main, standing.request.rows)),
         ])  # fmt: skip
 
     def _audit(self, main: Job) -> Html:
@@ -333,3 +336,11 @@ def _is_changed(job: Job, key: str, value: object) -> bool:
     return known is None or json.dumps(known().announcement()[1].get(key), default=str) != json.dumps(
         value, default=str
     )
+
+
+def _expected(jobs: Sequence[Job], main: Job, rows: int) -> str:
+    """What a run of this size costs at the method's default settings; its columns are those that matching announces."""
+    told = next((found for found in (job.parameters.get("columns") for job in jobs) if isinstance(found, dict)), {})
+    counts = [count for count in told.values() if isinstance(count, int)]
+    cost = expected(main.method, rows=rows, columns=sum(counts), parties=len(main.parties)) if counts else None
+    return "unknown: nobody has measured it, or its columns are not told" if cost is None else cost.sentence()

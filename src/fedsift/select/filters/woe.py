@@ -104,7 +104,8 @@ def _told(party: Party, operation: str) -> Mapping[str, Any]:
 
 
 @operation(
-    "woe.ordered", when="woe=monotone", discloses="aggregate", about="how many bins of each unnamed column stand in order (0: categories)",
+    "woe.ordered", when="woe=monotone", discloses="aggregate",
+    about="how many bins of each unnamed column stand in order (0: categories)",
     reply=Array("i"), times=1, after=("tables.masked_counts", "tables.open_counts"),
 )  # fmt: skip
 def ordered(party: Party) -> NDArray[np.int64]:
