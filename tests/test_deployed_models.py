@@ -65,7 +65,7 @@ def test_every_site_keeps_its_own_part_and_the_submitter_gets_none(trained):
         parts = [part.name for part in (folder / "sites" / name / model_jobs.PARTS).iterdir()]
         assert [part.split(".")[0] for part in parts] == [name]
     names = {file.name for file in (folder / "result").iterdir()}
-    assert names == {"card.json", "card.md", "model.json", "selection.json"}
+    assert names == {"report.html", "card.json", "card.md", "model.json", "selection.json"}
     assert training.read_card(folder / "result")["metrics"]["auc"] > 0.8
 
 

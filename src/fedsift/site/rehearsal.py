@@ -121,9 +121,16 @@ def _lowered(selector: Selector) -> tuple[Selector, dict[str, Any]]:
     changed = {
         name: most
         for name, most in {**_EFFORT, **_CELLS}.items()
-        if isinstance(given.get(name), int) and not isinstance(given[name], bool) and given[name] > most
+        if name in given and _is_more(name, given[name], most)
     }
     return selector.set_params(**changed), {name: changed[name] for name in changed if name not in _CELLS}
+
+
+def _is_more(name: str, value: object, most: int) -> bool:
+    """Epochs that nobody names are as many as the rows ask for."""
+    if value is None:
+        return name == "epochs"
+    return isinstance(value, int) and not isinstance(value, bool) and value > most
 
 
 def _play(job: Job, sites: dict[str, Site], selector: Selector, holders: list[str]) -> None:
