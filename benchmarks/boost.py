@@ -384,7 +384,8 @@ def solved(X, y, trees: int, bare: bool) -> float:
 
 def site_codes(fed, party: str) -> np.ndarray:
     site = fed.simulated[party]
-    table = site.table.take(site.views[fed._view][0])
+    rows = site.views[fed._view][0]
+    table = site.table if rows is None else site.table.take(rows)
     return np.stack([ColumnBins.fit(table, column, 32).codes(table) for column in table.columns], axis=1)
 
 
