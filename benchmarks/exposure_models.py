@@ -25,22 +25,24 @@ MODELS: dict[str, Case] = {
     "secureboost, open": Case(model(*BOOST, n_estimators=20, protection="open"), ("wdbc", "phishing"), rows=2000),
     "secureboost, early stopping": Case(model(*BOOST, n_estimators=3, max_depth=2, early_stopping_rounds=2)),
     "splitnn": Case(model(*NETWORK, epochs=3), rows=2000),
-    "splitnn, epsilon 1": Case(model(*NETWORK, epochs=3, epsilon=1.0)),
+    "splitnn, epsilon 1": Case(model(*NETWORK, epochs=3, label_epsilon=1.0)),
     "splitnn, open": Case(model(*NETWORK, epochs=3, protection="open"), TALL, rows=2000),
     "splitnn, open, embedding of 4": Case(model(*NETWORK, epochs=3, protection="open", embedding=4), TALL, rows=2000),
     "splitnn, lattice": Case(model(*NETWORK, epochs=3, protection="lattice", embedding=8), ("wdbc",), rows=300),
     "fedsdg": Case(selector("fedsdg", epochs=20, refit_epochs=3)),
-    "fedsdg, epsilon 1": Case(selector("fedsdg", init="half", lambda_=0.005, epochs=3, refit_epochs=3, epsilon=1.0)),
+    "fedsdg, epsilon 1": Case(
+        selector("fedsdg", init="half", lambda_=0.005, epochs=3, refit_epochs=3, label_epsilon=1.0)
+    ),
     "fedsdg, one lambda": Case(selector("fedsdg", lambda_=0.005, epochs=3, refit_epochs=3), ("bank", "phishing")),
     "stochastic_gate": Case(selector("stochastic_gate", lambda_=0.005, epochs=20, refit_epochs=3)),
     "stochastic_gate, epsilon 1": Case(
-        selector("stochastic_gate", lambda_=0.005, epochs=3, refit_epochs=3, epsilon=1.0)
+        selector("stochastic_gate", lambda_=0.005, epochs=3, refit_epochs=3, label_epsilon=1.0)
     ),
     "vflfs": Case(selector("vflfs", epochs=3, pretrain_epochs=1)),
-    "vflfs, epsilon 1": Case(selector("vflfs", epochs=3, pretrain_epochs=1, epsilon=1.0)),
+    "vflfs, epsilon 1": Case(selector("vflfs", epochs=3, pretrain_epochs=1, label_epsilon=1.0)),
     "less_vfl": Case(selector("less_vfl", epochs=3, stage_epochs=5)),
     "group_lasso": Case(selector("group_lasso", epochs=3)),
-    "group_lasso, epsilon 1": Case(selector("group_lasso", epochs=3, epsilon=1.0)),
+    "group_lasso, epsilon 1": Case(selector("group_lasso", epochs=3, label_epsilon=1.0)),
     "local_lasso": Case(selector("local_lasso", epochs=3, pretrain_epochs=3, stage_epochs=5)),
 }
 
