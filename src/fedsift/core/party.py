@@ -97,7 +97,8 @@ class Site:
             # The text of an unforeseen error may hold data: it stays here, in this site's own log.
             log.exception("operation %s failed at %s", name, self.name)
             if isinstance(error, (TypeError, ValueError, LookupError, AttributeError)):  # shapes, keys
-                return encode({"error": "OperationRefused", "what": "it does not fit what this party holds"})
+                told = f"it does not fit what this party holds ({type(error).__name__}; see its log)"
+                return encode({"error": "OperationRefused", "what": told})
             return encode({"error": "OperationFailed", "what": f"it raised {type(error).__name__}; see its log"})
 
     def _answer(self, marked: Operation, request: dict[str, Any], data: bytes) -> bytes:
