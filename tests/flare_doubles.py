@@ -23,6 +23,7 @@ from fedsift.core.message import decode, encode
 from fedsift.core.transports.base import Transport
 from fedsift.core.transports.flare import Flare
 from fedsift.deploy.coordinator import Coordinator, _caller
+from fedsift.deploy.delivery import keep_end
 from fedsift.deploy.flare_job import CLASSES, FORMAT, VERSION, read_job
 from fedsift.deploy.local_system import SERVER, LocalSystem
 from fedsift.deploy.party_app import PartyApp
@@ -97,6 +98,7 @@ class ManyMethods(Coordinator):
         fed = federation(transport, content["federation"]["partition"])
         found = {"probes": probe(list(content["parties"])), **results_of(fed, content["many"])}
         (Path(collab.workspace.get_run_dir(job_id)) / "many.json").write_text(json.dumps(found))
+        fed.ask(keep_end, to=fed.parties)
 
 
 def probe(parties: list[str]) -> dict[str, Any]:

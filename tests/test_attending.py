@@ -11,7 +11,7 @@ import pytest
 
 from fedsift.core.transports.flare import Flare
 from fedsift.deploy.attending import NAME, Attendant, Progress, read_progress
-from fedsift.deploy.status import FINISHED, RUNNING, read_status, write_status
+from fedsift.deploy.status import ENDED, FINISHED, RUNNING, read_status, write_status
 from fedsift.desk.office import JobHere
 from fedsift.desk.running import how_far, progress_words
 from fedsift.errors import PolicyRefused
@@ -73,8 +73,16 @@ def test_a_job_that_flare_has_ended_or_that_is_done_is_not_attended(tmp_path):
     assert stage.left == []
     write_status(tmp_path, FINISHED)
     stage.aborted = True
+    stage.attendant = Attendant(tmp_path, stage.ask, lambda: True, stage.left.append, stage.sleep)
     stage.attendant.attend()
-    assert (stage.left, read_status(tmp_path)["state"]) == ([1], FINISHED)
+    assert (stage.left, read_status(tmp_path)["state"]) == ([], FINISHED)
+
+
+def test_a_job_that_flare_has_ended_before_its_end_ends_this_process(tmp_path):
+    stage = Stage(tmp_path, [])
+    stage.aborted = True
+    stage.attendant.attend()
+    assert (stage.left, read_status(tmp_path)["state"]) == ([1], ENDED)
 
 
 def test_how_far_it_is_is_kept_as_numbers_and_shown_in_the_sites_own_words(tmp_path):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsift.core.files import write_atomic
-from fedsift.deploy.status import ENDED, RUNNING, read_status, write_status
+from fedsift.deploy.status import ENDED, FAILED, FINISHED, RUNNING, read_status, write_status
 from fedsift.site.gate import is_stopped
 
 NAME = "progress.json"
@@ -28,6 +28,7 @@ _LOOK = 0.5  # seconds between two looks whether people have stopped the job
 _ASK = 2.0  # seconds between two questions how far the job is
 LIMIT = 2.0  # seconds for the coordinator to answer
 _LAST_WORD = 1.5  # seconds to refuse what is asked, before the process ends
+_ITS_OWN_END = 4.0  # seconds for a process to end by itself, once FLARE has ended a job that has said no end of its own
 _MOST = 10**9
 
 #: Tells the coordinator whether this site's people have stopped the job; gives how far it is.
@@ -82,17 +83,20 @@ class Attendant:
 
     def attend(self) -> None:
         """Until the job is stopped or ended; then this process ends, whatever it is computing."""
-        looks = 0
+        looks, over = 0, False
         while not (is_stopped(self._folder) or self._aborted()):
             if self._ended:
                 return
-            if looks % round(_ASK / _LOOK) == 0 and self._hear(stopped=False):
+            over = looks % round(_ASK / _LOOK) == 0 and self._hear(stopped=False)
+            if over:
                 break
             looks += 1
             self._sleep(_LOOK)
         if is_stopped(self._folder):
             self._hear(stopped=True)
-        self._sleep(_LAST_WORD)
+        elif not over and read_status(self._folder).get("state") in (FINISHED, FAILED):
+            return  # FLARE ends every job like this: cut off, a process that is closing down would make it a failed one
+        self._sleep(_LAST_WORD if over or is_stopped(self._folder) else _ITS_OWN_END)
         if read_status(self._folder).get("state") == RUNNING:
             write_status(self._folder, ENDED, why="the job was stopped at another site, or ended by who runs it")
         self._leave(1)
