@@ -59,7 +59,7 @@ def test_real_processes_give_the_same_selections_and_bytes_and_strangers_get_not
     support.assert_same(there, support.in_one_process(tmp_path, "vertical", SHORT))
     for name in doubles.NAMES:
         (folder,) = (system.kit(name) / "local" / "results").iterdir()
-        assert read_status(folder)["state"] == "ended"  # this job delivers no result, and each site says so
+        assert read_status(folder)["state"] == "finished"  # the job says its end to each site
 
 
 # --- the whole contract ----------------------------------------------------------------------------------------------
