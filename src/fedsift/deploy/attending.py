@@ -28,7 +28,7 @@ _LOOK = 0.5  # seconds between two looks whether people have stopped the job
 _ASK = 2.0  # seconds between two questions how far the job is
 LIMIT = 2.0  # seconds for the coordinator to answer
 _LAST_WORD = 1.5  # seconds to refuse what is asked, before the process ends
-_ITS_OWN_END = 4.0  # seconds for a process to end by itself, once FLARE has ended a job that has said no end of its own
+_ITS_OWN_END = 2.0  # seconds for a process to end by itself, once FLARE has ended a job that has said no end of its own
 _MOST = 10**9
 
 #: Tells the coordinator whether this site's people have stopped the job; gives how far it is.
