@@ -63,6 +63,12 @@ def record(fed: Federation) -> Recording:
     return recording
 
 
+def carries(data: bytes, needle: bytes) -> bool:
+    """Whether a message holds a canary. Four bytes stand somewhere in some MB of ciphertexts by chance; a column that
+    leaks holds them in every fifth row, so three times at least (by chance below 1e-7 in 30 MB)."""
+    return data.count(needle) >= 3 if len(needle) < 8 else needle in data
+
+
 def needles() -> list[bytes]:
     """The canaries in every plain encoding."""
     number, whole = COLUMN_CANARY, int(COLUMN_CANARY)
