@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsift.core.files import write_atomic
-from fedsift.deploy.status import ENDED, FAILED, FINISHED, RUNNING, read_status, write_status
+from fedsift.deploy.status import ENDED, FINISHED, RUNNING, read_status, write_status
 from fedsift.site.gate import is_stopped
 
 NAME = "progress.json"
@@ -94,7 +94,7 @@ class Attendant:
             self._sleep(_LOOK)
         if is_stopped(self._folder):
             self._hear(stopped=True)
-        elif not over and read_status(self._folder).get("state") in (FINISHED, FAILED):
+        elif not over and read_status(self._folder).get("state") == FINISHED:
             return  # FLARE ends every job like this: cut off, a process that is closing down would make it a failed one
         self._sleep(_LAST_WORD if over or is_stopped(self._folder) else _ITS_OWN_END)
         if read_status(self._folder).get("state") == RUNNING:
