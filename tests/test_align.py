@@ -304,4 +304,4 @@ def test_no_known_rows_without_an_earlier_job():
         meet_all(run)
         sealed = run.ask(seal_order, to=run.parties)
         with pytest.raises(OperationRefused, match="names no earlier job"):
-            run.ask(keep_known, to="a", boxes={"b": sealed["b"]["a"]}, view="aligned")
+            run.ask(keep_known, to="a", boxes={"b": sealed["b"]["a"]})

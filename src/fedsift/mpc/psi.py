@@ -41,7 +41,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import AtMost
+from fedsift.core.arguments import AtMost, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.grid import Grid
 from fedsift.core.operation import operation
@@ -55,7 +55,7 @@ from fedsift.mpc.matched_lists import Matched
 from fedsift.mpc.pairs import Pairs, meet_all
 
 JOB = "alignment"  # what this is called when it is put to the parties
-_ORDER, _IDS = "row order", "blinded ids"
+_ORDER, _IDS, _VIEW = "row order", "blinded ids", "aligned"
 KEY_HOLDERS = 3
 
 
@@ -226,12 +226,12 @@ def seal_order(party: Party) -> dict[str, SealedBox]:
     after="align.seal_order",
     times=1,
 )
-def keep_known(party: Party, *, boxes: dict[str, SealedBox], view: Annotated[str, AtMost(100)]) -> bytes:
+def keep_known(party: Party, *, boxes: dict[PartyName, SealedBox]) -> bytes:
     """Keep the rows of the earlier job that the alignment names, and tell whether they are the others' too."""
     if not _frozen(party):
         raise OperationRefused(party.name, "keep_known", "this alignment names no earlier job")
     rows, places = _ordered(party, _own_rows(party), boxes)
-    party.site.views[view] = (rows, None)
+    party.site.views[_VIEW] = (rows, None)
     return hashlib.sha512(b"fedsift known rows" + places.tobytes()).digest()[:_SIZE]
 
 
@@ -284,7 +284,7 @@ def align(fed: Federation, *, min_overlap: int = 10, random_state: Any = 0, as_i
     """
     with _session(fed, [fed.parties], random_state, as_in) as run:
         _align_block(run, fed.parties, min_overlap, as_in is not None)
-    return fed.named_view("aligned")
+    return fed.named_view(_VIEW)
 
 
 def _align_block(run: Federation, names: list[str], min_overlap: int, known: bool) -> None:
@@ -293,7 +293,7 @@ def _align_block(run: Federation, names: list[str], min_overlap: int, known: boo
     boxes: dict[str, dict[str, SealedBox]] = {}
     if known:
         boxes = _exchanged(run, names)
-        digests = run.ask(keep_known, to=names, each={name: {"boxes": boxes[name]} for name in names}, view="aligned")
+        digests = run.ask(keep_known, to=names, each={name: {"boxes": boxes[name]} for name in names})
         if len(set(digests.values())) == 1:
             return
     found, done = Matched(), 0
@@ -308,7 +308,7 @@ def _align_block(run: Federation, names: list[str], min_overlap: int, known: boo
             raise AlignmentError(found.too_few(told, min_overlap, names))
     boxes = boxes or _exchanged(run, names)
     each = {name: {"positions": found.positions(name), "boxes": boxes[name]} for name in names}
-    run.ask(keep_shared, to=names, each=each, view="aligned")
+    run.ask(keep_shared, to=names, each=each, view=_VIEW)
 
 
 def _session(
@@ -397,4 +397,4 @@ def align_blocks(
     with _session(fed, blocks, random_state, as_in) as run:
         for block in blocks:
             _align_block(run, block, min_overlap, as_in is not None)
-    return fed.named_view("aligned")
+    return fed.named_view(_VIEW)
