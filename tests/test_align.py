@@ -12,10 +12,13 @@ from fedsift.core.message import decode
 from fedsift.core.party import Site
 from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess
+from fedsift.crypto import oprf
 from fedsift.crypto.sealed_box import SealedBox
-from fedsift.errors import AlignmentError, OperationRefused, SecurityError
+from fedsift.errors import AlignmentError, OperationRefused, ParameterError, SecurityError
+from fedsift.mpc.keyed_ids import keyed_ids
 from fedsift.mpc.pairs import Pairs, meet_all
-from fedsift.mpc.psi import KEY_HOLDERS, _way, align, blind_ids, keep_known, keep_shared, seal_order
+from fedsift.mpc.psi import KEY_HOLDERS, _way, align, blind_ids
+from fedsift.mpc.shared_rows import CommonKeys, exchanged, keep_known, keep_shared, seal_order
 
 
 def tables(ids: dict[str, list], label_at: str) -> dict[str, pd.DataFrame]:
@@ -125,9 +128,9 @@ def test_a_box_of_the_order_opens_once_and_for_its_own_party_only():
             run.ask(blind_ids, to=run.parties)
             boxes = wrong(run.ask(seal_order, to=run.parties))
             with pytest.raises(SecurityError, match=error):
-                run.ask(keep_shared, to="a", positions=np.arange(40), boxes=boxes, view="aligned")
+                run.ask(keep_shared, to="a", positions=np.arange(40), boxes=boxes)
             with pytest.raises(OperationRefused, match="as often as it declares"):
-                run.ask(keep_shared, to="a", positions=np.arange(40), boxes=boxes, view="aligned")
+                run.ask(keep_shared, to="a", positions=np.arange(40), boxes=boxes)
 
 
 def test_too_few_shared_ids_is_an_error_with_the_counts():
@@ -266,7 +269,7 @@ def test_a_filling_id_is_no_row(monkeypatch):
         run.ask(blind_ids, to=run.parties)
         sealed = run.ask(seal_order, to=run.parties)
         with pytest.raises(OperationRefused, match="nobody's"):
-            run.ask(keep_shared, to="b", positions=np.arange(25), boxes={"a": sealed["a"]["b"]}, view="aligned")
+            run.ask(keep_shared, to="b", positions=np.arange(25), boxes={"a": sealed["a"]["b"]})
 
 
 # --- matched once ---------------------------------------------------------------------------------------------------
@@ -305,3 +308,71 @@ def test_no_known_rows_without_an_earlier_job():
         sealed = run.ask(seal_order, to=run.parties)
         with pytest.raises(OperationRefused, match="names no earlier job"):
             run.ask(keep_known, to="a", boxes={"b": sealed["b"]["a"]})
+
+
+def keyed(data: dict[str, pd.DataFrame], **given) -> fs.Federation:
+    return fs.Federation.from_tables(data, id="id", label=("a", "y"), matching="keyed", **given)
+
+
+@pytest.mark.parametrize("parties", [2, 3, 5])
+def test_keyed_matching_finds_the_same_rows_in_the_same_order(parties):
+    names = list("abcde")[:parties]
+    ids = {name: [f"c{k}" for k in range(3 * i, 60 + i)] for i, name in enumerate(names)}
+    data = tables(ids, "a")
+    found = shared_ids(keyed(data))
+    assert found == shared_ids(fs.Federation.from_tables(data, id="id", label=("a", "y")))
+    assert set(found["a"]) == set.intersection(*(set(each) for each in ids.values()))
+
+
+def test_keyed_matching_says_who_shares_too_little():
+    data = tables({"a": list(range(30)), "b": list(range(27, 60))}, "a")
+    with pytest.raises(AlignmentError, match=r"only 3 ids.*left after each: a 30, b 3"):
+        keyed(data)
+
+
+def keyed_lists(data: dict[str, pd.DataFrame]) -> list[bytes]:
+    sites = {n: Site(n, Table.read(t, id="id", label="y" if n == "a" else None, name=n)) for n, t in data.items()}
+    transport = Recording(InProcess(sites))
+    align(fs.Federation(transport, list(data), active="a"), matching="keyed")
+    replies = [decode(payload) for sender, _, payload in transport.log if sender != "coordinator"]
+    return [each["ok"] for each in replies if isinstance(each.get("ok"), bytes) and len(each["ok"]) % 16 == 0]
+
+
+def test_keyed_pseudonyms_are_made_for_one_alignment_and_tell_the_coordinator_no_order():
+    data = tables({"a": [f"c{i}" for i in range(40)], "b": [f"c{i}" for i in range(40)]}, "a")
+
+    def pseudonyms(listed: bytes) -> list[bytes]:
+        return [listed[at : at + 16] for at in range(0, len(listed), 16)]
+
+    first, second = ([pseudonyms(each) for each in keyed_lists(data)] for _ in range(2))
+    assert len(first) == 2
+    assert set(first[0]) == set(first[1])  # both lists have the same ids ...
+    assert first[0] != first[1]  # ... each in an order of its own
+    assert not set(first[0]) & set(second[0])  # and nothing of it comes again
+
+
+def test_keyed_matching_is_refused_where_a_party_runs_the_job():
+    data = tables({"a": list(range(40)), "b": list(range(40))}, "a")
+    for who in ("coordinator", "dealer", "submitter"):
+        with pytest.raises(ParameterError, match="coordinator that holds no rows"):
+            keyed(data, **{who: "b"})
+    with pytest.raises(ParameterError, match="'curve', 'keyed'"):
+        fs.Federation.from_tables(data, id="id", label=("a", "y"), matching="fast")
+
+
+def test_who_has_the_common_key_and_the_pseudonyms_recognises_every_id_that_it_guesses():
+    """The price of keyed matching, as its page says it: the coordinator together with any one party."""
+    data = tables({"a": [f"c{i}" for i in range(40)], "b": [f"c{i}" for i in range(10, 90)]}, "a")
+    sites = {n: Site(n, Table.read(t, id="id", label="y" if n == "a" else None, name=n)) for n, t in data.items()}
+    transport = Recording(InProcess(sites))
+    fed = fs.Federation(transport, ["a", "b"], active="a")
+    told = {"blocks": [["a", "b"]], "rows": {"a": 40, "b": 80}, "random_state": 0, "matching": "keyed"}
+    with fed.session("alignment", told) as run:
+        meet_all(run)
+        boxes = exchanged(run, ["a", "b"])
+        lists = run.ask(keyed_ids, to=["a", "b"], each={name: {"boxes": boxes[name]} for name in "ab"})
+        key = next(state[CommonKeys] for state in sites["a"].sessions.values() if CommonKeys in state).fresh
+    guesses = [f"c{i}".encode() for i in range(200)]
+    known = {each.tobytes() for each in oprf.keyed_digests(guesses, key)}
+    seen = {lists["b"][at : at + 16] for at in range(0, len(lists["b"]), 16)}
+    assert len(known & seen) == 80

@@ -139,16 +139,14 @@ def met(hostile: Hostile) -> tuple[dict, dict]:
 @pytest.mark.parametrize("attack", ROWS_CHOSEN)
 def test_shared_rows_that_are_none(hostile, attack):
     asked, boxes = met(hostile)
-    reply = hostile.send(
-        "bank", "align.keep_shared", **asked, positions=ROWS_CHOSEN[attack], boxes=boxes, view="aligned"
-    )
+    reply = hostile.send("bank", "align.keep_shared", **asked, positions=ROWS_CHOSEN[attack], boxes=boxes)
     refused(reply)
     assert "aligned" not in hostile.sites["bank"].views
 
 
 def test_few_shared_rows_of_the_coordinators_choice(hostile):
     asked, boxes = met(hostile)
-    reply = hostile.send("bank", "align.keep_shared", **asked, positions=np.arange(5), boxes=boxes, view="aligned")
+    reply = hostile.send("bank", "align.keep_shared", **asked, positions=np.arange(5), boxes=boxes)
     refused(reply, "min_rows")
     assert "aligned" not in hostile.sites["bank"].views
 
@@ -156,7 +154,7 @@ def test_few_shared_rows_of_the_coordinators_choice(hostile):
 def test_the_row_order_is_not_the_coordinators(hostile):
     """A box that it made itself, or none, gives no order that it knows."""
     asked, _ = met(hostile)
-    reply = hostile.send("bank", "align.keep_shared", **asked, positions=np.arange(ROWS), boxes={}, view="aligned")
+    reply = hostile.send("bank", "align.keep_shared", **asked, positions=np.arange(ROWS), boxes={})
     refused(reply, "every other party")
 
 
@@ -183,3 +181,52 @@ def test_an_honest_job_still_runs_after_all_that(hostile):
     fed = hostile.aligned()
     assert fs.GiniFilter(n_features=2).fit(fed).selection_.n_selected == 2
     assert all(site.runs == {} and site.sessions == {} for site in hostile.sites.values())
+
+
+# -- pseudonyms under a key that all parties have (matching = "keyed") -----------------------------------------------
+
+
+def keyed(hostile: Hostile, **fields) -> tuple[dict, dict]:
+    """After the keys have met: what every request names, and the boxes that an honest coordinator would relay."""
+    job = hostile.job(JOB, {**AGREED, "matching": "keyed"}, **fields)
+    asked = {"session": hostile.begin(job), "job": job.hash}
+    hostile.meet(asked)
+    sealed = {name: hostile.send(name, "align.seal_order", **asked)["ok"] for name in ("bank", "shop")}
+    return asked, {"bank": {"shop": sealed["shop"]["bank"]}, "shop": {"bank": sealed["bank"]["shop"]}}
+
+
+def test_a_site_does_not_match_under_a_common_key_unless_it_allows_it(hostile):
+    job = hostile.job(JOB, {**AGREED, "matching": "keyed"})
+    refused(hostile.announced(job.canonical), "keyed_matching")
+
+
+@pytest.mark.parametrize("who", ["coordinator", "dealer", "submitter"])
+def test_no_pseudonyms_under_a_common_key_for_a_party(who):
+    hostile = Hostile(keyed_matching=True)
+    asked, boxes = keyed(hostile, **{who: "shop"})
+    refused(hostile.send("bank", "align.keyed_ids", **asked, boxes=boxes["bank"]), "holds no rows")
+
+
+def test_keyed_ids_go_out_once_and_under_the_peers_key_only():
+    hostile = Hostile(keyed_matching=True)
+    asked, boxes = keyed(hostile)
+    for wrong, says in ((boxes["shop"], "every other party"), ({}, "every other party"), (None, "")):
+        fresh, _ = keyed(hostile)
+        refused(hostile.send("bank", "align.keyed_ids", **fresh, boxes=wrong), says)
+    fresh, _ = keyed(hostile)
+    forged = {"shop": SealedBox(bytes(200))}
+    refused(hostile.send("bank", "align.keyed_ids", **fresh, boxes=forged), "does not open")
+    refused(hostile.send("bank", "align.keyed_ids", **fresh, boxes=boxes["bank"]))  # of another alignment
+    assert len(hostile.send("bank", "align.keyed_ids", **asked, boxes=boxes["bank"])["ok"]) == 16 * ROWS
+    refused(hostile.send("bank", "align.keyed_ids", **asked, boxes=boxes["bank"]), "as often as it declares")
+
+
+def test_an_alignment_goes_one_way_only():
+    """Pseudonyms of both kinds of one list would be two views of it."""
+    hostile = Hostile(keyed_matching=True)
+    asked, boxes = keyed(hostile)
+    refused(hostile.send("bank", "align.blind_ids", **asked), "matching")
+    curve = start(hostile)
+    hostile.meet(curve)
+    hostile.send("bank", "align.seal_order", **curve)
+    refused(hostile.send("bank", "align.keyed_ids", **curve, boxes=boxes["bank"]), "matching")

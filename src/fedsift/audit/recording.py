@@ -33,6 +33,7 @@ from fedsift.errors import FedsiftError
 from fedsift.mpc.encrypted_histogram import JobKeys
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.psi import aligned
+from fedsift.mpc.shared_rows import VIEW
 
 END_OF_RUN = "end_session"
 DELIVERY = "delivery.keep_result"
@@ -266,10 +267,10 @@ def _converse(fed: Federation, conversation: Any) -> Any:
 
 def _common_rows(messages: list[Message], sites: Mapping[str, Site]) -> dict[str, Table]:
     """Each party's table in the common order of the rows: as it is, or as the alignment has told it."""
-    kept = [m.content["view"] for m in messages if m.is_request and matches("keep_shared", m.operation)]
+    aligned_here = any(m.is_request and matches("keep_shared", m.operation) for m in messages)
     tables = {}
     for name, site in sites.items():
-        rows = site.views[kept[-1]][0] if kept else None
+        rows = site.views[VIEW][0] if aligned_here else None
         tables[name] = site.table if rows is None else site.table.take(rows)
     return tables
 

@@ -31,6 +31,7 @@ from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import ParameterError, PartyError, ReplyError
 
 PARTITIONS = ("vertical", "horizontal", "hybrid")
+WORDS = {"partition": PARTITIONS, "names": ("shared", "private"), "task": ("auto", "classification", "regression")}
 
 
 class Federation:
@@ -60,12 +61,9 @@ class Federation:
         dealer: str | None = None,
         submitter: str | None = None,
     ):
-        if partition not in PARTITIONS:
-            raise ParameterError(f"partition must be one of {', '.join(PARTITIONS)}; got {partition!r}")
-        if names not in ("shared", "private"):
-            raise ParameterError(f"names must be 'shared' or 'private'; got {names!r}")
-        if task not in ("auto", "classification", "regression"):
-            raise ParameterError(f"task must be 'auto', 'classification' or 'regression'; got {task!r}")
+        for what, given in {"partition": partition, "names": names, "task": task}.items():
+            if given not in (words := WORDS[what]):
+                raise ParameterError(f"{what} must be one of {', '.join(words)}; got {given!r}")
         self._link = Exchange(transport, timeout)
         self.parties = list(parties)
         self._active, self._task = active, task
@@ -99,6 +97,7 @@ class Federation:
         dealer: str | None = None,
         submitter: str | None = None,
         random_state: Any = 0,
+        matching: str = "curve",
     ) -> Federation:
         """A federation of real tables, aligned by private set intersection of their ids (vertical, hybrid).
 
@@ -116,6 +115,7 @@ class Federation:
         coordinator : who runs it: ``"neutral"`` (nobody who holds rows) or a party's name.
         dealer, submitter : who deals randomness and who gets the results, in the same words; else who runs it.
         random_state : shared rows are ordered at random; the same parties and number give the same order again.
+        matching : ``"curve"``, or ``"keyed"``: faster by far, leans on a coordinator that colludes with no party.
         """
         if not tables:
             raise ParameterError("tables is empty: give at least two parties, e.g. {'bank': 'bank.csv', 'shop': ...}")
@@ -132,7 +132,8 @@ class Federation:
             InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout, names=names,
             grid=grid, label_parties=list(holders), coordinator=coordinator, dealer=dealer, submitter=submitter,
         )  # fmt: skip
-        return cls._alignment(fed, by_id=id is not None, min_overlap=min_overlap, random_state=random_state)
+        given = {"min_overlap": min_overlap, "random_state": random_state, "matching": matching}
+        return cls._alignment(fed, by_id=id is not None, **given)
 
     @classmethod
     def split(
@@ -335,8 +336,8 @@ class Federation:
             party.draw_rows, to=list(blocks.values())[::-1], train=train,
             stratify=stratify and self.task == "classification", seed=random_state, task=self._task,
         )  # fmt: skip
-        parts = [{n: drawn[blocks[r]][part] for n, (r, _) in self.grid.items()} for part in ("train", "test")]
-        return self.view(rows=parts[0]), self.view(rows=parts[1])
+        train_rows, test_rows = ({n: drawn[blocks[r]][p] for n, (r, _) in self.grid.items()} for p in ("train", "test"))
+        return self.view(rows=train_rows), self.view(rows=test_rows)
 
     def job(self, method: str, parameters: Mapping[str, Any]) -> Job:
         """The contract of one method on this federation; ``parameters`` are plain values, defaults included."""

@@ -227,9 +227,9 @@ def pseudonyms(points: bytes, context: bytes, size: int = 16) -> bytes:
 def keyed_digests(messages: Sequence[bytes], key: bytes, size: int = 16) -> np.ndarray:
     """A pseudorandom function of each message under a key of 32 bytes, ``size`` bytes a row: SHA-512(label, key, m).
 
-    For values that stay with those who know the key (whoever saw one could extend its message)."""
-    if len(key) != 32:
-        raise ParameterError(f"the key of keyed digests has 32 bytes, not {len(key)}")
+    At most half of SHA-512's state leaves, so that nobody who sees a value can go on from it to a longer message."""
+    if len(key) != 32 or not 0 < size <= 32:
+        raise ParameterError(f"keyed digests take a key of 32 bytes and have 1 to 32; got {len(key)} and {size}")
     data, ends = _joined(messages)
     return np.frombuffer(_digests(data, ends, size, before=_PRF_LABEL + key), np.uint8).reshape(len(messages), size)
 

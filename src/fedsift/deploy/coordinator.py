@@ -218,7 +218,7 @@ def _federation(job: Job, transport: Flare) -> Federation:
 
 def _aligned(job: Job, fed: Federation) -> Federation:
     settings, by_id = job.settings.federation, any(party.id is not None for party in job.settings.parties.values())
-    return aligned(fed, by_id=by_id, min_overlap=settings.min_overlap, as_in=settings.as_in)
+    return aligned(fed, by_id=by_id, min_overlap=settings.min_overlap, as_in=settings.as_in, matching=settings.matching)
 
 
 def _value(job: Job, fed: Federation, folder: Path) -> None:

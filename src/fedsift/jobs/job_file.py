@@ -84,6 +84,7 @@ class FederationSection(Section):
         default="auto", description='"auto", "classification" or "regression"'
     )
     min_overlap: int = Field(default=10, ge=1, description="a whole number, 1 or more")
+    matching: Literal["curve", "keyed"] = Field(default="curve", description='"curve" or "keyed"')
     timeout: float | None = Field(default=None, gt=0, description="a number of seconds above 0")
     names: Literal["shared", "private"] = Field(default="shared", description='"shared" or "private"')
     rows: str = Field(
@@ -196,6 +197,7 @@ class Job:
             timeout=federation.timeout,
             names=federation.names,
             min_overlap=federation.min_overlap,
+            matching=federation.matching,
             grid=self.grid(),
             coordinator=federation.coordinator,
             dealer=federation.dealer,

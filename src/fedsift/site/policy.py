@@ -27,6 +27,7 @@ from fedsift.errors import OperationRefused, PolicyRefused
 from fedsift.evaluate import announced
 from fedsift.jobs.text import Section
 from fedsift.mpc import psi
+from fedsift.mpc.keyed_ids import CURVE
 
 COLUMN_NAMES, CLASS_NAMES, ERRORS, ALIGNMENT = "column names", "class names", "error messages", "alignment"
 
@@ -87,6 +88,7 @@ class Policy(Section):
     partner_columns: int = Field(default=100, ge=1, description="a whole number of columns, 1 or more")
     total_epsilon: float = Field(default=10.0, gt=0, allow_inf_nan=False, description="a number above 0, such as 10.0")
     max_id_lists: int = Field(default=100, ge=1, description="a whole number, 1 or more")
+    keyed_matching: bool = Field(default=False, description="true or false")
     max_row_scores: int = Field(default=20, ge=0, description="a whole number of scores a row, 0 or more")
     max_share: float = Field(default=0.9, gt=0, le=1, description="a share of a sum, such as 0.9; 1 for no such rule")
 
@@ -100,7 +102,7 @@ class Policy(Section):
     def check_job(self, party: str, method: str, parameters: Mapping[str, Any]) -> None:
         """Refuse a method that is not allowed, or parameters that are too weak; what is not told is the default."""
         if method == psi.JOB:
-            return
+            return self._check_matching(party, parameters)
         known = announced.find_job(method)
         allowed = announced.job_names() if self.methods == "any" else self.methods
         if known is None or method not in allowed:
@@ -259,6 +261,14 @@ class Policy(Section):
                 "min_cell", party, operation,
                 f"{name} {now}, and this party counts no group of fewer than {self.min_cell} rows. "
                 f"Write min_cell = {self.min_cell} (or more) under [method] in the job",
+            )  # fmt: skip
+
+    def _check_matching(self, party: str, parameters: Mapping[str, Any]) -> None:
+        if parameters.get("matching", CURVE) != CURVE and not self.keyed_matching:
+            raise PolicyRefused.by(
+                "keyed_matching", party, "begin_job",
+                'matching = "keyed" lets the coordinator and any one party together test guesses of all ids. '
+                'Write matching = "curve" under [federation] in the job, or ask the party to allow it (keyed_matching)',
             )  # fmt: skip
 
     def _check_epsilon(self, party: str, operation: str, name: str, value: Any) -> None:

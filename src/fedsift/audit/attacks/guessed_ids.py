@@ -19,7 +19,7 @@ from fedsift.audit.views import Truth, View
 from fedsift.core.message import walk
 from fedsift.crypto import oprf
 
-READS = ("blind_ids", "blind_again", "unblind", "blind_rows", "raise_rows", "number_rows")
+READS = ("keyed_ids", "blind_ids", "blind_again", "unblind", "blind_rows", "raise_rows", "number_rows")
 _SIZES = (16, 20, 32)  # bytes of pseudonyms, of hashes, of group elements
 _MOST_IDS = 5000
 

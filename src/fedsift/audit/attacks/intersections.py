@@ -43,7 +43,7 @@ def padded_list_of_holder(view: View, truth: Truth) -> Measure:
     return _padded(view)
 
 
-@attack(reads=["blind_again"], role="coordinator", target="ids", knows="nothing more", declared="yes")
+@attack(reads=["blind_again", "keyed_ids"], role="coordinator", target="ids", knows="nothing more", declared="yes")
 def pairwise_sizes(view: View, truth: Truth) -> Measure:
     """Share of the pairs of parties of which it reads how many rows they share; of two parties the answer says it."""
     lists = [{part[i : i + _PSEUDONYM] for i in range(0, len(part), _PSEUDONYM)} for part in _whole_lists(view)]
@@ -58,6 +58,7 @@ def pairwise_sizes(view: View, truth: Truth) -> Measure:
 
 
 def _whole_lists(view: View) -> list[bytes]:
-    """The lists after every party has raised them: one a party, of pseudonyms that are equal for equal ids."""
-    lists = [message.content for message in view.replies("blind_again") if isinstance(message.content, bytes)]
+    """The lists of pseudonyms, equal for equal ids: as parties send them, or after every key holder has raised them."""
+    told = [*view.replies("blind_again"), *view.replies("keyed_ids")]
+    lists = [message.content for message in told if isinstance(message.content, bytes)]
     return lists[-len(view.job.parties) :]
