@@ -32,7 +32,7 @@ import fedsift as fs
 from fedsift.core.federation import Federation
 from fedsift.core.identity import introduce
 from fedsift.core.message import decode
-from fedsift.core.party import Site
+from fedsift.core.party import UNFORESEEN, Site
 from fedsift.core.transports.base import Delivery, Transport
 from fedsift.errors import FedsiftError
 from fedsift.methods import METHODS
@@ -174,8 +174,8 @@ class Strike(Transport):
         self.tally.sent += 1
         if "ok" in reply:
             self.tally.accepted += 1
-        elif reply["error"] not in TYPED:
-            raise Untyped(f"{operation}: {reply} to {decode(mutant)}"[:900])
+        elif reply["error"] not in TYPED or reply["what"].startswith(UNFORESEEN):
+            raise Untyped(f"{operation}: {reply} to {_arguments(mutant)}"[:1200])
         elif memory(site) == before:
             self.tally.refused += 1
         else:
@@ -189,6 +189,11 @@ class Strike(Transport):
             parts = [str(now)[:300] for now, then in zip(memory(site), before) if now != then]
             raise Untyped(f"{operation}: refused before it ran, it has changed what the site remembers: {parts}")
         self.tally.failed += 1
+
+
+def _arguments(data: bytes) -> Any:
+    request = decode(data)
+    return request.get("arguments", request) if isinstance(request, dict) else request
 
 
 class OneLie(Transport):
@@ -239,8 +244,11 @@ def strike_replies(name: str, seed: int, wanted: int) -> Tally:
             with limited(name):
                 fit(case, played)
             tally.accepted += 1
-        except FedsiftError:
+        except FedsiftError as error:
             tally.refused += 1
+            if UNFORESEEN in str(error):
+                tally.errors.append(f"{name}, seed {seed}, reply {number}: {error}"[:900])
+                break
         except Exception as error:
             tally.errors.append(f"{name}, seed {seed}, reply {number}: {type(error).__name__}: {error}"[:900])
             break

@@ -39,6 +39,9 @@ from fedsift.errors import DataError, FedsiftError, OperationRefused
 log = logging.getLogger("fedsift.core.party")
 T = TypeVar("T")
 
+#: What a request is told that no check of ours had refused, but Python did while its step ran; fuzzing looks for it.
+UNFORESEEN = "it does not fit what this party holds"
+
 #: Cross-validation makes many views; what is derived from one is kept for so many.
 MAX_CACHED_VIEWS = 8
 #: Names of subsets that a site keeps; so often a run may ask for what is asked of each.
@@ -76,6 +79,11 @@ class Site:
             self._secret = simulated_secret(self.name, self.table)
         return self._secret
 
+    @property
+    def told_rows(self) -> int:
+        """How many rows this site says that its table has."""
+        return -(-self.table.n_rows // self.pad_rows) * self.pad_rows
+
     def receive(self, data: bytes) -> bytes:
         """Answer what comes over a wire: a request, or a piece of one or for one."""
         return self._pieces.answer(data, self.handle)
@@ -97,7 +105,7 @@ class Site:
             # The text of an unforeseen error may hold data: it stays here, in this site's own log.
             log.exception("operation %s failed at %s", name, self.name)
             if isinstance(error, (TypeError, ValueError, LookupError, AttributeError)):  # shapes, keys
-                told = f"it does not fit what this party holds ({type(error).__name__}; see its log)"
+                told = f"{UNFORESEEN} ({type(error).__name__}; see its log)"
                 return encode({"error": "OperationRefused", "what": told})
             return encode({"error": "OperationFailed", "what": f"it raised {type(error).__name__}; see its log"})
 
@@ -306,8 +314,8 @@ class Party:
     times=MAX_VIEWS,
 )  # fmt: skip
 def count_table(party: Party) -> dict[str, int]:
-    step = party.site.pad_rows if party._rows is None else 1  # the whole table's rows may be told rounded up
-    return {"rows": -(-party.n_rows // step) * step, "columns": len(party.columns)}
+    rows = party.site.told_rows if party._rows is None else party.n_rows
+    return {"rows": rows, "columns": len(party.columns)}
 
 
 @operation(

@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fedsift.errors import ReplyError
+
 PSEUDONYM_BYTES = 16  # two different ids of 10^6 meet with probability below 2^-88
 
 
@@ -28,9 +30,14 @@ class Matched:
         return self._frame.height
 
     def meet(self, owner: str, listed: bytes) -> None:
-        """Leave what this list has, too; the first list begins."""
+        """Leave what this list has, too; the first list begins. A pseudonym stands in a list once: one that two lists
+        had n times each would be n^2 pairs."""
+        if len(listed) % PSEUDONYM_BYTES:
+            raise ReplyError(owner, "match", "its list of ids was cut short")
         halves = np.frombuffer(listed, "<u8").reshape(-1, 2)
         new = pl.DataFrame({"high": halves[:, 0], "low": halves[:, 1], f"at {owner}": np.arange(len(halves))})
+        if new.select("high", "low").n_unique() != len(new):
+            raise ReplyError(owner, "match", "its list has an id twice")
         self._frame = self._frame.join(new, on=["high", "low"], how="inner") if self.left else new
         self.left[owner] = self._frame.height
 

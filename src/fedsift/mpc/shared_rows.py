@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import PartyName
+from fedsift.core.arguments import MAX_INT, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
@@ -40,7 +40,7 @@ class Sent:
     @classmethod
     def drawn(cls, party: Party) -> tuple[Sent, list[bytes]]:
         """A random order of the rows that take part, and their ids in it; random words fill up to the size told."""
-        _, sizes = agreed(party)
+        _, sizes = agreed(party)  # this party's own is the size that it told
         rows, ids, own = own_rows(party), party.table.ids, party.n_rows
         filled = 0 if frozen(party) else max(0, sizes[party.name] - len(rows))
         everything = np.concatenate([rows, own + np.arange(filled)])
@@ -70,10 +70,23 @@ def agreed(party: Party) -> tuple[list[str], dict[str, int]]:
     blocks, rows = party.job.parameters.get("blocks"), party.job.parameters.get("rows")
     if isinstance(blocks, list) and isinstance(rows, dict):
         block = next((block for block in blocks if isinstance(block, list) and party.name in block), [])
-        known = all(isinstance(rows.get(name), int) and name in party.job.parties for name in block)
-        if block and known and len(set(block)) == len(block):
+        known = all(isinstance(name, str) and name in party.job.parties for name in block)
+        told = known and all(type(rows.get(name)) is int and 0 <= rows[name] <= MAX_INT for name in block)
+        if block and told and len(set(block)) == len(block):
+            if rows[party.name] != party.site.told_rows:
+                raise OperationRefused(party.name, "blind_ids", "the job says another number of its rows than it told")
             return block, rows
     raise OperationRefused(party.name, "blind_ids", "the job does not say with whom this party shares which rows")
+
+
+def met_block(party: Party) -> Pairs:
+    """The peers that this party has met: those with whom it shares rows, all of them and nobody else.
+
+    Whoever has the common keys can, together with the coordinator, say which row is whose."""
+    met, (block, _) = party.held(Pairs), agreed(party)
+    if {party.name, *met.peers} != set(block):
+        raise SecurityError(f"party {party.name!r} shares rows with others than those that it has met")
+    return met
 
 
 @dataclass(frozen=True)
@@ -95,7 +108,7 @@ class CommonKeys:
         """Out of all parties' parts. A box opens once; the keys are then kept."""
         if cls in party.state:
             return party.held(cls)
-        met = party.held(Pairs)
+        met = met_block(party)
         if set(boxes) != set(met.peers):
             raise SecurityError(f"party {party.name!r}: every other party adds to the common keys, once")
         parts = {name: met.open(box, sender=name, about=_KEYS, number=0) for name, box in boxes.items()}
@@ -122,7 +135,7 @@ class CommonKeys:
     times=1,
 )
 def seal_order(party: Party) -> dict[str, SealedBox]:
-    met = party.held(Pairs)
+    met = met_block(party)
     told = json.dumps(["row order", sorted([*met.peers, party.name]), party.job.random_state])
     parts = hmac.new(party.site.secret, told.encode(), hashlib.sha256).digest() + secrets.token_bytes(_PART)
     party.keep(KeyParts(parts))

@@ -108,7 +108,7 @@ class PolicySite(Site):
         self._judge(marked, arguments, run.job if run is not None else None)
         if marked is define_view:
             self._check_order(arguments.get("rows"))
-        if marked is psi.blind_ids and run is not None and run.job is not None:
+        if marked in psi.LISTS and run is not None and run.job is not None:
             self._enter_alignment(run.job, attempt_of(run))
         if not is_core(marked) and marked not in psi.OPERATIONS and request["view"] in self.views:
             self._judge_rows(marked, request["view"], run)
