@@ -43,7 +43,7 @@ from hostile.mutants import Lying, Recorded, Untyped, limited, mutated
 
 #: Rules under which a whole run passes: bits and plain forms would refuse some of its steps before they are reached.
 RULES: dict[str, Any] = {
-    "max_bits": "any", "max_share": 1.0,
+    "max_bits": "any", "max_share": 1.0, "min_rows": 20,
     "forms": ["control", "ciphertext", "masked", "pseudonymous", "aggregate", "plain"],
 }  # fmt: skip
 EACH = 200  # changed forms of one request

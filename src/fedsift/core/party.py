@@ -30,26 +30,18 @@ from fedsift.core.pieces import Pieces
 from fedsift.core.private_labels import LabelCopy, label_copy
 from fedsift.core.release import Release
 from fedsift.core.script import Run, run_of
-from fedsift.core.splits import dealt_parts, rows_of_parts, train_test_rows
+from fedsift.core.splits import ROW_PARTS, dealt_parts, rows_of_parts, train_test_rows
 from fedsift.core.state import State as State
 from fedsift.core.table import Table
 from fedsift.core.workers import limited
-from fedsift.errors import DataError, FedsiftError, OperationRefused
+from fedsift.errors import UNFORESEEN, DataError, FedsiftError, OperationRefused
 
 log = logging.getLogger("fedsift.core.party")
 T = TypeVar("T")
 
-#: What a request is told that no check of ours had refused, but Python did while its step ran; fuzzing looks for it.
-UNFORESEEN = "it does not fit what this party holds"
-
-#: Cross-validation makes many views; what is derived from one is kept for so many.
-MAX_CACHED_VIEWS = 8
-#: Names of subsets that a site keeps; so often a run may ask for what is asked of each.
-MAX_VIEWS = 100_000
+MAX_CACHED_VIEWS = 8  # cross-validation makes many views; what is derived from one is kept for so many
+MAX_VIEWS = 100_000  # names of subsets that a site keeps; so often a run may ask for what is asked of each
 Task = Literal["auto", "classification", "regression"]
-
-#: Of the one stratified assignment of a set of rows: more parts would tell more about the labels.
-ROW_PARTS = 10
 
 
 class Site:
@@ -81,7 +73,6 @@ class Site:
 
     @property
     def told_rows(self) -> int:
-        """How many rows this site says that its table has."""
         return -(-self.table.n_rows // self.pad_rows) * self.pad_rows
 
     def receive(self, data: bytes) -> bytes:
@@ -96,7 +87,7 @@ class Site:
             name, arguments = self._read(request)
             marked = find_operation(name, self.name)
             marked.check_arguments(arguments, self.name)
-            with self._lock, limited(self.workers):  # one operation at a time: state is not shared between threads
+            with self._lock, limited(self.workers):  # one at a time: state is not shared between threads
                 return self._answer(marked, request, data)
         except FedsiftError as error:
             told = self._told(error, getattr(error, "what", str(error)))
@@ -119,6 +110,8 @@ class Site:
             if stored is not None:
                 return stored
         run.check_step(marked, request["arguments"], session, self.name)
+        if request["view"] not in self.views:
+            raise OperationRefused(self.name, "view", "no such view of the rows at this party")
         self._before(marked, request)
         party = self._party(request["view"], session, round, run)
         if session:
@@ -138,12 +131,14 @@ class Site:
         return reply
 
     # What a site with a policy (site.py) does beside; a site without one lets everything pass.
-
     def _before(self, marked: Operation, request: dict[str, Any]) -> None:
         """Called with each request before its operation runs; raises to refuse it."""
 
     def _after(self, marked: Operation, request: dict[str, Any], value: Any) -> None:
         """Called when the operation has run and its reply has not left yet; raises to keep the reply here."""
+
+    def enter_part(self, party: Party, rows: NDArray[np.int64], step: str) -> None:
+        """Called by a step that sets some of its view's rows apart: sums over them are about these alone."""
 
     def _failed(self, marked: Operation, request: dict[str, Any]) -> None:
         """Called when an operation has ended in an error that may depend on the rows: that it came tells something."""
@@ -169,8 +164,6 @@ class Site:
         return request["operation"], request["arguments"]
 
     def _party(self, view: str, session: str, round: int, run: Run) -> Party:
-        if view not in self.views:
-            raise OperationRefused(self.name, "view", "no such view of the rows at this party")
         state = State(self.name)
         if session:
             state = self.sessions.setdefault(session, state)

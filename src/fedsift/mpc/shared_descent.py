@@ -56,6 +56,7 @@ from fedsift.mpc.ring import Ring, check_shape, from_ring, new_seed, product, st
 Floats = NDArray[np.float64]
 Loss = Callable[[Floats], tuple[Floats, Floats]]  # scores -> numbers for the coordinator (losses), residuals
 
+Step = Annotated[int, Between(0, 10**9)]
 STEPS = "4 x max_iter or rounds or 1000 a session"  # each opens sums at weights of the coordinator's choice
 
 
@@ -139,7 +140,7 @@ def _helped(columns: Columns, seed: bytes, step: int) -> Ring:
     reply={"scores": Array("i", 2), "products": ANY}, times=STEPS,
 )  # fmt: skip
 def share_scores(
-    party: Party, *, weights: Ring, step: int, label_holder: LabelHolder, seed: bytes | None
+    party: Party, *, weights: Ring, step: Step, label_holder: LabelHolder, seed: bytes | None
 ) -> dict[str, Any]:
     """A party without labels: columns times weights that it cannot read."""
     columns, met = party.held(Columns), party.held(Pairs)
@@ -181,7 +182,7 @@ def _right_sides(party: Party, columns: Columns, residuals: Ring, step: int) -> 
     about="its share of the residuals under one-time masks, and of products with its own columns", opened=_OPENED,
     releases=_gradient, concerns="own columns and labels", reply={"sides": ANY, "own": Array("i", 2)}, times=STEPS,
 )  # fmt: skip
-def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> dict[str, object]:
+def residual_shares(party: Party, *, weights: Ring, step: Step, seed: bytes) -> dict[str, object]:
     """The label holder, where residuals are linear in the scores. It reads none of them."""
     columns, met = party.held(Columns), party.held(Pairs)
     if columns.target is None:
@@ -199,7 +200,7 @@ def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> d
     about="its share of the sums of its columns times residuals, under one-time masks", opened=_OPENED,
     releases=_gradient, reply={"own": Array("i", 2), "helped": ANY}, times=STEPS,
 )  # fmt: skip
-def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: LabelHolder) -> dict[str, object]:
+def gradient_shares(party: Party, *, share: Ring, step: Step, label_holder: LabelHolder) -> dict[str, object]:
     """A party without labels, where residuals are linear in the scores. ``share`` is uniform to it."""
     columns, met = party.held(Columns), party.held(Pairs)
     if columns.reads_scores:
@@ -219,7 +220,7 @@ def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: Label
     learns="the total score of each row in this step",
     reply={"loss": Array("f"), "own": Array("f", 2), "sides": ANY}, times=STEPS,
 )  # fmt: skip
-def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: int, seed: bytes) -> dict[str, object]:
+def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: Step, seed: bytes) -> dict[str, object]:
     """The label holder, where residuals need the scores themselves."""
     columns, bits = party.held(Columns), party.held(Columns).precision
     if columns.loss is None:

@@ -21,7 +21,7 @@ import pandas as pd
 from fedsift.core.federation import Federation
 from fedsift.core.job import Job as Contract
 from fedsift.core.operation import Operation
-from fedsift.core.party import Site
+from fedsift.core.party import Party, Site
 from fedsift.core.script import Run
 from fedsift.core.splits import is_amount
 from fedsift.core.table import Table
@@ -182,6 +182,9 @@ class _Witness(PolicySite):
 
     def _enter_alignment(self, job: Contract, attempt: str) -> None:
         """No list of ids is entered."""
+
+    def enter_part(self, party: Party, rows: np.ndarray, step: str) -> None:
+        """Nor do parts of them."""
 
     def _enter(self, asked: Asked) -> None:
         """And nothing is let out."""

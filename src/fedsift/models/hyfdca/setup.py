@@ -161,6 +161,8 @@ def _own_categories(party: Party) -> dict[str, list[str]]:
 def _signs(label: np.ndarray, classes: list[str]) -> np.ndarray:
     """-1 and 1: one column for two classes (1 is the second), else one a class."""
     code = {name: number for number, name in enumerate(classes)}
+    if len(code) != len(classes) or len(code) < 2 or not {class_name(value) for value in label} <= set(code):
+        raise DataError("the labels of this party are not all among the classes that it was told")
     codes = np.array([code[class_name(value)] for value in label])
     wanted = np.arange(len(classes)) if len(classes) > 2 else np.array([1])
     return np.where(codes[:, None] == wanted, 1.0, -1.0)

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import numpy as np
 
 from fedsift.errors import DataError, MissingExtra, ParameterError
 
+MOST_WEIGHTS = 1 << 26  # of the dense layers of one network
 _factories: dict[str, Callable[..., Any]] = {}
 _seeding = threading.Lock()  # torch's default generator is global, and parties of one process are threads
 
@@ -69,6 +71,9 @@ def dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, ...] = ()
     """Dense layers with ReLU between them; no activation after the last."""
     nn = torch_module().nn
     layers: list[Any] = []
+    sizes = [inputs, *map(int, hidden), outputs]
+    if sum(before * after for before, after in pairwise(sizes)) > MOST_WEIGHTS:
+        raise ParameterError(f"dense layers of {sizes} have more than {MOST_WEIGHTS:,} weights")
     width = inputs
     for size in hidden:
         layers += [nn.Linear(width, int(size)), nn.ReLU()]
