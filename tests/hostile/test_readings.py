@@ -120,7 +120,7 @@ def test_a_score_of_embeddings_from_the_request_is_no_aggregate(hostile):
     """One row's embedding changed, and the score says which label it has: 200 of 200 labels, 0 bits counted."""
     job = hostile.of(fs.SplitNN(protection="open"))
     asked = {"session": hostile.begin(job), "job": job.hash}
-    settings = {"seed": 0, "batch_size": 32, "rate": 0.003, "model": "dense", "options": {"hidden": [8]}}
+    settings = {"seed": 0, "batch_size": 128, "rate": 0.003, "model": "dense", "options": {"hidden": [8]}}
     told = {"model": "m", "widths": {"shop": 4}, "settings": {**settings, "task": "classification"}}
     assert "ok" in hostile.send("bank", "network.start_top", **asked, **told)
     chosen = {"shop": np.zeros((ROWS, 4), dtype=np.float32)}

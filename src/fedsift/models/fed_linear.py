@@ -83,10 +83,8 @@ def local_steps(
     party: Party, *, weights: np.ndarray, masks: np.ndarray, penalties: np.ndarray,
     rate: Annotated[float, Between(0, 1e9)], steps: Annotated[int, Between(1, 1000)], kind: Kind,
 ) -> np.ndarray:  # fmt: skip
-    """``weights`` is models x (features + 1) x outputs, the intercept last; ``masks`` models x features.
-
-    The number of rows comes last, so that an average is right even when a party has left.
-    """
+    """``weights`` is models x (features + 1) x outputs, the intercept last; ``masks`` models x features. The number of
+    rows comes last, so that an average is right even when a party has left."""
     job, models = party.run.job, len(weights)
     if steps != (1 if job is None else job.parameters.get("local_steps", 1)):
         raise OperationRefused(party.name, "local_steps", "its 'steps' are others than those of the accepted job")
