@@ -10,7 +10,7 @@ import pytest
 
 import fedsift as fs
 from fedsift.core.federation import Federation
-from fedsift.core.release import rounded_numbers
+from fedsift.core.ledger import rounded_numbers
 from fedsift.errors import OperationRefused, PolicyRefused
 from fedsift.evaluate.holder import EvaluationJob, release
 from fedsift.models.parts import measure_rows, score_rows

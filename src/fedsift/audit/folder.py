@@ -13,7 +13,7 @@ from typing import Any
 
 from fedsift.audit.annex import render_markdown, render_page
 from fedsift.audit.evidence import write_evidence
-from fedsift.core import folders
+from fedsift.core import files
 from fedsift.report.exposures import FORMAT, render_audit
 
 RECORD = "audit.json"
@@ -22,7 +22,7 @@ FILES = (RECORD, "audit.html", "annex.md", "annex.html", "acro")
 
 def check_folder(out: Path) -> None:
     """Refuse a folder that holds anything but an earlier audit."""
-    folders.check_folder(out, "the audit", "no earlier audit", _files)
+    files.check_folder(out, "the audit", "no earlier audit", _files)
 
 
 def _files(out: Path) -> set[str]:
@@ -37,7 +37,7 @@ def _files(out: Path) -> set[str]:
 def write_audit(record: Mapping[str, Any], out: Path) -> Path:
     """Record, page, annex and evidence, in one folder."""
     check_folder(out)
-    with folders.written_whole(out) as staging:
+    with files.written_whole(out) as staging:
         text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
         (staging / RECORD).write_text(text + "\n", encoding="utf-8")
         for name, render in (("audit.html", render_audit), ("annex.md", render_markdown), ("annex.html", render_page)):

@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 from sklearn.base import clone
 
-from fedsift.core import folders
+from fedsift.core import files
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain, write_atomic
 from fedsift.core.ledger import Ledger
@@ -277,7 +277,7 @@ def summary(run: Run) -> dict[str, Any]:
 
 def check_folder(out: Path) -> None:
     """Refuse a folder that holds anything but an earlier run. Called before a run, so that no work is lost."""
-    folders.check_folder(out, "the result", "not a fedsift run", _files)
+    files.check_folder(out, "the result", "not a fedsift run", _files)
 
 
 def _files(out: Path) -> set[str]:
@@ -292,7 +292,7 @@ def _files(out: Path) -> set[str]:
 def write(run: Run, out: Path) -> dict[str, Any]:
     """Write the result folder; returns the summary that is in its ``run.json``."""
     check_folder(out)
-    with folders.written_whole(out) as staging:
+    with files.written_whole(out) as staging:
         return _fill(run, staging)
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedsift.core.federation import Federation
+from fedsift.core.ledger import row_by_row
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
-from fedsift.core.release import row_by_row
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from fedsift.core.arguments import AtMost, Between, PartyName
 from fedsift.core.federation import Federation
+from fedsift.core.ledger import Release
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.core.release import Release
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OperationRefused, ReplyError
 from fedsift.models.exam import Answer, Exam

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import AtMost, Between
 from fedsift.core.checks import check_number
 from fedsift.core.federation import Federation
+from fedsift.core.ledger import later
 from fedsift.core.operation import Array, operation, together
 from fedsift.core.party import Party
-from fedsift.core.release import later
 from fedsift.errors import DataError
 from fedsift.models import parts, unseen
 from fedsift.models.base import FederatedModel

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between, PartyName
 from fedsift.core.federation import Federation
+from fedsift.core.ledger import Release
 from fedsift.core.operation import ANY, Array, operation
 from fedsift.core.party import Party
-from fedsift.core.release import Release
 from fedsift.errors import OperationRefused, OverflowGuard, ReplyError
 from fedsift.mpc import pairs
 from fedsift.mpc.pairs import Pairs, meet_all

@@ -22,7 +22,7 @@ from fedsift.errors import OperationRefused
 from fedsift.models.boost.bins import SplitRecords, fitted_bins, safe_groups, split_record
 from fedsift.models.boost.joint_powers import GroupTable
 from fedsift.models.boost.sums import GRADIENTS, Ask, GradientLayout, encrypted_sums, set_offsets, vouched_parts
-from fedsift.mpc.vouching import check_vouched
+from fedsift.mpc.pairs import check_vouched
 
 
 @dataclass

@@ -18,9 +18,8 @@ from fedsift.crypto.dp import whole_gaussian_noise
 from fedsift.errors import OperationRefused
 from fedsift.models.boost.bins import fitted_bins
 from fedsift.models.boost.growing_tree import Boosting, Job, Model, Node, make_node
-from fedsift.models.boost.plan import Plan, PlanFields
+from fedsift.models.boost.plan import Plan, PlanFields, large_gradients, training_rows
 from fedsift.models.boost.privacy import LabelNoise, whole_noise
-from fedsift.models.boost.rows import large_gradients, training_rows
 from fedsift.models.boost.tree import (
     TreeSettings,
     Units,

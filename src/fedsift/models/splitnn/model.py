@@ -102,7 +102,7 @@ class SplitNN(FederatedModel):
     label_protection : ``None``, ``"max_norm"`` or ``"noise"``: blur gradients before they leave the label holder.
     label_protection_scale : how much (noise relative to the gradients). Of ``"open"`` only.
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
-        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+        labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     random_state : the same gives the same network; on shares to the precision of its fixed point (about 1e-3).
 

@@ -1,12 +1,12 @@
 """The option ``label_epsilon`` of every network: what is checked before anything is asked, and what a run says of it.
 
-What it is, and how the copy of the labels is drawn, is in ``core/private_labels.py``.
+What it is, and how the copy of the labels is drawn, is in ``core/labels.py``.
 """
 
 from __future__ import annotations
 
 from fedsift.core.federation import Federation
-from fedsift.core.private_labels import is_epsilon, range_of
+from fedsift.core.labels import is_epsilon, range_of
 from fedsift.errors import ParameterError
 
 

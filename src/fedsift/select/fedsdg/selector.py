@@ -80,7 +80,7 @@ class FedSDG(Selector):
     hidden, embedding, top_hidden : not on shares: the network, by default the paper's: d -> 100 -> 100, top -> 50 ->
         classes.
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
-        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+        labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     interactive_rate : of ``"open"``: plain gradient steps of this size for the layer that meets the embeddings, as
         under ciphertexts, where it is 2^-4 (``None``: Adam).

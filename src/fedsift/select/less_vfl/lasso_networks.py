@@ -70,7 +70,7 @@ class GroupLasso(Selector):
     width : sines of the network on shares.
     refit_epochs : on shares: of the network of the selected columns, ``network_`` (in the open form: the lasso's own).
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
-        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+        labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     embedding, hidden : of the open form, as in LessVFL.
     """

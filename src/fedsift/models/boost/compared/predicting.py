@@ -19,7 +19,7 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OperationRefused, ReplyError
 from fedsift.models.boost.compared.ending import log_chance, opened_scores, show_scores
-from fedsift.models.boost.compared.rows import descended, root_bits, scored
+from fedsift.models.boost.compared.program import descended, root_bits, scored
 from fedsift.models.boost.compared.scales import Scales
 from fedsift.models.boost.compared.state import Shares
 from fedsift.models.boost.compared.taking_part import ROWS, heard_cuts, join_shares, row_step

@@ -51,7 +51,7 @@ from fedsift.models.splitnn.layers.lattice_wire import (
     vouched,
 )
 from fedsift.models.splitnn.training import _rows, bottom_of, hold_predictions, share_of, top_of
-from fedsift.mpc import pairs, vouching
+from fedsift.mpc import pairs
 from fedsift.mpc.fixed_point import (
     DELTA_BITS,
     DELTA_EXPONENT,
@@ -345,7 +345,7 @@ class LatticeRun(BatchRun):
 
     def _meet(self, fed: Federation) -> None:
         if self._talking != fed._session or not self.outputs:
-            meet_all(fed, [*self.passive, self.active], vouching.CIRCLE)
+            meet_all(fed, [*self.passive, self.active], pairs.CIRCLE)
             keys = fed.ask(lattice_keys, to=self.passive, model=self.model)
             self.outputs = fed.ask(take_lattice_keys, to=self.active, model=self.model, keys=keys)
             self._talking = fed._session
