@@ -69,7 +69,7 @@ class Site:
 
     @property
     def secret(self) -> bytes:
-        """What this site's own draws come from (``draws.py``); never sent, never shown."""
+        """What this site's own draws come from (``core/identity.py``); never sent, never shown."""
         if self._secret is None:
             self._secret = simulated_secret(self.name, self.table)
         return self._secret

@@ -25,7 +25,7 @@ from fedsift.core.message import decode, encode
 from fedsift.core.operation import Array, Operation, operation
 from fedsift.core.party import Party, Site
 from fedsift.errors import DataError, MessageError, OperationRefused, ParameterError
-from fedsift.models import reading
+from fedsift.models import predicted
 from fedsift.models.performance import performance_rows
 from fedsift.models.predicted import Predicted
 from fedsift.mpc import secure_sum
@@ -263,7 +263,7 @@ def _in_keys(site: Site, model: str) -> list[str]:
 
 OPERATIONS: tuple[Operation, ...] = (
     class_names, label_kind, score_rows, measure_rows, performance_rows, tell_by_id, keep_by_id, score_sums.masked,
-    *secure_sum.OPERATIONS, *reading.OPERATIONS, write_part, read_part, forget_part,
+    *secure_sum.OPERATIONS, *predicted.OPERATIONS, write_part, read_part, forget_part,
 )  # fmt: skip
 
 

@@ -229,7 +229,7 @@ def align(
     """A view of the federation in which row i is the same id at every party.
 
     ``as_in`` is an earlier job, by 12 digits or more of its hash: each party enters the rows that it used there.
-    ``matching`` is ``"curve"``, or ``"keyed"`` (``keyed_ids.py``).
+    ``matching`` is ``"curve"``, or ``"keyed"``.
     """
     with _session(fed, [fed.parties], random_state, as_in, matching) as run:
         _align_block(run, fed.parties, min_overlap, as_in is not None, matching)

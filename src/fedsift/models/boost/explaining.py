@@ -23,7 +23,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, ReplyError
-from fedsift.models.boost.parts import StoredNode, goes_left, stored_part
+from fedsift.models.boost.results import StoredNode, goes_left, stored_part
 from fedsift.models.tree_shap import Cut, Feature, Leaf, Node, covers, shapley_of_tree
 from fedsift.mpc import pairs
 from fedsift.mpc.pairs import Pairs, meet_all

@@ -25,7 +25,7 @@ PlanFields = dict[str, Plain | dict[str, Plain]]
 
 @dataclass(frozen=True)
 class Plan:
-    """One model. ``rows`` is a rule by which the label holder draws the rows itself (``rows.py``)."""
+    """One model. ``rows`` is a rule by which the label holder draws the rows itself (``training_rows``)."""
 
     settings: TreeSettings
     n_estimators: int

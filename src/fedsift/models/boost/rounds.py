@@ -1,7 +1,7 @@
 """The label holder's steps that all forms of boosting share: beginning, the trees of a round, the end of a round.
 
 Labels, gradients and the rows that a model learns from stay here. Folds, held-out rows and samples come from the site's
-own secret (``draws.py``): who knows the seed but not the secret cannot draw them.
+own secret (``core/identity.py``): who knows the seed but not the secret cannot draw them.
 """
 
 from __future__ import annotations

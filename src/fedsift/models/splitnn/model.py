@@ -23,7 +23,6 @@ from fedsift.models import parts
 from fedsift.models.base import FederatedModel, as_they_went_in, refuse_labels
 from fedsift.models.parts import label_kind, part_file
 from fedsift.models.splitnn import training
-from fedsift.models.splitnn.blurring import LABEL_PROTECTIONS
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers import lattice, shared_network, shared_run
 from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, outside, own_networks, usual_epochs
@@ -37,7 +36,7 @@ from fedsift.models.splitnn.networks import (
     write_arrays,
 )
 from fedsift.models.splitnn.party_networks import Bottom, Top
-from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
+from fedsift.models.splitnn.settings import LABEL_PROTECTIONS, check_label_epsilon, note_label_epsilon
 from fedsift.models.splitnn.training import SplitRun, top_of
 
 __all__ = ["SplitNN", "load_part", "register_model", "save_part"]

@@ -21,10 +21,9 @@ from fedsift.core.ledger import COORDINATOR
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ParameterError
-from fedsift.models.splitnn.blurring import protected
 from fedsift.models.splitnn.networks import derived_seed
 from fedsift.models.splitnn.party_networks import Bottom, Top, chunks
-from fedsift.models.splitnn.settings import BottomSettings, Rows, TopSettings, embeddings_of
+from fedsift.models.splitnn.settings import BottomSettings, Rows, TopSettings, embeddings_of, protected
 
 PARTS = ("bottom", "top", "share")  # what a party may hold of a network; a share is of the weights between parties
 

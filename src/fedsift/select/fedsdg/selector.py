@@ -31,7 +31,7 @@ from fedsift.errors import ParameterError
 from fedsift.models.splitnn.gates import importance_to_mu
 from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks
 from fedsift.models.splitnn.model import SplitNN, seed_of
-from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
+from fedsift.models.splitnn.settings import check_label_epsilon, note_label_epsilon
 from fedsift.models.splitnn.training import SplitRun, forget_model
 from fedsift.mpc.column_scores import gini
 from fedsift.select.base import Outcome, Selector, check_choice, check_number

@@ -24,7 +24,7 @@ from fedsift.core.party import Party
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
-from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
+from fedsift.models.splitnn.settings import check_label_epsilon, note_label_epsilon
 from fedsift.models.splitnn.training import SplitRun, bottom_of
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.less_vfl import shared_lasso

@@ -27,7 +27,7 @@ from fedsift.core.operation import Operation
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.model import SplitNN, seed_of
-from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
+from fedsift.models.splitnn.settings import check_label_epsilon, note_label_epsilon
 from fedsift.models.splitnn.training import SplitRun
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.less_vfl import component_selection, screening

@@ -29,7 +29,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation, together
 from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
-from fedsift.models.splitnn.private_labels import note_label_epsilon
+from fedsift.models.splitnn.settings import note_label_epsilon
 from fedsift.select.base import Outcome, check_choice, check_number
 from fedsift.select.less_vfl import matching, screening
 from fedsift.select.less_vfl.matching import match_components

@@ -23,7 +23,7 @@ from fedsift.models.splitnn.gates import shrink_columns
 from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.networks import build_model, derived_seed, torch_module
-from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
+from fedsift.models.splitnn.settings import check_label_epsilon, note_label_epsilon
 from fedsift.models.splitnn.training import SplitRun, bottom_of
 from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
 from fedsift.select.less_vfl import shared_lasso

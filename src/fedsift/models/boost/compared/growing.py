@@ -1,7 +1,7 @@
 """The conversation in which trees grow and nobody reads a sum, a node, a leaf or a gradient. Runs at the coordinator.
 
 As in ``hidden/growing.py`` the sums of a level are products on shares, with randomness that the coordinator deals. Here
-everything about rows is shared as well (``rows.py``, ``state.py``): scores, gradients, who is in a node. The parties
+everything about rows is shared as well (``program.py``, ``state.py``): scores, gradients, who is in a node. The parties
 compare candidates on shares (``program.py``), the owner of a cut learns which one it is, the label holder who cuts a
 node; then rows are divided on shares, and at the bottom the leaves are divided and added to the scores. All of it is
 sealed between the parties: the coordinator sees sizes, which follow from numbers of rows, candidates and levels. Models

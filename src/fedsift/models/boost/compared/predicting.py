@@ -24,10 +24,9 @@ from fedsift.models.boost.compared.scales import Scales
 from fedsift.models.boost.compared.state import Shares
 from fedsift.models.boost.compared.taking_part import ROWS, heard_cuts, join_shares, row_step
 from fedsift.models.boost.hidden.growing import check_neutral
-from fedsift.models.boost.parts import SharedTrees, goes_left, stored_part
+from fedsift.models.boost.results import SharedTrees, goes_left, stored_part
 from fedsift.models.boost.tree import TreeSettings
-from fedsift.models.predicted import Predicted
-from fedsift.models.reading import ScoresOpened
+from fedsift.models.predicted import Predicted, ScoresOpened
 from fedsift.mpc.comparing import DealerSource, Program
 from fedsift.mpc.dealer import Bits, Dealer, Dealt
 from fedsift.mpc.pairs import Pairs, meet_all

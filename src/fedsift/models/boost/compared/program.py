@@ -195,7 +195,7 @@ def _bar(source: Source, nodes: Sums, scales: Scales, least: int) -> Program[Fra
 
 
 def leaves(source: Source, values: Ring, scales: Scales) -> Program[tuple[Ring, Ring]]:
-    """Shares of the score of each node, -rate G / (H + lambda) rounded towards zero, as a code (``rows.py``; by
+    """Shares of the score of each node, -rate G / (H + lambda) rounded towards zero, as a code (``scored``; by
     exclusive or), and of |rate G^2 / (H + lambda)|, in units of 2^-(score and MORE_BITS) and of a gradient."""
     source.parts = scales.parts
     gradient, hessian = yield from _lifted(source, values, scales)

@@ -34,7 +34,24 @@ from fedsift.core.party import Party
 from fedsift.crypto.bfv import DEGREE, LatticeAnswers, LatticeCiphertexts, LatticePublicKey, LatticeSecretKey
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.splitnn.layers.block_product import Plan
-from fedsift.models.splitnn.layers.interactive import BatchRun, first_blocks, interactive_layer, top_output, top_step
+from fedsift.models.splitnn.layers.interactive import (
+    DELTA_BITS,
+    DELTA_EXPONENT,
+    EMBEDDING_BITS,
+    EMBEDDING_EXPONENT,
+    RING,
+    WEIGHT_EXPONENT,
+    BatchRun,
+    first_blocks,
+    from_ring,
+    interactive_layer,
+    product,
+    random_ring,
+    shifted,
+    to_ring,
+    top_output,
+    top_step,
+)
 from fedsift.models.splitnn.layers.lattice_wire import (
     ANSWER,
     GRADIENTS,
@@ -52,19 +69,6 @@ from fedsift.models.splitnn.layers.lattice_wire import (
 )
 from fedsift.models.splitnn.training import _rows, bottom_of, hold_predictions, share_of, top_of
 from fedsift.mpc import pairs
-from fedsift.mpc.fixed_point import (
-    DELTA_BITS,
-    DELTA_EXPONENT,
-    EMBEDDING_BITS,
-    EMBEDDING_EXPONENT,
-    RING,
-    WEIGHT_EXPONENT,
-    from_ring,
-    product,
-    random_ring,
-    shifted,
-    to_ring,
-)
 from fedsift.mpc.pairs import meet_all
 
 WEIGHT_BITS = 58  # the shares' ring
