@@ -12,11 +12,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fedsift.errors import ParameterError
+
+T = TypeVar("T")
 
 
 def write_atomic(path: str | Path, text: str | bytes) -> Path:
@@ -50,6 +52,20 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value)
+
+
+def read_plain(kind: type[T], data: object) -> T:
+    """Plain data, as JSON has them, as a dataclass whose fields (and theirs) fit; ``ValueError`` says what does not."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind).validate_python(data)
+
+
+def write_plain(value: object) -> dict[str, object]:
+    """A dataclass as plain data: the names of its fields, or their aliases."""
+    from pydantic import TypeAdapter
+
+    return dict(plain(TypeAdapter(type(value)).dump_python(value, by_alias=True)))
 
 
 def announced(value: Any) -> Any:

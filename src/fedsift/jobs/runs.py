@@ -32,7 +32,7 @@ from fedsift.jobs.origin import origin, run_facts
 from fedsift.jobs.text import nearest
 from fedsift.methods import METHODS, Selector
 from fedsift.report import Comparison, compare, summarize, write_report
-from fedsift.report.exposures import read_audit
+from fedsift.report.audit_record import read_audit
 from fedsift.report.summary import versions
 from fedsift.select.selection import Selection
 
@@ -95,7 +95,7 @@ class Run:
         made = summarize(selector, party=party, evaluation=self.evaluation, ledger=self.ledger("align", "select"),
                          run=run_facts(self.job, self.tables))  # fmt: skip
         audit = None if party else read_audit(self.job.path, self.job.method, self.selector.get_params(deep=False))
-        return {**made, "audit": audit} if audit is not None else made
+        return {**made, "audit": audit.write()} if audit is not None else made
 
     def _named_for(self, party: str) -> Selection:
         """The selection with this party's columns by their names, which only the party knows where they are private."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Annotated, TypedDict
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import AtMost, Between, MayMiss
 from fedsift.core.federation import Federation
 from fedsift.core.labels import is_epsilon, range_of
+from fedsift.core.message import message
 from fedsift.errors import ParameterError, ReplyError
 
 #: Embeddings or gradients of a batch: a line a row. The half that takes them says whose are not finite.
@@ -26,17 +28,9 @@ Layers = Annotated[list[Annotated[int, Between(1, 100_000)]], AtMost(50)]
 Options = Annotated[dict[str, bool | int | float | str | Layers | None], AtMost(50)]
 
 
-class Settings(TypedDict):
-    """What both halves have."""
-
-    seed: int
-    batch_size: Annotated[int, Between(1, 1 << 24)]
-    rate: float
-    model: str
-    options: Options
-
-
-class GateSettings(TypedDict):
+@message
+@dataclass(frozen=True)
+class GateSettings:
     """Of stochastic gates; several prices are several networks side by side."""
 
     sigma: float
@@ -46,32 +40,40 @@ class GateSettings(TypedDict):
     rate: float
 
 
-class _SizedSettings(Settings):
-    width: Annotated[int, Between(1, 100_000)]
+@dataclass(frozen=True)
+class HalfSettings:
+    """What both halves have."""
+
+    seed: int
+    batch_size: Annotated[int, Between(1, 1 << 24)]
+    rate: float
+    model: str
+    options: Options
+    decay: float = 0.0
 
 
-class BottomSettings(_SizedSettings, total=False):
+@message
+@dataclass(frozen=True)
+class BottomSettings(HalfSettings):
     """A party's half."""
 
-    decay: float
-    gates: GateSettings | None
-    shadows: Annotated[int, Between(0, 100_000)]
-    equal_norm: float | None
-    prox: float | None
-    components: Annotated[list[int], AtMost(100_000)] | None
+    width: Annotated[int, Between(1, 100_000)] = 1
+    gates: GateSettings | None = None
+    shadows: Annotated[int, Between(0, 100_000)] = 0
+    equal_norm: float | None = None
+    prox: float | None = None
+    components: Annotated[list[int], AtMost(100_000)] | None = None
 
 
-class _LabelledSettings(Settings):
-    task: str
-
-
-class TopSettings(_LabelledSettings, total=False):
+@message
+@dataclass(frozen=True)
+class TopSettings(HalfSettings):
     """The label holder's half."""
 
-    decay: float
-    protection: str | None
-    protection_scale: float
-    interactive: float | None
+    task: str = "auto"
+    protection: str | None = None
+    protection_scale: float = 1.0
+    interactive: float | None = None
 
 
 def embeddings_of(replies: Mapping[str, object]) -> dict[str, Rows]:

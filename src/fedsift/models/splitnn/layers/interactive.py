@@ -102,6 +102,7 @@ def top_step(party: Party, top: Top, total: np.ndarray, own: Bottom | None, rows
     z = torch.tensor(total, dtype=torch.float32, requires_grad=True)
     embedding = None if own is None else torch.tensor(own.forward(rows), requires_grad=True)
     loss, seen = top.losses(_through(party, top, z, embedding, len(rows)), rows)
+    assert top.interactive is not None
     for stepper in (top.optimiser, top.interactive):
         stepper.zero_grad()
     loss.backward()
