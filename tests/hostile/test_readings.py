@@ -224,7 +224,7 @@ def test_a_lattice_key_of_the_coordinators_own(hostile):
     """Under it the label holder would encrypt the gradient of each row: the labels, to whoever has the key."""
     with hostile.aligned().session(*LATTICE.announcement()) as fed:
         run = Between.of(fed, "")
-        lattice.meet_all(fed, ["shop", "bank"], lattice.vouching.CIRCLE)
+        lattice.meet_all(fed, ["shop", "bank"], lattice.pairs.CIRCLE)
         told = fed.ask(lattice.lattice_keys, to=["shop"], model="m")
         own = {"value": lattice.LatticeSecretKey(lattice.VALUE_BITS).public, "weight": told["shop"]["weight"]}
         forged = {"shop": {**own, "note": told["shop"]["note"]}}
