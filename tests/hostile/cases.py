@@ -19,7 +19,8 @@ from hostile.coordinator import policy, tables
 
 #: Rules under which a whole run passes: bits and plain forms would refuse some of its steps before they are reached.
 RULES: dict[str, Any] = {
-    "max_bits": "any", "max_share": 1.0, "min_rows": 20, "max_row_scores": 1000, "total_epsilon": 1000.0, "keyed_matching": True,
+    "max_bits": "any", "max_share": 1.0, "min_rows": 20, "max_row_scores": 1000, "total_epsilon": 1000.0,
+    "keyed_matching": True,
     "forms": ["control", "ciphertext", "masked", "pseudonymous", "aggregate", "plain"],
 }  # fmt: skip
 
@@ -119,7 +120,9 @@ MORE: dict[str, Case] = {
     "fed_linear, open": Case(lambda: fs.FedLinear(protection="open", rounds=20), "horizontal", then=predicted),
     "fed_iife, noise": Case(lambda: fs.FedIIFE(n_pairs=2, max_features=2, **noisy()), "horizontal"),
     "fed_iife, ksg, open": Case(
-        lambda: fs.FedIIFE(n_pairs=2, max_features=2, synergy="interaction", scoring="fedavg", functions="paper", protection="open"),
+        lambda: fs.FedIIFE(
+            n_pairs=2, max_features=2, synergy="interaction", scoring="fedavg", functions="paper", protection="open"
+        ),
         "horizontal",
     ),
     "feature_election, noise": Case(lambda: fs.FeatureElection(epsilon=5.0, n_blocks=5), "horizontal"),

@@ -10,9 +10,9 @@ from fedsift.core.message import encode
 from fedsift.crypto import oprf
 from fedsift.crypto.sealed_box import SealedBox, SealKey, seal
 from fedsift.errors import ReplyError
-from fedsift.mpc.matched_lists import Matched
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.psi import JOB
+from fedsift.mpc.shared_rows import Matched
 from hostile.coordinator import ROWS, Hostile, refused
 
 AGREED = {"blocks": [["bank", "shop"]], "rows": {"bank": ROWS, "shop": ROWS}, "random_state": 0}

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import AtMost, Between
+from fedsift.core.labels import is_amount
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.core.requested import check_above_zero, check_known, check_size
-from fedsift.core.splits import ROW_PARTS, dealt_parts, is_amount, rows_of_parts
+from fedsift.core.splits import ROW_PARTS, dealt_parts, rows_of_parts
 from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError, SecurityError
 from fedsift.mpc import secure_sum
 from fedsift.mpc.secure_sum import SecureSum, both, summed, told_alike

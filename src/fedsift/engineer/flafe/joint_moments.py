@@ -2,7 +2,7 @@
 
 Every two parties share secrets that the coordinator does not know (`mpc/pairs.py`). Under one-time masks A, B, C from
 them they let the coordinator open X'Y for their matrices X and Y and nothing else: it gets X + A and X'B + C from one,
-Y + B and A'(Y + B) - C from the other (`mpc/shared_product.py` has the argument). Numbers are fixed point in Z_2^64, so
+Y + B and A'(Y + B) - C from the other (`mpc/ring.py` has the argument). Numbers are fixed point in Z_2^64, so
 sums are exact.
 
 From these sums the coordinator fits a ridge over all parties' columns exactly (`JointRidge`): training sums give the
@@ -60,12 +60,15 @@ class JointMatrices:
         return sums + noise
 
 
+Which = Literal["left", "right"]
+
+
 @dataclass(frozen=True)
 class Side:
     """One party's part of a masked product, in a request."""
 
     peer: Annotated[str, AtMost(200)]
-    side: Literal["left", "right"]
+    side: Which
     number: int
     matrix: str
     width: Annotated[int, Between(0, 100_000)]  # of the peer's matrix
@@ -142,10 +145,11 @@ class JointProducts:
     def open(self, wanted: Sequence[tuple[str, str, int, str, str, int]]) -> list[Ring]:
         """X'Y in the ring for each (left party, its matrix, its width, right party, its matrix, its width)."""
         tasks: dict[str, list[Side]] = {}
+        sides: tuple[Which, Which] = ("left", "right")
         for left, left_matrix, left_width, right, right_matrix, right_width in wanted:
             number = self.number()
             for name, peer, side, matrix, width in (
-                (left, right, "left", left_matrix, right_width), (right, left, "right", right_matrix, left_width),
+                (left, right, sides[0], left_matrix, right_width), (right, left, sides[1], right_matrix, left_width),
             ):  # fmt: skip
                 tasks.setdefault(name, []).append(Side(peer, side, number, matrix, width))
         names = list(tasks)

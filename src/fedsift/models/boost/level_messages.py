@@ -54,9 +54,9 @@ def check_sums(name: str, reply: LevelSums, nodes: int) -> None:
     lines = [value for key, value in reply.items() if key != "sums"]
     if not all(isinstance(each, np.ndarray) and each.ndim == 1 for each in lines):
         raise ReplyError(name, "level_sums", "what it sent has the wrong shape")
-    each_column = [reply["left_out"], reply["ordered"], reply["missing"]]
+    left_out, flags = reply["left_out"], [reply["ordered"], reply["missing"]]
     fits = len(columns) == len(reply["joined"]) == nodes and not (columns < 0).any()
-    fits = fits and columns.sum() == len(groups) and all(len(each) == len(groups) for each in each_column)
-    fits = fits and not (groups < 1).any() and bool(((each_column[0] >= 0) & (each_column[0] < groups)).all())
+    fits = fits and columns.sum() == len(groups) == len(left_out) and all(len(each) == len(groups) for each in flags)
+    fits = fits and not (groups < 1).any() and not ((left_out < 0) | (left_out >= groups)).any()
     if not fits or 8 * len(reply["filled"]) < groups.sum():
         raise ReplyError(name, "level_sums", f"party {name!r} answered for another number of nodes, columns or groups")

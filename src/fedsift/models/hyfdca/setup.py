@@ -27,10 +27,10 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fedsift.core.arguments import Between
 from fedsift.core.binning import MAX_CATEGORY_BINS
+from fedsift.core.labels import is_amount
 from fedsift.core.message import decode, encode, message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
-from fedsift.core.splits import is_amount
 from fedsift.errors import DataError, SealError
 from fedsift.models.design import Design, _raw
 from fedsift.models.hyfdca.loss import curvature, first_centre
@@ -350,7 +350,10 @@ def start_rounds(
         matrix[np.triu_indices(width)] = upper
         matrix = matrix + np.triu(matrix, 1).T
     matrix = part.blocks * curvature(part.loss) * matrix + part.alpha * np.eye(width)
-    part.metric = np.linalg.inv(np.linalg.cholesky(matrix)).T  # metric @ metric.T is the inverse
+    try:
+        part.metric = np.linalg.inv(np.linalg.cholesky(matrix)).T  # metric @ metric.T is the inverse
+    except np.linalg.LinAlgError:
+        raise DataError("the sums of products that came are none: they are not positive definite") from None
     for name, covered in hidden.items():
         shape = (party.n_rows, widths[name])
         part.hidden[name] = uncover(party, covered, "hidden columns", before, name, shape)

@@ -15,17 +15,21 @@ import os
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedsift.errors import DataError, MissingExtra, ParameterError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
 MOST_WEIGHTS = 1 << 26  # of the dense layers of one network
-_factories: dict[str, Callable[..., Any]] = {}
+_factories: dict[str, Callable[..., Module]] = {}
 _seeding = threading.Lock()  # torch's default generator is global, and parties of one process are threads
 
 
@@ -38,7 +42,7 @@ def torch_module() -> Any:
     return torch
 
 
-def register_model(name: str, factory: Callable[..., Any]) -> None:
+def register_model(name: str, factory: Callable[..., Module]) -> None:
     """Let requests name ``factory`` at this party. Call it at every site that shall build the module."""
     if not name or not callable(factory):
         raise ParameterError(f"register_model takes a name and a function; got {name!r} and {factory!r}")
@@ -51,7 +55,7 @@ def derived_seed(seed: int, *purpose: object) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
 
 
-def build_model(name: str, inputs: int, outputs: int, options: dict[str, Any], seed: int) -> Any:
+def build_model(name: str, inputs: int, outputs: int, options: Mapping[str, object], seed: int) -> Module:
     """The module of a registered factory, its first weights drawn from ``seed``."""
     torch = torch_module()
     if name not in _factories:
@@ -67,10 +71,10 @@ def build_model(name: str, inputs: int, outputs: int, options: dict[str, Any], s
     return module
 
 
-def dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, ...] = (), dropout: float = 0.0) -> Any:
+def dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, ...] = (), dropout: float = 0.0) -> Module:
     """Dense layers with ReLU between them; no activation after the last."""
     nn = torch_module().nn
-    layers: list[Any] = []
+    layers: list[Module] = []
     sizes = [inputs, *map(int, hidden), outputs]
     if sum(before * after for before, after in pairwise(sizes)) > MOST_WEIGHTS:
         raise ParameterError(f"dense layers of {sizes} have more than {MOST_WEIGHTS:,} weights")
@@ -86,18 +90,18 @@ def dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, ...] = ()
 register_model("dense", dense)
 
 
-def stacked_dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, ...] = (), copies: int = 1) -> Any:
+def stacked_dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, ...] = (), copies: int = 1) -> Module:
     """``copies`` dense networks side by side that begin alike: (copies x) rows x inputs -> copies x rows x outputs."""
     torch = torch_module()
 
     class StackedLinear(torch.nn.Module):  # type: ignore[name-defined]
-        def __init__(self, layer: Any):
+        def __init__(self, layer: Module):
             super().__init__()
             self.in_features, self.out_features = layer.in_features, layer.out_features
             self.weight = torch.nn.Parameter(layer.weight.detach().repeat(copies, 1, 1))
             self.bias = torch.nn.Parameter(layer.bias.detach().repeat(copies, 1, 1))
 
-        def forward(self, x: Any) -> Any:
+        def forward(self, x: Tensor) -> Tensor:
             x = x if x.dim() == 3 else x.expand(copies, *x.shape)
             return torch.baddbmm(self.bias, x, self.weight.transpose(1, 2))
 
@@ -108,7 +112,7 @@ def stacked_dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, .
 register_model("stacked dense", stacked_dense)
 
 
-def first_layer(module: Any, inputs: int, what: str) -> Any:
+def first_layer(module: Module, inputs: int, what: str) -> Module:
     """The dense layer that meets the inputs: what gates, penalties and the secure layer act on."""
     nn = torch_module().nn
     for layer in module.modules():
@@ -119,11 +123,11 @@ def first_layer(module: Any, inputs: int, what: str) -> Any:
     raise ParameterError(f"{what} must begin with torch.nn.Linear over its {inputs} inputs for this method")
 
 
-def weights_of(module: Any) -> dict[str, np.ndarray]:
+def weights_of(module: Module) -> dict[str, np.ndarray]:
     return {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
 
 
-def set_weights(module: Any, weights: dict[str, np.ndarray], what: str) -> None:
+def set_weights(module: Module, weights: dict[str, np.ndarray], what: str) -> None:
     torch = torch_module()
     own = module.state_dict()
     if set(own) != set(weights) or any(tuple(own[k].shape) != weights[k].shape for k in own):
@@ -131,7 +135,7 @@ def set_weights(module: Any, weights: dict[str, np.ndarray], what: str) -> None:
     module.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in weights.items()})
 
 
-def write_arrays(path: str | Path, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
+def write_arrays(path: str | Path, facts: Mapping[str, object], arrays: dict[str, np.ndarray]) -> Path:
     """One file: a JSON header and named arrays, complete or not there at all."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
