@@ -7,7 +7,8 @@ follow an honest coordinator up to a step drawn at random; there they get change
 of them, and the run ends. So every step of every method is reached, whatever a changed request did that was accepted.
 Each gets a typed answer within two CPU-seconds and 64 MB; one that was refused before it ran leaves the site as it was,
 and one that failed while it ran is counted as asked and leaves what other steps remember (``memory``). For replies: an
-honest run is recorded, and its replies are played to the coordinator again and again, one of them changed.
+honest run is recorded, and its replies are played to the coordinator again and again, one of them changed. What it
+refuses on receipt is found by its own code for that, without a run up to there.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from fedsift.core.transports.base import Delivery, Transport
 from fedsift.errors import FedsiftError
 from hostile.cases import CASES, MORE, fit, sites_of
 from hostile.coordinator import TYPED
-from hostile.mutants import Lying, Recorded, Untyped, limited, mutated
+from hostile.mutants import Lying, Recorded, Untyped, limited, mutated, received
 
 ALL = {**CASES, **MORE}
 EACH = 200  # changed forms of one request
@@ -173,6 +174,8 @@ def strike_replies(name: str, seed: int, wanted: int) -> Tally:
             played = OneLie(sites_of(case), rng.randint(1, len(record.replies)), rng)
         try:
             with limited(name):
+                if isinstance(played, Lying):
+                    received(record, played)
                 fit(case, played)
             tally.accepted += 1
         except FedsiftError as error:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.binning import ColumnBins
+from fedsift.core.ledger import Release
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
@@ -24,6 +25,8 @@ from fedsift.models.boost.joint_powers import GroupTable
 from fedsift.models.boost.level_messages import LevelNodes, check_nodes
 from fedsift.models.boost.sums import GRADIENTS, Ask, GradientLayout, encrypted_sums, set_offsets, vouched_parts
 from fedsift.mpc.pairs import check_vouched
+
+SUM_BITS = 24.0  # of one gradient sum that the label holder reads
 
 
 @dataclass
@@ -99,6 +102,9 @@ def receive_gradients(
     receives="pseudonymous",
     about="encrypted gradient sums over groups of bins of unnamed columns, no group below the minimum cell",
     learns="which rows lie together in a node of a tree",
+    opened="aggregate: gradient sums over groups of bins of unnamed columns",
+    opened_by="active",
+    releases=lambda reply: Release(2 * int(np.unpackbits(reply["filled"]).sum()), SUM_BITS),
     reply={"sums": Ciphertexts, "columns": Array("i"), "groups": Array("i"), "left_out": Array("i"),
            "filled": Array("i"), "ordered": Array("b"), "missing": Array("b"), "joined": Array("b"),
            "into": Array("i")},
