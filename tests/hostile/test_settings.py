@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +16,15 @@ from fedsift.core.transports.inprocess import InProcess
 from fedsift.engineer.flafe.joint_moments import JointMatrices, masked_sides
 from fedsift.errors import OperationRefused, PolicyRefused, SecurityError
 from fedsift.models.fed_linear import local_steps
-from fedsift.mpc.horizontal_study import TRAIN, describe_rows, keep_rows, open_study
+from fedsift.mpc.horizontal_study import (
+    DESIGN,
+    TRAIN,
+    describe_rows,
+    keep_rows,
+    load_columns,
+    open_study,
+    standardise,
+)
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.psi import JOB
 from fedsift.mpc.secure_sum import SecureSum
@@ -132,3 +142,25 @@ def test_a_request_for_a_view_that_is_not_there_uses_up_no_list_of_ids():
     refused(hostile.send("bank", "align.blind_ids", **asked, on="ghost"), "no such view")
     assert hostile.sites["bank"].journal.journal.count("form = ?", ALIGNMENT) == 0
     assert "ok" in hostile.send("bank", "align.blind_ids", **asked)
+
+
+def test_weights_of_the_coordinator_s_choice_still_read_rows_of_horizontal_parties():
+    """The price that docs/threat-model.md states: totals at weights that no training led to. Large ones cut the rows by
+    a plane; where two planes have one row between them, the totals differ by that row's values."""
+    fed, sites = hospitals()
+    with fed.session(*fs.FedLinear().announcement()) as run:
+        total = SecureSum(run)
+        open_study(total, run.ask(describe_rows, to=run.parties, task="auto"), 0.0)
+        total.ask_all(load_columns, columns=["a", "b", "c"])
+        standardise(total, 3)
+        steep, found = 1e5, []
+        told = {"masks": np.ones((1, 3), dtype=bool), "penalties": np.zeros(1), "steps": 1, "kind": "logistic"}
+        for cut in np.linspace(2.0, 3.5, 40):
+            weights = np.zeros((1, 4, 2))
+            weights[0, :, 1] = [steep, 0, 0, -steep * cut]
+            sums = total.sum(local_steps, (9,), weights=weights, rate=1.0, **told)
+            found.append(1200 * weights[0, :, 1] - sums[:-1].reshape(4, 2)[:, 1])
+        rows = [low[:3] - high[:3] for low, high in pairwise(found) if round(low[3] - high[3]) == 1]
+        known = np.vstack([next(iter(site.sessions.values()))[DESIGN] for site in sites.values()])
+    assert len(rows) >= 3
+    assert all(np.abs(known - row).max(axis=1).min() < 0.1 for row in rows)
