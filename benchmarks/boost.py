@@ -63,7 +63,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 from boost_attacks import mode_guess, node_attack, placed_cells, solve_ring  # noqa: E402
 
 RESULTS, TABLES, PAGE = HERE / "results/boost.jsonl", HERE / "results/boost.md", HERE.parent / "docs/secureboost.md"
-BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False}
+BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False, "sum_noise": 0}
 SPEED = ("bank_marketing", "default_credit")
 NODES = ("bank_marketing", "default_credit", "phishing_websites", "adult")
 CELLS = ("default_credit", "bank_marketing")

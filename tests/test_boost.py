@@ -26,7 +26,7 @@ from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegress
 from fedsift.models.boost.passive import receive_gradients
 from fedsift.models.boost.sums import Ask
 
-BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False}  # the same trees as in one table
+BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False, "sum_noise": 0}  # the same trees as in one table
 FORMS = ["coordinator", "open"]
 
 
