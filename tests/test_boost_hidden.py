@@ -19,8 +19,8 @@ from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import ParameterError, ReplyError
 from fedsift.models.boost import passive as open_passive
 from fedsift.models.boost.growing import Booster, grow
-from fedsift.models.boost.hidden import growing as hidden_growing
 from fedsift.models.boost.hidden import blur, label_holder, passive, predicting
+from fedsift.models.boost.hidden import growing as hidden_growing
 from fedsift.models.boost.hidden.cuts import Layout, Shuffle, candidate_bits, candidate_count, key_shape, read_cut
 from fedsift.models.boost.hidden.shares import Level, pack, unpack
 from fedsift.models.boost.model import SecureBoostClassifier
