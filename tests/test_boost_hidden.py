@@ -263,12 +263,15 @@ def test_where_a_data_holder_runs_the_coordinator_shares_are_refused_before_anyt
     before = fed.ledger.bytes()
     monkeypatch.setattr(fs.Federation, "neutral", property(lambda self: False), raising=False)
     for refused in (lambda: SecureBoostClassifier().fit(fed), lambda: TopGain().fit(fed)):
-        with pytest.raises(ParameterError, match="runs it, deals or gets the results"):
+        with pytest.raises(ParameterError, match=r"deals or gets the results.*'open' works there.*with epsilon"):
             refused()
     assert fed.ledger.bytes() == before
     with pytest.raises(ParameterError, match="runs it, deals or gets the results"):
         model.predict(fed)
-    assert SecureBoostClassifier(n_estimators=2, max_depth=2, protection="open").fit(fed).n_trees_ == 2
+    for epsilon in (None, 3.0):  # what the refusal names works there
+        found = SecureBoostClassifier(n_estimators=2, max_depth=2, protection="open", epsilon=epsilon).fit(fed)
+        assert found.n_trees_ == 2
+        assert found.score(fed) > 0.5
 
 
 def test_a_party_that_sends_another_number_of_sums_is_named():

@@ -166,11 +166,12 @@ def whose(found: np.ndarray, true: np.ndarray) -> np.ndarray | None:
 )  # fmt: skip
 def cut_sums_give_records(view: View, truth: Truth) -> Measure:
     """Share of the cells of passive parties' columns in rows that were read as a record without a name."""
-    bins = view.job.parameters.get("n_bins")
+    told = view.job.parameters.get("n_bins")
+    bins = int(told) if isinstance(told, int) else 0
     solved = tried = 0
     sides: dict[str, np.ndarray | None] = {}
     read = {name: np.zeros(len(truth.labels), dtype=bool) for name in truth.columns}
-    for node in nodes_opened(view) if isinstance(bins, int) else ():
+    for node in nodes_opened(view) if bins else ():
         if not 2 <= node.total[2] <= _MOST_ROWS or tried >= _MOST_NODES:
             continue
         if node.party not in sides:

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.party import Party
+from fedsift.crypto.sealed_box import frame
 from fedsift.errors import ReplyError
 from fedsift.models.boost.growing_tree import Boosting, Job, Node
 from fedsift.models.boost.hidden.cuts import TreeCuts
@@ -80,14 +81,13 @@ def salt_of(party: Party, codes: np.ndarray) -> bytes:
 
 
 def _keyed(party: Party, purpose: bytes, parts: list[np.ndarray]) -> bytes:
-    digest = hashlib.sha256(purpose)
-    for part in parts:
-        text = (
-            "\0".join(map(str, part.tolist())).encode() if part.dtype.kind not in "biuf" else np.ascontiguousarray(part)
-        )
-        digest.update(f"{part.dtype.kind}{part.shape}".encode())
-        digest.update(text)
-    return hmac.new(party.site.secret, digest.digest(), hashlib.sha256).digest()
+    digest = hashlib.sha256(frame(purpose, *map(_content, parts))).digest()
+    return hmac.new(party.site.secret, digest, hashlib.sha256).digest()
+
+
+def _content(part: np.ndarray) -> bytes:
+    values = part.tobytes() if part.dtype.kind in "biuf" else "\0".join(map(str, part.tolist())).encode()
+    return f"{part.dtype.kind}{part.shape}".encode() + values
 
 
 def _seed(party: Party, job: Job, nodes: list[Node | None], tree: TreeCuts, salt: bytes) -> bytes:
