@@ -35,7 +35,7 @@ from fedsift.models.boost.rounds import begin_boosting, begin_private_boosting, 
 from fedsift.models.boost.settings import check_shared
 from fedsift.models.boost.sums import expected_answers, rows_per_ciphertext
 from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
-from fedsift.mpc import vouching
+from fedsift.mpc import pairs
 from fedsift.mpc.encrypted_histogram import public_key
 from fedsift.mpc.pairs import meet_all
 
@@ -208,7 +208,7 @@ def _columns(
 
 def _note_hidden(fed: Federation, first_tree_local: bool, privacy: Privacy | None) -> None:
     fed.ledger.note(
-        "protection='coordinator': the coordinator reads the sums of every candidate cut, with noise of the size of a row "
+        "protection='coordinator': the coordinator reads the sums of every candidate cut, with noise of a row's size "
         "(sum_noise; row counts exactly), candidates shuffled and unnamed, and deals the randomness; the label holder "
         "learns which rows of a node go left at another party's cut"
     )
@@ -233,7 +233,7 @@ def _grow_open(
 ) -> None:  # fmt: skip
     """The encrypted form (Cheng et al. 2021): for research, and where a data holder runs the coordinator."""
     if fed.passive:
-        meet_all(fed, circle=vouching.CIRCLE)
+        meet_all(fed, circle=pairs.CIRCLE)
     begun = _begin(fed, boosters, scheme, bits, "encrypted", privacy)
     packing = (
         _Packing(fed, boosters, scheme, bits, begun["outputs"]) if per is None and fed.passive and boosters else None
