@@ -518,7 +518,6 @@ PARTS = {"speed": speed, "growth": growth, "accuracy": accuracy, "nodes": nodes,
          "dealer": dealer, "records": records, "told": told, "noise": noise, "epsilon": epsilon}  # fmt: skip
 
 
-
 def commit() -> str:
     if os.environ.get("FEDSIFT_COMMIT"):  # a copy without its history
         return os.environ["FEDSIFT_COMMIT"]
