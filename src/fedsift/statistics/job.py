@@ -160,6 +160,7 @@ class StatisticsJob:
     partitions: ClassVar[tuple[str, ...]] = ("vertical",)
     cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
+    noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {}
 
     what: str = CORRELATION
     kind: str = PEARSON
