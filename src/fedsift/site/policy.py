@@ -269,7 +269,7 @@ class Policy(Section):
         if not value >= least and opened not in self.exceptions:
             raise PolicyRefused.by(
                 "exceptions", party, "begin_job",
-                f"{name} is {value:g}: with less than {least:g} the sums that are opened are equations for single rows. "
+                f"{name} is {value:g}: with less than {least:g} opened sums are equations for single rows. "
                 f"Write {name} = {least:g} (or more) under [method] in the job, or ask the party to add {opened!r} to "
                 "exceptions",
             )  # fmt: skip
