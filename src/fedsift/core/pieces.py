@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from fedsift.core.bundles import answered
 from fedsift.core.message import MAX_BYTES, encode
 from fedsift.core.transports.base import Delivery, Transport
 from fedsift.errors import MessageError
@@ -103,7 +104,7 @@ class Pieces:
                     return Piece(_FETCH, piece.name, piece.number, piece.count).to_bytes() if piece else b""
         except MessageError as error:
             return encode({"error": "MessageError", "what": str(error)})
-        reply = cut(handle(whole))
+        reply = cut(answered(whole, handle))
         with self._lock:
             self._leaving = reply if len(reply) > 1 else []
         return reply[0]

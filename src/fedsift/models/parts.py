@@ -60,11 +60,16 @@ def model_part(kind: type[PartClass]) -> type[PartClass]:
 
 @dataclass
 class Measured:
-    """At the label holder: measures of models by name, in the order of the folds, until a summary is released."""
+    """At the label holder: measures of models by name, fold by fold, until a summary is released."""
 
     metrics: tuple[str, ...]
     values: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     rows: dict[str, list[NDArray[np.int64]]] = field(default_factory=dict)  # by name: the test rows of each fold
+
+    def paired(self) -> dict[str, list[dict[str, float]]]:
+        """The measures of each name in one order of the folds: those of folds side by side come in any."""
+        order = {name: np.argsort([told.tobytes() for told in rows], kind="stable") for name, rows in self.rows.items()}
+        return {name: [found[place] for place in order[name]] for name, found in self.values.items()}
 
     def check_rows(self, party: Party, *, evenly: bool) -> None:
         """What is released is about the rows of this view: each name was measured on all of them, and on no others.
