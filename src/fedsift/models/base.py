@@ -249,6 +249,15 @@ class FederatedModel(BaseEstimator):
             self._hold(run)
             return table_of(run.ask(performance_rows, to=run.active, groups=groups, by=by), by)
 
+    def has_labels(self, fed: Federation) -> bool:
+        """Whether the label holder has labels of these rows."""
+        with self._run(fed) as run:
+            try:
+                run.ask(label_kind, to=run.active)
+            except DataError:
+                return False
+        return True
+
     def forget(self, fed: Federation | None = None) -> None:
         """Let the sites free their parts. Afterwards the model predicts no more."""
         check_is_fitted(self, "model_id_")
