@@ -162,5 +162,5 @@ def take_explanation(result: Path) -> Explained:
 def give_parts(parts: Path, name: str, folder: Path) -> None:
     """A party that is played here gets its part of a model into the folder of its site's parts."""
     folder.mkdir(parents=True, exist_ok=True)
-    for part in parts.glob(f"{name}.*.part*"):
+    for part in parts.glob(f"{name}.*.*"):
         shutil.copy(part, folder / part.name)

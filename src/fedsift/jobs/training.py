@@ -32,6 +32,7 @@ from fedsift.jobs.runs import Run, prepare
 from fedsift.jobs.text import nearest
 from fedsift.methods import MODELS
 from fedsift.models.base import FederatedModel
+from fedsift.models.parts import label_kind
 from fedsift.report.explain import Explained
 from fedsift.report.summary import versions
 from fedsift.report.write import write_report
@@ -114,7 +115,7 @@ def _kinds(table: Table, columns: list[str]) -> dict[str, str]:
 def write_model(trained: Trained, folder: Path) -> Path:
     """The model folder: parts, model.json, selection.json, card.json and card.md."""
     check_model_folder(folder)
-    for old in folder.glob("*.part*") if folder.is_dir() else ():
+    for old in folder.glob("*.*.*") if folder.is_dir() else ():  # parts: PARTY.MODEL.part (or .json)
         old.unlink()
     folder.mkdir(parents=True, exist_ok=True)
     trained.model.save(folder)
@@ -210,10 +211,19 @@ def explained_on(
     told, name = explain(fed, model, repeats=repeats), type(model).__name__
     if model.task_ == "regression" or len(model.classes_) != 2 or labelled is False:
         return Explained(name, fed.n_rows, told)
-    if labelled is None and not model.has_labels(fed):
+    if labelled is None and not _labelled(fed, model):
         return Explained(name, fed.n_rows, told)
     grouped = {column: model.performance(fed, by=column) for column in by}
     return Explained(name, fed.n_rows, told, model.performance(fed), grouped)
+
+
+def _labelled(fed: Federation, model: FederatedModel) -> bool:
+    with model._run(fed) as run:
+        try:
+            run.ask(label_kind, to=run.active)
+        except DataError:
+            return False
+    return True
 
 
 def has_label(card: Mapping[str, Any], files: Mapping[str, Path]) -> bool:
