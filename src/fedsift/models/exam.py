@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from fedsift.mpc.comparing import Program, Source, conjunctions
 from fedsift.mpc.dealer import Bits
-from fedsift.mpc.grading import Grid, above_cuts, concordant, counted, likeliest, padded, sizes, squares, word_for
+from fedsift.mpc.grading import counted, likeliest, sizes, squares, word_for
+from fedsift.mpc.ranking import lowest_bit, twice_the_pairs
 from fedsift.mpc.ring import Ring, to_ring
 from fedsift.mpc.wide import WORDS, Wide, add, from_ints, to_ints, total
 
@@ -36,7 +37,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Exam:
-    """``classes`` is 0 for a number; ``centre`` (by output) and ``reach`` place the grid that ranks are taken on."""
+    """``classes`` is 0 for a number; ``reach`` says how far scores are spread, and so which bits tell them apart."""
 
     metrics: tuple[str, ...]
     rows: int
@@ -44,7 +45,6 @@ class Exam:
     classes: int
     fraction: int
     reach: int
-    centre: tuple[float, ...]
 
     @property
     def by_class(self) -> bool:
@@ -72,7 +72,7 @@ class Exam:
         labels = self._label_bits(source, truth)
         words = [np.zeros(0, dtype=word_for(self.rows))]
         if "auc" in self.metrics:
-            words += yield from self._ranks(source, scores, labels)
+            words.append((yield from self._ranks(source, scores, labels)))
         if self.counts_hits:
             words.append((yield from self._hits(source, scores, labels)))
         return Answer(np.concatenate(words), np.zeros((0, WORDS), dtype=np.uint64))
@@ -82,17 +82,12 @@ class Exam:
         bits = np.packbits(truth == np.arange(self.classes)[:, None], axis=1)
         return bits if source.number == 0 else np.zeros_like(bits)
 
-    def _ranks(self, source: Source, scores: Ring, labels: Bits) -> Program[list[NDArray[Any]]]:
-        if source.number == 0:
-            scores = scores - to_ring(np.array(self.centre), self.fraction, 2.0 ** (62 - self.fraction))
-        flat = np.concatenate([padded(scores[:, k]) for k in range(self.outputs)])
-        above = yield from above_cuts(source, flat, Grid.of(len(flat), self.fraction, self.reach))
-        marks, found = above.reshape(len(above), self.outputs, -1), []
-        for k in range(self.outputs):
-            mine = labels[1 if self.outputs == 1 else k]
-            members = int(np.unpackbits(mine).sum())
-            found.append((yield from concordant(source, marks[:, k], mine, self.rows, members, word_for(self.rows))))
-        return found
+    def _ranks(self, source: Source, scores: Ring, labels: Bits) -> Program[NDArray[Any]]:
+        """Of each class against the rest, or of the second of two."""
+        mine = np.unpackbits(labels, axis=1, count=self.rows)[1 if self.outputs == 1 else 0 :][: self.outputs]
+        low, word = lowest_bit(self.fraction, self.reach), word_for(self.rows)
+        members = mine.sum(axis=1).tolist()
+        return (yield from twice_the_pairs(source, scores.T, np.packbits(mine.reshape(-1)), members, low, word))
 
     def _hits(self, source: Source, scores: Ring, labels: Bits) -> Program[NDArray[Any]]:
         predicted = yield from likeliest(source, scores)

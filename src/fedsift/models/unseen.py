@@ -31,8 +31,9 @@ from fedsift.mpc import dealer as dealing
 from fedsift.mpc import score_shares
 from fedsift.mpc.comparing import DealerSource, Message, Source, dealt_for
 from fedsift.mpc.dealer import Dealer, Dealt, check_neutral
-from fedsift.mpc.grading import REACHES, word_for
+from fedsift.mpc.grading import word_for
 from fedsift.mpc.pairs import Pairs
+from fedsift.mpc.ranking import REACHES
 from fedsift.mpc.score_shares import ScoreShare
 from fedsift.mpc.talking import Talk
 from fedsift.mpc.wide import WORDS, add, minus
@@ -58,7 +59,6 @@ class SharedScores:
     outputs: int
     classes: int
     reach: int
-    centre: tuple[float, ...]
 
 
 @dataclass
@@ -77,16 +77,16 @@ class _Grading:
 def begin_grading(
     party: Party, *, peer: PartyName, metrics: Annotated[list[Metric], AtMost(6)],
     classes: Annotated[int, Between(0, 1000)], reach: Annotated[int, Between(*REACHES)],
-    centre: Annotated[list[float], AtMost(1000)], dealt: Annotated[list[np.ndarray], AtMost(10_000)],
+    dealt: Annotated[list[np.ndarray], AtMost(10_000)],
 ) -> SealedBox:  # fmt: skip
     """The first message. ``dealt``: what the dealer gives the label holder."""
     share = party.held_here(ScoreShare)
     outputs = share.numbers.shape[1]
     known = METRICS["classification" if classes else "regression"]
-    fits = classes in ((0, 2) if outputs == 1 else (outputs,)) and len(centre) == outputs and set(metrics) <= set(known)
+    fits = classes in ((0, 2) if outputs == 1 else (outputs,)) and set(metrics) <= set(known)
     if _Grading in party.state or not fits:
         raise OperationRefused(party.name, "begin_grading", "it measures once, what the scores of the model are for")
-    exam = Exam(tuple(metrics), party.n_rows, outputs, classes, share.fraction, reach, tuple(centre))
+    exam = Exam(tuple(metrics), party.n_rows, outputs, classes, share.fraction, reach)
     holder = party.table.label is not None
     truth = party.held_here(Truth).values if holder else np.zeros(party.n_rows)
     talk = Talk(Source(party.held(Dealt), _PURPOSE, 0 if holder else 1, corrections=list(dealt)))
@@ -150,14 +150,13 @@ def grade(run: Federation, scores: SharedScores, metrics: Sequence[str]) -> dict
     """Measures of scores that lie at the label holder and its helper as shares; inside the model's session."""
     check_neutral(run, "a measure on shares")
     rows, pair = run.n_rows, [run.active, scores.helper]
-    exam = Exam(tuple(metrics), rows, scores.outputs, scores.classes, scores.fraction, scores.reach, scores.centre)
+    exam = Exam(tuple(metrics), rows, scores.outputs, scores.classes, scores.fraction, scores.reach)
     dealer = Dealer.begin(run, pair)
     source = DealerSource(dealer.of[run.active], dealer.of[scores.helper], _PURPOSE)
     nothing = np.zeros((rows, scores.outputs), dtype=np.uint64)
     dealt = dealt_for(exam.program(source, nothing, np.full(rows, -1.0)), source)
     boxes = run.ask(
         begin_grading, to=pair, metrics=list(metrics), classes=scores.classes, reach=scores.reach,
-        centre=list(scores.centre),
         each={pair[0]: {"peer": pair[1], "dealt": dealt}, pair[1]: {"peer": pair[0], "dealt": []}},
     )  # fmt: skip
     while all(isinstance(boxes[name], SealedBox) for name in pair):
