@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fedsift.core import pieces
 from fedsift.core.bundles import MOST, pack, unpack
 from fedsift.core.ledger import Entry, Ledger
 from fedsift.core.progress import Work
@@ -177,7 +176,7 @@ class _Group(Generic[T]):
         limit = None if None in limits else sum(each for each in limits if each is not None)
         for side in asking:
             side.asked, side.given = None, {}
-        for name, came in pieces.exchange(self.link.transport, sent, limit).items():
+        for name, came in self.link.carry(sent, limit).items():
             for side, answer in zip(together[name], _apart(came, len(together[name]))):
                 side.given[name] = answer
 
