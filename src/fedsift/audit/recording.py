@@ -19,6 +19,7 @@ import numpy as np
 
 from fedsift.audit.naming import matches
 from fedsift.audit.views import Boxed, Fresh, Message, State, Truth, View, numbers
+from fedsift.core.bundles import pack, unpack
 from fedsift.core.federation import Federation
 from fedsift.core.job import NEUTRAL, Job, run_of
 from fedsift.core.ledger import COORDINATOR, Ledger
@@ -40,6 +41,13 @@ DELIVERY = "delivery.keep_result"
 NOTED = ("weigh_lattice", "raise_duals")
 
 
+def _joined(parts: list[Delivery]) -> Delivery:
+    """Answers to the requests of one message."""
+    failed = next((part for part in parts if part.data is None), None)
+    seconds = sum(part.seconds for part in parts)
+    return failed or Delivery(pack([part.data for part in parts if part.data is not None]), seconds)
+
+
 class Recorder(Transport):
     """Passes everything on to another transport and keeps the bytes, in order.
 
@@ -59,6 +67,13 @@ class Recorder(Transport):
         self._number = 0
 
     def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+        """Several requests in one message (of folds side by side) are seen one by one, as a site answers them."""
+        apart = {name: unpack(data) for name, data in requests.items()}
+        turns = range(max(map(len, apart.values()), default=0))
+        given = [self._exchange({n: e[i] for n, e in apart.items() if i < len(e)}, timeout) for i in turns]
+        return {name: _joined([each[name] for each in given if name in each]) for name in requests}
+
+    def _exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
         heads = {name: self._keep(name, True, data) for name, data in requests.items()}
         self._asked.update(heads)
         ends = {name for name, head in heads.items() if matches(END_OF_RUN, head["operation"])}
