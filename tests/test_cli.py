@@ -616,3 +616,20 @@ def test_a_job_that_fails_leaves_its_ledger(job, monkeypatch):
     ledger = pd.read_csv(job.parent / "result-failed-ledger.csv")
     assert {"align.blind_ids", "core.begin_job", "core.share_names"} <= set(ledger["operation"])
     assert not (job.parent / "result").exists()
+
+
+# --- the list of commands --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [cli.Commands, cli.PartyCommands])
+def test_every_command_of_the_list_is_there_and_its_line_fits(group):
+    shown = CliRunner().invoke(cli.app, ["--help"] if group is cli.Commands else ["party", "--help"]).output
+    for name, late in group.table.items():
+        assert f"{late.line}\n" in shown, f"the line of {name} is cut off"
+        assert late.load(name).name == name
+
+
+def test_a_misspelt_command_is_told_the_near_one():
+    result = CliRunner().invoke(cli.app, ["chek", "job.toml"])
+    assert result.exit_code == 2
+    assert "Did you mean 'check'" in result.output

@@ -21,6 +21,7 @@ from fedsift.core.arguments import OfJob, built, schema_of, wrong_fields
 from fedsift.core.ledger import check_form
 from fedsift.core.message import is_message
 from fedsift.core.release import READERS, Release, numbers_in
+from fedsift.core.whole import load_whole
 from fedsift.errors import OperationRefused, ParameterError, ReplyError
 
 ROLES = ("any", "passive", "active")
@@ -190,7 +191,8 @@ def register_plugin(module: str) -> None:
 
 
 def operations() -> list[Operation]:
-    """All operations that this process has loaded."""
+    """All operations of fedsift and of the plug-ins that this process has loaded."""
+    load_whole()
     return list(_registry.values())
 
 
@@ -201,6 +203,8 @@ def is_own(module: str) -> bool:
 
 def find_operation(id: str, party: str) -> Operation:
     """The marked function of that id; refused if there is none, or if its module is no registered plug-in."""
+    if id not in _registry:
+        load_whole()
     if id not in _registry:
         raise OperationRefused(party, id[:60], "no operation of that name is registered at this party")
     marked = _registry[id]

@@ -12,6 +12,7 @@ from fedsift.core import splits
 from fedsift.core.party import Site
 from fedsift.core.places import check_parties
 from fedsift.core.table import Table
+from fedsift.core.whole import load_whole
 from fedsift.errors import DataError, ParameterError
 
 
@@ -121,7 +122,8 @@ def open_tables(
     columns: Mapping[str, Sequence[str]],
     categorical: Mapping[str, Sequence[str]],
 ) -> dict[str, Site]:
-    """A site without a policy for each table, as ``Federation.from_tables`` takes them."""
+    """A site without a policy for each table, as ``Federation.from_tables`` takes them; matching needs the whole."""
+    load_whole()
     for argument, given in (("columns", columns), ("categorical", categorical)):
         check_parties(argument, given, tables)
     if isinstance(id, Mapping):

@@ -17,6 +17,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import announced
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation
+from fedsift.core.whole import load_whole
 from fedsift.errors import ParameterError, PolicyRefused
 from fedsift.select.rules import Rules
 from fedsift.select.selection import Selection
@@ -97,7 +98,7 @@ class Selector(BaseEstimator):
     #: How far scores of the same seed may differ: numbers read from shares carry the rounding of fresh masks.
     repeats_within: ClassVar[float] = 1e-9
 
-    #: Reports stand to the right of methods: the package hands these two over (``fedsift/__init__.py``).
+    #: Reports stand to the right of methods: the package hands these two over (``_public.py``).
     _write_report: ClassVar[Callable[..., Any]]
     _notebook_html: ClassVar[Callable[..., str]]
 
@@ -184,10 +185,12 @@ class Selector(BaseEstimator):
     def report(self, path: Any = None, party: str | None = None) -> Any:
         """Write the report (HTML by the file's ending, text otherwise), or return its text without a path."""
         check_is_fitted(self, "selection_")
+        load_whole()
         return self._write_report(self, path, party=party)
 
     def _repr_html_(self) -> str:
         """For notebooks: the parameters, and after ``fit`` the answer, its cost and what it disclosed."""
+        load_whole()
         return self._notebook_html(self)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
