@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 from fedsift import errors
 from fedsift.core import pieces
@@ -28,6 +28,7 @@ from fedsift.errors import (
     PartyGone,
     PartyTimeout,
     ReplyError,
+    SecurityError,
 )
 
 
@@ -43,6 +44,12 @@ class Exchange:
         self.lock = threading.Lock()
         self.work = Work()
         self.planned: list[Job] = []  # what will be announced, for people who approve it
+
+    def __reduce__(self) -> NoReturn:
+        raise SecurityError(
+            "a federation is never pickled or deep-copied: it holds connections and, simulated, the parties' tables "
+            "and keys. Make it again there (Federation.from_tables, Federation.split); n_jobs stays 1"
+        )
 
     def ask(
         self,

@@ -7,6 +7,10 @@ from typing import Any
 
 from fedsift.errors import ParameterError
 
+PARTITIONS = ("vertical", "horizontal", "hybrid")
+#: What a federation may be told in one word.
+WORDS = {"partition": PARTITIONS, "names": ("shared", "private"), "task": ("auto", "classification", "regression")}
+
 
 def label_columns(
     label: tuple[str, str | None] | str | Mapping[str, str] | None, tables: Collection[str]
