@@ -23,6 +23,7 @@ from fedsift.cli import console
 from fedsift.cli import main as cli
 from fedsift.core.ledger import Entry, Ledger
 from fedsift.jobs import runs
+from fedsift.jobs.job_file import load_job
 from fedsift.methods import GROUPS, METHODS
 from fedsift.mpc import encrypted_histogram as histogram
 from fedsift.mpc.column_scores.label_tables import masked_counts
@@ -422,15 +423,15 @@ def test_compare_as_json_has_the_same_folds_for_all_and_the_parameters_used(job)
 
 
 def test_a_parameter_of_one_method_that_another_lacks_or_means_otherwise(job):
-    loaded = runs.methods_named(cli.load_job(job, ["method.n_bins=7"]), "information_value,gini,sffs,all")
+    loaded = runs.methods_named(load_job(job, ["method.n_bins=7"]), "information_value,gini,sffs,all")
     assert [s.get_params().get("n_bins") for s in loaded.values()] == [7, 7, None, None]
     assert [s.get_params().get("n_features") for s in loaded.values()] == [4, 4, 4, None]
-    lasso = runs.methods_named(cli.load_job(job, ["method.name=federated_lasso", "method.alpha=0.5"]), "pso_evffs")
+    lasso = runs.methods_named(load_job(job, ["method.name=federated_lasso", "method.alpha=0.5"]), "pso_evffs")
     assert lasso["pso_evffs"].alpha == METHODS["pso_evffs"]().alpha
     assert lasso["pso_evffs"].n_features == 4
     text = job.read_text().replace("n_features = 4", "threshold = 0.3")
     job.write_text(text)
-    loaded = runs.methods_named(cli.load_job(job), "information_value,gini")
+    loaded = runs.methods_named(load_job(job), "information_value,gini")
     assert loaded["information_value"].get_params()["threshold"] == 0.3
     assert loaded["information_value"].n_features is None
     assert loaded["gini"].get_params()["threshold"] is None
