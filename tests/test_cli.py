@@ -470,7 +470,7 @@ def test_log_json_has_a_line_for_every_ask_and_they_add_up_to_the_ledger(job):
     sent = ledger[ledger["sender"] != "coordinator"].groupby("sender")["bytes"].sum()
     for party in ("bank", "shop"):
         assert sum(ask["parties"].get(party, {}).get("sent", 0) for ask in asks) == sent[party]
-    first = ["core.count_table", "core.begin_job", "pairs.offer_key", "pairs.meet", "align.blind_ids"]
+    first = ["core.count_table", "core.begin_job", "pairs.offer_key", "pairs.meet", "align.seal_order"]
     assert [ask["operation"] for ask in asks[:5]] == first
     assert asks[0]["seconds"] > 0
     assert "returns_share" not in result.stderr
@@ -503,7 +503,7 @@ def test_quiet_says_nothing_and_verbose_tells_every_ask(job):
     assert fedsift("run", job, "-q", *quick).stderr == ""
     assert fedsift("run", job, "-q", "-v", *quick).stderr == ""
     stderr = fedsift("run", job, "-v", *quick).stderr
-    assert "round 5  align.blind_ids  bank got" in stderr
+    assert "round 6  align.blind_ids  bank got" in stderr
     assert stderr.index("round 1") < stderr.index("selecting by sffs")
     assert "error:" in fedsift("run", job, "-q", "--set", "method.name=sfs").stderr
 
