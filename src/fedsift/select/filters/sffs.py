@@ -5,13 +5,18 @@ The conversation is in ``mpc/column_scores/f_statistic.py``; LESS-VFL's screen h
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from fedsift.core.federation import Federation
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import ParameterError
-from fedsift.mpc.column_scores.f_statistic import OPERATIONS, encrypted_f
+from fedsift.mpc.column_scores.f_statistic import OPERATIONS, best_f, component_f
 from fedsift.mpc.column_scores.noise import check_privacy
 from fedsift.select.base import Outcome, Selector, check_choice, check_size
 from fedsift.select.opened import check_opener, note_privacy
+from fedsift.select.sureness import f_p_values, f_reaches, warn_below
 
 
 class SFFS(Selector):
@@ -55,6 +60,17 @@ class SFFS(Selector):
             raise ParameterError("with epsilon SFFS is for classes; for a regression target take InformationValue")
 
     def _select(self, fed: Federation) -> Outcome:
-        scores = encrypted_f(fed, scheme=self.scheme, epsilon=self.epsilon, delta=self.delta)
+        found = component_f(fed, scheme=self.scheme, epsilon=self.epsilon, delta=self.delta)
         note_privacy(fed, self.epsilon, self.delta)
-        return Outcome.best(scores, self.n_features, self.threshold)
+        outcome = Outcome.best(best_f(fed, found), self.n_features, self.threshold)
+        if self.epsilon is None:
+            outcome.details |= self._how_sure(fed, found)
+        return outcome
+
+    def _how_sure(self, fed: Federation, found: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
+        """The F test of each column, and how high the best of as many columns of noise reaches."""
+        size = fed.n_classes, fed.n_rows
+        floor = f_reaches(sum(len(values) for values, _ in found.values()), *size)
+        warn_below(fed, self.threshold, floor, sum(fed.n_columns.values()))
+        p = {name: f_p_values(values, owner, fed.n_columns[name], *size) for name, (values, owner) in found.items()}
+        return {"p_values": p, "sure": {"test": "F", "noise_floor": floor, "copies": []}}
