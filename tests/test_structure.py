@@ -154,11 +154,11 @@ def test_public_names_are_exactly_the_list():
 
 
 def test_only_one_place_loads_modules_of_fedsift_by_their_names():
-    """A name in a string is an import that no test above sees: ``core/whole.py``, the commands, attacks, plug-ins."""
+    """A name in a string is an import that no test above sees: the whole, the commands, attacks, plug-ins."""
     calls = {path for path in modules() if re.search(r"\bimport_module\(", path.read_text())}
-    known = {"core/whole.py", "cli/late.py", "audit/registry.py", "site/settings.py"}
+    known = {"core/operation.py", "cli/late.py", "audit/registry.py", "site/settings.py"}
     assert {str(path.relative_to(SOURCE)) for path in calls} <= known
-    assert re.findall(r'"fedsift\.\w+"', (SOURCE / "core" / "whole.py").read_text()) == ['"fedsift._public"']
+    assert re.findall(r'"fedsift\.\w+"', (SOURCE / "core" / "operation.py").read_text()) == ['"fedsift._public"']
 
 
 HEAVY = ["torch", "nvflare", "tenseal", "plotly", "heu", "opendp", "xgboost"]

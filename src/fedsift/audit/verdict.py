@@ -19,10 +19,10 @@ down, or a rehearsal in which no attack on this site had anything to read, is no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from fedsift.audit.exposure import Exposure
+from fedsift.report.audit_record import Verdict
 
 #: What an attack may seem to add by chance.
 ADDS = 0.01
@@ -65,24 +65,6 @@ class Judged:
     @property
     def found_nothing(self) -> bool:
         return self.exposure.note.startswith(NOTHING)
-
-    def as_dict(self) -> dict[str, Any]:
-        judged = {"concerns": self.concerns, "figure": self.figure, "limit": self.limit, "over": self.over}
-        added = {"added": self.exposure.added, "adds": self.exposure.added > ADDS}
-        return {**self.exposure.as_dict(), **added, **judged, "why": self.why, "found_nothing": self.found_nothing}
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What it comes to, and why."""
-
-    outcome: str  # "passed", "failed" or "incomplete"
-    reasons: tuple[str, ...]
-    label_auc: float  # the worst figures that concern the site and add to guess and baseline
-    column_r2: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "reasons": list(self.reasons)}
 
 
 def figure_of(exposure: Exposure) -> float:

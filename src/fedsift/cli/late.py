@@ -21,7 +21,6 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from fedsift.core.terminal import log_line, remark
-from fedsift.core.whole import load_whole
 from fedsift.errors import FedsiftError, OperationFailed
 
 
@@ -35,6 +34,8 @@ class Late:
 
     def load(self, name: str) -> Any:
         """The whole command, its options and all."""
+        from fedsift.core.operation import load_whole
+
         load_whole()
         function = getattr(importlib.import_module(f"fedsift.cli.{self.module}"), self.function or name)
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

@@ -10,6 +10,7 @@ the wire is only ever looked up in the table of marked functions; nothing is imp
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,10 +19,8 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.arguments import OfJob, built, schema_of, wrong_fields
-from fedsift.core.ledger import check_form
+from fedsift.core.ledger import READERS, Release, check_form, numbers_in
 from fedsift.core.message import is_message
-from fedsift.core.release import READERS, Release, numbers_in
-from fedsift.core.whole import load_whole
 from fedsift.errors import OperationRefused, ParameterError, ReplyError
 
 ROLES = ("any", "passive", "active")
@@ -188,6 +187,15 @@ def together(*lists: Iterable[Operation]) -> tuple[Operation, ...]:
 def register_plugin(module: str) -> None:
     """Allow the operations of a module outside fedsift (``register_plugin("my_methods")``) at this party."""
     _plugins.add(module)
+
+
+def load_whole() -> None:
+    """Import every method, model and operation of fedsift; quick the second time.
+
+    ``import fedsift`` loads nothing by itself. Whoever looks an operation up, or asks for what a part to the right
+    hands to one to the left (alignment to federations, reports to selectors), has all of it loaded first.
+    """
+    importlib.import_module("fedsift._public")
 
 
 def operations() -> list[Operation]:

@@ -16,8 +16,7 @@ from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.files import announced
 from fedsift.core.ledger import Ledger
-from fedsift.core.operation import Operation
-from fedsift.core.whole import load_whole
+from fedsift.core.operation import Operation, load_whole
 from fedsift.errors import ParameterError, PolicyRefused
 from fedsift.select.rules import Rules
 from fedsift.select.selection import Selection

@@ -13,7 +13,7 @@ import pandas as pd
 from fedsift.core.evidence import Evidence
 from fedsift.core.expressions import evaluate, parse, parties_of
 from fedsift.core.files import plain, write_atomic
-from fedsift.core.model_store import ModelStore
+from fedsift.core.state import ModelStore
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
 from fedsift.select.keepers import ColumnKeeper, EvidenceMaker, FeatureMaker

@@ -28,7 +28,7 @@ from sklearn.base import clone
 
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain
-from fedsift.core.whole import load_whole
+from fedsift.core.operation import load_whole
 from fedsift.errors import ParameterError
 from fedsift.select.base import Outcome, Selector, check_number
 from fedsift.select.halves import OPERATIONS, check_halves, halved
