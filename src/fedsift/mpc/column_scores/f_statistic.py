@@ -13,6 +13,7 @@ Regression targets are cut into quantile classes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -176,9 +177,8 @@ def _best(values: np.ndarray, owner: np.ndarray, n_columns: int) -> np.ndarray:
     return best
 
 
-def encrypted_f(fed: Federation, *, scheme: str) -> dict[str, np.ndarray]:
-    """F of every column of every party, at the coordinator."""
-    found = component_f(fed, scheme=scheme)
+def best_f(fed: Federation, found: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
+    """F of every column of every party: that of its best component."""
     return {name: _best(values, owner, fed.n_columns[name]) for name, (values, owner) in found.items()}
 
 

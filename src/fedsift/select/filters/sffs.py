@@ -6,15 +6,20 @@ The conversation is in ``mpc/column_scores/f_statistic.py``, which LESS-VFL's sc
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from fedsift.core.federation import Federation
 from fedsift.core.operation import together
 from fedsift.crypto.additive.keys import SCHEMES
-from fedsift.mpc.column_scores.f_statistic import OPERATIONS, encrypted_f
+from fedsift.mpc.column_scores.f_statistic import OPERATIONS, best_f, component_f
 from fedsift.mpc.column_scores.noise import check_privacy
 from fedsift.mpc.column_scores.noisy_f import OPERATIONS as NOISY
 from fedsift.mpc.column_scores.noisy_f import noisy_f
 from fedsift.select.base import Outcome, Selector, check_choice, check_size
 from fedsift.select.opened import check_opener, note_privacy
+from fedsift.select.sureness import f_p_values, f_reaches, warn_below
 
 
 class SFFS(Selector):
@@ -59,9 +64,19 @@ class SFFS(Selector):
         check_opener(fed, self.epsilon)
 
     def _select(self, fed: Federation) -> Outcome:
-        if self.epsilon is None:
-            scores = encrypted_f(fed, scheme=self.scheme)
-        else:
-            scores = noisy_f(fed, scheme=self.scheme, epsilon=self.epsilon, delta=self.delta)
         note_privacy(fed, self.epsilon, self.delta)
-        return Outcome.best(scores, self.n_features, self.threshold)
+        if self.epsilon is not None:
+            noisy = noisy_f(fed, scheme=self.scheme, epsilon=self.epsilon, delta=self.delta)
+            return Outcome.best(noisy, self.n_features, self.threshold)
+        found = component_f(fed, scheme=self.scheme)
+        outcome = Outcome.best(best_f(fed, found), self.n_features, self.threshold)
+        outcome.details |= self._how_sure(fed, found)
+        return outcome
+
+    def _how_sure(self, fed: Federation, found: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
+        """The F test of each column, and how high the best of as many columns of noise reaches."""
+        size = fed.n_classes, fed.n_rows
+        floor = f_reaches(sum(len(values) for values, _ in found.values()), *size)
+        warn_below(fed, self.threshold, floor, sum(fed.n_columns.values()))
+        p = {name: f_p_values(values, owner, fed.n_columns[name], *size) for name, (values, owner) in found.items()}
+        return {"p_values": p, "sure": {"test": "F", "noise_floor": floor, "copies": []}}
