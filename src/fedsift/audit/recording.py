@@ -124,9 +124,12 @@ class Recorder(Transport):
 
     def _snapshot(self, name: str, session: str, operation: str) -> None:
         site = self.sites.get(name)
-        if site is not None and site.sessions.get(session):
-            values = _copied(site.sessions[session])
-            self.states[name].append(State(self._number, operation, session, values))
+        if site is None:
+            return
+        run = site.runs.get(run_of(session))
+        kept = {**(run.kept if run is not None else {}), **site.sessions.get(session, {})}
+        if kept:
+            self.states[name].append(State(self._number, operation, session, _copied(kept)))
 
 
 def _copied(value: Any, depth: int = 4) -> Any:
@@ -255,7 +258,8 @@ def record_sites(
         others = Fresh(fresh_columns, fresh_labels)
     views = _views(recorder, sites, tables, active, result)
     ids = {name: table.ids for name, table in tables.items() if table.id_name is not None}
-    return Recording(views, Truth(labels, columns, others, ids), result, fed.ledger)
+    names = {name: table.columns for name, table in tables.items()}
+    return Recording(views, Truth(labels, columns, others, ids, names), result, fed.ledger)
 
 
 def _converse(fed: Federation, conversation: Any) -> Any:
