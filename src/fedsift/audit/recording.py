@@ -258,8 +258,8 @@ def record_sites(
         others = Fresh(fresh_columns, fresh_labels)
     views = _views(recorder, sites, tables, active, result)
     ids = {name: table.ids for name, table in tables.items() if table.id_name is not None}
-    names = {name: table.columns for name, table in tables.items()}
-    return Recording(views, Truth(labels, columns, others, ids, names), result, fed.ledger)
+    columns_of = {name: table.columns for name, table in tables.items()}
+    return Recording(views, Truth(labels, columns, others, ids, columns_of), result, fed.ledger)
 
 
 def _converse(fed: Federation, conversation: Any) -> Any:

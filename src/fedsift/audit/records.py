@@ -90,6 +90,7 @@ class AuditRecord:
     caveats: list[str]
     outcome: str
     reasons: list[str]
+    untested: list[str]  # what is here and no attack on it had anything to read
     site: SiteRead
     lines: list[Line]
     coverage: list[Attacked]
@@ -99,7 +100,8 @@ class AuditRecord:
     def read(cls, data: Mapping[str, Any]) -> AuditRecord:
         verdict = data["verdict"]
         return _taken(
-            cls, data, outcome=verdict["outcome"], reasons=verdict["reasons"], site=_taken(SiteRead, data["site"]),
+            cls, data, outcome=verdict["outcome"], reasons=verdict["reasons"], untested=verdict["untested"],
+            site=_taken(SiteRead, data["site"]),
             lines=[_taken(Line, e, whom=whom(e), judged=judged(e)) for e in in_order(data["exposures"])],
             coverage=[_taken(Attacked, each) for each in data["coverage"]],
             disclosures=[_taken(Disclosed, d, senders=d["from"], receivers=d["to"]) for d in data["disclosures"]],

@@ -59,7 +59,7 @@ def audit_job(
     judged = tuple(judge(exposure, limits, site) for exposure in exposures)
     covered = tuple(coverage(seen.views))
     pending = [line.operation for line in covered if line.status == MISSING]
-    verdict = conclude(judged, pending, sorted(broken))
+    verdict = conclude(judged, pending, sorted(broken), holds_label=site.holds_label)
     spent = time.perf_counter() - start
     results = {message.party: message.bytes for message in seen[COORDINATOR].requests(DELIVERY)}
     return Audit(

@@ -213,7 +213,11 @@ def _show_verdict(record: dict[str, Any]) -> None:
         "failed": f"FAILED: of {tried} on what is here {over} {'is' if over == 1 else 'are'} over the limits",
         "incomplete": "INCOMPLETE: nothing over the limits was found, but not everything could be measured",
     }
-    console.show(f"{whose}: {words[outcome]}")
+    untested = record["verdict"]["untested"]
+    nothing = any(reason.startswith("nothing was tested") for reason in record["verdict"]["reasons"])
+    console.show(f"{whose}: {'NOTHING WAS TESTED: this is no pass' if nothing and not over else words[outcome]}")
+    if untested and not nothing:
+        console.show(f"  not tested, because no attack on it had anything to read: {', '.join(untested)}")
     if outcome == "incomplete":
         for reason in record["verdict"]["reasons"]:
             console.show(f"  {reason}")

@@ -40,6 +40,7 @@ def render_audit(record: Record) -> str:
 
 def _head(record: Record) -> Html:
     title, _ = _WORDS[record["verdict"]["outcome"]]
+    title = "Nothing was tested" if _is_empty(record["verdict"]) else title
     tried = [line for line in record["exposures"] if not line["found_nothing"]]
     tiles = [
         (title, "the verdict"),
@@ -56,6 +57,11 @@ def _head(record: Record) -> Html:
     )  # fmt: skip
 
 
+def _is_empty(verdict: Record) -> bool:
+    nothing = any(reason.startswith("nothing was tested") for reason in verdict["reasons"])
+    return nothing and verdict["outcome"] == "incomplete"
+
+
 def read_audit(job: Path, method: str, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
     """The audit that lies beside a job file, if it is of this method with these parameters."""
     try:
@@ -69,6 +75,8 @@ def read_audit(job: Path, method: str, parameters: Mapping[str, Any]) -> dict[st
 def exposure_section(record: Record) -> Html:
     """What an audit found: also a section of a run's report, where the same job was audited before."""
     title, meaning = _WORDS[record["verdict"]["outcome"]]
+    if _is_empty(record["verdict"]):
+        title, meaning = "Nothing was tested", "This is no pass: no attack on what is here had anything to read."
     lines = in_order(record["exposures"])
     shown = [line for line in lines if not line["found_nothing"]]
     quiet = [line for line in lines if line["found_nothing"]]
@@ -77,6 +85,7 @@ def exposure_section(record: Record) -> Html:
         "audit", "What could be inferred",
         h("p", h("b", f"{title}. "), meaning, class_="note" if failed else "note info"),
         h("ul", [h("li", reason) for reason in record["verdict"]["reasons"]]) if failed else None,
+        _untested(record["verdict"].get("untested", [])),
         h("p", f"Stand-ins: {record['site']['stand_ins']}. {record['rows']:,} rows took part, "
           f"{record['fresh_rows']:,} others were kept for control. Limits of the policy: labels, AUC "
           f"{record['limits']['max_label_auc']:g}; columns, R2 {record['limits']['max_column_r2']:g}.", class_="quiet"),
@@ -85,6 +94,13 @@ def exposure_section(record: Record) -> Html:
         _nothing(quiet), _skipped(record["skipped"]), _broken(record["broken"]),
         h("h3", "What this does not say"), h("ul", [h("li", text) for text in record["caveats"]]),
     )  # fmt: skip
+
+
+def _untested(kinds: list[str]) -> Html | None:
+    if not kinds:
+        return None
+    return h("p", h("b", "Not tested"), f", because no attack on it had anything to read: {', '.join(kinds)}.",
+             class_="note mild")  # fmt: skip
 
 
 def in_order(exposures: list[dict[str, Any]]) -> list[dict[str, Any]]:
