@@ -78,6 +78,7 @@ def audit_record(audit: Audit, table: Table | None, policy: Mapping[str, Any]) -
 def _line(judged: Judged) -> dict[str, Any]:
     attack = load_attacks()[judged.exposure.attack]
     how = (attack.function.__doc__ or attack.name).strip().partition("\n")[0]
+    how = f"{how} In the {judged.exposure.stage} of the model." if judged.exposure.stage else how
     return {**judged.as_dict(), "how": how, "reads": list(attack.reads)}
 
 
@@ -113,10 +114,15 @@ def _results(audit: Audit) -> list[dict[str, Any]]:
              "bytes": sum(audit.delivered.values())}]  # fmt: skip
 
 
-def stored_verdict(audit: Audit, table: Table) -> StoredVerdict:
-    """What the site keeps of an audit of its own."""
+def stored_verdicts(audit: Audit, table: Table) -> list[StoredVerdict]:
+    """What the site keeps of an audit of its own: of each job that would be put to it, all with the worst figures."""
+    told = [audit.job.selector().announcement(), *audit.beside]
+    found = [_stored(audit, table, method, parameters) for method, parameters in told]
+    return list({each.file_name: each for each in found}.values())
+
+
+def _stored(audit: Audit, table: Table, method: str, parameters: dict[str, Any]) -> StoredVerdict:
     kind = Fingerprint.of(table)
-    method, parameters = audit.job.selector().announcement()
     complete = audit.verdict.outcome != INCOMPLETE and not audit.broken and all(
         line.status != "none yet" for line in audit.coverage
     )  # fmt: skip

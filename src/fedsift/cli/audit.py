@@ -16,7 +16,7 @@ from fedsift.audit import cast as casting
 from fedsift.audit.cast import MOST_ROWS, Cast
 from fedsift.audit.folder import check_folder, write_audit
 from fedsift.audit.rehearsal import audit_job
-from fedsift.audit.summary import audit_record, stored_verdict
+from fedsift.audit.summary import audit_record, stored_verdicts
 from fedsift.audit.verdict import NAMES, SIZES, Limits, Site
 from fedsift.cli import console
 from fedsift.core.table import Table
@@ -74,17 +74,17 @@ def audit(
         done = audit_job(loaded, cast, site, limits, progress.say)
         record = audit_record(done, table, policy.model_dump())
         write_audit(record, folder)
-        stored = None
+        stored = []
         if party is not None and table is not None:
-            stored = stored_verdict(done, table).save(party.parent / FOLDER)
+            stored = [each.save(party.parent / FOLDER) for each in stored_verdicts(done, table)]
     if format == "json":
         console.show(json.dumps({**record, "out": str(folder)}, indent=2, ensure_ascii=False))
     else:
         _show(record)
         console.show(f"\nwritten to {folder}: audit.html is the report, annex.md and annex.html the data-protection")
         console.show("annex, acro/results.json the evidence for output checkers, audit.json all of it for scripts")
-        if stored is not None:
-            console.show(f"stored for your policy (require_audit): {stored}")
+        for file in stored:
+            console.show(f"stored for your policy (require_audit): {file}")
     if record["verdict"]["outcome"] != "passed":
         raise typer.Exit(REFUSED)
 
@@ -162,7 +162,7 @@ def _parts_with_rows(job: Job, party: Path | None, rows: int) -> tuple[Cast, Sit
 def _show(record: dict[str, Any]) -> None:
     shown = [line for line in in_order(record["exposures"]) if not line["found_nothing"]]
     rows = [
-        [whom(line), line["target"], f"{readable(line['attack'])} ({line['metric']})", f"{line['value']:.3f}",
+        [whom(line), line["target"], _how(line), f"{line['value']:.3f}",
          f"{line['guess']:.3f}", f"{line['baseline']:.3f}", _verdict(line), line["declared"]]
         for line in shown
     ]  # fmt: skip
@@ -180,6 +180,11 @@ def _show(record: dict[str, Any]) -> None:
         console.show(f"  not run, for they are after what others hold: {', '.join(map(readable, record['skipped']))}")
     _show_coverage(record)
     _show_verdict(record)
+
+
+def _how(line: dict[str, Any]) -> str:
+    stage = f", {line['stage']}" if line["stage"] else ""
+    return f"{readable(line['attack'])} ({line['metric']}{stage})"
 
 
 def _show_coverage(record: dict[str, Any]) -> None:
