@@ -50,7 +50,7 @@ from fedsift.evaluate.datasets import load
 from fedsift.models.boost import passive as open_passive
 from fedsift.models.boost.compared import taking_part
 from fedsift.models.boost.compared.growing import ComparedTrees
-from fedsift.models.boost.compared.talks import Talk
+from fedsift.models.boost.compared.state import Talk
 from fedsift.models.boost.hidden import growing as hidden_growing
 from fedsift.models.boost.hidden import label_holder, passive
 from fedsift.models.boost.hidden.cuts import Shuffle

@@ -32,12 +32,11 @@ import fedsift as fs
 from fedsift.core.party import Party, Site, read_labels
 from fedsift.core.table import Table
 from fedsift.evaluate import datasets
-from fedsift.mpc.column_scores.countable_bins import merge_small
 from fedsift.mpc.column_scores.f_statistic import f_statistic
 from fedsift.mpc.column_scores.gini import gini_impurities
 from fedsift.mpc.column_scores.label_tables import ColumnTables
 from fedsift.mpc.column_scores.noise import RankNoise, TableNoise, drawn, ranks, rho_of
-from fedsift.mpc.column_scores.paid_bins import paid_bins
+from fedsift.mpc.column_scores.paid_bins import merge_small, paid_bins
 from fedsift.select.filters.information_value import information_value
 
 RESULTS = Path(__file__).parent / "results"

@@ -15,9 +15,8 @@ from fedsift.core.transports.inprocess import InProcess
 from fedsift.crypto import oprf
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import AlignmentError, OperationRefused, ParameterError, SecurityError
-from fedsift.mpc.keyed_ids import keyed_ids
 from fedsift.mpc.pairs import Pairs, meet_all
-from fedsift.mpc.psi import KEY_HOLDERS, _way, align, blind_ids
+from fedsift.mpc.psi import KEY_HOLDERS, _way, align, blind_ids, keyed_ids
 from fedsift.mpc.shared_rows import CommonKeys, exchanged, keep_known, keep_shared, seal_order
 
 

@@ -27,6 +27,7 @@ from fedsift.core.ledger import Entry, Ledger
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError, PolicyRefused
 from fedsift.jobs.job_file import load_job
+from fedsift.report.audit_record import AuditRecord
 from fedsift.report.exposures import picture, render_audit
 from fedsift.site import verdict as stored
 from fedsift.site.policy import Policy
@@ -641,7 +642,7 @@ def test_evidence_has_the_form_that_output_checkers_read(folder, record):
 
 
 def test_the_annex_says_what_leaves_what_could_be_inferred_and_what_remains(record):
-    text = render_markdown(record)
+    text = render_markdown(AuditRecord.read(record))
     for title in ("1. The processing", "2. What leaves, to whom, and why", "3. What could be inferred",
                   "4. Which measures hold", "5. What remains"):  # fmt: skip
         assert f"## {title}" in text
@@ -659,14 +660,15 @@ def test_names_that_somebody_else_chose_cannot_become_markup(record):
     name = "<script>alert(1)</script>|x"
     record["exposures"][0].update(party=name, role="passive")
     record["parties"] = {name: 3}
-    for made in (render_audit(record), render_page(record)):
+    told = AuditRecord.read(record)
+    for made in (render_audit(told), render_page(told)):
         assert "<script>alert" not in made
         assert "&lt;script&gt;alert" in made
-    assert "alert(1)</script>\\|x" in render_markdown(record)
+    assert "alert(1)</script>\\|x" in render_markdown(told)
 
 
 def test_the_picture_has_a_mark_for_success_baseline_and_guess(record):
-    drawn = picture(record["exposures"])
+    drawn = picture(AuditRecord.read(record).exposures)
     line = record["exposures"][0]
     for word in ("success 1.000", f"guess {line['guess']:.3f}", f"baseline {line['baseline']:.3f}"):
         assert word in drawn

@@ -21,7 +21,7 @@ import fedsift as fs
 from fedsift.core.message import decode, walk
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError, SecurityError
-from fedsift.models.boost.compared import choosing, taking_part, talks
+from fedsift.models.boost.compared import choosing, state, taking_part
 from fedsift.models.boost.compared.growing import ComparedTrees
 from fedsift.models.boost.compared.program import Shape, Sums, best_cuts, leaves
 from fedsift.models.boost.compared.scales import HALF_CELL, Scales
@@ -295,7 +295,7 @@ def test_every_number_and_bit_that_a_party_opens_is_a_fair_coin(monkeypatch):
     """A mean for each side and width of number, some six of them, of true coins: six deviations are 2e-9 each."""
     X, y = blind_table(400)
     fed = fs.Federation.split(X, y, parties=3)
-    heard = watched(monkeypatch, talks.Talk, "hear")
+    heard = watched(monkeypatch, state.Talk, "hear")
     SecureBoostClassifier(n_estimators=1, max_depth=2, n_bins=8, protection="all", first_tree_local=False).fit(fed)
     said: dict[tuple[int, str], set[bytes]] = {}  # what two parties heard alike counts once
     for args, _, _ in heard:

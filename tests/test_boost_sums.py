@@ -10,7 +10,7 @@ from conftest import cached_key
 from test_boost import BARE, plain_tree, whole_table
 
 import fedsift as fs
-from fedsift.core.draws import private_generator
+from fedsift.core.identity import private_generator
 from fedsift.errors import OverflowGuard, ParameterError
 from fedsift.models.boost import joint_powers as boost_joint
 from fedsift.models.boost.joint_powers import GroupTable, _teams, joint_sums

@@ -15,9 +15,8 @@ from leaky import combinations as old
 
 import fedsift as fs
 from fedsift.audit.attacks.privacy_loss import epsilon_from_below, gaussian_ratio, laplace_ratio
-from fedsift.core.job import Job
+from fedsift.core.job import Job, Run
 from fedsift.core.party import Party, Site
-from fedsift.core.script import Run
 from fedsift.core.table import Table
 from fedsift.crypto.dp import gaussian_noise, rho_to_epsilon
 from fedsift.engineer.bounds import PAID, Range, Spending, check_bounds, noisy_counts, paid_range

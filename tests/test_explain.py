@@ -24,7 +24,7 @@ from fedsift.errors import DataError, ParameterError, PolicyRefused
 from fedsift.jobs import training
 from fedsift.jobs.job_file import load_job
 from fedsift.models.boost.bins import ColumnBins
-from fedsift.models.boost.parts import goes_left, stored_part
+from fedsift.models.boost.results import goes_left, stored_part
 from fedsift.models.performance import table_of
 from fedsift.models.shuffling import Shuffled
 from fedsift.models.tree_shap import Cut, Leaf, covers, shapley_of_tree

@@ -13,7 +13,7 @@ import fedsift as fs
 from fedsift import errors
 from fedsift.core.message import decode, encode, walk
 from fedsift.core.transports.base import Delivery
-from fedsift.mpc.shared_product import hide_left, left_share, open_product, right_message
+from fedsift.mpc.ring import hide_left, left_share, open_product, right_message
 from fedsift.select.baselines.federated_lasso import FederatedLasso
 
 

@@ -11,8 +11,8 @@ from oracles import gini_impurity, slow_bins
 import fedsift as fs
 from fedsift.core.party import Party
 from fedsift.errors import ParameterError
+from fedsift.models.splitnn.layers.interactive import STEP_BITS
 from fedsift.models.splitnn.layers.shared_gates import SharedGates
-from fedsift.mpc.fixed_point import STEP_BITS
 from fedsift.select.fedsdg.gate_search import SECOND_LOOK, GateRun, candidates
 from fedsift.select.fedsdg.selector import FedSDG
 from fedsift.select.fedsdg.shared_training import (

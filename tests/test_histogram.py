@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import OverflowGuard, ParameterError
 from fedsift.mpc import encrypted_histogram as histogram
-from fedsift.mpc.column_scores.countable_bins import merge_small
+from fedsift.mpc.column_scores.paid_bins import merge_small
 from fedsift.mpc.encrypted_histogram import HIDING_BITS, RowLayout
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsift.core.release import numbers_in
+from fedsift.core.ledger import numbers_in
 from fedsift.crypto.dp import epsilon_to_rho, rho_to_epsilon
 from fedsift.errors import DataError
 from fedsift.site.journal import Journal, Line, Place, now

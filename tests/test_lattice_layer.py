@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,17 +11,18 @@ import pytest
 
 import fedsift as fs
 from fedsift.errors import CiphertextError, OperationRefused, OverflowGuard, ReplyError, SecurityError
+from fedsift.models.splitnn.layers import interactive as ring
 from fedsift.models.splitnn.layers import lattice as lattice_layer
 from fedsift.models.splitnn.layers.lattice import LatticeRun, encrypt_lattice, weigh_lattice
 from fedsift.models.splitnn.model import SplitNN
+from fedsift.models.splitnn.settings import BottomSettings, GateSettings, TopSettings
 from fedsift.models.splitnn.training import SplitRun
-from fedsift.mpc import fixed_point as ring
 from fedsift.select.fedsdg.gate_training import read_gates
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
 
-GATES = {"sigma": 0.5, "price": 0.01, "embedding": True, "init": "half", "rate": 0.01}
+GATES = GateSettings(sigma=0.5, price=0.01, embedding=True, init="half", rate=0.01)
 
 
 def data(n=24, d=6, seed=0):
@@ -36,10 +38,10 @@ def two_parties():
 
 def settings(batch=10, prices=None):
     stack = {} if prices is None else {"copies": len(prices)}
-    common = {"seed": 5, "batch_size": batch, "rate": 0.01, "model": "dense" if prices is None else "stacked dense"}
-    gates = GATES if prices is None else {**GATES, "price": prices}
-    bottom = {**common, "options": {"hidden": [5], **stack}, "gates": gates}
-    return bottom, {**common, "options": {"hidden": [3], **stack}}
+    model = "dense" if prices is None else "stacked dense"
+    gates = GATES if prices is None else replace(GATES, price=prices)
+    bottom = BottomSettings(5, batch, 0.01, model, {"hidden": [5], **stack}, gates=gates)
+    return bottom, TopSettings(5, batch, 0.01, model, {"hidden": [3], **stack})
 
 
 JOB = SplitNN(protection="lattice").announcement()
@@ -49,7 +51,7 @@ OPEN = SplitNN(protection="open").announcement()
 def train(cls, fed, epochs=1, prices=None):
     bottom, top = settings(prices=prices)
     if cls is SplitRun:
-        top = {**top, "interactive": 2.0**-ring.STEP_BITS}
+        top = replace(top, interactive=2.0**-ring.STEP_BITS)
     with fed.session(*(OPEN if cls is SplitRun else JOB)) as run:
         split = cls.start(run, "m", 4, bottom, top)
         split.train(epochs)

@@ -14,8 +14,8 @@ from doubles import Recording
 
 import fedsift as fs
 from fedsift.core.message import decode
+from fedsift.crypto.additive import keys
 from fedsift.crypto.additive import keys as additive
-from fedsift.crypto.additive import loaded
 from fedsift.errors import DataError, FedsiftError, OperationRefused, ParameterError
 from fedsift.models.base import FederatedModel, as_they_went_in
 from fedsift.models.parts import SCORE_DIGITS, score_rows
@@ -180,7 +180,7 @@ def test_loaded_keys_are_bounded():
     backend = key.public._key
     for number in range(40):
         additive.PublicKey("ou", 2048, number.to_bytes(4, "big"), backend)
-    assert len(loaded._keys) <= loaded.MOST
+    assert len(keys._keys) <= keys.MOST
 
 
 def test_a_score_needs_predictions_that_the_label_holder_made_itself():

@@ -15,6 +15,7 @@ from fedsift.core.ledger import COORDINATOR, Entry, Ledger
 from fedsift.jobs import runs
 from fedsift.jobs.job_file import load_job
 from fedsift.report import render_html, render_text, summarize
+from fedsift.report.audit_record import Line
 from fedsift.report.formulas import formula_gains, readable_formula
 from fedsift.report.next_steps import run_facts, what_next
 from fedsift.report.officer import guessed
@@ -131,16 +132,20 @@ def test_a_partys_own_copy_says_who_opens_its_numbers_and_nothing_of_others(matc
     assert "The data of" not in page
 
 
-AUDIT = {
-    "exposures": [
-        {"target": "labels", "role": "coordinator", "party": "coordinator", "metric": "AUC", "value": 0.55,
-         "guess": 0.5, "baseline": 0.54, "adds": False, "found_nothing": False},
-        {"target": "labels", "role": "passive", "party": "shop", "metric": "AUC", "value": 0.9, "guess": 0.5,
-         "baseline": 0.6, "adds": True, "found_nothing": False},
-        {"target": "columns", "role": "active", "party": "bank", "metric": "R2", "value": 0.0, "guess": 0.0,
-         "baseline": 0.0, "adds": False, "found_nothing": True},
-    ]
-}  # fmt: skip
+def line(target, role, party, metric, value, guess, baseline, adds=False, found_nothing=False):
+    return Line(
+        attack="some", role=role, party=party, target=target, metric=metric, value=value, guess=guess,
+        baseline=baseline, control=None, cpu_seconds=0.0, knows="", declared="no", note="", auc=None,
+        added=value - baseline, adds=adds, concerns=True, figure=value, limit=1.0, over=False, why="",
+        found_nothing=found_nothing, how="", reads=[],
+    )  # fmt: skip
+
+
+EXPOSURES = [
+    line("labels", "coordinator", "coordinator", "AUC", 0.55, 0.5, 0.54),
+    line("labels", "passive", "shop", "AUC", 0.9, 0.5, 0.6, adds=True),
+    line("columns", "active", "bank", "R2", 0.0, 0.0, 0.0, found_nothing=True),
+]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +159,7 @@ AUDIT = {
     ],
 )
 def test_what_could_be_guessed_is_the_audits_figure_for_this_reader(reader, target, words):
-    assert words in guessed(Reading("x", reader, "w", "aggregate", TOTAL, "no", target), AUDIT)
+    assert words in guessed(Reading("x", reader, "w", "aggregate", TOTAL, "no", target), EXPOSURES)
 
 
 # -- the data scientist -----------------------------------------------------------------------------------------------

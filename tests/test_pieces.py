@@ -7,9 +7,9 @@ import pytest
 from doubles import Recording, Serial
 
 import fedsift as fs
-from fedsift.core import pieces
+from fedsift.core import exchange
+from fedsift.core.exchange import Piece, Pieces, cut
 from fedsift.core.message import decode, encode
-from fedsift.core.pieces import Piece, Pieces, cut
 from fedsift.core.transports.base import Delivery, Transport
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import ReplyError
@@ -19,7 +19,7 @@ SMALL = 500
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE", SMALL)
+    monkeypatch.setattr(exchange, "PIECE", SMALL)
 
 
 def federation(n: int = 200) -> fs.Federation:
@@ -31,14 +31,14 @@ def federation(n: int = 200) -> fs.Federation:
 def test_a_fit_is_the_same_and_no_message_is_larger_than_a_piece(small_pieces):
     whole = federation()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "PIECE", 1 << 30)
+        patch.setattr(exchange, "PIECE", 1 << 30)
         expected = fs.InformationValue(n_features=2).fit(whole).selection_
     fed = federation()
     fed._link.transport = Recording(InProcess(fed._link.transport.sites))
     found = fs.InformationValue(n_features=2).fit(fed).selection_
     assert found.selected == expected.selected
     sent = [len(data) for *_, data in fed._link.transport.log]
-    assert max(sent) <= SMALL + pieces._HEAD.size
+    assert max(sent) <= SMALL + exchange._HEAD.size
     assert max(entry.bytes for entry in fed.ledger.entries) > 4 * SMALL, "the ledger tells whole messages"
     assert fed.ledger.rounds() == whole.ledger.rounds()
     assert sum(sent) >= fed.ledger.bytes()
@@ -65,9 +65,9 @@ class Echo(Transport):
 @pytest.mark.parametrize("size", [0, 1, SMALL - 1, SMALL, SMALL + 1, 3 * SMALL, 10 * SMALL + 7])
 def test_any_size_arrives_whole(small_pieces, size):
     data, echo = bytes(np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)), Echo()
-    (delivery,) = pieces.exchange(echo, {"a": data}, None).values()
+    (delivery,) = exchange.carry(echo, {"a": data}, None).values()
     assert delivery.data == data[::-1]
-    assert echo.largest <= SMALL + pieces._HEAD.size
+    assert echo.largest <= SMALL + exchange._HEAD.size
     count = -(-size // SMALL) if size > SMALL else 1
     assert echo.calls == 2 * count - 1
     assert delivery.seconds == pytest.approx(0.5 * count)
@@ -133,7 +133,7 @@ def test_a_reply_that_changes_half_way_is_no_message(small_pieces, second):
     odd = Odd()
     odd.second = second
     odd.end.answer = lambda data, handle: cut(bytes(2 * SMALL))[0]
-    (delivery,) = pieces.exchange(odd, {"a": b"request"}, None).values()
+    (delivery,) = exchange.carry(odd, {"a": b"request"}, None).values()
     assert delivery.data == b""
 
 

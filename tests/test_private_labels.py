@@ -12,9 +12,9 @@ from shared_networks import CLOSE, federation, joined_weights, numbers, parts_of
 from sklearn.base import clone
 
 import fedsift as fs
-from fedsift.core import private_labels
+from fedsift.core import labels as label_module
+from fedsift.core.labels import LabelCopy, geometric, noisy, randomised, stays
 from fedsift.core.party import Party
-from fedsift.core.private_labels import LabelCopy, geometric, noisy, randomised, stays
 from fedsift.errors import OperationRefused, ParameterError
 from fedsift.models.splitnn.layers.shared_network import count_inputs
 from fedsift.models.splitnn.layers.shared_parts import Rows, Targets
@@ -50,7 +50,7 @@ def test_labels_reach_the_network_through_the_copy_alone(monkeypatch):
     """Two tables with other labels and the same copy give the same network, to the rounding of fresh masks."""
     X, y = numbers()
     copy = np.random.default_rng(5).integers(0, 2, len(X)).astype(np.int32)
-    monkeypatch.setattr(private_labels, "randomised", lambda codes, classes, epsilon: copy)
+    monkeypatch.setattr(label_module, "randomised", lambda codes, classes, epsilon: copy)
     monkeypatch.setattr(Party, "generator", lambda party, purpose, seed: np.random.default_rng(7))
     curves, weights = [], []
     for labels in (y, 1 - y, pd.Series(np.arange(len(y)) % 2)):
@@ -73,7 +73,7 @@ def test_a_row_has_one_copy_in_all_views_of_a_job_and_another_in_the_next(monkey
         drawn.append(len(codes))
         return codes[::-1].copy()
 
-    monkeypatch.setattr(private_labels, "randomised", record)
+    monkeypatch.setattr(label_module, "randomised", record)
     X, y = numbers()
     fed = federation(X, y)
     with fed.session(*SplitNN(label_epsilon=1.0, batch_size=25, width=4, random_state=0).announcement()) as run:
@@ -106,7 +106,7 @@ def test_probabilities_are_put_right(classes):
 
 def test_a_network_learns_from_the_copy(monkeypatch):
     """With a copy that is seeded: of 800 rows at epsilon 2 (12 % of the labels wrong) it tells the true labels."""
-    monkeypatch.setattr(private_labels, "uniform", _seeded(np.random.default_rng(11)))
+    monkeypatch.setattr(label_module, "uniform", _seeded(np.random.default_rng(11)))
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(800, 4)), columns=list("abcd"))
     fed = federation(X, (X["a"] + X["c"] > 0).astype(int))
@@ -127,7 +127,7 @@ def test_a_saved_network_puts_its_probabilities_right_too(tmp_path):
 
 
 def test_a_score_within_the_job_that_learned_from_a_copy_is_of_the_copy(monkeypatch):
-    monkeypatch.setattr(private_labels, "randomised", lambda codes, classes, epsilon: (1 - codes).astype(np.int32))
+    monkeypatch.setattr(label_module, "randomised", lambda codes, classes, epsilon: (1 - codes).astype(np.int32))
     fed = federation(*numbers(200, 4))
     with fed.session(*SplitNN(label_epsilon=1.0, batch_size=25, width=8, random_state=0).announcement()) as run:
         net = SharedRun.begin(run, "m", width=8, seed=0, rate=0.5, batch_size=50)
@@ -201,7 +201,7 @@ def test_noise_lies_on_the_range_s_own_grid_and_far_or_missing_labels_are_brough
 
 def test_a_network_learns_numbers_from_the_copy(monkeypatch):
     """With a copy that is seeded: the noise is a third of the label's own deviation, and averages out over 900 rows."""
-    monkeypatch.setattr(private_labels, "uniform", _seeded(np.random.default_rng(11)))
+    monkeypatch.setattr(label_module, "uniform", _seeded(np.random.default_rng(11)))
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(900, 4)), columns=list("abcd"))
     fed = federation(X, 10 * (X["a"] + X["c"]) + 50)
@@ -217,7 +217,7 @@ def test_whatever_operation_asks_for_labels_gets_the_copy(monkeypatch):
     """Class sums, impurities, networks of any form: other labels with the same copy give the same."""
     X, y = numbers(200, 6)
     copy = np.random.default_rng(5).integers(0, 2, len(X)).astype(np.int32)
-    monkeypatch.setattr(private_labels, "randomised", lambda codes, classes, epsilon: copy)
+    monkeypatch.setattr(label_module, "randomised", lambda codes, classes, epsilon: copy)
     found = []
     for labels in (y, 1 - y):
         fed = federation(X, labels)
@@ -247,8 +247,8 @@ def test_every_network_method_takes_an_epsilon_for_classes_and_numbers(method, m
     """One copy a fit; a score afterwards draws none, it is of the labels themselves."""
     drawn = []
     for name in ("randomised", "noisy"):
-        draw = getattr(private_labels, name)
-        monkeypatch.setattr(private_labels, name, lambda *given, draw=draw: drawn.append(1) or draw(*given))
+        draw = getattr(label_module, name)
+        monkeypatch.setattr(label_module, name, lambda *given, draw=draw: drawn.append(1) or draw(*given))
     for task, between in (("two classes", None), ("regression", (0.0, 100.0))):
         fed = federation(*numbers(160, 5, task=task))
         fitted = clone(method).set_params(label_range=between).fit(fed)

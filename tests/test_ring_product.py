@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsift.crypto.kernel import engine
-from fedsift.crypto.ring_product import in_parts, transposed_product
+from fedsift.crypto.kernel import engine, in_parts, transposed_product
 from fedsift.mpc.ring import product, uniform
 
 

@@ -10,8 +10,8 @@ import pytest
 from sklearn.feature_selection import f_classif
 
 import fedsift as fs
+from fedsift.core.job import Run
 from fedsift.core.party import Party, Site
-from fedsift.core.script import Run
 from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import JobError, ParameterError, PolicyRefused

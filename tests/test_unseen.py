@@ -10,12 +10,10 @@ import fedsift as fs
 from fedsift.core.party import Party
 from fedsift.errors import ParameterError
 from fedsift.models.metrics import one_minus_rae
-from fedsift.models.predicted import Predicted
-from fedsift.models.reading import let_read
+from fedsift.models.predicted import Predicted, let_read
 from fedsift.models.vertical_additive import BlindPart
-from fedsift.mpc.descent_room import Precision
 from fedsift.mpc.grading import Grid
-from fedsift.mpc.ring import product, to_ring
+from fedsift.mpc.ring import Precision, product, to_ring
 from fedsift.mpc.score_shares import ScoreShare
 
 CLASSES = ["accuracy", "auc", "f1_micro", "f1_macro"]

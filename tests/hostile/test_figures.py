@@ -10,12 +10,12 @@ import pytest
 
 import fedsift as fs
 from fedsift.core.federation import Federation
-from fedsift.core.release import rounded_numbers
+from fedsift.core.ledger import rounded_numbers
 from fedsift.errors import OperationRefused, PolicyRefused
 from fedsift.evaluate.holder import EvaluationJob, release
 from fedsift.models.parts import measure_rows, score_rows
 from fedsift.models.performance import performance_rows
-from fedsift.models.reading import let_read
+from fedsift.models.predicted import let_read
 from fedsift.models.unseen import grade, tell_figures
 from fedsift.models.vertical_additive import open_rows, open_unseen_rows
 from fedsift.mpc.score_shares import share_scores_at

@@ -22,6 +22,7 @@ from fedsift.models.splitnn.layers.shared_gates import SharedGates
 from fedsift.models.splitnn.layers.shared_parts import FEWEST_ROWS, batch_order
 from fedsift.models.splitnn.layers.shared_run import SharedRun
 from fedsift.models.splitnn.layers.sine import cooled
+from fedsift.models.splitnn.settings import BottomSettings, TopSettings
 from fedsift.mpc.shared_descent import SharedDescent
 from fedsift.site.site import PolicySite
 from hostile.coordinator import Hostile, policy, refused, tables
@@ -120,8 +121,8 @@ def test_a_score_of_embeddings_from_the_request_is_no_aggregate(hostile):
     """One row's embedding changed, and the score says which label it has: 200 of 200 labels, 0 bits counted."""
     job = hostile.of(fs.SplitNN(protection="open"))
     asked = {"session": hostile.begin(job), "job": job.hash}
-    settings = {"seed": 0, "batch_size": 32, "rate": 0.003, "model": "dense", "options": {"hidden": [8]}}
-    told = {"model": "m", "widths": {"shop": 4}, "settings": {**settings, "task": "classification"}}
+    settings = TopSettings(0, 32, 0.003, "dense", {"hidden": [8]}, task="classification")
+    told = {"model": "m", "widths": {"shop": 4}, "settings": settings}
     assert "ok" in hostile.send("bank", "network.start_top", **asked, **told)
     chosen = {"shop": np.zeros((ROWS, 4), dtype=np.float32)}
     refused(hostile.send("bank", "network.score_rows", **asked, model="m", embeddings=chosen), "forms")
@@ -190,9 +191,8 @@ class Between(LatticeRun):
 
     @classmethod
     def of(cls, fed: Federation, changed: str) -> Between:
-        common = {"seed": 0, "batch_size": 200, "rate": 0.003, "decay": 0.0, "model": "dense"}
-        bottom, top = {**common, "options": {"hidden": [4]}}, {**common, "options": {"hidden": [4]}}
-        run = cls.start(fed, "m", 2, bottom, {**top, "protection": None, "protection_scale": 1.0})
+        bottom = BottomSettings(0, 200, 0.003, "dense", {"hidden": [4]})
+        run = cls.start(fed, "m", 2, bottom, TopSettings(0, 200, 0.003, "dense", {"hidden": [4]}))
         assert isinstance(run, Between)
         run.changed = changed
         return run
@@ -224,7 +224,7 @@ def test_a_lattice_key_of_the_coordinators_own(hostile):
     """Under it the label holder would encrypt the gradient of each row: the labels, to whoever has the key."""
     with hostile.aligned().session(*LATTICE.announcement()) as fed:
         run = Between.of(fed, "")
-        lattice.meet_all(fed, ["shop", "bank"], lattice.vouching.CIRCLE)
+        lattice.meet_all(fed, ["shop", "bank"], lattice.pairs.CIRCLE)
         told = fed.ask(lattice.lattice_keys, to=["shop"], model="m")
         own = {"value": lattice.LatticeSecretKey(lattice.VALUE_BITS).public, "weight": told["shop"]["weight"]}
         forged = {"shop": {**own, "note": told["shop"]["note"]}}

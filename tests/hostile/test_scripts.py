@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fedsift as fs
+from fedsift.core.job import MAX_SESSIONS
 from fedsift.core.message import decode
-from fedsift.core.script import MAX_SESSIONS
 from fedsift.methods import METHODS
 from hostile.coordinator import Hostile, refused
 

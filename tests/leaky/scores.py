@@ -7,7 +7,7 @@ import json
 import numpy as np
 
 from fedsift.core.operation import operation
-from fedsift.mpc.column_scores.countable_bins import countable_bins
+from fedsift.mpc.column_scores.paid_bins import countable_bins
 from fedsift.select.muse.contingency import column_codes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedsift.core.operation import operation
-from fedsift.mpc.column_scores.countable_bins import countable_bins
+from fedsift.mpc.column_scores.paid_bins import countable_bins
 
 
 @operation(

@@ -7,16 +7,12 @@ and decision: those are marked, because no software knows them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from fedsift.audit.records import AuditRecord, Disclosed
-from fedsift.report.exposures import readable
+from fedsift.report.audit_record import AuditRecord, Disclosed, readable
 from fedsift.report.markup import Html, h, table
 from fedsift.report.page import page, section
-
-Record = Mapping[str, Any]
 
 #: Why a message is needed, by the family of its operation; the method's own messages are the rest.
 _NEEDED = {
@@ -142,8 +138,9 @@ def _shown(value: object) -> str:
 
 
 def _remaining(record: AuditRecord) -> Chapter:
-    reasons = tuple(record.reasons) or ("no attack was over a limit",)
-    reasons += tuple(f"not tested, because no attack on it had anything to read: {kind}" for kind in record.untested)
+    untested = record.verdict.untested
+    reasons = tuple(record.verdict.reasons) or ("no attack was over a limit",)
+    reasons += tuple(f"not tested, because no attack on it had anything to read: {kind}" for kind in untested)
     waived = tuple(f"{line.operation}: {line.why}" for line in record.coverage
                    if line.status == "needs none")  # fmt: skip
     return Chapter("remains", "5. What remains", (
@@ -165,9 +162,8 @@ def _foot(record: AuditRecord) -> str:
     return f"Made by fedsift {record.software} on {record.made[:10]} from the ledger and the audit of the job."
 
 
-def render_markdown(data: Record) -> str:
+def render_markdown(record: AuditRecord) -> str:
     """The annex as Markdown."""
-    record = AuditRecord.read(data)
     lines = [f"# {_title(record)}", ""]
     for chapter in chapters(record):
         lines += [f"## {chapter.title}", ""]
@@ -185,9 +181,8 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
 
 
-def render_page(data: Record) -> str:
+def render_page(record: AuditRecord) -> str:
     """The annex as one HTML file that loads nothing."""
-    record = AuditRecord.read(data)
     parts = [(c.key, c.title, section(c.key, c.title, [_block(block) for block in c.blocks])) for c in chapters(record)]
     return page(_title(record), h("h1", _title(record)), parts, _foot(record))
 

@@ -26,7 +26,8 @@ import pandas as pd
 
 from fedsift.audit.scoring import auc, standardise
 from fedsift.audit.views import numbers
-from fedsift.core.splits import is_amount, train_test_rows
+from fedsift.core.labels import is_amount
+from fedsift.core.splits import train_test_rows
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
 

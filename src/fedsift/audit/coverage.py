@@ -5,29 +5,14 @@ The page of an audit shows this beside the figures: what was not attacked is par
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-
 from fedsift.audit.naming import matches
 from fedsift.audit.registry import attacks_on
 from fedsift.audit.views import View
 from fedsift.audit.waivers import PENDING, WAIVERS
 from fedsift.core.operation import operations
+from fedsift.report.audit_record import Covered
 
 ATTACKED, WAIVED, MISSING = "attacked", "needs none", "none yet"
-
-
-@dataclass(frozen=True)
-class Covered:
-    """One operation of the run and what the audit has for it."""
-
-    operation: str
-    form: str
-    about: str
-    status: str  # "attacked", "needs none" or "none yet"
-    why: str  # the attacks by name, the waiver, or what is still to come
-
-    def as_dict(self) -> dict[str, str]:
-        return asdict(self)
 
 
 def coverage(views: dict[str, View]) -> list[Covered]:

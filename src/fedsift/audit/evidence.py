@@ -17,23 +17,19 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Mapping
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
-from fedsift.audit.records import AuditRecord, Line
+from fedsift.report.audit_record import AuditRecord, Line
 
 #: The version of the form: readers of ACRO 1.x refuse any but their own.
 ACRO_VERSION = "1.0.2"
 _COLUMNS = ("to whom", "attack", "knows", "measure", "success", "guess", "baseline", "control", "over the limit")
 
-Record = Mapping[str, Any]
 
-
-def write_evidence(data: Record, folder: Path) -> None:
+def write_evidence(record: AuditRecord, folder: Path) -> None:
     """Write ``results.json``, its tables and their checksums into a new folder."""
-    record = AuditRecord.read(data)
     folder.mkdir()
     results = {}
     for number, target in enumerate(dict.fromkeys(line.target for line in record.lines)):
@@ -65,7 +61,9 @@ def _output(record: AuditRecord, uid: str, target: str, lines: list[Line]) -> di
         "attack": {str(i): line.attack for i, line in enumerate(lines)},
         "verdict": {str(i): "fail" if line.over else "ok" for i, line in enumerate(lines)},
     }
-    return _record(record, uid, status, f"attacks on {target}{worst}", {"target": target, **record.limits}, outcome)
+    return _record(
+        record, uid, status, f"attacks on {target}{worst}", {"target": target, **asdict(record.limits)}, outcome
+    )
 
 
 def _coverage(record: AuditRecord, uid: str) -> dict[str, Any]:

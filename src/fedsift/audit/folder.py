@@ -7,14 +7,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fedsift.audit.annex import render_markdown, render_page
 from fedsift.audit.evidence import write_evidence
-from fedsift.core import folders
-from fedsift.report.exposures import FORMAT, render_audit
+from fedsift.core import files
+from fedsift.report.audit_record import FORMAT, AuditRecord
+from fedsift.report.exposures import render_audit
 
 RECORD = "audit.json"
 FILES = (RECORD, "audit.html", "annex.md", "annex.html", "acro")
@@ -22,7 +21,7 @@ FILES = (RECORD, "audit.html", "annex.md", "annex.html", "acro")
 
 def check_folder(out: Path) -> None:
     """Refuse a folder that holds anything but an earlier audit."""
-    folders.check_folder(out, "the audit", "no earlier audit", _files)
+    files.check_folder(out, "the audit", "no earlier audit", _files)
 
 
 def _files(out: Path) -> set[str]:
@@ -34,11 +33,11 @@ def _files(out: Path) -> set[str]:
     return set(FILES) if mine else set()
 
 
-def write_audit(record: Mapping[str, Any], out: Path) -> Path:
+def write_audit(record: AuditRecord, out: Path) -> Path:
     """Record, page, annex and evidence, in one folder."""
     check_folder(out)
-    with folders.written_whole(out) as staging:
-        text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
+    with files.written_whole(out) as staging:
+        text = json.dumps(record.write(), indent=2, ensure_ascii=False, allow_nan=False)
         (staging / RECORD).write_text(text + "\n", encoding="utf-8")
         for name, render in (("audit.html", render_audit), ("annex.md", render_markdown), ("annex.html", render_page)):
             (staging / name).write_text(render(record), encoding="utf-8")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime, timezone
-from typing import Any
 
 from fedsift.audit.registry import load_attacks
 from fedsift.audit.rehearsal import Audit
-from fedsift.audit.verdict import INCOMPLETE, Judged
+from fedsift.audit.verdict import ADDS, INCOMPLETE, Judged
 from fedsift.core.files import plain
 from fedsift.core.ledger import COORDINATOR, FORMS, Ledger
 from fedsift.core.table import Table
-from fedsift.report.exposures import FORMAT, VERSION
+from fedsift.report.audit_record import FORMAT, VERSION, AuditRecord, Disclosed, Limits, Line, SiteRead
 from fedsift.site.verdict import Fingerprint, StoredVerdict, parameters_hash, software_version
 
 LIMITS = (
@@ -35,83 +35,82 @@ def caveats(ledger: Ledger) -> list[str]:
     return [*LIMITS, SHARES] if shared else list(LIMITS)
 
 
-def audit_record(audit: Audit, table: Table | None, policy: Mapping[str, Any]) -> dict[str, Any]:
+def audit_record(audit: Audit, table: Table | None, policy: Mapping[str, object]) -> AuditRecord:
     """The record of an audit; ``table`` is the site's own (none where all parties' files are here)."""
-    settings, site = audit.job.settings.federation, audit.site
-    return dict(
-        plain(
-            {
-                "format": FORMAT,
-                "version": VERSION,
-                "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                "software": software_version(),
-                "job": audit.job.path.name,
-                "method": audit.job.method,
-                "parameters": audit.job.selector().get_params(deep=False),
-                "lowered": audit.lowered,
-                "leaks": audit.job.selector().leaks,
-                "partition": settings.partition,
-                "names": settings.names,
-                "site": {"party": site.party, "holds_label": site.holds_label, "stand_ins": audit.cast.stand_ins},
-                "table": None if table is None else vars(Fingerprint.of(table)),
-                "active": audit.cast.active,
-                "parties": {name: each.n_columns for name, each in audit.cast.tables.items()},
-                "rows": audit.rows,
-                "fresh_rows": audit.cast.n_fresh,
-                "seconds": round(audit.seconds, 1),
-                "limits": {"max_label_auc": audit.limits.label_auc, "max_column_r2": audit.limits.column_r2},
-                "policy": policy,
-                "exposures": [_line(judged) for judged in audit.judged],
-                "broken": audit.broken,
-                "skipped": list(audit.skipped),
-                "coverage": [line.as_dict() for line in audit.coverage],
-                "disclosures": [*disclosures(audit.ledger), *_results(audit)],
-                "forms": FORMS,
-                "notes": list(audit.ledger.notes),
-                "verdict": audit.verdict.as_dict(),
-                "caveats": caveats(audit.ledger),
-            }
-        )
+    job, site, selector = audit.job, audit.site, audit.job.selector()
+    return AuditRecord(
+        format=FORMAT,
+        version=VERSION,
+        made=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        software=software_version(),
+        job=job.path.name,
+        method=job.method,
+        parameters=plain(selector.get_params(deep=False)),
+        lowered=plain(audit.lowered),
+        leaks=selector.leaks,
+        partition=job.settings.federation.partition,
+        names=job.settings.federation.names,
+        site=SiteRead(site.party, site.holds_label, audit.cast.stand_ins),
+        table=None if table is None else plain(vars(Fingerprint.of(table))),
+        active=audit.cast.active,
+        parties={name: each.n_columns for name, each in audit.cast.tables.items()},
+        rows=audit.rows,
+        fresh_rows=audit.cast.n_fresh,
+        seconds=round(audit.seconds, 1),
+        limits=Limits(audit.limits.label_auc, audit.limits.column_r2),
+        policy=plain(policy),
+        exposures=[_line(judged) for judged in audit.judged],
+        broken=dict(audit.broken),
+        skipped=list(audit.skipped),
+        coverage=list(audit.coverage),
+        disclosures=[*disclosures(audit.ledger), *_results(audit)],
+        forms=dict(FORMS),
+        notes=list(audit.ledger.notes),
+        verdict=audit.verdict,
+        caveats=caveats(audit.ledger),
     )
 
 
-def _line(judged: Judged) -> dict[str, Any]:
+def _line(judged: Judged) -> Line:
     attack = load_attacks()[judged.exposure.attack]
     how = (attack.function.__doc__ or attack.name).strip().partition("\n")[0]
     how = f"{how} In the {judged.exposure.stage} of the model." if judged.exposure.stage else how
-    return {**judged.as_dict(), "how": how, "reads": list(attack.reads)}
+    return Line(
+        **asdict(judged.exposure), added=judged.exposure.added, adds=judged.exposure.added > ADDS,
+        concerns=judged.concerns, figure=judged.figure, limit=judged.limit, over=judged.over, why=judged.why,
+        found_nothing=judged.found_nothing, how=how, reads=list(attack.reads),
+    )  # fmt: skip
 
 
-def disclosures(ledger: Ledger) -> list[dict[str, Any]]:
+def disclosures(ledger: Ledger) -> list[Disclosed]:
     """What leaves each party for whom and what a party learns, one record a kind; instructions left out."""
-    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, str, str], Disclosed] = {}
     for entry in ledger.entries:
         learns = entry.sender == COORDINATOR and not entry.about.startswith("request: ")
         if entry.sender == COORDINATOR and not learns:
             continue  # what a request carries from other parties stands where these sent it
         if entry.form == "control" and not learns:
             continue
-        key = (entry.form, entry.about, entry.operation)
         row = rows.setdefault(
-            key, {"operation": entry.operation, "what": entry.about, "form": entry.form, "learned": learns,
-                  "relayed": entry.relayed, "from": [], "to": [], "messages": 0, "bytes": 0},
-        )  # fmt: skip
-        for end, name in (("from", entry.sender), ("to", entry.receiver)):
-            if name not in row[end]:
-                row[end].append(name)
-        row["messages"] += 1
-        row["bytes"] += entry.bytes
+            (entry.form, entry.about, entry.operation),
+            Disclosed(entry.operation, entry.about, entry.form, learns, entry.relayed, [], [], 0, 0),
+        )
+        for ends, name in ((row.senders, entry.sender), (row.receivers, entry.receiver)):
+            if name not in ends:
+                ends.append(name)
+        row.messages += 1
+        row.bytes += entry.bytes
     return list(rows.values())
 
 
-def _results(audit: Audit) -> list[dict[str, Any]]:
+def _results(audit: Audit) -> list[Disclosed]:
     """The end of a deployed job, which a rehearsal in one process does not send: each party's part of the result."""
     if not audit.delivered:
         return []
     what = "which of its own columns were kept, with what the method's result tells of them"
-    return [{"operation": "keep_result", "what": what, "form": "aggregate", "learned": True, "relayed": False,
-             "from": [COORDINATOR], "to": list(audit.delivered), "messages": len(audit.delivered),
-             "bytes": sum(audit.delivered.values())}]  # fmt: skip
+    ends, told = [COORDINATOR], list(audit.delivered)
+    total = sum(audit.delivered.values())
+    return [Disclosed("keep_result", what, "aggregate", True, False, ends, told, len(told), total)]
 
 
 def stored_verdicts(audit: Audit, table: Table) -> list[StoredVerdict]:
@@ -121,7 +120,7 @@ def stored_verdicts(audit: Audit, table: Table) -> list[StoredVerdict]:
     return list({each.file_name: each for each in found}.values())
 
 
-def _stored(audit: Audit, table: Table, method: str, parameters: dict[str, Any]) -> StoredVerdict:
+def _stored(audit: Audit, table: Table, method: str, parameters: Mapping[str, object]) -> StoredVerdict:
     kind = Fingerprint.of(table)
     complete = audit.verdict.outcome != INCOMPLETE and not audit.broken and all(
         line.status != "none yet" for line in audit.coverage

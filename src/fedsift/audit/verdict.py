@@ -20,10 +20,10 @@ columns and who took part, a verdict says which were not tested because no attac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from fedsift.audit.exposure import Exposure
+from fedsift.report.audit_record import EMPTY, Verdict
 
 #: What an attack may seem to add by chance.
 ADDS = 0.01
@@ -68,25 +68,6 @@ class Judged:
     @property
     def found_nothing(self) -> bool:
         return self.exposure.note.startswith(NOTHING)
-
-    def as_dict(self) -> dict[str, Any]:
-        judged = {"concerns": self.concerns, "figure": self.figure, "limit": self.limit, "over": self.over}
-        added = {"added": self.exposure.added, "adds": self.exposure.added > ADDS}
-        return {**self.exposure.as_dict(), **added, **judged, "why": self.why, "found_nothing": self.found_nothing}
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What it comes to, and why."""
-
-    outcome: str  # "passed", "failed" or "incomplete"
-    reasons: tuple[str, ...]
-    label_auc: float  # the worst figures that concern the site and add to guess and baseline
-    column_r2: float
-    untested: tuple[str, ...] = ()  # of ``SOUGHT``, what is here and no attack on it had anything to read
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "reasons": list(self.reasons), "untested": list(self.untested)}
 
 
 def figure_of(exposure: Exposure) -> float:
@@ -148,7 +129,7 @@ def conclude(
     here = [target for target in SOUGHT if holds_label or target != "labels"]
     untested = tuple(SOUGHT[target] for target in here if not any(_tests(line, target) for line in judged))
     if len(untested) == len(here):
-        reasons.append("nothing was tested: no attack on labels, columns or rows that are here had anything to read")
+        reasons.append(f"{EMPTY}: no attack on labels, columns or rows that are here had anything to read")
     outcome = FAILED if over else INCOMPLETE if reasons else PASSED
     worst = _worst(judged, "labels", 0.5), _worst(judged, "columns", 0.0)
     return Verdict(outcome, tuple(reasons), *worst, untested)

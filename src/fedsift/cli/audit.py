@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -22,7 +22,7 @@ from fedsift.cli import console
 from fedsift.core.table import Table
 from fedsift.errors import JobError, ParameterError
 from fedsift.jobs.job_file import Job, load_job, read_table
-from fedsift.report.exposures import in_order, readable, whom
+from fedsift.report.audit_record import AuditRecord, Line, readable
 from fedsift.report.markup import plural
 from fedsift.site.policy import Policy
 from fedsift.site.settings import load_party
@@ -78,14 +78,14 @@ def audit(
         if party is not None and table is not None:
             stored = [each.save(party.parent / FOLDER) for each in stored_verdicts(done, table)]
     if format == "json":
-        console.show(json.dumps({**record, "out": str(folder)}, indent=2, ensure_ascii=False))
+        console.show(json.dumps({**record.write(), "out": str(folder)}, indent=2, ensure_ascii=False))
     else:
         _show(record)
         console.show(f"\nwritten to {folder}: audit.html is the report, annex.md and annex.html the data-protection")
         console.show("annex, acro/results.json the evidence for output checkers, audit.json all of it for scripts")
         for file in stored:
             console.show(f"stored for your policy (require_audit): {file}")
-    if record["verdict"]["outcome"] != "passed":
+    if record.verdict.outcome != "passed":
         raise typer.Exit(REFUSED)
 
 
@@ -159,71 +159,65 @@ def _parts_with_rows(job: Job, party: Path | None, rows: int) -> tuple[Cast, Sit
 # --- what people see -------------------------------------------------------------------------------------------------
 
 
-def _show(record: dict[str, Any]) -> None:
-    shown = [line for line in in_order(record["exposures"]) if not line["found_nothing"]]
+def _show(record: AuditRecord) -> None:
+    shown = record.tried
     rows = [
-        [whom(line), line["target"], _how(line), f"{line['value']:.3f}",
-         f"{line['guess']:.3f}", f"{line['baseline']:.3f}", _verdict(line), line["declared"]]
+        [line.whom, line.target, f"{line.titled}, {line.metric}", f"{line.value:.3f}",
+         f"{line.guess:.3f}", f"{line.baseline:.3f}", _verdict(line), line.declared]
         for line in shown
     ]  # fmt: skip
     heads = ["to whom", "what", "how", "success", "guess", "baseline", "verdict", "declared"]
-    title = f"{record['method']}: what attacks read, rehearsed on {record['rows']:,} rows"
+    title = f"{record.method}: what attacks read, rehearsed on {record.rows:,} rows"
     console.table(rows, heads, right=["success", "guess", "baseline"], title=title)
     if not rows:
         console.show("no attack had anything to read")
-    console.show(f"\n  {record['site']['stand_ins']}")
+    console.show(f"\n  {record.site.stand_ins}")
     console.show("  guess: what needs no message; baseline: what the attacker reaches from its own rows and its answer")
-    silent = len(record["exposures"]) - len(shown)
+    silent = len(record.exposures) - len(shown)
     if silent:
         console.show(f"  {plural(silent, 'more attack')} found nothing to read")
-    if record["skipped"]:
-        console.show(f"  not run, for they are after what others hold: {', '.join(map(readable, record['skipped']))}")
+    if record.skipped:
+        console.show(f"  not run, for they are after what others hold: {', '.join(map(readable, record.skipped))}")
     _show_coverage(record)
     _show_verdict(record)
 
 
-def _how(line: dict[str, Any]) -> str:
-    stage = f", {line['stage']}" if line["stage"] else ""
-    return f"{readable(line['attack'])} ({line['metric']}{stage})"
-
-
-def _show_coverage(record: dict[str, Any]) -> None:
-    counted = [line["status"] for line in record["coverage"]]
-    missing = [line["operation"] for line in record["coverage"] if line["status"] == "none yet"]
+def _show_coverage(record: AuditRecord) -> None:
+    counted = [line.status for line in record.coverage]
+    missing = [line.operation for line in record.coverage if line.status == "none yet"]
     console.show(f"  {len(counted)} kinds of message: {counted.count('attacked')} attacked, "
                  f"{counted.count('needs none')} need no attack, {len(missing)} have none yet")  # fmt: skip
-    for key, value in record["lowered"].items():
+    for key, value in record.lowered.items():
         console.show(f"  rehearsed with {key} = {value}: there are no more columns here")
-    for attack, why in record["broken"].items():
+    for attack, why in record.broken.items():
         console.show(f"  the attack {readable(attack)} broke down: {why}")
 
 
-def _verdict(line: dict[str, Any]) -> str:
-    if line["over"]:
-        return f"OVER: {line['figure']:.2f} > {line['limit']:.2f}"
-    if not line["concerns"]:
+def _verdict(line: Line) -> str:
+    if line.over:
+        return f"OVER: {line.figure:.2f} > {line.limit:.2f}"
+    if not line.concerns:
         told = {**dict.fromkeys(NAMES, "names are told anyway"), SIZES: "sizes are told anyway"}
-        return told.get(line["metric"], "not about you")
-    return "below the limit" if line["adds"] else "adds nothing"
+        return told.get(line.metric, "not about you")
+    return "below the limit" if line.adds else "adds nothing"
 
 
-def _show_verdict(record: dict[str, Any]) -> None:
-    limits, outcome = record["limits"], record["verdict"]["outcome"]
-    whose = record["site"]["party"] or "all parties"
-    console.show(f"\nlimits: labels AUC {limits['max_label_auc']:g}, columns R2 {limits['max_column_r2']:g}")
-    over = sum(line["over"] for line in record["exposures"])
-    tried = plural(sum(line["concerns"] and not line["found_nothing"] for line in record["exposures"]), "attack")
+def _show_verdict(record: AuditRecord) -> None:
+    limits, outcome = record.limits, record.outcome
+    whose = record.site.party or "all parties"
+    console.show(f"\nlimits: labels AUC {limits.max_label_auc:g}, columns R2 {limits.max_column_r2:g}")
+    over = sum(line.over for line in record.exposures)
+    tried = plural(sum(line.concerns and not line.found_nothing for line in record.exposures), "attack")
     words = {
         "passed": f"PASSED: of {tried} on what is here none is over the limits",
         "failed": f"FAILED: of {tried} on what is here {over} {'is' if over == 1 else 'are'} over the limits",
         "incomplete": "INCOMPLETE: nothing over the limits was found, but not everything could be measured",
     }
-    untested = record["verdict"]["untested"]
-    nothing = any(reason.startswith("nothing was tested") for reason in record["verdict"]["reasons"])
-    console.show(f"{whose}: {'NOTHING WAS TESTED: this is no pass' if nothing and not over else words[outcome]}")
-    if untested and not nothing:
+    empty, untested = record.verdict.is_empty, record.verdict.untested
+    console.show(f"{whose}: {'NOTHING WAS TESTED: this is no pass' if empty else words[outcome]}")
+    if untested and not empty:
         console.show(f"  not tested, because no attack on it had anything to read: {', '.join(untested)}")
     if outcome == "incomplete":
-        for reason in record["verdict"]["reasons"]:
+        for reason in record.verdict.reasons:
             console.show(f"  {reason}")
     console.show("attacks are lower bounds: a pass is no proof")

@@ -23,9 +23,8 @@ from fedsift.core.ledger import Ledger
 from fedsift.core.notebook import federation_html
 from fedsift.core.operation import Operation
 from fedsift.core.party import Site
-from fedsift.core.places import check_grid, label_columns
 from fedsift.core.progress import Item
-from fedsift.core.simulate import hybrid_grid, open_tables, simulated_sites
+from fedsift.core.simulate import check_grid, hybrid_grid, label_columns, open_tables, simulated_sites
 from fedsift.core.transports.base import Aborted, Transport
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import ParameterError, PartyError, ReplyError

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.arguments import OfJob, built, schema_of, wrong_fields
-from fedsift.core.ledger import check_form
+from fedsift.core.ledger import READERS, Release, check_form, numbers_in
 from fedsift.core.message import is_message
-from fedsift.core.release import READERS, Release, numbers_in
 from fedsift.errors import OperationRefused, ParameterError, ReplyError
 
 ROLES = ("any", "passive", "active")

@@ -18,19 +18,17 @@ from numpy.typing import NDArray
 from fedsift import errors
 from fedsift.core.arguments import AtMost, Between
 from fedsift.core.binning import used_bins
-from fedsift.core.draws import private_generator, simulated_secret
-from fedsift.core.identity import Identity
-from fedsift.core.job import Job
+from fedsift.core.exchange import Pieces
+from fedsift.core.identity import Identity, private_generator, simulated_secret
+from fedsift.core.job import Job, Run, run_of
+from fedsift.core.labels import LabelCopy, label_copy
 from fedsift.core.labels import Labels as Labels
 from fedsift.core.labels import read_labels as read_labels
+from fedsift.core.ledger import Release
 from fedsift.core.message import decode, encode, plain_message
-from fedsift.core.model_store import ModelStore
 from fedsift.core.operation import Operation, find_operation, operation
-from fedsift.core.pieces import Pieces
-from fedsift.core.private_labels import LabelCopy, label_copy
-from fedsift.core.release import Release
-from fedsift.core.script import Run, run_of
 from fedsift.core.splits import dealt_parts, rows_of_parts, train_test_rows
+from fedsift.core.state import ModelStore
 from fedsift.core.state import State as State
 from fedsift.core.table import Table
 from fedsift.core.workers import limited
@@ -71,7 +69,7 @@ class Site:
 
     @property
     def secret(self) -> bytes:
-        """What this site's own draws come from (``draws.py``); never sent, never shown."""
+        """What this site's own draws come from (``core/identity.py``); never sent, never shown."""
         if self._secret is None:
             self._secret = simulated_secret(self.name, self.table)
         return self._secret

@@ -15,13 +15,12 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from fedsift.core.labels import is_amount
 from fedsift.errors import ParameterError
 
 RandomState = int | np.random.Generator | np.random.RandomState | None
 ColumnSplit = Literal["equal", "random", "lognormal"]
 RowSplit = Literal["equal", "unequal", "target", "kmeans"]
-
-_CLASSES_AT_MOST = 50  # whole numbers with more distinct values than this are amounts, not classes
 
 
 def column_groups(
@@ -283,14 +282,6 @@ def _given(values: Any, n: int, argument: str, how: str) -> np.ndarray:
     if argument != "X" and pd.isna(array).any():
         raise ParameterError(f"{argument} has missing values; remove those rows first")
     return array
-
-
-def is_amount(values: np.ndarray) -> bool:
-    """Whether labels are amounts (a regression target) and not classes: fractions, or many different numbers."""
-    if values.dtype.kind not in "iuf":
-        return False
-    distinct = np.unique(values)
-    return bool((distinct != np.round(distinct)).any()) or len(distinct) > _CLASSES_AT_MOST
 
 
 def _training_size(n: int, train: float | int) -> int:

@@ -1,10 +1,17 @@
-"""What the operations of one run keep at a party, by type."""
+"""What a party keeps: the state of one run, by type, and its parts of trained models, apart from its keys.
+
+A part stays at the site when the run that trained it is over, until ``forget``: the model's owner says so
+(``FederatedModel.forget``), or the site itself goes. A request can use a part, but neither fetch it nor name a path:
+the folder for files is the site's own choice.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
 
-from fedsift.errors import OperationRefused
+from fedsift.errors import DataError, OperationRefused
 
 
 class State(dict[Any, Any]):
@@ -19,3 +26,49 @@ class State(dict[Any, Any]):
         raise OperationRefused(
             self._party, named, "an earlier step of this run must come first; it was not asked"
         ) from None
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class StoredPart:
+    """What one site keeps of one model; ``owner`` is the run (session) that made it, empty for one from a file."""
+
+    owner: str
+    content: object
+
+
+@dataclass
+class ModelStore:
+    """Model -> this site's part. ``folder`` is where the site reads and writes part files; ``None``: nowhere."""
+
+    site: str
+    folder: Path | None = None
+    _parts: dict[str, StoredPart] = field(default_factory=dict, repr=False)
+
+    def keep(self, model: str, content: object, owner: str = "") -> None:
+        self._parts[model] = StoredPart(owner, content)
+
+    def part(self, model: str, kind: type[T]) -> T:
+        """This site's part of a model, of the kind that the asking operation can use."""
+        stored = self._parts.get(model)
+        if stored is None or not isinstance(stored.content, kind):
+            raise DataError(
+                f"party {self.site!r} has no part of the model {model!r}: fit it here, or load its file first"
+            )
+        return stored.content
+
+    def share(self, other: ModelStore, model: str) -> None:
+        """Take over a part from another store of the same organisation (a simulated site with new rows)."""
+        if model in other._parts:
+            self._parts.setdefault(model, other._parts[model])
+
+    def forget(self, model: str) -> None:
+        self._parts.pop(model, None)
+
+    def __contains__(self, model: object) -> bool:
+        return model in self._parts
+
+    def __len__(self) -> int:
+        return len(self._parts)

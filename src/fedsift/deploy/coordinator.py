@@ -27,9 +27,9 @@ from fedsift.core.approval import plan
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain, write_atomic
 from fedsift.core.ledger import Ledger
-from fedsift.core.places import check_grid
 from fedsift.core.progress import watching
 from fedsift.core.progress_bar import Shown
+from fedsift.core.simulate import check_grid
 from fedsift.core.transports.base import Aborted
 from fedsift.core.transports.flare import Flare
 from fedsift.deploy import model_jobs

@@ -1,8 +1,8 @@
 """Parties that all run on one machine, as real sites: each gets its secrets and the others' fingerprints.
 
 Between machines people do this (``fedsift party fingerprint``, ``[peers]`` in party.toml). Whoever plays all parties
-holds all data anyway, so the draws of these sites follow from their tables, as in one process (``core/draws.py``): the
-same job then gives the same answer here and there.
+holds all data anyway, so the draws of these sites follow from their tables, as in one process
+(``core/identity.py``): the same job then gives the same answer here and there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from fedsift.core.draws import SECRET_BYTES, simulated_secret
+from fedsift.core.identity import SECRET_BYTES, simulated_secret
 from fedsift.errors import FedsiftError
 from fedsift.jobs.job_file import read_table
 from fedsift.site.secrets import FOLDER, NAMES, Secrets, make

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from fedsift.core.arguments import AtMost, Between
 from fedsift.core.files import plain
+from fedsift.core.ledger import rounded_numbers
 from fedsift.core.operation import Array, Operation, operation
 from fedsift.core.party import Party
-from fedsift.core.release import rounded_numbers
 from fedsift.core.splits import train_test_rows
 from fedsift.errors import OperationRefused
 from fedsift.evaluate.intervals import summaries

@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 from sklearn.base import clone
 
-from fedsift.core import folders
+from fedsift.core import files
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain, write_atomic
 from fedsift.core.ledger import Ledger
@@ -32,7 +32,7 @@ from fedsift.jobs.origin import origin, run_facts
 from fedsift.jobs.text import nearest
 from fedsift.methods import METHODS, Selector
 from fedsift.report import Comparison, compare, summarize, write_report
-from fedsift.report.exposures import read_audit
+from fedsift.report.audit_record import read_audit
 from fedsift.report.summary import versions
 from fedsift.select.selection import Selection
 
@@ -95,7 +95,7 @@ class Run:
         made = summarize(selector, party=party, evaluation=self.evaluation, ledger=self.ledger("align", "select"),
                          run=run_facts(self.job, self.tables))  # fmt: skip
         audit = None if party else read_audit(self.job.path, self.job.method, self.selector.get_params(deep=False))
-        return {**made, "audit": audit} if audit is not None else made
+        return {**made, "audit": audit.write()} if audit is not None else made
 
     def _named_for(self, party: str) -> Selection:
         """The selection with this party's columns by their names, which only the party knows where they are private."""
@@ -277,7 +277,7 @@ def summary(run: Run) -> dict[str, Any]:
 
 def check_folder(out: Path) -> None:
     """Refuse a folder that holds anything but an earlier run. Called before a run, so that no work is lost."""
-    folders.check_folder(out, "the result", "not a fedsift run", _files)
+    files.check_folder(out, "the result", "not a fedsift run", _files)
 
 
 def _files(out: Path) -> set[str]:
@@ -292,7 +292,7 @@ def _files(out: Path) -> set[str]:
 def write(run: Run, out: Path) -> dict[str, Any]:
     """Write the result folder; returns the summary that is in its ``run.json``."""
     check_folder(out)
-    with folders.written_whole(out) as staging:
+    with files.written_whole(out) as staging:
         return _fill(run, staging)
 
 

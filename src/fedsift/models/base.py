@@ -47,8 +47,7 @@ from fedsift.models.parts import (
     write_part,
 )
 from fedsift.models.performance import performance_rows, table_of
-from fedsift.models.predicted import chosen
-from fedsift.models.reading import let_read
+from fedsift.models.predicted import chosen, let_read
 from fedsift.models.shuffling import Shuffled
 from fedsift.models.unseen import SharedScores, grade
 from fedsift.mpc.secure_sum import SecureSum

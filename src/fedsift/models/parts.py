@@ -1,6 +1,6 @@
 """What a party keeps of a model and does with it: its part, what it has just predicted, a score, a file.
 
-A part stays at its site (``core/model_store.py``). A score is of predictions that the label holder made itself a moment
+A part stays at its site (``core/state.py``). A score is of predictions that the label holder made itself a moment
 ago: no request brings predictions, which would be a way to ask for labels one by one. Several label holders add up what
 they count under masks. Measures of several models (the folds of an evaluation) stay with the label holder until it
 releases a summary. A part's file is written and read at its site, in the site's own folder; no pickle.
@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from fedsift.core.arguments import AtMost
 from fedsift.core.federation import Federation
+from fedsift.core.ledger import later, rounded_numbers
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import Array, Operation, operation
 from fedsift.core.party import Party, Site
-from fedsift.core.release import later, rounded_numbers
 from fedsift.errors import DataError, MessageError, OperationRefused, ParameterError
-from fedsift.models import reading
+from fedsift.models import predicted
 from fedsift.models.performance import performance_rows
 from fedsift.models.predicted import Predicted
 from fedsift.mpc import secure_sum
@@ -263,7 +263,7 @@ def _in_keys(site: Site, model: str) -> list[str]:
 
 OPERATIONS: tuple[Operation, ...] = (
     class_names, label_kind, score_rows, measure_rows, performance_rows, tell_by_id, keep_by_id, score_sums.masked,
-    *secure_sum.OPERATIONS, *reading.OPERATIONS, write_part, read_part, forget_part,
+    *secure_sum.OPERATIONS, *predicted.OPERATIONS, write_part, read_part, forget_part,
 )  # fmt: skip
 
 

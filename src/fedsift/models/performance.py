@@ -15,9 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import AtMost, Between
+from fedsift.core.ledger import rounded_numbers
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.core.release import rounded_numbers
 from fedsift.errors import DataError
 from fedsift.models.predicted import Predicted
 

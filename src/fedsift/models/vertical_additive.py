@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import AtMost, Between
 from fedsift.core.checks import check_number
 from fedsift.core.federation import Federation
+from fedsift.core.ledger import later
 from fedsift.core.operation import Array, operation, together
 from fedsift.core.party import Party
-from fedsift.core.release import later
 from fedsift.errors import DataError
 from fedsift.models import parts, unseen
 from fedsift.models.base import FederatedModel
@@ -35,8 +35,7 @@ from fedsift.models.design import BinnedDesign, Design
 from fedsift.models.lbfgs import descend
 from fedsift.models.metrics import probabilities
 from fedsift.models.parts import class_names
-from fedsift.models.predicted import Predicted, class_codes
-from fedsift.models.reading import ScoresOpened
+from fedsift.models.predicted import Predicted, ScoresOpened, class_codes
 from fedsift.models.shuffling import ColumnPlace, Repeat, Shuffled, own_numbers, told_each
 from fedsift.models.unseen import SharedScores, Truth
 from fedsift.mpc import shared_descent

@@ -33,8 +33,7 @@ from fedsift.models.design import Design, LinearPart
 from fedsift.models.lbfgs import descend
 from fedsift.models.metrics import probabilities
 from fedsift.models.parts import class_names
-from fedsift.models.predicted import Predicted, class_codes
-from fedsift.models.reading import ScoresOpened
+from fedsift.models.predicted import Predicted, ScoresOpened, class_codes
 from fedsift.models.shuffling import ColumnPlace, Repeat, Shuffled, own_numbers, told_each
 from fedsift.models.unseen import SharedScores, Truth
 from fedsift.mpc import shared_descent

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.labels import is_amount
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
-from fedsift.core.splits import is_amount
 from fedsift.errors import DataError, ParameterError, ReplyError, SecurityError
 from fedsift.mpc import secure_sum
 from fedsift.mpc.secure_sum import SecureSum, both, summed, told_alike

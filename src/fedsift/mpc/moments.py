@@ -2,7 +2,7 @@
 
 What correlations, variance inflation, a linear model with its standard errors and knockoffs need is X'X over all
 columns. A party sends the products of its own columns; of every two parties the coordinator opens X'Y from what both
-send under one-time masks that it does not know (``shared_product.py`` has the argument). It sees no row of anything.
+send under one-time masks that it does not know (``ring.py`` has the argument). It sees no row of anything.
 
 A party that holds rows learns nothing. Where one of them runs the coordinator, gets the results or deals, nothing is
 opened: with its own columns in hand, a table of sums is a set of equations about the others' rows.
@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between, PartyName
 from fedsift.core.federation import Federation
+from fedsift.core.ledger import Release
 from fedsift.core.operation import ANY, Array, operation
 from fedsift.core.party import Party
-from fedsift.core.release import Release
 from fedsift.errors import OperationRefused, OverflowGuard, ReplyError
 from fedsift.mpc import pairs
 from fedsift.mpc.pairs import Pairs, meet_all

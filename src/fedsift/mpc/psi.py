@@ -20,12 +20,25 @@ alone; nothing tells it the order of ids, or which row of one alignment is which
 ``random_state``. Who together could do more: a party and the coordinator learn which ids *of that party's list* each
 other party has. All key holders and the coordinator can test guesses of anybody's ids; without one of them nobody can.
 
-Where a job says ``matching="keyed"``, pseudonyms are made under a key that all parties have (``keyed_ids.py``): a
+Where a job says ``matching="keyed"``, pseudonyms are made under a key that all parties have: a
 thousandth of the work, and a party together with the coordinator can test guesses of everybody's ids. In both ways the
 rows end in an order that the coordinator does not know (``shared_rows.py``).
 
 Rows of an earlier job (``as_in``) are in every site's journal already. The parties then compare one digest of their
 ids, under the common key: where all agree nothing is matched again.
+
+*Under a common key*, which the coordinator has not, each party sends digests of its ids (SHA-512 under a key of 32
+bytes, cut to 16: ``oprf.keyed_digests``) in an order of its own, and the coordinator compares the lists: a hash and 16
+bytes an id, where the other way takes an exponentiation at each key holder (server-aided set intersection; Kamara,
+Mohassel, Raykova, Sadeghian 2014). The key is made for this alignment alone, of a fresh part from each party, sealed
+for the others (``shared_rows.py``): pseudonyms of two alignments have nothing in common.
+
+Who learns what: exactly as in the other way, as long as the coordinator works with no party. To the coordinator alone
+the pseudonyms are random; it learns the sizes of lists and intersections. A party sees nobody else's pseudonyms. **But
+the coordinator together with one party can test guesses of every party's ids** (a telephone number is guessed in
+minutes), where the other way takes all key holders and the coordinator. So a site has to allow this way
+(``keyed_matching = true`` in its rules), and it is refused where a party runs the coordinator, deals or gets the
+results.
 """
 
 from __future__ import annotations
@@ -35,20 +48,72 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from fedsift.core.arguments import AtMost
+from fedsift.core.arguments import AtMost, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.grid import Grid
+from fedsift.core.job import Job
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto import oprf
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import AlignmentError, DataError, OperationRefused, ParameterError, ReplyError
 from fedsift.mpc import pairs, shared_rows
-from fedsift.mpc.keyed_ids import CURVE, JOB, KEYED, check_keyed, keyed_ids
-from fedsift.mpc.matched_lists import PSEUDONYM_BYTES as _SIZE
-from fedsift.mpc.matched_lists import Matched
 from fedsift.mpc.pairs import Pairs, meet_all
-from fedsift.mpc.shared_rows import VIEW, Sent, agreed, exchanged, frozen, keep_known, keep_shared
+from fedsift.mpc.shared_rows import (
+    PSEUDONYM_BYTES,
+    VIEW,
+    CommonKeys,
+    Matched,
+    Sent,
+    agreed,
+    exchanged,
+    frozen,
+    keep_known,
+    keep_shared,
+)
+from fedsift.mpc.shared_rows import PSEUDONYM_BYTES as _SIZE
+
+JOB = "alignment"  # what matching ids is called when it is put to the parties
+CURVE, KEYED = "curve", "keyed"
+MATCHING = (CURVE, KEYED)
+_NOT_NEUTRAL = (
+    'matching = "keyed" needs a coordinator that holds no rows: a party that has the key and sees the pseudonyms can '
+    'test guesses of all ids. Write matching = "curve", or let an organisation without rows run it'
+)
+
+
+def is_keyed(job: Job) -> bool:
+    """Whether this alignment makes its pseudonyms with a key that all parties have."""
+    return job.method == JOB and job.says("matching") == KEYED
+
+
+def check_keyed(fed: Federation, matching: str) -> None:
+    """Refuse an unknown way, and this one where a party would see the pseudonyms. Sites refuse it there, too."""
+    if matching not in MATCHING:
+        raise ParameterError(f"matching must be one of {', '.join(map(repr, MATCHING))}; got {matching!r}")
+    if matching == KEYED and not fed.neutral:
+        raise ParameterError(f"{_NOT_NEUTRAL}; here {fed.run_by!r} runs it, deals or gets the results")
+
+
+@operation(
+    "align.keyed_ids",
+    discloses="pseudonymous",
+    about="pseudonyms of the own ids, under a key that the parties share and made for this alignment alone",
+    learns="the other parties' parts of the common keys",
+    reply=bytes,
+    needs=("alignment",),
+    after="align.seal_order",
+    times=1,
+    when=f"matching={KEYED}",
+)
+def keyed_ids(party: Party, *, boxes: dict[PartyName, SealedBox]) -> bytes:
+    """The list of ids, in a random order, filled to the size that the job says."""
+    if not party.job.neutral:
+        raise OperationRefused(party.name, "keyed_ids", _NOT_NEUTRAL)
+    key = CommonKeys.of(party, boxes).fresh
+    _, words = Sent.drawn(party)
+    return oprf.keyed_digests(words, key, PSEUDONYM_BYTES).tobytes()
+
 
 _IDS = "blinded ids"
 KEY_HOLDERS = 3
@@ -164,7 +229,7 @@ def align(
     """A view of the federation in which row i is the same id at every party.
 
     ``as_in`` is an earlier job, by 12 digits or more of its hash: each party enters the rows that it used there.
-    ``matching`` is ``"curve"``, or ``"keyed"`` (``keyed_ids.py``).
+    ``matching`` is ``"curve"``, or ``"keyed"``.
     """
     with _session(fed, [fed.parties], random_state, as_in, matching) as run:
         _align_block(run, fed.parties, min_overlap, as_in is not None, matching)

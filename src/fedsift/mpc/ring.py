@@ -3,12 +3,31 @@
 The one ring of shared computing. A value is round(x * 2^exponent) modulo 2^64; ``room`` is the largest magnitude that
 the protocol promises, refused where it is not kept, because a product that wraps would be a wrong answer in silence.
 A stream is ChaCha20 under a key derived for one seed, one purpose and one number: uniform to whoever lacks the seed.
+
+*Inner products* of two parties' columns that only the coordinator reads, and of which it reads nothing else. Left party
+L holds X (rows x a), right party R holds Y (rows x b); both share a secret seed that the coordinator does not have.
+From it both draw the same one-time masks A (rows x a), B (rows x b), C (a x b), uniform in Z_2^64, and send
+
+    L: U = X + A,   left  = X'B + C            R: V = Y + B,   right = A'(Y + B) - C
+
+The coordinator computes U'V - left - right = X'Y, exactly, in the ring.
+
+Why it is secure (semi-honest, the coordinator colludes with neither): given X'Y, the coordinator's view can be made up
+without the data: U, V and left are uniform and independent (masked by A, B and C, each used once), and right is then
+fixed by the result. So it learns X'Y and nothing about a single row. L and R receive nothing at all. U may serve many
+Y's, as long as B and C are fresh for each: U is still uniform, and the argument is the same for every one of them.
+The coordinator together with L can read Y, and together with R can read X: the masks are theirs.
+
+``Precision`` is how many bits the numbers of a descent under masks may take (``shared_descent.py``), so that none
+wraps.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +35,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
 
-from fedsift.crypto.ring_product import transposed_product
+from fedsift.crypto.kernel import transposed_product
 from fedsift.crypto.sealed_box import frame
 from fedsift.errors import OverflowGuard, SecurityError
 
@@ -101,3 +120,61 @@ def product(left: Ring, right: Ring) -> Ring:
     if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[0]:
         raise SecurityError(f"matrices of the shapes {left.shape} and {right.shape} have no product")
     return transposed_product(left.T, right)
+
+
+def hide_left(x: Ring, seed: bytes, number: int) -> Ring:
+    """U: what the left party sends once for all products with this ``x`` under this ``number``."""
+    return x + stream(seed, "left mask", number, x.shape)
+
+
+def left_share(x: Ring, seed: bytes, number: int, width: int) -> Ring:
+    """What the left party sends for product ``number`` with a right side of ``width`` columns."""
+    mask = stream(seed, "right mask", number, (x.shape[0], width))
+    return product(x.T, mask) + stream(seed, "product mask", number, (x.shape[1], width))
+
+
+def right_message(y: Ring, seed: bytes, left_number: int, number: int, left_width: int) -> tuple[Ring, Ring]:
+    """V and the right share, for product ``number`` with the left side that was hidden under ``left_number``."""
+    hidden = y + stream(seed, "right mask", number, y.shape)
+    left_mask = stream(seed, "left mask", left_number, (y.shape[0], left_width))
+    return hidden, product(left_mask.T, hidden) - stream(seed, "product mask", number, (left_width, y.shape[1]))
+
+
+def open_product(hidden_left: Ring, share_left: Ring, hidden_right: Ring, share_right: Ring) -> Ring:
+    """The coordinator's step: X'Y in the ring."""
+    return product(hidden_left.T, hidden_right) - share_left - share_right
+
+
+Floats = NDArray[np.float64]
+
+SCORE_ROOM = 2.0**14  # of a score that the label holder reads, or that is measured on shares
+RESIDUAL_ROOM = 64.0  # root mean square of residuals
+_MOST_FRACTION = 22
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Fractional bits of columns, weights and residuals: sums of products over all rows stay within the ring."""
+
+    columns: int
+    weights: int
+    residuals: int
+
+    @classmethod
+    def of(cls, rows: int, reads_scores: bool) -> Precision:
+        room = 62 - rows.bit_length() - int(math.log2(RESIDUAL_ROOM))
+        if reads_scores:
+            columns = min(_MOST_FRACTION, room // 2)
+            return cls(columns, 62 - int(math.log2(SCORE_ROOM)) - columns, room - columns)
+        columns = room // 3
+        return cls(columns, room - 2 * columns, room - columns)
+
+
+def check_room(lengths: Floats, spread: float, target: float) -> None:
+    """For linear residuals, which nobody reads: refuse weights whose scores might not fit the masks' room.
+
+    ``lengths`` are those of the weights (by output), ``spread`` the sum of the parties' spreads, ``target`` the root
+    mean square of the target.
+    """
+    if math.sqrt(spread) * float(np.max(lengths, initial=0.0)) + target >= RESIDUAL_ROOM:
+        raise OverflowGuard("the weights grew beyond what the masks leave room for; use a stronger penalty")

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused
-from fedsift.mpc.descent_room import Floats
-from fedsift.mpc.ring import Ring, check_shape, stream
+from fedsift.mpc.ring import Floats, Ring, check_shape, stream
 from fedsift.mpc.shared_descent import Columns, SharedDescent, keep_share
 
 

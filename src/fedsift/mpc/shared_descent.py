@@ -43,15 +43,25 @@ from numpy.typing import NDArray
 
 from fedsift.core.arguments import MAX_CELLS, Between, LabelHolder, PartyName
 from fedsift.core.federation import Federation
+from fedsift.core.ledger import Release
 from fedsift.core.operation import ANY, Array, operation
 from fedsift.core.party import Party
-from fedsift.core.release import Release
 from fedsift.errors import OperationRefused, OverflowGuard, ReplyError
 from fedsift.mpc import dealer, pairs
-from fedsift.mpc.descent_room import RESIDUAL_ROOM, SCORE_ROOM, Precision
-from fedsift.mpc.descent_room import check_room as check_room
 from fedsift.mpc.pairs import Pairs, meet_all
-from fedsift.mpc.ring import Ring, check_shape, from_ring, new_seed, product, stream, to_ring
+from fedsift.mpc.ring import (
+    RESIDUAL_ROOM,
+    SCORE_ROOM,
+    Precision,
+    Ring,
+    check_shape,
+    from_ring,
+    new_seed,
+    product,
+    stream,
+    to_ring,
+)
+from fedsift.mpc.ring import check_room as check_room
 
 Floats = NDArray[np.float64]
 Loss = Callable[[Floats], tuple[Floats, Floats]]  # scores -> numbers for the coordinator (losses), residuals

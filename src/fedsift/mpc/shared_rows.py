@@ -1,9 +1,12 @@
 """The rows of an alignment: with whom a party shares which, what it sends, and which it keeps in which order.
 
-The same for both ways of matching ids (``psi.py``, ``keyed_ids.py``). Shared rows are ordered by a PRF of the id under
+The same for both ways of matching ids (``psi.py``). Shared rows are ordered by a PRF of the id under
 a key that the parties share and the coordinator does not know: every party adds a part, HMAC(its site's secret,
 parties, random_state), sealed for the others. The same parties and ``random_state`` give the same order in every run;
 to the coordinator it is a random one. A second part, for pseudonyms, is fresh in each alignment.
+
+``Matched`` is the coordinator's side: lists of pseudonyms come one after the other, what all have is left. No list is
+kept: of each only the places of what is still shared.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import secrets
 from dataclasses import dataclass, field
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import PartyName
@@ -24,8 +28,50 @@ from fedsift.core.party import Party
 from fedsift.crypto import oprf
 from fedsift.crypto.sealed_box import SealedBox, frame
 from fedsift.errors import OperationRefused, SecurityError
-from fedsift.mpc.matched_lists import PSEUDONYM_BYTES
 from fedsift.mpc.pairs import Pairs
+
+PSEUDONYM_BYTES = 16  # two different ids of 10^6 meet with probability below 2^-88
+
+
+class Matched:
+    """The pseudonyms that all lists so far share, and where they stand in each."""
+
+    def __init__(self) -> None:
+        self.left: dict[str, int] = {}  # how many are shared after each party's list
+        self._frame = pl.DataFrame()
+
+    @property
+    def parties(self) -> list[str]:
+        return list(self.left)
+
+    @property
+    def n_shared(self) -> int:
+        return self._frame.height
+
+    def meet(self, owner: str, listed: bytes) -> None:
+        """Leave what this list has, too; the first list begins."""
+        halves = np.frombuffer(listed, "<u8").reshape(-1, 2)
+        new = pl.DataFrame({"high": halves[:, 0], "low": halves[:, 1], f"at {owner}": np.arange(len(halves))})
+        self._frame = self._frame.join(new, on=["high", "low"], how="inner") if self.left else new
+        self.left[owner] = self._frame.height
+
+    def positions(self, owner: str) -> NDArray[np.int64]:
+        """Where the shared ids stand in a party's list, in the order of the list: any other would tell something."""
+        return np.sort(self._frame[f"at {owner}"].to_numpy().astype(np.int64))
+
+    def too_few(self, rows: dict[str, int], wanted: int, among: list[str]) -> str:
+        """What is wrong, for the person who started the job."""
+        told = ", ".join(f"{name} {count:,}" for name, count in rows.items())
+        left = ", ".join(f"{name} {count:,}" for name, count in self.left.items())
+        whom = (
+            ", ".join(among) if len(self.left) == len(among) else f"the first {len(self.left)} of {len(among)} parties"
+        )
+        return (
+            f"only {self.n_shared} ids are shared by {whom}, fewer than min_overlap={wanted} (rows: {told}; left after "
+            f"each: {left}): are the ids written the same way everywhere (spaces, leading zeros, case), and do these "
+            "parties share rows?"
+        )
+
 
 VIEW = "aligned"
 _KEYS, _PART = "row order", 32

@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 
 from fedsift.core.arguments import MAX_CELLS, Between, LabelHolder, PartyName
 from fedsift.core.federation import Federation
+from fedsift.core.ledger import Release
 from fedsift.core.operation import ANY, Array, operation
 from fedsift.core.party import Party
-from fedsift.core.release import Release
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring, check_shape, from_ring, product, to_ring

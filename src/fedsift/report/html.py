@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedsift.report import charts
+from fedsift.report.audit_record import AuditRecord
 from fedsift.report.exposures import exposure_section
 from fedsift.report.formulas import formula_gains, readable_formula
 from fedsift.report.markup import Html, duration, h, join, name, plural, short, size, table
@@ -33,7 +34,7 @@ _BARS = 30
 def render_html(record: Mapping[str, Json]) -> str:
     """The whole page, from the record that ``summarize`` made."""
     report = Report.read(record)
-    audit = record.get("audit")
+    audit = AuditRecord.read(record["audit"]) if "audit" in record else None
     parts = [
         ("privacy", "Who can read what", officer_section(report, audit)),
         ("answer", "The answer", _answer(report)),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from fedsift.report import charts
+from fedsift.report.audit_record import AuditRecord, Line
 from fedsift.report.markup import Html, h, join, name, table
 from fedsift.report.page import section
 from fedsift.report.readings import LABELS, NOTHING, THE_COORDINATOR, Learned, Reading, strongest
@@ -23,10 +23,9 @@ _UNMEASURED = (
     "Whether any of this lets a reader guess labels or columns was not measured for this job: fedsift audit JOB.toml "
     "attacks a rehearsal of it, and the next report has its figures here."
 )
-Audit = Mapping[str, Any]
 
 
-def officer_section(report: Report, audit: Audit | None) -> Html:
+def officer_section(report: Report, audit: AuditRecord | None) -> Html:
     found = report.readings
     shown = [party for party in report.parties if report.party in (None, party)]
     return section(
@@ -52,7 +51,9 @@ def _lead(report: Report) -> str:
     return f"{told}{rows}" if matched else rows.replace("Beside matching, nothing", "Nothing")
 
 
-def _party(party: str, found: Sequence[Reading], heard: Sequence[Learned], audit: Audit | None, *, alone: bool) -> Html:
+def _party(
+    party: str, found: Sequence[Reading], heard: Sequence[Learned], audit: AuditRecord | None, *, alone: bool
+) -> Html:
     measured = [] if audit is None else [audit]
     kinds: dict[tuple[str, str, str], list[Reading]] = {}
     for each in found:
@@ -61,7 +62,7 @@ def _party(party: str, found: Sequence[Reading], heard: Sequence[Learned], audit
     rows = []
     for (what, grain, linkable), group in kinds.items():
         readers = name(", ".join(dict.fromkeys(each.reader for each in group)))
-        guesses = ["; ".join(dict.fromkeys(guessed(each, figures) for each in group)) for figures in measured]
+        guesses = ["; ".join(dict.fromkeys(guessed(each, figures.exposures) for each in group)) for figures in measured]
         rows.append([what, readers, grain, linkable, *guesses])
     heads = ["what", "finally readable by", "about", "linkable", *(["guessed (audit)"] if measured else [])]
     own = [each.what for each in heard if each.party == party]
@@ -73,25 +74,25 @@ def _party(party: str, found: Sequence[Reading], heard: Sequence[Learned], audit
     )  # fmt: skip
 
 
-def guessed(reading: Reading, audit: Audit) -> str:
+def guessed(reading: Reading, exposures: Sequence[Line]) -> str:
     """What the audit measured for this reader: how well it guesses, beside chance and what it knows anyway."""
     if reading.target == NOTHING:
         return "–"
     role = "coordinator" if reading.reader == THE_COORDINATOR else ""
     lines = [
-        line for line in audit["exposures"]
-        if line["target"] == reading.target and (line["role"] == role or line["party"] == reading.reader)
+        line for line in exposures
+        if line.target == reading.target and (line.role == role or line.party == reading.reader)
     ]  # fmt: skip
     if not lines:
         return "no attack for this"
-    tried = [line for line in lines if not line["found_nothing"]]
+    tried = [line for line in lines if not line.found_nothing]
     if not tried:
         return "attacked: nothing to read"
-    worst = max(tried, key=lambda line: line["value"] - max(line["guess"], line["baseline"]))
-    known = f"guess {worst['guess']:.2f}, known anyway {worst['baseline']:.2f}"
-    word = "more than it knows" if worst["adds"] else "no better than what it knows"
+    worst = max(tried, key=lambda line: line.value - max(line.guess, line.baseline))
+    known = f"guess {worst.guess:.2f}, known anyway {worst.baseline:.2f}"
+    word = "more than it knows" if worst.adds else "no better than what it knows"
     what = "labels" if reading.target == LABELS else reading.target
-    return f"{what}: {worst['metric']} {worst['value']:.2f} ({known}): {word}"
+    return f"{what}: {worst.metric} {worst.value:.2f} ({known}): {word}"
 
 
 # -- the picture -------------------------------------------------------------------------------------------------------

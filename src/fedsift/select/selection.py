@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from fedsift.core.evidence import Evidence, woe_name
 from fedsift.core.expressions import evaluate, evaluate_columns, parse, parties_of
 from fedsift.core.files import plain, write_atomic
-from fedsift.core.model_store import ModelStore
+from fedsift.core.state import ModelStore
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fedsift.core.job import Job
-from fedsift.core.script import other_form
+from fedsift.core.job import Job, other_form
 from fedsift.crypto.dp import epsilon_to_rho
 from fedsift.evaluate.announced import find_job, listed
 

@@ -33,11 +33,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.draws import simulated_secret
+from fedsift.core.identity import simulated_secret
 from fedsift.core.job import NEUTRAL, Job
+from fedsift.core.ledger import row_by_row
 from fedsift.core.message import encode
 from fedsift.core.operation import Operation
-from fedsift.core.release import row_by_row
 from fedsift.core.table import Table
 from fedsift.crypto.dp import rho_to_epsilon
 from fedsift.errors import DataError, OperationRefused, PolicyRefused

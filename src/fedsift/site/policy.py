@@ -27,7 +27,7 @@ from fedsift.errors import OperationRefused, PolicyRefused
 from fedsift.evaluate import announced
 from fedsift.jobs.text import Section
 from fedsift.mpc import psi
-from fedsift.mpc.keyed_ids import CURVE
+from fedsift.mpc.psi import CURVE
 
 COLUMN_NAMES, CLASS_NAMES, ERRORS, ALIGNMENT = "column names", "class names", "error messages", "alignment"
 

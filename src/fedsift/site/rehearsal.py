@@ -20,10 +20,10 @@ import pandas as pd
 
 from fedsift.core.federation import Federation
 from fedsift.core.job import Job as Contract
+from fedsift.core.job import Run
+from fedsift.core.labels import is_amount
 from fedsift.core.operation import Operation
 from fedsift.core.party import Site
-from fedsift.core.script import Run
-from fedsift.core.splits import is_amount
 from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import FedsiftError, ParameterError, PolicyRefused

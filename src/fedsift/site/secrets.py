@@ -2,8 +2,8 @@
 
 signing   The other sites know this one by it (``core/identity.py``). Lost: they pin a new fingerprint. Stolen: rotate
           it and tell them at once, for the thief can take part as this site.
-draws     Folds, splits, first weights come from it (``core/draws.py``). Lost: earlier runs cannot be repeated. Stolen:
-          the thief can recompute them, as if they had been announced.
+draws     Folds, splits, first weights come from it (``core/identity.py``). Lost: earlier runs cannot be repeated.
+          Stolen: the thief can recompute them, as if they had been announced.
 journal   Ids in the journal are hashed under it. Lost: earlier releases cannot be compared with later ones. Stolen
           together with the journal: ids can be found by guessing.
 
@@ -29,8 +29,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from fedsift.core.draws import SECRET_BYTES
-from fedsift.core.identity import SigningKey
+from fedsift.core.identity import SECRET_BYTES, SigningKey
 from fedsift.errors import DataError, ParameterError
 
 FOLDER = "secrets"  # beside party.toml

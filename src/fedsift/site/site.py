@@ -20,10 +20,10 @@ import numpy as np
 
 from fedsift.core.identity import Identity
 from fedsift.core.job import Job as Contract
+from fedsift.core.job import Run, run_of
 from fedsift.core.message import decode
 from fedsift.core.operation import Operation
 from fedsift.core.party import Site, begin_job, define_view, describe_label
-from fedsift.core.script import Run, run_of
 from fedsift.core.table import Table
 from fedsift.errors import FedsiftError, OperationRefused, ParameterError, PolicyRefused
 from fedsift.evaluate import announced

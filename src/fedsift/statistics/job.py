@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from fedsift.core.binning import ColumnBins
+from fedsift.core.ledger import later, rounded_numbers
 from fedsift.core.operation import Array, Operation, operation, together
 from fedsift.core.party import Party, Task
-from fedsift.core.release import later, rounded_numbers
 from fedsift.errors import DataError, OperationRefused
 from fedsift.mpc.moments import OPERATIONS as MOMENTS
 from fedsift.mpc.moments import MomentColumns, scaled

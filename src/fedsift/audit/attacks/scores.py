@@ -33,7 +33,7 @@ from fedsift.audit.scoring import accuracy, auc, control_accuracy, nothing_to_re
 from fedsift.audit.views import Truth, View
 from fedsift.core.party import Party, Site
 from fedsift.core.scaling import standardised
-from fedsift.mpc.column_scores.countable_bins import countable_bins
+from fedsift.mpc.column_scores.paid_bins import countable_bins
 from fedsift.select.muse.contingency import column_codes
 
 #: Columns that the search looks at, at most: more only make it slower.

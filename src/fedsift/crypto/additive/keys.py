@@ -12,6 +12,8 @@ What is promised:
   bound that the protocol promises and raises ``CiphertextError`` for anything outside it. That check is also what
   keeps an Okamoto-Uchiyama key safe: decrypting a chosen ciphertext to an arbitrary value would give its factor away.
 - A ciphertext carries its key's fingerprint; another key's ciphertext is refused by name, not decrypted to noise.
+
+Of the public keys that this process has built, with their tables (some 10 MB each), the last few are kept.
 """
 
 from __future__ import annotations
@@ -23,8 +25,25 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.message import wire_type
-from fedsift.crypto.additive import loaded, okamoto_uchiyama, paillier
+from fedsift.crypto.additive import okamoto_uchiyama, paillier
 from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
+
+MOST = 16
+_keys: dict[bytes, Any] = {}
+
+
+def remember(fingerprint: bytes, key: Any) -> Any:
+    """Keep a built key for later messages under the same key."""
+    _keys[fingerprint] = key
+    while len(_keys) > MOST:
+        _keys.pop(next(iter(_keys)), None)
+    return key
+
+
+def find(fingerprint: bytes) -> Any:
+    """The built key, or ``None``."""
+    return _keys.get(fingerprint)
+
 
 MIN_BITS = 2048
 MAX_BITS = 4096  # of a key that somebody else has made: larger ones would cost this party hours
@@ -155,13 +174,13 @@ class PublicKey:
         self.fingerprint = hashlib.sha256(scheme.encode() + body).digest()[:16]
         self._body = body
         if backend_key is not None:
-            loaded.remember(self.fingerprint, backend_key)
+            remember(self.fingerprint, backend_key)
 
     @property
     def _key(self) -> Any:
         """The scheme's key, built when first needed; who only relays a key (the coordinator) never needs its tables."""
-        found = loaded.find(self.fingerprint)
-        return found or loaded.remember(self.fingerprint, _BACKENDS[self.scheme].load_public(self.bits, self._body))
+        found = find(self.fingerprint)
+        return found or remember(self.fingerprint, _BACKENDS[self.scheme].load_public(self.bits, self._body))
 
     @property
     def plaintext_bits(self) -> int:

@@ -12,7 +12,7 @@ Why it is secure (semi-honest):
   ciphertexts would be Q's column). In the paper all parties share one secret key and the server multiplies: there a
   server that works together with any party reads every column. Here it reads what that party reads anyway.
 - Q sees ciphertexts under P's key, and nothing decrypted. Every party has a key of its own for each run, and vouches
-  for it in sealed notes: a key of the coordinator's own in its place is refused (`mpc/vouching.py`).
+  for it in sealed notes: a key of the coordinator's own in its place is refused (`mpc/pairs.py`).
 - The holder knows its own column and its key. What it decrypts is the product with the noise on it. Without noise that
   tells the other column wherever its own is not 0: this is the method (and the paper's "no DP"), not a fault of the
   encryption. With noise, the scheme's own error would still tell about the operands, so the ciphertext is flooded
@@ -52,9 +52,8 @@ from fedsift.engineer.flafe.features import (
     read_record,
 )
 from fedsift.errors import ParameterError, ReplyError, SecurityError
-from fedsift.mpc import vouching
-from fedsift.mpc.pairs import meet_all
-from fedsift.mpc.vouching import check_vouched, vouch
+from fedsift.mpc import pairs
+from fedsift.mpc.pairs import check_vouched, meet_all, vouch
 
 _KEY = "key of combinations"
 _FLOOD_BITS = 20
@@ -365,7 +364,7 @@ def _exchange_keys(
     members = [name for name in fed.parties if name in names]
     if not members:
         return {}
-    meet_all(fed, members, vouching.CIRCLE)
+    meet_all(fed, members, pairs.CIRCLE)
     precision, magnitude = key_size(scales)
     each = {name: {"columns": len(held.get(name, []))} for name in members}
     sent = fed.ask(

@@ -2,7 +2,7 @@
 
 Every two parties share secrets that the coordinator does not know (`mpc/pairs.py`). Under one-time masks A, B, C from
 them they let the coordinator open X'Y for their matrices X and Y and nothing else: it gets X + A and X'B + C from one,
-Y + B and A'(Y + B) - C from the other (`mpc/shared_product.py` has the argument). Numbers are fixed point in Z_2^64, so
+Y + B and A'(Y + B) - C from the other (`mpc/ring.py` has the argument). Numbers are fixed point in Z_2^64, so
 sums are exact.
 
 From these sums the coordinator fits a ridge over all parties' columns exactly (`JointRidge`): training sums give the

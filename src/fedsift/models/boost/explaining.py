@@ -18,12 +18,12 @@ import pandas as pd
 from fedsift.core.arguments import AtMost, LabelHolder
 from fedsift.core.binning import ColumnBins
 from fedsift.core.federation import Federation
+from fedsift.core.ledger import rounded_numbers, row_by_row
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.core.release import rounded_numbers, row_by_row
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, ReplyError
-from fedsift.models.boost.parts import StoredNode, goes_left, stored_part
+from fedsift.models.boost.results import StoredNode, goes_left, stored_part
 from fedsift.models.tree_shap import Cut, Feature, Leaf, Node, covers, shapley_of_tree
 from fedsift.mpc import pairs
 from fedsift.mpc.pairs import Pairs, meet_all

@@ -35,7 +35,7 @@ from fedsift.models.boost.rounds import begin_boosting, begin_private_boosting, 
 from fedsift.models.boost.settings import check_shared
 from fedsift.models.boost.sums import expected_answers, rows_per_ciphertext
 from fedsift.models.boost.tree import PRECISION_BITS, TreeSettings
-from fedsift.mpc import vouching
+from fedsift.mpc import pairs
 from fedsift.mpc.encrypted_histogram import public_key
 from fedsift.mpc.pairs import meet_all
 
@@ -232,7 +232,7 @@ def _grow_open(
 ) -> None:  # fmt: skip
     """The encrypted form (Cheng et al. 2021): for research, and where a data holder runs the coordinator."""
     if fed.passive:
-        meet_all(fed, circle=vouching.CIRCLE)
+        meet_all(fed, circle=pairs.CIRCLE)
     begun = _begin(fed, boosters, scheme, bits, "encrypted", privacy)
     packing = (
         _Packing(fed, boosters, scheme, bits, begun["outputs"]) if per is None and fed.passive and boosters else None

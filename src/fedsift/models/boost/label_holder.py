@@ -33,7 +33,7 @@ from fedsift.models.boost.rounds import new_jobs
 from fedsift.models.boost.sums import GRADIENTS, GradientLayout, encrypt_sets, vouched_parts
 from fedsift.models.boost.tree import Split, best_split
 from fedsift.mpc.encrypted_histogram import own_key
-from fedsift.mpc.vouching import vouch
+from fedsift.mpc.pairs import vouch
 
 _TREES = {"key": PublicKey, "rows": Ciphertexts, "layout": dict, "sets": [Array("i")], "notes": dict,
           "jobs": {"set": Array("i"), "model": Array("i")}, "nodes": dict}  # fmt: skip

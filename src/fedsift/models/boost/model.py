@@ -30,21 +30,28 @@ from fedsift.crypto.dp import Privacy
 from fedsift.errors import DataError, MissingExtra, ParameterError, ReplyError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
-from fedsift.models.boost import explaining, predicting, store
+from fedsift.models.boost import explaining, predicting
 from fedsift.models.boost.compared.ending import keep_tree_shares
 from fedsift.models.boost.growing import OPERATIONS as GROWING
 from fedsift.models.boost.growing import Booster, grow
-from fedsift.models.boost.passive import keep_records
 from fedsift.models.boost.plan import Plain
 from fedsift.models.boost.predicting import hold_predicted, predict_jointly, walk_jointly
-from fedsift.models.boost.results import all_uses, class_names, column_uses, keep_model
+from fedsift.models.boost.results import OPERATIONS as FILES
+from fedsift.models.boost.results import (
+    all_uses,
+    class_names,
+    column_uses,
+    keep_model,
+    keep_records,
+    read_part,
+    write_part,
+)
 from fedsift.models.boost.settings import check_boosting, tree_settings
-from fedsift.models.boost.store import read_part, write_part
 from fedsift.models.boost.tree import PRECISION_BITS
 
 #: What fit, predict, save and load ask.
 OPERATIONS = together(
-    GROWING, parts.OPERATIONS, store.OPERATIONS, predicting.OPERATIONS, explaining.OPERATIONS,
+    GROWING, parts.OPERATIONS, FILES, predicting.OPERATIONS, explaining.OPERATIONS,
     [column_uses, keep_model, keep_records, class_names],
 )  # fmt: skip
 

@@ -22,7 +22,7 @@ from fedsift.errors import OperationRefused
 from fedsift.models.boost.bins import SplitRecords, fitted_bins, safe_groups, split_record
 from fedsift.models.boost.joint_powers import GroupTable
 from fedsift.models.boost.sums import GRADIENTS, Ask, GradientLayout, encrypted_sums, set_offsets, vouched_parts
-from fedsift.mpc.vouching import check_vouched
+from fedsift.mpc.pairs import check_vouched
 
 
 @dataclass
@@ -234,16 +234,3 @@ def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
         records.append(split_record(bins, left_bins, bool(unseen)))
     flat = np.concatenate(sides) if sides else np.zeros(0, bool)
     return {"bits": np.packbits(flat), "records": np.array(numbers, dtype=np.int64)}
-
-
-@operation(
-    "boost.keep_records",
-    when="protection=coordinator|open",
-    times="1 a session",
-    discloses="control",
-    about="acknowledgement",
-)
-def keep_records(party: Party, *, model: str) -> None:
-    """Move this run's split records into the site's own store, under the model's name."""
-    records = party.state.get(SplitRecords, SplitRecords()).records
-    party.keys[f"boost:{model}"] = {"model": model, "party": party.name, "records": records}

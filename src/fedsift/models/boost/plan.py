@@ -1,11 +1,21 @@
-"""What the label holder is told about a model that is to grow: its settings, rows and samples."""
+"""What the label holder is told about a model that is to grow: its settings, and which rows it learns from.
+
+Rows are drawn by the label holder in secret, once a model (folds) or once a tree (samples).
+
+``large_gradients`` is gradient-based one-side sampling (Ke et al. 2017, LightGBM; Chen et al. 2021, SecureBoost+): rows
+that the model still gets wrong are kept, of the others a share is drawn and weighted up. On shares the rows left out
+have zero gradients, and nobody is told which they are. In the open form they are not sent, and so are visible.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from fedsift.core.party import Party
-from fedsift.errors import OperationRefused
+import numpy as np
+
+from fedsift.core.party import Labels, Party
+from fedsift.errors import OperationRefused, ParameterError
 from fedsift.models.boost.tree import TreeSettings
 
 Plain = bool | int | float | str | None
@@ -15,7 +25,7 @@ PlanFields = dict[str, Plain | dict[str, Plain]]
 
 @dataclass(frozen=True)
 class Plan:
-    """One model. ``rows`` is a rule by which the label holder draws the rows itself (``rows.py``)."""
+    """One model. ``rows`` is a rule by which the label holder draws the rows itself (``training_rows``)."""
 
     settings: TreeSettings
     n_estimators: int
@@ -47,3 +57,51 @@ class Plan:
         if job is not None and plan.settings.min_rows < job.smallest_cell:
             raise OperationRefused(party.name, "begin_boosting", "cuts leave fewer rows than the accepted job allows")
         return plan
+
+
+def fold_numbers(labels: Labels, party: Party, folds: int, seed: int) -> np.ndarray:
+    """The fold of each row: classes (or quantile classes of a number) are spread evenly over the folds."""
+    generator = party.generator(f"boost: {folds} folds", seed)
+    order = np.argsort(party.table.ids, kind="stable")  # alignment orders rows anew each time; the draw must not
+    fold = np.empty(party.n_rows, dtype=np.int64)
+    offset = 0
+    for k in range(labels.n_classes):
+        members = generator.permutation(order[labels.codes[order] == k])
+        fold[members] = (np.arange(len(members)) + offset) % folds
+        offset += len(members)
+    return fold
+
+
+def training_rows(rule: dict[str, Any], labels: Labels, party: Party) -> np.ndarray:
+    """A boolean for each row. The rest is held out: it goes down the trees, and no sum ever holds it."""
+    kind = rule["kind"]
+    if kind == "all":
+        return np.ones(party.n_rows, dtype=bool)
+    if kind == "fold":
+        return fold_numbers(labels, party, rule["folds"], rule["seed"]) != rule["fold"]
+    if kind == "validation":
+        folds = max(2, round(1 / rule["share"]))
+        return fold_numbers(labels, party, folds, rule["seed"]) != 0
+    raise ParameterError(f"unknown kind of rows {kind!r}")
+
+
+def large_gradients(
+    g: np.ndarray, train: np.ndarray, top_rate: float, other_rate: float, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to learn a tree from (a boolean each), and the weight of each row.
+
+    The ``top_rate`` of the training rows with the largest gradients (all outputs together; equal ones at random), and
+    ``other_rate`` of them from the rest, weighted so that the rest counts as much as if all of it were there.
+    """
+    rows = np.flatnonzero(train)
+    size = np.abs(g[rows]).sum(axis=1)
+    order = rows[np.lexsort((generator.random(len(rows)), -size))]
+    top = int(np.ceil(top_rate * len(rows)))
+    others = order[top:]
+    count = min(len(others), int(np.ceil(other_rate * len(rows))))
+    drawn = generator.choice(others, size=count, replace=False)
+    chosen, weights = np.zeros(len(train), dtype=bool), np.ones(len(train))
+    chosen[order[:top]] = True
+    chosen[drawn] = True
+    weights[drawn] = len(others) / max(1, count)
+    return chosen, weights

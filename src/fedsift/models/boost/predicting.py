@@ -21,9 +21,8 @@ from fedsift.models.boost.compared.predicting import walk_shared
 from fedsift.models.boost.compared.taking_part import join_shares, row_step
 from fedsift.models.boost.hidden.predicting import OPERATIONS as HIDDEN
 from fedsift.models.boost.hidden.predicting import walk_hidden
-from fedsift.models.boost.parts import Routes, StoredPart, goes_left, stored_part
-from fedsift.models.predicted import Predicted
-from fedsift.models.reading import ScoresOpened
+from fedsift.models.boost.results import Routes, StoredPart, goes_left, stored_part
+from fedsift.models.predicted import Predicted, ScoresOpened
 
 
 @operation(

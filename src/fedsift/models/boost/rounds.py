@@ -1,7 +1,7 @@
 """The label holder's steps that all forms of boosting share: beginning, the trees of a round, the end of a round.
 
 Labels, gradients and the rows that a model learns from stay here. Folds, held-out rows and samples come from the site's
-own secret (``draws.py``): who knows the seed but not the secret cannot draw them.
+own secret (``core/identity.py``): who knows the seed but not the secret cannot draw them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from fedsift.crypto.dp import whole_gaussian_noise
 from fedsift.errors import OperationRefused
 from fedsift.models.boost.bins import fitted_bins
 from fedsift.models.boost.growing_tree import Boosting, Job, Model, Node, make_node
-from fedsift.models.boost.plan import Plan, PlanFields
+from fedsift.models.boost.plan import Plan, PlanFields, large_gradients, training_rows
 from fedsift.models.boost.privacy import LabelNoise, whole_noise
-from fedsift.models.boost.rows import large_gradients, training_rows
 from fedsift.models.boost.tree import (
     TreeSettings,
     Units,

@@ -20,8 +20,7 @@ from fedsift.models.design import LinearPart
 from fedsift.models.hyfdca.loss import best_duals
 from fedsift.models.hyfdca.state import Labels, Part, RoundState, Walk
 from fedsift.models.hyfdca.track import Decision, Track, from_bits, to_bits
-from fedsift.models.predicted import Predicted
-from fedsift.models.reading import ScoresOpened
+from fedsift.models.predicted import Predicted, ScoresOpened
 from fedsift.mpc.group_sum import cover_for, fixed, hide, to_words, uncover
 from fedsift.mpc.ring import Ring, stream
 

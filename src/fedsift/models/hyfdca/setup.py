@@ -27,10 +27,10 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fedsift.core.arguments import Between
 from fedsift.core.binning import MAX_CATEGORY_BINS
+from fedsift.core.labels import is_amount
 from fedsift.core.message import decode, encode, message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
-from fedsift.core.splits import is_amount
 from fedsift.errors import DataError, SealError
 from fedsift.models.design import Design, _raw
 from fedsift.models.hyfdca.loss import curvature, first_centre

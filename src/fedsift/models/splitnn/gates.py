@@ -9,11 +9,14 @@ in mu is lambda * phi(mu / sigma) / sigma. Where the gate is not clipped, ds/dmu
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedsift.models.splitnn.networks import torch_module
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Gates:
@@ -25,25 +28,25 @@ class Gates:
     def __init__(self, mu: np.ndarray, sigma: float, price: float | list[float], seed: int):
         torch = torch_module()
         start = torch.tensor(np.asarray(mu), dtype=torch.float32)
-        self.price: Any = price
-        if isinstance(price, (list, tuple)):
+        self.price: float | Tensor = price
+        if isinstance(price, list):
             start = start.repeat(len(price), 1)
             self.price = torch.tensor(price, dtype=torch.float32)[:, None]
         self.mu = torch.nn.Parameter(start)
         self.sigma = float(sigma)
         self._generator = torch.Generator().manual_seed(seed)
 
-    def sample(self, rows: int) -> Any:
+    def sample(self, rows: int) -> Tensor:
         """Gates for a batch, rows x gates: noise of its own for each row (the C samples of equation 5)."""
         torch = torch_module()
         noise = torch.randn((rows, self.mu.shape[-1]), generator=self._generator).mul_(self.sigma)
         return (self.mu.unsqueeze(-2) + noise).clamp(0.0, 1.0)
 
-    def settled(self) -> Any:
+    def settled(self) -> Tensor:
         """Gates without noise, for prediction."""
         return self.mu.detach().clamp(0.0, 1.0).unsqueeze(-2)
 
-    def penalty(self) -> Any:
+    def penalty(self) -> Tensor:
         torch = torch_module()
         return (self.price * (0.5 * (1 + torch.erf(self.mu / (self.sigma * 2**0.5))))).sum()
 
@@ -67,14 +70,14 @@ def importance_to_mu(impurity: np.ndarray, low: float, high: float, best: float,
     return (low + (high - low) * np.clip(share, 0.0, 1.0)).astype(np.float32)
 
 
-def column_norms(weight: Any, owner: Any, columns: int) -> Any:
+def column_norms(weight: Tensor, owner: Tensor, columns: int) -> Tensor:
     """The norm of each column's weights in a dense layer (outputs x inputs; ``owner`` is the column of each input)."""
     torch = torch_module()
     squares = torch.zeros(columns).index_add_(0, owner, (weight.detach() ** 2).sum(dim=0))
     return squares.sqrt()
 
 
-def shrink_columns(weight: Any, owner: Any, columns: int, amount: Any) -> None:
+def shrink_columns(weight: Tensor, owner: Tensor, columns: int, amount: float | Tensor) -> None:
     """The proximal step of ``amount`` * (sum of column norms), in place: shorten each column, or set it to zero."""
     torch = torch_module()
     with torch.no_grad():

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedsift.core.federation import Federation
+from fedsift.core.files import read_plain
 from fedsift.core.operation import operation
 from fedsift.core.party import Party, Site
 from fedsift.errors import DataError, ParameterError
@@ -23,7 +25,6 @@ from fedsift.models import parts
 from fedsift.models.base import FederatedModel, as_they_went_in, refuse_labels
 from fedsift.models.parts import label_kind, part_file
 from fedsift.models.splitnn import training
-from fedsift.models.splitnn.blurring import LABEL_PROTECTIONS
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers import lattice, shared_network, shared_run
 from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, outside, own_networks, usual_epochs
@@ -37,7 +38,14 @@ from fedsift.models.splitnn.networks import (
     write_arrays,
 )
 from fedsift.models.splitnn.party_networks import Bottom, Top
-from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
+from fedsift.models.splitnn.settings import (
+    LABEL_PROTECTIONS,
+    BottomSettings,
+    Options,
+    TopSettings,
+    check_label_epsilon,
+    note_label_epsilon,
+)
 from fedsift.models.splitnn.training import SplitRun, top_of
 
 __all__ = ["SplitNN", "load_part", "register_model", "save_part"]
@@ -102,7 +110,7 @@ class SplitNN(FederatedModel):
     label_protection : ``None``, ``"max_norm"`` or ``"noise"``: blur gradients before they leave the label holder.
     label_protection_scale : how much (noise relative to the gradients). Of ``"open"`` only.
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
-        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+        labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     random_state : the same gives the same network; on shares to the precision of its fixed point (about 1e-3).
 
@@ -219,14 +227,13 @@ class SplitNN(FederatedModel):
             split.epochs = self._epochs(run)
             return split
         rate = 0.003 if rate is None else rate
-        common = {"seed": seed, "batch_size": self.batch_size, "rate": rate, "decay": self.weight_decay}
-        bottom_options = {"hidden": [100]} if self.bottom_options is None else self.bottom_options
-        top_options = {"hidden": [50]} if self.top_options is None else self.top_options
-        bottom = {**common, "model": self.bottom, "options": bottom_options}
-        top = {
-            **common, "model": self.top, "options": top_options,
-            "protection": self.label_protection, "protection_scale": float(self.label_protection_scale),
-        }  # fmt: skip
+        bottom_options: Options = {"hidden": [100]} if self.bottom_options is None else self.bottom_options
+        top_options: Options = {"hidden": [50]} if self.top_options is None else self.top_options
+        bottom = BottomSettings(seed, self.batch_size, rate, self.bottom, bottom_options, self.weight_decay)
+        top = TopSettings(
+            seed, self.batch_size, rate, self.top, top_options, self.weight_decay,
+            protection=self.label_protection, protection_scale=float(self.label_protection_scale),
+        )  # fmt: skip
         return own_networks(self.protection).start(run, self.model_, self.embedding, bottom, top)
 
     def score(self, fed: Federation, y: Any = None) -> float:
@@ -327,11 +334,13 @@ def save_part(site: Site, model: str, path: str | Path) -> Path:
     if bottom is None and top is None:
         raise DataError(f"party {site.name!r} holds no part of the network {model!r}")
     if bottom is not None:
-        facts["bottom"] = {"settings": bottom.settings, "encoder": bottom.encoder.to_plain()}
+        facts["bottom"] = {"settings": asdict(bottom.settings), "encoder": bottom.encoder.to_plain()}
         arrays |= {f"bottom/{k}": v for k, v in weights_of(bottom.module).items()}
     if top is not None:
-        facts["top"] = {"settings": top.settings, "widths": top.widths, "task": top.task, "outputs": top.outputs,
-                        "classes": list(top.classes), "centre": top.centre, "spread": top.spread}  # fmt: skip
+        facts["top"] = {
+            "settings": asdict(top.settings), "widths": top.widths, "task": top.task, "outputs": top.outputs,
+            "classes": list(top.classes), "centre": top.centre, "spread": top.spread,
+        }  # fmt: skip
         arrays |= {f"top/{k}": v for k, v in weights_of(top.module).items()}
     share = site.keys.get(f"model:{model}/share")
     if share is not None:
@@ -352,15 +361,16 @@ def load_part(site: Site, path: str | Path) -> str:
             site.keys[shared_network.KEY.format(model)] = Part.load(model, facts["shares"], arrays)
         if "bottom" in facts:
             bottom = Bottom.__new__(Bottom)
-            bottom.settings = facts["bottom"]["settings"]
+            bottom.settings = read_plain(BottomSettings, facts["bottom"]["settings"])
             bottom.encoder = InputEncoder.from_plain(facts["bottom"]["encoder"])
             bottom.setup(party)
-            bottom.matrix, bottom._cached, bottom.pending = None, {}, None
+            bottom.matrix, bottom._seen, bottom.pending = None, None, None
             set_weights(bottom.module, _part(arrays, "bottom/"), str(path))
             site.keys[f"model:{model}/bottom"] = bottom
         if "top" in facts:
             top = Top.__new__(Top)
-            for name in ("settings", "widths", "task", "outputs", "classes", "centre", "spread"):
+            top.settings = read_plain(TopSettings, facts["top"]["settings"])
+            for name in ("widths", "task", "outputs", "classes", "centre", "spread"):
                 setattr(top, name, facts["top"][name])
             top.setup()
             set_weights(top.module, _part(arrays, "top/"), str(path))
@@ -368,7 +378,9 @@ def load_part(site: Site, path: str | Path) -> str:
         shares = _part(arrays, "share of/")
         if shares or "share" in arrays:
             site.keys[f"model:{model}/share"] = shares or arrays["share"]
-    except (KeyError, TypeError):
+    except DataError:
+        raise
+    except (KeyError, TypeError, ValueError):
         raise DataError(f"{str(path)!r} is not a part of a network of this version of fedsift") from None
     return model
 

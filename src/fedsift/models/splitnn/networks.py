@@ -15,15 +15,19 @@ import os
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedsift.errors import DataError, MissingExtra, ParameterError
 
-_factories: dict[str, Callable[..., Any]] = {}
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
+_factories: dict[str, Callable[..., Module]] = {}
 _seeding = threading.Lock()  # torch's default generator is global, and parties of one process are threads
 
 
@@ -36,7 +40,7 @@ def torch_module() -> Any:
     return torch
 
 
-def register_model(name: str, factory: Callable[..., Any]) -> None:
+def register_model(name: str, factory: Callable[..., Module]) -> None:
     """Let requests name ``factory`` at this party. Call it at every site that shall build the module."""
     if not name or not callable(factory):
         raise ParameterError(f"register_model takes a name and a function; got {name!r} and {factory!r}")
@@ -49,7 +53,7 @@ def derived_seed(seed: int, *purpose: object) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
 
 
-def build_model(name: str, inputs: int, outputs: int, options: dict[str, Any], seed: int) -> Any:
+def build_model(name: str, inputs: int, outputs: int, options: Mapping[str, object], seed: int) -> Module:
     """The module of a registered factory, its first weights drawn from ``seed``."""
     torch = torch_module()
     if name not in _factories:
@@ -65,10 +69,10 @@ def build_model(name: str, inputs: int, outputs: int, options: dict[str, Any], s
     return module
 
 
-def dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, ...] = (), dropout: float = 0.0) -> Any:
+def dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, ...] = (), dropout: float = 0.0) -> Module:
     """Dense layers with ReLU between them; no activation after the last."""
     nn = torch_module().nn
-    layers: list[Any] = []
+    layers: list[Module] = []
     width = inputs
     for size in hidden:
         layers += [nn.Linear(width, int(size)), nn.ReLU()]
@@ -81,18 +85,18 @@ def dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, ...] = ()
 register_model("dense", dense)
 
 
-def stacked_dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, ...] = (), copies: int = 1) -> Any:
+def stacked_dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, ...] = (), copies: int = 1) -> Module:
     """``copies`` dense networks side by side that begin alike: (copies x) rows x inputs -> copies x rows x outputs."""
     torch = torch_module()
 
     class StackedLinear(torch.nn.Module):  # type: ignore[name-defined]
-        def __init__(self, layer: Any):
+        def __init__(self, layer: Module):
             super().__init__()
             self.in_features, self.out_features = layer.in_features, layer.out_features
             self.weight = torch.nn.Parameter(layer.weight.detach().repeat(copies, 1, 1))
             self.bias = torch.nn.Parameter(layer.bias.detach().repeat(copies, 1, 1))
 
-        def forward(self, x: Any) -> Any:
+        def forward(self, x: Tensor) -> Tensor:
             x = x if x.dim() == 3 else x.expand(copies, *x.shape)
             return torch.baddbmm(self.bias, x, self.weight.transpose(1, 2))
 
@@ -103,7 +107,7 @@ def stacked_dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, .
 register_model("stacked dense", stacked_dense)
 
 
-def first_layer(module: Any, inputs: int, what: str) -> Any:
+def first_layer(module: Module, inputs: int, what: str) -> Module:
     """The dense layer that meets the inputs: what gates, penalties and the secure layer act on."""
     nn = torch_module().nn
     for layer in module.modules():
@@ -114,11 +118,11 @@ def first_layer(module: Any, inputs: int, what: str) -> Any:
     raise ParameterError(f"{what} must begin with torch.nn.Linear over its {inputs} inputs for this method")
 
 
-def weights_of(module: Any) -> dict[str, np.ndarray]:
+def weights_of(module: Module) -> dict[str, np.ndarray]:
     return {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
 
 
-def set_weights(module: Any, weights: dict[str, np.ndarray], what: str) -> None:
+def set_weights(module: Module, weights: dict[str, np.ndarray], what: str) -> None:
     torch = torch_module()
     own = module.state_dict()
     if set(own) != set(weights) or any(tuple(own[k].shape) != weights[k].shape for k in own):
@@ -126,7 +130,7 @@ def set_weights(module: Any, weights: dict[str, np.ndarray], what: str) -> None:
     module.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in weights.items()})
 
 
-def write_arrays(path: str | Path, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
+def write_arrays(path: str | Path, facts: Mapping[str, object], arrays: dict[str, np.ndarray]) -> Path:
     """One file: a JSON header and named arrays, complete or not there at all."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

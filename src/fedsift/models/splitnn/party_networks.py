@@ -6,7 +6,8 @@ may have a bottom of its own. ``forward`` keeps the graph of one batch until ``b
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,14 @@ from fedsift.errors import ParameterError, ReplyError
 from fedsift.models.splitnn.gates import Gates, column_norms, shrink_columns
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.networks import build_model, derived_seed, first_layer, torch_module
+from fedsift.models.splitnn.settings import BottomSettings, TopSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+    from fedsift.core.table import Table
 
 _CHUNK = 4096
 
@@ -22,14 +31,14 @@ _CHUNK = 4096
 class Bottom:
     """A party's half: encoder, module, optimiser, and what a method adds (gates, shadows, a penalty)."""
 
-    def __init__(self, party: Party, settings: dict[str, Any]):
+    def __init__(self, party: Party, settings: BottomSettings):
         self.settings = settings
         self.encoder = InputEncoder.fit(party.table, party.columns)
         self.setup(party.name)
         rows = torch_module().from_numpy(self.encoder.encode(party.table))
         self.matrix = self._with_shadows(rows, party.name)
-        self._cached: dict[str, Any] = {}
-        self.pending: Any = None
+        self._seen: tuple[Table, Tensor] | None = None  # the rows that were embedded last
+        self.pending: Tensor | None = None
 
     def setup(self, name: str) -> None:
         """Module, gates and optimiser for the encoder's inputs."""
@@ -37,45 +46,51 @@ class Bottom:
         width = len(self.encoder.owner)
         self.n_columns = len(self.encoder.columns)
         # "shadows" is the least number of shuffled copies that a party trains beside its columns.
-        self.n_copies = -(-int(s.get("shadows") or 0) // max(1, self.n_columns))
+        self.n_copies = -(-s.shadows // max(1, self.n_columns))
         copies = 1 + self.n_copies
         self.owner = torch.from_numpy(np.concatenate([self.encoder.owner + i * self.n_columns for i in range(copies)]))
         self.n_groups = copies * self.n_columns
         self._one_input_each = len(self.owner) == self.n_groups
-        self.module = build_model(
-            s["model"], width * copies, s["width"], s["options"], derived_seed(s["seed"], "bottom", name)
-        )
-        self.first: Any = None
-        if s.get("gates") or s.get("shadows") or s.get("prox") is not None or s.get("equal_norm"):
-            self.first = first_layer(self.module, width * copies, f"the bottom model of party {name!r}")
-        if s.get("equal_norm") and self.n_groups:
+        self.module = build_model(s.model, width * copies, s.width, s.options, derived_seed(s.seed, "bottom", name))
+        self._first: Module | None = None
+        if s.gates or s.shadows or s.prox is not None or s.equal_norm:
+            self._first = first_layer(self.module, width * copies, f"the bottom model of party {name!r}")
+        if s.equal_norm and self.n_groups:
             with torch.no_grad():
                 norms = column_norms(self.first.weight, self.owner, self.n_groups)
-                self.first.weight.mul_((s["equal_norm"] / norms.clamp_min(1e-12))[self.owner])
+                self.first.weight.mul_((s.equal_norm / norms.clamp_min(1e-12))[self.owner])
         self.gates: dict[str, Gates] = {}
-        self.components = None if s.get("components") is None else torch.tensor(s["components"], dtype=torch.int64)
-        groups = [{"params": list(self.module.parameters()), "lr": s["rate"], "weight_decay": s.get("decay", 0.0)}]
+        self.components = None if s.components is None else torch.tensor(s.components, dtype=torch.int64)
+        groups = [{"params": list(self.module.parameters()), "lr": s.rate, "weight_decay": s.decay}]
         self.optimiser = torch.optim.Adam(groups, fused=True)
+
+    @property
+    def first(self) -> Module:
+        """The layer that meets the columns, where something acts on it."""
+        if self._first is None:
+            raise ParameterError("nothing acts on the first layer of this network")
+        return self._first
 
     def add_gates(self, importance: np.ndarray | None, name: str) -> None:
         """Gates over the columns (and the embedding); ``importance`` says where those of the columns begin."""
-        g = self.settings["gates"]
-        seed = self.settings["seed"]
+        g = self.settings.gates
+        assert g is not None
+        seed = self.settings.seed
         start = np.full(self.n_columns, 0.5)
-        if g["init"] == "gini" and importance is not None:
+        if g.init == "gini" and importance is not None:
             start = importance
         start = np.tile(start, 1 + self.n_copies)  # a copy begins where its column does: a fair race
-        self.gates["input"] = Gates(start, g["sigma"], g["price"], derived_seed(seed, "input gates", name))
-        if g["embedding"]:
-            half = np.full(self.settings["width"], 0.5)
-            self.gates["embedding"] = Gates(half, g["sigma"], g["price"], derived_seed(seed, "embedding gates", name))
+        self.gates["input"] = Gates(start, g.sigma, g.price, derived_seed(seed, "input gates", name))
+        if g.embedding:
+            half = np.full(self.settings.width, 0.5)
+            self.gates["embedding"] = Gates(half, g.sigma, g.price, derived_seed(seed, "embedding gates", name))
         params = [gate.mu for gate in self.gates.values()]
-        self.optimiser.add_param_group({"params": params, "lr": g["rate"], "weight_decay": 0.0})
+        self.optimiser.add_param_group({"params": params, "lr": g.rate, "weight_decay": 0.0})
 
-    def _with_shadows(self, matrix: Any, name: str) -> Any:
+    def _with_shadows(self, matrix: Tensor, name: str) -> Tensor:
         """The columns and copies of them whose rows are shuffled: what a column without any signal looks like."""
         torch = torch_module()
-        generator = np.random.default_rng(derived_seed(self.settings["seed"], "shadows", name))
+        generator = np.random.default_rng(derived_seed(self.settings.seed, "shadows", name))
         parts = [matrix]
         for _ in range(self.n_copies):
             copy = matrix.clone()
@@ -85,16 +100,16 @@ class Bottom:
             parts.append(copy)
         return torch.cat(parts, dim=1) if self.n_copies else matrix
 
-    def _apply(self, x: Any, training: bool) -> Any:
+    def _apply(self, x: Tensor, training: bool) -> Tensor:
         gates = {kind: g.sample(len(x)) if training else g.settled() for kind, g in self.gates.items()}
         if "input" in gates:
             # Where every column is one input, a gate a column is a gate an input: no gather, and none backwards.
             x = x * (gates["input"] if self._one_input_each else gates["input"][..., self.owner])
         embedding = self.module(x)
-        if tuple(embedding.shape[-2:]) != (x.shape[-2], self.settings["width"]):
+        if tuple(embedding.shape[-2:]) != (x.shape[-2], self.settings.width):
             raise ParameterError(
                 f"the bottom model gives {tuple(embedding.shape)[1:]} numbers a row, not the embedding width "
-                f"{self.settings['width']}"
+                f"{self.settings.width}"
             )
         if "embedding" in gates:
             embedding = embedding * gates["embedding"]
@@ -116,18 +131,17 @@ class Bottom:
             for gate in self.gates.values():
                 gate.add_penalty_gradient()
             self.optimiser.step()
-            if self.settings.get("prox"):
+            if self.settings.prox:
                 rate = self.optimiser.param_groups[0]["lr"]
-                shrink_columns(self.first.weight, self.owner, self.n_groups, self.settings["prox"] * rate)
+                shrink_columns(self.first.weight, self.owner, self.n_groups, self.settings.prox * rate)
         self.pending = None
 
     def embed(self, party: Party, start: int, stop: int) -> np.ndarray:
         """Embeddings of rows start..stop of the party's current view, without noise."""
         torch = torch_module()
-        if self._cached.get("table") is not party.table:  # another view, or another federation's rows
-            plain = torch.from_numpy(self.encoder.encode(party.table))
-            self._cached = {"table": party.table, "matrix": plain}
-        x = self._cached["matrix"][start:stop]
+        if self._seen is None or self._seen[0] is not party.table:  # another view, or another federation's rows
+            self._seen = (party.table, torch.from_numpy(self.encoder.encode(party.table)))
+        x = self._seen[1][start:stop]
         if self.n_copies:
             x = torch.cat([x, torch.zeros((len(x), x.shape[1] * self.n_copies))], dim=1)  # copies are silent here
         self.module.eval()
@@ -148,10 +162,9 @@ class Bottom:
         place = next(k for k, v in old.items() if v.data_ptr() == first.weight.data_ptr())
         old[place] = first.weight.detach()[:, kept].clone()
         self.encoder = InputEncoder([self.encoder.columns[int(c)] for c in columns])
-        self.settings = {
-            **self.settings, "shadows": 0, "equal_norm": None, "prox": None,
-            "components": [int(c) for c in components],
-        }  # fmt: skip
+        self.settings = replace(
+            self.settings, shadows=0, equal_norm=None, prox=None, components=[int(c) for c in components]
+        )
         self.matrix = self.matrix[:, kept].contiguous()
         self.setup(name)
         self.module.load_state_dict(old)
@@ -160,9 +173,9 @@ class Bottom:
 class Top:
     """The label holder's half: top module, loss, and the target in the loss's scale."""
 
-    def __init__(self, party: Party, widths: dict[str, int], settings: dict[str, Any]):
+    def __init__(self, party: Party, widths: dict[str, int], settings: TopSettings):
         torch = torch_module()
-        labels = party.labels(task=settings["task"])
+        labels = party.labels(task=settings.task)
         self.settings = settings
         self.widths = dict(widths)
         self.task = labels.task
@@ -180,24 +193,24 @@ class Top:
     @property
     def stack(self) -> tuple[int, ...]:
         """Networks side by side: () for one, (n,) for n of them."""
-        copies = self.settings["options"].get("copies")
-        return () if copies is None else (int(copies),)
+        copies = self.settings.options.get("copies")
+        return (copies,) if isinstance(copies, int) else ()
 
     def setup(self) -> None:
         torch, s = torch_module(), self.settings
-        seed = derived_seed(s["seed"], "top")
-        self.module = build_model(s["model"], sum(self.widths.values()), self.outputs, s["options"], seed)
+        seed = derived_seed(s.seed, "top")
+        self.module = build_model(s.model, sum(self.widths.values()), self.outputs, s.options, seed)
         self.loss = torch.nn.CrossEntropyLoss() if self.task == "classification" else torch.nn.MSELoss()
         rest = list(self.module.parameters())
-        self.interactive: Any = None
-        if s.get("interactive"):
+        self.interactive: Optimizer | None = None
+        if s.interactive:
             # The layer that meets the embeddings learns by plain steps, as it must where it is masked (secure_layer).
             weight = first_layer(self.module, sum(self.widths.values()), "the top model").weight
             rest = [parameter for parameter in rest if parameter is not weight]
-            self.interactive = torch.optim.SGD([weight], lr=s["interactive"])
-        self.optimiser = torch.optim.Adam(rest, lr=s["rate"], weight_decay=s.get("decay", 0.0), fused=True)
+            self.interactive = torch.optim.SGD([weight], lr=s.interactive)
+        self.optimiser = torch.optim.Adam(rest, lr=s.rate, weight_decay=s.decay, fused=True)
 
-    def losses(self, out: Any, rows: np.ndarray) -> tuple[Any, dict[str, float]]:
+    def losses(self, out: Tensor, rows: np.ndarray) -> tuple[Tensor, dict[str, float]]:
         """What is differentiated (the sum over networks side by side); mean loss and score of a network.
 
         The score is that of the batch before its step: accuracy, or R2 in the scale of all training rows.
@@ -212,7 +225,7 @@ class Top:
         right = (out.argmax(dim=-1) == target).float().mean() if self.task == "classification" else 1 - seen
         return loss * copies, {"loss": seen, "score": float(right)}
 
-    def joined(self, embeddings: dict[str, np.ndarray], rows: int) -> Any:
+    def joined(self, embeddings: dict[str, np.ndarray], rows: int) -> Tensor:
         """The embeddings side by side in the parties' order, each checked before it is used."""
         torch, parts = torch_module(), []
         for name, width in self.widths.items():
@@ -267,7 +280,7 @@ class Top:
         with torch.no_grad():
             return self.presented(self.module(self.joined(embeddings, rows)))
 
-    def presented(self, out: Any) -> np.ndarray:
+    def presented(self, out: Tensor) -> np.ndarray:
         """The network's output as probabilities, or in the target's own scale."""
         if self.task == "classification":
             return torch_module().softmax(out, dim=-1).numpy()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,9 @@ from fedsift.core.ledger import COORDINATOR
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ParameterError
-from fedsift.models.splitnn.blurring import protected
 from fedsift.models.splitnn.networks import derived_seed
 from fedsift.models.splitnn.party_networks import Bottom, Top, chunks
-from fedsift.models.splitnn.settings import BottomSettings, Rows, TopSettings, embeddings_of
+from fedsift.models.splitnn.settings import BottomSettings, Rows, TopSettings, embeddings_of, protected
 
 PARTS = ("bottom", "top", "share")  # what a party may hold of a network; a share is of the weights between parties
 
@@ -51,11 +51,11 @@ def _half(party: Party, name: str) -> Any:
 
 def _rows(party: Party, half: Bottom | Top, epoch: int, start: int) -> np.ndarray:
     """The rows of one batch: the same everywhere, because all draw the epoch's order from the same seed."""
-    key = (party._view, half.settings["seed"], epoch)
+    key = (party._view, half.settings.seed, epoch)
     if party.state.get("order key") != key:
-        order = np.random.default_rng(derived_seed(half.settings["seed"], "rows", epoch)).permutation(party.n_rows)
+        order = np.random.default_rng(derived_seed(half.settings.seed, "rows", epoch)).permutation(party.n_rows)
         party.state["order key"], party.state["order"] = key, order
-    return party.state["order"][start : start + half.settings["batch_size"]]
+    return party.state["order"][start : start + half.settings.batch_size]
 
 
 @operation(
@@ -67,8 +67,8 @@ def _rows(party: Party, half: Bottom | Top, epoch: int, start: int) -> np.ndarra
     times="100 a session",
 )
 def start_bottom(party: Party, *, model: str, settings: BottomSettings) -> dict[str, int]:
-    bottom = Bottom(party, dict(settings))
-    if settings.get("gates"):
+    bottom = Bottom(party, settings)
+    if settings.gates:
         bottom.add_gates(party.state.get("importance"), party.name)
     party.state[f"{model}/bottom"] = bottom
     return {"inputs": len(bottom.owner)}
@@ -79,7 +79,7 @@ def start_bottom(party: Party, *, model: str, settings: BottomSettings) -> dict[
     times="100 a session",
 )  # fmt: skip
 def start_top(party: Party, *, model: str, widths: dict[PartyName, int], settings: TopSettings) -> None:
-    party.state[f"{model}/top"] = Top(party, widths, dict(settings))
+    party.state[f"{model}/top"] = Top(party, widths, settings)
 
 
 @operation(
@@ -122,9 +122,9 @@ def top_round(party: Party, *, model: str, embeddings: dict[str, Rows], epoch: i
     seen, gradients = top.step(embeddings, rows)
     if own is not None:
         own.backward(gradients.pop(party.name))
-    protect = top.settings.get("protection")
+    protect = top.settings.protection
     if protect:
-        gradients = {name: protected(g, protect, top.settings["protection_scale"]) for name, g in gradients.items()}
+        gradients = {name: protected(g, protect, top.settings.protection_scale) for name, g in gradients.items()}
     return {**seen, "gradients": gradients}
 
 
@@ -244,18 +244,18 @@ class SplitRun:
 
     @classmethod
     def start(
-        cls, fed: Federation, model: str, width: int | dict[str, int], bottom: dict[str, Any], top: dict[str, Any]
+        cls, fed: Federation, model: str, width: int | dict[str, int], bottom: BottomSettings, top: TopSettings
     ) -> SplitRun:
-        """Build the halves. ``bottom`` and ``top`` are plain settings, the same for all parties but the width."""
+        """Build the halves; their settings are the same for all parties but the width."""
         members = [name for name, count in fed.n_columns.items() if count > 0]
         if not members:
             raise ParameterError("no party has a column to train on")
         widths = {name: int(width[name] if isinstance(width, dict) else width) for name in members}
-        run = cls(fed, model, widths, bottom["batch_size"])
-        each = {name: {"settings": {**bottom, "width": widths[name]}} for name in members}
+        run = cls(fed, model, widths, bottom.batch_size)
+        each = {name: {"settings": replace(bottom, width=widths[name])} for name in members}
         fed.ask(start_bottom, to=members, each=each, model=model)
-        top = top if cls.interactive is None else {**top, "interactive": cls.interactive}
-        fed.ask(start_top, to=run.active, model=model, widths=widths, settings={**top, "task": fed.asked_task})
+        top = replace(top, task=fed.asked_task, interactive=cls.interactive or top.interactive)
+        fed.ask(start_top, to=run.active, model=model, widths=widths, settings=top)
         return run
 
     def batches(self, epoch: int) -> Iterator[tuple[int, int]]:

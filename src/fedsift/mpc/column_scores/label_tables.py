@@ -27,9 +27,8 @@ from fedsift.core.party import Party, Task
 from fedsift.core.workers import side_by_side
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused, ReplyError
-from fedsift.mpc.column_scores.countable_bins import countable_bins
 from fedsift.mpc.column_scores.noise import TableNoise, drawn, rank_classes, rho_of, room_bits
-from fedsift.mpc.column_scores.paid_bins import paid_bins
+from fedsift.mpc.column_scores.paid_bins import countable_bins, paid_bins
 from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (

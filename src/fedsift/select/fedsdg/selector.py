@@ -31,7 +31,14 @@ from fedsift.errors import ParameterError
 from fedsift.models.splitnn.gates import importance_to_mu
 from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks
 from fedsift.models.splitnn.model import SplitNN, seed_of
-from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
+from fedsift.models.splitnn.settings import (
+    BottomSettings,
+    Options,
+    TopSettings,
+    check_label_epsilon,
+    note_label_epsilon,
+)
+from fedsift.models.splitnn.settings import GateSettings as OpenGates
 from fedsift.models.splitnn.training import SplitRun, forget_model
 from fedsift.mpc.column_scores import gini
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
@@ -80,7 +87,7 @@ class FedSDG(Selector):
     hidden, embedding, top_hidden : not on shares: the network, by default the paper's: d -> 100 -> 100, top -> 50 ->
         classes.
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
-        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+        labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     interactive_rate : of ``"open"``: plain gradient steps of this size for the layer that meets the embeddings, as
         under ciphertexts, where it is 2^-4 (``None``: Adam).
@@ -287,21 +294,17 @@ class FedSDG(Selector):
             for name, values in impurities.items()
         }
 
-    def _settings(self, prices: list[float], copies: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _settings(self, prices: list[float], copies: bool) -> tuple[BottomSettings, TopSettings]:
         """Settings of the halves. Several prices: as many networks side by side, which begin alike."""
         one = len(prices) == 1
-        common = {
-            "seed": seed_of(self.random_state), "batch_size": self._batch_size, "rate": self._rate,
-            "model": "dense" if one else "stacked dense",
-        }  # fmt: skip
-        gates = {
-            "sigma": self.sigma, "price": prices[0] if one else prices, "embedding": self.gates == "dual",
-            "init": self.init, "rate": self._rate,
-        }  # fmt: skip
-        more = {} if one else {"copies": len(prices)}
-        bottom = {**common, "options": {"hidden": list(self.hidden), **more}, "gates": gates, "shadows": int(copies)}
-        top = {**common, "options": {"hidden": list(self.top_hidden), **more}, "interactive": self.interactive_rate}
-        return bottom, top
+        seed, size, rate = seed_of(self.random_state), self._batch_size, self._rate
+        model = "dense" if one else "stacked dense"
+        more: Options = {} if one else {"copies": len(prices)}
+        gates = OpenGates(self.sigma, prices[0] if one else prices, self.gates == "dual", self.init, rate)
+        options: Options = {"hidden": list(self.hidden), **more}
+        bottom = BottomSettings(seed, size, rate, model, options, gates=gates, shadows=int(copies))
+        above: Options = {"hidden": list(self.top_hidden), **more}
+        return bottom, TopSettings(seed, size, rate, model, above, interactive=self.interactive_rate)
 
     @property
     def _batch_size(self) -> int:

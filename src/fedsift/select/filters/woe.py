@@ -24,9 +24,9 @@ from fedsift.core.arguments import AtMost, Between
 from fedsift.core.binning import ColumnBins
 from fedsift.core.evidence import ColumnEvidence, Evidence
 from fedsift.core.federation import Federation
+from fedsift.core.ledger import Release
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import MAX_VIEWS, Party
-from fedsift.core.release import Release
 from fedsift.errors import DataError, OperationRefused, ReplyError
 from fedsift.mpc.column_scores.label_tables import ColumnTables, CountedBins
 

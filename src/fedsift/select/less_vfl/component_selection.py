@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -68,7 +69,7 @@ def select_components(
     if party.name in top.widths:
         embeddings = {**embeddings, party.name: _training_embedding(bottom_of(party, model))}
     joined = top.joined(embeddings, party.n_rows)
-    generator = np.random.default_rng(derived_seed(top.settings["seed"], "stage 2"))
+    generator = np.random.default_rng(derived_seed(top.settings.seed, "stage 2"))
     held = torch.from_numpy(generator.permutation(party.n_rows)[: party.n_rows // 5])
     train = torch.ones(party.n_rows, dtype=torch.bool)
     train[held] = False
@@ -169,7 +170,7 @@ class _LocalLasso:
         self.target = target
         self.start = bottom.norms()
         self.shrinkage = 0.0
-        generator = np.random.default_rng(derived_seed(bottom.settings["seed"], "stage 3"))
+        generator = np.random.default_rng(derived_seed(bottom.settings.seed, "stage 3"))
         self.order = generator
         self.held = torch.from_numpy(generator.permutation(len(target))[: len(target) // 5])
 
@@ -178,7 +179,7 @@ class _LocalLasso:
         torch, b = torch_module(), self.bottom
         optimiser = torch.optim.SGD(b.module.parameters(), lr=self.rate)
         b.module.train()
-        size = b.settings["batch_size"]
+        size = b.settings.batch_size
         pool = np.arange(len(self.target)) if rows is None else rows
         for _ in range(epochs):
             order = self.order.permutation(pool)
@@ -263,7 +264,7 @@ def restrict_bottom(party: Party, *, model: str, columns: Places, components: Pl
     """Go on with these columns and components (or leave the network, without any)."""
     if len(columns) and len(components):
         bottom = bottom_of(party, model)
-        bottom.settings = {**bottom.settings, "rate": rate}
+        bottom.settings = replace(bottom.settings, rate=rate)
         bottom.restrict(columns, components, party.name)
     else:
         party.state.pop(f"{model}/bottom", None)
@@ -274,7 +275,7 @@ def restrict_bottom(party: Party, *, model: str, columns: Places, components: Pl
 )
 def restrict_top(party: Party, *, model: str, components: dict[str, Places], rate: float) -> None:
     top = top_of(party, model)
-    top.settings = {**top.settings, "rate": rate}
+    top.settings = replace(top.settings, rate=rate)
     top.restrict(components)
 
 

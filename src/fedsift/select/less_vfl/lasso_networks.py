@@ -24,7 +24,7 @@ from fedsift.core.party import Party
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
-from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
+from fedsift.models.splitnn.settings import BottomSettings, TopSettings, check_label_epsilon, note_label_epsilon
 from fedsift.models.splitnn.training import SplitRun, bottom_of
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.less_vfl import shared_lasso
@@ -70,7 +70,7 @@ class GroupLasso(Selector):
     width : sines of the network on shares.
     refit_epochs : on shares: of the network of the selected columns, ``network_`` (in the open form: the lasso's own).
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
-        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+        labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     embedding, hidden : of the open form, as in LessVFL.
     """
@@ -177,9 +177,10 @@ class GroupLasso(Selector):
 
     def _select_open(self, fed: Federation) -> Outcome:
         settings = self._settings(fed)
-        common = {"seed": settings.seed, "batch_size": self.batch_size, "rate": settings.rate}
-        bottom = {**common, "model": "dense", "options": {"hidden": list(self.hidden)}, "prox": settings.price}
-        top: dict[str, Any] = {**common, "model": "dense", "options": {"hidden": []}}
+        seed, rate = settings.seed, usual(settings.rate, self.protection, 0.4, 0.003)
+        hidden = list(self.hidden)
+        bottom = BottomSettings(seed, self.batch_size, rate, "dense", {"hidden": hidden}, prox=settings.price)
+        top = TopSettings(seed, self.batch_size, rate, "dense", {"hidden": []})
         run = SplitRun.start(fed, f"lasso-{secrets.token_hex(4)}", self.embedding, bottom, top)
         trace: list[dict[str, Any]] = []
         start = fed.ledger.bytes()

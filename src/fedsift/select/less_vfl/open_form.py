@@ -27,7 +27,7 @@ from fedsift.core.operation import Operation
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.model import SplitNN, seed_of
-from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
+from fedsift.models.splitnn.settings import BottomSettings, TopSettings, check_label_epsilon, note_label_epsilon
 from fedsift.models.splitnn.training import SplitRun
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.less_vfl import component_selection, screening
@@ -196,13 +196,13 @@ class OpenLessVFL(Selector):
         warnings.warn(text, UserWarning, stacklevel=4)
 
     def _start(self, fed: Federation) -> SplitRun:
-        common = {"seed": seed_of(self.random_state), "batch_size": self.batch_size, "rate": self.pretrain_rate}
-        bottom = {
-            **common, "model": "dense", "options": {"hidden": list(self.hidden)},
-            "shadows": LEAST_COPIES if self.shadows else 0,
-            "equal_norm": float(self.start_norm) if self.shadows else None, "prox": 0.0,
-        }  # fmt: skip
-        top = {**common, "model": "dense", "options": {"hidden": []}}
+        seed, rate = seed_of(self.random_state), self.pretrain_rate
+        bottom = BottomSettings(
+            seed, self.batch_size, rate, "dense", {"hidden": list(self.hidden)},
+            shadows=LEAST_COPIES if self.shadows else 0,
+            equal_norm=float(self.start_norm) if self.shadows else None, prox=0.0,
+        )  # fmt: skip
+        top = TopSettings(seed, self.batch_size, rate, "dense", {"hidden": []})
         return SplitRun.start(fed, f"less-{secrets.token_hex(4)}", self.embedding, bottom, top)
 
     def _components(self, fed: Federation, run: SplitRun) -> tuple[dict[str, np.ndarray], float]:

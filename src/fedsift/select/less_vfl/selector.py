@@ -29,7 +29,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation, together
 from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
-from fedsift.models.splitnn.private_labels import note_label_epsilon
+from fedsift.models.splitnn.settings import note_label_epsilon
 from fedsift.select.base import Outcome, check_choice, check_number
 from fedsift.select.less_vfl import matching, screening
 from fedsift.select.less_vfl.matching import match_components
@@ -55,7 +55,7 @@ class LessVFL(OpenLessVFL):
     width, epochs, batch_size : of ``network_``, trained on shares on what is left (18 epochs by default, fewer where
         rows are many).
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
-        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+        labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     shadows, screen, lambda_columns, lambda_components, pretrain_epochs, pretrain_rate, stage_epochs, stage_rate,
     embedding, hidden, learning_rate, start_norm, patience, keep_model : of the open form (``OpenLessVFL``).

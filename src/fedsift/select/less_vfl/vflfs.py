@@ -23,7 +23,7 @@ from fedsift.models.splitnn.gates import shrink_columns
 from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.networks import build_model, derived_seed, torch_module
-from fedsift.models.splitnn.private_labels import check_label_epsilon, note_label_epsilon
+from fedsift.models.splitnn.settings import BottomSettings, TopSettings, check_label_epsilon, note_label_epsilon
 from fedsift.models.splitnn.training import SplitRun, bottom_of
 from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
 from fedsift.select.less_vfl import shared_lasso
@@ -38,22 +38,23 @@ def autoencode(party: Party, *, model: str, epochs: int, weight: float, price: f
     s = bottom.settings
     decoder = party.state.get(f"{model}/decoder")
     if decoder is None:
-        seed = derived_seed(s["seed"], "decoder", party.name)
-        hidden = [int(size) for size in reversed(s["options"].get("hidden", []))]
-        decoder = build_model("dense", s["width"], len(bottom.owner), {"hidden": hidden}, seed)
+        seed = derived_seed(s.seed, "decoder", party.name)
+        told = s.options.get("hidden")
+        hidden = [int(size) for size in reversed(told)] if isinstance(told, list) else []
+        decoder = build_model("dense", s.width, len(bottom.owner), {"hidden": hidden}, seed)
         party.state[f"{model}/decoder"] = decoder
     parameters = [*bottom.module.parameters(), *decoder.parameters()]
-    optimiser = torch.optim.Adam(parameters, lr=s["rate"], fused=True)
-    generator = np.random.default_rng(derived_seed(s["seed"], "auto-encoder", party.name))
+    optimiser = torch.optim.Adam(parameters, lr=s.rate, fused=True)
+    generator = np.random.default_rng(derived_seed(s.seed, "auto-encoder", party.name))
     for _ in range(epochs):
         order = generator.permutation(len(bottom.matrix))
-        for start in range(0, len(order), s["batch_size"]):
-            x = bottom.matrix[torch.from_numpy(order[start : start + s["batch_size"]])]
+        for start in range(0, len(order), s.batch_size):
+            x = bottom.matrix[torch.from_numpy(order[start : start + s.batch_size])]
             loss = weight * ((decoder(bottom.module(x)) - x) ** 2).mean()
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-            shrink_columns(bottom.first.weight, bottom.owner, bottom.n_groups, price * s["rate"])
+            shrink_columns(bottom.first.weight, bottom.owner, bottom.n_groups, price * s.rate)
 
 
 OPERATIONS = (autoencode, read_norms)
@@ -75,7 +76,7 @@ class VFLFS(Selector):
     batch_size, learning_rate : by default 256 and 0.4 (plain steps; less for many columns) on shares, 128 and
         0.003 (Adam) in the open form.
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
-        labels (``core/private_labels.py``); no privacy of columns. ``None``: exact labels.
+        labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     width : sines of the network on shares. embedding, hidden, top_hidden : of the open form.
     """
@@ -184,12 +185,10 @@ class VFLFS(Selector):
         return outcome
 
     def _select_open(self, fed: Federation) -> Outcome:
-        common = {
-            "seed": seed_of(self.random_state), "batch_size": self._batch_size,
-            "rate": usual(self.learning_rate, self.protection, 0.4, 0.003), "model": "dense",
-        }  # fmt: skip
-        bottom = {**common, "options": {"hidden": list(self.hidden)}, "prox": self._price}
-        top = {**common, "options": {"hidden": list(self.top_hidden)}}
+        seed, rate = seed_of(self.random_state), usual(self.learning_rate, self.protection, 0.4, 0.003)
+        hidden = list(self.hidden)
+        bottom = BottomSettings(seed, self._batch_size, rate, "dense", {"hidden": hidden}, prox=self._price)
+        top = TopSettings(seed, self._batch_size, rate, "dense", {"hidden": list(self.top_hidden)})
         run = SplitRun.start(fed, f"vflfs-{secrets.token_hex(4)}", self.embedding, bottom, top)
         members = list(run.widths)
         if self.pretrain_epochs:

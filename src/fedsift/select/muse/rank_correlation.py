@@ -20,8 +20,7 @@ from fedsift.core.message import message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ReplyError
-from fedsift.mpc.ring import Ring
-from fedsift.mpc.shared_product import hide_left, left_share, open_product, right_message
+from fedsift.mpc.ring import Ring, hide_left, left_share, open_product, right_message
 from fedsift.select.muse.state import Matching
 
 _BITS = 30  # fractional bits of a rank: an inner product of unit vectors then needs 61 of the ring's 64

@@ -18,12 +18,12 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.boost.bins import SplitRecords, split_record
-from fedsift.models.boost.compared.program import Winners, best_cuts, leaves, winners
-from fedsift.models.boost.compared.rows import Rows
+from fedsift.models.boost.compared.program import Rows, Winners, best_cuts, leaves, winners
 from fedsift.models.boost.compared.scales import Scales
 from fedsift.models.boost.compared.state import (
     Growing,
     Shares,
+    Talks,
     all_totals,
     by_owner,
     compared_sums,
@@ -33,12 +33,10 @@ from fedsift.models.boost.compared.state import (
     own_products,
 )
 from fedsift.models.boost.compared.taking_part import spread
-from fedsift.models.boost.compared.talks import Talks
 from fedsift.models.boost.growing_tree import Boosting
 from fedsift.models.boost.hidden.label_holder import HiddenGradients, read_corrections
 from fedsift.models.boost.hidden.passive import HiddenCuts
-from fedsift.models.boost.hidden.shares import draw_counts, draw_splits, level_products
-from fedsift.models.boost.hidden.wire import Corrections, check_corrections
+from fedsift.models.boost.hidden.shares import Corrections, check_corrections, draw_counts, draw_splits, level_products
 from fedsift.models.boost.tree import TreeSettings, least_gain
 from fedsift.mpc.dealer import Dealt
 from fedsift.mpc.fractions import Fractions

@@ -17,9 +17,8 @@ from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.boost.bins import SplitRecords
 from fedsift.models.boost.compared.program import column_gains
 from fedsift.models.boost.compared.scales import MORE_BITS, RATE_BITS
-from fedsift.models.boost.compared.state import Growing, Grown, Shares
+from fedsift.models.boost.compared.state import Growing, Grown, Shares, Talks
 from fedsift.models.boost.compared.taking_part import spread, start_score
-from fedsift.models.boost.compared.talks import Talks
 from fedsift.models.boost.growing_tree import Boosting
 from fedsift.mpc.dealer import Bits
 from fedsift.mpc.pairs import Pairs

@@ -1,7 +1,7 @@
 """The conversation in which trees grow and nobody reads a sum, a node, a leaf or a gradient. Runs at the coordinator.
 
 As in ``hidden/growing.py`` the sums of a level are products on shares, with randomness that the coordinator deals. Here
-everything about rows is shared as well (``rows.py``, ``state.py``): scores, gradients, who is in a node. The parties
+everything about rows is shared as well (``program.py``, ``state.py``): scores, gradients, who is in a node. The parties
 compare candidates on shares (``program.py``), the owner of a cut learns which one it is, the label holder who cuts a
 node; then rows are divided on shares, and at the bottom the leaves are divided and added to the scores. All of it is
 sealed between the parties: the coordinator sees sizes, which follow from numbers of rows, candidates and levels. Models
@@ -19,7 +19,7 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import ReplyError
-from fedsift.models.boost.compared import choosing, ending, predicting, taking_part, talks
+from fedsift.models.boost.compared import choosing, ending, predicting, state, taking_part
 from fedsift.models.boost.compared.choosing import (
     begin_finals,
     begin_leaves,
@@ -40,16 +40,34 @@ from fedsift.models.boost.compared.ending import (
     show_scores,
 )
 from fedsift.models.boost.compared.predicting import RowDealer
-from fedsift.models.boost.compared.program import Shape, Sums, best_cuts, column_gains, leaves, winners
-from fedsift.models.boost.compared.rows import Rows, divided, scored, started
+from fedsift.models.boost.compared.program import (
+    Rows,
+    Shape,
+    Sums,
+    best_cuts,
+    column_gains,
+    divided,
+    leaves,
+    scored,
+    started,
+    winners,
+)
 from fedsift.models.boost.compared.scales import Scales
+from fedsift.models.boost.compared.state import compare, purpose
 from fedsift.models.boost.compared.taking_part import begin_tree, divide_rows, expect_model, expect_tree
-from fedsift.models.boost.compared.talks import compare, purpose
 from fedsift.models.boost.hidden.cuts import Layout, TreeCuts
 from fedsift.models.boost.hidden.label_holder import keep_cuts, meet_cuts
 from fedsift.models.boost.hidden.passive import dealt_pieces, describe_cuts, hide_cuts
-from fedsift.models.boost.hidden.shares import Level, Piece, Tree, draw_counts, draw_splits, level_products
-from fedsift.models.boost.hidden.wire import Corrections, boxes_for
+from fedsift.models.boost.hidden.shares import (
+    Corrections,
+    Level,
+    Piece,
+    Tree,
+    boxes_for,
+    draw_counts,
+    draw_splits,
+    level_products,
+)
 from fedsift.models.boost.plan import Plan
 from fedsift.mpc.comparing import DealerSource, Program, dealt_for
 from fedsift.mpc.dealer import Dealer
@@ -59,7 +77,7 @@ from fedsift.mpc.ring import from_ring
 from fedsift.mpc.row_programs import selected
 
 OPERATIONS = (
-    talks.compare, *taking_part.OPERATIONS, *choosing.OPERATIONS, *ending.OPERATIONS, *predicting.OPERATIONS
+    state.compare, *taking_part.OPERATIONS, *choosing.OPERATIONS, *ending.OPERATIONS, *predicting.OPERATIONS
 )  # fmt: skip
 T = TypeVar("T")
 _Boxes = dict[str, dict[str, SealedBox]]

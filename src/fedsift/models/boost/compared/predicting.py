@@ -19,15 +19,14 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OperationRefused, ReplyError
 from fedsift.models.boost.compared.ending import log_chance, opened_scores, show_scores
-from fedsift.models.boost.compared.rows import descended, root_bits, scored
+from fedsift.models.boost.compared.program import descended, root_bits, scored
 from fedsift.models.boost.compared.scales import Scales
 from fedsift.models.boost.compared.state import Shares
 from fedsift.models.boost.compared.taking_part import ROWS, heard_cuts, join_shares, row_step
 from fedsift.models.boost.hidden.growing import check_neutral
-from fedsift.models.boost.parts import SharedTrees, goes_left, stored_part
+from fedsift.models.boost.results import SharedTrees, goes_left, stored_part
 from fedsift.models.boost.tree import TreeSettings
-from fedsift.models.predicted import Predicted
-from fedsift.models.reading import ScoresOpened
+from fedsift.models.predicted import Predicted, ScoresOpened
 from fedsift.mpc.comparing import DealerSource, Program
 from fedsift.mpc.dealer import Bits, Dealer, Dealt
 from fedsift.mpc.pairs import Pairs, meet_all

@@ -5,6 +5,8 @@ is held by every other party alike, drawn from a seed that the dealer gives to a
 multiply its own columns with it, and one of them, always the same, speaks for them; the others hear what the label
 holder says.
 Each of them alone has uniform numbers. The label holder together with any other party has both shares.
+
+A talk is a party's side of a program that runs with another party, message by message, sealed from the coordinator.
 """
 
 from __future__ import annotations
@@ -13,25 +15,71 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
-from fedsift.models.boost.compared.program import Shape, Sums, Winners, flat_sums
-from fedsift.models.boost.compared.rows import Rows
+from fedsift.models.boost.compared.program import Rows, Shape, Sums, Winners, flat_sums
 from fedsift.models.boost.compared.scales import Scales
-from fedsift.models.boost.compared.talks import Talk
 from fedsift.models.boost.growing_tree import Boosting, Model
 from fedsift.models.boost.hidden.cuts import TreeCuts
 from fedsift.models.boost.hidden.passive import HiddenCuts
 from fedsift.models.boost.hidden.shares import Level, Piece, Tree, level_products, next_histogram
-from fedsift.mpc.comparing import Program
+from fedsift.mpc.comparing import Message, Program
 from fedsift.mpc.dealer import Bits, Dealt
 from fedsift.mpc.fractions import Fractions
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
 from fedsift.mpc.row_programs import Words
+from fedsift.mpc.talking import Talk as Talk
 
-_ABOUT = "boost: rows"
+_COMPARING = "boost: comparing"
+
+
+def purpose(peer: str) -> str:
+    """Of the dealer's randomness for the label holder and this party."""
+    return f"boost: comparing with {peer}"
+
+
+@dataclass
+class Talks:
+    """All of a party's talks, by peer."""
+
+    of: dict[str, Talk]
+
+    def sealed(self, pairs: Pairs, peer: str, message: Message) -> SealedBox:
+        talk = self.of[peer]
+        box = pairs.seal(message, to=peer, about=_COMPARING, number=talk.number)
+        talk.number += 1
+        return box
+
+
+@operation(
+    "boost.compare",
+    when="protection=all",
+    discloses="masked",
+    receives="masked",
+    about="numbers of one step of comparing cuts, each under a fresh mask, sealed for the other party",
+    learns="nothing: numbers under masks that it does not have",
+    concerns="own columns and labels",
+    reply=dict,
+    times="20000000 a session",
+)
+def compare(party: Party, *, boxes: dict[str, SealedBox]) -> dict[str, SealedBox]:
+    """One step of every program under way; nothing comes back from those that have ended."""
+    talks, pairs, answers = party.held(Talks), party.held(Pairs), {}
+    for name, box in boxes.items():
+        if name not in talks.of:
+            raise OperationRefused(party.name, "compare", f"it compares nothing with {name!r}")
+        talk = talks.of[name]
+        theirs = pairs.open(box, sender=name, about=_COMPARING, number=talk.number - 1)
+        message = talk.hear(name, theirs)
+        if message is not None:
+            answers[name] = talks.sealed(pairs, name, message)
+    return answers
+
+
+_ROWS = "boost: rows"
 
 
 @dataclass
@@ -116,14 +164,14 @@ class Shares:
         if self.number == 1 and party.name != self.first:
             return {}
         to = pairs.peers if self.number == 0 else [self.holder]
-        return {name: pairs.seal(message, to=name, about=_ABOUT, number=number) for name in to}
+        return {name: pairs.seal(message, to=name, about=_ROWS, number=number) for name in to}
 
     def hear_rows(self, party: Party, boxes: dict[str, SealedBox]) -> dict[str, SealedBox]:
         """One step; nothing comes back at the end."""
         sender = self.first if self.number == 0 else self.holder
         if set(boxes) != {sender}:
             raise OperationRefused(party.name, "boosting", "a step about rows is heard from one party")
-        theirs = party.held(Pairs).open(boxes[sender], sender=sender, about=_ABOUT, number=self.told - 1)
+        theirs = party.held(Pairs).open(boxes[sender], sender=sender, about=_ROWS, number=self.told - 1)
         message = self.rows.hear(sender, theirs)
         return {} if message is None else self.sealed(party, message)
 

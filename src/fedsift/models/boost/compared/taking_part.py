@@ -14,15 +14,13 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError, SecurityError
-from fedsift.models.boost.compared.rows import divided, scored, started
+from fedsift.models.boost.compared.program import divided, scored, started
 from fedsift.models.boost.compared.scales import Scales
-from fedsift.models.boost.compared.state import Growing, Grown, Shares
-from fedsift.models.boost.compared.talks import Talk, Talks, purpose
+from fedsift.models.boost.compared.state import Growing, Grown, Shares, Talk, Talks, purpose
 from fedsift.models.boost.growing_tree import Boosting, Model
 from fedsift.models.boost.hidden.label_holder import HiddenGradients
 from fedsift.models.boost.hidden.passive import HiddenCuts
-from fedsift.models.boost.hidden.shares import Tree
-from fedsift.models.boost.hidden.wire import check_columns, read_trees
+from fedsift.models.boost.hidden.shares import Tree, check_columns, read_trees
 from fedsift.models.boost.plan import Plan, PlanFields
 from fedsift.models.boost.tree import probabilities
 from fedsift.mpc.comparing import Source

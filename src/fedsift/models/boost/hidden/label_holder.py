@@ -29,25 +29,23 @@ from fedsift.models.boost.growing_tree import (
 )
 from fedsift.models.boost.hidden.cuts import Layout, Numbers, TreeCuts
 from fedsift.models.boost.hidden.shares import (
+    Bins,
+    Corrections,
     Counts,
     Half,
+    LayoutFields,
     Level,
     Piece,
     Tree,
+    check_columns,
+    check_corrections,
+    check_openings,
     draw_counts,
     draw_shuffles,
     level_products,
     masked_half,
     next_histogram,
     pack,
-)
-from fedsift.models.boost.hidden.wire import (
-    Bins,
-    Corrections,
-    LayoutFields,
-    check_columns,
-    check_corrections,
-    check_openings,
     read_trees,
 )
 from fedsift.models.boost.privacy import running_noise

@@ -31,16 +31,20 @@ from fedsift.models.boost.hidden.cuts import (
     read_cut,
 )
 from fedsift.models.boost.hidden.shares import (
+    Bins,
+    CutFields,
     Level,
     Piece,
     Tree,
+    check_columns,
     draw_shuffles,
     draw_splits,
     level_products,
     masked_half,
     next_histogram,
+    read_options,
+    read_trees,
 )
-from fedsift.models.boost.hidden.wire import Bins, CutFields, check_columns, read_options, read_trees
 from fedsift.mpc.dealer import Bits, Dealt, answer_and
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring

@@ -18,8 +18,8 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, ReplyError
 from fedsift.models.boost.hidden.growing import check_neutral
-from fedsift.models.boost.parts import Routes, StoredNode, StoredPart, StoredTree, goes_left, stored_part
-from fedsift.models.reading import ScoresOpened
+from fedsift.models.boost.results import Routes, StoredNode, StoredPart, StoredTree, goes_left, stored_part
+from fedsift.models.predicted import ScoresOpened
 from fedsift.mpc import dealer as dealing
 from fedsift.mpc import pairs
 from fedsift.mpc.dealer import Bits, Dealer, Dealt, and_correction, answer_and, open_and

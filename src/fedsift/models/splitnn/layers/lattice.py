@@ -34,7 +34,24 @@ from fedsift.core.party import Party
 from fedsift.crypto.bfv import DEGREE, LatticeAnswers, LatticeCiphertexts, LatticePublicKey, LatticeSecretKey
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.splitnn.layers.block_product import Plan
-from fedsift.models.splitnn.layers.interactive import BatchRun, first_blocks, interactive_layer, top_output, top_step
+from fedsift.models.splitnn.layers.interactive import (
+    DELTA_BITS,
+    DELTA_EXPONENT,
+    EMBEDDING_BITS,
+    EMBEDDING_EXPONENT,
+    RING,
+    WEIGHT_EXPONENT,
+    BatchRun,
+    first_blocks,
+    from_ring,
+    interactive_layer,
+    product,
+    random_ring,
+    shifted,
+    to_ring,
+    top_output,
+    top_step,
+)
 from fedsift.models.splitnn.layers.lattice_wire import (
     ANSWER,
     GRADIENTS,
@@ -51,20 +68,7 @@ from fedsift.models.splitnn.layers.lattice_wire import (
     vouched,
 )
 from fedsift.models.splitnn.training import _rows, bottom_of, hold_predictions, share_of, top_of
-from fedsift.mpc import pairs, vouching
-from fedsift.mpc.fixed_point import (
-    DELTA_BITS,
-    DELTA_EXPONENT,
-    EMBEDDING_BITS,
-    EMBEDDING_EXPONENT,
-    RING,
-    WEIGHT_EXPONENT,
-    from_ring,
-    product,
-    random_ring,
-    shifted,
-    to_ring,
-)
+from fedsift.mpc import pairs
 from fedsift.mpc.pairs import meet_all
 
 WEIGHT_BITS = 58  # the shares' ring
@@ -161,10 +165,10 @@ def encrypt_lattice(
     if epoch is None and stop is None:
         return None
     if f"{model}/share" not in party.state and f"model:{model}/share" not in party.keys:
-        party.state[f"{model}/share"] = np.zeros((bottom.settings["width"], outputs), dtype=np.uint64)
+        party.state[f"{model}/share"] = np.zeros((bottom.settings.width, outputs), dtype=np.uint64)
     embedding = bottom.embed(party, start, stop) if stop is not None else _next(party, bottom, epoch, start)
     g = _fixed(embedding, EMBEDDING_EXPONENT, EMBEDDING_BITS, f"an embedding of party {party.name!r}")
-    plan, keys = plans(bottom.settings["batch_size"], g.shape[1], outputs), party.state[f"{model}/keys"]
+    plan, keys = plans(bottom.settings.batch_size, g.shape[1], outputs), party.state[f"{model}/keys"]
     party.state[f"{model}/kept"] = {"g": g, "plans": plan}
     sent = {"forward": keys["value"].encrypt(plan["forward"].left(g & _VALUE))}
     if stop is None:
@@ -221,7 +225,7 @@ def weigh_lattice(party: Party, *, model: str, replies: dict[str, LatticeRows], 
     top, answers = top_of(party, model), {}
     kept: dict[str, Any] = {}
     for name, share in share_of(party, model).items():
-        plan = plans(top.settings["batch_size"], *share.shape)
+        plan = plans(top.settings.batch_size, *share.shape)
         fields = ("forward", "weights", "back") if back else ("forward",)
         ready = _loaded(party, model, name, replies.get(name), fields, plan)
         key = party.state[f"{model}/keys"][name]["value"]
@@ -281,11 +285,11 @@ def learn_lattice(
 ) -> dict[str, Any]:
     """Algorithm 2, lines 19 to 22 and Algorithm 3, lines 1 to 15."""
     top, shares, told = top_of(party, model), share_of(party, model), party.held(Epoch)
-    told.begin(party, epoch, start, top.settings["batch_size"])
+    told.begin(party, epoch, start, top.settings.batch_size)
     rows = _rows(party, top, epoch, start)
     total = _total(party, model, activations, len(rows))
     seen, gradient = top_step(party, top, total, party.state.get(f"{model}/bottom"), rows)
-    delta = np.zeros((top.settings["batch_size"], gradient.shape[1]), dtype=np.uint64)
+    delta = np.zeros((top.settings.batch_size, gradient.shape[1]), dtype=np.uint64)
     delta[: len(rows)] = _fixed(gradient, DELTA_EXPONENT, DELTA_BITS, "the gradient of an activation")
     answers = {}
     for name, kept in party.state.pop(f"{model}/kept by name").items():
@@ -345,7 +349,7 @@ class LatticeRun(BatchRun):
 
     def _meet(self, fed: Federation) -> None:
         if self._talking != fed._session or not self.outputs:
-            meet_all(fed, [*self.passive, self.active], vouching.CIRCLE)
+            meet_all(fed, [*self.passive, self.active], pairs.CIRCLE)
             keys = fed.ask(lattice_keys, to=self.passive, model=self.model)
             self.outputs = fed.ask(take_lattice_keys, to=self.active, model=self.model, keys=keys)
             self._talking = fed._session

@@ -3,7 +3,7 @@
 Everything passes through the coordinator, which could put keys, ciphertexts and numbers of its own in their place. With
 a key of its own it would read gradients; with an answer of its own a party would take its embedding off for it; with
 numbers added to the masked activations of a row the loss would say which label the row has. So each end vouches in
-sealed notes for what it sends (``mpc/vouching.py``), and the loss is told of whole epochs.
+sealed notes for what it sends (``mpc/pairs.py``), and the loss is told of whole epochs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedsift.core.message import encode
 from fedsift.core.party import Party
 from fedsift.crypto.bfv import LatticeAnswers, LatticeCiphertexts, LatticePublicKey
 from fedsift.errors import OperationRefused, ReplyError
-from fedsift.mpc.vouching import check_vouched, vouch
+from fedsift.mpc.pairs import check_vouched, vouch
 
 Ring = NDArray[np.uint64]
 KEYS, ROWS, ANSWER, OPENED, GRADIENTS = (f"lattice {what}" for what in ("keys", "rows", "answer", "opened", "steps"))

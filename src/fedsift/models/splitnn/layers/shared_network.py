@@ -20,7 +20,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
-from fedsift.models.reading import ScoresOpened
+from fedsift.models.predicted import ScoresOpened
 from fedsift.models.splitnn.basis import Basis
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers.shared_gradients import after_error, for_owner, learn, third_mask, to_owners

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.labels import LabelCopy
 from fedsift.core.party import Labels, Party
-from fedsift.core.private_labels import LabelCopy
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.splitnn.basis import Basis
 from fedsift.models.splitnn.inputs import InputEncoder

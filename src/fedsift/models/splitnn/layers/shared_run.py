@@ -20,7 +20,7 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation
 from fedsift.errors import ParameterError
-from fedsift.models.reading import let_read
+from fedsift.models.predicted import let_read
 from fedsift.models.splitnn.basis import WIDE, axes_of
 from fedsift.models.splitnn.layers import shared_answers as answers
 from fedsift.models.splitnn.layers import shared_network as ops
