@@ -177,7 +177,11 @@ def main() -> None:
     given = parser.parse_args()
     made = given.commit or commit()
     wanted = {m.strip() for m in given.methods.split(";")}
-    cells = [(m, s) for m, s in missing(rows_of(), [made, *given.keep.split(",")]) if m in wanted and s in given.sets.split(",")]
+    cells = [
+        (m, s)
+        for m, s in missing(rows_of(), [made, *given.keep.split(",")])
+        if m in wanted and s in given.sets.split(",")
+    ]
     if given.missing:
         print("\n".join(f"{method}; {name}" for method, name in cells))
         return

@@ -19,6 +19,7 @@ import numpy as np
 
 from fedsift.audit.naming import matches
 from fedsift.audit.views import Boxed, Fresh, Message, State, Truth, View, numbers
+from fedsift.core.exchange import Joined, Piece
 from fedsift.core.federation import Federation
 from fedsift.core.job import NEUTRAL, Job, run_of
 from fedsift.core.ledger import COORDINATOR, Ledger
@@ -55,11 +56,13 @@ class Recorder(Transport):
         self.keys: dict[str, dict[str, Any]] = {name: {} for name in sites}  # of the last job that had any
         self.boxes: dict[str, list[Boxed]] = {name: [] for name in sites}
         self._asked: dict[str, dict[str, Any]] = {}  # party -> the request that it is at
+        self._coming: dict[tuple[str, bool], Joined] = {}  # messages that are under way in pieces
         self._lock = threading.Lock()
         self._number = 0
 
     def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
-        heads = {name: self._keep(name, True, data) for name, data in requests.items()}
+        whole = {name: self._whole(name, True, data) for name, data in requests.items()}
+        heads = {name: self._keep(name, True, data) for name, data in whole.items() if data is not None}
         self._asked.update(heads)
         ends = {name for name, head in heads.items() if matches(END_OF_RUN, head["operation"])}
         for name in ends:
@@ -67,12 +70,25 @@ class Recorder(Transport):
             self._note_keys(name, heads[name]["arguments"]["session"])
         deliveries = self.inner.exchange(requests, timeout)
         for name, delivery in deliveries.items():
-            if delivery.data is not None:
-                self._keep(name, False, delivery.data)
-            noted = self.every_step or any(matches(each, heads[name]["operation"]) for each in NOTED)
+            reply = None if delivery.data is None else self._whole(name, False, delivery.data)
+            if reply is not None:
+                self._keep(name, False, reply)
+            elif delivery.data is not None:
+                continue  # more of the request, or of the reply, is still to come
+            head = self._asked[name]
+            noted = self.every_step or any(matches(each, head["operation"]) for each in NOTED)
             if noted and name not in ends:
-                self._snapshot(name, heads[name]["session"], heads[name]["operation"])
+                self._snapshot(name, head["session"], head["operation"])
         return deliveries
+
+    def _whole(self, party: str, is_request: bool, data: bytes) -> bytes | None:
+        """The message, with its last piece; ``None`` for the pieces before it, and for what asks for another one."""
+        piece = Piece.read(data)
+        if piece is None or not piece.data:
+            return data if piece is None else None
+        if piece.number == 0:
+            self._coming[party, is_request] = Joined(piece.name, piece.count)
+        return self._coming[party, is_request].take(piece)
 
     def close(self) -> None:
         self.inner.close()
