@@ -77,7 +77,8 @@ class Recorder(Transport):
 
     def _exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
         whole = {name: self._whole(name, True, data) for name, data in requests.items()}
-        asked = {n: [self._keep(n, True, each) for each in unpack(data)] for n, data in whole.items() if data is not None}
+        parts = {name: unpack(data) for name, data in whole.items() if data is not None}
+        asked = {name: [self._keep(name, True, each) for each in requests_of] for name, requests_of in parts.items()}
         self._asked.update(asked)
         for name, heads in asked.items():
             for head in heads:
@@ -134,7 +135,7 @@ class Recorder(Transport):
 
     def _box(self, me: str, peer: str, is_opened: bool, about: str, step: int, content: Any) -> None:
         if me in self._asked:
-            at = self._asked[me]
+            at = self._asked[me][-1]  # boxes of folds side by side, in pieces too, count as the last one's
             self.boxes[me].append(
                 Boxed(self._number, at["operation"], at["view"], at["session"], peer, is_opened, about, step,
                       _copied(content))
