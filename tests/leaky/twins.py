@@ -20,7 +20,21 @@ from fedsift.audit.attacks.folds import ask_for_draws, ask_for_many_folds
 from fedsift.core.party import Site
 from fedsift.core.table import Table
 from fedsift.engineer.flafe.importance import BINS
-from leaky import boosting, coordinator, draws, gini, jobs, masks, measures, networks, parties, scores, sizes, sums
+from leaky import (
+    boosting,
+    coordinator,
+    draws,
+    gini,
+    jobs,
+    masks,
+    measures,
+    networks,
+    parties,
+    samples,
+    scores,
+    sizes,
+    sums,
+)
 
 BOTH = ["bank", "shop"]
 
@@ -202,6 +216,11 @@ MAKERS: dict[str, Callable[[], Recording]] = {
     "products": split(two_valued, measures.products_in_the_clear, fresh=two_valued(500, seed=1)),
     "many products": split(lambda: wide(60, 120), measures.products_in_the_clear, fresh=wide(400, 120, seed=1)),
     "released scores": split(lambda: graded(60, 600), scores.told("sffs"), fresh=graded(400, 600, seed=1)),
+    "evidence": split(lambda: unrelated(200, 20), samples.evidence_of_small_bins()),
+    "many sets": split(lambda: unrelated(150, 4), samples.counts_of_many_sets()),
+    "index less a row": split(lambda: noisy(200), samples.with_and_without(range(100, 130))),
+    "sides": split(noisy, samples.parted_at("shop.f6", [-0.7, 0.0, 0.7])),
+    "weighted products": split(lambda: wide(60, 120), samples.products_of_many_columns, fresh=wide(400, 120, seed=1)),
     "shared bits": split(lambda: noisy(1000), measures.shares_under_one_mask),
     "horizontal": split(
         lambda: wide(60, 300), coordinator.horizontal_sums, partition="horizontal", fresh=wide(200, 300, seed=9)
@@ -276,6 +295,11 @@ TWINS = {
     "moments_tell_members": Twin("many products", "coordinator"),
     "released_scores_tell_members": Twin("released scores", "coordinator"),
     "shared_bits_give_cells": Twin("shared bits", "bank"),
+    "weights_give_labels": Twin("evidence", "shop"),
+    "fold_counts_give_labels": Twin("many sets", "coordinator"),
+    "index_of_row_left_out": Twin("index less a row", "coordinator"),
+    "sides_give_column": Twin("sides", "bank"),
+    "logistic_sums_tell_members": Twin("weighted products", "coordinator"),
     "column_means_tell_members": Twin("horizontal", "coordinator"),
     "means_less_own_rows": Twin("horizontal", "shop"),
 }

@@ -267,7 +267,7 @@ class _SecureBoost(FederatedModel):
         run.ask(write_part, to=self.parties_, model=self.model_id_)
 
     def _read_parts(self, run: Federation) -> None:
-        run.ask(read_part, to=self.parties_, model=self.model_id_)
+        run.ask(read_part, to=self.parties_, model=self.model_id_, job=self.job_hash_)
 
     def plot_importance(self, path: str | Path | None = None, *, by: str = "gain", top: int = 20) -> Any:
         """A bar chart of the most used columns (plotly figure); written as HTML when ``path`` is given."""
