@@ -5,11 +5,11 @@
 Each seed draws fresh rows of bank_marketing (client / loans / campaign) and default_credit (client / pay / bills), adds
 a partner of six noise columns and one that repeats the client's columns, and deals fresh folds. ``on shares`` rows are
 ``fs.value`` itself: one job of the client and its two real partners, one of the client with the useless and the
-duplicate one; single-threaded cells, ``--jobs`` of them side by side. ``side by side`` rows are the same with the folds'
-models trained side by side (one message a party and round for all) and areas that are exact; ``fold by fold`` (``--apart``)
-for comparison one after the other, exact too. ``plain`` rows are the plaintext twin: the ridge
-solution of the same designs, side by side (``tests/test_value.py`` holds the joint model to it). Older ``secure`` rows
-are ``fs.value`` when the label holder still read the scores of rows.
+duplicate one; single-threaded cells, ``--jobs`` of them at once. ``side by side`` rows are the same with the folds'
+models trained side by side (one message a party and round for all) and areas that are exact; ``fold by fold`` rows
+(``--apart``) for comparison one after the other, exact too. ``plain`` rows are the plaintext twin: the ridge solution
+of the same designs on one table (``tests/test_value.py`` holds the joint model to it). Older ``secure`` rows are
+``fs.value`` when the label holder still read the scores of rows.
 
 Seeds: settings were chosen on 0 to 39; ``plain`` and ``secure`` use 100 and up, ``on shares`` 300 and up, ``side by
 side`` and ``fold by fold`` 400 and up, which no choice has seen.
@@ -121,7 +121,8 @@ def on_shares(
     start, before = time.process_time(), fed.ledger.rounds()
     found = fs.value(fed, random_state=seed)
     key = {"data": name, "how": "fold by fold" if apart else "side by side", "seed": seed, "rows": rows}
-    cost = {"rounds": fed.ledger.rounds() - before, "cpu": round(time.process_time() - start, 1), "wall": round(found.seconds, 1),
+    cost = {"rounds": fed.ledger.rounds() - before,
+            "cpu": round(time.process_time() - start, 1), "wall": round(found.seconds, 1),
             "load": round(os.getloadavg()[0], 1), "megabytes": round(found.bytes / 1e6)}  # fmt: skip
     lines = []
     for line in found.lines:
