@@ -10,8 +10,12 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from fedsift.cli import console
+from fedsift.cli.options import Quiet, Verbose
 from fedsift.cli.value import show_offers, show_value
 from fedsift.core.files import write_atomic
 from fedsift.errors import ParameterError
@@ -68,6 +72,15 @@ name = "linear"                # or "boost", "network"
 dir = "result"
 """
 FOLDS = 10  # of the value
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for the demo.", metavar="DIR")] = Path("fedsift-demo"),
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write example files and run a job on them."""
+    run_demo(out, quiet)
 
 
 def run_demo(folder: Path, quiet: bool) -> None:

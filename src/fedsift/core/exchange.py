@@ -24,7 +24,7 @@ import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from fedsift import errors
 from fedsift.core.bundles import answered
@@ -44,6 +44,7 @@ from fedsift.errors import (
     PartyGone,
     PartyTimeout,
     ReplyError,
+    SecurityError,
 )
 
 PIECE = 32 << 20
@@ -227,6 +228,12 @@ class Exchange:
         self.lock = threading.Lock()
         self._work = Work()
         self.planned: list[Job] = []  # what will be announced, for people who approve it
+
+    def __reduce__(self) -> NoReturn:
+        raise SecurityError(
+            "a federation is never pickled or deep-copied: it holds connections and, simulated, the parties' tables "
+            "and keys. Make it again there (Federation.from_tables, Federation.split); n_jobs stays 1"
+        )
 
     @property
     def ledger(self) -> Ledger:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import secrets
 import time
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -27,6 +26,7 @@ from fedsift.core.files import announced, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation
 from fedsift.errors import DataError, ParameterError, PolicyRefused
+from fedsift.models.copies import Copied, Lease
 from fedsift.models.metrics import probabilities
 from fedsift.models.parts import (
     OPERATIONS,
@@ -34,7 +34,6 @@ from fedsift.models.parts import (
     Floats,
     choose_folder,
     forget_part,
-    free_all,
     keep_by_id,
     label_kind,
     measure_rows,
@@ -57,7 +56,7 @@ Model = TypeVar("Model", bound="FederatedModel")
 FORMAT, VERSION = "fedsift-model", 2
 
 
-class FederatedModel(BaseEstimator):
+class FederatedModel(Copied, BaseEstimator):
     """Base of all models. A subclass checks parameters in ``_check``, trains in ``_fit``, scores in ``_decision``.
 
     After ``fit``: ``task_``, ``classes_`` (for classes), ``parties_``, ``holders_``, ``ledger_``, ``traffic_``,
@@ -109,7 +108,7 @@ class FederatedModel(BaseEstimator):
         self.seconds_ = time.perf_counter() - start
         self.ledger_: Ledger = fed.ledger.since(mark)
         self.traffic_: pd.DataFrame = self.ledger_.traffic()
-        weakref.finalize(self, free_all, [weakref.ref(site) for site in fed.simulated.values()], self.model_id_)
+        self._lease: Lease | None = Lease(fed, self.model_id_)
         return self
 
     def announcement(self) -> tuple[str, dict[str, Any]]:

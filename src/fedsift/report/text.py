@@ -9,7 +9,17 @@ from fedsift.report.formulas import readable_formula
 from fedsift.report.markup import clean, duration, short, size
 from fedsift.report.next_steps import run_facts, what_next
 from fedsift.report.record import Json, Report
-from fedsift.report.words import about_forms, beyond_chance, how_clear, how_sure, is_warning, repeat, sentence, title
+from fedsift.report.words import (
+    about_forms,
+    beyond_chance,
+    how_clear,
+    how_sure,
+    is_warning,
+    repeat,
+    sentence,
+    the_same,
+    title,
+)
 
 _WIDTH = 100
 
@@ -68,8 +78,8 @@ def _answer(report: Report, most: int) -> list[str]:
     for party, kept in answer.selected.items():
         lines += _wrap(f"{party}: {', '.join(map(_one_line, kept)) or '(nothing)'}", "  ")
     lines += [line for each in answer.engineered for line in _wrap(f"new: {readable_formula(each)} = {each}", "  ")]
-    lines += ["", *_wrap(how_clear(answer)), *(_wrap(how_sure(answer)) if how_sure(answer) else []),
-              *(_wrap(beyond_chance(answer)) if beyond_chance(answer) else []), ""]  # fmt: skip
+    told = (how_clear(answer), how_sure(answer), beyond_chance(report), the_same(answer))
+    lines += ["", *[line for text in told if text for line in _wrap(text)], ""]
     rows = answer.scores
     lines += _grid(
         ["rank", "party", "column", "score", ""],
