@@ -147,7 +147,7 @@ def test_a_party_with_fewer_columns_than_steps_is_not_read_unless_it_agrees():
 def test_weights_that_lie_on_few_rows_open_nothing():
     """A coordinator that chooses coefficients for which one row alone is undecided would open that row."""
     X, y = table(300)
-    X["a"] = np.where(np.arange(300) == 7, 0.0, 100.0)
+    X["a"] = np.where(np.arange(300) == 7, 0.0, 100.0 + 1e-7 * np.arange(300))
     fed = fs.Federation.split(X, (y > 0).astype(int), parties=2)
     with fed.session(*StatisticsJob(what="significance", model="logistic", open_scores=True).announcement()) as run:
         positions = run.ask(open_logistic, to=run.parties, task="auto")
