@@ -26,7 +26,10 @@ from fedsift.cli import main as cli
 from fedsift.core.ledger import Entry, Ledger
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError, PolicyRefused
+from fedsift.evaluate.joint import jobs_within
 from fedsift.jobs.job_file import load_job
+from fedsift.jobs.training import SPLIT
+from fedsift.methods import SplitNN
 from fedsift.report.audit_record import AuditRecord
 from fedsift.report.exposures import picture, render_audit
 from fedsift.site import verdict as stored
@@ -179,9 +182,25 @@ def test_a_rehearsal_in_which_nothing_was_measured_is_no_pass():
     for judged in ([], [silent], [planted], [silent, planted]):
         verdict = conclude(judged, [], [])
         assert verdict.outcome == "incomplete"
-        assert "nothing was measured" in verdict.reasons[0]
+        assert "nothing was tested" in verdict.reasons[0]
     tried = judge(exposure(0.0, 0.0, 0.0, metric="r2", target="columns", role="active", party="bank"), LIMITS, site)
     assert conclude([silent, tried], [], []).outcome == "passed"
+
+
+def test_a_verdict_says_what_was_not_tested():
+    """A pass on who took part is no pass on values: at a passive site that is often all that there is to read."""
+    site = Site("shop", False)
+    by_coordinator = {"role": "coordinator", "party": "coordinator"}
+    members = judge(exposure(0.51, 0.5, 0.5, metric="auc", target="membership", **by_coordinator), LIMITS, site)
+    named = judge(
+        exposure(0.9, 0.1, 0.1, metric="columns named", target="columns", **by_coordinator),
+        LIMITS, Site("shop", False, names_shared=False),
+    )  # fmt: skip
+    values = judge(exposure(0.0, 0.0, 0.0, metric="r2", target="columns", **by_coordinator), LIMITS, site)
+    assert conclude([members], [], [], holds_label=False).untested == ("values of columns",)
+    assert conclude([members, named], [], [], holds_label=False).untested == ("values of columns",)
+    assert conclude([members, values], [], [], holds_label=False).untested == ()
+    assert conclude([members, values], [], []).untested == ("labels",)
 
 
 def test_names_of_columns_and_who_took_part_have_limits_of_their_own():
@@ -333,7 +352,7 @@ def test_attacks_on_what_others_hold_are_told_and_not_run(folder, monkeypatch):
     result = fedsift("job.toml", "--party", party_file(folder, "shop"), "-q")
     assert result.exit_code == 5
     assert "after what others hold: reads everything" in result.output
-    assert "nothing was measured" in result.output
+    assert "nothing was tested" in result.output
 
 
 HORIZONTAL = """\
@@ -392,8 +411,13 @@ def test_an_empty_audit_at_a_site_says_so_and_does_not_count(folder, monkeypatch
     party = party_file(folder, "shop", "require_audit = true")
     done = fedsift("job.toml", "--party", party)
     assert done.exit_code == 5
-    assert "INCOMPLETE" in done.stdout
-    assert "nothing was measured" in done.stdout
+    assert "NOTHING WAS TESTED: this is no pass" in done.stdout
+    assert "PASSED" not in done.stdout
+    assert "Nothing was tested" in (folder / "job-audit" / "audit.html").read_text()
+    told = json.loads((folder / "job-audit" / "acro" / "results.json").read_text())["results"]
+    assert not any(output["status"] == "pass" for output in told.values() if output["summary"].find("attacks on") > 0)
+    with pytest.raises(PolicyRefused, match="require_audit"):
+        open_site(party, load_job(folder / "job.toml"))
     [verdict] = stored.read_verdicts(folder / "audits")
     assert not verdict.complete
 
@@ -470,6 +494,45 @@ def test_a_party_that_is_not_in_the_job_or_has_no_label_is_told(folder):
     result = fedsift("job.toml", "--party", path, "-q")
     assert result.exit_code == 2
     assert 'write label = "COLUMN" under [party]' in result.output.replace("\n", " ")
+
+
+MODEL = '[model]\nname = "linear"\nmax_iter = 5\n'
+
+
+def test_a_job_with_a_model_is_audited_with_its_training_and_its_scoring(folder):
+    """``fedsift train`` puts three jobs to a site; ``require_audit`` refused two of them for ever."""
+    (folder / "job.toml").write_text(f"{JOB}\n{MODEL}")
+    path = party_file(folder, "bank", "require_audit = true\nmax_label_auc = 0.9")
+    result = fedsift("job.toml", "--party", path, "--rows", "120", "-q", "--format", "json")
+    record = json.loads(result.stdout)
+    assert record["broken"] == {}
+    assert record["verdict"]["outcome"] == "passed"
+    assert {line["stage"] for line in record["exposures"]} == {"", "training", "scoring"}
+    assert "final_weights" in {line["attack"] for line in record["exposures"] if line["stage"] == "training"}
+    site, job = open_site(path), load_job(folder / "job.toml")
+    model = job.settings.model.make("classification")
+    for announced in (job.selector().announcement(), model.announcement()):
+        site.check_audit(*announced)
+    [put] = [v for v in stored.read_verdicts(folder / "audits") if v.method == "evaluate"]
+    jobs = jobs_within(job.selector(), model, SPLIT, 0, False)
+    assert put.parameters == stored.parameters_hash(*jobs[0])
+    with pytest.raises(PolicyRefused):
+        site.check_audit(*SplitNN().announcement())
+
+
+@pytest.mark.parametrize("kept", ["b0", "s0"])
+def test_attacks_stand_a_party_of_which_no_column_was_kept_and_values_that_are_missing(folder, kept):
+    bank, shop = frames()
+    both = pd.concat([bank, shop], axis=1)
+    bank["default"] = np.where(both[kept] > 0, "yes", "no")
+    bank.loc[::9, "b1"], shop.loc[::7, "s1"] = np.nan, np.nan
+    bank.to_csv(folder / "bank.csv", index=False)
+    shop.to_csv(folder / "shop.csv", index=False)
+    job = JOB.replace('"random"', '"information_value"').replace("n_features = 2", "n_features = 1")
+    (folder / "job.toml").write_text(f"{job}\n{MODEL}")
+    record = json.loads(fedsift("job.toml", "-q", "--format", "json", "--rows", "150").stdout)
+    assert record["broken"] == {}
+    assert "training" in {line["stage"] for line in record["exposures"]}
 
 
 # --- the policy ------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from fedsift.cli import console
 from fedsift.cli import main as cli
 from fedsift.core.ledger import Entry, Ledger
 from fedsift.jobs import runs
+from fedsift.jobs.job_file import load_job
 from fedsift.methods import GROUPS, METHODS
 from fedsift.mpc import encrypted_histogram as histogram
 from fedsift.mpc.column_scores.label_tables import masked_counts
@@ -422,15 +423,15 @@ def test_compare_as_json_has_the_same_folds_for_all_and_the_parameters_used(job)
 
 
 def test_a_parameter_of_one_method_that_another_lacks_or_means_otherwise(job):
-    loaded = runs.methods_named(cli.load_job(job, ["method.n_bins=7"]), "information_value,gini,sffs,all")
+    loaded = runs.methods_named(load_job(job, ["method.n_bins=7"]), "information_value,gini,sffs,all")
     assert [s.get_params().get("n_bins") for s in loaded.values()] == [7, 7, None, None]
     assert [s.get_params().get("n_features") for s in loaded.values()] == [4, 4, 4, None]
-    lasso = runs.methods_named(cli.load_job(job, ["method.name=federated_lasso", "method.alpha=0.5"]), "pso_evffs")
+    lasso = runs.methods_named(load_job(job, ["method.name=federated_lasso", "method.alpha=0.5"]), "pso_evffs")
     assert lasso["pso_evffs"].alpha == METHODS["pso_evffs"]().alpha
     assert lasso["pso_evffs"].n_features == 4
     text = job.read_text().replace("n_features = 4", "threshold = 0.3")
     job.write_text(text)
-    loaded = runs.methods_named(cli.load_job(job), "information_value,gini")
+    loaded = runs.methods_named(load_job(job), "information_value,gini")
     assert loaded["information_value"].get_params()["threshold"] == 0.3
     assert loaded["information_value"].n_features is None
     assert loaded["gini"].get_params()["threshold"] is None
@@ -469,7 +470,7 @@ def test_log_json_has_a_line_for_every_ask_and_they_add_up_to_the_ledger(job):
     sent = ledger[ledger["sender"] != "coordinator"].groupby("sender")["bytes"].sum()
     for party in ("bank", "shop"):
         assert sum(ask["parties"].get(party, {}).get("sent", 0) for ask in asks) == sent[party]
-    first = ["core.count_table", "core.begin_job", "pairs.offer_key", "pairs.meet", "align.blind_ids"]
+    first = ["core.count_table", "core.begin_job", "pairs.offer_key", "pairs.meet", "align.seal_order"]
     assert [ask["operation"] for ask in asks[:5]] == first
     assert asks[0]["seconds"] > 0
     assert "returns_share" not in result.stderr
@@ -502,7 +503,7 @@ def test_quiet_says_nothing_and_verbose_tells_every_ask(job):
     assert fedsift("run", job, "-q", *quick).stderr == ""
     assert fedsift("run", job, "-q", "-v", *quick).stderr == ""
     stderr = fedsift("run", job, "-v", *quick).stderr
-    assert "round 5  align.blind_ids  bank got" in stderr
+    assert "round 6  align.blind_ids  bank got" in stderr
     assert stderr.index("round 1") < stderr.index("selecting by sffs")
     assert "error:" in fedsift("run", job, "-q", "--set", "method.name=sfs").stderr
 
@@ -616,3 +617,20 @@ def test_a_job_that_fails_leaves_its_ledger(job, monkeypatch):
     ledger = pd.read_csv(job.parent / "result-failed-ledger.csv")
     assert {"align.blind_ids", "core.begin_job", "core.share_names"} <= set(ledger["operation"])
     assert not (job.parent / "result").exists()
+
+
+# --- the list of commands --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [cli.Commands, cli.PartyCommands])
+def test_every_command_of_the_list_is_there_and_its_line_fits(group):
+    shown = CliRunner().invoke(cli.app, ["--help"] if group is cli.Commands else ["party", "--help"]).output
+    for name, late in group.table.items():
+        assert f"{late.line}\n" in shown, f"the line of {name} is cut off"
+        assert late.load(name).name == name
+
+
+def test_a_misspelt_command_is_told_the_near_one():
+    result = CliRunner().invoke(cli.app, ["chek", "job.toml"])
+    assert result.exit_code == 2
+    assert "Did you mean 'check'" in result.output

@@ -45,7 +45,8 @@ def oracle_bins(column: pd.Series) -> np.ndarray:
     return np.array([number[label] for label in labels])
 
 
-def oracle_iv(column: pd.Series, y: np.ndarray) -> float:
+def oracle_iv(column: pd.Series, y: np.ndarray, correct: bool = True) -> float:
+    """The textbook's value, less what chance adds: a degree of freedom a further bin."""
     bins = oracle_bins(column)
     if len(set(bins)) < 2:
         return 0.0
@@ -56,6 +57,8 @@ def oracle_iv(column: pd.Series, y: np.ndarray) -> float:
             yes, no = ((y == k) & (bins == b)).sum() or 0.5, ((y != k) & (bins == b)).sum() or 0.5
             p, q = yes / (y == k).sum(), no / (y != k).sum()
             iv += (p - q) * np.log(p / q)
+        if correct:
+            iv -= (len(set(bins)) - 1) * (1 / (y == k).sum() + 1 / (y != k).sum())
         total += iv * (y == k).mean()
     return total / ((y == classes[0]).mean() if len(classes) == 2 else 1.0)
 
@@ -81,6 +84,11 @@ def oracle_f(column: pd.Series, y: np.ndarray) -> float:
 
 ORACLES = {
     "iv": (fs.InformationValue(n_features=3, n_bins=BINS, min_cell=MIN_CELL), oracle_iv, lambda s: s),
+    "textbook iv": (
+        fs.InformationValue(n_features=3, n_bins=BINS, min_cell=MIN_CELL, bias_correction=False),
+        lambda column, y: oracle_iv(column, y, correct=False),
+        lambda s: s,
+    ),
     "gini": (fs.GiniFilter(n_features=3, n_bins=BINS, min_cell=MIN_CELL), oracle_gini, lambda s: 1 - s),
     "sffs": (fs.SFFS(n_features=3), oracle_f, lambda s: s),
 }

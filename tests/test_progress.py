@@ -181,7 +181,7 @@ def test_alignment_and_folds_are_watched_too():
         evaluate(fed, {"a": fs.AllFeatures(), "r": fs.RandomFeatures(n_features=2)}, cv=2, model="knn", pooled=True)
     assert [done for what, done, of in aligned if what == "pass over the ids" and of == 3] == [0, 1, 2]
     assert notes.asks[:4] == ["count_table", "begin_job", "offer_key", "meet"]
-    assert notes.asks[4:7] == ["blind_ids", "blind_again", "blind_again"]
+    assert notes.asks[4:8] == ["seal_order", "blind_ids", "blind_again", "blind_again"]
     assert (("repeat", 0, 1), ("fold", 1, 2), ("method", 1, 2)) in notes.seen
     assert notes.seen[-1] == ()
 
@@ -284,7 +284,7 @@ def test_scripts_get_progress_as_json_from_alignment_to_folds(job):
     events = [json.loads(line) for line in result.stderr.splitlines()]
     asks = [event["operation"] for event in events if event["event"] == "ask"]
     assert asks[:2] == ["core.count_table", "core.begin_job"]
-    assert asks[4:6] == ["align.blind_ids", "align.blind_again"]
+    assert asks[4:7] == ["align.seal_order", "align.blind_ids", "align.blind_again"]
     assert events.index(next(e for e in events if e.get("operation") == "align.blind_ids")) < events.index(
         {"event": "step", "text": "selecting by sffs"}
     ), "the alignment is told while it goes on, not afterwards"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,8 @@ LAYERS = [
     ["desk"],
     ["cli"],
     ["testing"],
+    ["_public"],
+    ["__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
@@ -60,7 +63,7 @@ def imports(path: Path) -> set[str]:
     found: set[str] = set()
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):  # what only the type checker reads is never run
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             node.body = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fedsift":
@@ -150,9 +153,57 @@ def test_public_names_are_exactly_the_list():
         assert getattr(fedsift, name) is not None
 
 
-def test_importing_fedsift_is_light():
-    """torch, nvflare, tenseal, plotly and sf-heu are loaded when they are used, not when fedsift is imported."""
-    heavy = "('torch', 'nvflare', 'tenseal', 'plotly', 'heu', 'opendp', 'xgboost')"
-    code = f"import sys, fedsift; print([m for m in {heavy} if m in sys.modules])"
+def test_only_one_place_loads_modules_of_fedsift_by_their_names():
+    """A name in a string is an import that no test above sees: the whole, the commands, attacks, plug-ins."""
+    calls = {path for path in modules() if re.search(r"\bimport_module\(", path.read_text())}
+    known = {"core/operation.py", "cli/late.py", "audit/registry.py", "site/settings.py"}
+    assert {str(path.relative_to(SOURCE)) for path in calls} <= known
+    assert re.findall(r'"fedsift\.\w+"', (SOURCE / "core" / "operation.py").read_text()) == ['"fedsift._public"']
+
+
+HEAVY = ["torch", "nvflare", "tenseal", "plotly", "heu", "opendp", "xgboost"]
+TABLES = ["sklearn", "scipy", "pandas", "polars", "pyarrow", "numpy"]
+
+
+def loaded_by(code: str, *names: str) -> list[str]:
+    """Which of these modules are there after the code was run in a process of its own."""
+    code += f"; import sys; sys.stdout.write('loaded ' + ' '.join(m for m in {names!r} if m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    return done.stdout.rpartition("loaded ")[2].split()
+
+
+def test_the_public_names_need_no_extra():
+    """torch, nvflare, tenseal, plotly and sf-heu are loaded when they are used, not with the names of fedsift."""
+    assert loaded_by("import fedsift; fedsift.Federation", *HEAVY, "numpy") == ["numpy"]
+
+
+def test_importing_fedsift_loads_nothing_but_itself():
+    assert loaded_by("import fedsift", *HEAVY, *TABLES, "fedsift.core", "fedsift.errors") == []
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["party", "--help"], ["runn"]], ids=" ".join)
+def test_help_loads_no_library_of_tables_or_models(arguments):
+    """By what is imported, not by the clock."""
+    code = "import contextlib; from fedsift.cli.main import app\n"
+    code += f"with contextlib.suppress(SystemExit): app({arguments!r})\npass"
+    assert loaded_by(code, *HEAVY, *TABLES, "fedsift._public", "cryptography") == []
+
+
+def test_a_module_that_is_imported_alone_has_what_stands_to_its_right():
+    code = """
+import io
+from fedsift.core.federation import Federation
+a, b = ({"id": [1, 2, 3] * 1, "x": [1, 2, 3], "y": [0, 1, 0]}, {"id": [3, 2, 1], "z": [1, 2, 3]})
+import pandas as pd
+fed = Federation.from_tables({"a": pd.DataFrame(a), "b": pd.DataFrame(b)}, id="id", label=("a", "y"), min_overlap=1)
+print(fed.n_rows)
+from fedsift.core.operation import find_operation
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "3"
+    assert loaded_by("from fedsift.core.operation import find_operation; find_operation('muse.open_tables', 'a')") == []
+
+
+def test_python_m_fedsift_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "fedsift", "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: fedsift [OPTIONS] COMMAND")

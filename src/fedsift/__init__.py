@@ -1,69 +1,79 @@
-"""fedsift: find the features that matter when a table's columns or rows may not be pooled."""
+"""fedsift: find the features that matter when a table's columns or rows may not be pooled.
 
-from fedsift.core.federation import Federation
-from fedsift.core.ledger import Ledger
-from fedsift.core.operation import Array, operation, register_plugin
-from fedsift.core.party import Party
-from fedsift.core.progress_bar import progress
-from fedsift.core.table import Table
-from fedsift.core.wanted import FileForm
-from fedsift.errors import FedsiftError
-from fedsift.evaluate.budget import within_budget
-from fedsift.evaluate.evaluation import evaluate
-from fedsift.evaluate.explaining import Explanation, explain
-from fedsift.evaluate.result import Evaluation
-from fedsift.evaluate.value import value
-from fedsift.evaluate.worth import Valuation
-from fedsift.methods import (
-    SFFS,
-    VFLFS,
-    AllFeatures,
-    Boruta,
-    FeatureElection,
-    FederatedLasso,
-    FedHalving,
-    FedIIFE,
-    FedSDG,
-    GiniFilter,
-    GroupLasso,
-    HybridFLAFE,
-    InformationValue,
-    Knockoffs,
-    LessVFL,
-    LocalLasso,
-    Muse,
-    Outcome,
-    PsoEvffs,
-    RandomFeatures,
-    Selector,
-    Stable,
-    StochasticGate,
-    TopGain,
-    VerticalFLAFE,
-    register_criterion,
-    register_method,
-)
-from fedsift.models.base import FederatedModel
-from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
-from fedsift.models.fed_linear import FedLinear
-from fedsift.models.hyfdca.model import HyFDCA
-from fedsift.models.splitnn.model import SplitNN, register_model
-from fedsift.models.vertical_additive import VerticalAdditive
-from fedsift.models.vertical_logistic import VerticalLogisticRegression
-from fedsift.mpc.psi import aligned as _aligned
-from fedsift.report import Comparison, compare, write_report
-from fedsift.report import notebook_html as _notebook_html
-from fedsift.select.rules import Rules
-from fedsift.select.selection import Selection
-from fedsift.statistics.statistics import correlation, psi, significance, vif
+The names are loaded when the first of them is asked for (``_public.py``): ``fedsift --help`` needs none.
+"""
+
+import typing as _typing
+
 from fedsift.version import VERSION as _VERSION
 
-__version__ = _VERSION
+if _typing.TYPE_CHECKING:
+    from fedsift._public import (
+        SFFS,
+        VFLFS,
+        AllFeatures,
+        Array,
+        Boruta,
+        Comparison,
+        Evaluation,
+        Explanation,
+        FeatureElection,
+        FederatedLasso,
+        FederatedModel,
+        Federation,
+        FedHalving,
+        FedIIFE,
+        FedLinear,
+        FedSDG,
+        FedsiftError,
+        FileForm,
+        GiniFilter,
+        GroupLasso,
+        HybridFLAFE,
+        HyFDCA,
+        InformationValue,
+        Knockoffs,
+        Ledger,
+        LessVFL,
+        LocalLasso,
+        Muse,
+        Outcome,
+        Party,
+        PsoEvffs,
+        RandomFeatures,
+        Rules,
+        SecureBoostClassifier,
+        SecureBoostRegressor,
+        Selection,
+        Selector,
+        SplitNN,
+        Stable,
+        StochasticGate,
+        Table,
+        TopGain,
+        Valuation,
+        VerticalAdditive,
+        VerticalFLAFE,
+        VerticalLogisticRegression,
+        compare,
+        correlation,
+        evaluate,
+        explain,
+        operation,
+        progress,
+        psi,
+        register_criterion,
+        register_method,
+        register_model,
+        register_plugin,
+        significance,
+        value,
+        vif,
+        within_budget,
+        write_report,
+    )
 
-# What stands to the right, handed to what stands to the left and offers it to users.
-Federation._alignment = staticmethod(_aligned)
-Selector._write_report = staticmethod(write_report)
-Selector._notebook_html = staticmethod(_notebook_html)
+__version__ = _VERSION
 
 __all__ = [
     "SFFS",
@@ -129,3 +139,18 @@ __all__ = [
     "within_budget",
     "write_report",
 ]
+
+
+if not _typing.TYPE_CHECKING:  # a checker knows the names above, and no others
+
+    def __getattr__(name: str) -> _typing.Any:
+        if name not in __all__:
+            raise AttributeError(f"module 'fedsift' has no attribute {name!r}")
+        from fedsift import _public
+
+        globals().update({each: getattr(_public, each) for each in __all__})
+        return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__all__", "__version__"]

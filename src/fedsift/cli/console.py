@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from math import isnan
@@ -15,7 +14,7 @@ from rich.table import Table
 from fedsift.core import table as tables
 from fedsift.core.ledger import COORDINATOR, FORMS, Ledger
 from fedsift.core.progress_bar import follow as progress  # noqa: F401 (the command line shows through this module)
-from fedsift.core.terminal import clean, log_line, open_console, size
+from fedsift.core.terminal import clean, open_console, size
 from fedsift.core.terminal import remark as remark
 from fedsift.evaluate import joint, pooled
 from fedsift.evaluate.result import Evaluation
@@ -262,13 +261,3 @@ def show_method(facts: dict[str, Any]) -> None:
 def _toml(value: Any) -> str:
     """A default as it would stand in a job file."""
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-# --- logs ------------------------------------------------------------------------------------------------------------
-
-
-class JsonLog(logging.Handler):
-    """Log records as lines of JSON, for ``--verbose --log-json``."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        log_line({"event": "log", "level": record.levelname, "logger": record.name, "text": self.format(record)})

@@ -10,8 +10,12 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from fedsift.cli import console
+from fedsift.cli.options import Quiet, Verbose
 from fedsift.cli.value import show_offers, show_value
 from fedsift.core.files import write_atomic
 from fedsift.errors import ParameterError
@@ -68,6 +72,15 @@ name = "linear"                # or "boost", "network"
 dir = "result"
 """
 FOLDS = 10  # of the value
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for the demo.", metavar="DIR")] = Path("fedsift-demo"),
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write example files and run a job on them."""
+    run_demo(out, quiet)
 
 
 def run_demo(folder: Path, quiet: bool) -> None:
@@ -132,7 +145,7 @@ def _model(job: Job, folder: Path, quiet: bool) -> None:
 
 
 def _next(job_file: Path) -> None:
-    folder, command = job_file.parent, "fedsift" if shutil.which("fedsift") else sys.argv[0]
+    folder, command = job_file.parent, "fedsift" if shutil.which("fedsift") else _called()
     console.show(f"Pages: {folder / 'value.html'}, {load_job(job_file).out / 'report.html'}, {folder / 'explain.html'}")
     console.show(f"Files: {folder / 'predictions.csv'}, {folder / 'model'} (its card, each party's part)")
     news = " ".join(f"{name}=NEW_FILE" for name in load_job(job_file).settings.parties)
@@ -143,6 +156,11 @@ def _next(job_file: Path) -> None:
     console.show(f"  {command} value {job_file} --out value.html")
     console.show(f"  {command} train {job_file} --out model")
     console.show(f"  {command} predict model {news} --out predictions.csv --explain explain.html")
+
+
+def _called() -> str:
+    """How the command was started."""
+    return "python -m fedsift" if sys.argv[0].endswith("__main__.py") else sys.argv[0]
 
 
 def _prepare(folder: Path, job_file: Path) -> None:

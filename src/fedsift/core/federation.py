@@ -24,16 +24,14 @@ from fedsift.core.notebook import federation_html
 from fedsift.core.operation import Operation
 from fedsift.core.party import Site
 from fedsift.core.progress import Item
-from fedsift.core.simulate import check_grid, hybrid_grid, label_columns, open_tables, simulated_sites
+from fedsift.core.row_access import RowAccess
+from fedsift.core.simulate import WORDS, check_grid, hybrid_grid, label_columns, open_tables, simulated_sites
 from fedsift.core.transports.base import Aborted, Transport
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import ParameterError, PartyError, ReplyError
 
-PARTITIONS = ("vertical", "horizontal", "hybrid")
-WORDS = {"partition": PARTITIONS, "names": ("shared", "private"), "task": ("auto", "classification", "regression")}
 
-
-class Federation:
+class Federation(RowAccess):
     """Parties of one table, seen by a coordinator without any: ``from_tables`` (theirs) or ``split`` (simulated).
 
     >>> from fedsift import Federation
@@ -41,7 +39,7 @@ class Federation:
     {'bank': 1, 'shop': 1}
     """
 
-    #: Alignment is a protocol and stands to the right: the package hands it over (``fedsift/__init__.py``).
+    #: Alignment is a protocol and stands to the right: the package hands it over (``_public.py``).
     _alignment: ClassVar[Callable[..., Federation]]
 
     def __init__(

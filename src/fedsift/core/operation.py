@@ -10,6 +10,7 @@ the wire is only ever looked up in the table of marked functions; nothing is imp
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -188,8 +189,18 @@ def register_plugin(module: str) -> None:
     _plugins.add(module)
 
 
+def load_whole() -> None:
+    """Import every method, model and operation of fedsift; quick the second time.
+
+    ``import fedsift`` loads nothing by itself. Whoever looks an operation up, or asks for what a part to the right
+    hands to one to the left (alignment to federations, reports to selectors), has all of it loaded first.
+    """
+    importlib.import_module("fedsift._public")
+
+
 def operations() -> list[Operation]:
-    """All operations that this process has loaded."""
+    """All operations of fedsift and of the plug-ins that this process has loaded."""
+    load_whole()
     return list(_registry.values())
 
 
@@ -200,6 +211,8 @@ def is_own(module: str) -> bool:
 
 def find_operation(id: str, party: str) -> Operation:
     """The marked function of that id; refused if there is none, or if its module is no registered plug-in."""
+    if id not in _registry:
+        load_whole()
     if id not in _registry:
         raise OperationRefused(party, id[:60], "no operation of that name is registered at this party")
     marked = _registry[id]

@@ -12,9 +12,14 @@ import numpy as np
 import pandas as pd
 
 from fedsift.core import splits
+from fedsift.core.operation import load_whole
 from fedsift.core.party import Site
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
+
+PARTITIONS = ("vertical", "horizontal", "hybrid")
+#: What a federation may be told in one word.
+WORDS = {"partition": PARTITIONS, "names": ("shared", "private"), "task": ("auto", "classification", "regression")}
 
 
 def label_columns(
@@ -170,7 +175,8 @@ def open_tables(
     columns: Mapping[str, Sequence[str]],
     categorical: Mapping[str, Sequence[str]],
 ) -> dict[str, Site]:
-    """A site without a policy for each table, as ``Federation.from_tables`` takes them."""
+    """A site without a policy for each table, as ``Federation.from_tables`` takes them; matching needs the whole."""
+    load_whole()
     for argument, given in (("columns", columns), ("categorical", categorical)):
         check_parties(argument, given, tables)
     if isinstance(id, Mapping):

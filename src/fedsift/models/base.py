@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import secrets
 import time
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -27,6 +26,7 @@ from fedsift.core.files import announced, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation
 from fedsift.errors import DataError, ParameterError, PolicyRefused
+from fedsift.models.copies import Copied, Lease
 from fedsift.models.metrics import probabilities
 from fedsift.models.parts import (
     OPERATIONS,
@@ -34,7 +34,6 @@ from fedsift.models.parts import (
     Floats,
     choose_folder,
     forget_part,
-    free_all,
     keep_by_id,
     label_kind,
     measure_rows,
@@ -57,7 +56,7 @@ Model = TypeVar("Model", bound="FederatedModel")
 FORMAT, VERSION = "fedsift-model", 2
 
 
-class FederatedModel(BaseEstimator):
+class FederatedModel(Copied, BaseEstimator):
     """Base of all models. A subclass checks parameters in ``_check``, trains in ``_fit``, scores in ``_decision``.
 
     After ``fit``: ``task_``, ``classes_`` (for classes), ``parties_``, ``holders_``, ``ledger_``, ``traffic_``,
@@ -81,10 +80,13 @@ class FederatedModel(BaseEstimator):
     #: Parameters that carry the smallest cell (the largest of them counts), and those that carry an epsilon.
     cell_parameters: ClassVar[tuple[str, ...]] = ()
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
+    #: Parameters of noise in what is opened: the least of each, and the operation whose exception allows less.
+    noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {}
     #: Whether it can be measured on shares, so that nobody sees the score of a row (``_share``).
     measured_unseen: ClassVar[bool] = False
     #: Learned values of the coordinator that ``save`` writes beside those of every model.
     _saved: ClassVar[tuple[str, ...]] = ()
+    _in_files = False  # whether there are files of it, which name its job
 
     def fit(self: Model, fed: Federation, y: Any = None) -> Model:
         """Train over the federation's rows. ``y`` is ignored: labels stay with their party."""
@@ -108,7 +110,7 @@ class FederatedModel(BaseEstimator):
         self.seconds_ = time.perf_counter() - start
         self.ledger_: Ledger = fed.ledger.since(mark)
         self.traffic_: pd.DataFrame = self.ledger_.traffic()
-        weakref.finalize(self, free_all, [weakref.ref(site) for site in fed.simulated.values()], self.model_id_)
+        self._lease: Lease | None = Lease(fed, self.model_id_)
         return self
 
     def announcement(self) -> tuple[str, dict[str, Any]]:
@@ -268,6 +270,8 @@ class FederatedModel(BaseEstimator):
         with self._run(where) as run:
             choose_folder(run, folder)
             self._write_parts(run)
+            if not self._in_files and run._job is not None:
+                self.job_hash_, self._in_files = run._job.hash.hex(), True  # the sites' files are of this job
         known = {name: _as_json(getattr(self, name)) for name in (*_KNOWN, *self._saved) if hasattr(self, name)}
         content = {"format": FORMAT, "version": VERSION, "class": type(self).__name__,
                    "parameters": {k: _as_json(v) for k, v in self.get_params(deep=False).items()},
@@ -283,7 +287,7 @@ class FederatedModel(BaseEstimator):
             if name not in (*_KNOWN, *cls._saved):
                 raise DataError(f"{str(folder)!r} holds {name!r}, which a {cls.__name__} does not have")
             setattr(model, name, _from_json(value))
-        model._fed = None
+        model._fed, model._in_files = None, True
         model._check_parties(fed)
         choose_folder(fed, folder)
         with model._session(fed) as run:
@@ -296,7 +300,7 @@ class FederatedModel(BaseEstimator):
         run.ask(write_part, to=self.parties_, model=self.model_id_)
 
     def _read_parts(self, run: Federation) -> None:
-        run.ask(read_part, to=self.parties_, model=self.model_id_)
+        run.ask(read_part, to=self.parties_, model=self.model_id_, job=self.job_hash_)
 
     def _read_classes(self, run: Federation, names: Sequence[str]) -> None:
         self.task_ = "classification" if names else "regression"

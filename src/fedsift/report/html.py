@@ -25,6 +25,7 @@ from fedsift.report.words import (
     is_warning,
     repeat,
     sentence,
+    the_same,
     title,
 )
 
@@ -96,9 +97,11 @@ def _answer(report: Report) -> Html:
         _engineered(report),
         _quality(report),
         h("h3", "Why these"),
-        h("p", how_clear(answer)),
-        h("p", how_sure(answer)) if how_sure(answer) else None,
-        h("p", beyond_chance(answer)) if beyond_chance(answer) else None,
+        [
+            h("p", text)
+            for text in (how_clear(answer), how_sure(answer), beyond_chance(report), the_same(answer))
+            if text
+        ],
         None if by_place(answer) else _score_bars(answer),
         h("h3", "Every column"),
         _scores(answer),

@@ -46,7 +46,11 @@ class Margin:
 
 @dataclass
 class Answer:
-    """Which columns were kept. ``fits`` is in how many folds the choice was repeated; 0: it was not."""
+    """Which columns were kept. ``fits`` is in how many folds the choice was repeated; 0: it was not.
+
+    ``test`` is what gave the p-values, ``noise_floor`` the score that the best column of noise reaches, ``copies`` are
+    [party, column, party, column] where the second says the same as the first.
+    """
 
     kept: int
     of: int
@@ -56,6 +60,9 @@ class Answer:
     scores: list[ScoredColumn]
     margin: Margin | None
     fits: int = 0
+    test: str = ""
+    noise_floor: float | None = None
+    copies: list[list[str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -76,7 +77,7 @@ def summarize(
         federation=dict(getattr(selector, "federation_", {}) or {}),
         answer=_tested(
             _counted(_answer(selection, told=party is None), evaluation, type(selector).__name__),
-            {} if party is not None else selector.details_.get("p_values", {}),
+            {} if party is not None else selector.details_,
         ),
         quality=None if evaluation is None else _quality(evaluation, type(selector).__name__),
         details=hide.details(selector.details_),
@@ -217,9 +218,12 @@ def _counted(answer: Answer, evaluation: Evaluation | None, name: str) -> Answer
     return answer
 
 
-def _tested(answer: Answer, p_values: Mapping[str, Sequence[float]]) -> Answer:
+def _tested(answer: Answer, details: Mapping[str, Any]) -> Answer:
     """With the p-value and the false-discovery rate of each column, where its method could tell them."""
-    flat = np.array([p for values in p_values.values() for p in values], dtype=float)
+    sure = details.get("sure", {})
+    answer.test, answer.noise_floor = sure.get("test", ""), sure.get("noise_floor")
+    answer.copies = sure.get("copies", [])
+    flat = np.array([p for values in details.get("p_values", {}).values() for p in values], dtype=float)
     if len(flat) != len(answer.scores) or not len(flat):
         return answer
     rates = false_discovery(flat)

@@ -9,7 +9,17 @@ from fedsift.report.formulas import readable_formula
 from fedsift.report.markup import clean, duration, short, size
 from fedsift.report.next_steps import run_facts, what_next
 from fedsift.report.record import Json, Report
-from fedsift.report.words import about_forms, beyond_chance, how_clear, how_sure, is_warning, repeat, sentence, title
+from fedsift.report.words import (
+    about_forms,
+    beyond_chance,
+    how_clear,
+    how_sure,
+    is_warning,
+    repeat,
+    sentence,
+    the_same,
+    title,
+)
 
 _WIDTH = 100
 
@@ -50,9 +60,12 @@ def _officer(report: Report) -> list[str]:
     lines = ["WHO CAN READ WHAT IN THE END"]
     for party in dict.fromkeys(each.owner for each in report.readings):
         lines.append(f"  of {_one_line(party)}:")
-        for each in report.readings:
-            if each.owner == party:
-                lines += _wrap(f"{each.reader}: {each.what} [{each.grain}; linkable: {each.linkable}]", "    ")
+        told = (
+            f"{each.reader}: {each.what} [{each.grain}; linkable: {each.linkable}]"
+            for each in report.readings
+            if each.owner == party
+        )
+        lines += [line for text in dict.fromkeys(told) for line in _wrap(text, "    ")]
         heard = "; ".join(each.what for each in report.learned if each.party == party)
         lines += _wrap(f"it learned itself: {heard}", "    ") if heard else []
     return lines
@@ -68,8 +81,8 @@ def _answer(report: Report, most: int) -> list[str]:
     for party, kept in answer.selected.items():
         lines += _wrap(f"{party}: {', '.join(map(_one_line, kept)) or '(nothing)'}", "  ")
     lines += [line for each in answer.engineered for line in _wrap(f"new: {readable_formula(each)} = {each}", "  ")]
-    lines += ["", *_wrap(how_clear(answer)), *(_wrap(how_sure(answer)) if how_sure(answer) else []),
-              *(_wrap(beyond_chance(answer)) if beyond_chance(answer) else []), ""]  # fmt: skip
+    told = (how_clear(answer), how_sure(answer), beyond_chance(report), the_same(answer))
+    lines += ["", *[line for text in told if text for line in _wrap(text)], ""]
     rows = answer.scores
     lines += _grid(
         ["rank", "party", "column", "score", ""],

@@ -59,21 +59,59 @@ def how_sure(answer: Answer) -> str:
     return f"How sure: {again}; {whose} came out {times}."
 
 
-def beyond_chance(answer: Answer) -> str:
-    """How many columns are told from noise by a test, and whether all that were kept are."""
+#: Methods that say themselves how much of what they keep is noise.
+_RATED = {"Knockoffs", "Boruta", "Stable"}
+_NULLS = {"AllFeatures", "RandomFeatures"}
+
+
+def beyond_chance(report: Report) -> str:
+    """How many columns are told from noise by a test, and whether all that were kept are; else why nobody can say."""
+    answer, method = report.answer, report.method
     tested = [row for row in answer.scores if row.q is not None]
-    if not tested:
+    if report.party is not None or method.name in _NULLS or not answer.kept:
         return ""
+    if not tested:
+        return _untested(method)
     clear = sum(row.q is not None and row.q <= LEVEL for row in tested)
     unclear = [f"{row.party}: {row.feature}" for row in tested if row.selected and row.q is not None and row.q > LEVEL]
     text = (
-        f"By a chi-squared test of each column {clear:,} of {len(tested):,} are told from noise "
-        f"(false-discovery rate {LEVEL:g})"
+        f"By {'an' if answer.test == 'F' else 'a'} {answer.test or 'chi-squared'} test of each column {clear:,} of "
+        f"{len(tested):,} are told from noise (false-discovery rate {LEVEL:g})"
     )
-    if not unclear:
-        return f"{text}; all that were kept are among them."
     more = f" and {len(unclear) - 5} more" if len(unclear) > 5 else ""
-    return f"{text}. Kept, but not told from noise: {', '.join(unclear[:5])}{more}."
+    text += f". Kept, but not told from noise: {', '.join(unclear[:5])}{more}." if unclear else (
+        "; all that were kept are among them."
+    )  # fmt: skip
+    if answer.noise_floor is not None:
+        text += f" The best of {answer.of:,} columns of noise scores above {short(answer.noise_floor)} once in 20 runs."
+    return text
+
+
+def _untested(method: Method) -> str:
+    if method.name in _RATED:
+        rate = method.parameters.get("fdr")
+        return f"The method itself holds how much of what it keeps is noise: a share of {rate} at most, in the mean."
+    if method.parameters.get("epsilon") is not None:
+        return "How far this is from noise cannot be said: with epsilon the noise that was added rules the errors."
+    return (
+        "How far this is from noise cannot be said from what was opened: the scores of this method have no "
+        "known spread under chance. Stable (around any method), Knockoffs and Boruta hold the share of noise among "
+        "what they keep."
+    )
+
+
+def the_same(answer: Answer) -> str:
+    """Columns that repeat one that was kept."""
+    kept = {(row.party, row.feature) for row in answer.scores if row.selected}
+    pairs = [
+        f"{b} ({of_b}) says the same as {a} ({of_a})"
+        for of_a, a, of_b, b in answer.copies
+        if (of_a, a) in kept or (of_b, b) in kept
+    ]
+    if not pairs:
+        return ""
+    more = f", and {len(pairs) - 5} more" if len(pairs) > 5 else ""
+    return f"Copies, by their counts: {'; '.join(pairs[:5])}{more}. A copy adds nothing; Muse leaves copies out."
 
 
 def about_share(share: float) -> str:

@@ -16,7 +16,7 @@ from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.files import announced
 from fedsift.core.ledger import Ledger
-from fedsift.core.operation import Operation
+from fedsift.core.operation import Operation, load_whole
 from fedsift.errors import ParameterError, PolicyRefused
 from fedsift.select.rules import Rules
 from fedsift.select.selection import Selection
@@ -92,12 +92,17 @@ class Selector(BaseEstimator):
     #: Parameters that carry the smallest cell (the largest of them counts), and those that carry an epsilon.
     cell_parameters: ClassVar[tuple[str, ...]] = ()
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
+    #: Parameters of noise in what is opened: the least of each, and the operation whose exception allows less.
+    noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {}
     #: How many bits a party learns for each of its columns, beside whether it was kept: a weight, say.
     told_bits: ClassVar[float] = 0.0
     #: How far scores of the same seed may differ: numbers read from shares carry the rounding of fresh masks.
     repeats_within: ClassVar[float] = 1e-9
 
-    #: Reports stand to the right of methods: the package hands these two over (``fedsift/__init__.py``).
+    #: What an object needs while it fits, and drops then: it holds the federation.
+    working: ClassVar[tuple[str, ...]] = ()
+
+    #: Reports stand to the right of methods: the package hands these two over (``_public.py``).
     _write_report: ClassVar[Callable[..., Any]]
     _notebook_html: ClassVar[Callable[..., str]]
 
@@ -123,6 +128,8 @@ class Selector(BaseEstimator):
             )
         mark, start = len(fed.ledger), time.perf_counter()
         names, outcome = self._run(fed, self._checked(fed))
+        for used in self.working:
+            self.__dict__.pop(used, None)
         if self.rules is not None:
             outcome = outcome.under(self.rules, names)
         self.seconds_ = time.perf_counter() - start
@@ -176,18 +183,54 @@ class Selector(BaseEstimator):
     def transform(self, fed: Federation) -> Federation:
         """The same federation with the selected columns only."""
         check_is_fitted(self, "selection_")
+        if not isinstance(fed, Federation):
+            raise ParameterError(
+                f"transform takes a Federation, got {type(fed).__name__}; for one party's own table: "
+                "selection_.transform(table, party=...)"
+            )
         return fed.view(columns={party: np.flatnonzero(mask) for party, mask in self.masks_.items()})
 
     def fit_transform(self, fed: Federation, y: Any = None) -> Federation:
         return self.fit(fed).transform(fed)
 
+    def get_support(self, indices: bool = False, *, party: str | None = None) -> np.ndarray:
+        """Which columns are kept, as a mask or as positions: of one party, or in the order of all parties' columns.
+
+        Parties that hold rows have the same columns, which are counted once.
+        """
+        mask = np.concatenate([self.masks_[name] for name in self._whose(party)])
+        return np.flatnonzero(mask) if indices else mask
+
+    def get_feature_names_out(self, input_features: Any = None, *, party: str | None = None) -> np.ndarray:
+        """The kept columns, then new features as formulas: ``party.column``, or by their own names for one party."""
+        whose = self._whose(party)
+        plain = party is not None or self.federation_["partition"] == "horizontal"
+        kept = [column if plain else f"{name}.{column}" for name in whose for column in self.selected_[name]]
+        made = self.selection_.engineered if party is None else self.selection_.engineered_for(party)
+        return np.asarray([*kept, *made], dtype=object)
+
+    def _whose(self, party: str | None) -> list[str]:
+        """The parties whose columns are meant."""
+        check_is_fitted(self, "selection_")
+        if party is not None and party not in self.selected_:
+            raise ParameterError(f"no party {party!r} in this selection; it has {', '.join(self.selected_)}")
+        names = list(self.selected_) if party is None else [party]
+        return names[:1] if self.federation_["partition"] == "horizontal" else names
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many columns took part."""
+        return len(self.get_support())
+
     def report(self, path: Any = None, party: str | None = None) -> Any:
         """Write the report (HTML by the file's ending, text otherwise), or return its text without a path."""
         check_is_fitted(self, "selection_")
+        load_whole()
         return self._write_report(self, path, party=party)
 
     def _repr_html_(self) -> str:
         """For notebooks: the parameters, and after ``fit`` the answer, its cost and what it disclosed."""
+        load_whole()
         return self._notebook_html(self)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator, TransformerMixin
 
-from fedsift.core.evidence import Evidence, woe_name
-from fedsift.core.expressions import evaluate, evaluate_columns, parse, parties_of
+from fedsift.core.evidence import Evidence
+from fedsift.core.expressions import evaluate, parse, parties_of
 from fedsift.core.files import plain, write_atomic
 from fedsift.core.state import ModelStore
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
+from fedsift.select.keepers import ColumnKeeper, EvidenceMaker, FeatureMaker
 
 FORMAT = "fedsift-selection"
 VERSION = 1
@@ -115,6 +113,13 @@ class Selection:
         rest = [column for column in self.selected[party] if column not in weighed]
         return table.select(rest).with_columns(evidence.values(table))
 
+    def transform(self, X: Any, party: str | None = None) -> Any:
+        """A party's own rows with the kept columns and what it can compute of the new ones: a table of the same kind.
+
+        ``X`` is a pandas, polars or Arrow table, or a fedsift one; no other party is asked.
+        """
+        return self.apply(X, party) if isinstance(X, Table) else self.transformer(party).transform(X)
+
     def transformer(self, party: str | None = None) -> ColumnKeeper:
         """A plain scikit-learn transformer for one party's own pipeline."""
         party = self._whose(party)
@@ -183,72 +188,6 @@ class Selection:
         )
         head = f"<b>{html.escape(self.method)}</b>: {self.n_selected} columns selected"
         return f"<p>{head}</p><table><tr><th>party</th><th>columns</th></tr>{rows}</table>"
-
-
-class ColumnKeeper(TransformerMixin, BaseEstimator):
-    """scikit-learn transformer that keeps named columns of a DataFrame."""
-
-    def __init__(self, columns: Sequence[str]):
-        self.columns = columns
-
-    def fit(self, X: Any, y: Any = None) -> ColumnKeeper:
-        self._check(X)
-        self.n_features_in_ = X.shape[1]
-        return self
-
-    def transform(self, X: Any) -> Any:
-        self._check(X)
-        return X[list(self.columns)]
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        return np.asarray(list(self.columns), dtype=object)
-
-    def _check(self, X: Any) -> None:
-        missing = [column for column in self.columns if column not in getattr(X, "columns", ())]
-        if missing:
-            raise DataError(
-                f"the data lack the selected column {missing[0]!r} (a DataFrame with named columns is needed)"
-            )
-
-
-class FeatureMaker(ColumnKeeper):
-    """scikit-learn transformer that keeps named columns of a DataFrame and adds engineered features after them."""
-
-    def __init__(self, columns: Sequence[str], formulas: Sequence[str]):
-        super().__init__(columns)
-        self.formulas = formulas
-
-    def transform(self, X: Any) -> Any:
-        self._check(X)
-        values = evaluate_columns([parse(text) for text in self.formulas], X)
-        return pd.concat(
-            [X[list(self.columns)], pd.DataFrame(values, columns=list(self.formulas), index=X.index)], axis=1
-        )
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        return np.asarray([*self.columns, *self.formulas], dtype=object)
-
-
-class EvidenceMaker(ColumnKeeper):
-    """scikit-learn transformer that puts weights of evidence in the place of the kept columns that have them."""
-
-    def __init__(self, columns: Sequence[str], evidence: list[dict[str, Any]]):
-        super().__init__(columns)
-        self.evidence = evidence
-
-    def transform(self, X: Any) -> Any:
-        self._check(X)
-        table = Table.read(X[list(self.columns)].reset_index(drop=True), id=None, name="data")
-        made = pd.DataFrame(Evidence.read(self.evidence).values(table), index=X.index)
-        return pd.concat([X[self._rest()], made], axis=1)
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        made = [woe_name(each["column"]) for each in self.evidence]
-        return np.asarray([*self._rest(), *made], dtype=object)
-
-    def _rest(self) -> list[str]:
-        weighed = {each["column"] for each in self.evidence}
-        return [column for column in self.columns if column not in weighed]
 
 
 def _check_formulas(formulas: Any, where: str) -> None:

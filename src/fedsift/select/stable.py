@@ -28,6 +28,7 @@ from sklearn.base import clone
 
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain
+from fedsift.core.operation import load_whole
 from fedsift.errors import ParameterError
 from fedsift.select.base import Outcome, Selector, check_number
 from fedsift.select.halves import OPERATIONS, check_halves, halved
@@ -91,6 +92,7 @@ class Stable(Selector):
                 raise ParameterError("settings are for a selector that is given by name; this one has its own")
             made: Selector = clone(self.selector)
         else:
+            load_whole()
             known = type(self).find_method(self.selector)
             unknown = sorted(set(self.settings or {}) - set(known._get_param_names()))
             if unknown:

@@ -69,6 +69,8 @@ from fedsift.select.opened import check_opener
 class Flafe(Selector):
     """What both have in common; the layout says who shares rows and who shares columns."""
 
+    working = ("_sums", "_bins", "_joint")
+
     paper = "Overman and Klabjan, Federated Automated Feature Engineering (Vertical-/Hybrid-FLAFE)"
 
     #: Parameters of both; the classes set them.

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.federation import PARTITIONS, Federation
+from fedsift.core.federation import Federation
+from fedsift.core.simulate import PARTITIONS
 from fedsift.errors import ParameterError
 from fedsift.select.base import Outcome, Selector, check_number
 

@@ -10,6 +10,7 @@ import numpy as np
 from fedsift.mpc.column_scores.gini import gini_impurities
 from fedsift.mpc.column_scores.label_tables import ColumnTables
 from fedsift.select.filters.label_tables import LabelTableFilter
+from fedsift.select.sureness import one_sided
 
 
 class GiniFilter(LabelTableFilter):
@@ -29,3 +30,9 @@ class GiniFilter(LabelTableFilter):
 
     def _scores(self, table: ColumnTables, totals: np.ndarray) -> np.ndarray:
         return 1 - gini_impurities(table)
+
+    def _noise_reaches(self, freedom: np.ndarray, totals: np.ndarray, level: float) -> np.ndarray:
+        """The purity of one bin, and what noise adds to it: for each class a share of chi-squared."""
+        shares = totals / totals.sum()
+        part = one_sided(freedom, level / (1 if len(totals) == 2 else len(totals)))
+        return np.asarray((shares**2).sum() + (shares * (1 - shares)).sum() * part / totals.sum())

@@ -19,16 +19,20 @@ from fedsift.select.filters.label_tables import LabelTableFilter
 from fedsift.select.filters.woe import KINDS as WOE_KINDS
 from fedsift.select.filters.woe import OPERATIONS as WOE_OPERATIONS
 from fedsift.select.filters.woe import tell_weights, woe_view
+from fedsift.select.sureness import one_sided
 
 #: With noise: deviations of it that a bin must hold to be looked at.
 _SHOWN = 3.0
 
 
-def information_value(table: np.ndarray, totals: np.ndarray, variance: float = 0.0) -> float:
+def information_value(
+    table: np.ndarray, totals: np.ndarray, variance: float = 0.0, bias_correction: bool = False
+) -> float:
     """IV of one column from its bins x classes counts and the sizes of the classes.
 
     ``variance`` is that of noise in each count: what its curvature adds in the mean is taken off (to second order), and
-    bins that hold hardly more than noise are left out.
+    bins that hold hardly more than noise are left out. ``bias_correction`` takes off what a column without any relation
+    to the label has in the mean: the result is 0 there, on average, with few bins and with many.
     """
     classes, rows = len(totals), float(totals.sum())
     table = table[table.sum(axis=1) >= _SHOWN * np.sqrt(classes * variance)]
@@ -43,6 +47,8 @@ def information_value(table: np.ndarray, totals: np.ndarray, variance: float = 0
         part = float(((inside - outside) * np.log(inside / outside)).sum())
         part -= 0.5 * float(_curvature(inside, outside, variance / yes**2).sum())
         part -= 0.5 * float(_curvature(outside, inside, variance * (classes - 1) / no**2).sum())
+        if bias_correction:
+            part -= (np.count_nonzero(table.sum(axis=1)) - 1) * (1 / yes + 1 / no)
         value += totals[k] * part
         weight += totals[k]
     return value / weight
@@ -64,8 +70,8 @@ class InformationValue(LabelTableFilter):
 
     Parameters
     ----------
-    n_features, threshold : how many to keep, or the least value to keep (0.02 is the usual "some use", which noise
-        reaches on small tables: about (bins - 1)(1/yes + 1/no)); one of the two.
+    n_features, threshold : how many to keep, or the least value to keep (0.02 is the usual "some use"; a note says
+        where a column of noise would reach it); one of the two.
     n_bins : bins of a numeric column (twice as many at most, where heavy values lie between others).
     min_cell : bins with fewer rows are merged with a neighbour before anybody counts them.
     scheme : additive encryption: ``auto``, ``ou`` or ``paillier``.
@@ -73,6 +79,8 @@ class InformationValue(LabelTableFilter):
     woe : ``bins`` or ``monotone``: tell each party the weights of evidence of its kept columns (``woe.py``), for two
         classes; ``woe_transform`` and the party's own selection file then put them in the place of values.
     woe_digits : decimals of a weight.
+    bias_correction : take off what noise adds to the value, about (bins - 1)(1/yes + 1/no): else columns with many
+        categories look better than they are.
     """
 
     name = "information_value"
@@ -91,6 +99,7 @@ class InformationValue(LabelTableFilter):
         delta: float = 1e-6,
         woe: str | None = None,
         woe_digits: int = 3,
+        bias_correction: bool = True,
     ):
         super().__init__(
             n_features=n_features, threshold=threshold, n_bins=n_bins, min_cell=min_cell, scheme=scheme,
@@ -98,10 +107,12 @@ class InformationValue(LabelTableFilter):
         )  # fmt: skip
         self.woe = woe
         self.woe_digits = woe_digits
+        self.bias_correction = bias_correction
 
     def _check(self, fed: Federation) -> None:
         super()._check(fed)
         check_number("woe_digits", self.woe_digits, 1, 9, whole=True)
+        check_choice("bias_correction", self.bias_correction, (True, False))
         if self.woe is None:
             return
         check_choice("woe", self.woe, WOE_KINDS)
@@ -111,7 +122,15 @@ class InformationValue(LabelTableFilter):
             raise ParameterError("weights of evidence are for a label of two classes")
 
     def _scores(self, table: ColumnTables, totals: np.ndarray) -> np.ndarray:
-        return np.array([information_value(part, totals, table.variance) for part in table.columns()], dtype=float)
+        correct = self.bias_correction
+        return np.array([information_value(p, totals, table.variance, correct) for p in table.columns()], dtype=float)
+
+    def _noise_reaches(self, freedom: np.ndarray, totals: np.ndarray, level: float) -> np.ndarray:
+        """IV of noise is about (1/yes + 1/no) times chi-squared, one class against the rest averaged by size."""
+        part = one_sided(freedom, level / (1 if len(totals) == 2 else len(totals)))
+        scales = 1 / totals + 1 / (totals.sum() - totals)
+        mean = scales[0] if len(totals) == 2 else float((totals * scales).sum() / totals.sum())
+        return np.asarray(mean * (part - (freedom if self.bias_correction else 0)))
 
     def _after(self, fed: Federation, tables: dict[str, ColumnTables], totals: np.ndarray, outcome: Outcome) -> None:
         if self.woe is None:

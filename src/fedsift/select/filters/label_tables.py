@@ -6,7 +6,7 @@ which of its columns were kept, the label holder nothing about the others' colum
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from fedsift.mpc.column_scores.label_tables import (
 from fedsift.mpc.column_scores.noise import check_privacy
 from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
 from fedsift.select.opened import check_opener, note_privacy
-from fedsift.select.sureness import p_values
+from fedsift.select.sureness import LEVEL, copies_of, p_values, warn_below
 
 
 class LabelTableFilter(Selector):
@@ -67,6 +67,20 @@ class LabelTableFilter(Selector):
         """One number a column, the higher the better, from its counts and the sizes of the classes."""
         raise NotImplementedError
 
+    def _noise_reaches(self, freedom: np.ndarray, totals: np.ndarray, level: float) -> np.ndarray:
+        """The score that a column of so many bins less one, unrelated to the label, passes with this probability."""
+        raise NotImplementedError
+
+    def _how_sure(self, fed: Federation, tables: dict[str, ColumnTables], totals: np.ndarray) -> dict[str, Any]:
+        """What the counts say beside the scores: p-values, how high noise reaches, columns that are alike."""
+        freedom = np.concatenate([np.maximum(table.bins - 1, 1) for table in tables.values()])
+        floor = float(self._noise_reaches(freedom, totals, LEVEL / len(freedom)).max())
+        warn_below(fed, self.threshold, floor, len(freedom))
+        copies = copies_of(tables, fed.column_names())
+        return {
+            "p_values": p_values(tables), "sure": {"test": "chi-squared", "noise_floor": floor, "copies": copies}
+        }  # fmt: skip
+
     def _check(self, fed: Federation) -> None:
         check_size(self.n_features, self.threshold)
         check_choice("scheme", self.scheme, SCHEMES)
@@ -81,8 +95,9 @@ class LabelTableFilter(Selector):
         totals = np.maximum(class_sizes(tables), 1.0)
         scores = {name: self._scores(table, totals) for name, table in tables.items()}
         note_privacy(fed, self.epsilon, self.delta, self.min_cell)
-        sure = {"p_values": p_values(tables)} if self.epsilon is None else {}
-        outcome = Outcome.best(scores, self.n_features, self.threshold, **sure)
+        outcome = Outcome.best(scores, self.n_features, self.threshold)
+        if self.epsilon is None:
+            outcome.details |= self._how_sure(fed, tables, totals)
         self._after(fed, tables, totals, outcome)
         return outcome
 

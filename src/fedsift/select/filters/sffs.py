@@ -1,17 +1,25 @@
 """SFFS: secure federated filter by the F statistic (Pan et al.), the filter that two of the papers compare with.
 
-The conversation is in ``mpc/column_scores/f_statistic.py``; LESS-VFL's screen has it, too.
+The conversation is in ``mpc/column_scores/f_statistic.py``, which LESS-VFL's screen has, too; with ``epsilon`` in
+``noisy_f.py``, over bins.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from fedsift.core.federation import Federation
+from fedsift.core.operation import together
 from fedsift.crypto.additive.keys import SCHEMES
-from fedsift.errors import ParameterError
-from fedsift.mpc.column_scores.f_statistic import OPERATIONS, encrypted_f
+from fedsift.mpc.column_scores.f_statistic import OPERATIONS, best_f, component_f
 from fedsift.mpc.column_scores.noise import check_privacy
+from fedsift.mpc.column_scores.noisy_f import OPERATIONS as NOISY
+from fedsift.mpc.column_scores.noisy_f import noisy_f
 from fedsift.select.base import Outcome, Selector, check_choice, check_size
 from fedsift.select.opened import check_opener, note_privacy
+from fedsift.select.sureness import f_p_values, f_reaches, warn_below
 
 
 class SFFS(Selector):
@@ -22,13 +30,16 @@ class SFFS(Selector):
     n_features, threshold : how many to keep, or the least F to keep; one of the two.
     scheme : additive encryption: ``auto``, ``ou`` or ``paillier``.
     epsilon, delta : differential privacy of each party's rows (``mpc/column_scores/noise.py``); None: exact sums. With
-        noise ranks take the place of values, and a category's rank is by its name: information value is better there.
+        noise values stand where their bins do, and far ones are clipped.
     """
 
     name = "sffs"
     paper = "Pan et al. (secure federated feature selection); baseline of FedSDG-FS and MUSE"
-    leaks = "coordinator: per-class sums of unnamed, standardised columns; parties: which of their columns were kept"
-    operations = OPERATIONS
+    leaks = (
+        "coordinator: per-class sums of unnamed, standardised columns, with epsilon label counts of their bins with "
+        "noise; parties: which of their columns were kept"
+    )
+    operations = together(OPERATIONS, NOISY)
     epsilon_parameters = ("epsilon",)
 
     def __init__(
@@ -51,10 +62,21 @@ class SFFS(Selector):
         check_choice("scheme", self.scheme, SCHEMES)
         check_privacy(self.epsilon, self.delta)
         check_opener(fed, self.epsilon)
-        if self.epsilon is not None and fed.task == "regression":
-            raise ParameterError("with epsilon SFFS is for classes; for a regression target take InformationValue")
 
     def _select(self, fed: Federation) -> Outcome:
-        scores = encrypted_f(fed, scheme=self.scheme, epsilon=self.epsilon, delta=self.delta)
         note_privacy(fed, self.epsilon, self.delta)
-        return Outcome.best(scores, self.n_features, self.threshold)
+        if self.epsilon is not None:
+            noisy = noisy_f(fed, scheme=self.scheme, epsilon=self.epsilon, delta=self.delta)
+            return Outcome.best(noisy, self.n_features, self.threshold)
+        found = component_f(fed, scheme=self.scheme)
+        outcome = Outcome.best(best_f(fed, found), self.n_features, self.threshold)
+        outcome.details |= self._how_sure(fed, found)
+        return outcome
+
+    def _how_sure(self, fed: Federation, found: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
+        """The F test of each column, and how high the best of as many columns of noise reaches."""
+        size = fed.n_classes, fed.n_rows
+        floor = f_reaches(sum(len(values) for values, _ in found.values()), *size)
+        warn_below(fed, self.threshold, floor, sum(fed.n_columns.values()))
+        p = {name: f_p_values(values, owner, fed.n_columns[name], *size) for name, (values, owner) in found.items()}
+        return {"p_values": p, "sure": {"test": "F", "noise_floor": floor, "copies": []}}
