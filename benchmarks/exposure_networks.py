@@ -50,7 +50,7 @@ from fedsift.audit.attacks.gate_bits import heard_of_columns, labels_from_gates
 from fedsift.audit.attacks.known_labels import auc_of, draw_known
 from fedsift.audit.attacks.many_scores import scores_read
 from fedsift.audit.inversion import VarianceScore, from_kept
-from fedsift.audit.numbers_seen import _batches, _views, features, masked_numbers
+from fedsift.audit.numbers_seen import _batches, features, masked_numbers, rows_by_view
 from fedsift.audit.scoring import auc, own_component, standardise
 from fedsift.audit.views import Truth, View
 from fedsift.core.message import walk
@@ -134,7 +134,7 @@ def batch_gradients(
 
     ``lots``: of uniform numbers in the place of what the party got.
     """
-    views = _views(view, n_rows)
+    views = rows_by_view(view, n_rows)
     batches, tables = _batches(view, views), []
     for box in view.boxes:
         rows = batches.get((box.session, box.step))
@@ -192,7 +192,7 @@ def heard_attacks(view: View, truth: Truth, known: Known) -> Iterator[tuple[str,
 
 def replayed(view: View, n_rows: int, seed: int, wanted: np.ndarray, lots: np.random.Generator | None = None) -> float:
     """Correlation squared of the other party's columns, from the first angles and first weights of the seed."""
-    batches = _batches(view, _views(view, n_rows))
+    batches = _batches(view, rows_by_view(view, n_rows))
     for box in view.boxes:
         rows = batches.get((box.session, box.step))
         if not box.is_opened or box.about != "angles" or rows is None:

@@ -24,6 +24,8 @@ from fedsift.audit.attacks.gradient_labels import (
     model_completion,
 )
 from fedsift.audit.network_messages import batches_at_holder, gradients_of_own
+from fedsift.audit.views import Message, View
+from fedsift.core.table import Table
 from fedsift.models.splitnn.model import SplitNN
 from fedsift.select.fedsdg.selector import FedSDG
 
@@ -144,3 +146,22 @@ def test_gates_give_labels_are_counted_by_column_and_give_no_label(table):
     assert heard.min() < heard.max()
     found = gates_give_labels.run(seen["other"], seen.truth)
     assert found.value < found.baseline + 0.05
+
+
+def test_gates_of_a_category_with_several_inputs_are_read_as_its_columns():
+    """Inputs 0, (1, 2, 3), 4: the category leaves first, then the last column."""
+
+    def step(name, **content):
+        return Message(0, "shop", True, f"sine_gates.{name}", "", "run", content, 0)
+
+    def gates(*bits):
+        return step("set_gates", gates={"shop": np.array(bits)})
+
+    told = Message(0, "shop", False, "sine_gates.input_columns", "", "run", np.array([0, 1, 1, 1, 2]), 0)
+    said = [
+        told, gates(1, 1, 1, 1, 1), step("drop_inputs", stay={"shop": np.array([1, 0, 0, 0, 1])}), gates(1, 1),
+        step("drop_inputs", stay={"shop": np.array([1, 0])}), gates(1), gates(1),
+    ]  # fmt: skip
+    table = Table.read(pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"], "c": [1.0, 3.0]}), id=None, name="shop")
+    view = View("passive", "shop", None, tuple(said), table)
+    assert heard_of_columns(view).tolist() == [4, 1, 2]

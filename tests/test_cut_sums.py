@@ -107,6 +107,15 @@ def test_the_noise_repeats_with_the_sums_and_with_nothing_else(monkeypatch):
     assert (np.abs(changed[:, 0] - noise[:, 0]) > 0).mean() > 0.9
 
 
+def test_models_that_ask_for_the_same_sum_get_the_same_noise(monkeypatch):
+    """Or a lock-step group of many models, each with columns of its own, would let it be averaged away."""
+    X, y = noisy(150)
+    every = opened(monkeypatch, X, y)[0][0]
+    some = opened(monkeypatch, X, y, colsample_bytree=0.5)[0][0]
+    assert len(some) < len(every)
+    assert {tuple(cut) for cut in some.tolist()} <= {tuple(cut) for cut in every.tolist()}
+
+
 @pytest.mark.parametrize("model", [SecureBoostClassifier, SecureBoostRegressor])
 def test_the_noise_is_as_wide_as_a_row_or_two_and_has_no_side(monkeypatch, model):
     X, y = noisy(150)

@@ -90,26 +90,26 @@ def _content(part: np.ndarray) -> bytes:
     return f"{part.dtype.kind}{part.shape}".encode() + values
 
 
-def _seed(party: Party, job: Job, nodes: list[Node | None], tree: TreeCuts, salt: bytes) -> bytes:
+def _seed(party: Party, job: Job, node: Node, salt: bytes) -> bytes:
+    """Of one node: what its rows are, and their numbers."""
     order = np.argsort(party.table.ids, kind="stable")
-    inside = np.zeros((len(nodes), party.n_rows), dtype=bool)
-    for place, node in enumerate(nodes):
-        if node is not None:
-            inside[place, node.train] = True
-    parts = [np.asarray(party.table.ids)[order], job.numbers[order], np.packbits(inside[:, order], axis=1)]
-    return _keyed(party, b"boost: noise" + salt, [*parts, tree.candidates])
+    inside = np.zeros(party.n_rows, dtype=bool)
+    inside[node.train] = True
+    rows = order[inside[order]]
+    return _keyed(party, b"boost: noise" + salt, [np.asarray(party.table.ids)[rows], job.numbers[rows]])
 
 
 # --- noise ------------------------------------------------------------------------------------------------------------
 
 
 def blurred(
-    party: Party, boosting: Boosting, job: Job, nodes: list[Node | None], tree: TreeCuts, salts: dict[int, bytes],
-    share: Ring,
+    party: Party, boosting: Boosting, job: Job, nodes: list[Node | None], tree: TreeCuts, salt: bytes | None,
+    whole: int, share: Ring,
 ) -> Ring:  # fmt: skip
     """Shares of a tree's sums (nodes x candidates x (outputs + 1)), as they may be opened.
 
-    The shares that the next level is made of have no noise.
+    The shares that the next level is made of have no noise. ``whole``: how many candidates there are, also those that
+    the tree may not use: many models of a lock-step group may ask for the same sum, and get the same noise.
     """
     out, width = share.copy(), width_of(party)
     alive = np.array([node is not None for node in nodes])
@@ -120,14 +120,18 @@ def blurred(
     out[~alive] = uniform((int((~alive).sum()), *share.shape[1:]))
     if width == 0 or not alive.any() or not share.shape[1]:
         return out
-    seed = _seed(party, job, nodes, tree, salts[boosting.models[job.model].plan.bins])
+    assert salt is not None
     numbers, outputs = job.numbers[job.train].astype(np.float64), share.shape[2] - 1
-    for output in range(outputs):
-        g, h = numbers[:, output], numbers[:, outputs + output]
-        size = np.sqrt((g**2).mean()) if boosting.noise is None else 0.5 / job.units.gradient
-        most = int(width * size), int(width * h.std())
-        drawn = stream(seed, "boost: noise", output, (2, int(alive.sum()), share.shape[1]))
-        out[alive, :, output] += pack(*(_either_side(words, size) for words, size in zip(drawn, most)))
+    for place, node in enumerate(nodes):
+        if node is None:
+            continue
+        seed = _seed(party, job, node, salt)
+        for output in range(outputs):
+            g, h = numbers[:, output], numbers[:, outputs + output]
+            size = np.sqrt((g**2).mean()) if boosting.noise is None else 0.5 / job.units.gradient
+            most = int(width * size), int(width * h.std())
+            drawn = stream(seed, "boost: noise", output, (2, whole))[:, tree.candidates]
+            out[place, :, output] += pack(*(_either_side(words, size) for words, size in zip(drawn, most)))
     return out
 
 

@@ -242,10 +242,10 @@ def own_half_sums(party: Party, *, corrections: dict[str, Corrections]) -> dict[
     for name, peer in state.peers.items():
         cuts = every[name]
         shares = peer_shares(state, peer, corrections[name])
-        sums = [
-            blurred(party, boosting, boosting.jobs[p], state.places[p], tree, peer.salts, share)
-            for p, tree, share in zip(places, cuts, shares)
-        ]
+        sums = []
+        for place, tree, part, share in zip(places, level.trees, cuts, shares):
+            salt, whole = peer.salts.get(tree.bins), int(peer.layouts[tree.bins].counts.sum())
+            sums.append(blurred(party, boosting, boosting.jobs[place], state.places[place], part, salt, whole, share))
         shuffles = draw_shuffles(pairs, name, state.step, level, cuts)
         halves[name] = masked_half(pairs, name, state.step, sums, cuts, shuffles)
     gains, totals = [], []
