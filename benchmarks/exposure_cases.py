@@ -62,8 +62,8 @@ def draws() -> Any:
     return ask_for_draws(party.draw_rows, calls=24)
 
 
-def statistic(name: str) -> Callable[[], Callable[[Federation], Any]]:
-    return lambda: getattr(fs, name)
+def statistic(name: str, **said: Any) -> Callable[[], Callable[[Federation], Any]]:
+    return lambda: lambda fed: getattr(fs, name)(fed, **said)
 
 
 def stability() -> Callable[[Federation], Any]:
@@ -153,6 +153,7 @@ CASES: dict[str, Case] = {
     # statistics and explanations
     "correlation": Case(statistic("correlation")),
     "significance": Case(statistic("significance")),
+    "correlation, open_tables": Case(statistic("correlation", open_tables=True), ("phishing", "default")),
     "significance, logistic": Case(logistic, FEW),
     "psi": Case(stability),
     "psi, parted by a column": Case(parted, FEW),
