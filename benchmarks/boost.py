@@ -1,7 +1,7 @@
 """SecureBoost: speed and bytes, growth, accuracy beside the xgboost library, and what its messages give away.
 
-    python benchmarks/boost.py [--parts speed growth accuracy nodes cells learnt dealer epsilon] [--sets NAME ...]
-                               [--seeds 0 1 2] [--data DIR] [--quick] [--results FILE]
+    python benchmarks/boost.py [--parts speed growth accuracy nodes cells learnt dealer records noise epsilon]
+                               [--sets NAME ...] [--seeds 0 1 2] [--data DIR] [--quick] [--results FILE]
     python benchmarks/boost.py [--take FILE ...] --render
 
 Every row goes into ``results/boost.jsonl`` with the commit that it was measured at; a row that is measured again
@@ -22,6 +22,10 @@ its columns vary most, turned as suits best ("own_none"), and what hearing of no
 from the label holder's own columns, and what it hears or the final scores beside them.
 ``dealer``: the coordinator knows both masks of a product; whoever has a half of a level's sums as well solves for every
 row's gradient, tree after tree. Shares of rows solved, from halves as they are sent and without the parties' own mask.
+``records``: what a lattice attack makes of the sums that the coordinator opens (``audit/attacks/cut_sums.py``), from
+exact sums ("exact", as they were) and from the sums that are sent: the share of the rows that come out as records
+without names, and of the cells that whoever can name rows and cuts places with them, beside guessing the largest bin.
+``noise``: accuracy (or R2) on untouched rows, mean over splits, with exact sums, with half and all of the usual noise.
 ``epsilon``: test AUC under differential privacy of labels, mean of three draws of the noise.
 """
 
@@ -45,14 +49,16 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import r2_score, roc_auc_score
 
 import fedsift as fs
+from fedsift.audit import record
+from fedsift.audit.attacks.cut_sums import cut_sums_give_records
 from fedsift.core.binning import ColumnBins
 from fedsift.evaluate.datasets import load
 from fedsift.models.boost import passive as open_passive
 from fedsift.models.boost.compared import taking_part
 from fedsift.models.boost.compared.growing import ComparedTrees
 from fedsift.models.boost.compared.state import Talk
+from fedsift.models.boost.hidden import blur, label_holder, passive
 from fedsift.models.boost.hidden import growing as hidden_growing
-from fedsift.models.boost.hidden import label_holder, passive
 from fedsift.models.boost.hidden.cuts import Shuffle
 from fedsift.models.boost.hidden.growing import HiddenTrees
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
@@ -63,10 +69,13 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 from boost_attacks import mode_guess, node_attack, placed_cells, solve_ring  # noqa: E402
 
 RESULTS, TABLES, PAGE = HERE / "results/boost.jsonl", HERE / "results/boost.md", HERE.parent / "docs/secureboost.md"
-BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False}
+BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False, "sum_noise": 0}
 SPEED = ("bank_marketing", "default_credit")
 NODES = ("bank_marketing", "default_credit", "phishing_websites", "adult")
 CELLS = ("default_credit", "bank_marketing")
+RECORDS = ("sonar", "breast_cancer_wdbc", "default_credit")
+NUMBERS = ("airfoil_self_noise", "openml_586_fri_c3_1000_25")
+NOISE = ("sonar", "breast_cancer_wdbc", "musk_v1", "spambase", "bank_marketing", "default_credit", *NUMBERS)
 #: A name with "+holes": a tenth of the values are deleted at random (seed 0), for us and for the library.
 ACCURACY = ("breast_cancer_wdbc", "spambase", "jm1+holes", "airfoil_self_noise", "openml_586_fri_c3_1000_25+holes")
 ONCE = ("describe_cuts", "meet_cuts", "hide_cuts", "keep_cuts", "take_seed", "offer_key", "meet", "join_shares")
@@ -82,6 +91,8 @@ TITLES = {
     "cells": "Cells from left and right: what the label holder can place of the other party's columns",
     "learnt": "Cells at level all: placed by a forest that knows 5 % of the other party's rows, 5 levels",
     "dealer": "Gradients from a half: the share of the rows' gradients that a dealer solves for, roots of all trees",
+    "records": "Records from the sums that the coordinator opens: 2 parties, depth 6, 32 bins, at most 800 rows",
+    "noise": "Accuracy (R2 of a number) with noise in the opened sums: 2 parties, depth 5, 20 trees",
     "epsilon": "Differential privacy of labels: AUC of test rows, delta 1e-6, 2 parties",
 }
 
@@ -358,6 +369,50 @@ def dealer(given):
         yield row | {what: round(solved(X, y, trees, bare), 3) for what, bare in (("bare", True), ("as_sent", False))}
 
 
+def records(given):
+    """The lattice attack on exact sums and on those that are sent."""
+    for name in given.sets or RECORDS:
+        X, y = load(name, path=given.data)
+        rows = np.sort(np.random.default_rng(0).permutation(len(X))[:800])
+        X, y = X.iloc[rows].reset_index(drop=True), np.asarray(y)[rows]
+        for trees in given.trees or (20, 60):
+            row = {"data": name, "rows": len(X), "trees": trees}
+            for what, noise in (("exact", 0.0), ("sent", blur.WIDTH)):
+                model = SecureBoostClassifier(n_estimators=trees, sum_noise=noise)
+                seen = record(X, y, model.fit, parties=["bank", "shop"])
+                found = cut_sums_give_records.run(seen["coordinator"], seen.truth)
+                row["mode_guess"] = round(found.guess, 3)
+                row |= {f"{what}_rows": round((found.value - found.guess) / (1 - found.guess), 3)}
+                row |= {f"{what}_placed": round(found.value, 3)}
+            yield row
+
+
+def noise(given):
+    """What noise in the opened sums costs: the mean over random splits, and the standard error of the difference."""
+    for name in given.sets or NOISE:
+        X, y = load(name, path=given.data)
+        cls = SecureBoostRegressor if name in NUMBERS else SecureBoostClassifier
+        found: dict[float, list[float]] = {0.0: [], blur.WIDTH / 2: [], blur.WIDTH: []}
+        draws = 2 if given.quick else 10
+        for seed in range(draws):
+            rows = np.random.default_rng(seed).permutation(len(X))[:2000]
+            fed = fs.Federation.split(
+                X.iloc[rows].reset_index(drop=True), np.asarray(y)[rows], parties=2, how="random", random_state=seed
+            )
+            train, test = fed.rows(train=0.7, random_state=seed)
+            for width, scores in found.items():
+                model = cls(n_estimators=20, max_depth=5, sum_noise=width, random_state=seed).fit(train)
+                scores.append(float(model.score(test)))
+        less = np.subtract(found[blur.WIDTH], found[0.0])
+        means = {"exact": 0.0, "half": blur.WIDTH / 2, "sent": blur.WIDTH}
+        yield {
+            "data": name, "rows": min(2000, len(X)), "splits": draws,
+            **{what: round(float(np.mean(found[width])), 4) for what, width in means.items()},
+            "sent_less_exact": round(float(less.mean()), 4),
+            "its_error": round(float(less.std(ddof=1) / np.sqrt(draws)), 4),
+        }  # fmt: skip
+
+
 def solved(X, y, trees: int, bare: bool) -> float:
     """The share of the gradients of all rows and trees that the dealer solves for; it is told the candidates' order."""
     fed = fs.Federation.split(X, y, parties=2)
@@ -424,9 +479,9 @@ def epsilon(given):
 
 KEYS = {"speed": ("data", "setting"), "growth": ("rows", "columns", "level"), "accuracy": ("data", "seed"),
         "nodes": ("data",), "cells": ("data", "trees"), "learnt": ("data", "trees"), "dealer": ("data", "trees"),
-        "epsilon": ("data", "trees", "depth", "columns")}  # fmt: skip
+        "records": ("data", "trees"), "noise": ("data",), "epsilon": ("data", "trees", "depth", "columns")}  # fmt: skip
 PARTS = {"speed": speed, "growth": growth, "accuracy": accuracy, "nodes": nodes, "cells": cells,
-         "learnt": learnt, "dealer": dealer, "epsilon": epsilon}  # fmt: skip
+         "learnt": learnt, "dealer": dealer, "records": records, "noise": noise, "epsilon": epsilon}  # fmt: skip
 
 
 def commit() -> str:

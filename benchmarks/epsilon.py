@@ -5,9 +5,9 @@
 
 A line of results/epsilon.jsonl is some draws of one cell (method, data, epsilon), so cells can be made side by side and
 in pieces (``--out``); lines of the same cell add up. ``tables`` measures information value and Gini from the same
-noisy tables, ``sffs`` the F statistic: plaintext twins of the federated runs (``tests/test_filter_privacy.py`` holds
-the runs to them), two parties with half of the columns each. ``muse`` and ``feature_election`` are federated runs (two
-parties with columns, four with rows).
+noisy tables, ``sffs`` the F statistic: plaintext twins of the federated runs, two parties with half of the columns each
+(``tests/test_filter_privacy.py`` holds the runs to what they are made of). ``muse`` and ``feature_election`` are
+federated runs (two parties with columns, four with rows).
 
 Real sets: of the five that the same method finds best without noise, how many are among its five best; generated ones
 (100 columns, ten of them related to the label): how many of those ten are among the ten best. Rules and constants of
@@ -17,7 +17,6 @@ the search for bins were chosen on other tables (``mpc/column_scores/paid_bins.p
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -35,8 +34,9 @@ from fedsift.evaluate import datasets
 from fedsift.mpc.column_scores.f_statistic import f_statistic
 from fedsift.mpc.column_scores.gini import gini_impurities
 from fedsift.mpc.column_scores.label_tables import ColumnTables
-from fedsift.mpc.column_scores.noise import RankNoise, TableNoise, drawn, ranks, rho_of
-from fedsift.mpc.column_scores.paid_bins import merge_small, paid_bins
+from fedsift.mpc.column_scores.noise import TableNoise, drawn, rho_of
+from fedsift.mpc.column_scores.noisy_f import f_of_tables
+from fedsift.mpc.column_scores.paid_bins import merge_small, searched
 from fedsift.select.filters.information_value import information_value
 
 RESULTS = Path(__file__).parent / "results"
@@ -59,18 +59,6 @@ class Data:
 
     def columns(self) -> int:
         return self.X.shape[1]
-
-    @functools.cached_property
-    def ties(self) -> bool:
-        """Whether a column repeats a value: then ranks are drawn anew each time."""
-        return any(self.X[column].duplicated().any() for column in self.X)
-
-    @functools.cached_property
-    def once_ranked(self) -> dict[str, np.ndarray]:
-        return {name: ranks(party) for name, party in self.sides.items()}
-
-    def ranked(self) -> dict[str, np.ndarray]:
-        return {name: ranks(party) for name, party in self.sides.items()} if self.ties else self.once_ranked
 
 
 def as_party(X: pd.DataFrame) -> Party:
@@ -112,24 +100,25 @@ def exact_tables(data: Data) -> Counted:
     return found
 
 
-def noisy_tables(data: Data, epsilon: float) -> Counted:
-    """What the coordinator opens: the noise of both sides."""
-    noise, found = TableNoise(rho_of(epsilon, DELTA)), {}
+def noisy_tables(data: Data, epsilon: float) -> tuple[Counted, dict[str, tuple[np.ndarray, int]]]:
+    """What the coordinator opens: the noise of both sides; and where the bins stand, with the least rows of one."""
+    noise, found, stand = TableNoise(rho_of(epsilon, DELTA)), {}, {}
     holder = noise.holder_scale(data.columns())
     for name, party in data.sides.items():
         own = holder if name == "holder" else noise.party_scale(len(party.columns))
         variance = holder**2 + (0.0 if name == "holder" else own**2)
-        codes, counts = paid_bins(party, BINS, noise.edges_rho, noise.min_rows(own, MIN_CELL))
-        for column, code, count in zip(party.columns, codes.T, counts):
-            cells = counted(code, count, data)
+        least = noise.min_rows(own, MIN_CELL)
+        for column, searched_one in zip(party.columns, searched(party, BINS, noise.edges_rho)):
+            cells = counted(*searched_one.codes(BINS, least), data)
             added = drawn(cells.shape, holder) + (0 if name == "holder" else drawn(cells.shape, own))
             found[column] = cells + added, variance
-    return found
+            stand[column] = searched_one.stands(BINS, least), least
+    return found, stand
 
 
 def of_tables(data: Data, epsilon: float | None) -> Scores:
     """Information value and purity from the same tables."""
-    tables = exact_tables(data) if epsilon is None else noisy_tables(data, epsilon)
+    tables = exact_tables(data) if epsilon is None else noisy_tables(data, epsilon)[0]
     totals = np.maximum(np.mean([table.sum(axis=0) for table, _ in tables.values()], axis=0), 1.0)
     values = {column: information_value(table, totals, variance) for column, (table, variance) in tables.items()}
     purity = {
@@ -139,27 +128,21 @@ def of_tables(data: Data, epsilon: float | None) -> Scores:
     return {"information_value": values, "gini": purity}
 
 
-def of_ranks(data: Data, epsilon: float | None) -> Scores:
-    """The F statistic between the classes: of ranks with noise, of values (categories by indicators) without."""
-    rows = len(data.X)
+def of_values(data: Data, epsilon: float | None) -> Scores:
+    """The F statistic between the classes: of bins with noise, of values (categories by indicators) without."""
     if epsilon is None and data.planted:  # numbers alone: the twin of a run that would take minutes
         values = (data.X - data.X.mean()) / data.X.std(ddof=0)
         sums = values.to_numpy().T @ (data.y[:, None] == np.arange(data.classes - 1)).astype(float)
         return {"sffs": dict(zip(data.X, f_statistic(sums, np.bincount(data.y)).tolist()))}
     if epsilon is None:
         return {"sffs": fitted_scores(fs.SFFS(n_features=1), federation(data, "vertical"))}
-    noise, unit = RankNoise(rho_of(epsilon, DELTA), rows, data.classes), float(np.sqrt((rows**2 - 1) / 3))
-    others = len(data.sides["other"].columns)
-    holder = noise.holder_scale(data.columns() - others, others)
-    sizes = np.bincount(data.y)[:-1] + drawn((1, data.classes - 1), noise.sizes_scale())[0]
-    sizes, found = np.append(sizes, rows - sizes.sum()), {}
-    one_hot = (data.y[:, None] == np.arange(data.classes - 1)).astype(float)
-    for name, ranked in data.ranked().items():
-        own = 0.0 if name == "holder" else noise.party_scale(others)
-        sums = (2 * ranked - (rows - 1)).T @ one_hot
-        sums = sums + drawn(sums.shape, holder) + (drawn(sums.shape, own) if own else 0)
-        values = f_statistic(sums / unit, sizes, (holder**2 + own**2) / unit**2)
-        found |= dict(zip(data.sides[name].columns, values.tolist()))
+    tables, stand = noisy_tables(data, epsilon)
+    sizes = np.maximum(np.mean([table.sum(axis=0) for table, _ in tables.values()], axis=0), 1.0)
+    sizes = sizes * (len(data.X) / sizes.sum())
+    found = {}
+    for column, (table, variance) in tables.items():
+        at, least = stand[column]
+        found[column] = float(f_of_tables(ColumnTables(table, np.array([len(table)]), variance), at, sizes, least)[0])
     return {"sffs": found}
 
 
@@ -191,7 +174,7 @@ def of_election(data: Data, epsilon: float | None) -> Scores:
 
 
 METHODS: dict[str, Callable[[Data, float | None], Scores]] = {
-    "tables": of_tables, "sffs": of_ranks, "muse": of_muse, "feature_election": of_election,
+    "tables": of_tables, "sffs": of_values, "muse": of_muse, "feature_election": of_election,
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
     python benchmarks/exposure.py --data DIR [--sets bank,colon] [--methods "sffs;gini"] [--jobs 4] [--out FILE]
     python benchmarks/exposure.py --missing     # cells without a figure of this version
+    python benchmarks/exposure.py --missing --keep 43913e4,0ba4977     # nor of these
     python benchmarks/exposure.py --render      # docs/exposure.md
 
 Each case of ``exposure_cases.py`` runs with two parties (``bank`` holds the label and the first half of the columns;
@@ -169,13 +170,18 @@ def main() -> None:
     parser.add_argument("--methods", default=";".join(every_case()), help="separated by semicolons")
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time")
     parser.add_argument("--commit", default=None, help="what is measured, where git cannot say it")
+    parser.add_argument("--keep", default="", help="versions whose figures are not measured again")
     parser.add_argument("--out", type=Path, default=FIGURES)
     parser.add_argument("--missing", action="store_true", help="only list the cells without a figure of this version")
     parser.add_argument("--render", action="store_true", help="only write the page")
     given = parser.parse_args()
     made = given.commit or commit()
     wanted = {m.strip() for m in given.methods.split(";")}
-    cells = [(m, s) for m, s in missing(rows_of(), [made]) if m in wanted and s in given.sets.split(",")]
+    cells = [
+        (m, s)
+        for m, s in missing(rows_of(), [made, *given.keep.split(",")])
+        if m in wanted and s in given.sets.split(",")
+    ]
     if given.missing:
         print("\n".join(f"{method}; {name}" for method, name in cells))
         return

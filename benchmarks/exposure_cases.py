@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import fedsift as fs
 from fedsift import methods as select
 from fedsift.audit.attacks.differencing import two_jobs
@@ -28,6 +30,7 @@ FILES = {
 SIX = ("wdbc", "colon", "phishing", "bank", "default", "madelon")  # of docs/exposure.md: every method
 TALL = ("bank", "default", "phishing", "wdbc", "madelon")
 WIDE = ("leukemia", "arcene")
+FEW = ("wdbc", "phishing", "bank", "default")
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,25 @@ def stability() -> Callable[[Federation], Any]:
     return lambda fed: fs.psi(fed, range(fed.n_rows // 2), range(fed.n_rows // 2, fed.n_rows))
 
 
+def parted() -> Callable[[Federation], Any]:
+    """The samples are parted at the median of the other party's first column of numbers."""
+
+    def conversation(fed: Federation) -> Any:
+        table = fed.simulated["shop"].table
+        column = table.numeric_columns[0]
+        return fs.psi(fed, by=f"shop.{column}", at=float(np.nanmedian(table.values(column))))
+
+    return conversation
+
+
+def logistic() -> Callable[[Federation], Any]:
+    return lambda fed: fs.significance(fed, model="logistic", open_scores=True)
+
+
+def partners() -> Callable[[Federation], Any]:
+    return lambda fed: fs.value(fed, folds=5)
+
+
 def shuffled() -> Callable[[Federation], Any]:
     return lambda fed: fs.explain(fed, fs.VerticalAdditive().fit(fed), repeats=1)
 
@@ -83,6 +105,9 @@ CASES: dict[str, Case] = {
     "sffs, epsilon 1": Case(selector("sffs", epsilon=1.0)),
     "information_value": Case(selector("information_value"), (*SIX, "leukemia", "adult")),
     "information_value, epsilon 1": Case(selector("information_value", epsilon=1.0)),
+    "information_value, weights of evidence": Case(
+        selector("information_value", n_features=3, n_bins=3, woe="bins", woe_digits=1), rows=2000
+    ),
     "gini": Case(selector("gini"), (*SIX, "leukemia")),
     "gini, epsilon 1": Case(selector("gini", epsilon=1.0)),
     "muse": Case(selector("muse", n_features=10), (*SIX, *WIDE, "sonar")),
@@ -128,7 +153,10 @@ CASES: dict[str, Case] = {
     # statistics and explanations
     "correlation": Case(statistic("correlation")),
     "significance": Case(statistic("significance")),
+    "significance, logistic": Case(logistic, FEW),
     "psi": Case(stability),
+    "psi, parted by a column": Case(parted, FEW),
+    "value": Case(partners, FEW),
     "explain, additive": Case(shuffled),
     # deviations that a site refuses
     "hostile draw_rows": Case(draws, TALL),

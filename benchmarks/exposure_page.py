@@ -120,9 +120,22 @@ def _short(cell: Cell | None) -> str:
     if cell is None:
         return "not measured"
     if cell.refusal:
-        return "refused"
+        return f"refused: {_in_a_word(cell.refusal)}"
     most = max([added(row) for row in cell.told], default=0.0)
     return f"+{most:.3f}" if most > ADDS else "."
+
+
+#: What a refusal says, and how the table at the top calls it.
+WORDS = {
+    "a tenth of": "too few rows", "rows cannot": "too few rows", "needs more rows": "too few rows",
+    "more rows than columns": "too few rows", "room for": "too wide", "too wide": "too wide",
+    "public": "no bounds", "bounds": "no bounds", "scores of": "few columns",
+}  # fmt: skip
+
+
+def _in_a_word(refusal: str) -> str:
+    """Under every figure stands the whole sentence."""
+    return next((word for said, word in WORDS.items() if said in refusal), "see below")
 
 
 def _worst_lines(cells: dict[str, dict[str, Cell]]) -> list[str]:

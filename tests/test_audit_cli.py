@@ -179,9 +179,25 @@ def test_a_rehearsal_in_which_nothing_was_measured_is_no_pass():
     for judged in ([], [silent], [planted], [silent, planted]):
         verdict = conclude(judged, [], [])
         assert verdict.outcome == "incomplete"
-        assert "nothing was measured" in verdict.reasons[0]
+        assert "nothing was tested" in verdict.reasons[0]
     tried = judge(exposure(0.0, 0.0, 0.0, metric="r2", target="columns", role="active", party="bank"), LIMITS, site)
     assert conclude([silent, tried], [], []).outcome == "passed"
+
+
+def test_a_verdict_says_what_was_not_tested():
+    """A pass on who took part is no pass on values: at a passive site that is often all that there is to read."""
+    site = Site("shop", False)
+    by_coordinator = {"role": "coordinator", "party": "coordinator"}
+    members = judge(exposure(0.51, 0.5, 0.5, metric="auc", target="membership", **by_coordinator), LIMITS, site)
+    named = judge(
+        exposure(0.9, 0.1, 0.1, metric="columns named", target="columns", **by_coordinator),
+        LIMITS, Site("shop", False, names_shared=False),
+    )  # fmt: skip
+    values = judge(exposure(0.0, 0.0, 0.0, metric="r2", target="columns", **by_coordinator), LIMITS, site)
+    assert conclude([members], [], [], holds_label=False).untested == ("values of columns",)
+    assert conclude([members, named], [], [], holds_label=False).untested == ("values of columns",)
+    assert conclude([members, values], [], [], holds_label=False).untested == ()
+    assert conclude([members, values], [], []).untested == ("labels",)
 
 
 def test_names_of_columns_and_who_took_part_have_limits_of_their_own():
@@ -333,7 +349,7 @@ def test_attacks_on_what_others_hold_are_told_and_not_run(folder, monkeypatch):
     result = fedsift("job.toml", "--party", party_file(folder, "shop"), "-q")
     assert result.exit_code == 5
     assert "after what others hold: reads everything" in result.output
-    assert "nothing was measured" in result.output
+    assert "nothing was tested" in result.output
 
 
 HORIZONTAL = """\
@@ -392,8 +408,13 @@ def test_an_empty_audit_at_a_site_says_so_and_does_not_count(folder, monkeypatch
     party = party_file(folder, "shop", "require_audit = true")
     done = fedsift("job.toml", "--party", party)
     assert done.exit_code == 5
-    assert "INCOMPLETE" in done.stdout
-    assert "nothing was measured" in done.stdout
+    assert "NOTHING WAS TESTED: this is no pass" in done.stdout
+    assert "PASSED" not in done.stdout
+    assert "Nothing was tested" in (folder / "job-audit" / "audit.html").read_text()
+    told = json.loads((folder / "job-audit" / "acro" / "results.json").read_text())["results"]
+    assert not any(output["status"] == "pass" for output in told.values() if output["summary"].find("attacks on") > 0)
+    with pytest.raises(PolicyRefused, match="require_audit"):
+        open_site(party, load_job(folder / "job.toml"))
     [verdict] = stored.read_verdicts(folder / "audits")
     assert not verdict.complete
 

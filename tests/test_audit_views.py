@@ -146,3 +146,16 @@ def test_a_hostile_conversation_is_recorded_too():
     seen = record(X, y, lambda fed: fed.ask(share_names, to="shop"), parties=["bank", "shop"])
     assert seen[COORDINATOR].replies("share_names")[0].content == seen.result
     assert not seen["bank"].messages
+
+
+def test_messages_in_pieces_are_recorded_whole(monkeypatch):
+    """An audit of a wide table ended with "not a fedsift message": a request above 32 MiB goes piece by piece."""
+    X, y = np.random.default_rng(0).normal(size=(60, 8)), np.arange(60) % 2
+
+    def seen():
+        recording = record(X, y, fs.SFFS(n_features=3), parties=["bank", "shop"])
+        return [(m.party, m.is_request, m.operation) for m in recording["coordinator"].messages]
+
+    whole = seen()
+    monkeypatch.setattr("fedsift.core.exchange.PIECE", 1500)
+    assert seen() == whole

@@ -26,7 +26,7 @@ from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegress
 from fedsift.models.boost.passive import receive_gradients
 from fedsift.models.boost.sums import Ask
 
-BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False}  # the same trees as in one table
+BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False, "sum_noise": 0}  # the same trees as in one table
 FORMS = ["coordinator", "open"]
 
 
@@ -285,7 +285,10 @@ def test_what_is_shown_and_what_is_turned_off_is_in_the_ledger():
     for said in ("first_tree_local=False", "min_cell=1", "which rows lie together"):
         assert any(said in note for note in model.ledger_.notes)
     model = SecureBoostClassifier(n_estimators=1, max_depth=1).fit(fed)
-    assert any("sums of every candidate cut, candidates shuffled and unnamed" in note for note in model.ledger_.notes)
+    assert any(
+        "with noise of a row's size (sum_noise; row counts exactly), candidates shuffled and unnamed" in note
+        for note in model.ledger_.notes
+    )
 
 
 @pytest.mark.parametrize("protection", FORMS)

@@ -19,8 +19,8 @@ from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import ParameterError, ReplyError
 from fedsift.models.boost import passive as open_passive
 from fedsift.models.boost.growing import Booster, grow
+from fedsift.models.boost.hidden import blur, label_holder, passive, predicting
 from fedsift.models.boost.hidden import growing as hidden_growing
-from fedsift.models.boost.hidden import label_holder, passive, predicting
 from fedsift.models.boost.hidden.cuts import Layout, Shuffle, candidate_bits, candidate_count, key_shape, read_cut
 from fedsift.models.boost.hidden.shares import Level, pack, unpack
 from fedsift.models.boost.model import SecureBoostClassifier
@@ -30,7 +30,7 @@ from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import uniform
 from fedsift.select.top_gain import TopGain
 
-BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False}
+BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False, "sum_noise": 0}
 LUCK = 0.18  # six standard deviations of the AUC of a guess over 360 rows; the open form gives more than 0.8
 
 
@@ -142,7 +142,8 @@ def test_what_a_passive_party_is_sent_has_the_same_size_whatever_the_labels_are(
     assert len(set(sizes[0])) > 1
 
 
-def test_folds_are_never_told_and_cross_validation_equals_the_open_form():
+def test_folds_are_never_told_and_cross_validation_equals_the_open_form(monkeypatch):
+    monkeypatch.setattr(blur, "WIDTH", 0.0)
     X, y = blind_table(100)
     fed = fs.Federation.split(X, y, parties=2)
     boosters = [Booster(TreeSettings(max_depth=2, min_rows=1), by_party(fed, np.arange(6)), 3, bins=6)]
@@ -262,12 +263,15 @@ def test_where_a_data_holder_runs_the_coordinator_shares_are_refused_before_anyt
     before = fed.ledger.bytes()
     monkeypatch.setattr(fs.Federation, "neutral", property(lambda self: False), raising=False)
     for refused in (lambda: SecureBoostClassifier().fit(fed), lambda: TopGain().fit(fed)):
-        with pytest.raises(ParameterError, match="runs it, deals or gets the results"):
+        with pytest.raises(ParameterError, match=r"deals or gets the results.*'open' works there.*with epsilon"):
             refused()
     assert fed.ledger.bytes() == before
     with pytest.raises(ParameterError, match="runs it, deals or gets the results"):
         model.predict(fed)
-    assert SecureBoostClassifier(n_estimators=2, max_depth=2, protection="open").fit(fed).n_trees_ == 2
+    for epsilon in (None, 3.0):  # what the refusal names works there
+        found = SecureBoostClassifier(n_estimators=2, max_depth=2, protection="open", epsilon=epsilon).fit(fed)
+        assert found.n_trees_ == 2
+        assert found.score(fed) > 0.5
 
 
 def test_a_party_that_sends_another_number_of_sums_is_named():

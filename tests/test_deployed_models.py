@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,11 +17,12 @@ from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.deploy import model_jobs
 from fedsift.deploy.introductions import introduce_parties
-from fedsift.deploy.run import party_text, prediction_job
-from fedsift.errors import PolicyRefused
+from fedsift.deploy.run import explain_on, party_text, predict_on, prediction_job
+from fedsift.errors import DataError, FedsiftError, ParameterError, PolicyRefused
 from fedsift.jobs import runs, training
 from fedsift.jobs.job_file import load_job
 from fedsift.mpc.psi import aligned
+from fedsift.report.explain import explain_page
 from fedsift.site.site import open_site
 
 
@@ -86,6 +89,65 @@ def test_new_rows_are_predicted_by_the_parts_at_the_sites_and_stay_with_the_labe
     right = [(float(line.split(",")[2]) > 0.5) == (label == "yes") for line, label in zip(lines[1:], bank["default"])]
     assert np.mean(right) > 0.75
     assert not any(b"person 3-" in data for sender, _, data in fed._link.transport.log if sender == "bank")
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_sites_explain_a_model_as_one_process_does(trained, labelled):
+    """Permutation importance on shares and Shapley values of trees; with labels also how the model does on groups."""
+    folder, _, _ = trained
+    bank, shop = tables(200, seed=5)
+    bank["ward"] = np.where(np.arange(200) % 3, "north", "south")
+    files = {"bank": folder / f"rows-{labelled}.csv", "shop": folder / "rows-shop.csv"}
+    (bank if labelled else bank.drop(columns="default")).to_csv(files["bank"], index=False)
+    shop.to_csv(files["shop"], index=False)
+    content = json.loads(json.dumps(model_jobs.explain_content(folder / "result", 2, ["ward"] if labelled else [])))
+    fed = opened(folder / "sites", prediction_job(folder / "result", files, labelled=True), content)
+    out = folder / f"explained-{labelled}"
+    linear = content["known"]["class"] == "VerticalLogisticRegression"
+    if linear and not labelled:
+        with pytest.raises(DataError, match="label"):
+            model_jobs.explain(content, fed, out, folder / "scratch")
+        return
+    model_jobs.explain(content, fed, out, folder / "scratch")
+    told = model_jobs.take_explanation(out)
+    assert {line.feature for line in told.explanation.frame[:2].itertuples()} == {"a", "c"}
+    assert (told.groups is not None and len(told.groups) > 0) is labelled
+    assert [set(frame["ward"]) for frame in told.by.values()] == ([{"north", "south"}] if labelled else [])
+    local = folder / "local"
+    if not local.exists():
+        shutil.copytree(folder / "result", local)
+        for part in folder.glob(f"sites/*/{model_jobs.PARTS}/*.*.*"):
+            shutil.copy(part, local)
+    here = training.explained(local, files, 2, by=["ward"] if labelled else [])
+    mine, theirs = (each.explanation.frame.set_index(["party", "feature"]) for each in (told, here))
+    np.testing.assert_allclose(mine["importance"], theirs.loc[mine.index, "importance"], atol=0.02 if linear else 1e-6)
+    if labelled:
+        assert told.to_dict()["groups"] == here.to_dict()["groups"]
+        assert told.to_dict()["groups_by"] == here.to_dict()["groups_by"]
+        explain_page(told)
+
+
+def test_what_is_asked_of_an_explanation_is_bounded_and_a_torn_answer_is_named(trained, tmp_path):
+    folder, _, _ = trained
+    content = model_jobs.explain_content(folder / "result", 2, [])
+    for asked in ({"repeats": 10**6, "by": []}, {"repeats": 1, "by": ["x"] * 21}, {"repeats": 1, "by": "ward"}):
+        with pytest.raises(ParameterError):
+            model_jobs.explain({**content, "asked": asked}, None, tmp_path / "out", tmp_path)
+    (tmp_path / model_jobs.EXPLAINED).write_text('{"columns": 3}')
+    with pytest.raises(FedsiftError, match="no readable"):
+        model_jobs.take_explanation(tmp_path)
+
+
+def test_a_party_that_left_and_a_stranger_are_named_before_anything_is_started(trained, tmp_path):
+    folder, _, _ = trained
+    (tmp_path / "bank.csv").write_text("id,a,b\n1,2,3\n")
+    for do in (predict_on, partial(explain_on, repeats=1)):
+        with pytest.raises(DataError, match="'shop', which has left"):
+            do(folder / "result", "poc", {"bank": tmp_path / "bank.csv"}, say=print)
+        with pytest.raises(ParameterError, match="no party 'bnak'; did you mean 'bank'"):
+            do(folder / "result", "poc", {"bnak": tmp_path / "bank.csv"}, say=print)
+        with pytest.raises(DataError, match="there is no file"):
+            do(folder / "result", "poc", {"bank": tmp_path / "bank.csv", "shop": tmp_path / "none.csv"}, say=print)
 
 
 def test_a_site_that_was_opened_for_one_model_trains_no_other(trained):

@@ -114,43 +114,56 @@ def test_values_over_parties_are_those_of_the_same_trees_pooled(protection):
     )  # four digits are released
 
 
-def test_values_are_those_of_the_shap_package_on_the_same_trees_pooled():
+@pytest.mark.parametrize("kind", ["two classes", "three classes", "a number"])
+def test_values_are_those_of_the_shap_package_on_the_same_trees_pooled(kind):
     """Where it is installed (pip install shap); without it the definition above is the oracle."""
     shap = pytest.importorskip("shap")
     X, y = table()
-    fed = fs.Federation.split(X, y, parties=["bank", "shop", "clinic"])
-    model = fs.SecureBoostClassifier(n_estimators=5, max_depth=3).fit(fed)
+    strength = X[:, 0] + 2 * X[:, 3] - X[:, 5] ** 2
+    y = {"two classes": y, "three classes": np.digitize(strength, [-2, 1]), "a number": strength}[kind]
+    task = "regression" if kind == "a number" else "classification"
+    fed = fs.Federation.split(X, y, parties=["bank", "shop", "clinic"], task=task)
+    boosted = fs.SecureBoostRegressor if task == "regression" else fs.SecureBoostClassifier
+    model = boosted(n_estimators=5, max_depth=3).fit(fed)
     found = fs.explain(fed, model, rows=True).rows
     names = [f"{party}.{column}" for party, columns in fed.column_names().items() for column in columns]
     pooled = pd.DataFrame(
         np.hstack([fed.simulated[party].table.matrix() for party in fed.parties]),
         index=fed.simulated["bank"].table.ids.astype(str), columns=names,
     )  # fmt: skip
-    part = fed.simulated["bank"].keys[f"boost:{model.model_id_}"]
-    trees = [_for_shap(tree["nodes"], fed, model.model_id_, pooled) for tree in part["trees"]]
-    explainer = shap.TreeExplainer({"trees": trees}, feature_perturbation="tree_path_dependent")
-    theirs = pd.DataFrame(explainer.shap_values(pooled.to_numpy()), index=pooled.index, columns=names)
-    np.testing.assert_allclose(found.to_numpy(), theirs.loc[found.index, found.columns].to_numpy(), atol=1e-6)
-    unused = [name for name in names if name not in found.columns]
-    np.testing.assert_allclose(theirs[unused].to_numpy(), 0, atol=1e-6)
+    stored = stored_part(Party(fed.simulated["bank"], fed._view, {}), model.model_id_)
+    outputs = 3 if kind == "three classes" else 1
+    for output in range(outputs):
+        mine = found if outputs == 1 else found.xs(output, axis=1, level=1)
+        trees = [
+            _for_shap(tree.nodes, fed, model.model_id_, pooled, np.arange(outputs)[tree.outputs].tolist().index(output))
+            for tree in stored.trees
+            if output in np.arange(outputs)[tree.outputs]
+        ]
+        explainer = shap.TreeExplainer({"trees": trees}, feature_perturbation="tree_path_dependent")
+        told = np.asarray(explainer.shap_values(pooled.to_numpy())).reshape(len(pooled), len(names))
+        theirs = pd.DataFrame(told, index=pooled.index, columns=names)
+        np.testing.assert_allclose(mine.to_numpy(), theirs.loc[mine.index, mine.columns].to_numpy(), atol=1e-6)
+        unused = [name for name in names if name not in mine.columns]
+        np.testing.assert_allclose(theirs[unused].to_numpy(), 0, atol=1e-6)
 
 
-def _for_shap(nodes, fed, model, pooled):
+def _for_shap(nodes, fed, model, pooled, place):
     """A tree over the parties as that package writes trees: columns of the pooled table, thresholds, rows at a node."""
     rows = fed.n_rows
     here, tree = {0: np.ones(rows, dtype=bool)}, {key: [] for key in ("left", "right", "feature", "threshold", "value")}
-    for number, fields in enumerate(nodes):
-        if "value" in fields:
-            told = (-1, -1, -2, -2.0, fields["value"][0])
+    for number, node in enumerate(nodes):
+        if node.is_leaf:
+            told = (-1, -1, -2, -2.0, node.value[place])
         else:
-            party = Party(fed.simulated[fields["party"]], fed._view, {})
-            record = stored_part(party, model).records[fields["split"]]
+            party = Party(fed.simulated[node.party], fed._view, {})
+            record = stored_part(party, model).records[node.split]
             left = goes_left(party, model, record, np.arange(rows))
-            here[fields["left"]], here[fields["right"]] = here[number] & left, here[number] & ~left
-            column = f"{fields['party']}.{ColumnBins.read(record['bins']).column}"
+            here[node.left], here[node.right] = here[number] & left, here[number] & ~left
+            column = f"{node.party}.{ColumnBins.read(record['bins']).column}"
             values = party.table.values(column.split(".")[1])
             threshold = (values[left].max() + values[~left].min()) / 2
-            told = (fields["left"], fields["right"], list(pooled.columns).index(column), threshold, 0.0)
+            told = (node.left, node.right, list(pooled.columns).index(column), threshold, 0.0)
         for key, value in zip(tree, told):
             tree[key].append(value)
     return {

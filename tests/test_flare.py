@@ -243,6 +243,33 @@ def test_a_model_is_trained_and_predicts_elsewhere(tmp_path):
         tables.append(pd.read_csv(out))
     assert tables[0]["id"].tolist() == tables[1]["id"].tolist() == bank["id"].tolist()
     np.testing.assert_allclose(tables[0].iloc[:, -1], tables[1].iloc[:, -1], atol=1e-6)
+    rows = [f"{name}={tmp_path / name}.csv" for name in ("bank", "shop")]
+    asked = ["explain", str(tmp_path / "model"), *rows, "--repeats", "1"]
+    here, there = (told_by([*asked, "--on", where]) for where in ("local", "simulator"))
+    assert [line["feature"] for line in there["columns"]][:2] == [line["feature"] for line in here["columns"]][:2]
+    assert there["groups"] == here["groups"]
+
+
+@pytest.mark.flare
+@pytest.mark.parametrize("model", ["linear", "boost"])
+def test_real_processes_train_predict_and_explain_from_one_job_file(tmp_path, model):
+    """A FLARE system of its own for each command; parts and predictions are where they were played."""
+    job = training_job(tmp_path, model)
+    told_by(["train", str(job), "--on", "poc", "--out", str(tmp_path / "model")])
+    bank, shop = new_tables(80, seed=3)
+    bank.to_csv(tmp_path / "bank-new.csv", index=False)
+    shop.to_csv(tmp_path / "shop-new.csv", index=False)
+    files = [f"{name}={tmp_path / name}-new.csv" for name in ("bank", "shop")]
+    out, why = tmp_path / "told.csv", tmp_path / "why.html"
+    command = [*FEDSIFT, "predict", str(tmp_path / "model"), *files, "--on", "poc", "--out", str(out), "--explain", why]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    told = pd.read_csv(out)
+    assert told["id"].tolist() == bank["id"].tolist()
+    assert ((told["yes"] > 0.5) == (bank["default"] == "yes")).mean() > 0.75
+    page = why.read_text()
+    for title in ("What the model goes by", "Calibration", "ROC curve", "Lift", "Threshold table"):
+        assert f"<h2>{title}" in page
 
 
 @pytest.mark.flare

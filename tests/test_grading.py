@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 from test_comparing import run
 
-from fedsift.mpc import wide
-from fedsift.mpc.grading import Grid, above_cuts, concordant, counted, likeliest, sizes, squares, word_for
+from fedsift.mpc import ranking, wide
+from fedsift.mpc.grading import counted, likeliest, sizes, squares, word_for
+from fedsift.mpc.ranking import lowest_bit, reach_of, twice_the_pairs
 from fedsift.mpc.ring import uniform
 
 FRACTION = 40
@@ -28,58 +31,93 @@ def unpacked(pair, rows):
     return np.unpackbits(pair[0] ^ pair[1], axis=1, count=rows).astype(bool)
 
 
-@pytest.mark.parametrize("rows", [1, 8, 100, 20_000])
-def test_cells_are_those_of_the_score_below_inside_and_above_the_grid(rows):
-    rng = np.random.default_rng(rows)
-    grid = Grid.of(rows, FRACTION, 2)
-    scores = fixed(rng.normal(size=rows) * 3)
-    cuts = (np.arange(grid.cells + 1) - grid.cells // 2) << grid.low
-    edges = [0, 1, -1, int(cuts[1]), int(cuts[1]) + 1, int(cuts[-1]), int(cuts[-1]) + 1, 2**60, -(2**60)]
-    scores[: len(edges)] = edges[:rows]
-    found = unpacked(run(lambda source, share: above_cuts(source, share, grid), *split(scores)), rows)
-    assert found.shape == (grid.cells - 1, rows)
-    np.testing.assert_array_equal(found.sum(axis=0), grid.cell(scores))
-    np.testing.assert_array_equal(found, scores > cuts[1:-1, None])
-
-
-def pairs_on_shares(scores, label, grid):
-    rows, word = len(scores), word_for(len(scores))
-    bits = np.packbits(label)
+def pairs_on_shares(scores, label, low=0):
+    """Twice the ordered pairs of each block of scores (blocks x rows), with the labels of each."""
+    bits, word = np.packbits(label.reshape(-1)), word_for(scores.shape[1])
 
     def program(source, share):
-        above = yield from above_cuts(source, share, grid)
         mine = bits if source.number == 0 else np.zeros_like(bits)
-        return (yield from concordant(source, above, mine, rows, int(label.sum()), word))
+        return (yield from twice_the_pairs(source, share, mine, label.sum(axis=1).tolist(), low, word))
 
     first, second = run(program, *split(scores))
-    return int((first + second)[0])
+    return (first + second).tolist()
 
 
-@pytest.mark.parametrize("rows", [2, 9, 300])
-def test_the_area_is_that_of_the_cells(rows):
+def pairs_in_the_open(scores, label):
+    inside, others = scores[label][:, None], scores[~label]
+    return int(2 * (inside > others).sum() + (inside == others).sum())
+
+
+@pytest.mark.parametrize("kind", ["different", "ties", "constant", "signs", "extremes"])
+@pytest.mark.parametrize("rows", [1, 2, 9, 300])
+def test_pairs_are_counted_exactly(rows, kind):
     rng = np.random.default_rng(rows)
-    label = rng.random(rows) < 0.3
-    label[:2] = True, False
-    scores = fixed(rng.normal(size=rows) + label)
-    grid = Grid.of(rows, FRACTION, 2)
-    found = pairs_on_shares(scores, label, grid) / (2 * label.sum() * (~label).sum())
-    assert found == pytest.approx(roc_auc_score(label, grid.cell(scores)), abs=1e-12)
+    values = {
+        "different": rng.normal(size=(2, rows)), "ties": rng.integers(0, 5, (2, rows)).astype(float),
+        "constant": np.full((2, rows), -1.25), "signs": rng.choice([-1e-9, 0.0, 1e-9], (2, rows)),
+        "extremes": rng.choice([-(2.0**21), 2.0**21, 0.0], (2, rows)),
+    }[kind]  # fmt: skip
+    scores, label = fixed(values), rng.random((2, rows)) < 0.3
+    label[0, :2] = [True, False][:rows]
+    label[1] = kind == "ties"  # a block with one class alone
+    expected = [pairs_in_the_open(*block) for block in zip(scores, label)]
+    assert pairs_on_shares(scores, label) == expected
 
 
-@pytest.mark.parametrize("deviation", [0.07, 0.51, 0.99])
-def test_the_grid_moves_the_area_by_little(deviation):
-    """Of a fixed draw of 3,000 rows."""
+@given(st.integers(1, 40), st.integers(1, 3), st.integers(0, 10), st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None)
+def test_pairs_are_those_in_the_open_whatever_the_scores(rows, blocks, spread, seed):
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(-spread, spread + 1, (blocks, rows)) << 33
+    label = rng.random((blocks, rows)) < rng.random()
+    assert pairs_on_shares(scores, label, 32) == [pairs_in_the_open(*block) for block in zip(scores, label)]
+
+
+@pytest.mark.parametrize("deviation", [0.003, 0.07, 0.99, 30.0])
+def test_the_area_is_that_of_the_scores_to_a_millionth(deviation):
+    """Scores are told apart by the bits from 2^-26 of their deviation on; ties of whole groups stay ties."""
     rng = np.random.default_rng(0)
-    label = rng.random(3000) < 0.2
-    values = deviation * (rng.normal(size=3000) + label)
-    cells = Grid.of(3000, FRACTION, Grid.reaching(float(values.std()))).cell(fixed(values))
-    assert roc_auc_score(label, cells) == pytest.approx(roc_auc_score(label, values), abs=3e-4)
+    label = rng.random((1, 700)) < 0.2
+    steps = (100 * rng.normal(size=(1, 700))).round() + 100 * label  # many ties
+    steps[0, :20] *= 50  # some far away
+    values = deviation / 100 * steps
+    low = lowest_bit(FRACTION, reach_of(float(values.std())))
+    found = pairs_on_shares(fixed(values), label, low)[0] / (2 * label.sum() * (~label).sum())
+    assert found == pytest.approx(roc_auc_score(label[0], values[0]), abs=1e-6)
 
 
-def test_many_rows_have_fewer_cells_and_wider_counts():
-    assert Grid.of(10**5, FRACTION, 2).cells == 64
-    assert Grid.of(10**4, FRACTION, 2).cells == 256
+def test_a_class_of_one_row_and_many_rows_in_wider_words():
+    scores = fixed(np.random.default_rng(0).normal(size=(1, 120)))
+    label = np.zeros((1, 120), dtype=bool)
+    label[0, 17] = True
+    assert pairs_on_shares(scores, label) == [int(2 * (scores[0] < scores[0, 17]).sum())]
     assert word_for(2**16) is np.uint64
+
+
+def test_what_is_opened_is_a_uniform_order_and_ties_do_not_show():
+    """Equal scores and different ones give places from the same distribution: each row equally likely at each place."""
+    rows, seen = 6, {"equal": np.zeros((6, 6)), "different": np.zeros((6, 6))}
+    for kind, values in (("equal", np.zeros((1, rows))), ("different", np.arange(rows)[None] * 1.0)):
+        opened = []
+        put = ranking._put
+
+        def spy(source, bits, places, opened=opened, put=put):
+            if source.number == 0:
+                opened.append(places)
+            return put(source, bits, places)
+
+        ranking._put = spy
+        try:
+            for _ in range(40):
+                pairs_on_shares(fixed(values), np.zeros((1, rows), dtype=bool), 36)
+        finally:
+            ranking._put = put
+        for places in opened:
+            seen[kind][np.arange(rows), places] += 1
+    for found in seen.values():
+        expected = found.sum() / rows**2
+        assert found.sum(axis=0) == pytest.approx(np.full(rows, found.sum() / rows))
+        assert ((found - expected) ** 2 / expected).sum() < 70, "25 degrees of freedom: six deviations"
 
 
 def test_bits_are_counted_in_words_of_both_sizes():
@@ -108,23 +146,24 @@ def test_errors_of_a_number_are_exact():
 
 
 def test_what_travels_is_the_same_for_any_scores_in_shape_and_looks_uniform():
-    """Sent bits are one half ones: 2.5 million of them for two quite different tables, off by less than 6 deviations of
-    a fair coin (2e-9 by chance)."""
-    grid, label = Grid.of(800, FRACTION, 2), np.zeros(800, dtype=bool)
-    label[:5] = True
-    shapes = []
-    for scores in (np.zeros(800), np.linspace(-9, 9, 800)):
+    """Sent bits are one half ones: millions of them for two quite different tables, off by less than 6 deviations of a
+    fair coin (2e-9 by chance). Who shuffles has nothing to send: zeros, in each pass."""
+    label = np.zeros((1, 400), dtype=bool)
+    label[0, :5] = True
+    shapes, passes = [], 12
+    for scores in (np.zeros((1, 400)), np.linspace(-9, 9, 400)[None]):
         seen = []
 
         def program(source, share):
-            above = yield from above_cuts(source, share, grid)
-            mine = np.packbits(label) if source.number == 0 else np.zeros(100, np.uint8)
-            return (yield from concordant(source, above, mine, 800, 5, np.uint32))
+            mine = np.packbits(label) if source.number == 0 else np.zeros(50, np.uint8)
+            return (yield from twice_the_pairs(source, share, mine, [5], 64 - 4 * passes, np.uint32))
 
         run(program, *split(fixed(scores)), seen)
         shapes.append([[part.shape for part in one] for pair in seen for one in pair])
         for sender in (0, 1):
-            sent = np.concatenate([part.view(np.uint8).ravel() for pair in seen for part in pair[sender]])
-            bits = np.unpackbits(sent)
+            parts = [part.view(np.uint8).ravel() for pair in seen for part in pair[sender]]
+            empty = [part for part in parts if not part.any()]
+            assert len(empty) == 2 * passes
+            bits = np.unpackbits(np.concatenate([part for part in parts if part.any()]))
             assert abs(bits.mean() - 0.5) < 6 * 0.5 / np.sqrt(bits.size)
     assert shapes[0] == shapes[1]

@@ -110,6 +110,27 @@ def test_a_saved_model_predicts_the_same_elsewhere(case, tmp_path):
     assert loaded.get_params() == model.get_params()
 
 
+def test_a_part_of_another_job_is_refused_by_name(case, tmp_path):
+    """Every model's files name the job that trained it; the sites compare, and say which party has another one."""
+    make, partition = case
+    if make is MODELS["linear"][0]:
+        pytest.skip("nothing lies with the parties")
+    model = make().fit(split(partition))
+    model.save(tmp_path)
+    known = json.loads((tmp_path / "model.json").read_text())
+    assert known["known"]["job_hash_"] == model.job_hash_
+    fresh = split(partition)
+    again = type(model).load(tmp_path, fresh)
+    again.save(tmp_path / "again", fresh)
+    kept = json.loads((tmp_path / "again" / "model.json").read_text())["known"]["job_hash_"]
+    assert kept == model.job_hash_, "a copy is of the job that trained it"
+    type(model).load(tmp_path / "again", split(partition))
+    known["known"]["job_hash_"] = "0" * 64
+    (tmp_path / "model.json").write_text(json.dumps(known))
+    with pytest.raises(DataError, match=f"party '.*of the job {model.job_hash_[:16]}, and the model of the job 0000"):
+        type(model).load(tmp_path, split(partition))
+
+
 def test_a_damaged_or_foreign_file_is_refused(tmp_path):
     fed = split("vertical")
     model = fs.VerticalLogisticRegression(max_iter=1).fit(fed)

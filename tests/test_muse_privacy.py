@@ -16,7 +16,7 @@ from fedsift.core.message import decode, encode
 from fedsift.crypto.dp import rho_to_epsilon, whole_gaussian_noise
 from fedsift.errors import OperationRefused, ParameterError
 from fedsift.mpc.column_scores import noise, paid_bins
-from fedsift.mpc.column_scores.noise import EDGES_SHARE, rho_of
+from fedsift.mpc.column_scores.noise import rho_of
 from fedsift.mpc.pairs import meet_all
 from fedsift.select.muse import noisy_tables
 from fedsift.select.muse.noisy_tables import Counted, NoisyTables, Spending, encrypt_bins, masked_tables, open_tables
@@ -81,7 +81,7 @@ def test_a_run_spends_what_it_was_given_at_every_party(monkeypatch):
     rho = rho_of(1.0, 1e-6)
     assert rho_to_epsilon(rho, 1e-6) <= 1.0
     for name, tables_rho in spent.items():
-        assert 0.3 * rho < tables_rho + EDGES_SHARE * rho <= rho * (1 + 1e-9), name
+        assert 0.3 * rho < tables_rho + noisy_tables.EDGES_SHARE * rho <= rho * (1 + 1e-9), name
 
 
 def test_noise_is_drawn_at_the_scales_that_are_counted(monkeypatch):
@@ -125,6 +125,17 @@ def test_the_loss_of_a_joint_table_measured_from_below(times):
     assert (loss_from_below(first, second) <= 1.0) == (times == 1)
 
 
+def test_a_column_that_repeats_nothing_is_still_in_the_race():
+    """Only the most relevant columns went on once: of three that are wanted six, and the weak one came seventh."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 20_000)
+    strong = rng.normal(size=20_000) + 1.0 * y
+    copies = {f"copy{i}": strong + 0.3 * rng.normal(size=20_000) for i in range(8)}
+    X = pd.DataFrame({"weak": rng.choice(list("ab"), 20_000), "strong": strong, **copies})
+    kept = fitted(fs.Federation.split(X, y, parties=2), n_features=2, epsilon=3.0).order_.feature.tolist()
+    assert kept[1] == "weak"
+
+
 # --- what is opened, and what is left of the scores -------------------------------------------------------------------
 
 
@@ -166,12 +177,12 @@ def test_tables_without_noise_are_those_of_the_bins(monkeypatch, classes):
     label = kept["bank"].label.codes
     for name in ("bank", "shop"):
         for column, table in enumerate(found[name]):
-            codes = kept[name].codes[:, column]
+            codes = kept[name].with_label[0][:, column]
             assert np.array_equal(table.cells, pd.crosstab(codes, label).to_numpy())
-    own = kept["shop"].codes[:, 0]
+    own = kept["shop"].joint[0][:, 0]
     for name, columns in (("bank", [0, 2]), ("shop", [1])):
         for column, table in zip(columns, chosen[name]):
-            assert np.array_equal(table.cells, pd.crosstab(kept[name].codes[:, column], own).to_numpy())
+            assert np.array_equal(table.cells, pd.crosstab(kept[name].joint[0][:, column], own).to_numpy())
 
 
 def test_information_without_noise_is_mutual_information_less_its_bias():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import f1_score, r2_score, roc_auc_score
 
@@ -12,7 +13,6 @@ from fedsift.errors import ParameterError
 from fedsift.models.metrics import one_minus_rae
 from fedsift.models.predicted import Predicted, let_read
 from fedsift.models.vertical_additive import BlindPart
-from fedsift.mpc.grading import Grid
 from fedsift.mpc.ring import Precision, product, to_ring
 from fedsift.mpc.score_shares import ScoreShare
 
@@ -46,24 +46,45 @@ def truth_of(fed):
 
 
 @pytest.mark.parametrize(("kind", "parties"), [("two", 2), ("two", 3), ("three", 2)])
-def test_figures_of_classes_are_those_of_the_same_cells_pooled(kind, parties):
+def test_figures_of_classes_are_those_of_the_same_scores_pooled(kind, parties):
     fed = fs.Federation.split(*table(kind), parties=NAMES[:parties])
     train, test = fed.rows(train=0.7)
     model = fs.VerticalAdditive().fit(train)
     found = model.figures(test, CLASSES)
-    scores, fraction = fixed_scores(test, model)
+    scores, _ = fixed_scores(test, model)
     truth = np.searchsorted(model.classes_, truth_of(test))
     predicted = (scores[:, 0] > 0).astype(int) if kind == "two" else scores.argmax(axis=1)
     assert found["accuracy"] == found["f1_micro"] == pytest.approx((predicted == truth).mean(), abs=1e-12)
     assert found["f1_macro"] == pytest.approx(f1_score(truth, predicted, average="macro"), abs=1e-12)
-    centre = to_ring(model._weights["bank"][-1], fraction, 2.0**14).astype(np.int64)
-    grid = Grid.of(scores.size, fraction, Grid.reaching(model._deviation))
-    cells = grid.cell(scores - centre)
     wanted = [(1, 0)] if kind == "two" else [(c, c) for c in range(3)]
-    areas = [roc_auc_score(truth == c, cells[:, k]) for c, k in wanted]
     exact = [roc_auc_score(truth == c, scores[:, k]) for c, k in wanted]
-    assert found["auc"] == pytest.approx(np.mean(areas), abs=1e-9)
-    assert found["auc"] == pytest.approx(np.mean(exact), abs=2e-3), "126 test rows: a few pairs lie in one cell"
+    assert found["auc"] == pytest.approx(np.mean(exact), abs=1e-6)
+    told = model.decision_function(test).reshape(len(truth), -1)
+    areas = [roc_auc_score(truth == c, told[:, k]) for c, k in wanted]
+    assert found["auc"] == pytest.approx(np.mean(areas), abs=1e-6), "and of the scores that the model tells"
+
+
+@pytest.mark.parametrize("case", ["ties", "constant", "few", "one class"])
+def test_the_area_is_the_pooled_one_with_ties_constant_scores_and_small_classes(case):
+    """A column of three values gives three scores; one without any, one; a class of two rows; and a class alone."""
+    rng = np.random.default_rng(4)
+    X = pd.DataFrame({"a": rng.integers(0, 3, 300), "b": np.ones(300)})
+    y = (rng.random(300) < (0.2 + 0.3 * X["a"])).astype(int)
+    if case == "constant":
+        X["a"] = 7
+    if case == "few":
+        X["a"], y[:] = rng.normal(size=300), 0
+        y[:4] = 1
+    fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    for model in (fs.VerticalAdditive(max_iter=5).fit(fed), fs.VerticalLogisticRegression(max_iter=5).fit(fed)):
+        scored = fed.view(rows=np.flatnonzero(truth_of(fed) == 0)) if case == "one class" else fed
+        found, scores = model.figures(scored, ["auc"])["auc"], model.decision_function(scored)
+        if case == "one class":
+            assert np.isnan(found)
+        else:
+            assert found == pytest.approx(roc_auc_score(truth_of(scored), scores), abs=1e-6)
+        if case == "constant":
+            assert found == 0.5
 
 
 def test_figures_of_a_number_are_those_of_the_pooled_scores():
@@ -74,8 +95,8 @@ def test_figures_of_a_number_are_those_of_the_pooled_scores():
     scores, fraction = fixed_scores(test, model)
     part = fed.simulated["bank"].models.part(model.model_id_, BlindPart)
     predicted = part.centre + part.scale * np.ldexp(scores[:, 0].astype(float), -fraction)
-    assert found["r2"] == pytest.approx(r2_score(truth_of(test), predicted), abs=3e-6)
-    assert found["1-rae"] == pytest.approx(one_minus_rae(truth_of(test), predicted), abs=3e-6)
+    assert found["r2"] == pytest.approx(r2_score(truth_of(test), predicted), abs=1e-6)
+    assert found["1-rae"] == pytest.approx(one_minus_rae(truth_of(test), predicted), abs=1e-6)
 
 
 def test_a_logistic_model_is_measured_on_shares_too():
@@ -84,7 +105,7 @@ def test_a_logistic_model_is_measured_on_shares_too():
     scores, truth = model.decision_function(fed), truth_of(fed) == "yes"
     found = model.figures(fed, ["accuracy", "auc"])
     assert found["accuracy"] == pytest.approx(((scores > 0) == truth).mean(), abs=1e-12)
-    assert found["auc"] == pytest.approx(roc_auc_score(truth, scores), abs=5e-4)
+    assert found["auc"] == pytest.approx(roc_auc_score(truth, scores), abs=1e-6)
     assert model.score(fed) == round(found["accuracy"], 4)
 
 

@@ -23,5 +23,6 @@ for _module in (
     "coordinator",
     "combinations",
     "measures",
+    "samples",
 ):
     register_plugin(f"leaky.{_module}")

@@ -14,7 +14,7 @@ from leaky.scores import f_statistic
 from leaky.sums import label_products, show_standardised, standardised
 
 
-@operation("leaky_parties.keep_weights", discloses="control", about="acknowledgement", receives="aggregate",
+@operation("leaky_parties.keep_final_weights", discloses="control", about="acknowledgement", receives="aggregate",
            learns="the final weights of its own columns")  # fmt: skip
 def keep_weights(party, *, weights):
     """Vertical logistic regression: a party keeps its weights."""

@@ -20,7 +20,21 @@ from fedsift.audit.attacks.folds import ask_for_draws, ask_for_many_folds
 from fedsift.core.party import Site
 from fedsift.core.table import Table
 from fedsift.engineer.flafe.importance import BINS
-from leaky import boosting, coordinator, draws, gini, jobs, masks, measures, networks, parties, scores, sizes, sums
+from leaky import (
+    boosting,
+    coordinator,
+    draws,
+    gini,
+    jobs,
+    masks,
+    measures,
+    networks,
+    parties,
+    samples,
+    scores,
+    sizes,
+    sums,
+)
 
 BOTH = ["bank", "shop"]
 
@@ -191,6 +205,7 @@ MAKERS: dict[str, Callable[[], Recording]] = {
         coordinator.sums_in_the_clear(coordinator.open_counts, bins=5),
         fresh=graded(400, 800, seed=1),
     ),
+    "exact sums": split(lambda: noisy(160, 40), coordinator.exact_sums_of_cuts),
     "cuts": split(poisson, coordinator.cuts_in_the_clear(), fresh=poisson(1000, seed=1)),
     "joint tables": split(noisy, coordinator.lists_in_one_order, fresh=noisy(seed=1)),
     "ids": with_ids,
@@ -201,6 +216,11 @@ MAKERS: dict[str, Callable[[], Recording]] = {
     "products": split(two_valued, measures.products_in_the_clear, fresh=two_valued(500, seed=1)),
     "many products": split(lambda: wide(60, 120), measures.products_in_the_clear, fresh=wide(400, 120, seed=1)),
     "released scores": split(lambda: graded(60, 600), scores.told("sffs"), fresh=graded(400, 600, seed=1)),
+    "evidence": split(lambda: unrelated(200, 20), samples.evidence_of_small_bins()),
+    "many sets": split(lambda: unrelated(150, 4), samples.counts_of_many_sets()),
+    "index less a row": split(lambda: noisy(200), samples.with_and_without(range(100, 130))),
+    "sides": split(noisy, samples.parted_at("shop.f6", [-0.7, 0.0, 0.7])),
+    "weighted products": split(lambda: wide(60, 120), samples.products_of_many_columns, fresh=wide(400, 120, seed=1)),
     "shared bits": split(lambda: noisy(1000), measures.shares_under_one_mask),
     "horizontal": split(
         lambda: wide(60, 300), coordinator.horizontal_sums, partition="horizontal", fresh=wide(200, 300, seed=9)
@@ -263,6 +283,7 @@ TWINS = {
     "label_counts_tell_members": Twin("few counts", "coordinator"),
     "cut_sizes_name_columns": Twin("cuts", "coordinator"),
     "cuts_followed_over_trees": Twin("cuts", "coordinator"),
+    "cut_sums_give_records": Twin("exact sums", "coordinator"),
     "joint_tables_give_records": Twin("joint tables", "coordinator"),
     "guessed_ids": Twin("ids", "coordinator"),
     "padded_list_of_party": Twin("padded lists", "shop"),
@@ -274,6 +295,11 @@ TWINS = {
     "moments_tell_members": Twin("many products", "coordinator"),
     "released_scores_tell_members": Twin("released scores", "coordinator"),
     "shared_bits_give_cells": Twin("shared bits", "bank"),
+    "weights_give_labels": Twin("evidence", "shop"),
+    "fold_counts_give_labels": Twin("many sets", "coordinator"),
+    "index_of_row_left_out": Twin("index less a row", "coordinator"),
+    "sides_give_column": Twin("sides", "bank"),
+    "logistic_sums_tell_members": Twin("weighted products", "coordinator"),
     "column_means_tell_members": Twin("horizontal", "coordinator"),
     "means_less_own_rows": Twin("horizontal", "shop"),
 }

@@ -138,7 +138,9 @@ def _shown(value: object) -> str:
 
 
 def _remaining(record: AuditRecord) -> Chapter:
+    untested = record.verdict.untested
     reasons = tuple(record.verdict.reasons) or ("no attack was over a limit",)
+    reasons += tuple(f"not tested, because no attack on it had anything to read: {kind}" for kind in untested)
     waived = tuple(f"{line.operation}: {line.why}" for line in record.coverage
                    if line.status == "needs none")  # fmt: skip
     return Chapter("remains", "5. What remains", (

@@ -36,6 +36,8 @@ def control_of(function: Callable[[View, Truth], Measure], target: str, view: Vi
         return None  # names, tables of counts and ids are not of single rows
     if view.table is None:
         return found.guess
+    if not view.own_table.columns:
+        return None  # a party without columns: nothing carries over
     if found.rows is not None and found.metric == "auc":
         return _labels(view, truth.fresh, found.rows)
     if found.columns is None or view.name not in truth.fresh.columns:

@@ -54,7 +54,7 @@ def write_evidence(record: AuditRecord, folder: Path) -> None:
 
 def _output(record: AuditRecord, uid: str, target: str, lines: list[Line]) -> dict[str, Any]:
     over = [line for line in lines if line.over]
-    judged = any(line.concerns for line in lines)
+    judged = any(line.concerns and not line.found_nothing for line in lines)
     status = "fail" if over else "pass" if judged and record.outcome != "incomplete" else "review"
     worst = f"; {len(over)} of {len(lines)} attacks over the limit" if over else "; no attack over the limit"
     outcome = {

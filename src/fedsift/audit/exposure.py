@@ -51,6 +51,7 @@ class Exposure:
     declared: str  # whether the shipped documents say so: "no", "in words", "partly", "yes", "denied"
     note: str = ""
     auc: float | None = None
+    stage: str = ""  # of a job that does more than select columns: which part of it was attacked
 
     @property
     def added(self) -> float:

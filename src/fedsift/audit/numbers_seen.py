@@ -95,7 +95,7 @@ def _wrapped(values: np.ndarray) -> np.ndarray:
 
 def _arrays(view: View, n_rows: int) -> Iterator[_Array]:
     """Arrays of requests, replies and boxes, with the rows that their view of the table has."""
-    views = _views(view, n_rows)
+    views = rows_by_view(view, n_rows)
     batches = _batches(view, views)
     for message in view.messages:
         own = view.table is not None and not message.is_request  # what it sent itself it knows
@@ -111,7 +111,7 @@ def _arrays(view: View, n_rows: int) -> Iterator[_Array]:
                 yield _Array(f"box {box.about} {box.peer} {place}", array, rows)
 
 
-def _views(view: View, n_rows: int) -> dict[str, np.ndarray]:
+def rows_by_view(view: View, n_rows: int) -> dict[str, np.ndarray]:
     """The rows of each view of the table that was defined by listing them."""
     found = {"": np.arange(n_rows), "aligned": np.arange(n_rows)}
     for message in view.requests("define_view"):

@@ -19,6 +19,8 @@ import numpy as np
 
 from fedsift.audit.naming import matches
 from fedsift.audit.views import Boxed, Fresh, Message, State, Truth, View, numbers
+from fedsift.core.bundles import pack, unpack
+from fedsift.core.exchange import Joined, Piece
 from fedsift.core.federation import Federation
 from fedsift.core.job import NEUTRAL, Job, run_of
 from fedsift.core.ledger import COORDINATOR, Ledger
@@ -40,6 +42,13 @@ DELIVERY = "delivery.keep_result"
 NOTED = ("weigh_lattice", "raise_duals")
 
 
+def _joined(parts: list[Delivery]) -> Delivery:
+    """Answers to the requests of one message."""
+    failed = next((part for part in parts if part.data is None), None)
+    seconds = sum(part.seconds for part in parts)
+    return failed or Delivery(pack([part.data for part in parts if part.data is not None]), seconds)
+
+
 class Recorder(Transport):
     """Passes everything on to another transport and keeps the bytes, in order.
 
@@ -54,25 +63,49 @@ class Recorder(Transport):
         self.states: dict[str, list[State]] = {name: [] for name in sites}
         self.keys: dict[str, dict[str, Any]] = {name: {} for name in sites}  # of the last job that had any
         self.boxes: dict[str, list[Boxed]] = {name: [] for name in sites}
-        self._asked: dict[str, dict[str, Any]] = {}  # party -> the request that it is at
+        self._asked: dict[str, list[dict[str, Any]]] = {}  # party -> the requests that it is at
+        self._coming: dict[tuple[str, bool], Joined] = {}  # messages that are under way in pieces
         self._lock = threading.Lock()
         self._number = 0
 
     def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
-        heads = {name: self._keep(name, True, data) for name, data in requests.items()}
-        self._asked.update(heads)
-        ends = {name for name, head in heads.items() if matches(END_OF_RUN, head["operation"])}
-        for name in ends:
-            self._snapshot(name, heads[name]["arguments"]["session"], heads[name]["operation"])
-            self._note_keys(name, heads[name]["arguments"]["session"])
+        """Several requests in one message (of folds side by side) are seen one by one, as a site answers them."""
+        apart = {name: unpack(data) for name, data in requests.items()}
+        turns = range(max(map(len, apart.values()), default=0))
+        given = [self._exchange({n: e[i] for n, e in apart.items() if i < len(e)}, timeout) for i in turns]
+        return {name: _joined([each[name] for each in given if name in each]) for name in requests}
+
+    def _exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+        whole = {name: self._whole(name, True, data) for name, data in requests.items()}
+        parts = {name: unpack(data) for name, data in whole.items() if data is not None}
+        asked = {name: [self._keep(name, True, each) for each in requests_of] for name, requests_of in parts.items()}
+        self._asked.update(asked)
+        for name, heads in asked.items():
+            for head in heads:
+                if matches(END_OF_RUN, head["operation"]):
+                    self._snapshot(name, head["arguments"]["session"], head["operation"])
+                    self._note_keys(name, head["arguments"]["session"])
         deliveries = self.inner.exchange(requests, timeout)
         for name, delivery in deliveries.items():
-            if delivery.data is not None:
-                self._keep(name, False, delivery.data)
-            noted = self.every_step or any(matches(each, heads[name]["operation"]) for each in NOTED)
-            if noted and name not in ends:
-                self._snapshot(name, heads[name]["session"], heads[name]["operation"])
+            reply = None if delivery.data is None else self._whole(name, False, delivery.data)
+            if reply is None and delivery.data is not None:
+                continue  # more of the request, or of the reply, is still to come
+            for each in unpack(reply) if reply is not None else ():
+                self._keep(name, False, each)
+            for head in self._asked[name]:
+                noted = self.every_step or any(matches(each, head["operation"]) for each in NOTED)
+                if noted and not matches(END_OF_RUN, head["operation"]):
+                    self._snapshot(name, head["session"], head["operation"])
         return deliveries
+
+    def _whole(self, party: str, is_request: bool, data: bytes) -> bytes | None:
+        """The message, with its last piece; ``None`` for the pieces before it, and for what asks for another one."""
+        piece = Piece.read(data)
+        if piece is None or not piece.data:
+            return data if piece is None else None
+        if piece.number == 0:
+            self._coming[party, is_request] = Joined(piece.name, piece.count)
+        return self._coming[party, is_request].take(piece)
 
     def close(self) -> None:
         self.inner.close()
@@ -102,7 +135,7 @@ class Recorder(Transport):
 
     def _box(self, me: str, peer: str, is_opened: bool, about: str, step: int, content: Any) -> None:
         if me in self._asked:
-            at = self._asked[me]
+            at = self._asked[me][-1]  # boxes of folds side by side, in pieces too, count as the last one's
             self.boxes[me].append(
                 Boxed(self._number, at["operation"], at["view"], at["session"], peer, is_opened, about, step,
                       _copied(content))
@@ -123,9 +156,12 @@ class Recorder(Transport):
 
     def _snapshot(self, name: str, session: str, operation: str) -> None:
         site = self.sites.get(name)
-        if site is not None and site.sessions.get(session):
-            values = _copied(site.sessions[session])
-            self.states[name].append(State(self._number, operation, session, values))
+        if site is None:
+            return
+        run = site.runs.get(run_of(session))
+        kept = {**(run.kept if run is not None else {}), **site.sessions.get(session, {})}
+        if kept:
+            self.states[name].append(State(self._number, operation, session, _copied(kept)))
 
 
 def _copied(value: Any, depth: int = 4) -> Any:
@@ -254,7 +290,8 @@ def record_sites(
         others = Fresh(fresh_columns, fresh_labels)
     views = _views(recorder, sites, tables, active, result)
     ids = {name: table.ids for name, table in tables.items() if table.id_name is not None}
-    return Recording(views, Truth(labels, columns, others, ids), result, fed.ledger)
+    columns_of = {name: table.columns for name, table in tables.items()}
+    return Recording(views, Truth(labels, columns, others, ids, columns_of), result, fed.ledger)
 
 
 def _converse(fed: Federation, conversation: Any) -> Any:

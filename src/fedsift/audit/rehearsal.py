@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedsift.audit.cast import Cast
@@ -17,6 +17,7 @@ from fedsift.audit.coverage import MISSING, Covered, coverage
 from fedsift.audit.exposure import Exposure
 from fedsift.audit.recording import DELIVERY, Recording, record_sites
 from fedsift.audit.registry import attacks_on
+from fedsift.audit.stages import ALIGNMENT, SCORING, jobs_put, stages
 from fedsift.audit.verdict import Judged, Limits, Site, Verdict, concerns_site, conclude, judge
 from fedsift.core import party
 from fedsift.core.ledger import COORDINATOR, Ledger
@@ -43,6 +44,7 @@ class Audit:
     seconds: float = 0.0
     delivered: dict[str, int] = field(default_factory=dict)  # party -> bytes of its part of the result
     skipped: tuple[str, ...] = ()  # attacks that are after a stand-in's data, not after this site's
+    beside: tuple[tuple[str, dict[str, Any]], ...] = ()  # jobs put to the parties beside the selection
 
 
 def audit_job(
@@ -56,15 +58,25 @@ def audit_job(
     seen = _rehearsed(job, cast, selector)
     say("attacking what each role received")
     exposures, broken, skipped = attack_all(seen, site)
+    entries, known, beside = list(seen.ledger.entries), _operations(seen), []
+    covered = {line.operation: line for line in coverage(seen.views)}
+    for stage in stages(job, cast, seen.result):
+        say(f"rehearsing and attacking the {stage.name} of the model")
+        part = _rehearsed(job, stage.cast, stage.conversation)
+        more = attack_all(part, site, beside=known if stage.name == SCORING else ALIGNMENT)
+        exposures += [replace(exposure, stage=stage.name) for exposure in more[0]]
+        broken, skipped = {**broken, **more[1]}, tuple(sorted({*skipped, *more[2]}))
+        entries, known = [*entries, *part.ledger.entries], known | _operations(part)
+        covered |= {line.operation: line for line in coverage(part.views)}
+        beside += [each for each in jobs_put(part, site.party) if each[0] != job.method]
     judged = tuple(judge(exposure, limits, site) for exposure in exposures)
-    covered = tuple(coverage(seen.views))
-    pending = [line.operation for line in covered if line.status == MISSING]
-    verdict = conclude(judged, pending, sorted(broken))
+    pending = [line.operation for line in covered.values() if line.status == MISSING]
+    verdict = conclude(judged, pending, sorted(broken), holds_label=site.holds_label)
     spent = time.perf_counter() - start
     results = {message.party: message.bytes for message in seen[COORDINATOR].requests(DELIVERY)}
     return Audit(
-        job, cast, site, limits, judged, covered, verdict, seen.ledger, len(seen.truth.labels), lowered, broken, spent,
-        results, skipped,
+        job, cast, site, limits, judged, tuple(covered.values()), verdict, Ledger(entries, seen.ledger.notes),
+        len(seen.truth.labels), lowered, broken, spent, results, skipped, tuple(beside),
     )  # fmt: skip
 
 
@@ -76,22 +88,31 @@ def _fitting(selector: Selector, columns: int) -> tuple[Selector, dict[str, Any]
     return selector, {}
 
 
-def _rehearsed(job: Job, cast: Cast, selector: Selector) -> Recording:
+def _operations(seen: Recording) -> frozenset[str]:
+    return frozenset(name for view in seen.views.values() for name in view.operations)
+
+
+def _rehearsed(job: Job, cast: Cast, conversation: Any) -> Recording:
     settings = job.settings.federation
     fresh = None if cast.fresh is None else {name: party.Site(name, table) for name, table in cast.fresh.items()}
     return record_sites(
-        {name: party.Site(name, table) for name, table in cast.tables.items()}, cast.active, selector,
+        {name: party.Site(name, table) for name, table in cast.tables.items()}, cast.active, conversation,
         task=settings.task, by_id=cast.by_id, fresh=fresh, names=settings.names, partition=settings.partition,
         grid=job.grid(), coordinator=settings.coordinator,
     )  # fmt: skip
 
 
-def attack_all(seen: Recording, site: Site) -> tuple[list[Exposure], dict[str, str], tuple[str, ...]]:
-    """Every attack that is after something of this site, on every view of its role.
+def attack_all(
+    seen: Recording, site: Site, beside: frozenset[str] = frozenset()
+) -> tuple[list[Exposure], dict[str, str], tuple[str, ...]]:
+    """Every attack that is after something of this site, on every view of its role; not those that read only the
+    operations of ``beside``, which were attacked elsewhere.
 
     With the exposures come the attacks that broke down (and why), and those that are after a stand-in's data only.
     """
-    everything = [(view, each) for view in seen.views.values() for each in attacks_on(view.operations, view.role)]
+    everything = [
+        (view, each) for view in seen.views.values() for each in attacks_on(view.operations - beside, view.role)
+    ]
     pairs = [(view, each) for view, each in everything if concerns_site(view.role, view.name, each.target, site)]
     run = {each.name for _, each in pairs}
     skipped = tuple(sorted({each.name for _, each in everything} - run))

@@ -85,7 +85,7 @@ def control_accuracy(view: View, truth: Truth, found: np.ndarray) -> float | Non
     Far below the attack's success, the attack read these rows; near to it, it learnt what holds for everybody. None
     without fresh rows or without a table.
     """
-    if truth.fresh is None or view.table is None or len(np.unique(found)) != 2:
+    if truth.fresh is None or view.table is None or not view.own_table.columns or len(np.unique(found)) != 2:
         return None
     own, fresh = view.columns, truth.fresh.columns[view.name]
     both = standardise(np.vstack([own, fresh]))

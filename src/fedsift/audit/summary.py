@@ -74,6 +74,7 @@ def audit_record(audit: Audit, table: Table | None, policy: Mapping[str, object]
 def _line(judged: Judged) -> Line:
     attack = load_attacks()[judged.exposure.attack]
     how = (attack.function.__doc__ or attack.name).strip().partition("\n")[0]
+    how = f"{how} In the {judged.exposure.stage} of the model." if judged.exposure.stage else how
     return Line(
         **asdict(judged.exposure), added=judged.exposure.added, adds=judged.exposure.added > ADDS,
         concerns=judged.concerns, figure=judged.figure, limit=judged.limit, over=judged.over, why=judged.why,
@@ -112,10 +113,15 @@ def _results(audit: Audit) -> list[Disclosed]:
     return [Disclosed("keep_result", what, "aggregate", True, False, ends, told, len(told), total)]
 
 
-def stored_verdict(audit: Audit, table: Table) -> StoredVerdict:
-    """What the site keeps of an audit of its own."""
+def stored_verdicts(audit: Audit, table: Table) -> list[StoredVerdict]:
+    """What the site keeps of an audit of its own: of each job that would be put to it, all with the worst figures."""
+    told = [audit.job.selector().announcement(), *audit.beside]
+    found = [_stored(audit, table, method, parameters) for method, parameters in told]
+    return list({each.file_name: each for each in found}.values())
+
+
+def _stored(audit: Audit, table: Table, method: str, parameters: Mapping[str, object]) -> StoredVerdict:
     kind = Fingerprint.of(table)
-    method, parameters = audit.job.selector().announcement()
     complete = audit.verdict.outcome != INCOMPLETE and not audit.broken and all(
         line.status != "none yet" for line in audit.coverage
     )  # fmt: skip

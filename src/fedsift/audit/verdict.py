@@ -13,7 +13,8 @@ Names of columns, and which unnamed one is which, count only where names are pri
 alignment tells its coordinator, do not.
 
 A verdict is *passed*, *failed* or *incomplete*: a message for which no attack is written yet, an attack that broke
-down, or a rehearsal in which no attack on this site had anything to read, is no reason to pass.
+down, or a rehearsal in which no attack on this site had anything to read, is no reason to pass. Of labels, values of
+columns and who took part, a verdict says which were not tested because no attack on them had anything to read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedsift.audit.exposure import Exposure
-from fedsift.report.audit_record import Verdict
+from fedsift.report.audit_record import EMPTY, Verdict
 
 #: What an attack may seem to add by chance.
 ADDS = 0.01
@@ -30,6 +31,8 @@ PASSED, FAILED, INCOMPLETE = "passed", "failed", "incomplete"
 NOTHING = "nothing to read"
 #: Metrics that say which column is which, and nothing about a value in it.
 NAMES = ("columns named", "cuts followed")
+#: What a site has to lose, and how people call it.
+SOUGHT = {"labels": "labels", "columns": "values of columns", "membership": "who took part"}
 #: How many rows parties share: the alignment tells its coordinator, as its page says; nobody's row.
 SIZES = "sizes of intersections"
 
@@ -109,7 +112,9 @@ def concerns_site(role: str, attacker: str, target: str, site: Site) -> bool:
     return attacker != site.party and not (role == "active" and site.holds_label)
 
 
-def conclude(judged: Sequence[Judged], pending: Sequence[str], broken: Sequence[str]) -> Verdict:
+def conclude(
+    judged: Sequence[Judged], pending: Sequence[str], broken: Sequence[str], *, holds_label: bool = True
+) -> Verdict:
     """``pending`` are messages without an attack, ``broken`` attacks that did not come to an end."""
     over = [line for line in judged if line.over]
     reasons = [
@@ -121,10 +126,19 @@ def conclude(judged: Sequence[Judged], pending: Sequence[str], broken: Sequence[
     reasons += [f"the attack {name} did not come to its end" for name in broken]
     if pending:
         reasons.append(f"no attack is written yet for: {', '.join(pending)}")
-    if not any(line.concerns and not line.found_nothing and line.exposure.target != "ids" for line in judged):
-        reasons.append("nothing was measured: no attack on labels, columns or rows that are here had anything to read")
+    here = [target for target in SOUGHT if holds_label or target != "labels"]
+    untested = tuple(SOUGHT[target] for target in here if not any(_tests(line, target) for line in judged))
+    if len(untested) == len(here):
+        reasons.append(f"{EMPTY}: no attack on labels, columns or rows that are here had anything to read")
     outcome = FAILED if over else INCOMPLETE if reasons else PASSED
-    return Verdict(outcome, tuple(reasons), _worst(judged, "labels", 0.5), _worst(judged, "columns", 0.0))
+    worst = _worst(judged, "labels", 0.5), _worst(judged, "columns", 0.0)
+    return Verdict(outcome, tuple(reasons), *worst, untested)
+
+
+def _tests(line: Judged, target: str) -> bool:
+    """Whether this attack on something of the site had something to read; a column's name is no value in it."""
+    names_alone = line.exposure.metric in NAMES
+    return line.exposure.target == target and line.concerns and not line.found_nothing and not names_alone
 
 
 def _who(exposure: Exposure) -> str:

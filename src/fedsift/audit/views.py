@@ -13,7 +13,7 @@ score it: beside what it says that it knows (class sizes), an attack looks there
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -149,6 +149,7 @@ class Truth:
     columns: Mapping[str, np.ndarray]  # of each party, rows x columns
     fresh: Fresh | None = None
     ids: Mapping[str, np.ndarray] = field(default_factory=dict)  # of each party whose table has any
+    names: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of each party's columns
 
     @property
     def n_classes(self) -> int:

@@ -16,7 +16,7 @@ from fedsift.audit import cast as casting
 from fedsift.audit.cast import MOST_ROWS, Cast
 from fedsift.audit.folder import check_folder, write_audit
 from fedsift.audit.rehearsal import audit_job
-from fedsift.audit.summary import audit_record, stored_verdict
+from fedsift.audit.summary import audit_record, stored_verdicts
 from fedsift.audit.verdict import NAMES, SIZES, Limits, Site
 from fedsift.cli import console
 from fedsift.core.table import Table
@@ -74,17 +74,17 @@ def audit(
         done = audit_job(loaded, cast, site, limits, progress.say)
         record = audit_record(done, table, policy.model_dump())
         write_audit(record, folder)
-        stored = None
+        stored = []
         if party is not None and table is not None:
-            stored = stored_verdict(done, table).save(party.parent / FOLDER)
+            stored = [each.save(party.parent / FOLDER) for each in stored_verdicts(done, table)]
     if format == "json":
         console.show(json.dumps({**record.write(), "out": str(folder)}, indent=2, ensure_ascii=False))
     else:
         _show(record)
         console.show(f"\nwritten to {folder}: audit.html is the report, annex.md and annex.html the data-protection")
         console.show("annex, acro/results.json the evidence for output checkers, audit.json all of it for scripts")
-        if stored is not None:
-            console.show(f"stored for your policy (require_audit): {stored}")
+        for file in stored:
+            console.show(f"stored for your policy (require_audit): {file}")
     if record.verdict.outcome != "passed":
         raise typer.Exit(REFUSED)
 
@@ -162,7 +162,7 @@ def _parts_with_rows(job: Job, party: Path | None, rows: int) -> tuple[Cast, Sit
 def _show(record: AuditRecord) -> None:
     shown = record.tried
     rows = [
-        [line.whom, line.target, f"{readable(line.attack)} ({line.metric})", f"{line.value:.3f}",
+        [line.whom, line.target, f"{line.titled}, {line.metric}", f"{line.value:.3f}",
          f"{line.guess:.3f}", f"{line.baseline:.3f}", _verdict(line), line.declared]
         for line in shown
     ]  # fmt: skip
@@ -213,7 +213,10 @@ def _show_verdict(record: AuditRecord) -> None:
         "failed": f"FAILED: of {tried} on what is here {over} {'is' if over == 1 else 'are'} over the limits",
         "incomplete": "INCOMPLETE: nothing over the limits was found, but not everything could be measured",
     }
-    console.show(f"{whose}: {words[outcome]}")
+    empty, untested = record.verdict.is_empty, record.verdict.untested
+    console.show(f"{whose}: {'NOTHING WAS TESTED: this is no pass' if empty else words[outcome]}")
+    if untested and not empty:
+        console.show(f"  not tested, because no attack on it had anything to read: {', '.join(untested)}")
     if outcome == "incomplete":
         for reason in record.verdict.reasons:
             console.show(f"  {reason}")

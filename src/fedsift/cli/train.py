@@ -12,13 +12,13 @@ import typer
 from fedsift.cli import console
 from fedsift.cli.deploy import KitOption, On, OnOption
 from fedsift.core.files import write_atomic
-from fedsift.deploy.run import predict_on, train_on
+from fedsift.deploy.run import explain_on, predict_on, train_on
 from fedsift.errors import ParameterError
 from fedsift.jobs import training
 from fedsift.jobs.job_file import load_job
 from fedsift.jobs.runs import check_page
 from fedsift.jobs.tracking import check_tracking, track_model
-from fedsift.report.explain import write_explanation
+from fedsift.report.explain import Explained, write_explanation
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no progress on stderr.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every step and tracebacks, on stderr.")]
@@ -75,20 +75,19 @@ def predict(
     verbose: Verbose = False,
 ) -> None:
     """Predict new rows, by id, in the order of the label holder's file."""
+    given = _given(files or [])
     if explain is not None:
         check_page(explain)
-        if on is not On.local:
-            raise ParameterError("--explain is for one process; between machines a model is explained by fs.explain")
     with console.progress(quiet, verbose) as progress:
         if on is On.local:
-            predictions = training.predict(model, _given(files or []), progress.say)
+            predictions = training.predict(model, given, progress.say)
             classes = [str(name) for name in training.read_card(model)["classes"]]
             rows, text = len(predictions), training.predictions_table(predictions, classes)
-            if explain is not None:
-                write_explanation(training.explained(model, _given(files or []), 3, progress.say), explain)
         else:
-            rows, told = predict_on(model, on.value, _given(files or []), kit=kit, say=progress.say)
+            rows, told = predict_on(model, on.value, given, kit=kit, say=progress.say)
             text = told or ""
+        if explain is not None:
+            write_explanation(_explained(model, given, 3, [], on, kit, progress.say), explain)
     if not text:
         console.remark(f"{rows:,} predictions are with the label holder, in the models folder of its site")
     elif out is None:
@@ -96,13 +95,16 @@ def predict(
     else:
         write_atomic(out, text)
         console.remark(f"{rows:,} predictions written to {out}")
+    if explain is not None:
+        console.remark(f"why is written to {explain}")
 
 
 def explain(
     model: Annotated[Path, typer.Argument(help="The folder that fedsift train wrote.", show_default=False)],
     files: Annotated[
-        list[str], typer.Argument(metavar="PARTY=FILE...", help="Rows of each party; linear: with label.")
-    ],
+        list[str] | None,
+        typer.Argument(metavar="PARTY=FILE...", help="Rows of each party; linear: with label. On flare: none."),
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Shuffles of each column.")] = 3,
     by: Annotated[
         list[str] | None, typer.Option("--by", metavar="COLUMN", help="Fairness by a column of the label holder's.")
@@ -111,6 +113,8 @@ def explain(
     out: Annotated[
         Path | None, typer.Option(help="Also write a page: FILE.html (or FILE.txt).", metavar="FILE")
     ] = None,
+    on: OnOption = On.local,
+    kit: KitOption = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -118,7 +122,7 @@ def explain(
     if out is not None:
         check_page(out)
     with console.progress(quiet, verbose) as progress:
-        found = training.explained(model, _given(files), repeats, progress.say, by or [])
+        found = _explained(model, _given(files or []), repeats, by or [], on, kit, progress.say)
     if out is not None:
         write_explanation(found, out)
     if format == "json":
@@ -133,6 +137,14 @@ def explain(
             console.table(shown, [str(head).replace("_", " ") for head in frame.columns], title=f"By {name}")
     if out is not None:
         console.show(f"\nwritten to {out}")
+
+
+def _explained(
+    model: Path, files: dict[str, Path], repeats: int, by: list[str], on: On, kit: Path | None, say: training.Say
+) -> Explained:
+    if on is On.local:
+        return training.explained(model, files, repeats, say, by)
+    return explain_on(model, on.value, files, repeats, by, kit=kit, say=say)
 
 
 def _two(value: object) -> str:

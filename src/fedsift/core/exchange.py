@@ -27,6 +27,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from fedsift import errors
+from fedsift.core.bundles import answered
+from fedsift.core.in_step import side_of
 from fedsift.core.job import Job
 from fedsift.core.ledger import COORDINATOR, Entry, Ledger
 from fedsift.core.message import MAX_BYTES, decode, encode, walk
@@ -126,7 +128,7 @@ class Pieces:
                     return Piece(_FETCH, piece.name, piece.number, piece.count).to_bytes() if piece else b""
         except MessageError as error:
             return encode({"error": "MessageError", "what": str(error)})
-        reply = cut(handle(whole))
+        reply = cut(answered(whole, handle))
         with self._lock:
             self._leaving = reply if len(reply) > 1 else []
         return reply[0]
@@ -220,11 +222,11 @@ class Exchange:
     def __init__(self, transport: Transport, timeout: float | None):
         self.transport = transport
         self.timeout = timeout
-        self.ledger = Ledger()
+        self.book = Ledger()
         self.rounds = itertools.count(1)
         self.views = itertools.count(1)
         self.lock = threading.Lock()
-        self.work = Work()
+        self._work = Work()
         self.planned: list[Job] = []  # what will be announced, for people who approve it
 
     def __reduce__(self) -> NoReturn:
@@ -232,6 +234,26 @@ class Exchange:
             "a federation is never pickled or deep-copied: it holds connections and, simulated, the parties' tables "
             "and keys. Make it again there (Federation.from_tables, Federation.split); n_jobs stays 1"
         )
+
+    @property
+    def ledger(self) -> Ledger:
+        """Of everything; of one of several conversations side by side (``in_step.py``) its own."""
+        side = side_of(self)
+        return self.book if side is None else side.ledger
+
+    @property
+    def work(self) -> Work:
+        """The loops under way; each of several conversations has its own."""
+        side = side_of(self)
+        return self._work if side is None else side.work
+
+    def next_round(self) -> int:
+        with self.lock:
+            return next(self.rounds)
+
+    def carry(self, requests: dict[str, bytes], limit: float | None) -> dict[str, Delivery]:
+        """Messages of any size there and back."""
+        return carry(self.transport, requests, limit)
 
     def ask(
         self,
@@ -244,9 +266,9 @@ class Exchange:
         timeout: float | None,
     ) -> dict[str, Any]:
         """The checked replies of all parties in ``arguments``; the first failure is raised when all have answered."""
-        with self.lock:
-            round = next(self.rounds)
-        self.work.asking(operation, round, self.ledger)
+        side = side_of(self)
+        round = side.round if side is not None else self.next_round()
+        self.work.asking(operation, round, self.book)
         requests = {}
         for name, given in arguments.items():
             request = {
@@ -260,14 +282,14 @@ class Exchange:
             requests[name] = encode(request)
             self._record(operation, round, COORDINATOR, name, len(requests[name]), operation.receives, given)
         limit = timeout if timeout is not None else self.timeout
-        deliveries = carry(self.transport, requests, limit)
+        deliveries = (self if side is None else side).carry(requests, limit)
         replies, failures = {}, []
         for name in arguments:
             try:
                 replies[name] = self._receive(operation, round, name, deliveries[name], limit)
             except FedsiftError as error:
                 failures.append(error)
-        self.work.asked(operation, round, self.ledger)
+        self.work.asked(operation, round, self.book)
         if failures:  # what ends the job comes before what can be waited for
             raise min(failures, key=lambda error: isinstance(error, ApprovalPending))
         return replies

@@ -37,8 +37,8 @@ from fedsift.errors import DataError, FedsiftError, OperationRefused
 log = logging.getLogger("fedsift.core.party")
 T = TypeVar("T")
 
-#: Cross-validation makes many views; what is derived from one is kept for so many.
-MAX_CACHED_VIEWS = 8
+#: Cross-validation makes many views; what is derived from one is kept for so many (of small tables, for more).
+MAX_CACHED_VIEWS, MANY_CACHED_VIEWS, SMALL = 8, 32, 2**20
 #: Names of subsets that a site keeps; so often a run may ask for what is asked of each.
 MAX_VIEWS = 100_000
 Task = Literal["auto", "classification", "regression"]
@@ -175,7 +175,8 @@ class Site:
         if defined is not self.views[view]:
             cache = {}
         self._caches[view] = (self.views[view], cache)
-        while len(self._caches) > MAX_CACHED_VIEWS:
+        most = MAX_CACHED_VIEWS if self.table.n_rows * len(self.table.columns) > SMALL else MANY_CACHED_VIEWS
+        while len(self._caches) > most:
             self._caches.pop(next(iter(self._caches)))
         return cache
 
@@ -260,7 +261,7 @@ class Party:
 
     @property
     def n_rows(self) -> int:
-        return self.table.n_rows
+        return self.site.table.n_rows if self._rows is None else len(self._rows)
 
     def binned(self, column: str, n_bins: int, min_rows: int = 1) -> tuple[np.ndarray, int]:
         """Bin of each row and the number of bins, by this view's rows alone (see ``binning``)."""

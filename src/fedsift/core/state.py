@@ -45,6 +45,7 @@ class ModelStore:
 
     site: str
     folder: Path | None = None
+    jobs: dict[str, str] = field(default_factory=dict)  # model -> hash of the job that its file is of
     _parts: dict[str, StoredPart] = field(default_factory=dict, repr=False)
 
     def keep(self, model: str, content: object, owner: str = "") -> None:
@@ -63,9 +64,12 @@ class ModelStore:
         """Take over a part from another store of the same organisation (a simulated site with new rows)."""
         if model in other._parts:
             self._parts.setdefault(model, other._parts[model])
+        if model in other.jobs:
+            self.jobs.setdefault(model, other.jobs[model])
 
     def forget(self, model: str) -> None:
         self._parts.pop(model, None)
+        self.jobs.pop(model, None)
 
     def __contains__(self, model: object) -> bool:
         return model in self._parts

@@ -163,7 +163,7 @@ class Standing(Shown):
 def _carry_out(
     job: Job, fed: Federation, checkpoint: Path, folder: Path, *, resume: bool, content: dict[str, Any]
 ) -> None:
-    """What the job is for: a value, a model, predictions, or a selection."""
+    """What the job is for: a value, a model, predictions, why, or a selection."""
     work = content.get("work")
     if job.method == ValueJob.name:
         _value(job, fed, folder / RESULT)
@@ -171,9 +171,10 @@ def _carry_out(
         _statistics(job, fed, folder / RESULT)
     elif work == model_jobs.TRAIN:
         _train(job, fed, folder / RESULT)
-    elif work == model_jobs.PREDICT:
+    elif work in (model_jobs.PREDICT, model_jobs.EXPLAIN):
         aligned = _aligned(job, fed)
-        model_jobs.predict(content, aligned, folder / RESULT, folder / "model")
+        do = model_jobs.predict if work == model_jobs.PREDICT else model_jobs.explain
+        do(content, aligned, folder / RESULT, folder / "model")
         aligned.ask(keep_end, to=fed.parties)
     else:
         run = _select(job, fed, checkpoint, resume=resume)
@@ -193,7 +194,10 @@ def _job(content: dict[str, Any]) -> Job:
     """The submitted job, checked again: whoever sent it may have written it by hand."""
     settings = settings_of(content)
     source = Source(Path(f"{content.get('name', 'job')}.toml"), "", {})
-    if settings.method.name in (ValueJob.name, StatisticsJob.name) or content.get("work") == model_jobs.PREDICT:
+    if settings.method.name in (ValueJob.name, StatisticsJob.name) or content.get("work") in (
+        model_jobs.PREDICT,
+        model_jobs.EXPLAIN,
+    ):
         return Job(source.path, settings, dict(settings.method.model_extra or {}), source)
     parameters = _method_parameters(source, settings.method)
     if "checkpoint" in parameters:

@@ -1,30 +1,34 @@
-"""``train`` and ``predict`` between machines: what is submitted, and what the coordinator does with it.
+"""``train``, ``predict`` and ``explain`` between machines: what is submitted, and what the coordinator does with it.
 
 Every party writes its part of the model into the folder ``models`` beside its own party.toml, and reads it from there
 when rows are predicted; a part never travels. Predictions stay with the label holder, in a file there. Whoever
-submitted gets the model card, the selection and ``model.json`` (what the coordinator knows), and of predictions only
-how many there are.
+submitted gets the model card, the selection and ``model.json`` (what the coordinator knows), of predictions only how
+many there are, and of an explanation what every explanation tells: figures of columns and of groups of rows.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedsift.core.checks import check_number
 from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
 from fedsift.deploy.flare_job import FORMAT, VERSION, public_job
-from fedsift.errors import DataError, FedsiftError
+from fedsift.errors import DataError, FedsiftError, ParameterError
 from fedsift.jobs import runs, training
 from fedsift.jobs.job_file import FederationSection, Job
 from fedsift.jobs.job_model import ModelSection
 from fedsift.methods import MODELS
+from fedsift.models.base import FederatedModel
+from fedsift.report.explain import Explained
 
-TRAIN, PREDICT = "train", "predict"
-MODEL_FILE, PREDICTED = "model.json", "predicted.json"
+TRAIN, PREDICT, EXPLAIN = "train", "predict", "explain"
+MODEL_FILE, PREDICTED, EXPLAINED = "model.json", "predicted.json", "explained.json"
+MOST_GROUPINGS = 20
 PARTS = "models"  # the folder of a site's own parts, beside its party.toml
 
 
@@ -53,6 +57,12 @@ def predict_content(folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def explain_content(folder: Path, repeats: int, by: Sequence[str]) -> dict[str, Any]:
+    """What is submitted to explain: the same, and what is asked of the model."""
+    asked = {"repeats": repeats, "by": list(by)}
+    return {**predict_content(folder), "name": EXPLAIN, "work": EXPLAIN, "asked": asked}
+
+
 def model_class(card: Mapping[str, Any]) -> Any:
     found = next((kind for kind in MODELS.values() if kind.__name__ == card["class"]), None)
     if found is None:
@@ -73,6 +83,26 @@ def train(run: runs.Run, folder: Path) -> None:
 
 def predict(content: Mapping[str, Any], fed: Federation, folder: Path, scratch: Path) -> None:
     """Predict rows that all parties have now; the label holder keeps the predictions."""
+    model, view = _at_hand(content, fed, scratch)
+    model.predict_by_id(view, to="label holder")
+    folder.mkdir()
+    write_atomic(folder / PREDICTED, json.dumps({"rows": view.n_rows, "model": model.model_id_}) + "\n")
+
+
+def explain(content: Mapping[str, Any], fed: Federation, folder: Path, scratch: Path) -> None:
+    """Which columns the model goes by on rows that all parties have now, and how it does where they have labels."""
+    repeats, by = content["asked"]["repeats"], content["asked"]["by"]
+    check_number("repeats", repeats, 1, 100, whole=True)
+    if not isinstance(by, list) or len(by) > MOST_GROUPINGS or not all(isinstance(name, str) for name in by):
+        raise ParameterError(f"by names at most {MOST_GROUPINGS} columns of the label holder's")
+    model, view = _at_hand(content, fed, scratch)
+    told = training.explained_on(model, view, repeats, by)
+    folder.mkdir()
+    write_atomic(folder / EXPLAINED, json.dumps(told.to_dict(), allow_nan=False) + "\n")
+
+
+def _at_hand(content: Mapping[str, Any], fed: Federation, scratch: Path) -> tuple[FederatedModel, Federation]:
+    """The model, of which each party reads its part, and the columns that it uses."""
     scratch.mkdir(exist_ok=True)
     write_atomic(scratch / MODEL_FILE, json.dumps(content["known"]))
     names, wanted = fed.column_names(), content["columns"]
@@ -86,10 +116,7 @@ def predict(content: Mapping[str, Any], fed: Federation, folder: Path, scratch: 
     with fed.session(str(told.pop("name")), told) as accepted:
         defined = accepted.view(columns=places)
     view = fed.named_view(defined._view)  # it outlives the session
-    model = model_class(content["known"]).load(scratch, view)
-    model.predict_by_id(view, to="label holder")
-    folder.mkdir()
-    write_atomic(folder / PREDICTED, json.dumps({"rows": view.n_rows, "model": model.model_id_}) + "\n")
+    return model_class(content["known"]).load(scratch, view), view
 
 
 # --- where all parties are on this machine ---------------------------------------------------------------------------
@@ -122,3 +149,18 @@ def take_predictions(result: Path, holder: str, sites: Mapping[str, Path]) -> tu
         return rows, None
     found = list(parts_of(sites[holder]).glob(f"*.{model}.predictions.csv"))
     return rows, found[0].read_text(encoding="utf-8") if found else None
+
+
+def take_explanation(result: Path) -> Explained:
+    """What was told of the model."""
+    try:
+        return Explained.from_dict(json.loads((result / EXPLAINED).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        raise FedsiftError(f"the job left no readable {EXPLAINED}: see the server's log") from None
+
+
+def give_parts(parts: Path, name: str, folder: Path) -> None:
+    """A party that is played here gets its part of a model into the folder of its site's parts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in parts.glob(f"{name}.*.*"):
+        shutil.copy(part, folder / part.name)

@@ -1,4 +1,4 @@
-"""``fedsift run`` and ``value`` with ``--on simulator | poc | flare``: the same job and result, the parties elsewhere.
+"""``fedsift run``, ``value``, ``train`` ... with ``--on simulator | poc | flare``: the same, the parties elsewhere.
 
 ``simulator`` and ``poc`` play all parties on this machine, from the files of the job: in FLARE's simulator, or as a
 whole FLARE system of real processes that is made for this job and removed after it. ``flare`` submits to a running
@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +34,7 @@ from fedsift.evaluate.worth import Valuation
 from fedsift.jobs import runs, training
 from fedsift.jobs.job_file import Job, JobFile
 from fedsift.jobs.text import Source
+from fedsift.report.explain import Explained
 from fedsift.statistics.job import StatisticsJob
 
 Say = Callable[[str], None]
@@ -91,19 +91,42 @@ def predict_on(
     folder: Path, on: str, files: Mapping[str, Path], *, kit: Path | None = None, say: Say
 ) -> tuple[int, str | None]:
     """Predict with the parties elsewhere: how many rows, and the predictions where the label holder is played here."""
-    if on == "poc":
-        raise ParameterError("a FLARE system that is made for one job has no parts of a model: --on simulator or flare")
-    content, holder = model_jobs.predict_content(folder), training.read_card(folder)["label_holder"]
+    card = training.read_card(folder)
+    content, holder = model_jobs.predict_content(folder), card["label_holder"]
+    training.check_parties(card, files, here=on != "flare")
     job = prediction_job(folder, files)
     take = partial(_take_predictions, holder=holder)
     found: tuple[int, str | None] = _run(Errand(job, content, take, say, parts=folder), on, kit)
     return found
 
 
-def prediction_job(folder: Path, files: Mapping[str, Path]) -> Job:
-    """The job of new rows: where parties are played here, their files; elsewhere each site has its own."""
-    data = training.read_card(folder)["data"]
-    told = {n: {"file": str(files[n].absolute()) if n in files else None, "id": data[n]["id"]} for n in data}
+def explain_on(
+    folder: Path, on: str, files: Mapping[str, Path], repeats: int, by: Sequence[str] = (), *,
+    kit: Path | None = None, say: Say,
+) -> Explained:  # fmt: skip
+    """Which columns a model goes by and how it does, with the parties elsewhere."""
+    training.check_parties(training.read_card(folder), files, here=on != "flare")
+    content = model_jobs.explain_content(folder, repeats, by)
+    job = prediction_job(folder, files, labelled=True)
+    take = lambda result, _: model_jobs.take_explanation(result)  # noqa: E731
+    found: Explained = _run(Errand(job, content, take, say, parts=folder), on, kit)
+    return found
+
+
+def prediction_job(folder: Path, files: Mapping[str, Path], *, labelled: bool = False) -> Job:
+    """The job of new rows: where parties are played here, their files; elsewhere each site has its own.
+
+    ``labelled``: with the label, where the label holder's file has it.
+    """
+    card = training.read_card(folder)
+    data, holder = card["data"], card["label_holder"]
+    told = {
+        name: {"file": str(files[name].absolute()) if name in files else None, "id": facts["id"],
+               "categorical": training.categorical_of(facts)}
+        for name, facts in data.items()
+    }  # fmt: skip
+    if labelled and training.has_label(card, files):
+        told[holder]["label"] = card["label"]
     source = Source(folder / "predict.toml", "", {})
     return Job(source.path, JobFile.model_validate({"parties": told, "method": {"name": "all"}}), {}, source)
 
@@ -182,9 +205,7 @@ def _on_simulator(errand: Errand, folder: Path) -> Any:
         (parties / name).mkdir(parents=True)
         (parties / name / PARTY_FILE).write_text(party_text(job, name), encoding="utf-8")
         if errand.parts is not None:
-            (parties / name / model_jobs.PARTS).mkdir()
-            for part in errand.parts.glob(f"{name}.*.*"):
-                shutil.copy(part, parties / name / model_jobs.PARTS / part.name)
+            model_jobs.give_parts(errand.parts, name, parties / name / model_jobs.PARTS)
     introduce_parties({name: parties / name / PARTY_FILE for name in content["parties"]})
     (workspace / "local").mkdir(parents=True)
     rules = {"format_version": 2, "class_list_enforcement_mode": "enforce", "class_allow_list": list(CLASSES)}
@@ -213,6 +234,8 @@ def _on_poc(errand: Errand, folder: Path) -> Any:
     say(f"starting a FLARE system, a server and {len(content['parties'])} parties: {_PLAYED}")
     texts = {name: party_text(job, name) for name in content["parties"]}
     with LocalSystem(folder / "system", texts, env=errand.env, scratch=folder) as system:
+        for name in texts if errand.parts is not None else ():
+            model_jobs.give_parts(errand.parts or folder, name, system.party_file(name).parent / model_jobs.PARTS)
         with system.session() as session:
             job_id = session.submit(write_job(content, folder / content["name"]))
             say(f"submitted as {job_id}")

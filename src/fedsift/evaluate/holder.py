@@ -75,7 +75,7 @@ def release(party: Party, *, record: Annotated[str, AtMost(64)]) -> dict[str, di
         raise OperationRefused(party.name, "release", "more folds were measured than the job has")
     digits = min(MAX_DIGITS, int(asked["digits"]))
     share = 1.0 - float(asked["train"]) if asked["folds"] == 1 else 1.0 / int(asked["folds"])
-    return summaries(measured.values, measured.metrics, beside=asked["beside"], share=share, digits=digits)
+    return summaries(measured.paired(), measured.metrics, beside=asked["beside"], share=share, digits=digits)
 
 
 @dataclass(frozen=True)

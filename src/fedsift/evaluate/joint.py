@@ -4,14 +4,17 @@ A fold is a view of the training rows and one of the test rows, dealt by the lab
 Each selector and each model is a job of its own, which every party's policy judges. A model that can be is measured on
 shares (``models/unseen.py``): the coordinator opens one figure a fold, and nobody sees the score of a row. Elsewhere
 predictions of the test rows stay with the label holder, and so do the measures of single folds; it releases one rounded
-summary at the end (``holder.py``). No column and no label is sent to anybody, on whatever transport.
+summary at the end (``holder.py``). Folds go side by side (``core/in_step.py``), in as many round trips as one takes. No
+column and no label is sent to anybody, on whatever transport.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from fedsift.core.federation import Federation
+from fedsift.core.in_step import in_step, room_for
 from fedsift.core.ledger import FORMS
 from fedsift.errors import ParameterError, ReplyError
 from fedsift.evaluate.candidates import facts_of, gather, named_selectors, seeded
@@ -89,8 +93,8 @@ def evaluate_jointly(
     if fed.partition != "vertical":
         raise ParameterError("joint models are scored for vertical parties; horizontal ones need pooled=True")
     shown = model if isinstance(model, str) else type(model).__name__
-    told = None if metrics is None else (metrics,) if isinstance(metrics, str) else tuple(metrics)
-    job = replace(_job(tuple(named), shown, cv, random_state, nulls), metrics=told, repeats=repeats, digits=digits)
+    asked = None if metrics is None else (metrics,) if isinstance(metrics, str) else tuple(metrics)
+    job = replace(_job(tuple(named), shown, cv, random_state, nulls), metrics=asked, repeats=repeats, digits=digits)
     with fed.session(*job.announcement()) as run:
         task, columns, rows = run.task, run.n_columns, run.n_rows
         chosen = check_metrics(metrics, task)
@@ -111,16 +115,19 @@ def evaluate_jointly(
     methods = {name: facts_of(selector) for name, selector in named.items()}
     result = Evaluation([], chosen, methods, settings, sum(columns.values()))
     record = f"evaluation-{secrets.token_hex(8)}"
-    figures: dict[str, list[dict[str, float]]] | None = {} if unseen else None
+    at_once = room_for(whole)
+    figures: dict[str, list[dict[str, float]]] = {}
     for repeat in fed.track(range(repeats), "repeat"):
-        for fold, (train, test) in fed.track(enumerate(splits[repeat]), "fold", len(splits[repeat])):
-            fresh = make_joint_model(model, task, random_state)
-            turn = _Turn(train, test, record, chosen, fresh, repeat, fold, figures)
-            for name, selector in fed.track(named.items(), "method", alike=False):
-                result.rows.append(turn.method(name, seeded(selector, repeat)))
-            if nulls:
-                result.rows += turn.nulls(columns, random_state)
-    if figures is not None:
+        turns = [
+            _Turn(train, test, record, chosen, make_joint_model(model, task, random_state), repeat, fold, unseen)
+            for fold, (train, test) in enumerate(splits[repeat])
+        ]
+        told = [partial(turn.whole, named, columns if nulls else None, random_state) for turn in turns]
+        for turn, rows_of_turn in zip(turns, in_step(fed, told, "fold", at_once)):
+            result.rows += rows_of_turn
+            for name, found in turn.figures.items():
+                figures.setdefault(name, []).append(found)
+    if unseen:
         share = 1.0 / job.folds if job.train is None else 1.0 - job.train
         summary = summaries(figures, chosen, beside=job.beside, share=share, digits=digits)
     else:
@@ -163,10 +170,19 @@ class _Turn:
     model: FederatedModel
     repeat: int
     fold: int
-    figures: dict[str, list[dict[str, float]]] | None  # of models that are measured on shares, by name
+    unseen: bool  # whether models are measured on shares
 
     def __post_init__(self) -> None:
         self.kept: dict[str, int] = {}
+        self.figures: dict[str, dict[str, float]] = {}  # by name, of models that are measured on shares
+
+    def whole(
+        self, named: Mapping[str, Selector], columns: dict[str, int] | None, random_state: int
+    ) -> list[dict[str, Any]]:
+        """Every method, and the nulls beside them where the number of ``columns`` is given."""
+        tracked = self.train.track(named.items(), "method", len(named), alike=False)
+        rows = [self.method(name, seeded(selector, self.repeat)) for name, selector in tracked]
+        return rows + (self.nulls(columns, random_state) if columns is not None else [])
 
     def method(self, name: str, selector: Selector) -> dict[str, Any]:
         """Fit the selector on the training rows, then the model on what its ``transform`` gives."""
@@ -210,10 +226,8 @@ class _Turn:
     def _measure(self, train: Federation, test: Federation, names: list[str]) -> None:
         fresh: FederatedModel = clone(self.model)
         fresh.fit(train)
-        if self.figures is not None:
-            found = fresh.figures(test, self.metrics)
-            for name in names:
-                self.figures.setdefault(name, []).append(found)
+        if self.unseen:
+            self.figures |= dict.fromkeys(names, fresh.figures(test, self.metrics))
         else:
             for name in names:
                 fresh.measure(test, self.record, name, self.metrics)

@@ -4,7 +4,8 @@ The label holder's model alone, with each partner, without each, with all, on th
 parties share; each gain is paired over folds, with a corrected interval (``intervals.py``), and beside it stands the
 gain of the same partner with its rows shuffled, which must be none. Nothing is pooled and no party learns a weight of
 any model (``models/vertical_additive.py``) or the score of a row (``models/unseen.py``): the coordinator opens one
-figure a model and fold, and who asks gets gains, rounded.
+figure a model and fold, and who asks gets gains, rounded. The folds' models are trained side by side
+(``core/in_step.py``): as many round trips as for one fold.
 
 Why an additive model of steps: on bank_marketing and default_credit it finds nearly the gains of boosted trees (a
 linear model does not), its intervals are narrower, and boosting on shares would show the label holder, tree by tree,
@@ -15,16 +16,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
+from fedsift.core.in_step import in_step, room_for
 from fedsift.core.party import define_view
 from fedsift.errors import ParameterError
 from fedsift.evaluate.gains import coalition_name, coalitions, gains, shuffled_name
-from fedsift.evaluate.joint import dealt, fold_views
+from fedsift.evaluate.joint import dealt
 from fedsift.evaluate.value_holder import (
     LEAST_FOLD,
     ValueJob,
@@ -84,9 +87,10 @@ def value(
         if null:
             tried += [(shuffled_name(partner), (partner,), _shuffled(whole, partner, fold)) for partner in partners]
         figures: dict[str, list[float]] = {}
+        at_once = room_for(whole)
         for name, group, rows in fed.track(tried, "model", alike=False):
-            for train, test in fed.track(fold_views(rows, fold, folds), "fold"):
-                figures.setdefault(name, []).append(_measured(job, train, test, columns, group, chosen))
+            turns = [partial(_measured, job, rows, fold == k, columns, group, chosen) for k in range(folds)]
+            figures[name] = in_step(fed, turns, "fold", at_once)
     fed.ledger.note(NOTE)
     found = gains(figures, partners, null=null, digits=digits)
     return Valuation(
@@ -97,17 +101,20 @@ def value(
 
 
 def _measured(
-    job: ValueJob, train: Federation, test: Federation, columns: dict[str, int], group: Sequence[str], metric: str
-) -> float:
-    """Train the label holder's model with these partners; how good it is on the test rows."""
-    kept = {who: list(range(count)) if who in (*group, train.active) else [] for who, count in columns.items()}
+    job: ValueJob, rows: Federation, tested: NDArray[np.bool_], columns: dict[str, int], group: Sequence[str],
+    metric: str,
+) -> float:  # fmt: skip
+    """Train the label holder's model with these partners on the other rows; how good it is on those that are tested."""
+    kept = {who: list(range(count)) if who in (*group, rows.active) else [] for who, count in columns.items()}
     model = VerticalAdditive(
         bins=job.bins, max_iter=job.max_iter, tol=job.tol, reg_lambda=job.reg_lambda, memory=job.memory,
         min_cell=job.min_cell,
     )  # fmt: skip
-    model.fit(train.view(columns=kept))
-    found = model.figures(test.view(columns=kept), [metric])[metric]
-    model.forget()
+    with rows.session() as own:  # of this fold: others go side by side
+        train, test = (own.view(rows=np.flatnonzero(of), columns=kept) for of in (~tested, tested))
+        model.fit(train)
+        found = model.figures(test, [metric])[metric]
+        model.forget()
     return found
 
 

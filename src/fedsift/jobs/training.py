@@ -32,6 +32,7 @@ from fedsift.jobs.runs import Run, prepare
 from fedsift.jobs.text import nearest
 from fedsift.methods import MODELS
 from fedsift.models.base import FederatedModel
+from fedsift.models.parts import label_kind
 from fedsift.report.explain import Explained
 from fedsift.report.summary import versions
 from fedsift.report.write import write_report
@@ -89,6 +90,7 @@ def model_card(run: Run, model: FederatedModel) -> dict[str, Any]:
             "data": {
                 name: {"rows": run.tables[name].n_rows, "id": run.job.settings.parties[name].id,
                        "columns": run.own_selection(name).selected[name],
+                       "categorical": list(run.job.settings.parties[name].categorical or ()),
                        "kinds": _kinds(run.tables[name], run.own_selection(name).selected[name])}
                 for name in fed.parties
             },
@@ -113,7 +115,7 @@ def _kinds(table: Table, columns: list[str]) -> dict[str, str]:
 def write_model(trained: Trained, folder: Path) -> Path:
     """The model folder: parts, model.json, selection.json, card.json and card.md."""
     check_model_folder(folder)
-    for old in folder.glob("*.part*") if folder.is_dir() else ():
+    for old in folder.glob("*.*.*") if folder.is_dir() else ():  # parts: PARTY.MODEL.part (or .json)
         old.unlink()
     folder.mkdir(parents=True, exist_ok=True)
     trained.model.save(folder)
@@ -194,22 +196,52 @@ def explained(
     ``by`` names columns of the label holder's by which its rows are grouped.
     """
     card = read_card(folder)
-    labelled = _has_label(card, files)
+    labelled = has_label(card, files)
     if not labelled and (by or not str(card["class"]).startswith("SecureBoost")):
         raise DataError(f"party {card['label_holder']!r}: the file has no label {card['label']!r}, which this needs")
     model, fed = _with_new_rows(folder, files, say, labelled=labelled, also=by)
     say(f"explaining the model on {fed.n_rows:,} rows")
-    told = explain(fed, model, repeats=repeats)
-    if not labelled or len(card["classes"]) != 2:
-        return Explained(card["class"], fed.n_rows, told)
-    say("how it does on groups of these rows")
-    grouped = {name: model.performance(fed, by=name) for name in by}
-    return Explained(card["class"], fed.n_rows, told, model.performance(fed), grouped)
+    return explained_on(model, fed, repeats, by, labelled=labelled)
 
 
-def _has_label(card: Mapping[str, Any], files: Mapping[str, Path]) -> bool:
+def explained_on(
+    model: FederatedModel, fed: Federation, repeats: int, by: Sequence[str] = (), *, labelled: bool | None = None
+) -> Explained:
+    """The same for a model at hand. ``labelled``: whether the rows have labels; the label holder is asked if unsaid."""
+    told, name = explain(fed, model, repeats=repeats), type(model).__name__
+    if model.task_ == "regression" or len(model.classes_) != 2 or labelled is False:
+        return Explained(name, fed.n_rows, told)
+    if labelled is None and not _labelled(fed, model):
+        return Explained(name, fed.n_rows, told)
+    grouped = {column: model.performance(fed, by=column) for column in by}
+    return Explained(name, fed.n_rows, told, model.performance(fed), grouped)
+
+
+def _labelled(fed: Federation, model: FederatedModel) -> bool:
+    with model._run(fed) as run:
+        try:
+            run.ask(label_kind, to=run.active)
+        except DataError:
+            return False
+    return True
+
+
+def has_label(card: Mapping[str, Any], files: Mapping[str, Path]) -> bool:
+    """Whether the label holder's new file has the label; no where the file is not here."""
     holder = card["label_holder"]
     return holder in files and card["label"] in Table.read(files[holder], id=None, name=holder).columns
+
+
+def check_parties(card: Mapping[str, Any], files: Mapping[str, Path], *, here: bool = True) -> None:
+    """Refuse a file of somebody who is no party of the model; where all parties play here, a party without one too."""
+    for name in files:
+        if name not in card["data"]:
+            raise ParameterError(f"the model has no party {name!r}{nearest(name, list(card['data']))}")
+    for name in card["data"] if here else ():
+        if name not in files:
+            raise DataError(f"the model needs a file of the party {name!r}, which has left: {name}=FILE, or train anew")
+        if not files[name].is_file():
+            raise DataError(f"party {name!r}: there is no file {str(files[name])!r}")
 
 
 def _with_new_rows(
@@ -239,15 +271,10 @@ def new_tables(
     A party of which no column was chosen still says which rows it shares: any columns will do. ``labelled``: the label
     holder's rows come with their label; ``also``: and with these columns, which the model need not use.
     """
-    data = card["data"]
-    for name in files:
-        if name not in data:
-            raise ParameterError(f"the model has no party {name!r}{nearest(name, list(data))}")
-    tables = {}
+    check_parties(card, files)
+    data, tables = card["data"], {}
     for name, facts in data.items():
-        if name not in files:
-            raise DataError(f"the model needs a file of the party {name!r}, which has left: {name}=FILE, or train anew")
-        codes = [column for column, kind in facts["kinds"].items() if kind == "categorical"]
+        codes = categorical_of(facts)
         label = card["label"] if labelled and name == card["label_holder"] else None
         table = Table.read(files[name], id=facts["id"], label=label, name=name)
         wanted = [*facts["columns"], *(() if name != card["label_holder"] else also)]
@@ -260,6 +287,12 @@ def new_tables(
         _check_kinds(name, table, facts["kinds"])
         tables[name] = table
     return tables
+
+
+def categorical_of(facts: Mapping[str, Any]) -> list[str]:
+    """Columns of a party's that the model takes as categories, although they may look like numbers."""
+    kinds = [column for column, kind in facts["kinds"].items() if kind == "categorical"]
+    return list(dict.fromkeys([*kinds, *(name for name in facts.get("categorical", ()) if name in facts["columns"])]))
 
 
 def _check_kinds(party: str, table: Table, kinds: Mapping[str, str]) -> None:

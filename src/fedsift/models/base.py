@@ -84,6 +84,7 @@ class FederatedModel(Copied, BaseEstimator):
     measured_unseen: ClassVar[bool] = False
     #: Learned values of the coordinator that ``save`` writes beside those of every model.
     _saved: ClassVar[tuple[str, ...]] = ()
+    _in_files = False  # whether there are files of it, which name its job
 
     def fit(self: Model, fed: Federation, y: Any = None) -> Model:
         """Train over the federation's rows. ``y`` is ignored: labels stay with their party."""
@@ -267,6 +268,8 @@ class FederatedModel(Copied, BaseEstimator):
         with self._run(where) as run:
             choose_folder(run, folder)
             self._write_parts(run)
+            if not self._in_files and run._job is not None:
+                self.job_hash_, self._in_files = run._job.hash.hex(), True  # the sites' files are of this job
         known = {name: _as_json(getattr(self, name)) for name in (*_KNOWN, *self._saved) if hasattr(self, name)}
         content = {"format": FORMAT, "version": VERSION, "class": type(self).__name__,
                    "parameters": {k: _as_json(v) for k, v in self.get_params(deep=False).items()},
@@ -282,7 +285,7 @@ class FederatedModel(Copied, BaseEstimator):
             if name not in (*_KNOWN, *cls._saved):
                 raise DataError(f"{str(folder)!r} holds {name!r}, which a {cls.__name__} does not have")
             setattr(model, name, _from_json(value))
-        model._fed = None
+        model._fed, model._in_files = None, True
         model._check_parties(fed)
         choose_folder(fed, folder)
         with model._session(fed) as run:
@@ -295,7 +298,7 @@ class FederatedModel(Copied, BaseEstimator):
         run.ask(write_part, to=self.parties_, model=self.model_id_)
 
     def _read_parts(self, run: Federation) -> None:
-        run.ask(read_part, to=self.parties_, model=self.model_id_)
+        run.ask(read_part, to=self.parties_, model=self.model_id_, job=self.job_hash_)
 
     def _read_classes(self, run: Federation, names: Sequence[str]) -> None:
         self.task_ = "classification" if names else "regression"

@@ -33,6 +33,7 @@ from fedsift.mpc.secure_sum import summed
 
 Floats = NDArray[np.float64]
 PartClass = TypeVar("PartClass", bound="Part")
+JobHash = Annotated[str, AtMost(64)]
 
 SCORE_DIGITS = 4
 
@@ -60,11 +61,16 @@ def model_part(kind: type[PartClass]) -> type[PartClass]:
 
 @dataclass
 class Measured:
-    """At the label holder: measures of models by name, in the order of the folds, until a summary is released."""
+    """At the label holder: measures of models by name, fold by fold, until a summary is released."""
 
     metrics: tuple[str, ...]
     values: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     rows: dict[str, list[NDArray[np.int64]]] = field(default_factory=dict)  # by name: the test rows of each fold
+
+    def paired(self) -> dict[str, list[dict[str, float]]]:
+        """The measures of each name in one order of the folds: those of folds side by side come in any."""
+        order = {name: np.argsort([told.tobytes() for told in rows], kind="stable") for name, rows in self.rows.items()}
+        return {name: [found[place] for place in order[name]] for name, found in self.values.items()}
 
     def check_rows(self, party: Party, *, evenly: bool) -> None:
         """What is released is about the rows of this view: each name was measured on all of them, and on no others.
@@ -211,8 +217,8 @@ def write_part(party: Party, *, model: str) -> None:
     part: Any = party.models.part(model, object)
     if type(part).__name__ not in _kinds:
         raise DataError(f"party {party.name!r}: a {type(part).__name__} cannot be written to a file")
-    body = encode({"kind": type(part).__name__, "party": party.name, "model": model, "part": part.to_plain()})
-    file = part_file(party, model)
+    told = {"kind": type(part).__name__, "party": party.name, "model": model, "job": job_of(party, model)}
+    body, file = encode({**told, "part": part.to_plain()}), part_file(party, model)
     file.parent.mkdir(parents=True, exist_ok=True)
     half = file.with_suffix(".half")
     half.write_bytes(body)
@@ -220,18 +226,36 @@ def write_part(party: Party, *, model: str) -> None:
 
 
 @operation("model.read_part", discloses="control", about="acknowledgement", times="1 a session")
-def read_part(party: Party, *, model: str) -> None:
+def read_part(party: Party, *, model: str, job: JobHash) -> None:
     file = part_file(party, model)
     try:
         content = decode(file.read_bytes())
         kind, owner, part = _kinds[content["kind"]], (content["party"], content["model"]), content["part"]
+        found = content["job"]
     except FileNotFoundError:
         raise DataError(f"party {party.name!r} has no file {file.name!r} in its model folder") from None
     except (MessageError, KeyError, TypeError):
         raise DataError(f"party {party.name!r}: {file.name!r} is not a model file of this version") from None
     if owner != (party.name, model):
         raise DataError(f"party {party.name!r}: {file.name!r} is the file of another party or model")
+    check_job(party, model, file, found, job)
     party.models.keep(model, kind.from_plain(part))
+
+
+def job_of(party: Party, model: str) -> str:
+    """The hash of the job that this part is of: the one that was accepted when it was first written."""
+    return party.models.jobs.setdefault(model, party.job.hash.hex())
+
+
+def check_job(party: Party, model: str, file: Path, found: object, wanted: str) -> None:
+    """Refuse a part of another job than the rest of the model: it was trained on other terms, or with others."""
+    if not isinstance(found, str) or found != wanted:
+        of = f"the job {found[:16]}" if isinstance(found, str) and found else "an earlier version of fedsift"
+        raise DataError(
+            f"party {party.name!r}: {file.name!r} is of {of}, and the model of the job {wanted[:16] or 'of no name'}: "
+            "take the parts of one training, or train anew"
+        )
+    party.models.jobs[model] = found
 
 
 def part_file(party: Party, model: str) -> Path:

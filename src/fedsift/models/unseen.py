@@ -37,19 +37,9 @@ from fedsift.mpc import dealer as dealing
 from fedsift.mpc import score_shares
 from fedsift.mpc.comparing import DealerSource, Message, Program, Source, conjunctions, dealt_for
 from fedsift.mpc.dealer import Bits, Dealer, Dealt, check_neutral
-from fedsift.mpc.grading import (
-    REACHES,
-    Grid,
-    above_cuts,
-    concordant,
-    counted,
-    likeliest,
-    padded,
-    sizes,
-    squares,
-    word_for,
-)
+from fedsift.mpc.grading import counted, likeliest, sizes, squares, word_for
 from fedsift.mpc.pairs import Pairs
+from fedsift.mpc.ranking import REACHES, lowest_bit, twice_the_pairs
 from fedsift.mpc.ring import Ring, to_ring
 from fedsift.mpc.score_shares import ScoreShare
 from fedsift.mpc.talking import Talk
@@ -69,7 +59,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Exam:
-    """``classes`` is 0 for a number; ``centre`` (by output) and ``reach`` place the grid that ranks are taken on."""
+    """``classes`` is 0 for a number; ``reach`` says how far scores are spread, and so which bits tell them apart."""
 
     metrics: tuple[str, ...]
     rows: int
@@ -77,7 +67,6 @@ class Exam:
     classes: int
     fraction: int
     reach: int
-    centre: tuple[float, ...]
 
     @property
     def by_class(self) -> bool:
@@ -105,7 +94,7 @@ class Exam:
         labels = self._label_bits(source, truth)
         words = [np.zeros(0, dtype=word_for(self.rows))]
         if "auc" in self.metrics:
-            words += yield from self._ranks(source, scores, labels)
+            words.append((yield from self._ranks(source, scores, labels)))
         if self.counts_hits:
             words.append((yield from self._hits(source, scores, labels)))
         return Answer(np.concatenate(words), np.zeros((0, WORDS), dtype=np.uint64))
@@ -115,17 +104,12 @@ class Exam:
         bits = np.packbits(truth == np.arange(self.classes)[:, None], axis=1)
         return bits if source.number == 0 else np.zeros_like(bits)
 
-    def _ranks(self, source: Source, scores: Ring, labels: Bits) -> Program[list[NDArray[Any]]]:
-        if source.number == 0:
-            scores = scores - to_ring(np.array(self.centre), self.fraction, 2.0 ** (62 - self.fraction))
-        flat = np.concatenate([padded(scores[:, k]) for k in range(self.outputs)])
-        above = yield from above_cuts(source, flat, Grid.of(len(flat), self.fraction, self.reach))
-        marks, found = above.reshape(len(above), self.outputs, -1), []
-        for k in range(self.outputs):
-            mine = labels[1 if self.outputs == 1 else k]
-            members = int(np.unpackbits(mine).sum())
-            found.append((yield from concordant(source, marks[:, k], mine, self.rows, members, word_for(self.rows))))
-        return found
+    def _ranks(self, source: Source, scores: Ring, labels: Bits) -> Program[NDArray[Any]]:
+        """Of each class against the rest, or of the second of two."""
+        mine = np.unpackbits(labels, axis=1, count=self.rows)[1 if self.outputs == 1 else 0 :][: self.outputs]
+        low, word = lowest_bit(self.fraction, self.reach), word_for(self.rows)
+        members = mine.sum(axis=1).tolist()
+        return (yield from twice_the_pairs(source, scores.T, np.packbits(mine.reshape(-1)), members, low, word))
 
     def _hits(self, source: Source, scores: Ring, labels: Bits) -> Program[NDArray[Any]]:
         predicted = yield from likeliest(source, scores)
@@ -223,7 +207,6 @@ class SharedScores:
     outputs: int
     classes: int
     reach: int
-    centre: tuple[float, ...]
 
 
 @dataclass
@@ -242,16 +225,16 @@ class _Grading:
 def begin_grading(
     party: Party, *, peer: PartyName, metrics: Annotated[list[Metric], AtMost(6)],
     classes: Annotated[int, Between(0, 1000)], reach: Annotated[int, Between(*REACHES)],
-    centre: Annotated[list[float], AtMost(1000)], dealt: Annotated[list[np.ndarray], AtMost(10_000)],
+    dealt: Annotated[list[np.ndarray], AtMost(10_000)],
 ) -> SealedBox:  # fmt: skip
     """The first message. ``dealt``: what the dealer gives the label holder."""
     share = party.held_here(ScoreShare)
     outputs = share.numbers.shape[1]
     known = METRICS["classification" if classes else "regression"]
-    fits = classes in ((0, 2) if outputs == 1 else (outputs,)) and len(centre) == outputs and set(metrics) <= set(known)
+    fits = classes in ((0, 2) if outputs == 1 else (outputs,)) and set(metrics) <= set(known)
     if _Grading in party.state or not fits:
         raise OperationRefused(party.name, "begin_grading", "it measures once, what the scores of the model are for")
-    exam = Exam(tuple(metrics), party.n_rows, outputs, classes, share.fraction, reach, tuple(centre))
+    exam = Exam(tuple(metrics), party.n_rows, outputs, classes, share.fraction, reach)
     holder = party.table.label is not None
     truth = party.held_here(Truth).values if holder else np.zeros(party.n_rows)
     talk = Talk(Source(party.held(Dealt), _PURPOSE, 0 if holder else 1, corrections=list(dealt)))
@@ -315,14 +298,13 @@ def grade(run: Federation, scores: SharedScores, metrics: Sequence[str]) -> dict
     """Measures of scores that lie at the label holder and its helper as shares; inside the model's session."""
     check_neutral(run, "a measure on shares")
     rows, pair = run.n_rows, [run.active, scores.helper]
-    exam = Exam(tuple(metrics), rows, scores.outputs, scores.classes, scores.fraction, scores.reach, scores.centre)
+    exam = Exam(tuple(metrics), rows, scores.outputs, scores.classes, scores.fraction, scores.reach)
     dealer = Dealer.begin(run, pair)
     source = DealerSource(dealer.of[run.active], dealer.of[scores.helper], _PURPOSE)
     nothing = np.zeros((rows, scores.outputs), dtype=np.uint64)
     dealt = dealt_for(exam.program(source, nothing, np.full(rows, -1.0)), source)
     boxes = run.ask(
         begin_grading, to=pair, metrics=list(metrics), classes=scores.classes, reach=scores.reach,
-        centre=list(scores.centre),
         each={pair[0]: {"peer": pair[1], "dealt": dealt}, pair[1]: {"peer": pair[0], "dealt": []}},
     )  # fmt: skip
     while all(isinstance(boxes[name], SealedBox) for name in pair):

@@ -39,7 +39,7 @@ from fedsift.models.predicted import Predicted, ScoresOpened, class_codes
 from fedsift.models.shuffling import ColumnPlace, Repeat, Shuffled, own_numbers, told_each
 from fedsift.models.unseen import SharedScores, Truth
 from fedsift.mpc import shared_descent
-from fedsift.mpc.grading import Grid
+from fedsift.mpc.ranking import reach_of
 from fedsift.mpc.score_shares import share_scores_at
 from fedsift.mpc.shared_descent import Columns, SharedDescent, check_neutral, spread
 
@@ -240,8 +240,7 @@ class VerticalAdditive(FederatedModel):
         descent = SharedDescent(run, self._widths, weights.shape[1], reads_scores=True)
         fraction = share_scores_at(descent, self._weights)
         classes = len(self.classes_) if self.task_ == "classification" else 0
-        reach, centre = Grid.reaching(self._deviation), tuple(weights[-1].tolist())
-        return SharedScores(descent.helper, fraction, weights.shape[1], classes, reach, centre)
+        return SharedScores(descent.helper, fraction, weights.shape[1], classes, reach_of(self._deviation))
 
     def _decision(self, run: Federation) -> Floats:
         self._hold(run)

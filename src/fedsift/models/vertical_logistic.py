@@ -37,8 +37,8 @@ from fedsift.models.predicted import Predicted, ScoresOpened, class_codes
 from fedsift.models.shuffling import ColumnPlace, Repeat, Shuffled, own_numbers, told_each
 from fedsift.models.unseen import SharedScores, Truth
 from fedsift.mpc import shared_descent
-from fedsift.mpc.grading import Grid
 from fedsift.mpc.pairs import Pairs, meet_all
+from fedsift.mpc.ranking import reach_of
 from fedsift.mpc.ring import Ring, check_shape, from_ring, to_ring
 from fedsift.mpc.score_shares import ScoreShare
 from fedsift.mpc.shared_descent import Columns, SharedDescent, check_neutral, spread
@@ -284,8 +284,8 @@ class VerticalLogisticRegression(FederatedModel):
         helper, total = run.passive[0], self._others(run, unseen_scores, {name: told[name] for name in run.passive})
         run.ask(keep_total, to=helper, model=self.model_id_, total=total)
         run.ask(keep_own, to=run.active, model=self.model_id_, others=run.passive, **told[run.active])
-        reach, outputs = Grid.reaching(self.deviation_), len(self.centre_)
-        return SharedScores(helper, _SCORE_BITS, outputs, len(self.classes_), reach, tuple(self.centre_))
+        reach, outputs = reach_of(self.deviation_), len(self.centre_)
+        return SharedScores(helper, _SCORE_BITS, outputs, len(self.classes_), reach)
 
     def _others(
         self, run: Federation, what: Operation = part_scores, each: dict[str, dict[str, Any]] | None = None

@@ -86,6 +86,15 @@ class Source:
         """A share of uniform numbers of 32 or 64 bits."""
         return self._drawn(shape, word)
 
+    def own_words(self, owner: int, shape: tuple[int, ...], word: Word = np.uint64) -> NDArray[Any]:
+        """Uniform numbers that one party alone knows; nothing (zeros) to the other."""
+        drawn = self.words(shape, word)
+        return drawn if self.number == owner else np.zeros_like(drawn)
+
+    def order(self, owner: int, count: int) -> NDArray[np.int64]:
+        """A uniform order that one party alone knows; to the other, none (as they are)."""
+        return np.argsort(self.own_words(owner, (count,)), kind="stable")
+
     def word_product(self, first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
         """A share of the products of random numbers of 32 or 64 bits."""
         return self.given(first.shape, lambda: first * second, first.dtype.type)
@@ -142,6 +151,10 @@ class DealerSource(Source):
 
     def own(self, owner: int, rows: int, width: int) -> Bits:
         drawn = self.first.bits(rows, width), super().bits(rows, width)
+        return drawn[owner]
+
+    def own_words(self, owner: int, shape: tuple[int, ...], word: Word = np.uint64) -> NDArray[Any]:
+        drawn = self.first.words(shape, word), super().words(shape, word)
         return drawn[owner]
 
     def product(self, first: Wide, second: Wide) -> Wide:

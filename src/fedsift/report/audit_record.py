@@ -17,6 +17,7 @@ from pydantic import Field
 from fedsift.core.files import plain, read_plain, write_plain
 
 FORMAT, VERSION = "fedsift-audit", 1
+EMPTY = "nothing was tested"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ class Line:
     found_nothing: bool
     how: str
     reads: list[str]
+    stage: str = ""  # of a job that does more than select columns: the part that was attacked
+
+    @property
+    def titled(self) -> str:
+        return readable(self.attack) + (f" ({self.stage})" if self.stage else "")
 
     @property
     def whom(self) -> str:
@@ -96,6 +102,12 @@ class Verdict:
     reasons: tuple[str, ...]
     label_auc: float  # the worst figures that concern the site and add to guess and baseline
     column_r2: float
+    untested: tuple[str, ...] = ()  # what is here and no attack on it had anything to read
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was tested at all: no pass, whatever else is said."""
+        return self.outcome == "incomplete" and any(reason.startswith(EMPTY) for reason in self.reasons)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ All curves are made of groups of rows (``models/performance.py``), two digits a 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from fedsift.core.files import plain, write_atomic
+from fedsift.errors import DataError
 from fedsift.evaluate.explaining import Explanation
 from fedsift.report import charts
 from fedsift.report.markup import Html, h, join, table
@@ -51,6 +53,22 @@ class Explained:
              "columns": self.explanation.frame.to_dict("records"), "groups": groups, "groups_by": lines}
         )  # fmt: skip
         return told
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Explained:
+        """Out of what ``to_dict`` gave; something else is a ``DataError``."""
+        try:
+            frame = pd.DataFrame(told["columns"], columns=["party", "column", "feature", "importance", "deviation"])
+            groups = pd.DataFrame(told["groups"]).astype(_kinds(told["groups"]))
+            by = {name: pd.DataFrame(rows).astype(_kinds(rows)) for name, rows in told["groups_by"].items()}
+            return cls(told["model"], told["rows"], Explanation(told["by"], frame), groups, by)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise DataError("this is no explanation of a model (fedsift explain)") from None
+
+
+def _kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, type]:
+    """Figures of few rows were not told; they are no numbers again."""
+    return {name: float for name, value in (rows[0] if rows else {}).items() if not isinstance(value, str)}
 
 
 def explain_page(told: Explained) -> str:

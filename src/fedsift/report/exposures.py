@@ -33,7 +33,7 @@ def render_audit(record: AuditRecord) -> str:
 
 
 def _head(record: AuditRecord) -> Html:
-    title, _ = _WORDS[record.verdict.outcome]
+    title, _ = _words(record)
     tried = record.tried
     tiles = [
         (title, "the verdict"),
@@ -52,7 +52,7 @@ def _head(record: AuditRecord) -> Html:
 
 def exposure_section(record: AuditRecord) -> Html:
     """What an audit found: also a section of a run's report, where the same job was audited before."""
-    title, meaning = _WORDS[record.verdict.outcome]
+    title, meaning = _words(record)
     shown = record.tried
     quiet = [line for line in record.lines if line.found_nothing]
     failed = record.verdict.outcome != "passed"
@@ -60,6 +60,7 @@ def exposure_section(record: AuditRecord) -> Html:
         "audit", "What could be inferred",
         h("p", h("b", f"{title}. "), meaning, class_="note" if failed else "note info"),
         h("ul", [h("li", reason) for reason in record.verdict.reasons]) if failed else None,
+        _untested(record.verdict.untested),
         h("p", f"Stand-ins: {record.site.stand_ins}. {record.rows:,} rows took part, "
           f"{record.fresh_rows:,} others were kept for control. Limits of the policy: labels, AUC "
           f"{record.limits.max_label_auc:g}; columns, R2 {record.limits.max_column_r2:g}.", class_="quiet"),
@@ -68,6 +69,19 @@ def exposure_section(record: AuditRecord) -> Html:
         _nothing(quiet), _skipped(record.skipped), _broken(record.broken),
         h("h3", "What this does not say"), h("ul", [h("li", text) for text in record.caveats]),
     )  # fmt: skip
+
+
+def _words(record: AuditRecord) -> tuple[str, str]:
+    if record.verdict.is_empty:
+        return "Nothing was tested", "This is no pass: no attack on what is here had anything to read."
+    return _WORDS[record.verdict.outcome]
+
+
+def _untested(kinds: tuple[str, ...]) -> Html | None:
+    if not kinds:
+        return None
+    return h("p", h("b", "Not tested"), f", because no attack on it had anything to read: {', '.join(kinds)}.",
+             class_="note mild")  # fmt: skip
 
 
 def picture(lines: list[Line]) -> Html:
@@ -90,7 +104,7 @@ def picture(lines: list[Line]) -> Html:
               title=f"success {line.value:.3f}"),
         ]  # fmt: skip
         track = h("span", marks, class_="track open", aria_hidden="true")
-        label = f"{line.target}, {line.whom}: {readable(line.attack)}"
+        label = f"{line.target}, {line.whom}: {line.titled}"
         rows.append(h("li", name(label, "bar-name"), track, h("span", f"{line.value:.3f}", class_="value")))
     ends = h("li", h("span"), h("span", h("span", "0"), h("span", "1"), class_="ends quiet"), h("span"),
              aria_hidden="true")  # fmt: skip
@@ -103,7 +117,7 @@ def _figures(lines: list[Line]) -> Html:
     for line in lines:
         success = h("b", f"{line.value:.3f}") if line.over else f"{line.value:.3f}"
         ranked = "" if line.auc is None else f", with an AUC of {line.auc:.3f}"
-        told = h("span", h("b", readable(line.attack)), ": ", line.how, h("br"),
+        told = h("span", h("b", line.titled), ": ", line.how, h("br"),
                  h("span", f"It knows {line.knows}. Measured in {line.metric}{ranked}; declared: "
                    f"{line.declared}.", class_="quiet"), class_="told")  # fmt: skip
         rows.append([

@@ -23,7 +23,7 @@ from typing import Any
 from fedsift.core.files import plain, write_atomic
 from fedsift.core.table import Table
 from fedsift.errors import DataError, PolicyRefused
-from fedsift.methods import METHODS
+from fedsift.evaluate import announced
 from fedsift.site.policy import Policy
 
 FOLDER = "audits"
@@ -83,7 +83,8 @@ def software_version() -> str:
 
 def parameters_hash(method: str, parameters: Mapping[str, Any]) -> str:
     """A hash of all parameters of a method, those not given by their defaults."""
-    told = {**METHODS[method]().get_params(deep=False), **parameters}
+    kind = announced.find_job(method)
+    told = {**(kind().get_params(deep=False) if kind is not None else {}), **parameters}
     text = json.dumps(plain(told), sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

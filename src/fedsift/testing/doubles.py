@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from fedsift.core.bundles import unpack
 from fedsift.core.identity import introduce
 from fedsift.core.party import Site
 from fedsift.core.transports.base import Delivery, Transport
 
 
 class Recording(Transport):
-    """Passes everything on to another transport and keeps (sender, receiver, bytes)."""
+    """Passes everything on to another transport and keeps (sender, receiver, bytes), a line a request and reply."""
 
     def __init__(self, inner: Transport):
         self.inner = inner
@@ -24,9 +25,10 @@ class Recording(Transport):
         return found
 
     def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
-        self.log += [("coordinator", name, data) for name, data in requests.items()]
+        self.log += [("coordinator", name, each) for name, data in requests.items() for each in unpack(data)]
         replies = self.inner.exchange(requests, timeout)
-        self.log += [(name, "coordinator", reply.data) for name, reply in replies.items() if reply.data is not None]
+        given = {name: reply.data for name, reply in replies.items() if reply.data is not None}
+        self.log += [(name, "coordinator", each) for name, data in given.items() for each in unpack(data)]
         return replies
 
 

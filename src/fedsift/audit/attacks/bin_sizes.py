@@ -67,5 +67,6 @@ def sizes_name_columns(view: View, truth: Truth) -> Measure:
         named = match_columns(seen, [sorted_sizes(column, bins, cell) for column in public.T])
         right += int((named == np.arange(len(seen))).sum())
         total += len(seen)
-    share = right / total if total else 0.0
-    return Measure("columns named", share, 1 / max(1, total), 1 / max(1, total), note=f"{right} of {total}")
+    if not total:
+        return Measure("columns named", 0.0, 0.0, 0.0, note="nothing to read: no sizes of bins are told")
+    return Measure("columns named", right / total, 1 / total, 1 / total, note=f"{right} of {total}")

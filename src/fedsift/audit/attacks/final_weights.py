@@ -22,6 +22,7 @@ from fedsift.engineer.flafe.joint_moments import PENALTIES
 from fedsift.engineer.flafe.statistics import LocalModel
 from fedsift.models.design import Design
 
+READS = ("hyfdca.keep_weights", "logistic.keep_weights", "keep_final_weights", "local_residual")
 _MOST_ROWS = 1500  # of the programme: some seconds
 
 
@@ -78,12 +79,12 @@ def sums_at_optimum(
 
 
 @attack(
-    reads=["keep_weights", "local_residual"], role="passive", target="labels", declared="partly", line=7,
+    reads=READS, role="passive", target="labels", declared="partly", line=7,
     knows="the class sizes, the parameters of the model",
 )  # fmt: skip
 def final_weights(view: View, truth: Truth) -> Measure:
     """Labels from the final weights of the party's own columns."""
-    told = [*view.requests("keep_weights"), *view.requests("local_residual")]
+    told = [message for name in READS for message in view.requests(name)]
     own = _matrix(view.own_table)
     found = _own_weights(view, told[-1], own) if told else None
     if found is None or truth.n_classes != 2 or len(truth.labels) > _MOST_ROWS:

@@ -35,24 +35,34 @@ def heard_of_columns(view: View) -> np.ndarray | None:
     """For how many blocks each of the party's columns was in, over the first session in which it heard of all; where
     all were in to the end, how often each took part (which tells something where the lots are not fair)."""
     columns = len(view.own_table.columns)
-    places, stayed, took_part, session = np.arange(columns), np.zeros(columns), np.zeros(columns), ""
+    owner = _column_of_inputs(view, columns)  # inputs of a category are in, and leave, together
+    places, stayed, took_part, session = np.arange(len(owner)), np.zeros(len(owner)), np.zeros(len(owner)), ""
     for message in view.messages:
         if not message.is_request or (session and message.session != session):
             continue
         heard = _own(message.operation, message.content, view.name)
-        if heard is None or (not session and len(heard) != columns):
+        if heard is None or (not session and len(heard) != len(owner)):
             continue
         session = message.session
         if len(heard) != len(places):
-            return None  # categories: several inputs a column
+            return None
         if matches("drop_inputs", message.operation):
             places = places[heard.astype(bool)]
         else:
             stayed[places] += 1.0
             took_part[places] += heard
-    if not session:
+    first = np.searchsorted(owner, np.arange(columns))
+    if not session or not np.array_equal(owner[np.minimum(first, len(owner) - 1)], np.arange(columns)):
         return None
+    stayed, took_part = stayed[first], took_part[first]
     return stayed if np.ptp(stayed) else took_part
+
+
+def _column_of_inputs(view: View, columns: int) -> np.ndarray:
+    """As the party told the coordinator for all of its columns; one input a column where it did not."""
+    told = [np.asarray(reply.content) for reply in view.replies("input_columns")]
+    whole = [each for each in told if len(each) and each.max() == columns - 1]
+    return whole[0] if whole else np.arange(columns)
 
 
 def _own(operation: str, content: dict[str, Any], name: str) -> np.ndarray | None:

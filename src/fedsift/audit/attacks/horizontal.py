@@ -21,6 +21,12 @@ from fedsift.mpc.ring import from_words
 _KNOWS = "whole records of people, some of whom took part, and a public sample"
 _SILENT = "nothing to read: no means of columns, or no public sample"
 
+_GRID = "nothing to read: parties of a grid have different columns, whose means are not taken apart here"
+
+
+def _is_grid(truth: Truth) -> bool:
+    return len({tuple(names) for names in truth.names.values()}) > 1
+
 
 def released_means(view: View, columns: int) -> dict[str, np.ndarray]:
     """Means of the columns that the coordinator has read: by party where sums were open, else of ``all``."""
@@ -73,8 +79,8 @@ def members_auc(means: np.ndarray, inside: np.ndarray, outside: np.ndarray) -> f
 )
 def column_means_tell_members(view: View, truth: Truth) -> Measure:
     """AUC of whether a person took part, from means of the columns."""
-    if truth.fresh is None:
-        return Measure("auc", 0.5, 0.5, 0.5, note=_SILENT)
+    if truth.fresh is None or _is_grid(truth):
+        return Measure("auc", 0.5, 0.5, 0.5, note=_SILENT if truth.fresh is None else _GRID)
     outside = np.vstack(list(truth.fresh.columns.values()))
     values = []
     released = released_means(view, outside.shape[1])
@@ -92,7 +98,7 @@ def means_less_own_rows(view: View, truth: Truth) -> Measure:
     """AUC of whether a person is among the other parties' rows, from common means less the member's own rows."""
     told = view.requests("scale_features")
     own = view.columns
-    if truth.fresh is None or not told or len(told[-1].content["centre"]) != own.shape[1]:
+    if truth.fresh is None or _is_grid(truth) or not told or len(told[-1].content["centre"]) != own.shape[1]:
         return Measure("auc", 0.5, 0.5, 0.5, note=_SILENT)
     inside = np.vstack([columns for name, columns in truth.columns.items() if name != view.name])
     rows = len(inside) + len(own)  # how many rows take part is told

@@ -36,6 +36,8 @@ def auc_of(labels: np.ndarray, known: np.ndarray, score: Callable[[np.ndarray], 
 
 def labels_from_columns(columns: np.ndarray, known: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """A score of every row for class 1 by a forest that was taught the known rows."""
+    if not columns.shape[1]:
+        return np.zeros(len(columns))
     filled = np.nan_to_num(columns, nan=-1e6)
     forest = ExtraTreesClassifier(300, class_weight="balanced", random_state=0)
     return np.asarray(forest.fit(filled[known], labels).predict_proba(filled)[:, -1])

@@ -229,5 +229,5 @@ def cuts_followed_over_trees(view: View, truth: Truth) -> Measure:
             total += len(before)
     if not total:
         return Measure("cuts followed", 0.0, 0.0, 0.0, note="nothing to read: fewer than two trees")
-    guess = float(np.mean([1 / len(t[0]) for t in root_counts(view).values()]))
+    guess = float(np.mean([1 / len(t[0]) for t in root_counts(view).values() if len(t[0])]))
     return Measure("cuts followed", followed / total, guess, guess, note=f"{total} candidate cuts")

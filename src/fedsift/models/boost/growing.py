@@ -208,8 +208,9 @@ def _columns(
 
 def _note_hidden(fed: Federation, first_tree_local: bool, privacy: Privacy | None) -> None:
     fed.ledger.note(
-        "protection='coordinator': the coordinator reads the sums of every candidate cut, candidates shuffled and "
-        "unnamed, and deals the randomness; the label holder learns which rows of a node go left at another party's cut"
+        "protection='coordinator': the coordinator reads the sums of every candidate cut, with noise of a row's size "
+        "(sum_noise; row counts exactly), candidates shuffled and unnamed, and deals the randomness; the label holder "
+        "learns which rows of a node go left at another party's cut"
     )
     if privacy is not None:
         _note_privacy(fed, privacy)

@@ -34,6 +34,7 @@ from fedsift.models.boost import explaining, predicting
 from fedsift.models.boost.compared.ending import keep_tree_shares
 from fedsift.models.boost.growing import OPERATIONS as GROWING
 from fedsift.models.boost.growing import Booster, grow
+from fedsift.models.boost.hidden.blur import WIDTH
 from fedsift.models.boost.plan import Plain
 from fedsift.models.boost.predicting import hold_predicted, predict_jointly, walk_jointly
 from fedsift.models.boost.results import OPERATIONS as FILES
@@ -73,6 +74,8 @@ class _SecureBoost(FederatedModel):
     protection : ``coordinator`` (on shares, a neutral coordinator reads sums of unnamed candidate cuts), ``all`` (on
         shares, nobody reads a sum, a node, a leaf or a gradient; several classes one against the rest), or ``open``
         (encrypted gradients; the label holder reads sums, the other parties see nodes): see docs/secureboost.md.
+    sum_noise : at level ``coordinator`` the noise in the sums that it reads, times the root mean square of a row's
+        gradient: exact sums (0) are equations that give records without names (``hidden/blur.py``).
     first_tree_local, min_cell, min_leaf : see the module.
     epsilon, delta : differential privacy of each label against everybody but its holder (``privacy.py``): noise in all
         sums that cuts are chosen from, the start score and the leaves; ``None``: exact. No privacy of columns.
@@ -109,6 +112,7 @@ class _SecureBoost(FederatedModel):
         base_score: float | None = None,
         multi_output: bool = False,
         protection: str = "coordinator",
+        sum_noise: float = WIDTH,
         first_tree_local: bool = True,
         min_cell: int = 10,
         min_leaf: int = 5,
@@ -138,6 +142,7 @@ class _SecureBoost(FederatedModel):
         self.base_score = base_score
         self.multi_output = multi_output
         self.protection = protection
+        self.sum_noise = sum_noise
         self.first_tree_local = first_tree_local
         self.min_cell = min_cell
         self.min_leaf = min_leaf
@@ -203,6 +208,7 @@ class _SecureBoost(FederatedModel):
         check_choice("grow_policy", self.grow_policy, ("depthwise", "lossguide"))
         check_number("early_stopping_rounds", self.early_stopping_rounds, 0, whole=True)
         check_number("validation_fraction", self.validation_fraction, 0.02, 0.5)
+        check_number("sum_noise", self.sum_noise, 0, 1000)
         check_boosting(self, fed, least_depth=0 if self.max_leaves else 1)
         self._check_privacy(fed)
         check_number("precision", self.precision, 8, 40, whole=True)
@@ -260,7 +266,7 @@ class _SecureBoost(FederatedModel):
         run.ask(write_part, to=self.parties_, model=self.model_id_)
 
     def _read_parts(self, run: Federation) -> None:
-        run.ask(read_part, to=self.parties_, model=self.model_id_)
+        run.ask(read_part, to=self.parties_, model=self.model_id_, job=self.job_hash_)
 
     def plot_importance(self, path: str | Path | None = None, *, by: str = "gain", top: int = 20) -> Any:
         """A bar chart of the most used columns (plotly figure); written as HTML when ``path`` is given."""

@@ -23,7 +23,7 @@ from fedsift.errors import DataError, ReplyError
 from fedsift.models.boost.bins import SplitRecords
 from fedsift.models.boost.growing_tree import Boosting
 from fedsift.models.boost.tree import probabilities
-from fedsift.models.parts import part_file
+from fedsift.models.parts import JobHash, check_job, job_of, part_file
 
 METRICS = ("auto", "auc", "accuracy", "f1", "r2")
 
@@ -272,17 +272,17 @@ def goes_left(party: Party, model: str, record: dict[str, Any], rows: np.ndarray
     return sides[party._cache[key][rows]]  # -1, what training did not have, is the last entry
 
 
-FORMAT, VERSION = "fedsift-boost-part", 1
+FORMAT, VERSION = "fedsift-boost-part", 2
 
 
 @operation("boost.write_part", times="1 a session", discloses="control", about="acknowledgement")
 def write_part(party: Party, *, model: str) -> None:
-    content = {"format": FORMAT, "version": VERSION, **stored_fields(party, model)}
+    content = {"format": FORMAT, "version": VERSION, "job": job_of(party, model), **stored_fields(party, model)}
     write_atomic(part_file(party, model).with_suffix(".json"), json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 @operation("boost.read_part", times="1 a session", discloses="control", about="acknowledgement")
-def read_part(party: Party, *, model: str) -> None:
+def read_part(party: Party, *, model: str, job: JobHash) -> None:
     file = part_file(party, model).with_suffix(".json")
     try:
         part = json.loads(file.read_text(encoding="utf-8"))
@@ -294,9 +294,12 @@ def read_part(party: Party, *, model: str) -> None:
         raise DataError(f"party {party.name!r}: {file.name!r} is not a model file of version {VERSION}")
     if part.get("party") != party.name or part.get("model") != model or not isinstance(part.get("records"), list):
         raise DataError(f"party {party.name!r}: {file.name!r} is the file of another party or model")
+    check_job(party, model, file, part.get("job"), job)
     for record in part["records"]:
         ColumnBins.read(record["bins"])
-    party.keys[f"boost:{model}"] = {key: value for key, value in part.items() if key not in ("format", "version")}
+    party.keys[f"boost:{model}"] = {
+        key: value for key, value in part.items() if key not in ("format", "version", "job")
+    }
 
 
 OPERATIONS = (write_part, read_part)

@@ -23,7 +23,7 @@ from fedsift.core.party import Party, Site
 from fedsift.errors import DataError, ParameterError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel, as_they_went_in, refuse_labels
-from fedsift.models.parts import label_kind, part_file
+from fedsift.models.parts import JobHash, check_job, job_of, label_kind, part_file
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers import lattice, shared_network, shared_run
@@ -51,7 +51,7 @@ from fedsift.models.splitnn.training import SplitRun, top_of
 __all__ = ["SplitNN", "load_part", "register_model", "save_part"]
 
 FORMAT = "fedsift-splitnn"
-VERSION = 2
+VERSION = 3
 
 
 @operation(
@@ -68,16 +68,19 @@ def network_classes(party: Party, *, model: str) -> list[str]:
 
 @operation("network.write_part", discloses="control", about="acknowledgement", times="1 a session")
 def write_network(party: Party, *, model: str) -> None:
-    save_part(party.site, model, part_file(party, model))
+    save_part(party.site, model, part_file(party, model), job_of(party, model))
 
 
 @operation("network.read_part", discloses="control", about="acknowledgement", times="1 a session")
-def read_network(party: Party, *, model: str) -> None:
+def read_network(party: Party, *, model: str, job: JobHash) -> None:
     file = part_file(party, model)
     if not file.exists():
         raise DataError(f"party {party.name!r} has no file {file.name!r} in its model folder")
-    if load_part(party.site, file) != model:
+    facts = read_arrays(file)[0]
+    if facts.get("model") != model:
         raise DataError(f"party {party.name!r}: {file.name!r} is the file of another network")
+    check_job(party, model, file, facts.get("job"), job)
+    load_part(party.site, file)
 
 
 #: What fit, predict, score, save and load ask, in whatever form.
@@ -280,7 +283,7 @@ class SplitNN(FederatedModel):
         run.ask(write_network, to=run.parties, model=self.model_)
 
     def _read_parts(self, run: Federation) -> None:
-        run.ask(read_network, to=run.parties, model=self.model_)
+        run.ask(read_network, to=run.parties, model=self.model_, job=self.job_hash_)
 
     def _check(self, fed: Federation) -> None:
         for name, value in (("epochs", 1 if self.epochs is None else self.epochs), ("batch_size", self.batch_size)):
@@ -321,9 +324,9 @@ def seed_of(random_state: Any) -> int:
     return int(np.random.default_rng(random_state).integers(2**31))
 
 
-def save_part(site: Site, model: str, path: str | Path) -> Path:
+def save_part(site: Site, model: str, path: str | Path, job: str) -> Path:
     """Write one party's halves (weights and encoder, no row) to a file of its own. Run at that party."""
-    facts: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model, "party": site.name}
+    facts: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model, "party": site.name, "job": job}
     arrays: dict[str, np.ndarray] = {}
     bottom: Bottom | None = site.keys.get(f"model:{model}/bottom")
     top: Top | None = site.keys.get(f"model:{model}/top")

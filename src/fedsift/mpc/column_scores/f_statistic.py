@@ -3,8 +3,8 @@
 One-way analysis of variance: does the mean of a column differ between the classes? A party standardises its column to
 mean 0 and variance 1 (missing values take the mean), so the F statistic follows from the sum of the column over each
 class. Those sums are taken under encryption: the label holder sends encrypted class indicators, the party the encrypted
-sums of value x indicator; numbers need no bins. A category is scored by its best indicator column. With ``epsilon`` a
-column's ranks take the place of its values (``noise.py``), a category's by its name.
+sums of value x indicator; numbers need no bins. A category is scored by its best indicator column. With noise:
+``noisy_f.py``.
 
 The sums are opened by the coordinator from two halves (``mpc/two_halves.py``): it learns per-class sums of unnamed,
 standardised columns and the sizes of the classes. The label holder and the other parties learn nothing here. Rounds: 5.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,6 @@ from fedsift.core.party import Party
 from fedsift.core.scaling import CLIPPED_BOUND, clipped
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import ReplyError
-from fedsift.mpc.column_scores.noise import RankNoise, drawn, ranks, rho_of, room_bits
 from fedsift.mpc.encrypted_histogram import aligned_sums, weighted_sums
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
@@ -73,11 +72,6 @@ def _components(party: Party, clip: float) -> tuple[np.ndarray, np.ndarray]:
     return np.hstack([values, scaled]), np.concatenate([owner, owner[more]])
 
 
-def _rank_values(party: Party) -> tuple[np.ndarray, np.ndarray]:
-    """Ranks as whole numbers of either sign, below the number of rows in size, that add up to 0."""
-    return 2 * ranks(party) - (party.n_rows - 1), np.arange(len(party.columns))
-
-
 def _class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[Ciphertexts]:
     """Encrypted sums of value x indicator; values are whole numbers of either sign of ``bits`` bits.
 
@@ -113,6 +107,7 @@ class OpenedSums:
 
 @operation(
     "f_test.masked_class_sums",
+    when="epsilon=none|unsaid",
     discloses="aggregate",
     receives="ciphertext",
     about="encrypted per-class sums of unnamed, standardised columns under masks; to the coordinator the masks, with "
@@ -121,30 +116,25 @@ class OpenedSums:
     role="passive",
     opened="aggregate: per-class sums of unnamed standardised columns, to the coordinator",
     concerns="own columns and labels",
-    epsilon="epsilon",
-    settings=("epsilon", "delta", "clip"),
+    settings=("clip",),
     times=1,
     sums=True,
 )
 def masked_class_sums(
     party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder,
-    bits: Annotated[int, Between(2, 64)], clip: float, epsilon: float | None, delta: float,
+    bits: Annotated[int, Between(2, 64)], clip: float,
 ) -> ClassSums:  # fmt: skip
     labels = take_labels(party, key, rows, layouts, note, holder)
-    noise = _rank_noise(epsilon, delta, party.n_rows, labels.values + 1)
-    if noise is None:
-        values, owner = _components(party, clip)
-        whole = np.rint(values * 2.0 ** _fraction_bits(bits, party.n_rows, clip)).astype(np.int64)
-    else:
-        whole, owner = _rank_values(party)
+    values, owner = _components(party, clip)
+    whole = np.rint(values * 2.0 ** _fraction_bits(bits, party.n_rows, clip)).astype(np.int64)
     sums = _class_sums(labels, whole, bits) if len(owner) else []
-    added = None if noise is None else drawn((len(owner), labels.values), noise.party_scale(len(owner)))
-    hidden = masked(party, labels, sums, len(set(owner.tolist())), offset=True, noise=added)
+    hidden = masked(party, labels, sums, len(set(owner.tolist())), offset=True)
     return ClassSums(**vars(hidden), owner=owner)
 
 
 @operation(
     "f_test.open_class_sums",
+    when="epsilon=none|unsaid",
     discloses="aggregate",
     receives="masked",
     about="per-class sums of the other parties' columns, under masks that only the coordinator can take off; those of "
@@ -152,43 +142,31 @@ def masked_class_sums(
     reply=OpenedSums,
     role="active",
     concerns="own columns and labels",
-    epsilon="epsilon",
-    settings=("epsilon", "delta", "clip"),
+    settings=("clip",),
     after="labels.encrypt_classes",
     times=1,
     sums=True,
 )
 def open_class_sums(
     party: Party, *, sums: dict[str, list[Ciphertexts]], notes: dict[str, bytes], shapes: dict[str, list[int]],
-    clip: float, epsilon: float | None, delta: float,
+    clip: float,
 ) -> OpenedSums:  # fmt: skip
     labels, told = party.held(LabelLayers).labels, ForHolder(sums, notes, shapes)
-    noise = _rank_noise(epsilon, delta, party.n_rows, labels.n_classes)
-    values, owner = _components(party, clip) if noise is None else _rank_values(party)
+    values, owner = _components(party, clip)
     one_hot = labels.codes[:, None] == np.arange(labels.n_classes)
-    own, sizes, scale = values.T @ one_hot[:, :-1], np.bincount(labels.codes, minlength=labels.n_classes), 0.0
-    if noise is not None:
-        scale = noise.holder_scale(len(owner), told.tables)
-        own = own + drawn(own.shape, scale)
-        counted = sizes[:-1] + drawn((1, labels.n_classes - 1), noise.sizes_scale())[0]
-        sizes = np.append(counted, party.n_rows - counted.sum())
-    halves = open_halves(party, told, scale)
-    return OpenedSums(halves, own.astype(np.float64), owner, sizes)
+    own, sizes = values.T @ one_hot[:, :-1], np.bincount(labels.codes, minlength=labels.n_classes)
+    return OpenedSums(open_halves(party, told), own.astype(np.float64), owner, sizes)
 
 
 OPERATIONS = (*OPENING, masked_class_sums, open_class_sums)
 
 
-def f_statistic(sums: np.ndarray, counts: np.ndarray, variance: float = 0.0) -> np.ndarray:
-    """F from the sums over all classes but the last (columns x classes - 1) of columns with mean 0 and variance 1.
-
-    ``variance`` is that of noise in each sum: what it adds to the squares is taken off.
-    """
+def f_statistic(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """F from the sums over all classes but the last (columns x classes - 1) of columns with mean 0 and variance 1."""
     rows, classes = counts.sum(), len(counts)
     counts = np.maximum(counts, 1)
     rest = -sums.sum(axis=1)
     between = (sums**2 / counts[:-1]).sum(axis=1) + rest**2 / counts[-1]
-    between = between - variance * ((1 / counts[:-1]).sum() + (classes - 1) / counts[-1])
     within = np.maximum(rows - between, np.finfo(float).eps * rows)
     return np.asarray((between / (classes - 1)) / (within / (rows - classes)))
 
@@ -205,41 +183,32 @@ def best_f(fed: Federation, found: Mapping[str, tuple[np.ndarray, np.ndarray]]) 
 
 
 def component_f(
-    fed: Federation, *, scheme: str, bits: int = _WEIGHT_BITS, clip: float = 0.0, epsilon: float | None = None,
-    delta: float = 1e-6,
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:  # fmt: skip
+    fed: Federation, *, scheme: str, bits: int = _WEIGHT_BITS, clip: float = 0.0
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The conversation: F of every component of every party, and the column that each belongs to.
 
     Fewer ``bits`` and ``clip`` make it coarser and cheaper.
     """
-    noise = _rank_noise(epsilon, delta, fed.n_rows, fed.n_classes)
     passive = {name: fed.n_columns[name] for name in fed.passive}
-    settings: dict[str, Any] = {"clip": clip, "epsilon": epsilon, "delta": delta}
-    room = 1
-    if noise is not None:
-        bits = (2 * fed.n_rows).bit_length()
-        scales = [max(map(noise.party_scale, passive.values()), default=0.0)]
-        scales.append(noise.holder_scale(fed.n_columns[fed.active], sum(passive.values())))
-        room = max(1, room_bits(2.0**bits * fed.n_rows, fed.n_rows, *scales) - bits)
     with fed.session() as run:
         meet_all(run)
         labels: SentLabels = run.ask(
-            encrypt_classes, to=run.active, scheme=scheme, task=run.asked_task, weight_bits=bits + room,
+            encrypt_classes, to=run.active, scheme=scheme, task=run.asked_task, weight_bits=bits + 1,
             answers=max(passive.values(), default=0),
         )  # fmt: skip
         each = {name: {"note": labels.notes.get(name)} for name in passive}
         replies: dict[str, ClassSums] = run.ask(
-            masked_class_sums, to=run.passive, each=each, holder=run.active, bits=bits, **labels.same(), **settings
+            masked_class_sums, to=run.passive, each=each, holder=run.active, bits=bits, clip=clip, **labels.same()
         )
-        opened: OpenedSums = run.ask(open_class_sums, to=run.active, **ForHolder.of(replies).as_arguments(), **settings)
+        opened: OpenedSums = run.ask(open_class_sums, to=run.active, **ForHolder.of(replies).as_arguments(), clip=clip)
     layouts = labels.read_layouts(fed.n_rows)
-    unit = 2.0 ** _fraction_bits(bits, fed.n_rows, clip) if noise is None else _rank_unit(fed.n_rows)
+    unit = 2.0 ** _fraction_bits(bits, fed.n_rows, clip)
     if len(opened.sizes) != 1 + sum(layout.values for layout in layouts):
         raise ReplyError(fed.active, "open_class_sums", "another number of classes than it has encrypted")
     scores = {}
     for name in fed.parties:
         if name == fed.active:
-            owner, first = opened.owner, opened.own / (1.0 if noise is None else unit)
+            owner, first = opened.owner, opened.own
         else:
             owner = replies[name].owner
             halves = opened.halves.get(name, [])
@@ -247,21 +216,5 @@ def component_f(
             first = joined.astype(np.float64) / unit
         if len(first) != len(owner) or set(owner.tolist()) != set(range(fed.n_columns[name])):
             raise ReplyError(name, "masked_class_sums", "another number of columns than it has")
-        variance = 0.0 if noise is None else _variance(fed, name, noise) / unit**2
-        scores[name] = (f_statistic(first, opened.sizes, variance), owner)
+        scores[name] = (f_statistic(first, opened.sizes), owner)
     return scores
-
-
-def _rank_noise(epsilon: float | None, delta: float, rows: int, classes: int) -> RankNoise | None:
-    return None if epsilon is None else RankNoise(rho_of(epsilon, delta), rows, classes)
-
-
-def _rank_unit(rows: int) -> float:
-    """The standard deviation of ``_rank_values``, the same for every column."""
-    return float(np.sqrt((rows**2 - 1) / 3))
-
-
-def _variance(fed: Federation, name: str, noise: RankNoise) -> float:
-    others = sum(fed.n_columns[each] for each in fed.passive)
-    holder = noise.holder_scale(fed.n_columns[fed.active], others) ** 2
-    return holder if name == fed.active else holder + noise.party_scale(fed.n_columns[name]) ** 2

@@ -28,7 +28,7 @@ from fedsift.core.workers import side_by_side
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.column_scores.noise import TableNoise, drawn, rank_classes, rho_of, room_bits
-from fedsift.mpc.column_scores.paid_bins import countable_bins, paid_bins
+from fedsift.mpc.column_scores.paid_bins import coded, countable_bins, searched
 from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
@@ -52,6 +52,7 @@ from fedsift.mpc.two_halves import (
 )
 
 MAX_BINS = 100
+DEFAULT_BINS = 10
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,22 @@ class TableSettings:
     def of(cls, party: Party) -> TableSettings:
         """As the party has accepted them."""
         told = party.job.parameters
-        n_bins, min_cell = (int(told.get(name) or 1) for name in ("n_bins", "min_cell"))
+        epsilon, delta = told.get("epsilon"), told.get("delta")
+        unsaid = 1 if epsilon is None else DEFAULT_BINS  # a job that says no bins (SFFS) has no exact tables
+        n_bins, min_cell = int(told.get("n_bins") or unsaid), int(told.get("min_cell") or 1)
         if not 2 <= n_bins <= MAX_BINS:
             raise OperationRefused(party.name, "tables", f"n_bins must lie between 2 and {MAX_BINS}")
-        epsilon, delta = told.get("epsilon"), told.get("delta")
         if epsilon is None:
             return cls(n_bins, min_cell)
         return cls(n_bins, min_cell, float(epsilon), float(delta if delta is not None else 1e-6))
+
+    def least_rows(self, columns: dict[str, int], active: bool, name: str) -> int:
+        """Of a bin of this party's, as its search for bins had them; 1 without noise."""
+        noise = self.noise()
+        if noise is None:
+            return 1
+        scale = noise.holder_scale(sum(columns.values())) if active else noise.party_scale(columns[name])
+        return noise.min_rows(scale, self.min_cell)
 
     def noise(self, ranked: int = 0) -> TableNoise | None:
         """None for exact tables; ``ranked`` is the number of classes of a regression target."""
@@ -116,6 +126,13 @@ class CountedBins:
         if found.columns != party.columns or not np.array_equal(found.rows, party.row_numbers):
             raise OperationRefused(party.name, "counted bins", "other rows or columns were counted than these")
         return found
+
+
+@dataclass(frozen=True)
+class BinPlaces:
+    """Where the bins of the columns stand that were counted with noise, kept for the rest of the run."""
+
+    places: NDArray[np.float64]
 
 
 @message
@@ -225,7 +242,10 @@ def _bins(party: Party, settings: TableSettings, scale: float) -> tuple[np.ndarr
         if weighed is not None:
             party.run.kept[CountedBins] = CountedBins(party.row_numbers, list(party.columns), found[0])
         return found
-    return paid_bins(party, settings.n_bins, noise.edges_rho, noise.min_rows(scale, settings.min_cell))
+    columns, least = searched(party, settings.n_bins, noise.edges_rho), noise.min_rows(scale, settings.min_cell)
+    stand = [column.stands(settings.n_bins, least) for column in columns]
+    party.run.kept[BinPlaces] = BinPlaces(np.concatenate([np.zeros(0), *stand]))
+    return coded(columns, party.n_rows, settings.n_bins, least)
 
 
 def _sizes(codes: np.ndarray, counts: list[int], noise: TableNoise | None) -> np.ndarray:

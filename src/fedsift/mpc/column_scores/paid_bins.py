@@ -59,6 +59,13 @@ def places(values: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(values), _MISSING, _ZERO + np.where(values < 0, -size, size))
 
 
+def numbers(at: np.ndarray) -> np.ndarray:
+    """The numbers in the middle of places of the grid: the other way round."""
+    size = np.maximum(np.abs(at - _ZERO) - 0.5, 0.0) / STEPS
+    whole = np.floor(size)
+    return np.sign(at - _ZERO) * np.where(at == _ZERO, 0.0, np.ldexp(1 + size - whole, whole.astype(np.int64) + LOWEST))
+
+
 def buckets(names: list[str]) -> np.ndarray:
     """The bucket of each category: by its name alone, the same in every table."""
     return np.array([blake2b(name.encode(), digest_size=8).digest()[0] % BUCKETS for name in names], dtype=np.int64)
@@ -118,21 +125,58 @@ class _Column:
             for cut, whole in ((begins, self.begins), (ends, self.ends))
         )
 
-    def codes(self, n_bins: int, min_rows: int) -> tuple[np.ndarray, int]:
-        """The bin of each row and how many bins there are, from the noisy counts."""
-        missing, present = self.counts[0], np.rint(self.counts[1:]).astype(np.int64)
-        full = np.flatnonzero(present > 0)
+    def codes(self, n_bins: int, min_rows: int, most: int = BUCKETS) -> tuple[np.ndarray, int]:
+        """The bin of each row and how many bins there are, from the noisy counts; of categories at most ``most`` have
+        a bin of their own.
+        """
         if self.ordered:
-            edges = self.begins[1:][full][np.asarray(cuts_of(present[full], n_bins, min_rows), dtype=np.int64) + 1]
+            edges = self._edges(n_bins, min_rows)
             codes, count = np.searchsorted(edges, self.places, side="right"), len(edges) + 1
         else:
-            own = full[present[full] >= min_rows]
-            lookup = np.zeros(BUCKETS, dtype=np.int64)
-            lookup[own] = 1 + np.arange(len(own))
-            codes, count = lookup[np.maximum(self.places, 0)], 1 + len(own)
-        if missing >= min_rows:
+            present = self.counts[1:]
+            own = np.argsort(-present, kind="stable")[:most]
+            own = np.sort(own[present[own] >= max(min_rows, 1)])
+            lookup = np.full(BUCKETS, len(own), dtype=np.int64)  # the others share a bin, if they are enough for one
+            lookup[own] = np.arange(len(own))
+            count = len(own) + 1
+            if len(own) and present.sum() - present[own].sum() < min_rows:
+                lookup[lookup == len(own)], count = int(np.argmin(present[own])), len(own)
+            codes = lookup[np.maximum(self.places, 0)]
+        if self.counts[0] >= min_rows:
             codes, count = np.where(self.places == _MISSING, count, codes), count + 1
         return codes.astype(np.int32), count
+
+    def _edges(self, n_bins: int, min_rows: int) -> np.ndarray:
+        """Where bins of numbers begin, but the first."""
+        present = np.rint(self.counts[1:]).astype(np.int64)
+        full = np.flatnonzero(present > 0)
+        after = np.asarray(cuts_of(present[full], n_bins, min_rows), dtype=np.int64) + 1
+        return np.asarray(self.begins[1:][full][after])
+
+    def stands(self, n_bins: int, min_rows: int) -> np.ndarray:
+        """Where the bins of ``codes`` lie, of mean 0 and variance 1 by the noisy counts alone; missing values at 0.
+
+        A range stands in its middle. One wider than from one power of two to the next could not be searched, for it
+        holds few rows: it stands at the end that is nearer to the column's median, as a clipped value does. The bins of
+        a category stand nowhere (NaN).
+        """
+        count = self.codes(n_bins, min_rows)[1]
+        if not self.ordered:
+            return np.full(count, np.nan)
+        counts, edges = np.maximum(self.counts[1:], 0.0), self._edges(n_bins, min_rows)
+        low, high = numbers(self.begins[1:]), numbers(self.ends[1:] - 1)
+        median = np.searchsorted(np.cumsum(counts), counts.sum() / 2)
+        nearer = np.where(np.arange(len(counts)) > median, low, high)
+        middle = np.where(self.ends[1:] - self.begins[1:] > STEPS, nearer, low / 2 + high / 2)
+        middle = middle / max(np.abs(middle[counts > 0]).max(initial=0.0), np.finfo(float).tiny)
+        bins = np.searchsorted(edges, self.begins[1:], side="right")
+        held = np.bincount(bins, counts, len(edges) + 1)
+        found = np.bincount(bins, np.where(counts > 0, counts * middle, 0.0), len(edges) + 1) / np.maximum(held, 1e-9)
+        shares = held / max(held.sum(), 1e-9)
+        found = found - shares @ found
+        spread = float(np.sqrt(shares @ found**2))
+        found = found / spread if spread > 1e-9 else np.zeros(len(found))
+        return np.append(found, np.zeros(count - len(found)))
 
 
 def _parts(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -146,10 +190,22 @@ def paid_bins(party: Party, n_bins: int, rho: float, min_rows: int) -> tuple[np.
 
     ``min_rows`` is how many rows a bin should have: what it has is known up to noise only.
     """
+    return coded(searched(party, n_bins, rho), party.n_rows, n_bins, min_rows)
+
+
+def coded(
+    columns: list[_Column], rows: int, n_bins: int, min_rows: int, most: int = BUCKETS
+) -> tuple[np.ndarray, list[int]]:
+    """Bin of each row and number of bins, of all columns, from their counts."""
+    found = [column.codes(n_bins, min_rows, most) for column in columns]
+    codes = np.stack([codes for codes, _ in found], axis=1) if found else np.zeros((rows, 0), np.int32)
+    return codes, [count for _, count in found]
+
+
+def searched(party: Party, n_bins: int, rho: float) -> list[_Column]:
+    """The columns with the ranges and noisy counts that were found for ``rho`` in all: all that bins are made of."""
     columns = [_Column.of(party, column) for column in party.columns]
-    if not columns:
-        return np.zeros((party.n_rows, 0), np.int32), []
-    each = rho / len(columns)
+    each = rho / max(1, len(columns))
     for column in columns:
         scale = math.sqrt((2 if column.ordered else 1) / each)
         first = column.exact(column.begins, column.ends) + whole_gaussian_noise(len(column.begins), scale)
@@ -162,8 +218,7 @@ def paid_bins(party: Party, n_bins: int, rho: float, min_rows: int) -> tuple[np.
                 begins, ends = _parts(column.begins[which], column.ends[which])
                 noisy = column.exact(begins, ends) + whole_gaussian_noise(begins.shape, scale)
                 column.cut(which, noisy, _PART_EMPTY * scale)
-    found = [column.codes(n_bins, min_rows) for column in columns]
-    return np.stack([codes for codes, _ in found], axis=1), [count for _, count in found]
+    return columns
 
 
 def merge_small(codes: np.ndarray, count: int, min_cell: int) -> tuple[np.ndarray, int]:

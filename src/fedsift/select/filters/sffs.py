@@ -1,6 +1,7 @@
 """SFFS: secure federated filter by the F statistic (Pan et al.), the filter that two of the papers compare with.
 
-The conversation is in ``mpc/column_scores/f_statistic.py``; LESS-VFL's screen has it, too.
+The conversation is in ``mpc/column_scores/f_statistic.py``, which LESS-VFL's screen has, too; with ``epsilon`` in
+``noisy_f.py``, over bins.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.federation import Federation
+from fedsift.core.operation import together
 from fedsift.crypto.additive.keys import SCHEMES
-from fedsift.errors import ParameterError
 from fedsift.mpc.column_scores.f_statistic import OPERATIONS, best_f, component_f
 from fedsift.mpc.column_scores.noise import check_privacy
+from fedsift.mpc.column_scores.noisy_f import OPERATIONS as NOISY
+from fedsift.mpc.column_scores.noisy_f import noisy_f
 from fedsift.select.base import Outcome, Selector, check_choice, check_size
 from fedsift.select.opened import check_opener, note_privacy
 from fedsift.select.sureness import f_p_values, f_reaches, warn_below
@@ -27,13 +30,16 @@ class SFFS(Selector):
     n_features, threshold : how many to keep, or the least F to keep; one of the two.
     scheme : additive encryption: ``auto``, ``ou`` or ``paillier``.
     epsilon, delta : differential privacy of each party's rows (``mpc/column_scores/noise.py``); None: exact sums. With
-        noise ranks take the place of values, and a category's rank is by its name: information value is better there.
+        noise values stand where their bins do, and far ones are clipped.
     """
 
     name = "sffs"
     paper = "Pan et al. (secure federated feature selection); baseline of FedSDG-FS and MUSE"
-    leaks = "coordinator: per-class sums of unnamed, standardised columns; parties: which of their columns were kept"
-    operations = OPERATIONS
+    leaks = (
+        "coordinator: per-class sums of unnamed, standardised columns, with epsilon label counts of their bins with "
+        "noise; parties: which of their columns were kept"
+    )
+    operations = together(OPERATIONS, NOISY)
     epsilon_parameters = ("epsilon",)
 
     def __init__(
@@ -56,15 +62,15 @@ class SFFS(Selector):
         check_choice("scheme", self.scheme, SCHEMES)
         check_privacy(self.epsilon, self.delta)
         check_opener(fed, self.epsilon)
-        if self.epsilon is not None and fed.task == "regression":
-            raise ParameterError("with epsilon SFFS is for classes; for a regression target take InformationValue")
 
     def _select(self, fed: Federation) -> Outcome:
-        found = component_f(fed, scheme=self.scheme, epsilon=self.epsilon, delta=self.delta)
         note_privacy(fed, self.epsilon, self.delta)
+        if self.epsilon is not None:
+            noisy = noisy_f(fed, scheme=self.scheme, epsilon=self.epsilon, delta=self.delta)
+            return Outcome.best(noisy, self.n_features, self.threshold)
+        found = component_f(fed, scheme=self.scheme)
         outcome = Outcome.best(best_f(fed, found), self.n_features, self.threshold)
-        if self.epsilon is None:
-            outcome.details |= self._how_sure(fed, found)
+        outcome.details |= self._how_sure(fed, found)
         return outcome
 
     def _how_sure(self, fed: Federation, found: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:

@@ -56,8 +56,7 @@ class Muse(Selector):
     min_cell : refuse a table with a non-empty cell of fewer rows.
     keys : ``two`` parties or ``one`` hold the key of the row secrets.
     epsilon, delta : differential privacy of each party's rows (``noisy_tables.py``); None: exact tables. With noise
-        there are at most ``n_bins`` bins, no preselection inside a party (the ``2 n_features`` most relevant columns
-        go on) and no rank correlations.
+        there are at most ``n_bins`` bins, fewer in tables of two columns, no preselection and no rank correlations.
     scheme : additive encryption of tables with noise: ``auto``, ``ou`` or ``paillier``.
     random_state : taken for the common interface; the method makes no random choice.
     """
@@ -141,14 +140,13 @@ class Muse(Selector):
         return self._outcome(fed, pool, found, relevance, self.preselect)
 
     def _noisy(self, fed: Federation) -> Outcome:
-        """The same search over tables with noise; only the most relevant columns go on, so that fewer need noise."""
+        """The same search over tables with noise, without preselection."""
         tables = NoisyTables(fed, parameters=self.get_params(deep=False))
         counted = tables.with_label()
         relevance = {name: np.array([each.information() for each in counted[name]]) for name in fed.parties}
         both = {name: np.array([each.entropies() for each in counted[name]]).reshape(-1, 2) for name in fed.parties}
         label_entropy = float(np.concatenate([each[:, 1] for each in both.values()]).mean())
-        best = Outcome.best(relevance, 2 * self.n_features, None).selected
-        pool = Pool(fed, tables, {name: np.flatnonzero(best[name]) for name in fed.parties})
+        pool = Pool(fed, tables, {name: np.arange(count) for name, count in fed.n_columns.items()})
         entropies = {name: each[:, 0] for name, each in both.items()}
         found = self._chosen(pool, relevance, entropies, label_entropy)
         note_privacy(fed, self.epsilon, self.delta)

@@ -147,8 +147,9 @@ OPERATIONS = (*pairs.OPERATIONS, *dealing.OPERATIONS, *passive.OPERATIONS, *labe
 
 check_neutral = partial(
     dealing.check_neutral,
-    instead="protection='open' works there, and shows the label holder sums of the others' columns and the others "
-    "which rows lie together",
+    instead="protection='open' works there: it shows the label holder sums of the others' columns, and the others "
+    "which rows lie together (with epsilon, a classifier's, these rows say nothing of labels); an organisation without "
+    "rows that runs it spares you both",
 )
 #: Of columns of parties without labels: party, model, column, splits, gain.
 Uses = list[tuple[str, int, int, int, float]]

@@ -27,6 +27,7 @@ from fedsift.models.boost.growing_tree import (
     own_histograms,
     splittable,
 )
+from fedsift.models.boost.hidden.blur import Hidden, blurred
 from fedsift.models.boost.hidden.cuts import Layout, Numbers, TreeCuts
 from fedsift.models.boost.hidden.shares import (
     Bins,
@@ -48,7 +49,6 @@ from fedsift.models.boost.hidden.shares import (
     pack,
     read_trees,
 )
-from fedsift.models.boost.privacy import running_noise
 from fedsift.models.boost.rounds import counted, new_jobs
 from fedsift.models.boost.tree import Split, best_split
 from fedsift.mpc.dealer import Bits, Dealt, open_and
@@ -63,6 +63,7 @@ class Peer:
     name: str
     layouts: dict[int, Layout]
     hidden: dict[int, list[Piece]] = field(default_factory=dict)  # its cuts under a mask, by number of bins
+    salts: dict[int, bytes] = field(default_factory=dict, repr=False)  # for noise in the sums of these cuts
     tree_cuts: list[TreeCuts] = field(default_factory=list)
     histograms: list[Ring | None] = field(default_factory=list)
 
@@ -119,10 +120,10 @@ def keep_cuts(party: Party, *, sender: PartyName, bins: int, piece: int, box: Se
     if peer is None or not 0 <= piece < len(pieces):
         raise OperationRefused(party.name, "keep_cuts", "there is no such piece of anybody's cuts")
     first, last = pieces[piece]
-    hidden = party.held(Pairs).open(box, sender=sender, about=f"boost: cuts of {bins} bins", number=piece)
-    if not isinstance(hidden, np.ndarray) or hidden.dtype != np.uint64 or hidden.shape != (party.n_rows, last - first):
-        raise ReplyError(sender, "hide_cuts", "it hid another number of rows or cuts than it described")
-    peer.hidden.setdefault(bins, []).append(Piece(first, last, hidden))
+    told = party.held(Pairs).open(box, sender=sender, about=f"boost: cuts of {bins} bins", number=piece)
+    hidden = Hidden.read(told, (party.n_rows, last - first), sender)
+    peer.hidden.setdefault(bins, []).append(Piece(first, last, hidden.cuts))
+    peer.salts[bins] = hidden.salt
 
 
 @dataclass
@@ -240,7 +241,11 @@ def own_half_sums(party: Party, *, corrections: dict[str, Corrections]) -> dict[
     halves = {}
     for name, peer in state.peers.items():
         cuts = every[name]
-        sums = _noisy_shares(boosting, level, places, cuts, peer_shares(state, peer, corrections[name]))
+        shares = peer_shares(state, peer, corrections[name])
+        sums = [
+            blurred(party, boosting, boosting.jobs[p], state.places[p], tree, peer.salts, share)
+            for p, tree, share in zip(places, cuts, shares)
+        ]
         shuffles = draw_shuffles(pairs, name, state.step, level, cuts)
         halves[name] = masked_half(pairs, name, state.step, sums, cuts, shuffles)
     gains, totals = [], []
@@ -253,23 +258,6 @@ def own_half_sums(party: Party, *, corrections: dict[str, Corrections]) -> dict[
     table = np.array([[*line, *[0] * (widest - len(line))] for line in totals], dtype=np.int64)
     units = [[boosting.jobs[p].units.gradient, boosting.jobs[p].units.hessian] for p in places]
     return OwnSums(halves, table, np.array(gains, dtype=np.float64), np.array(units)).as_dict()
-
-
-def _noisy_shares(
-    boosting: Boosting, level: Level, places: list[int], cuts: list[TreeCuts], sums: list[Ring]
-) -> list[Ring]:
-    """With the label holder's noise, where there is a budget; the shares that go on to the next level have none."""
-    if boosting.noise is None:
-        return sums
-    noisy = []
-    for place, part, share in zip(places, cuts, sums):
-        job = boosting.jobs[place]
-        scale = boosting.noise.level_scale(*counted(boosting.me, job.columns))
-        noise = running_noise(level.nodes, part.columns, int(part.blocks.sum()), scale, job.units.gradient)
-        with_noise = share.copy()
-        with_noise[:, :, 0] += pack(noise, np.zeros_like(noise))
-        noisy.append(with_noise)
-    return noisy
 
 
 def peer_shares(state: HiddenGradients, peer: Peer, correction: Corrections) -> list[Ring]:

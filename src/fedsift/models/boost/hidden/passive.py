@@ -19,6 +19,7 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
 from fedsift.models.boost.bins import SplitRecords, fitted_bins, split_record
+from fedsift.models.boost.hidden.blur import Hidden, salt_of
 from fedsift.models.boost.hidden.cuts import (
     Cut,
     Layout,
@@ -156,10 +157,9 @@ def hide_cuts(party: Party, *, bins: int, piece: int) -> SealedBox:
     if bins not in state.masks or not 0 <= piece < len(state.masks[bins]):
         raise OperationRefused(party.name, "hide_cuts", "there is no such piece of its cuts")
     part = state.masks[bins][piece]
-    bits = state.cuts[bins].bits(part.first, part.last)
-    return party.held(Pairs).seal(
-        bits.astype(np.uint64) - part.matrix(), to=state.peer, about=f"boost: cuts of {bins} bins", number=piece
-    )
+    own = state.cuts[bins]
+    hidden = Hidden(own.bits(part.first, part.last).astype(np.uint64) - part.matrix(), salt_of(party, own.codes))
+    return party.held(Pairs).seal(hidden.as_dict(), to=state.peer, about=f"boost: cuts of {bins} bins", number=piece)
 
 
 @operation(

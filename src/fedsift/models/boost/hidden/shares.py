@@ -30,6 +30,7 @@ from fedsift.mpc.ring import Ring, product
 Counts = NDArray[np.uint32]
 _SHIFT = np.uint64(HESSIAN_SUM_BITS)
 _HESSIAN = np.uint64(2**HESSIAN_SUM_BITS - 1)
+_BELOW = np.uint64(2 ** (HESSIAN_SUM_BITS - 3))  # sums stay below 2^27 and half a unit a row
 #: Deeper levels have more nodes than are worth padding.
 MAX_DEPTH = 12
 
@@ -94,8 +95,9 @@ def pack(g: Numbers, h: Numbers) -> Ring:
 
 
 def unpack(sums: Ring) -> tuple[Numbers, Numbers]:
-    h = sums & _HESSIAN
-    return (sums - h).view(np.int64) >> np.int64(HESSIAN_SUM_BITS), h.astype(np.int64)
+    """A sum of hessians may be a little below zero, where noise was added to it."""
+    h = (sums + _BELOW) & _HESSIAN
+    return (sums + _BELOW - h).view(np.int64) >> np.int64(HESSIAN_SUM_BITS), h.astype(np.int64) - np.int64(_BELOW)
 
 
 def draw_counts(dealt: Dealt, purpose: str, number: int, rows: int, columns: int) -> Counts:
