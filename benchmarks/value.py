@@ -5,12 +5,14 @@
 Each seed draws fresh rows of bank_marketing (client / loans / campaign) and default_credit (client / pay / bills), adds
 a partner of six noise columns and one that repeats the client's columns, and deals fresh folds. ``on shares`` rows are
 ``fs.value`` itself: one job of the client and its two real partners, one of the client with the useless and the
-duplicate one; single-threaded cells, ``--jobs`` of them side by side. ``plain`` rows are the plaintext twin: the ridge
-solution of the same designs, side by side (``tests/test_value.py`` holds the joint model to it). Older ``secure`` rows
-are ``fs.value`` when the label holder still read the scores of rows.
+duplicate one; single-threaded cells, ``--jobs`` of them at once. ``side by side`` rows are the same with the folds'
+models trained side by side (one message a party and round for all) and areas that are exact; ``fold by fold`` rows
+(``--apart``) for comparison one after the other, exact too. ``plain`` rows are the plaintext twin: the ridge solution
+of the same designs on one table (``tests/test_value.py`` holds the joint model to it). Older ``secure`` rows are
+``fs.value`` when the label holder still read the scores of rows.
 
-Seeds: settings were chosen on 0 to 39; ``plain`` and ``secure`` use 100 and up, ``on shares`` 300 and up, which no
-choice has seen.
+Seeds: settings were chosen on 0 to 39; ``plain`` and ``secure`` use 100 and up, ``on shares`` 300 and up, ``side by
+side`` and ``fold by fold`` 400 and up, which no choice has seen.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 
 import fedsift as fs
+from fedsift.core import in_step
 from fedsift.core.table import Table
 from fedsift.evaluate import datasets
 from fedsift.evaluate.intervals import corrected_interval
@@ -52,7 +55,7 @@ PARTIES = {
         "bills": [f"{what}_AMT{i}" for what in ("BILL", "PAY") for i in range(1, 7)],
     },
 }
-FIRST_PLAIN, FIRST_SEED = 100, 300
+FIRST_PLAIN, FIRST_SEED = 100, 400
 PLANTED = ("useless", "duplicate")
 
 
@@ -104,17 +107,22 @@ def _row(name: str, how: str, seed: int, rows: int, who: str, gain: Any, share: 
             "low": interval.low, "high": interval.high, "seen": interval.low > 0}  # fmt: skip
 
 
-def on_shares(name: str, rows: int, seed: int, folder: Path | None, partners: Sequence[str]) -> list[dict[str, Any]]:
+def on_shares(
+    name: str, rows: int, seed: int, folder: Path | None, partners: Sequence[str], apart: bool
+) -> list[dict[str, Any]]:
     """``fs.value`` itself on the client and two partners, timed."""
+    if apart:
+        in_step.ROOM = 0
     made, y = tables(name, rows, seed, folder)
     ids = np.arange(rows).astype(str)
     files = {party: made[party].assign(id=ids) for party in ("client", *partners)}
     files["client"]["target"] = y
     fed = fs.Federation.from_tables(files, id="id", label=("client", "target"))
-    start = time.process_time()
+    start, before = time.process_time(), fed.ledger.rounds()
     found = fs.value(fed, random_state=seed)
-    key = {"data": name, "how": "on shares", "seed": seed, "rows": rows}
-    cost = {"cpu": round(time.process_time() - start, 1), "wall": round(found.seconds, 1),
+    key = {"data": name, "how": "fold by fold" if apart else "side by side", "seed": seed, "rows": rows}
+    cost = {"rounds": fed.ledger.rounds() - before,
+            "cpu": round(time.process_time() - start, 1), "wall": round(found.seconds, 1),
             "load": round(os.getloadavg()[0], 1), "megabytes": round(found.bytes / 1e6)}  # fmt: skip
     lines = []
     for line in found.lines:
@@ -137,8 +145,9 @@ def cells(options: argparse.Namespace, there: set[tuple[Any, ...]]) -> Iterator[
                     yield plain, *key, FIRST_PLAIN + number, options.data
                 continue
             for partners in (tuple(parties)[1:], PLANTED):
-                if ("on shares", FIRST_SEED + number, *key, partners[0]) not in there:
-                    yield on_shares, *key, FIRST_SEED + number, options.data, partners
+                how = "fold by fold" if options.apart else "side by side"
+                if (how, FIRST_SEED + number, *key, partners[0]) not in there:
+                    yield on_shares, *key, FIRST_SEED + number, options.data, partners, options.apart
 
 
 def render() -> str:
@@ -152,12 +161,13 @@ def render() -> str:
         text.append(f"| {data} | {rows:,} | {how} | {who} | {part.gain.mean():.3f} | {len(part)} | {part.seen.sum()} |")
     timed = frame[frame.who.isin([parties[1] for parties in map(list, PARTIES.values())]) & (frame.how != "plain")]
     text += ["", "## Cost of a whole valuation (three parties, ten folds, with shuffled nulls)", "",
-             "| data | rows | run | valuations | wall s, median (most) | CPU s | load | MB sent |",
-             "|:--|--:|:--|--:|--:|--:|--:|--:|"]  # fmt: skip
+             "| data | rows | run | valuations | wall s, median (most) | CPU s | load | MB sent | round trips |",
+             "|:--|--:|:--|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
     for (data, rows, how), part in timed.groupby(["data", "rows", "how"], sort=False):
         text.append(
             f"| {data} | {rows:,} | {how} | {len(part)} | {part.wall.median():.1f} ({part.wall.max():.1f}) | "
-            f"{part.cpu.median():.1f} | {part.load.min()} to {part.load.max()} | {part.megabytes.median():.0f} |"
+            f"{part.cpu.median():.1f} | {part.load.min()} to {part.load.max()} | {part.megabytes.median():.0f} | "
+            f"{'' if part.rounds.isna().all() else f'{part.rounds.median():,.0f}'} |"
         )
     return "\n".join(text) + "\n"
 
@@ -167,6 +177,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder of the benchmark tables (default: FEDSIFT_DATA)")
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--plain", action="store_true", help="the plaintext twin in place of fs.value")
+    parser.add_argument("--apart", action="store_true", help="folds one after the other")
     parser.add_argument("--jobs", type=int, default=1, help="cells side by side, each on one core")
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--results", type=Path, default=ROWS, help="the file that rows are appended to")

@@ -9,6 +9,8 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import precision_score, recall_score, roc_curve
 from typer.testing import CliRunner
 
 import fedsift as fs
@@ -207,6 +209,36 @@ def test_calibration_lift_thresholds_and_fairness_are_of_the_label_holders_rows(
     assert fair.loc["f", "rate"] == pytest.approx((bank["default"][bank["sex"] == "f"] == "yes").mean(), abs=0.0051)
     with pytest.raises(DataError, match="no column 'town'"):
         model.performance(fed, by="town")
+
+
+def test_calibration_roc_lift_thresholds_and_fairness_are_those_of_scikit_learn():
+    """Two digits a figure are told; what follows of sums of them is off by a little more."""
+    bank, shop = tables(600, seed=7)
+    bank["sex"] = np.where(np.random.default_rng(0).random(600) < 0.4, "f", "m")
+    fed = fs.Federation.from_tables({"bank": bank, "shop": shop}, id="id", label=("bank", "default"))
+    model = fs.VerticalLogisticRegression().fit(fed)
+    told = model.predict_by_id(fed)
+    chance, truth = np.array([told[who] for who in bank["id"]]), (bank["default"] == "yes").to_numpy()
+    found = model.performance(fed)
+    rate, mean = calibration_curve(truth, chance, n_bins=10, strategy="quantile")
+    np.testing.assert_allclose(found["rate"], rate, atol=0.0051)
+    np.testing.assert_allclose(found["chance"], mean, atol=0.0051)
+    np.testing.assert_allclose(found["lift"], rate / truth.mean(), atol=0.03)
+    cuts = [np.sort(chance)[60 * k] for k in range(10)]
+    away, hit, _ = roc_curve(truth, chance, drop_intermediate=False)
+    for line, cut in zip(found.itertuples(), cuts):
+        act = chance >= cut
+        assert line.precision == pytest.approx(precision_score(truth, act), abs=0.01)
+        assert line.reached == pytest.approx(recall_score(truth, act), abs=0.02)
+        assert line.false_alarms == pytest.approx(1 - recall_score(~truth, ~act), abs=0.02)
+        assert min(np.hypot(away - line.false_alarms, hit - line.reached)) < 0.02, "a point of the ROC curve"
+    picked = chance >= np.sort(chance)[-truth.sum()]
+    fair = model.performance(fed, by="sex").set_index("sex")
+    for group in ("f", "m"):
+        inside, line = (bank["sex"] == group).to_numpy(), fair.loc[group]
+        assert line["picked"] == pytest.approx(picked[inside].mean(), abs=0.0051)
+        assert line["hits"] == pytest.approx(recall_score(truth[inside], picked[inside]), abs=0.0051)
+        assert line["alarms"] == pytest.approx(1 - recall_score(~truth[inside], ~picked[inside]), abs=0.0051)
 
 
 def test_the_commands_train_and_predict(tmp_path, new):

@@ -86,8 +86,6 @@ def predict(
         else:
             rows, told = predict_on(model, on.value, given, kit=kit, say=progress.say)
             text = told or ""
-        if explain is not None:
-            write_explanation(_explained(model, given, 3, [], on, kit, progress.say), explain)
     if not text:
         console.remark(f"{rows:,} predictions are with the label holder, in the models folder of its site")
     elif out is None:
@@ -95,7 +93,10 @@ def predict(
     else:
         write_atomic(out, text)
         console.remark(f"{rows:,} predictions written to {out}")
-    if explain is not None:
+    if explain is not None:  # the predictions are there, whatever may be said of them
+        with console.progress(quiet, verbose) as progress:
+            found = _explained(model, given, 3, [], on, kit, progress.say)
+        write_explanation(found, explain)
         console.remark(f"why is written to {explain}")
 
 

@@ -105,7 +105,10 @@ def explain_on(
     kit: Path | None = None, say: Say,
 ) -> Explained:  # fmt: skip
     """Which columns a model goes by and how it does, with the parties elsewhere."""
-    training.check_parties(training.read_card(folder), files, here=on != "flare")
+    card = training.read_card(folder)
+    training.check_parties(card, files, here=on != "flare")
+    if on != "flare":
+        training.check_label(card, files, by)
     content = model_jobs.explain_content(folder, repeats, by)
     job = prediction_job(folder, files, labelled=True)
     take = lambda result, _: model_jobs.take_explanation(result)  # noqa: E731

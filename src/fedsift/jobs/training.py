@@ -195,10 +195,7 @@ def explained(
 
     ``by`` names columns of the label holder's by which its rows are grouped.
     """
-    card = read_card(folder)
-    labelled = has_label(card, files)
-    if not labelled and (by or not str(card["class"]).startswith("SecureBoost")):
-        raise DataError(f"party {card['label_holder']!r}: the file has no label {card['label']!r}, which this needs")
+    labelled = check_label(read_card(folder), files, by)
     model, fed = _with_new_rows(folder, files, say, labelled=labelled, also=by)
     say(f"explaining the model on {fed.n_rows:,} rows")
     return explained_on(model, fed, repeats, by, labelled=labelled)
@@ -230,6 +227,17 @@ def has_label(card: Mapping[str, Any], files: Mapping[str, Path]) -> bool:
     """Whether the label holder's new file has the label; no where the file is not here."""
     holder = card["label_holder"]
     return holder in files and card["label"] in Table.read(files[holder], id=None, name=holder).columns
+
+
+def check_label(card: Mapping[str, Any], files: Mapping[str, Path], by: Sequence[str] = ()) -> bool:
+    """Whether there are labels; refused where an explanation needs them. Boosted trees are explained without."""
+    labelled, holder = has_label(card, files), card["label_holder"]
+    if not labelled and (by or not str(card["class"]).startswith("SecureBoost")):
+        raise DataError(
+            f"party {holder!r}: the file has no label {card['label']!r}. Which columns a {card['class']} goes by, and "
+            "how groups of rows fare, is measured on rows with labels: give such rows to fedsift explain"
+        )
+    return labelled
 
 
 def check_parties(card: Mapping[str, Any], files: Mapping[str, Path], *, here: bool = True) -> None:
