@@ -15,7 +15,7 @@ import pandas as pd
 
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
-from fedsift.errors import ParameterError
+from fedsift.errors import DataError, ParameterError
 from fedsift.models.base import FederatedModel
 from fedsift.models.boost.explaining import explain_jointly, importance_frame
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
@@ -99,6 +99,10 @@ def _of_trees(fed: Federation, model: FederatedModel, rows: bool) -> Explanation
 def _of_shuffling(fed: Federation, model: FederatedModel, repeats: int, metric: str) -> Explanation:
     chosen = {"auto": "auc" if model.task_ == "classification" else "r2"}.get(metric, metric)
     whole, names = model.figures(fed, [chosen])[chosen], fed.column_names()
+    if not np.isfinite(whole):
+        raise DataError(
+            f"the labels of these {fed.n_rows:,} rows are all the same, so there is no {chosen} of them: give more rows"
+        )
     lines = []
     places = [(party, column) for party, columns in names.items() for column in range(len(columns))]
     for party, column in fed.track(places, "column"):

@@ -196,7 +196,9 @@ def explained(
 
     ``by`` names columns of the label holder's by which its rows are grouped.
     """
-    labelled = check_label(read_card(folder), files, by)
+    card = read_card(folder)
+    check_parties(card, files)
+    labelled = check_label(card, files, by)
     model, fed = _with_new_rows(folder, files, say, labelled=labelled, also=by)
     say(f"explaining the model on {fed.n_rows:,} rows")
     return explained_on(model, fed, repeats, by, labelled=labelled)
