@@ -66,8 +66,8 @@ WAIVERS: dict[str, str] = {
     # Measures on shares
     "scores.begin_grading": "The first step of grade_on: uniform numbers.",
     "scores.grade_on": "Uniform numbers: every value is under a fresh mask of which neither side knows more than a "
-    "share "
-    "(tests/test_grading.py), sealed from the coordinator.",
+    "share, and while rows are sorted, places under two orders of which each side knows one: a uniform permutation, "
+    "whatever the scores and their ties (tests/test_grading.py); sealed from the coordinator.",
     "scores.keep_rest": "A share of the scores: uniform to the label holder, which gets seeds and weights under a "
     "mask.",
     "scores.take_share": "A share of the scores under a mask that the party does not know: uniform to it.",
