@@ -87,8 +87,9 @@ def test_new_rows_are_predicted_by_the_parts_at_the_sites_and_stay_with_the_labe
     assert told["rows"] == 80
     found = list((folder / "sites" / "bank" / model_jobs.PARTS).glob("*.predictions.csv"))
     lines = found[0].read_text().splitlines()
+    assert lines[0] == "id,yes", "as in one process"
     assert [line.split(",")[0] for line in lines[1:]] == bank["id"].tolist(), "in the order of its own file"
-    right = [(float(line.split(",")[2]) > 0.5) == (label == "yes") for line, label in zip(lines[1:], bank["default"])]
+    right = [(float(line.split(",")[1]) > 0.5) == (label == "yes") for line, label in zip(lines[1:], bank["default"])]
     assert np.mean(right) > 0.75
     assert not any(b"person 3-" in data for sender, _, data in fed._link.transport.log if sender == "bank")
 
