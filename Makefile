@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-flare test-mlflow fuzz coverage matrix lint pages docs clean
+.PHONY: demo notebooks test test-flare test-mlflow fuzz coverage matrix lint pages docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,10 @@ pages: $(VENV)/.dev
 	$(BIN)/python benchmarks/render_results.py
 	$(BIN)/python benchmarks/choosing.py --render
 	$(BIN)/python benchmarks/cost_table.py
+
+# The notebooks of examples/notebooks, run: pages in docs/notebooks, .ipynb files in build/notebooks (two minutes).
+notebooks: $(VENV)/.dev
+	$(BIN)/python tools/notebooks.py
 
 # The documentation as a site in build/site, with search and an API reference; a warning is a failure.
 docs: | $(BIN)/python

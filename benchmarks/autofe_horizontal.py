@@ -261,7 +261,7 @@ def pair_scores(X: np.ndarray, y: np.ndarray, how: str, seed: int, interaction: 
     with fed.session() as run:
         described = run.ask(describe_rows, to=run.parties, task="regression")
         total = SecureSum(run)
-        study = open_study(total, described, 0.0, seed)
+        study = open_study(total, described, 0.0)
         total.ask_all(load_columns, columns=agree_columns(described)[0])
         standardise(total, X.shape[1])
         scores = {"anova": anova_scores(total, study, X.shape[1])}

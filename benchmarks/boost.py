@@ -1,6 +1,6 @@
 """SecureBoost: speed and bytes, growth, accuracy beside the xgboost library, and what its messages give away.
 
-    python benchmarks/boost.py [--parts speed growth accuracy nodes cells learnt dealer records noise epsilon]
+    python benchmarks/boost.py [--parts speed growth accuracy nodes cells learnt dealer records told noise epsilon]
                                [--sets NAME ...] [--seeds 0 1 2] [--data DIR] [--quick] [--results FILE]
     python benchmarks/boost.py [--take FILE ...] --render
 
@@ -25,6 +25,8 @@ row's gradient, tree after tree. Shares of rows solved, from halves as they are 
 ``records``: what a lattice attack makes of the sums that the coordinator opens (``audit/attacks/cut_sums.py``), from
 exact sums ("exact", as they were) and from the sums that are sent: the share of the rows that come out as records
 without names, and of the cells that whoever can name rows and cuts places with them, beside guessing the largest bin.
+``told``: the same noise in sums of bins that are solved by somebody who has every gradient, the rows of every node and
+the names of columns and bins, which no role has: by least squares that are not negative (``bin_membership.py``).
 ``noise``: accuracy (or R2) on untouched rows, mean over splits, with exact sums, with half and all of the usual noise.
 ``epsilon``: test AUC under differential privacy of labels, mean of three draws of the noise.
 """
@@ -38,6 +40,7 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -50,7 +53,9 @@ from sklearn.metrics import r2_score, roc_auc_score
 
 import fedsift as fs
 from fedsift.audit import record
+from fedsift.audit.attacks import bin_membership
 from fedsift.audit.attacks.cut_sums import cut_sums_give_records
+from fedsift.audit.boost_messages import NodeSums, sums_opened
 from fedsift.core.binning import ColumnBins
 from fedsift.evaluate.datasets import load
 from fedsift.models.boost import passive as open_passive
@@ -74,6 +79,7 @@ SPEED = ("bank_marketing", "default_credit")
 NODES = ("bank_marketing", "default_credit", "phishing_websites", "adult")
 CELLS = ("default_credit", "bank_marketing")
 RECORDS = ("sonar", "breast_cancer_wdbc", "default_credit")
+TOLD = ("sonar", "breast_cancer_wdbc")
 NUMBERS = ("airfoil_self_noise", "openml_586_fri_c3_1000_25")
 NOISE = ("sonar", "breast_cancer_wdbc", "musk_v1", "spambase", "bank_marketing", "default_credit", *NUMBERS)
 #: A name with "+holes": a tenth of the values are deleted at random (seed 0), for us and for the library.
@@ -92,6 +98,7 @@ TITLES = {
     "learnt": "Cells at level all: placed by a forest that knows 5 % of the other party's rows, 5 levels",
     "dealer": "Gradients from a half: the share of the rows' gradients that a dealer solves for, roots of all trees",
     "records": "Records from the sums that the coordinator opens: 2 parties, depth 6, 32 bins, at most 800 rows",
+    "told": "Cells from sums of bins, solved with all gradients, nodes and names known",
     "noise": "Accuracy (R2 of a number) with noise in the opened sums: 2 parties, depth 5, 20 trees",
     "epsilon": "Differential privacy of labels: AUC of test rows, delta 1e-6, 2 parties",
 }
@@ -387,6 +394,32 @@ def records(given):
             yield row
 
 
+def told(given):
+    """Sums of bins solved by somebody who has all gradients, nodes, bins and names: exact, and with noise."""
+    for name in given.sets or TOLD:
+        X, y = load(name, path=given.data)
+        for trees in given.trees or (20, 60):
+            open_form = SecureBoostClassifier(n_estimators=trees, protection="open", min_cell=1)
+            seen = record(X, y, open_form.fit, parties=["bank", "shop"])
+            row = {"data": name, "rows": len(X), "trees": trees}
+            for what, width in (("exact", 0.0), ("with_noise", blur.WIDTH)):
+                generator = np.random.default_rng(0)
+                noisy = [with_noise(node, width, generator) for node in sums_opened(seen["bank"])]
+                with mock.patch.object(bin_membership, "sums_opened", lambda view, noisy=noisy: iter(noisy)):
+                    found = bin_membership.sums_give_bins.run(seen["bank"], seen.truth)
+                row |= {"mode_guess": round(found.guess, 3), what: round(found.value, 3)}
+            yield row
+
+
+def with_noise(node: NodeSums, width: float, generator: np.random.Generator) -> NodeSums:
+    """As wide as ``blur.py`` has it, by the gradients of the node."""
+    half = node.gradients.shape[1] // 2
+    numbers = node.gradients.astype(float)
+    sizes = np.append(np.sqrt((numbers[:, :half] ** 2).mean(axis=0)), numbers[:, half:].std(axis=0))
+    drawn = np.rint(generator.uniform(-width, width, node.sums.shape) * sizes)
+    return replace(node, sums=node.sums + drawn.astype(np.int64))
+
+
 def noise(given):
     """What noise in the opened sums costs: the mean over random splits, and the standard error of the difference."""
     for name in given.sets or NOISE:
@@ -479,9 +512,10 @@ def epsilon(given):
 
 KEYS = {"speed": ("data", "setting"), "growth": ("rows", "columns", "level"), "accuracy": ("data", "seed"),
         "nodes": ("data",), "cells": ("data", "trees"), "learnt": ("data", "trees"), "dealer": ("data", "trees"),
-        "records": ("data", "trees"), "noise": ("data",), "epsilon": ("data", "trees", "depth", "columns")}  # fmt: skip
-PARTS = {"speed": speed, "growth": growth, "accuracy": accuracy, "nodes": nodes, "cells": cells,
-         "learnt": learnt, "dealer": dealer, "records": records, "noise": noise, "epsilon": epsilon}  # fmt: skip
+        "records": ("data", "trees"), "told": ("data", "trees"), "noise": ("data",),
+        "epsilon": ("data", "trees", "depth", "columns")}  # fmt: skip
+PARTS = {"speed": speed, "growth": growth, "accuracy": accuracy, "nodes": nodes, "cells": cells, "learnt": learnt,
+         "dealer": dealer, "records": records, "told": told, "noise": noise, "epsilon": epsilon}  # fmt: skip
 
 
 def commit() -> str:

@@ -62,8 +62,8 @@ def draws() -> Any:
     return ask_for_draws(party.draw_rows, calls=24)
 
 
-def statistic(name: str) -> Callable[[], Callable[[Federation], Any]]:
-    return lambda: getattr(fs, name)
+def statistic(name: str, **said: Any) -> Callable[[], Callable[[Federation], Any]]:
+    return lambda: lambda fed: getattr(fs, name)(fed, **said)
 
 
 def stability() -> Callable[[Federation], Any]:
@@ -106,7 +106,7 @@ CASES: dict[str, Case] = {
     "information_value": Case(selector("information_value"), (*SIX, "leukemia", "adult")),
     "information_value, epsilon 1": Case(selector("information_value", epsilon=1.0)),
     "information_value, weights of evidence": Case(
-        selector("information_value", n_features=3, n_bins=3, woe="bins", woe_digits=1), rows=2000
+        selector("information_value", n_features=8, n_bins=3, woe="bins", woe_digits=1), rows=2000
     ),
     "gini": Case(selector("gini"), (*SIX, "leukemia")),
     "gini, epsilon 1": Case(selector("gini", epsilon=1.0)),
@@ -153,6 +153,7 @@ CASES: dict[str, Case] = {
     # statistics and explanations
     "correlation": Case(statistic("correlation")),
     "significance": Case(statistic("significance")),
+    "correlation, open_tables": Case(statistic("correlation", open_tables=True), ("phishing", "default")),
     "significance, logistic": Case(logistic, FEW),
     "psi": Case(stability),
     "psi, parted by a column": Case(parted, FEW),

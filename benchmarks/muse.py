@@ -138,7 +138,10 @@ def accuracy_part(names, seeds, folder, cells, jobs):
                 lambda n=name, s=seed: accuracy(n, s, folder, n != "usps", jobs), part="accuracy", data=name, seed=seed
             )
     rows = [
-        {"data": c["data"], "seed": c["seed"], **r} for c in cells.rows if c["part"] == "accuracy" for r in c["rows"]
+        {"data": c["data"], "seed": c["seed"], "bins": c.get("bins", ""), **r}
+        for c in cells.rows
+        if c["part"] == "accuracy"
+        for r in c["rows"]
     ]
     return [*accuracy_tables(pd.DataFrame(rows)), f"\n{cells.made('accuracy')}"]
 
@@ -158,7 +161,7 @@ def accuracy_tables(frame):
         mean = by_seed.groupby(["method", "setting"], sort=False).mean().unstack("setting")
         spread = by_seed.groupby(["method", "setting"], sort=False).std().unstack("setting").fillna(0.0)
         lines += [
-            f"\n### {name}, {part['seed'].nunique()} split seeds\n",
+            f"\n### {name}, {part['seed'].nunique()} split seeds{', old bins' if (part['bins'] == 'old').any() else ''}\n",
             "| method | SVM inside | 3-NN inside | SVM outside | 3-NN outside | redundancy of first 10 (inside) |",
             "|---|--:|--:|--:|--:|--:|",
         ]

@@ -1,4 +1,4 @@
-"""docs/report.png: the first screen of a real report, made by a run on the demo's tables.
+"""docs/report.png: the first screen of a real report, made by a run of the demo's job.
 
 python docs/picture.py        (needs Chromium, as tests/test_report_browser.py does)
 """
@@ -15,20 +15,21 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 
 from browser import Browser, find_chromium  # noqa: E402
 
-import fedsift as fs  # noqa: E402
+from fedsift.cli.demo import JOB_FILE  # noqa: E402
 from fedsift.evaluate.datasets import write_demo  # noqa: E402
-from fedsift.report import write_report  # noqa: E402
+from fedsift.jobs import runs  # noqa: E402
+from fedsift.jobs.job_file import load_job  # noqa: E402
 
 WIDTH, HEIGHT = 1060, 1000
 
 
 def make_report(folder: Path) -> Path:
+    """The report of the demo's own job, scored as the demo scores it."""
     write_demo(folder)
-    tables = {"hospital": folder / "hospital.csv", "lab": folder / "lab.csv", "insurer": folder / "insurer.parquet"}
-    fed = fs.Federation.from_tables(tables, id="patient", label=("hospital", "malignant"))
-    selector = fs.InformationValue(n_features=5)
-    evaluation = fs.evaluate(fed, selector, model="linear", cv=3)
-    return Path(write_report(selector.fit(fed), folder / "report.html", evaluation=evaluation))
+    (folder / "job.toml").write_text(JOB_FILE, encoding="utf-8")
+    job = load_job(folder / "job.toml", ["evaluate.model=linear", "evaluate.folds=3"])
+    runs.write(runs.execute(job), job.out)
+    return job.out / "report.html"
 
 
 def main() -> None:

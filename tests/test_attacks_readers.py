@@ -13,6 +13,7 @@ from fedsift.audit.attacks.cut_bits import _meant, cuts_seen
 from fedsift.audit.attacks.horizontal import released_means
 from fedsift.audit.attacks.joint_tables import pairs_counted
 from fedsift.audit.attacks.many_scores import scores_read
+from fedsift.audit.inversion import _DENSE, BinScore, leading
 from fedsift.audit.numbers_seen import features, masked_numbers, sizes
 from fedsift.audit.opened_at_coordinator import opened_sums, root_counts
 from fedsift.methods import METHODS
@@ -133,3 +134,12 @@ def test_no_attack_breaks_down_on_an_odd_table(method):
              for each in attacks_on(view.operations, view.role)]  # fmt: skip
     assert found
     assert all(np.isfinite([each.value, each.guess, each.baseline]).all() for each in found)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.0])
+def test_scores_that_are_all_the_same_on_many_rows_are_no_error(weight):
+    """Of kept flags alone all may be equal: the search for a first direction ended the whole audit."""
+    rows = _DENSE + 100
+    codes = np.random.default_rng(0).integers(0, 3, (rows, 4))
+    score = BinScore(codes, (rows // 2, rows - rows // 2), "iv")
+    assert all(each.shape == (rows,) for each in leading(score, np.full(4, weight)))

@@ -26,7 +26,10 @@ from fedsift.cli import main as cli
 from fedsift.core.ledger import Entry, Ledger
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError, PolicyRefused
+from fedsift.evaluate.joint import jobs_within
 from fedsift.jobs.job_file import load_job
+from fedsift.jobs.training import SPLIT
+from fedsift.methods import SplitNN
 from fedsift.report.audit_record import AuditRecord
 from fedsift.report.exposures import picture, render_audit
 from fedsift.site import verdict as stored
@@ -491,6 +494,45 @@ def test_a_party_that_is_not_in_the_job_or_has_no_label_is_told(folder):
     result = fedsift("job.toml", "--party", path, "-q")
     assert result.exit_code == 2
     assert 'write label = "COLUMN" under [party]' in result.output.replace("\n", " ")
+
+
+MODEL = '[model]\nname = "linear"\nmax_iter = 5\n'
+
+
+def test_a_job_with_a_model_is_audited_with_its_training_and_its_scoring(folder):
+    """``fedsift train`` puts three jobs to a site; ``require_audit`` refused two of them for ever."""
+    (folder / "job.toml").write_text(f"{JOB}\n{MODEL}")
+    path = party_file(folder, "bank", "require_audit = true\nmax_label_auc = 0.9")
+    result = fedsift("job.toml", "--party", path, "--rows", "120", "-q", "--format", "json")
+    record = json.loads(result.stdout)
+    assert record["broken"] == {}
+    assert record["verdict"]["outcome"] == "passed"
+    assert {line["stage"] for line in record["exposures"]} == {"", "training", "scoring"}
+    assert "final_weights" in {line["attack"] for line in record["exposures"] if line["stage"] == "training"}
+    site, job = open_site(path), load_job(folder / "job.toml")
+    model = job.settings.model.make("classification")
+    for announced in (job.selector().announcement(), model.announcement()):
+        site.check_audit(*announced)
+    [put] = [v for v in stored.read_verdicts(folder / "audits") if v.method == "evaluate"]
+    jobs = jobs_within(job.selector(), model, SPLIT, 0, False)
+    assert put.parameters == stored.parameters_hash(*jobs[0])
+    with pytest.raises(PolicyRefused):
+        site.check_audit(*SplitNN().announcement())
+
+
+@pytest.mark.parametrize("kept", ["b0", "s0"])
+def test_attacks_stand_a_party_of_which_no_column_was_kept_and_values_that_are_missing(folder, kept):
+    bank, shop = frames()
+    both = pd.concat([bank, shop], axis=1)
+    bank["default"] = np.where(both[kept] > 0, "yes", "no")
+    bank.loc[::9, "b1"], shop.loc[::7, "s1"] = np.nan, np.nan
+    bank.to_csv(folder / "bank.csv", index=False)
+    shop.to_csv(folder / "shop.csv", index=False)
+    job = JOB.replace('"random"', '"information_value"').replace("n_features = 2", "n_features = 1")
+    (folder / "job.toml").write_text(f"{job}\n{MODEL}")
+    record = json.loads(fedsift("job.toml", "-q", "--format", "json", "--rows", "150").stdout)
+    assert record["broken"] == {}
+    assert "training" in {line["stage"] for line in record["exposures"]}
 
 
 # --- the policy ------------------------------------------------------------------------------------------------------

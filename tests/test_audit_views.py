@@ -149,7 +149,7 @@ def test_a_hostile_conversation_is_recorded_too():
 
 
 def test_messages_in_pieces_are_recorded_whole(monkeypatch):
-    """An audit of a wide table ended with "not a fedsift message": a request above 32 MiB goes piece by piece."""
+    """An audit of a wide table ended with "not a fedsift message": requests of more than 32 MiB go piece by piece."""
     X, y = np.random.default_rng(0).normal(size=(60, 8)), np.arange(60) % 2
 
     def seen():

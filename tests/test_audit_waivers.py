@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from test_audit_registry import shipped_operations
 
@@ -15,7 +17,10 @@ from fedsift.audit import WAIVERS, attacks_on, record
 from fedsift.audit.naming import matches
 from fedsift.core.message import encode
 from fedsift.core.operation import Operation, operations
+from fedsift.core.party import Party, Site
+from fedsift.core.table import Table
 from fedsift.methods import METHODS, MODELS
+from fedsift.mpc.column_scores.paid_bins import places, searched
 
 shipped_operations()
 SHIPPED = {marked.id: marked for marked in operations() if marked.id in shipped_operations()}
@@ -97,6 +102,17 @@ def test_what_a_waiver_says_holds_of_its_operation(name):
 def test_arguments_alone_do_not_get_more():
     alone = [name for name, why in WAIVERS.items() if not claims_of(why) and not NO_ROW.search(why)]
     assert len(alone) <= MOST_ARGUMENTS, alone
+
+
+def test_where_bins_stand_follows_from_counts_with_noise_alone():
+    """With the same counts and other values: the same places, so that they cost no budget (f_test.bin_places)."""
+    rng = np.random.default_rng(0)
+    party = Party(Site("shop", Table.read(pd.DataFrame({"a": rng.normal(size=3000)}), id=None, name="shop")), "", {})
+    [column] = searched(party, 6, 0.5)
+    others = places(rng.exponential(size=3000) - 5.0)
+    moved = replace(column, places=others, in_order=np.sort(others))
+    assert len(column.stands(6, 100)) > 3
+    assert (moved.stands(6, 100) == column.stands(6, 100)).all()
 
 
 def table(rows: int) -> tuple[np.ndarray, np.ndarray]:

@@ -38,7 +38,7 @@ def test_the_worked_example_of_adding_a_method():
     assert fitted.scores_["score"].max() == pytest.approx(expected, rel=1e-3)
 
 
-@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]), ids=lambda p: p.name)
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]), ids=lambda p: p.name)
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if "://" not in target:
@@ -215,4 +215,4 @@ def test_a_table_measured_with_the_old_bins_says_so_until_it_is_measured_again(t
 
 def test_every_page_is_in_the_navigation_of_the_site():
     listed = set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text().partition("nav:")[2]))
-    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")} | {"reference.md"}
+    assert listed == {page.name for page in (ROOT / "docs").rglob("*.md")} | {"reference.md"}

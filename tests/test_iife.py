@@ -52,7 +52,7 @@ def split(X, y, how="equal", parties=4, **kw):
 def study_of(run, width, **kw):
     described = run.ask(describe_rows, to=run.parties, task="auto")
     total = SecureSum(run, **kw)
-    study = open_study(total, described, 0.0, 0)
+    study = open_study(total, described, 0.0)
     total.ask_all(load_columns, columns=agree_columns(described)[0])
     standardise(total, width)
     return total, study
@@ -182,7 +182,7 @@ def test_a_gain_is_what_refitting_gives():
     with split(X, y).session() as run:
         described = run.ask(describe_rows, to=run.parties, task="auto")
         total = SecureSum(run)
-        study = open_study(total, described, 0.25, 0)
+        study = open_study(total, described, 0.25)
         total.ask_all(load_columns, columns=["f0", "f1", "f2"])
         standardise(total, 3)
         scorer = GramScorer(total, study, ["f0", "f1", "f2"])

@@ -44,8 +44,8 @@ def settings(batch=10, prices=None):
     return bottom, TopSettings(5, batch, 0.01, model, {"hidden": [3], **stack})
 
 
-JOB = SplitNN(protection="lattice").announcement()
-OPEN = SplitNN(protection="open").announcement()
+JOB = SplitNN(protection="lattice", batch_size=10).announcement()
+OPEN = SplitNN(protection="open", batch_size=10).announcement()
 
 
 def train(cls, fed, epochs=1, prices=None):

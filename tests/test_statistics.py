@@ -147,7 +147,7 @@ def test_a_party_with_fewer_columns_than_steps_is_not_read_unless_it_agrees():
 def test_weights_that_lie_on_few_rows_open_nothing():
     """A coordinator that chooses coefficients for which one row alone is undecided would open that row."""
     X, y = table(300)
-    X["a"] = np.where(np.arange(300) == 7, 0.0, 100.0)
+    X["a"] = np.where(np.arange(300) == 7, 0.0, 100.0 + 1e-7 * np.arange(300))
     fed = fs.Federation.split(X, (y > 0).astype(int), parties=2)
     with fed.session(*StatisticsJob(what="significance", model="logistic", open_scores=True).announcement()) as run:
         positions = run.ask(open_logistic, to=run.parties, task="auto")
@@ -184,6 +184,53 @@ def test_columns_that_are_constant_repeat_or_are_no_numbers():
     assert np.isfinite(inflated["d"])
     with pytest.raises(DataError, match="see vif"):
         fs.significance(fed)
+
+
+def two_valued(rows=400, rare=40):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(rows, 4)), columns=list("abcd"))
+    X["own"] = (np.arange(rows) % 3 == 0).astype(float)
+    X.insert(0, "rare", (np.arange(rows) < rare).astype(int))
+    return X, X["a"] + rng.normal(size=rows)
+
+
+STATISTICS = ["correlation", "vif", "significance", "logistic"]
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("values", [2, 4])
+def test_columns_whose_products_are_tables_of_counts_are_refused_unless_the_job_agrees(statistic, values):
+    X, y = two_valued()
+    y = (y > 0).astype(int) if statistic == "logistic" else y
+    X["own"] = np.arange(len(X)) % values
+    statistic = {"logistic": logit}.get(statistic) or getattr(fs, statistic)
+    fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    with pytest.raises(OperationRefused, match="open_tables=True"):
+        statistic(fed)
+    found = statistic(fed, open_tables=True)
+    assert "shop.own" in found.index
+    X["own"] = np.arange(len(X)) % 5
+    statistic(fs.Federation.split(X.drop(columns="rare"), y, parties=["bank", "shop"]))
+
+
+def test_exact_tables_are_refused_where_a_value_is_that_of_few_rows():
+    for rare, least in ((9, 10), (10, 11)):
+        X, y = two_valued(rare=rare)
+        fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+        with pytest.raises(OperationRefused, match=r"'rare'.*min_cell"):
+            fs.correlation(fed, open_tables=True, min_cell=least)
+    assert fs.correlation(fed, open_tables=True)["bank.rare"].notna().all()
+
+
+def test_a_site_with_its_own_least_cell_holds_a_job_to_it():
+    X, y = two_valued()
+    ids = [f"p{i}" for i in range(len(X))]
+    bank = Table.read(X[["a", "rare"]].assign(id=ids, label=y), id="id", label="label", name="bank")
+    shop = Table.read(X[["own", "b"]].assign(id=ids), id="id", name="shop")
+    sites = {each.name: PolicySite(each.name, each, Policy()) for each in (bank, shop)}
+    fed = fs.Federation(InProcess(sites), list(sites), active="bank")
+    with pytest.raises(PolicyRefused, match="min_cell"):
+        fs.correlation(fed, open_tables=True, min_cell=1)
 
 
 def test_a_single_column_inflates_nothing():
@@ -259,8 +306,8 @@ def test_samples_that_share_rows_or_have_none_are_refused():
 # --- who may ask what ------------------------------------------------------------------------------------------------
 
 
-def logit(fed):
-    return fs.significance(fed, model="logistic", open_scores=True)
+def logit(fed, **said):
+    return fs.significance(fed, model="logistic", open_scores=True, **said)
 
 
 @pytest.mark.parametrize("statistic", [fs.correlation, fs.vif, fs.significance, logit])

@@ -24,6 +24,9 @@ FedsiftError
 
 from __future__ import annotations
 
+#: What a request is told that no check of ours had refused, but Python did while its step ran; fuzzing looks for it.
+UNFORESEEN = "it does not fit what this party holds"
+
 
 class FedsiftError(Exception):
     """Base of all errors raised on purpose. ``exit_code`` is what the command line returns.

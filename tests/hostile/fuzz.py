@@ -7,7 +7,8 @@ follow an honest coordinator up to a step drawn at random; there they get change
 of them, and the run ends. So every step of every method is reached, whatever a changed request did that was accepted.
 Each gets a typed answer within two CPU-seconds and 64 MB; one that was refused before it ran leaves the site as it was,
 and one that failed while it ran is counted as asked and leaves what other steps remember (``memory``). For replies: an
-honest run is recorded, and its replies are played to the coordinator again and again, one of them changed.
+honest run is recorded, and its replies are played to the coordinator again and again, one of them changed. What it
+refuses on receipt is found by its own code for that, without a run up to there.
 """
 
 from __future__ import annotations
@@ -22,92 +23,23 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-import fedsift as fs
-from fedsift.core.federation import Federation
-from fedsift.core.identity import introduce
 from fedsift.core.message import decode
-from fedsift.core.party import Site
+from fedsift.core.party import UNFORESEEN, Site
 from fedsift.core.transports.base import Delivery, Transport
 from fedsift.errors import FedsiftError
-from fedsift.methods import METHODS
-from fedsift.mpc.psi import align
-from fedsift.site.site import PolicySite
-from hostile.coordinator import TYPED, policy, tables
-from hostile.mutants import Lying, Recorded, Untyped, limited, mutated
+from hostile.cases import CASES, MORE, fit, sites_of
+from hostile.coordinator import TYPED
+from hostile.mutants import Lying, Recorded, Untyped, limited, mutated, received
 
-#: Rules under which a whole run passes: bits and plain forms would refuse some of its steps before they are reached.
-RULES: dict[str, Any] = {
-    "max_bits": "any", "max_share": 1.0,
-    "forms": ["control", "ciphertext", "masked", "pseudonymous", "aggregate", "plain"],
-}  # fmt: skip
+ALL = {**CASES, **MORE}
 EACH = 200  # changed forms of one request
 LARGEST = {"requests": 4_000, "replies": 500}  # a unit: a site's or a coordinator's set-up is paid once for so many
 Unit = tuple[str, str, int, int]  # kind, case, seed, how many
-
-
-@dataclass(frozen=True)
-class Case:
-    """A method or model that is fitted, small."""
-
-    make: Callable[[], Any]
-    partition: str = "vertical"
-    live: bool = False  # the coordinator's own draws are in every number: replies cannot be played again
-
-
-CASES = {
-    "information_value": Case(lambda: fs.InformationValue(n_features=2)),
-    "gini with noise": Case(lambda: fs.GiniFilter(n_features=2, epsilon=1.0)),
-    "sffs": Case(lambda: fs.SFFS(n_features=2)),
-    "random": Case(lambda: fs.RandomFeatures(n_features=2)),
-    "muse": Case(lambda: fs.Muse(n_features=2, min_cell=10, n_bins=2)),
-    "muse with noise": Case(lambda: fs.Muse(n_features=2, min_cell=10, n_bins=2, epsilon=1.0)),
-    "lasso": Case(lambda: fs.FederatedLasso(max_iter=3)),
-    "knockoffs": Case(lambda: METHODS["knockoffs"](fdr=0.5, copies=2)),
-    "top_gain": Case(lambda: fs.TopGain(n_features=2, n_estimators=2, max_depth=2)),
-    "boruta": Case(lambda: METHODS["boruta"](rounds=2, n_estimators=2, max_depth=2)),
-    "secureboost": Case(lambda: fs.SecureBoostClassifier(n_estimators=2, max_depth=2)),
-    "secureboost, open": Case(lambda: fs.SecureBoostClassifier(n_estimators=2, max_depth=2, protection="open")),
-    "logistic": Case(lambda: fs.VerticalLogisticRegression(max_iter=3), live=True),
-    "additive": Case(lambda: fs.VerticalAdditive(max_iter=3), live=True),
-    "hyfdca": Case(lambda: fs.HyFDCA(rounds=2)),
-    "network": Case(lambda: fs.SplitNN(epochs=1, width=4)),
-    "network, open": Case(lambda: fs.SplitNN(epochs=1, embedding=2, protection="open")),
-    "group_lasso": Case(lambda: fs.GroupLasso(epochs=1, width=4, refit_epochs=1)),
-    "vertical_flafe": Case(lambda: fs.VerticalFLAFE(n_operands=2, n_features=2, functions=["ab"])),
-    "flafe, statistics": Case(
-        lambda: fs.VerticalFLAFE(n_operands=2, n_features=2, functions=["ab"], protection="statistics")
-    ),
-    "fed_linear": Case(fs.FedLinear, "horizontal"),
-    "fed_iife": Case(lambda: fs.FedIIFE(n_pairs=2, max_features=2), "horizontal"),
-    "fed_halving": Case(lambda: fs.FedHalving(candidates=4, levels=2, max_iter=2, refinements=1), "horizontal"),
-    "feature_election": Case(fs.FeatureElection, "horizontal"),
-}
-
-
-def sites_of(case: Case) -> dict[str, Site]:
-    found = tables()
-    if case.partition == "horizontal":
-        bank = found["bank"].to_polars().to_pandas().assign(id=found["bank"].ids)
-        found = {
-            name: fs.Table.read(bank.iloc[part].reset_index(drop=True), id="id", label="outcome", name=name)
-            for name, part in (("bank", slice(0, None, 2)), ("shop", slice(1, None, 2)))
-        }
-    sites: dict[str, Site] = {name: PolicySite(name, table, policy(**RULES)) for name, table in found.items()}
-    introduce(sites)
-    return sites
-
-
-def fit(case: Case, transport: Transport) -> None:
-    if case.partition == "horizontal":
-        case.make().fit(Federation(transport, ["bank", "shop"], active=None, partition="horizontal"))
-    else:
-        case.make().fit(align(Federation(transport, ["bank", "shop"], active="bank")))
 
 
 @dataclass
@@ -174,8 +106,8 @@ class Strike(Transport):
         self.tally.sent += 1
         if "ok" in reply:
             self.tally.accepted += 1
-        elif reply["error"] not in TYPED:
-            raise Untyped(f"{operation}: {reply} to {decode(mutant)}"[:900])
+        elif reply["error"] not in TYPED or reply["what"].startswith(UNFORESEEN):
+            raise Untyped(f"{operation}: {reply} to {_arguments(mutant)}"[:1200])
         elif memory(site) == before:
             self.tally.refused += 1
         else:
@@ -189,6 +121,11 @@ class Strike(Transport):
             parts = [str(now)[:300] for now, then in zip(memory(site), before) if now != then]
             raise Untyped(f"{operation}: refused before it ran, it has changed what the site remembers: {parts}")
         self.tally.failed += 1
+
+
+def _arguments(data: bytes) -> Any:
+    request = decode(data)
+    return request.get("arguments", request) if isinstance(request, dict) else request
 
 
 class OneLie(Transport):
@@ -209,7 +146,7 @@ class OneLie(Transport):
 
 
 def strike_requests(name: str, seed: int, wanted: int, each: int = EACH) -> Tally:
-    case, rng, tally = CASES[name], random.Random(f"{name} {seed}"), Tally()
+    case, rng, tally = ALL[name], random.Random(f"{name} {seed}"), Tally()
     record = Recorded(sites_of(case))
     fit(case, record)
     while tally.sent < wanted:
@@ -227,7 +164,7 @@ def strike_requests(name: str, seed: int, wanted: int, each: int = EACH) -> Tall
 
 
 def strike_replies(name: str, seed: int, wanted: int) -> Tally:
-    case, tally = CASES[name], Tally()
+    case, tally = ALL[name], Tally()
     record = Recorded(sites_of(case))
     fit(case, record)
     for number in range(-(-wanted // 10) if case.live else wanted):
@@ -237,10 +174,15 @@ def strike_replies(name: str, seed: int, wanted: int) -> Tally:
             played = OneLie(sites_of(case), rng.randint(1, len(record.replies)), rng)
         try:
             with limited(name):
+                if isinstance(played, Lying):
+                    received(record, played)
                 fit(case, played)
             tally.accepted += 1
-        except FedsiftError:
+        except FedsiftError as error:
             tally.refused += 1
+            if UNFORESEEN in str(error):
+                tally.errors.append(f"{name}, seed {seed}, reply {number}: {error}"[:900])
+                break
         except Exception as error:
             tally.errors.append(f"{name}, seed {seed}, reply {number}: {type(error).__name__}: {error}"[:900])
             break
@@ -267,7 +209,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no unit after so many")
-    parser.add_argument("--cases", nargs="*", default=list(CASES))
+    parser.add_argument("--cases", nargs="*", default=list(ALL))
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     units = _units({kind: getattr(options, kind) for kind in STRIKES}, options.cases, options.seed)

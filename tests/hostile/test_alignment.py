@@ -9,8 +9,10 @@ import fedsift as fs
 from fedsift.core.message import encode
 from fedsift.crypto import oprf
 from fedsift.crypto.sealed_box import SealedBox, SealKey, seal
+from fedsift.errors import ReplyError
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.psi import JOB
+from fedsift.mpc.shared_rows import Matched
 from hostile.coordinator import ROWS, Hostile, refused
 
 AGREED = {"blocks": [["bank", "shop"]], "rows": {"bank": ROWS, "shop": ROWS}, "random_state": 0}
@@ -103,7 +105,12 @@ NONSENSE = {
     "no sizes": {"rows": None},
     "sizes that are no numbers": {"rows": {"bank": "x", "shop": "y"}},
     "a size for the own list alone": {"rows": {"bank": ROWS}},
+    "a size below zero": {"rows": {"bank": ROWS, "shop": -1}},
+    "a truth value": {"rows": {"bank": ROWS, "shop": True}},
+    "names that are none": {"blocks": [[["bank"], "bank"]]},
 }
+
+OWN_SIZES = [ROWS - 1, ROWS + 1, 10**12, 10**30]
 
 
 @pytest.mark.parametrize("attack", NONSENSE)
@@ -111,6 +118,20 @@ def test_an_alignment_that_does_not_say_who_shares_which_rows(hostile, attack):
     asked = start(hostile, **NONSENSE[attack])
     hostile.meet(asked)
     refused(hostile.send("bank", "align.blind_ids", **asked), "does not say with whom")
+
+
+@pytest.mark.parametrize("matching", ["curve", "keyed"])
+@pytest.mark.parametrize("size", OWN_SIZES)
+def test_a_list_is_filled_to_the_size_that_this_site_told_and_not_to_the_jobs(size, matching):
+    """Until November 2026 a job with 10^12 rows made a site draw as many random ids."""
+    hostile = Hostile(keyed_matching=True)
+    rows = {"bank": size, "shop": ROWS}
+    asked = start(hostile, rows=rows, matching=matching)
+    hostile.meet(asked)
+    if matching == "curve":
+        refused(hostile.send("bank", "align.blind_ids", **asked), "the job")
+    else:
+        refused(hostile.send("bank", "align.seal_order", **asked), "the job")
 
 
 @pytest.mark.parametrize("points", [b"\xff" * 32 * ROWS, bytes(32 * ROWS), b"\x01" * 32 * ROWS])
@@ -230,3 +251,66 @@ def test_an_alignment_goes_one_way_only():
     hostile.meet(curve)
     hostile.send("bank", "align.seal_order", **curve)
     refused(hostile.send("bank", "align.keyed_ids", **curve, boxes=boxes["bank"]), "matching")
+
+
+@pytest.mark.parametrize("matching", ["curve", "keyed"])
+def test_each_way_of_matching_counts_as_a_list_of_ids(matching):
+    """Otherwise the others could bring any number of lists of guesses, each as large as they like."""
+    hostile = Hostile(keyed_matching=True, max_id_lists=1)
+    for says in (None, "max_id_lists"):
+        asked, boxes = keyed(hostile) if matching == "keyed" else (start(hostile), {"bank": None})
+        if matching == "keyed":
+            reply = hostile.send("bank", "align.keyed_ids", **asked, boxes=boxes["bank"])
+        else:
+            hostile.meet(asked)
+            reply = hostile.send("bank", "align.blind_ids", **asked)
+        refused(reply, says) if says else reply["ok"]
+
+
+def test_a_partners_columns_are_known_after_a_keyed_alignment_too():
+    """They are what an answer is reckoned by."""
+    hostile = Hostile(keyed_matching=True)
+    job = hostile.job(JOB, {**AGREED, "matching": "keyed", "columns": {"bank": 3, "shop": 7, "ghost": 1}})
+    asked = {"session": hostile.begin(job), "job": job.hash}
+    hostile.meet(asked)
+    sealed = {name: hostile.send(name, "align.seal_order", **asked)["ok"] for name in ("bank", "shop")}
+    hostile.send("bank", "align.keyed_ids", **asked, boxes={"shop": sealed["shop"]["bank"]})
+    assert hostile.sites["bank"].journal._columns == {"bank": 3, "shop": 7}
+
+
+@pytest.mark.parametrize("matching", ["curve", "keyed"])
+def test_common_keys_are_for_those_who_share_rows_alone(matching):
+    """A party of another block of rows that had them could test guesses together with the coordinator."""
+    hostile = Hostile(keyed_matching=True)
+    asked = start(hostile, blocks=[["bank"], ["shop"]], matching=matching)
+    hostile.meet(asked)
+    refused(hostile.send("bank", "align.seal_order", **asked), "shares rows with others")
+
+
+def test_keys_met_among_fewer_are_none():
+    hostile = Hostile(keyed_matching=True)
+    asked = start(hostile, matching="keyed")
+    offer = hostile.send("bank", "pairs.offer_key", **asked, among=["bank"], circle="")["ok"]
+    hostile.send("bank", "pairs.meet", **asked, offers={"bank": offer})
+    refused(hostile.send("bank", "align.seal_order", **asked), "shares rows with others")
+
+
+@pytest.mark.parametrize("matching", ["CURVE", "", None, 1, True, ["keyed"], {"keyed": 1}])
+def test_a_way_of_matching_that_is_none(matching):
+    job = Hostile().job(JOB, {**AGREED, "matching": matching})
+    refused(Hostile().announced(job.canonical), "keyed_matching")
+    hostile = Hostile(keyed_matching=True)
+    asked = start(hostile, matching=matching)
+    hostile.meet(asked)
+    for step in ("align.blind_ids", "align.keyed_ids"):
+        refused(hostile.send("bank", step, **asked, **({"boxes": {}} if step == "align.keyed_ids" else {})))
+
+
+def test_a_list_that_names_an_id_twice_is_a_lie_and_not_a_product():
+    """Two such lists of n ids would be n^2 pairs at the coordinator."""
+    matched = Matched()
+    matched.meet("bank", bytes(range(32)))
+    with pytest.raises(ReplyError, match="twice"):
+        matched.meet("shop", bytes(16) * 2)
+    with pytest.raises(ReplyError, match="cut short"):
+        Matched().meet("shop", bytes(17))

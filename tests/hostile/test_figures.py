@@ -19,7 +19,7 @@ from fedsift.models.predicted import let_read
 from fedsift.models.unseen import grade, tell_figures
 from fedsift.models.vertical_additive import open_rows, open_unseen_rows
 from fedsift.mpc.score_shares import share_scores_at
-from fedsift.mpc.shared_descent import SharedDescent, open_residuals
+from fedsift.mpc.shared_descent import Columns, SharedDescent, open_residuals
 from hostile.coordinator import Hostile
 
 ROWS, HALF = 400, 200
@@ -229,17 +229,20 @@ def _held(model: fs.FederatedModel, fed: Federation) -> None:
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_nobody_reads_scores_that_the_partner_has_not_opened(made):
     """Of no model: the step at the partner that lets scores be read asks whether it has agreed, and was counted."""
-    hostile = Hostile(rows=ROWS, max_row_scores=1, exceptions=["class names", "column names", "hyfdca.describe_part"])
+    hostile = Hostile(
+        rows=ROWS, max_row_scores=1000, exceptions=["class names", "column names", "hyfdca.describe_part"]
+    )
     fed = hostile.aligned()
     fitted = made.fit(fed)
+    rules = hostile.sites["shop"].journal
+    trained = len(rules.journal.lines("form = 'row by row'"))
+    rules.policy = rules.policy.model_copy(update={"max_row_scores": trained + 1})
     with fitted._run(fed) as run, pytest.raises(OperationRefused, match="earlier step"):
         fitted._hold(run)
     _held(fitted, fed)
     with pytest.raises(PolicyRefused, match="max_row_scores"):
         _held(fitted, fed)
-    assert [line.operation for line in hostile.sites["shop"].journal.journal.lines("form = 'row by row'")] == [
-        "model.open_scores"
-    ]
+    assert [line.operation for line in rules.journal.lines("form = 'row by row'")][trained:] == ["model.open_scores"]
 
 
 def test_rounded_figures_count_by_their_digits():
@@ -247,3 +250,35 @@ def test_rounded_figures_count_by_their_digits():
     assert rounded_numbers(told).bits == pytest.approx(2 * np.log2(1001))
     assert rounded_numbers(np.array([0.5, 12.25])).bits == pytest.approx(2 * np.log2(1226))
     assert rounded_numbers({"names": ["a"]}).bits == 0
+
+
+@pytest.mark.parametrize("made", [fs.HyFDCA(rounds=4), fs.FederatedLasso(max_iter=4)], ids=["hyfdca", "lasso"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_each_step_of_a_training_in_which_scores_are_read_counts_as_predictions_do(made):
+    """Until November 2026 the label holder read ten score vectors of the same rows in a training, and none counted."""
+    allowed = ["class names", "column names", "hyfdca.describe_part"]
+    hostile = Hostile(rows=ROWS, max_row_scores=1000, max_bits="any", exceptions=allowed)
+    made.fit(hostile.aligned())
+    lines = hostile.sites["shop"].journal.journal.lines("form = 'row by row'")
+    assert len(lines) >= 2
+    assert {(line.operation, line.readers, line.rows) for line in lines} == {("descent.share_scores", "bank", ROWS)}
+    assert hostile.sites["bank"].journal.journal.lines("form = 'row by row'") == []
+    few = Hostile(rows=ROWS, max_row_scores=1, max_bits="any", exceptions=allowed)
+    with pytest.raises(PolicyRefused, match="max_row_scores"):
+        made.fit(few.aligned())
+
+
+@pytest.mark.parametrize("made", [fs.VerticalAdditive(max_iter=3), fs.VerticalLogisticRegression(max_iter=3)])
+def test_a_training_in_which_nobody_reads_a_score_counts_none(made):
+    hostile = Hostile(rows=ROWS, max_row_scores=0)
+    fed = hostile.aligned()
+    assert made.fit(fed).score(fed) > 0.5
+    assert hostile.sites["shop"].journal.journal.lines("form = 'row by row'") == []
+
+
+def test_a_partner_that_was_told_of_shares_is_not_read():
+    """The coordinator tells the partner that nobody reads the scores, and the label holder that it does."""
+    use = Columns(np.zeros((2, 1)), 1, use="a measure", reads_scores=True)
+    read, shared = Columns(np.zeros((2, 1)), 1, reads_scores=True), Columns(np.zeros((2, 1)), 1)
+    assert len({each.scores_mask for each in (use, read, shared)}) == 3
+    assert [each.read_here for each in (use, read, shared)] == [False, True, False]

@@ -121,7 +121,7 @@ def test_a_score_of_embeddings_from_the_request_is_no_aggregate(hostile):
     """One row's embedding changed, and the score says which label it has: 200 of 200 labels, 0 bits counted."""
     job = hostile.of(fs.SplitNN(protection="open"))
     asked = {"session": hostile.begin(job), "job": job.hash}
-    settings = TopSettings(0, 32, 0.003, "dense", {"hidden": [8]}, task="classification")
+    settings = TopSettings(0, 128, 0.003, "dense", {"hidden": [8]}, task="classification")
     told = {"model": "m", "widths": {"shop": 4}, "settings": settings}
     assert "ok" in hostile.send("bank", "network.start_top", **asked, **told)
     chosen = {"shop": np.zeros((ROWS, 4), dtype=np.float32)}

@@ -145,11 +145,13 @@ def cut(values: np.ndarray, ones: int) -> np.ndarray:
 
 def leading(score: Score, weights: np.ndarray, count: int = 3) -> list[np.ndarray]:
     """Step 1: leading vectors of the sum of the columns' forms, each column with its weight."""
+    if not np.abs(weights).max(initial=0.0):
+        weights = np.ones_like(weights)  # all scores are the same: no column counts more than another
     features, spread = score.features, weights[score.owner]
     if len(features) > _DENSE:  # by products alone: the matrix has rows x rows cells
         product = LinearOperator((len(features),) * 2, matvec=lambda v: features @ (spread * (features.T @ v)),
                                  dtype=np.float64)  # fmt: skip
-        values, vectors = eigsh(product, k=count, which="LA", v0=np.ones(len(features)))
+        values, vectors = eigsh(product, k=count, which="LA", v0=np.random.default_rng(0).normal(size=len(features)))
     else:
         values, vectors = np.linalg.eigh((features * spread) @ features.T)
     return [vectors[:, i] * np.sqrt(len(vectors)) for i in np.argsort(-values)[:count]]

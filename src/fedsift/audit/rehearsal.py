@@ -120,6 +120,14 @@ def attack_all(
     for view, each in Work().track(pairs, "attack"):
         try:
             found.append(each.run(view, seen.truth))
-        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, MemoryError) as error:
+        except (
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            RuntimeError,
+            MemoryError,
+        ) as error:
             broken[each.name] = f"{type(error).__name__}: {error}"
     return found, broken, skipped

@@ -103,6 +103,8 @@ WAIVERS: dict[str, str] = {
     "boost.predicted.",
     # Filters
     "labels.encrypt_classes": f"{_CIPHER} open_counts, open_class_sums.",
+    "f_test.bin_places": "Where bins stand, from counts with noise under a budget and from nothing else "
+    "(tests/test_audit_waivers.py).",
     # Names and sizes that a job is about
     "core.share_names": "Column names are the subject of the job; a party that keeps them private says names = "
     "private.",

@@ -145,7 +145,7 @@ def _model(job: Job, folder: Path, quiet: bool) -> None:
 
 
 def _next(job_file: Path) -> None:
-    folder, command = job_file.parent, "fedsift" if shutil.which("fedsift") else sys.argv[0]
+    folder, command = job_file.parent, "fedsift" if shutil.which("fedsift") else _called()
     console.show(f"Pages: {folder / 'value.html'}, {load_job(job_file).out / 'report.html'}, {folder / 'explain.html'}")
     console.show(f"Files: {folder / 'predictions.csv'}, {folder / 'model'} (its card, each party's part)")
     news = " ".join(f"{name}=NEW_FILE" for name in load_job(job_file).settings.parties)
@@ -156,6 +156,11 @@ def _next(job_file: Path) -> None:
     console.show(f"  {command} value {job_file} --out value.html")
     console.show(f"  {command} train {job_file} --out model")
     console.show(f"  {command} predict model {news} --out predictions.csv --explain explain.html")
+
+
+def _called() -> str:
+    """How the command was started."""
+    return "python -m fedsift" if sys.argv[0].endswith("__main__.py") else sys.argv[0]
 
 
 def _prepare(folder: Path, job_file: Path) -> None:

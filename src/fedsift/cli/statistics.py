@@ -38,6 +38,9 @@ def statistics(
     open_scores: Annotated[
         bool, typer.Option("--open-scores", help="Logistic: parties with few columns too, which scores give away.")
     ] = False,
+    open_tables: Annotated[
+        bool, typer.Option("--open-tables", help="Columns of few values too, whose tables of counts are given away.")
+    ] = False,
     by: Annotated[
         str | None,
         typer.Option(metavar="PARTY.COLUMN", help="Of psi: the column that parts the rows."),
@@ -64,7 +67,9 @@ def statistics(
         raise ParameterError(f"{out} must end in .csv; give another --out FILE")
     if (what == "psi") != (by is not None and at is not None):
         raise ParameterError("--what psi compares two samples: give --by PARTY.COLUMN and --at VALUE, and only there")
-    work = StatisticsJob(what, kind, model=model, open_scores=open_scores, by=by, at=_number(at))
+    work = StatisticsJob(
+        what, kind, model=model, open_scores=open_scores, by=by, at=_number(at), open_tables=open_tables
+    )
     loaded = load_job(job, set or [], files=on is not On.flare)
     with console.progress(quiet, verbose, log_json) as progress:
         if on is On.local:

@@ -137,6 +137,15 @@ def wrong_fields(kind: type, value: Any) -> str:
     return ""
 
 
+def wrong_record(kind: type, value: dict[str, Any]) -> str:
+    """The same for a plain dataclass: what keeps ``value`` from being its fields."""
+    try:
+        _check_fields(kind, value)
+    except _Wrong as wrong:
+        return str(wrong)
+    return ""
+
+
 @cache
 def _has_message(hint: Any) -> bool:
     return is_message(_plain(hint)) or any(map(_has_message, _inner(hint)))

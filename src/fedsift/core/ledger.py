@@ -219,6 +219,7 @@ class Release:
 
     statistics: int
     precision: float
+    by_row: bool = False  # a number of each row: how often is what counts
 
     @property
     def bits(self) -> float:
@@ -248,7 +249,12 @@ def later(value: Any) -> Release:
 
 def row_by_row(value: Any) -> Release:
     """A number of each row, which somebody reads: limited by how often, not in bits (any budget would be exceeded)."""
-    return Release(1, 24.0)
+    return Release(1, 24.0, by_row=True)
+
+
+def scores_read(value: Any) -> Release:
+    """This party's part of scores that the label holder reads in total; where nothing leaves it, none."""
+    return Release(0, 0.0) if value is None else row_by_row(value)
 
 
 def _plain_numbers(value: Any) -> Iterator[float]:

@@ -27,24 +27,19 @@ from fedsift.core.labels import read_labels as read_labels
 from fedsift.core.ledger import Release
 from fedsift.core.message import decode, encode, plain_message
 from fedsift.core.operation import Operation, find_operation, operation
-from fedsift.core.splits import dealt_parts, rows_of_parts, train_test_rows
+from fedsift.core.splits import ROW_PARTS, dealt_parts, rows_of_parts, train_test_rows
 from fedsift.core.state import ModelStore
 from fedsift.core.state import State as State
 from fedsift.core.table import Table
 from fedsift.core.workers import limited
-from fedsift.errors import DataError, FedsiftError, OperationRefused
+from fedsift.errors import UNFORESEEN, DataError, FedsiftError, OperationRefused
 
 log = logging.getLogger("fedsift.core.party")
 T = TypeVar("T")
 
-#: Cross-validation makes many views; what is derived from one is kept for so many (of small tables, for more).
-MAX_CACHED_VIEWS, MANY_CACHED_VIEWS, SMALL = 8, 32, 2**20
-#: Names of subsets that a site keeps; so often a run may ask for what is asked of each.
-MAX_VIEWS = 100_000
+MAX_CACHED_VIEWS, MANY_CACHED_VIEWS, SMALL = 8, 32, 2**20  # what is derived from a view; of small tables, for more
+MAX_VIEWS = 100_000  # names of subsets that a site keeps; so often a run may ask for what is asked of each
 Task = Literal["auto", "classification", "regression"]
-
-#: Of the one stratified assignment of a set of rows: more parts would tell more about the labels.
-ROW_PARTS = 10
 
 
 class Site:
@@ -74,6 +69,10 @@ class Site:
             self._secret = simulated_secret(self.name, self.table)
         return self._secret
 
+    @property
+    def told_rows(self) -> int:
+        return -(-self.table.n_rows // self.pad_rows) * self.pad_rows
+
     def receive(self, data: bytes) -> bytes:
         """Answer what comes over a wire: a request, or a piece of one or for one."""
         return self._pieces.answer(data, self.handle)
@@ -86,7 +85,7 @@ class Site:
             name, arguments = self._read(request)
             marked = find_operation(name, self.name)
             marked.check_arguments(arguments, self.name)
-            with self._lock, limited(self.workers):  # one operation at a time: state is not shared between threads
+            with self._lock, limited(self.workers):  # one at a time: state is not shared between threads
                 return self._answer(marked, request, data)
         except FedsiftError as error:
             told = self._told(error, getattr(error, "what", str(error)))
@@ -95,7 +94,7 @@ class Site:
             # The text of an unforeseen error may hold data: it stays here, in this site's own log.
             log.exception("operation %s failed at %s", name, self.name)
             if isinstance(error, (TypeError, ValueError, LookupError, AttributeError)):  # shapes, keys
-                told = f"it does not fit what this party holds ({type(error).__name__}; see its log)"
+                told = f"{UNFORESEEN} ({type(error).__name__}; see its log)"
                 return encode({"error": "OperationRefused", "what": told})
             return encode({"error": "OperationFailed", "what": f"it raised {type(error).__name__}; see its log"})
 
@@ -109,6 +108,8 @@ class Site:
             if stored is not None:
                 return stored
         run.check_step(marked, request["arguments"], session, self.name)
+        if request["view"] not in self.views:
+            raise OperationRefused(self.name, "view", "no such view of the rows at this party")
         self._before(marked, request)
         party = self._party(request["view"], session, round, run)
         if session:
@@ -128,12 +129,14 @@ class Site:
         return reply
 
     # What a site with a policy (site.py) does beside; a site without one lets everything pass.
-
     def _before(self, marked: Operation, request: dict[str, Any]) -> None:
         """Called with each request before its operation runs; raises to refuse it."""
 
     def _after(self, marked: Operation, request: dict[str, Any], value: Any) -> None:
         """Called when the operation has run and its reply has not left yet; raises to keep the reply here."""
+
+    def enter_part(self, party: Party, rows: NDArray[np.int64], step: str) -> None:
+        """Called by a step that sets some of its view's rows apart: sums over them are about these alone."""
 
     def _failed(self, marked: Operation, request: dict[str, Any]) -> None:
         """Called when an operation has ended in an error that may depend on the rows: that it came tells something."""
@@ -159,8 +162,6 @@ class Site:
         return request["operation"], request["arguments"]
 
     def _party(self, view: str, session: str, round: int, run: Run) -> Party:
-        if view not in self.views:
-            raise OperationRefused(self.name, "view", "no such view of the rows at this party")
         state = State(self.name)
         if session:
             state = self.sessions.setdefault(session, state)
@@ -305,8 +306,8 @@ class Party:
     times=MAX_VIEWS,
 )  # fmt: skip
 def count_table(party: Party) -> dict[str, int]:
-    step = party.site.pad_rows if party._rows is None else 1  # the whole table's rows may be told rounded up
-    return {"rows": -(-party.n_rows // step) * step, "columns": len(party.columns)}
+    rows = party.site.told_rows if party._rows is None else party.n_rows
+    return {"rows": rows, "columns": len(party.columns)}
 
 
 @operation(

@@ -150,6 +150,10 @@ def train_test_rows(
     return training, np.setdiff1d(np.arange(n), training)
 
 
+#: Of the one assignment of a set of rows: more parts of a stratified one would tell more about the labels.
+ROW_PARTS = 10
+
+
 def dealt_parts(strata: np.ndarray, parts: int, generator: np.random.Generator) -> np.ndarray:
     """The part of each row: the rows of a stratum in random order, dealt in turn, so that parts are alike in strata.
 

@@ -94,6 +94,7 @@ class EvaluationJob:
     partitions: ClassVar[tuple[str, ...]] = ("vertical",)
     cell_parameters: ClassVar[tuple[str, ...]] = ()
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
+    noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {}
 
     methods: tuple[str, ...] = ()
     model: str = "boost"

@@ -70,6 +70,7 @@ class ValueJob:
     partitions: ClassVar[tuple[str, ...]] = ("vertical",)
     cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
+    noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {}
 
     metric: str = "auto"
     folds: int = 10

@@ -80,6 +80,8 @@ class FederatedModel(Copied, BaseEstimator):
     #: Parameters that carry the smallest cell (the largest of them counts), and those that carry an epsilon.
     cell_parameters: ClassVar[tuple[str, ...]] = ()
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
+    #: Parameters of noise in what is opened: the least of each, and the operation whose exception allows less.
+    noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {}
     #: Whether it can be measured on shares, so that nobody sees the score of a row (``_share``).
     measured_unseen: ClassVar[bool] = False
     #: Learned values of the coordinator that ``save`` writes beside those of every model.

@@ -18,15 +18,17 @@ intercept. scikit-learn's alpha is penalty * n, its C is 1 / (penalty * n).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from fedsift.core.arguments import Between
 from fedsift.core.checks import check_choice
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, Operation, operation, together
 from fedsift.core.party import Party
-from fedsift.errors import DataError, ParameterError
+from fedsift.core.requested import check_size
+from fedsift.errors import DataError, OperationRefused, ParameterError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.predicted import Predicted
@@ -47,6 +49,7 @@ from fedsift.mpc.secure_sum import SecureSum, summed
 
 #: Penalties that "auto" chooses from, by the loss on validation rows.
 PENALTIES = tuple(10.0**e for e in range(-6, 2))
+Kind = Literal["ridge", "logistic"]
 #: Fits in one session: FedLinear has one, a search of features some for each feature, halving one a level.
 FITS = "10 x parties x max_features or 100 x patience or 5 a session"
 STEPS = FITS.replace(" a session", " x max_iter or rounds or 1000 a session")
@@ -77,12 +80,17 @@ def curvature(party: Party) -> np.ndarray:
     learns="the averaged weights",
 )
 def local_steps(
-    party: Party, *, weights: np.ndarray, masks: np.ndarray, penalties: np.ndarray, rate: float, steps: int, kind: str
-) -> np.ndarray:
-    """``weights`` is models x (features + 1) x outputs, the intercept last; ``masks`` models x features.
-
-    The number of rows comes last, so that an average is right even when a party has left.
-    """
+    party: Party, *, weights: np.ndarray, masks: np.ndarray, penalties: np.ndarray,
+    rate: Annotated[float, Between(0, 1e9)], steps: Annotated[int, Between(1, 1000)], kind: Kind,
+) -> np.ndarray:  # fmt: skip
+    """``weights`` is models x (features + 1) x outputs, the intercept last; ``masks`` models x features. The number of
+    rows comes last, so that an average is right even when a party has left."""
+    job, models = party.run.job, len(weights)
+    if steps != (1 if job is None else job.parameters.get("local_steps", 1)):
+        raise OperationRefused(party.name, "local_steps", "its 'steps' are others than those of the accepted job")
+    _check_models(party, "local_steps", weights, kind)
+    check_size(party.name, "local_steps", "masks", masks, models, party.state[DESIGN].shape[1])
+    check_size(party.name, "local_steps", "penalties", penalties, models)
     design, target = with_intercept(party.state[DESIGN][party.state[TRAIN]]), _target(party, kind)[party.state[TRAIN]]
     if len(design):
         for _ in range(steps):
@@ -97,8 +105,9 @@ def local_steps(
     about="errors and losses of the models on the validation rows",
     learns="the averaged weights",
 )
-def validation_scores(party: Party, *, weights: np.ndarray, kind: str, everywhere: bool = False) -> np.ndarray:
+def validation_scores(party: Party, *, weights: np.ndarray, kind: Kind, everywhere: bool = False) -> np.ndarray:
     """Sum of absolute errors (or of wrong classes), then sum of losses, for each model."""
+    _check_models(party, "validation_scores", weights, kind)
     rows = slice(None) if everywhere else ~party.state[TRAIN]
     design, target = with_intercept(party.state[DESIGN][rows]), _target(party, kind)[rows]
     scores = predict(design, weights)
@@ -124,7 +133,12 @@ def moments(party: Party, *, everywhere: bool = False) -> np.ndarray:
     return product[np.triu_indices(len(product))]
 
 
-def _target(party: Party, kind: str) -> np.ndarray:
+def _check_models(party: Party, step: str, weights: np.ndarray, kind: Kind) -> None:
+    outputs = _target(party, kind).shape[1]
+    check_size(party.name, step, "weights", weights, None, party.state[DESIGN].shape[1] + 1, outputs)
+
+
+def _target(party: Party, kind: Kind) -> np.ndarray:
     return party.state[TARGET] if kind == "ridge" else party.state["target as told"]
 
 
@@ -312,7 +326,7 @@ class FedLinear(FederatedModel):
             raise DataError("no column is a number at every party; a linear model needs at least one")
         total = SecureSum(run, secure=self.protection != "open")
         tune = self.penalty == "auto"
-        study = open_study(total, described, self.validation if tune else 0.0, self.random_state)
+        study = open_study(total, described, self.validation if tune else 0.0)
         total.ask_all(load_columns, columns=numeric)
         centre, deviation = standardise(total, len(numeric))
         weights = self._train(total, study, len(numeric))

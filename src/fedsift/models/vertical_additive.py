@@ -105,7 +105,7 @@ def open_rows(party: Party, *, model: Annotated[str, AtMost(64)]) -> None:
     part = party.models.part(model, BlindPart)
     if not part.holder:
         party.held_here(ScoresOpened)
-    columns = party.keep(Columns(part.design.matrix(party.table), part.outputs))
+    columns = party.keep(Columns(part.design.matrix(party.table), part.outputs, use="predictions"))
     if part.holder:
         columns.values = np.hstack([columns.values, np.ones((party.n_rows, 1))])
 
@@ -133,7 +133,7 @@ def open_unseen_rows(
 ) -> None:
     """New rows as numbers, for a measure: nobody reads a score. One of its columns may be shuffled."""
     part = party.models.part(model, BlindPart)
-    columns = party.keep(Columns(own_numbers(party, part.design, shuffled, repeat), part.outputs))
+    columns = party.keep(Columns(own_numbers(party, part.design, shuffled, repeat), part.outputs, use="a measure"))
     if not part.holder:
         return
     columns.values = np.hstack([columns.values, np.ones((party.n_rows, 1))])

@@ -150,10 +150,12 @@ def uncover(party: Party, covered: Any, purpose: str, number: int, cover: str, s
 
 
 def _cover(party: Party, whose: str, purpose: str, number: int, shape: tuple[int, ...], put: bool) -> Ring:
-    """Of a pair (one side puts it on, the other takes it off) or of a group."""
+    """Of a pair (one side puts it on, the other takes it off) or of a group.
+
+    Both sides of a pair may be asked to put one on: two covers then, by their readers, not one that cancels."""
     met = circle_of(party, CIRCLE)
     if whose in met.peers:
-        return met.mask(whose, f"cover of {purpose}", number, shape)
+        return met.mask(whose, f"cover of {purpose} for {whose if put else party.name}", number, shape)
     return party.held(GroupSecrets).cover(party, whose, f"cover of {purpose}", number, shape, put)
 
 

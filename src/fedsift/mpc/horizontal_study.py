@@ -2,22 +2,25 @@
 
 Every party has all columns and the labels of its rows. What the coordinator learns: the names and kinds of columns,
 the names of the classes that a party has (not how many rows of each), and totals over all parties: numbers of rows,
-means and deviations. Validation rows are drawn inside each party by a seed, or are all rows of one named party (the
-paper's server-held set); they take no part in means, fits or scores of pairs.
+means and deviations. Validation rows are drawn inside each party from its site's secret and the job's seed, or are all
+rows of one named party (the paper's server-held set); they take no part in means, fits or scores of pairs.
 """
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedsift.core.arguments import AtMost, Between
 from fedsift.core.labels import is_amount
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
-from fedsift.errors import DataError, ParameterError, ReplyError, SecurityError
+from fedsift.core.requested import check_above_zero, check_known, check_size
+from fedsift.core.splits import ROW_PARTS, dealt_parts, rows_of_parts
+from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError, SecurityError
 from fedsift.mpc import secure_sum
 from fedsift.mpc.secure_sum import SecureSum, both, summed, told_alike
 
@@ -85,30 +88,64 @@ def class_name(value: Any) -> str:
     about="acknowledgement",
     learns="the names of the classes that occur anywhere in the federation",
 )
-def keep_rows(party: Party, *, task: str, classes: list[str], validation: float | str, seed: int) -> None:
+def keep_rows(
+    party: Party,
+    *,
+    task: Literal["classification", "regression"],
+    classes: Annotated[list[str], AtMost(_MAX_CLASSES)],
+    validation: Annotated[float, Between(0, 1)] | str,
+) -> None:
     """Set up the target and draw the validation rows: a share of this party's rows, or all of one named party.
 
     A party whose rows are all for validation has no part in training sums, so only the accepted job can name it.
     """
     job = party.run.job
     told = None if job is None else job.parameters.get("validation")
-    if job is not None and validation not in (0.0, told) and (told is not None or isinstance(validation, str)):
+    if job is not None and (type(validation) is not float or validation != 0.0) and validation != told:
         raise SecurityError(f"party {party.name!r}: other rows for validation than those of the accepted job")
+    party.state[TARGET] = _target(party, task, classes)
     share = float(party.name == validation) if isinstance(validation, str) else validation
+    train = _training_rows(party, share, None if job is None else job.random_state)
+    if not train.all() and train.any():
+        party.site.enter_part(party, party.row_numbers[train], "study.keep_rows")
+    party.state[TRAIN] = train
+    told_alike(party, "keep_rows", task=task, classes=classes, validation=validation)
+
+
+def _target(party: Party, task: str, classes: list[str]) -> NDArray[np.float64]:
+    """A column for a number, one for each class else."""
     label = party.table.label
     if label is None:
         raise DataError(f"party {party.name!r} has no label column")
     if task == "regression":
-        party.state[TARGET] = label.astype(np.float64)[:, None]
-    else:
-        code = {name: i for i, name in enumerate(classes)}
-        codes = np.array([code[class_name(value)] for value in label])
-        party.state[TARGET] = (codes[:, None] == np.arange(len(classes))).astype(np.float64)
-    generator = np.random.default_rng([seed, zlib.crc32(party.name.encode())])
-    train = np.ones(party.n_rows, dtype=bool)
-    train[generator.permutation(party.n_rows)[: round(share * party.n_rows)]] = False
-    party.state[TRAIN] = train
-    told_alike(party, "keep_rows", task=task, classes=classes, validation=validation, seed=seed)
+        if label.dtype.kind not in "iufb":
+            raise DataError(f"party {party.name!r}: the label is text, so it cannot be a regression target")
+        return label.astype(np.float64)[:, None]
+    code = {name: i for i, name in enumerate(classes)}
+    names = [class_name(value) for value in label]
+    if len(code) != len(classes) or not set(names) <= set(code):
+        raise OperationRefused(party.name, "keep_rows", "its labels are not all among the classes that it was told")
+    codes = np.array([code[name] for name in names])
+    return np.asarray(codes[:, None] == np.arange(len(classes)), dtype=np.float64)
+
+
+def _training_rows(party: Party, share: float, random_state: Any) -> NDArray[np.bool_]:
+    """Which rows are not for validation, drawn from the site's secret: nobody else can recompute them.
+
+    There is one assignment of these rows to ten parts, and the seed says which parts: the sums of any number of jobs
+    are about whole parts (``splits.rows_of_parts``; sums over rows that each seed draws anew would be equations for
+    single ones).
+    """
+    rows, order = party.n_rows, np.argsort(party.table.ids, kind="stable")
+    size = rows - round(share * rows)
+    if not 0 < size < rows:
+        return np.full(rows, size > 0)
+    part = dealt_parts(np.zeros(rows, dtype=np.int64), ROW_PARTS, party.generator("validation: parts", None))
+    inside, which = party.generator("validation: inside", None), party.generator("validation: which", random_state)
+    chosen, _ = rows_of_parts(part, size, inside, which)
+    train = np.zeros(rows, dtype=bool)
+    train[order[chosen]] = True
+    return train
 
 
 @summed(
@@ -126,6 +163,8 @@ def target_sums(party: Party) -> np.ndarray:
 
 @summed("study.target_spread", when="epsilon=none|unsaid", times=ONCE, about="sum of squared deviations of the target")
 def target_spread(party: Party, *, centre: np.ndarray, unit: float) -> np.ndarray:
+    check_size(party.name, "target_spread", "centre", centre, party.state[TARGET].shape[1])
+    check_above_zero(party.name, "target_spread", "unit", unit)
     return (((party.state[TARGET][party.state[TRAIN]] - centre) / unit) ** 2).sum(axis=0)
 
 
@@ -139,6 +178,8 @@ def target_spread(party: Party, *, centre: np.ndarray, unit: float) -> np.ndarra
     learns="mean and deviation of the target over all parties",
 )
 def scale_target(party: Party, *, centre: np.ndarray, deviation: float) -> None:
+    check_size(party.name, "scale_target", "centre", centre, party.state[TARGET].shape[1])
+    check_above_zero(party.name, "scale_target", "deviation", deviation)
     party.state["target as told"] = party.state.get("target as told", party.state[TARGET])
     party.state[TARGET] = (party.state["target as told"] - centre) / deviation
     told_alike(party, "scale_target", centre=centre, deviation=deviation)
@@ -147,6 +188,8 @@ def scale_target(party: Party, *, centre: np.ndarray, deviation: float) -> None:
 @operation("study.load_columns", when="epsilon=none|unsaid", times=ONCE, discloses="control", about="acknowledgement")
 def load_columns(party: Party, *, columns: list[str]) -> None:
     """Take named columns as the raw features."""
+    for name in columns:
+        check_known(party.name, "load_columns", "column", name, party.table.numeric_columns)
     party.state[RAW] = party.table.matrix(columns)
     told_alike(party, "load_columns", columns=columns)
 
@@ -169,6 +212,9 @@ def feature_sums(party: Party) -> np.ndarray:
 )
 def feature_spread(party: Party, *, centre: np.ndarray, unit: np.ndarray) -> np.ndarray:
     raw = party.state[RAW][party.state[TRAIN]]
+    check_size(party.name, "feature_spread", "centre", centre, raw.shape[1])
+    check_size(party.name, "feature_spread", "unit", unit, raw.shape[1])
+    check_above_zero(party.name, "feature_spread", "unit", unit)
     return np.nansum(((raw - centre) / unit) ** 2, axis=0)
 
 
@@ -182,6 +228,9 @@ def feature_spread(party: Party, *, centre: np.ndarray, unit: np.ndarray) -> np.
     learns="means and deviations of the features over all parties",
 )
 def scale_features(party: Party, *, centre: np.ndarray, deviation: np.ndarray) -> None:
+    for name, given in (("centre", centre), ("deviation", deviation)):
+        check_size(party.name, "scale_features", name, given, party.state[RAW].shape[1])
+    check_above_zero(party.name, "scale_features", "deviation", deviation)
     party.state[DESIGN] = np.nan_to_num((party.state[RAW] - centre) / deviation, nan=0.0)
     told_alike(party, "scale_features", centre=centre, deviation=deviation)
 
@@ -210,7 +259,7 @@ def agree_columns(described: dict[str, Any]) -> tuple[list[str], list[str]]:
     return list(described[first]["numeric"]), list(described[first]["other"])
 
 
-def open_study(total: SecureSum, described: dict[str, Any], validation: float | str, random_state: Any) -> Study:
+def open_study(total: SecureSum, described: dict[str, Any], validation: float | str) -> Study:
     """Agree on the target and set validation rows aside."""
     amounts = {facts["amount"] for facts in described.values()}
     regression = amounts != {False}  # one party with amounts is enough: others may hold few whole numbers only
@@ -223,9 +272,8 @@ def open_study(total: SecureSum, described: dict[str, Any], validation: float | 
     if isinstance(validation, str) and validation not in total.parties:
         parties = ", ".join(total.parties)
         raise ParameterError(f"validation names the party {validation!r}; the parties are {parties}")
-    seed = int(np.random.default_rng(random_state).integers(2**31))
     told = validation if isinstance(validation, str) else float(validation)
-    total.ask_all(keep_rows, validation=told, task=task, classes=[] if regression else classes, seed=seed)
+    total.ask_all(keep_rows, validation=told, task=task, classes=[] if regression else classes)
     outputs = 1 if regression else len(classes)
     sums = total.sum(target_sums, (2 + outputs,))
     n_train, n_validation = (int(count) for count in np.rint(sums[:2]))

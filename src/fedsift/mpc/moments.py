@@ -7,6 +7,11 @@ send under one-time masks that it does not know (``ring.py`` has the argument). 
 A party that holds rows learns nothing. Where one of them runs the coordinator, gets the results or deals, nothing is
 opened: with its own columns in hand, a table of sums is a set of equations about the others' rows.
 
+Two columns of few values each are another matter: a product of nine digits *is* their table of counts (of 60 pairs of
+the phishing table all 60 were found), whose small cells are single people; and a small cell nobody can see before it is
+opened. So a party refuses such columns (``check_few_values``) unless the accepted job says ``open_tables``, and then
+those with a value that fewer than ``min_cell`` rows have.
+
 Columns have mean 0 and mean square 1 (or 0, where they are constant), so that no sum is above the number of rows, and
 as many fraction bits as leave room for that in 64 bits: 26 for a thousand rows, 20 for a million.
 """
@@ -34,6 +39,11 @@ from fedsift.mpc.ring import Ring, from_ring, product, to_ring
 Floats = NDArray[np.float64]
 
 
+#: A column of at most so many values gives tables away: with four a table of two such columns has nine free cells, and
+#: one product of 27 bits leaves of those near a public sample's mostly one; with more values it leaves many.
+FEW_VALUES = 4
+
+
 @dataclass(frozen=True)
 class MomentColumns:
     """A party's columns, of mean 0 and mean square 1, whose products with the others' may be opened once."""
@@ -43,6 +53,26 @@ class MomentColumns:
     @property
     def ring(self) -> Ring:
         return to_ring(self.values, fraction_bits(len(self.values)), 2.0**37)
+
+
+def check_few_values(party: Party, columns: Mapping[str, Floats]) -> None:
+    """Refuse columns of which an exact product is a table of counts, unless the accepted job agrees to these."""
+    for name, values in columns.items():
+        counts = np.unique(values[~np.isnan(values)], return_counts=True)[1]
+        if not 1 < len(counts) <= FEW_VALUES:
+            continue
+        if party.job.parameters.get("open_tables") is not True:
+            raise OperationRefused(
+                party.name, "moments",
+                f"{name!r} has {FEW_VALUES} values or fewer: its exact products with other such columns are their "
+                "tables of counts, however small a cell is; leave it out, or agree on open_tables=True",
+            )  # fmt: skip
+        if counts.min() < (party.job.smallest_cell or 1):
+            raise OperationRefused(
+                party.name,
+                "moments",
+                f"a value of {name!r} is that of fewer rows than the job's min_cell; leave it out",
+            )
 
 
 def fraction_bits(rows: int) -> int:

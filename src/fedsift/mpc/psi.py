@@ -221,6 +221,8 @@ def _passed_on(party: Party, block: list[str], owner: str, points: bytes) -> Sea
 
 
 OPERATIONS = (*pairs.OPERATIONS, *shared_rows.OPERATIONS, blind_ids, blind_again, unblind, keyed_ids)
+#: With which of them a party's list goes out: one alignment more, to a site's journal.
+LISTS = (blind_ids, keyed_ids)
 
 
 def align(

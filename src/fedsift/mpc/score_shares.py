@@ -18,7 +18,7 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused
 from fedsift.mpc.ring import Floats, Ring, check_shape, stream
-from fedsift.mpc.shared_descent import Columns, SharedDescent, keep_share
+from fedsift.mpc.shared_descent import Columns, SharedDescent, Step, keep_share
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def _unread(party: Party, columns: Columns) -> int:
     "scores.keep_rest", discloses="control", receives="masked", about="acknowledgement",
     learns="a share of the scores, which is uniform to it", role="active", times="1 a session",
 )  # fmt: skip
-def keep_rest(party: Party, *, weights: Ring, step: int, seed: bytes) -> None:
+def keep_rest(party: Party, *, weights: Ring, step: Step, seed: bytes) -> None:
     """The label holder's share."""
     columns = party.held_here(Columns)
     fraction = _unread(party, columns)

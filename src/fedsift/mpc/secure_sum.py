@@ -73,7 +73,8 @@ class Summed:
 
         self.function = function
         hidden = f"{about}, masked: only the total over all parties is readable"
-        self.masked = _mark(id, function, give_masked, "masked", hidden, declared)
+        total = {**declared, "opened": f"aggregate: {about}, in total over all parties"}
+        self.masked = _mark(id, function, give_masked, "masked", hidden, total)
         openly = {**declared, "when": (*declared["when"], OPENLY)}
         self.open = _mark(f"{id}.open", function, give_open, "aggregate", f"{about} of this party alone", openly)
 

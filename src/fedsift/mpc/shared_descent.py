@@ -33,21 +33,22 @@ runs the coordinator this form must not be used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsift.core.arguments import MAX_CELLS, Between, LabelHolder, PartyName
 from fedsift.core.federation import Federation
-from fedsift.core.ledger import Release
+from fedsift.core.ledger import Release, scores_read
 from fedsift.core.operation import ANY, Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, OverflowGuard, ReplyError
 from fedsift.mpc import dealer, pairs
+from fedsift.mpc.descent_columns import Columns as Columns
+from fedsift.mpc.descent_columns import Floats
+from fedsift.mpc.descent_columns import spread as spread
 from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.ring import (
     RESIDUAL_ROOM,
@@ -63,9 +64,7 @@ from fedsift.mpc.ring import (
 )
 from fedsift.mpc.ring import check_room as check_room
 
-Floats = NDArray[np.float64]
-Loss = Callable[[Floats], tuple[Floats, Floats]]  # scores -> numbers for the coordinator (losses), residuals
-
+Step = Annotated[int, Between(0, 10**9)]
 STEPS = "4 x max_iter or rounds or 1000 a session"  # each opens sums at weights of the coordinator's choice
 
 
@@ -75,31 +74,6 @@ _OPENED = "aggregate: sums of its columns times residuals, at weights of the coo
 def _gradient(reply: dict[str, Any]) -> Release:
     """One sum a column and output: the coordinator opens them from all halves of the step."""
     return Release(reply["own"].size, 53.0)
-
-
-@dataclass
-class Columns:
-    """A party's side of one run. ``values`` are its columns as numbers (the label holder's: a last one of ones)."""
-
-    values: Floats
-    outputs: int
-    target: Floats | None = None  # the label holder's, where residuals are linear: scores - target
-    loss: Loss | None = None  # the label holder's, where they are not
-    helper: str = ""
-    reads_scores: bool = False
-    ring: Ring = field(default_factory=lambda: np.zeros((0, 0), np.uint64), repr=False)
-    own_mask: Ring = field(default_factory=lambda: np.zeros((0, 0), np.uint64), repr=False)
-    helped: dict[str, Ring] = field(default_factory=dict, repr=False)
-    precision: Precision = field(default_factory=lambda: Precision(0, 0, 0))
-
-    def check_weights(self, party: Party, weights: NDArray[Any]) -> None:
-        check_shape(weights, (self.values.shape[1], self.outputs), party.name)
-
-
-def spread(values: Floats) -> float:
-    """The largest variance of a combination of the columns with weights of length 1."""
-    side = values if values.shape[0] < values.shape[1] else values.T
-    return float(np.linalg.eigvalsh(side @ side.T)[-1]) / len(values) if values.size else 0.0
 
 
 # --- what the parties do ----------------------------------------------------------------------------------------------
@@ -146,18 +120,22 @@ def _helped(columns: Columns, seed: bytes, step: int) -> Ring:
 @operation(
     "descent.share_scores", discloses="masked", receives="masked",
     about="its rows' part of the scores, and of the sums of its columns times residuals, under one-time masks",
-    reply={"scores": Array("i", 2), "products": ANY}, times=STEPS,
+    releases=lambda reply: scores_read(reply["scores"] if reply["read"] else None),
+    reply={"scores": Array("i", 2), "products": ANY, "read": bool}, times=STEPS,
 )  # fmt: skip
 def share_scores(
-    party: Party, *, weights: Ring, step: int, label_holder: LabelHolder, seed: bytes | None
+    party: Party, *, weights: Ring, step: Step, label_holder: LabelHolder, seed: bytes | None
 ) -> dict[str, Any]:
     """A party without labels: columns times weights that it cannot read."""
     columns, met = party.held(Columns), party.held(Pairs)
     columns.check_weights(party, weights)
-    own = product(columns.ring, weights) + met.mask(label_holder, "scores", step, (party.n_rows, columns.outputs))
+    own = product(columns.ring, weights) + met.mask(
+        label_holder, columns.scores_mask, step, (party.n_rows, columns.outputs)
+    )
     if seed is not None:
         own = own + _helped(columns, seed, step)
-    return {"scores": own, "products": _left_side(party, label_holder, step) if columns.reads_scores else None}
+    products = _left_side(party, label_holder, step) if columns.reads_scores else None
+    return {"scores": own, "products": products, "read": columns.read_here}
 
 
 def _left_side(party: Party, label_holder: str, step: int) -> Ring:
@@ -172,7 +150,7 @@ def keep_share(party: Party, columns: Columns, weights: Ring, step: int, seed: b
     columns.check_weights(party, weights)
     total = product(columns.ring, weights) + _helped(columns, seed, step)
     for name in columns.helped:
-        total = total - met.mask(name, "scores", step, shape)
+        total = total - met.mask(name, columns.scores_mask, step, shape)
     return total
 
 
@@ -191,7 +169,7 @@ def _right_sides(party: Party, columns: Columns, residuals: Ring, step: int) -> 
     about="its share of the residuals under one-time masks, and of products with its own columns", opened=_OPENED,
     releases=_gradient, concerns="own columns and labels", reply={"sides": ANY, "own": Array("i", 2)}, times=STEPS,
 )  # fmt: skip
-def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> dict[str, object]:
+def residual_shares(party: Party, *, weights: Ring, step: Step, seed: bytes) -> dict[str, object]:
     """The label holder, where residuals are linear in the scores. It reads none of them."""
     columns, met = party.held(Columns), party.held(Pairs)
     if columns.target is None:
@@ -209,7 +187,7 @@ def residual_shares(party: Party, *, weights: Ring, step: int, seed: bytes) -> d
     about="its share of the sums of its columns times residuals, under one-time masks", opened=_OPENED,
     releases=_gradient, reply={"own": Array("i", 2), "helped": ANY}, times=STEPS,
 )  # fmt: skip
-def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: LabelHolder) -> dict[str, object]:
+def gradient_shares(party: Party, *, share: Ring, step: Step, label_holder: LabelHolder) -> dict[str, object]:
     """A party without labels, where residuals are linear in the scores. ``share`` is uniform to it."""
     columns, met = party.held(Columns), party.held(Pairs)
     if columns.reads_scores:
@@ -229,7 +207,7 @@ def gradient_shares(party: Party, *, share: Ring, step: int, label_holder: Label
     learns="the total score of each row in this step",
     reply={"loss": Array("f"), "own": Array("f", 2), "sides": ANY}, times=STEPS,
 )  # fmt: skip
-def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: int, seed: bytes) -> dict[str, object]:
+def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: Step, seed: bytes) -> dict[str, object]:
     """The label holder, where residuals need the scores themselves."""
     columns, bits = party.held(Columns), party.held(Columns).precision
     if columns.loss is None:

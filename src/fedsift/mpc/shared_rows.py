@@ -21,13 +21,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import PartyName
+from fedsift.core.arguments import MAX_INT, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto import oprf
 from fedsift.crypto.sealed_box import SealedBox, frame
-from fedsift.errors import OperationRefused, SecurityError
+from fedsift.errors import OperationRefused, ReplyError, SecurityError
 from fedsift.mpc.pairs import Pairs
 
 PSEUDONYM_BYTES = 16  # two different ids of 10^6 meet with probability below 2^-88
@@ -49,9 +49,14 @@ class Matched:
         return self._frame.height
 
     def meet(self, owner: str, listed: bytes) -> None:
-        """Leave what this list has, too; the first list begins."""
+        """Leave what this list has, too; the first list begins. A pseudonym stands in a list once: one that two lists
+        had n times each would be n^2 pairs."""
+        if len(listed) % PSEUDONYM_BYTES:
+            raise ReplyError(owner, "match", "its list of ids was cut short")
         halves = np.frombuffer(listed, "<u8").reshape(-1, 2)
         new = pl.DataFrame({"high": halves[:, 0], "low": halves[:, 1], f"at {owner}": np.arange(len(halves))})
+        if new.select("high", "low").n_unique() != len(new):
+            raise ReplyError(owner, "match", "its list has an id twice")
         self._frame = self._frame.join(new, on=["high", "low"], how="inner") if self.left else new
         self.left[owner] = self._frame.height
 
@@ -86,7 +91,7 @@ class Sent:
     @classmethod
     def drawn(cls, party: Party) -> tuple[Sent, list[bytes]]:
         """A random order of the rows that take part, and their ids in it; random words fill up to the size told."""
-        _, sizes = agreed(party)
+        _, sizes = agreed(party)  # this party's own is the size that it told
         rows, ids, own = own_rows(party), party.table.ids, party.n_rows
         filled = 0 if frozen(party) else max(0, sizes[party.name] - len(rows))
         everything = np.concatenate([rows, own + np.arange(filled)])
@@ -116,10 +121,23 @@ def agreed(party: Party) -> tuple[list[str], dict[str, int]]:
     blocks, rows = party.job.parameters.get("blocks"), party.job.parameters.get("rows")
     if isinstance(blocks, list) and isinstance(rows, dict):
         block = next((block for block in blocks if isinstance(block, list) and party.name in block), [])
-        known = all(isinstance(rows.get(name), int) and name in party.job.parties for name in block)
-        if block and known and len(set(block)) == len(block):
+        known = all(isinstance(name, str) and name in party.job.parties for name in block)
+        told = known and all(type(rows.get(name)) is int and 0 <= rows[name] <= MAX_INT for name in block)
+        if block and told and len(set(block)) == len(block):
+            if rows[party.name] != party.site.told_rows:
+                raise OperationRefused(party.name, "blind_ids", "the job says another number of its rows than it told")
             return block, rows
     raise OperationRefused(party.name, "blind_ids", "the job does not say with whom this party shares which rows")
+
+
+def met_block(party: Party) -> Pairs:
+    """The peers that this party has met: those with whom it shares rows, all of them and nobody else.
+
+    Whoever has the common keys can, together with the coordinator, say which row is whose."""
+    met, (block, _) = party.held(Pairs), agreed(party)
+    if {party.name, *met.peers} != set(block):
+        raise SecurityError(f"party {party.name!r} shares rows with others than those that it has met")
+    return met
 
 
 @dataclass(frozen=True)
@@ -141,7 +159,7 @@ class CommonKeys:
         """Out of all parties' parts. A box opens once; the keys are then kept."""
         if cls in party.state:
             return party.held(cls)
-        met = party.held(Pairs)
+        met = met_block(party)
         if set(boxes) != set(met.peers):
             raise SecurityError(f"party {party.name!r}: every other party adds to the common keys, once")
         parts = {name: met.open(box, sender=name, about=_KEYS, number=0) for name, box in boxes.items()}
@@ -168,7 +186,7 @@ class CommonKeys:
     times=1,
 )
 def seal_order(party: Party) -> dict[str, SealedBox]:
-    met = party.held(Pairs)
+    met = met_block(party)
     told = json.dumps(["row order", sorted([*met.peers, party.name]), party.job.random_state])
     parts = hmac.new(party.site.secret, told.encode(), hashlib.sha256).digest() + secrets.token_bytes(_PART)
     party.keep(KeyParts(parts))

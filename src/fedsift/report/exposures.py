@@ -120,17 +120,18 @@ def _figures(lines: list[Line]) -> Html:
         told = h("span", h("b", line.titled), ": ", line.how, h("br"),
                  h("span", f"It knows {line.knows}. Measured in {line.metric}{ranked}; declared: "
                    f"{line.declared}.", class_="quiet"), class_="told")  # fmt: skip
+        outcome = h("span", line.judged, class_="bad" if line.over else None)
         rows.append([
-            name(line.whom), line.target, h("span", line.judged, class_="bad" if line.over else None), told,
+            join(name(line.whom), ": ", h("b", line.target)), outcome, told,
             (success, line.value), (f"{line.guess:.3f}", line.guess),
             (f"{line.baseline:.3f}", line.baseline), _number(line.control),
         ])  # fmt: skip
     if not rows:
         return h("p", "No attack reads a message of this job.", class_="quiet")
-    heads = ["to whom", "what", "verdict", "how", "success", "guess", "baseline", "control"]
+    heads = ["who reads what", "verdict", "how", "success", "guess", "baseline", "control"]
     about = h("p", "Guess: what no message gives. Baseline: what the attacker reaches from its own rows and answer. "
               "Control: the same attack on rows that did not take part.", class_="quiet")  # fmt: skip
-    return join(about, table(heads, rows, numeric=(4, 5, 6, 7), filter="Filter: a party, an attack", stack=True))
+    return join(about, table(heads, rows, numeric=(3, 4, 5, 6), filter="Filter: a party, an attack", stack=True))
 
 
 def _number(value: float | None) -> str | tuple[str, float]:

@@ -108,11 +108,13 @@ def _picture(parties: Sequence[str], found: Sequence[Reading]) -> Html:
     places |= {who: (_place(i, len(above), width), 20) for i, who in enumerate(above)}
     lines = []
     for (a, b), form in arrows.items():
-        if b in places:
+        mutual = b in drawn and arrows.get((b, a)) == form  # one arc with two heads
+        if b in places and not (mutual and drawn.index(a) > drawn.index(b)):
             arriving = [first for first, reader in arrows if reader == b]
             aside = 26.0 * (arriving.index(a) - (len(arriving) - 1) / 2) if b in above else 0.0  # each its own place
             end = (places[b][0] + max(-60.0, min(60.0, aside)), places[b][1])
-            lines.append(_arrow(places[a], end, form, f"{a} to {b}: {_FORMS[form]}"))
+            label = f"{a} and {b}, each to the other: {_FORMS[form]}" if mutual else f"{a} to {b}: {_FORMS[form]}"
+            lines.append(_mutual(places[a], end, form, label) if mutual else _arrow(places[a], end, form, label))
     boxes = [_box(who, *place, "reader" if who in above else "holder") for who, place in places.items()]
     depth = _ROW + _HIGH + (90 if any(b in drawn for _, b in arrows) else 10)
     label = "; ".join(f"{b} can read of {a}: {_FORMS[form]}" for (a, b), form in arrows.items())
@@ -149,9 +151,19 @@ def _arrow(start: tuple[float, float], end: tuple[float, float], form: str, labe
         tip = (u, low + 2.0)
     else:
         top = v + _HIGH
-        path = f"M{x:.0f} {y} L{u:.0f} {top + 7}"
-        angle, tip = math.atan2(top - y, u - x), (u, top + 1.0)
+        angle, tip = math.atan2(top + 1 - y, u - x), (u, top + 1.0)
+        path = f"M{x:.0f} {y} L{u - 7 * math.cos(angle):.1f} {top + 1 - 7 * math.sin(angle):.1f}"
     return h("g", h("title", label), h("path", d=path, class_=f"line {form}"), _head(tip, angle, form))
+
+
+def _mutual(start: tuple[float, float], end: tuple[float, float], form: str, label: str) -> Html:
+    """An arc below two parties that read the same of each other, with a head at both ends."""
+    low = start[1] + _HIGH
+    x, u = start[0] + 10, end[0] - 10
+    middle, bend = (x + u) / 2, low + min(90.0, 26 + abs(u - x) / 5)
+    arc = h("path", d=f"M{x:.0f} {low + 7} Q{middle:.0f} {bend:.0f} {u:.0f} {low + 7}", class_=f"line {form}")
+    heads = [_head((tip, low + 1.0), math.atan2(low + 7 - bend, tip - middle), form) for tip in (x, u)]
+    return h("g", h("title", label), arc, heads)
 
 
 def _head(tip: tuple[float, float], angle: float, form: str) -> Html:

@@ -60,9 +60,12 @@ def _officer(report: Report) -> list[str]:
     lines = ["WHO CAN READ WHAT IN THE END"]
     for party in dict.fromkeys(each.owner for each in report.readings):
         lines.append(f"  of {_one_line(party)}:")
-        for each in report.readings:
-            if each.owner == party:
-                lines += _wrap(f"{each.reader}: {each.what} [{each.grain}; linkable: {each.linkable}]", "    ")
+        told = (
+            f"{each.reader}: {each.what} [{each.grain}; linkable: {each.linkable}]"
+            for each in report.readings
+            if each.owner == party
+        )
+        lines += [line for text in dict.fromkeys(told) for line in _wrap(text, "    ")]
         heard = "; ".join(each.what for each in report.learned if each.party == party)
         lines += _wrap(f"it learned itself: {heard}", "    ") if heard else []
     return lines

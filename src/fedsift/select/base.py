@@ -92,6 +92,8 @@ class Selector(BaseEstimator):
     #: Parameters that carry the smallest cell (the largest of them counts), and those that carry an epsilon.
     cell_parameters: ClassVar[tuple[str, ...]] = ()
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
+    #: Parameters of noise in what is opened: the least of each, and the operation whose exception allows less.
+    noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {}
     #: How many bits a party learns for each of its columns, beside whether it was kept: a weight, say.
     told_bits: ClassVar[float] = 0.0
     #: How far scores of the same seed may differ: numbers read from shares carry the rounding of fresh masks.

@@ -62,7 +62,7 @@ class RowModel:
         if len(numeric) + len(formulas) < 2:
             raise DataError("there are fewer than two numeric columns to select from")
         self.total = SecureSum(fed, secure=owner.protection != "open")
-        self.study = open_study(self.total, described, owner.validation, owner.random_state)
+        self.study = open_study(self.total, described, owner.validation)
         if self.study.n_validation < 1:
             raise DataError("no validation rows: the parties have too few rows for this share; raise validation")
         self.total.ask_all(load_features, columns=numeric, formulas=formulas)

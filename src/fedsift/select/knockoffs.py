@@ -177,7 +177,7 @@ def _added(fed: Federation) -> tuple[Floats, Whole, list[list[Place]]]:
     if not numeric:
         raise DataError("there is no numeric column to select from")
     total = SecureSum(fed)
-    study = open_study(total, described, 0.0, 0)
+    study = open_study(total, described, 0.0)
     total.ask_all(load_columns, columns=numeric)
     standardise(total, len(numeric))
     size = len(numeric) + 1 + study.outputs

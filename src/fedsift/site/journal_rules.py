@@ -209,11 +209,13 @@ class JournalRules:
     def write(self, asked: Asked, value: Any) -> None:
         """The line of a reply that is about to leave, and its bits."""
         marked, readers = asked.marked, self._readers(asked)
-        if marked.releases is row_by_row:
-            self._write_row_by_row(asked, readers)
+        released = marked.released(value)
+        if released.by_row:
+            holders = tuple(name for name in self._holders(asked.job) if asked.job.role_of(name) == "active")
+            if holders or marked.releases is row_by_row:  # its own scores a label holder may read
+                self._write_row_by_row(asked, holders or readers)
             return
         noisy = bool(marked.epsilon) and spent(asked.job)[1] > 0
-        released = marked.released(value)
         bits = 0.0 if noisy else released.bits
         counted = bits if not {COORDINATOR, NOBODY} & set(readers) else 0.0
         if marked.opened_by == RESULT and readers == (COORDINATOR,):

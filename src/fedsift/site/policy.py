@@ -125,6 +125,8 @@ class Policy(Section):
             self._check_cell(party, "begin_job", known.cell_parameters[0], largest)
         for name in known.epsilon_parameters:
             self._check_epsilon(party, "begin_job", name, told[name])
+        for name, (least, opened) in known.noise_parameters.items():
+            self._check_noise(party, name, _number(told[name]), least, opened)
 
     # -- before an operation ---------------------------------------------------------------------------------------
 
@@ -261,6 +263,15 @@ class Policy(Section):
                 "min_cell", party, operation,
                 f"{name} {now}, and this party counts no group of fewer than {self.min_cell} rows. "
                 f"Write min_cell = {self.min_cell} (or more) under [method] in the job",
+            )  # fmt: skip
+
+    def _check_noise(self, party: str, name: str, value: float, least: float, opened: str) -> None:
+        if not value >= least and opened not in self.exceptions:
+            raise PolicyRefused.by(
+                "exceptions", party, "begin_job",
+                f"{name} is {value:g}: with less than {least:g} opened sums are equations for single rows. "
+                f"Write {name} = {least:g} (or more) under [method] in the job, or ask the party to add {opened!r} to "
+                "exceptions",
             )  # fmt: skip
 
     def _check_matching(self, party: str, parameters: Mapping[str, Any]) -> None:

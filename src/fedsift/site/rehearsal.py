@@ -23,13 +23,13 @@ from fedsift.core.job import Job as Contract
 from fedsift.core.job import Run
 from fedsift.core.labels import is_amount
 from fedsift.core.operation import Operation
-from fedsift.core.party import Site
+from fedsift.core.party import Party, Site
 from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import FedsiftError, ParameterError, PolicyRefused
 from fedsift.jobs.job_file import Job
 from fedsift.methods import Selector
-from fedsift.mpc.psi import align
+from fedsift.mpc import psi
 from fedsift.site.journal_rules import Asked
 from fedsift.site.policy import Policy
 from fedsift.site.site import PolicySite
@@ -93,7 +93,8 @@ def rehearse(job: Job, party: str, table: Table, policy: Policy) -> Rehearsal:
         )
     method, parameters = job.selector().announcement()
     selector, lowered = _lowered(job.selector())
-    refusal = _refusal(policy, party, method, parameters)
+    matched = {"matching": job.settings.federation.matching}
+    refusal = _refusal(policy, party, method, parameters) or _refusal(policy, party, psi.JOB, matched)
     result = Rehearsal(party, method, parameters, party in holders, refusal, lowered)
     site = _Witness(party, _made_up(table, party in holders, job), policy)
     sites: dict[str, Site] = {}
@@ -138,11 +139,12 @@ def _play(job: Job, sites: dict[str, Site], selector: Selector, holders: list[st
     vertical = settings.partition == "vertical"
     fed = Federation(
         InProcess(sites), list(sites), active=holders[0] if vertical else None, partition=settings.partition,
-        task=settings.task, names=settings.names, coordinator=settings.coordinator,
+        task=settings.task, names=settings.names, coordinator=settings.coordinator, dealer=settings.dealer,
+        submitter=settings.submitter,
     )  # fmt: skip
     try:
         if vertical and any(section.id is not None for section in job.settings.parties.values()):
-            fed = align(fed)
+            fed = psi.align(fed, matching=settings.matching)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what made-up values lead to is no news
             selector.fit(fed)
@@ -180,6 +182,9 @@ class _Witness(PolicySite):
 
     def _enter_alignment(self, job: Contract, attempt: str) -> None:
         """No list of ids is entered."""
+
+    def enter_part(self, party: Party, rows: np.ndarray, step: str) -> None:
+        """Nor do parts of them."""
 
     def _enter(self, asked: Asked) -> None:
         """And nothing is let out."""

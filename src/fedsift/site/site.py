@@ -22,8 +22,8 @@ from fedsift.core.identity import Identity
 from fedsift.core.job import Job as Contract
 from fedsift.core.job import Run, run_of
 from fedsift.core.message import decode
-from fedsift.core.operation import Operation
-from fedsift.core.party import Site, begin_job, define_view, describe_label
+from fedsift.core.operation import Operation, find_operation
+from fedsift.core.party import Party, Site, begin_job, define_view, describe_label
 from fedsift.core.table import Table
 from fedsift.errors import FedsiftError, OperationRefused, ParameterError, PolicyRefused
 from fedsift.evaluate import announced
@@ -108,7 +108,7 @@ class PolicySite(Site):
         self._judge(marked, arguments, run.job if run is not None else None)
         if marked is define_view:
             self._check_order(arguments.get("rows"))
-        if marked is psi.blind_ids and run is not None and run.job is not None:
+        if marked in psi.LISTS and run is not None and run.job is not None:
             self._enter_alignment(run.job, attempt_of(run))
         if not is_core(marked) and marked not in psi.OPERATIONS and request["view"] in self.views:
             self._judge_rows(marked, request["view"], run)
@@ -176,6 +176,13 @@ class PolicySite(Site):
         else:
             self.journal.enter_rows(asked, told=asked.marked is describe_label)
 
+    def enter_part(self, party: Party, rows: np.ndarray, step: str) -> None:
+        """What is told about these rows, and about the others of the view, is told apart: they cut the table."""
+        if party.run.job is not None:
+            job, attempt = party.run.job, attempt_of(party.run)
+            asked = Asked(find_operation(step, self.name), job, attempt, rows, tuple(party.columns))
+            self.journal.enter_rows(asked, told=False)
+
     def _enter_alignment(self, job: Contract, attempt: str) -> None:
         self.journal.enter_alignment(job, attempt)
 
@@ -189,6 +196,8 @@ class PolicySite(Site):
     def _judge_job(self, job: Contract, session: str) -> None:
         self.policy.check_job(self.name, job.method, job.parameters)
         self.policy.check_partition(self.name, job)
+        if job.partition == "vertical" and set(job.label_parties) - {job.active}:
+            raise OperationRefused(self.name, "begin_job", "of parties that share rows one is the label holder")
         if self.pad_rows > 1 and job.partition != "vertical":
             raise OperationRefused(
                 self.name,

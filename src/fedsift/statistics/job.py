@@ -15,7 +15,7 @@ from fedsift.core.operation import Array, Operation, operation, together
 from fedsift.core.party import Party, Task
 from fedsift.errors import DataError, OperationRefused
 from fedsift.mpc.moments import OPERATIONS as MOMENTS
-from fedsift.mpc.moments import MomentColumns, scaled
+from fedsift.mpc.moments import MomentColumns, check_few_values, scaled
 from fedsift.mpc.shared_descent import OPERATIONS as DESCENT
 from fedsift.mpc.weighted_moments import OPERATIONS as WEIGHTED
 from fedsift.statistics.logistic import open_logistic
@@ -38,6 +38,7 @@ def open_columns(party: Party, *, task: Task) -> dict[str, Any]:
     asked, table = party.job.parameters, party.table
     numeric = [name for name in party.columns if table.kinds[name] != "categorical"]
     values = table.matrix(numeric)
+    check_few_values(party, dict(zip(numeric, values.T)))
     if asked["kind"] == SPEARMAN:
         values = ranks(values)
     targets = np.zeros((party.n_rows, 0))
@@ -150,7 +151,9 @@ class StatisticsJob:
     what : ``correlation``, ``vif``, ``significance`` or ``psi``. kind : ``pearson`` or ``spearman``, of a correlation.
     n_bins, min_cell : of a stability index. model : ``linear`` or ``logistic``, of p-values.
     by, at : of a stability index: rows are parted at this value of the column ``party.column``.
-    max_iter, open_scores : of the latter: steps at most, and whether a party may have no more columns than these.
+    open_tables : let columns of few values take part, whose tables of counts the coordinator reads from the answer;
+        ``min_cell`` is then the fewest rows of a value.
+    max_iter, open_scores : of a logistic model: steps at most, and whether a party may have no more columns than these.
     """
 
     name: ClassVar[str] = "statistics"
@@ -160,6 +163,7 @@ class StatisticsJob:
     partitions: ClassVar[tuple[str, ...]] = ("vertical",)
     cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
+    noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {}
 
     what: str = CORRELATION
     kind: str = PEARSON
@@ -170,6 +174,7 @@ class StatisticsJob:
     open_scores: bool = False
     by: str | None = None
     at: float | str | None = None
+    open_tables: bool = False
 
     def get_params(self, deep: bool = False) -> dict[str, Any]:
         return asdict(self)

@@ -24,7 +24,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party, Task
 from fedsift.errors import DataError, OperationRefused
-from fedsift.mpc.moments import scaled
+from fedsift.mpc.moments import check_few_values, scaled
 from fedsift.mpc.shared_descent import Columns, SharedDescent
 from fedsift.mpc.weighted_moments import RowWeights, WeightedMoments
 
@@ -46,7 +46,9 @@ def open_logistic(party: Party, *, task: Task) -> NDArray[np.int64]:
     if asked.get("model") != "logistic":
         raise OperationRefused(party.name, "open_logistic", "this job is not about a logistic model")
     numeric = [name for name in party.columns if party.table.kinds[name] != "categorical"]
-    values = scaled(party.table.matrix(numeric))
+    given = party.table.matrix(numeric)
+    check_few_values(party, dict(zip(numeric, given.T)))  # in the first step all rows weigh the same
+    values = scaled(given)
     varies = np.abs(values).max(axis=0, initial=0.0) > 0
     positions = np.array([party.columns.index(name) for name in numeric], dtype=np.int64)[varies]
     columns = party.keep(Columns(values[:, varies], 1))

@@ -4,7 +4,8 @@ The first three follow from mean products of all columns, which the coordinator 
 the last each party computes by itself. Equal to the pooled computation up to fixed-point rounding (1e-8 and less).
 
 Who learns what: the coordinator, which holds no rows and whose answer it is: correlations of all numeric columns, for
-p-values with the label too; for stability one number of two digits a column. A party that holds rows learns nothing,
+p-values with the label too; for stability one number of two digits a column. Of columns of few values correlations are
+tables of counts, so these are refused unless ``open_tables`` says otherwise. A party that holds rows learns nothing,
 and is refused as coordinator or receiver of the first three: with its own columns in hand they are equations about the
 others' rows.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,12 +46,16 @@ from fedsift.statistics.logistic import logistic
 Floats = NDArray[np.float64]
 
 
-def correlation(fed: Federation, *, kind: str = "pearson") -> pd.DataFrame:
+def correlation(
+    fed: Federation, *, kind: str = "pearson", open_tables: bool = False, min_cell: int = 10
+) -> pd.DataFrame:
     """Correlations of all numeric columns of all parties, by party and name.
 
     Parameters
     ----------
     kind : ``pearson``, or ``spearman`` for ranks. Missing values stand at the mean; a constant column has none (NaN).
+    open_tables : let columns of at most four values take part, of which the coordinator then reads the exact tables of
+        counts, small cells included. min_cell : the fewest rows that a value of such a column may have.
 
     Examples
     --------
@@ -61,14 +67,19 @@ def correlation(fed: Federation, *, kind: str = "pearson") -> pd.DataFrame:
     [1.0, -0.01, 0.69]
     """
     check_choice("kind", kind, KINDS)
-    opened = _opened(fed, StatisticsJob(what=CORRELATION, kind=kind))
+    opened = _opened(fed, _checked(StatisticsJob(CORRELATION, kind, min_cell=min_cell, open_tables=open_tables)))
     return pd.DataFrame(opened.correlations(), opened.names, opened.names)
 
 
-def vif(fed: Federation) -> pd.Series:
+def vif(fed: Federation, *, open_tables: bool = False, min_cell: int = 10) -> pd.Series:
     """Variance inflation factors: how much less sure a linear model is of a column because others repeat it.
 
     1 is none, above 10 is usually called too much; infinite where the others give the column exactly.
+
+    Parameters
+    ----------
+    open_tables : let columns of at most four values take part, of which the coordinator then reads the exact tables of
+        counts, small cells included. min_cell : the fewest rows that a value of such a column may have.
 
     Examples
     --------
@@ -78,11 +89,14 @@ def vif(fed: Federation) -> pd.Series:
     >>> fs.vif(fs.Federation.split(X, X[:, 0], parties=["bank", "shop"])).round(1).tolist()
     [1.9, 1.0, 1.9]
     """
-    opened = _opened(fed, StatisticsJob(what=VIF))
+    opened = _opened(fed, _checked(StatisticsJob(VIF, min_cell=min_cell, open_tables=open_tables)))
     return pd.Series(inflation(opened.correlations()), opened.names, name="vif")
 
 
-def significance(fed: Federation, *, model: str = LINEAR, max_iter: int = 8, open_scores: bool = False) -> pd.DataFrame:
+def significance(
+    fed: Federation, *, model: str = LINEAR, max_iter: int = 8, open_scores: bool = False, open_tables: bool = False,
+    min_cell: int = 10,
+) -> pd.DataFrame:  # fmt: skip
     """A linear or logistic model of the label on all numeric columns: standardised coefficient, error, t (z) and p.
 
     Parameters
@@ -92,6 +106,8 @@ def significance(fed: Federation, *, model: str = LINEAR, max_iter: int = 8, ope
         not depend on the scale of a column.
     max_iter : steps of Newton's method at most; in each the label holder reads the rows' total scores.
     open_scores : let parties take part whose columns are no more than these steps, and so can be read from the scores.
+    open_tables : let columns of at most four values take part, of which the coordinator then reads the exact tables of
+        counts, small cells included. min_cell : the fewest rows that a value of such a column may have.
 
     Examples
     --------
@@ -107,9 +123,15 @@ def significance(fed: Federation, *, model: str = LINEAR, max_iter: int = 8, ope
     check_choice("model", model, MODELS)
     check_number("max_iter", max_iter, 1, 100, whole=True)
     check_choice("open_scores", open_scores, (True, False))
+    job = _checked(
+        StatisticsJob(
+            SIGNIFICANCE, model=model, max_iter=max_iter, open_scores=open_scores, open_tables=open_tables,
+            min_cell=min_cell,
+        )
+    )  # fmt: skip
     if model == LOGISTIC:
-        return _logistic(fed, StatisticsJob(SIGNIFICANCE, model=LOGISTIC, max_iter=max_iter, open_scores=open_scores))
-    opened = _opened(fed, StatisticsJob(what=SIGNIFICANCE))
+        return _logistic(fed, job)
+    opened = _opened(fed, job)
     return pd.DataFrame(least_squares(opened.joint, opened.rows), index=opened.names)
 
 
@@ -172,13 +194,15 @@ def _parted(run: Federation, by: str, names: dict[str, list[str]]) -> list[NDArr
 
 def computed(fed: Federation, job: StatisticsJob) -> pd.DataFrame:
     """The statistic that a job is about: a row a column."""
+    tables: dict[str, Any] = {"open_tables": job.open_tables, "min_cell": job.min_cell}
     if job.what == CORRELATION:
-        return correlation(fed, kind=job.kind)
+        return correlation(fed, kind=job.kind, **tables)
     if job.what == VIF:
-        return vif(fed).to_frame()
+        return vif(fed, **tables).to_frame()
     if job.what == PSI:
         return psi(fed, by=job.by, at=job.at, n_bins=job.n_bins, min_cell=job.min_cell).to_frame()
-    return significance(fed, model=job.model, max_iter=job.max_iter, open_scores=job.open_scores)
+    scores: dict[str, Any] = {"model": job.model, "max_iter": job.max_iter, "open_scores": job.open_scores}
+    return significance(fed, **scores, **tables)
 
 
 # --- from mean products to answers, on arrays ------------------------------------------------------------------------
@@ -277,6 +301,12 @@ def _logistic(fed: Federation, job: StatisticsJob) -> pd.DataFrame:
                 raise ReplyError(party, "open_logistic", "these are no positions of its columns")
     names = [f"{party}.{columns[party][place]}" for party, kept in positions.items() for place in kept.tolist()]
     return pd.DataFrame(found, index=names)
+
+
+def _checked(job: StatisticsJob) -> StatisticsJob:
+    check_choice("open_tables", job.open_tables, (True, False))
+    check_number("min_cell", job.min_cell, 1, whole=True)
+    return job
 
 
 def _check_vertical(fed: Federation) -> None:

@@ -34,6 +34,7 @@ from fedsift.models.boost.hidden.shares import Half, Level, Tree, open_halves
 
 _MOST_ROWS = 30  # of a node: as many unknown bits
 _MOST_NODES = 400
+_MOST_CUTS = 1500
 _TRIED = 3  # cuts of a node that are tried before it is given up
 
 
@@ -87,7 +88,9 @@ def nodes_opened(view: View) -> Iterator[NodeOpened]:
 
 def rows_that_differ(node: NodeOpened) -> np.ndarray:
     """Gradients and hessians (and a one) of single rows: differences of two cuts, or of a cut and none or all rows."""
-    ends = np.unique(np.vstack([node.sums, np.zeros((1, 3), np.int64), node.total]), axis=0)
+    cuts = np.unique(node.sums, axis=0)
+    cuts = np.random.default_rng(0).permutation(cuts)[:_MOST_CUTS]  # their pairs are compared
+    ends = np.unique(np.vstack([cuts, np.zeros((1, 3), np.int64), node.total]), axis=0)
     first, second = np.nonzero(ends[:, None, 2] - ends[None, :, 2] == 1)
     found, seen = np.unique(ends[first] - ends[second], axis=0, return_counts=True)
     chance = np.abs(found[:, 0]) * node.units[0]

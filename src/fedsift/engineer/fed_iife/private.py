@@ -30,6 +30,7 @@ import numpy as np
 from fedsift.core.expressions import CLIP, Column, Expression, call, evaluate, parse
 from fedsift.core.federation import Federation
 from fedsift.core.party import Party
+from fedsift.core.requested import check_above_zero, check_size
 from fedsift.crypto.dp import whole_gaussian_noise
 from fedsift.engineer.bounds import EDGES, Range, SumsPlan, fine_edges, occupied, piece_counts
 from fedsift.engineer.forms import scaled
@@ -104,6 +105,7 @@ def _rows(
             raise DataError(f"party {party.name!r} has no label column")
         target = np.array([1.0 if class_name(value) == classes[-1] else -1.0 for value in label])
     else:
+        check_above_zero(party.name, "noisy_moments", "high less low", high - low)
         target = np.clip((_amounts(party) - (low + high) / 2) / ((high - low) / 2), -1.0, 1.0)
     return unit_rows(np.clip(values / CLIP, -1.0, 1.0)), target
 
@@ -140,6 +142,8 @@ def noisy_pairs(
     means: np.ndarray, target_mean: float,
 ) -> np.ndarray:  # fmt: skip
     rows, target = _rows(party, formulas, classes, low, high)
+    for name, given in (("weights", weights), ("means", means)):
+        check_size(party.name, "noisy_pairs", name, given, rows.shape[1])
     residual = _whole(np.clip(target - target_mean - (rows - means) @ weights, -1.0, 1.0))
     centred = _whole(cut_rows(rows - means))
     sums = ((centred * residual[:, None]).T @ centred)[np.triu_indices(centred.shape[1])]

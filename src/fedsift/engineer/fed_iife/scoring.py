@@ -18,12 +18,16 @@ Both learn totals over the parties only. Parties learn the formulas and the mode
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
+from fedsift.core.arguments import AtMost
 from fedsift.core.expressions import evaluate, parse
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
+from fedsift.core.requested import check_above_zero, check_positions, check_size
+from fedsift.errors import OperationRefused
 from fedsift.models.fed_linear import FITS as SEARCHED
 from fedsift.models.fed_linear import PENALTIES, fed_average, moments, unpack_moments, validation_scores
 from fedsift.mpc.horizontal_study import DESIGN, ONCE, TARGET, TRAIN, Study
@@ -37,6 +41,16 @@ _ALIKE = 1e-4  # one that the chosen features explain up to this share of its va
 # --- a party's side --------------------------------------------------------------------------------------------------
 
 
+def _width(party: Party) -> int:
+    return int(party.state[POOL].shape[1])
+
+
+def _check_start(party: Party, step: str, start: int, last: int | None = None) -> None:
+    """A place in the pool, its end included."""
+    if not 0 <= start <= (_width(party) if last is None else last):
+        raise OperationRefused(party.name, step, "there is no such place in its pool")
+
+
 @operation("iife.start_pool", when="epsilon=none", times=ONCE, discloses="control", about="acknowledgement")
 def start_pool(party: Party) -> None:
     party.state[POOL] = party.state[DESIGN]
@@ -46,6 +60,7 @@ def start_pool(party: Party) -> None:
 @operation("iife.use_columns", when="epsilon=none", times=SEARCHED, discloses="control", about="acknowledgement")
 def use_columns(party: Party, *, positions: np.ndarray) -> None:
     """Take these features of the pool as the design of the next fit."""
+    check_positions(party.name, "use_columns", "positions", positions, _width(party))
     party.state[DESIGN] = party.state[POOL][:, positions]
     told_alike(party, "use_columns", positions=positions)
 
@@ -57,7 +72,7 @@ def use_columns(party: Party, *, positions: np.ndarray) -> None:
     about="counts, sums and sums of squares of candidate features",
     receives="control",
 )
-def offer_candidates(party: Party, *, formulas: list[str]) -> np.ndarray:
+def offer_candidates(party: Party, *, formulas: Annotated[list[str], AtMost(10_000)]) -> np.ndarray:
     values = evaluate([parse(text) for text in formulas], party.table, party.name)
     party.state[INCOMING] = values
     seen = values[party.state[TRAIN]]
@@ -75,6 +90,11 @@ def offer_candidates(party: Party, *, formulas: list[str]) -> np.ndarray:
 )
 def admit(party: Party, *, start: int, keep: np.ndarray, centre: np.ndarray, deviation: np.ndarray) -> None:
     """Standardise the candidates and put them into the pool from position ``start`` on (asked twice, done once)."""
+    check_positions(party.name, "admit", "keep", keep, party.state[INCOMING].shape[1])
+    _check_start(party, "admit", start)
+    for name, given in (("centre", centre), ("deviation", deviation)):
+        check_size(party.name, "admit", name, given, len(keep))
+    check_above_zero(party.name, "admit", "deviation", deviation)
     fresh = np.nan_to_num((party.state[INCOMING][:, keep] - centre) / deviation, nan=0.0)
     party.state[POOL] = np.hstack([party.state[POOL][:, :start], fresh])
     told_alike(party, "admit", start=start, keep=keep, centre=centre, deviation=deviation)
@@ -89,6 +109,8 @@ def admit(party: Party, *, start: int, keep: np.ndarray, centre: np.ndarray, dev
 )
 def candidate_moments(party: Party, *, start: int, chosen: np.ndarray) -> np.ndarray:
     """For each feature from ``start`` on: its product with each chosen one, with the target, and with itself."""
+    _check_start(party, "candidate_moments", start)
+    check_positions(party.name, "candidate_moments", "chosen", chosen, _width(party))
     pool, train = party.state[POOL], party.state[TRAIN]
     fresh = pool[train, start:]
     return np.hstack(
@@ -104,6 +126,7 @@ def candidate_moments(party: Party, *, start: int, chosen: np.ndarray) -> np.nda
     receives="control",
 )
 def feature_moments(party: Party, *, position: int) -> np.ndarray:
+    _check_start(party, "feature_moments", position, last=_width(party) - 1)
     pool = party.state[POOL][party.state[TRAIN]]
     return np.asarray(pool.T @ pool[:, position])
 
@@ -121,6 +144,9 @@ def candidate_errors(
     """One error a model, then that of predicting the mean. ``extra`` is a pool position a model, -1 for none."""
     rows = ~party.state[TRAIN]
     pool, target = party.state[POOL], party.state[TARGET][rows]
+    check_positions(party.name, "candidate_errors", "chosen", chosen, _width(party))
+    check_positions(party.name, "candidate_errors", "extra", extra, _width(party), low=-1)
+    check_size(party.name, "candidate_errors", "weights", weights, len(extra), len(chosen) + 1, target.shape[1])
     base = pool[np.ix_(rows, chosen)]
     errors = []
     for position, model in zip(extra, weights):

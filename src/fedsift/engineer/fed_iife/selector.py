@@ -216,7 +216,7 @@ class FedIIFE(Selector):
         numeric, _ = agree_columns(described)
         if len(numeric) < 2:
             raise DataError(f"feature engineering needs two columns of numbers at least; there are {len(numeric)}")
-        study = open_study(total, described, self.validation, self.random_state)
+        study = open_study(total, described, self.validation)
         if study.n_validation < 1:
             raise DataError("no validation rows: the parties have too few rows for this share; raise validation")
         total.ask_all(load_columns, columns=numeric)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import Between, wrong_record
 from fedsift.core.expressions import Call, Column, Expression, call, parse
 from fedsift.errors import OperationRefused
 
@@ -33,10 +33,10 @@ R = TypeVar("R")
 
 def read_record(kind: type[R], told: Mapping[str, Any], party: str) -> R:
     """A record as it came in a request."""
-    try:
-        return kind(**told)
-    except TypeError:
-        raise OperationRefused(party, kind.__name__, "a record of the request has other fields than expected") from None
+    wrong = wrong_record(kind, dict(told))
+    if wrong:
+        raise OperationRefused(party, kind.__name__, f"a record of the request {wrong}")
+    return kind(**told)
 
 
 @dataclass(frozen=True)

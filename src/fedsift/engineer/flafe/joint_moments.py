@@ -19,15 +19,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
+from typing import Annotated, Literal
 
 import numpy as np
 
+from fedsift.core.arguments import MAX_CELLS, AtMost, Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
+from fedsift.core.requested import check_known
 from fedsift.crypto.dp import whole_gaussian_noise
 from fedsift.engineer.flafe.features import read_record
-from fedsift.errors import OverflowGuard, ReplyError, SecurityError
+from fedsift.errors import OperationRefused, OverflowGuard, ReplyError, SecurityError
 from fedsift.mpc import pairs
 from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.ring import Ring
@@ -57,15 +60,18 @@ class JointMatrices:
         return sums + noise
 
 
+Which = Literal["left", "right"]
+
+
 @dataclass(frozen=True)
 class Side:
     """One party's part of a masked product, in a request."""
 
-    peer: str
-    side: str  # "left" or "right"
+    peer: Annotated[str, AtMost(200)]
+    side: Which
     number: int
     matrix: str
-    width: int  # of the peer's matrix
+    width: Annotated[int, Between(0, 100_000)]  # of the peer's matrix
 
 
 # --- a party's side --------------------------------------------------------------------------------------------------
@@ -79,15 +85,20 @@ class Side:
     reply=[[Array("i", 2)]],
 )
 def masked_sides(party: Party, *, tasks: list[dict[str, str | int]]) -> list[list[Ring]]:
-    """This party's part of each product."""
+    """This party's part of each product. A mask is one side's by name: two that are both asked for the left one (or the
+    right) draw two masks, not one that falls out of their difference."""
     pairs, held, parts = party.held(Pairs), party.held(JointMatrices), []
     for task in [read_record(Side, task, party.name) for task in tasks]:
+        check_known(party.name, "masked_sides", "matrix", task.matrix, held.by_name)
         matrix = held.by_name[task.matrix]
         rows, own = matrix.shape
+        if (rows + own) * task.width > MAX_CELLS:
+            raise OperationRefused(party.name, "masked_sides", "the other's matrix is more than it has room for")
         left, right = (own, task.width) if task.side == "left" else (task.width, own)
-        left_mask = pairs.mask(task.peer, "left mask", task.number, (rows, left))
-        right_mask = pairs.mask(task.peer, "right mask", task.number, (rows, right))
-        product_mask = pairs.mask(task.peer, "product mask", task.number, (left, right))
+        between = f"of {(party.name, task.peer) if task.side == 'left' else (task.peer, party.name)}"
+        left_mask = pairs.mask(task.peer, f"left mask {between}", task.number, (rows, left))
+        right_mask = pairs.mask(task.peer, f"right mask {between}", task.number, (rows, right))
+        product_mask = pairs.mask(task.peer, f"product mask {between}", task.number, (left, right))
         if task.side == "left":
             share = matrix.T @ right_mask + product_mask
             parts.append([matrix + left_mask, held.covered(share, task.matrix, task.peer)])
@@ -103,6 +114,8 @@ def masked_sides(party: Party, *, tasks: list[dict[str, str | int]]) -> list[lis
 )
 def own_sides(party: Party, *, names: list[str]) -> list[Ring]:
     held = party.held(JointMatrices)
+    for name in names:
+        check_known(party.name, "own_sides", "matrix", name, held.by_name)
     return [held.covered(held.by_name[name].T @ held.by_name[name], name, "") for name in names]
 
 
@@ -132,10 +145,11 @@ class JointProducts:
     def open(self, wanted: Sequence[tuple[str, str, int, str, str, int]]) -> list[Ring]:
         """X'Y in the ring for each (left party, its matrix, its width, right party, its matrix, its width)."""
         tasks: dict[str, list[Side]] = {}
+        sides: tuple[Which, Which] = ("left", "right")
         for left, left_matrix, left_width, right, right_matrix, right_width in wanted:
             number = self.number()
             for name, peer, side, matrix, width in (
-                (left, right, "left", left_matrix, right_width), (right, left, "right", right_matrix, left_width),
+                (left, right, sides[0], left_matrix, right_width), (right, left, sides[1], right_matrix, left_width),
             ):  # fmt: skip
                 tasks.setdefault(name, []).append(Side(peer, side, number, matrix, width))
         names = list(tasks)

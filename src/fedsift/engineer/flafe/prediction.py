@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsift.core.arguments import PartyName
+from fedsift.core.arguments import LabelHolder, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
@@ -97,7 +97,7 @@ def add_terms(party: Party, *, peer: PartyName, sent: Ring, number: int, weights
     about="its part of the prediction of each row, masked: the label holder reads the total over all parties",
     reply=list,
 )
-def prediction_share(party: Party, *, reader: PartyName, others: list[PartyName], number: int) -> list[Ring]:
+def prediction_share(party: Party, *, reader: LabelHolder, others: list[PartyName], number: int) -> list[Ring]:
     scores = party.held(Scores)
     both = np.concatenate([scores.own, scores.products])
     return [hidden_total(party, both, reader=reader, others=others, number=number)]

@@ -31,9 +31,10 @@ import numpy as np
 from fedsift.core.arguments import PartyName
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
+from fedsift.core.requested import check_known, check_positions
 from fedsift.engineer.flafe.features import Position
 from fedsift.engineer.flafe.joint_moments import JointMatrices
-from fedsift.errors import DataError, OverflowGuard, ReplyError
+from fedsift.errors import DataError, OverflowGuard, ParameterError, ReplyError
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring, new_seed, stream, to_ring
 
@@ -100,7 +101,12 @@ def ring_bits(rows: int) -> tuple[int, int]:
 
 def read_pairs(told: list[list[str | int]]) -> list[NumberedPair]:
     """From a request."""
-    return [(str(first), str(second), int(number)) for first, second, number in told]
+    found = []
+    for each in told:
+        if len(each) != 3 or not isinstance(each[2], int) or not all(isinstance(name, str) for name in each[:2]):
+            raise ParameterError("a pair of the request is two parties and a number")
+        found.append((str(each[0]), str(each[1]), each[2]))
+    return found
 
 
 def pair_name(first: str, second: str) -> str:
@@ -114,17 +120,19 @@ def pair_name(first: str, second: str) -> str:
 def hidden_total(party: Party, values: Ring, *, reader: str, others: list[str], number: int) -> Ring:
     """A ring vector that only ``reader`` can unmask, and only as a sum over all ``others`` (and this party)."""
     pairs = party.held(Pairs)
-    masked = values + pairs.mask(reader, "reader mask", number, values.shape)
+    masked = values + pairs.mask(reader, f"mask for {reader}", number, values.shape)
     for name in others:
         if name != party.name:
-            masked = masked + pairs.cancelling(name, "total for a reader", number, values.shape)
+            masked = masked + pairs.cancelling(name, f"total for {reader}", number, values.shape)
     return masked
 
 
 def read_total(party: Party, sent: dict[str, Ring], number: int) -> Ring:
     """What the reader makes of all that the others sent (at least one did)."""
     pairs = party.held(Pairs)
-    opened = [vector - pairs.mask(name, "reader mask", number, vector.shape) for name, vector in sent.items()]
+    opened = [
+        vector - pairs.mask(name, f"mask for {party.name}", number, vector.shape) for name, vector in sent.items()
+    ]
     return np.asarray(np.sum(opened, axis=0, dtype=np.uint64))
 
 
@@ -239,6 +247,7 @@ def arrange_sides(party: Party, *, pairs: list[list[str | int]]) -> None:
     reply={"column": int, "sign": int, "square": float},
 )
 def name_choice(party: Party, *, pair: str, position: Position) -> dict[str, float]:
+    check_known(party.name, "name_choice", "pair", pair, party.held(SecretOrder).by_pair)
     order, signs = party.held(SecretOrder).by_pair[pair]
     if position >= len(order):
         raise DataError(f"party {party.name!r} has no column at position {position}")
@@ -272,7 +281,9 @@ def hide_factor(
     party: Party, *, peer: PartyName, columns: list[int], number: int, seed: bytes, rest: Ring | None
 ) -> Ring:  # fmt: skip
     """``columns`` one after the other as one long vector."""
-    values = party.held(Sides).columns[:, columns].T.ravel()
+    sides = party.held(Sides).columns
+    check_positions(party.name, "hide_factor", "columns", np.array(columns, dtype=np.int64), sides.shape[1])
+    values = sides[:, columns].T.ravel()
     factor = stream(seed, "factor", 0, values.shape)
     half = stream(seed, "half", 0, values.shape) if rest is None else rest
     if half.shape != values.shape:

@@ -11,6 +11,7 @@ from fedsift.core.binning import ColumnBins
 from fedsift.core.party import Labels, Party
 from fedsift.errors import ReplyError
 from fedsift.models.boost.bins import split_record
+from fedsift.models.boost.level_messages import LevelSums, check_sums
 from fedsift.models.boost.plan import Plan
 from fedsift.models.boost.privacy import LabelNoise, whole_noise
 from fedsift.models.boost.sums import GradientLayout, read_sums
@@ -144,16 +145,16 @@ def nodes_message(entries: list[Entry]) -> dict[str, np.ndarray]:
 class Reader:
     """Walks through one party's answer, node by node."""
 
-    def __init__(self, party: Party, name: str, reply: dict[str, Any]):
+    def __init__(self, party: Party, name: str, reply: LevelSums):
         state = party.held(Boosting)
-        assert state.layout is not None
+        if state.layout is None:
+            raise ReplyError(name, "level_sums", "no gradients were sent for these sums")
+        check_sums(name, reply, len(state.wanted))
         self.name, self.reply = name, reply
         total = int(reply["groups"].sum())
         self.filled = np.unpackbits(reply["filled"], count=total).astype(bool)
         count = int(self.filled.sum())
         self.sums = read_sums(own_key(party, state.scheme), reply["sums"], state.layout, count, name)
-        if len(reply["columns"]) != len(state.wanted) or reply["columns"].sum() != len(reply["groups"]):
-            raise ReplyError(name, "level_sums", f"party {name!r} answered for another number of nodes or columns")
         self.node = self.column = self.group = self.sum = self.join = 0
 
     def next_node(self, name: str, parent: Node | None, small: Node, big: Node | None) -> None:
@@ -172,14 +173,24 @@ class Reader:
         missing = self.reply["missing"][here]
         small.hists[name] = Histogram(sums, groups, self.reply["ordered"][here], missing)
         if parent is not None and big is not None:
-            above = parent.hists[name]
+            above = parent.hists.get(name)
+            if above is None or len(above.groups) != columns:
+                raise self._other()
             if self.reply["joined"][self.node]:
                 width = int(above.groups.sum())
-                above = above.coarsened(groups, self.reply["into"][self.join : self.join + width], missing)
+                into = self.reply["into"][self.join : self.join + width]
+                if len(into) != width or ((into < 0) | (into >= np.repeat(groups, above.groups))).any():
+                    raise self._other()
+                above = above.coarsened(groups, into, missing)
                 self.join += width
+            if above.sums.shape != sums.shape:
+                raise self._other()
             big.hists[name] = above.minus(small.hists[name])
         self.node, self.column = self.node + 1, self.column + columns
         self.group, self.sum = self.group + count, self.sum + sent
+
+    def _other(self) -> ReplyError:
+        return ReplyError(self.name, "level_sums", f"party {self.name!r} answered for other columns than before")
 
     def finish(self) -> None:
         if self.sum != len(self.sums):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.arguments import PartyName
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
@@ -29,6 +30,7 @@ from fedsift.models.boost.growing_tree import (
     own_histograms,
     splittable,
 )
+from fedsift.models.boost.level_messages import LevelSums
 from fedsift.models.boost.rounds import new_jobs
 from fedsift.models.boost.sums import GRADIENTS, GradientLayout, encrypt_sets, vouched_parts
 from fedsift.models.boost.tree import Split, best_split
@@ -129,11 +131,11 @@ def _start(
     learns="gradient sums over groups of bins of unnamed columns of the other parties",
     reply=dict,
 )
-def choose_splits(party: Party, *, replies: dict[str, dict[str, np.ndarray | Ciphertexts]]) -> dict[str, Any]:
+def choose_splits(party: Party, *, replies: dict[PartyName, LevelSums]) -> dict[str, Any]:
     return _choose(party, replies)
 
 
-def _choose(party: Party, replies: dict[str, Any]) -> dict[str, Any]:
+def _choose(party: Party, replies: dict[str, LevelSums]) -> dict[str, Any]:
     state = party.held(Boosting)
     readers = {name: Reader(party, name, reply) for name, reply in replies.items()}
     if state.noise is not None and state.wanted:

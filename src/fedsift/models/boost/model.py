@@ -87,6 +87,7 @@ class _SecureBoost(FederatedModel):
     operations: ClassVar[tuple[Operation, ...]] = OPERATIONS
     cell_parameters = ("min_cell", "min_leaf")
     epsilon_parameters = ("epsilon",)
+    noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {"sum_noise": (WIDTH, "boost.half_sums")}
     _saved = ("n_trees_", "best_iteration_", "validation_curve_", "n_columns_", "feature_importances_")
     _task = ""
 

@@ -15,14 +15,18 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.binning import ColumnBins
+from fedsift.core.ledger import Release
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused
 from fedsift.models.boost.bins import SplitRecords, fitted_bins, safe_groups, split_record
 from fedsift.models.boost.joint_powers import GroupTable
+from fedsift.models.boost.level_messages import LevelNodes, check_nodes
 from fedsift.models.boost.sums import GRADIENTS, Ask, GradientLayout, encrypted_sums, set_offsets, vouched_parts
 from fedsift.mpc.pairs import check_vouched
+
+SUM_BITS = 24.0  # of one gradient sum that the label holder reads
 
 
 @dataclass
@@ -98,24 +102,33 @@ def receive_gradients(
     receives="pseudonymous",
     about="encrypted gradient sums over groups of bins of unnamed columns, no group below the minimum cell",
     learns="which rows lie together in a node of a tree",
+    opened="aggregate: gradient sums over groups of bins of unnamed columns",
+    opened_by="active",
+    releases=lambda reply: Release(2 * int(np.unpackbits(reply["filled"]).sum()), SUM_BITS),
     reply={"sums": Ciphertexts, "columns": Array("i"), "groups": Array("i"), "left_out": Array("i"),
            "filled": Array("i"), "ordered": Array("b"), "missing": Array("b"), "joined": Array("b"),
            "into": Array("i")},
 )  # fmt: skip
-def level_sums(party: Party, *, nodes: dict[str, np.ndarray]) -> dict[str, Any]:
+def level_sums(party: Party, *, nodes: LevelNodes) -> dict[str, Any]:
     """Sums of the smaller child of every split node (and of roots); the other child follows by subtraction."""
     state = party.held(_Summing)
+    check_nodes(party.name, nodes, len(state.jobs))
     answer = _Answer()
     position = 0
     bits = np.unpackbits(nodes["bits"]).astype(bool)
-    for job_number, parent, small, big in zip(*(nodes[k].tolist() for k in ("job", "parent", "small", "big"))):
+    lines = [nodes["job"], nodes["parent"], nodes["small"], nodes["big"]]
+    for job_number, parent, small, big in zip(*(each.tolist() for each in lines)):
         job: _Job = state.jobs[job_number]
         if parent < 0:
             child, sibling, above = np.arange(party.n_rows), np.zeros(0, np.int64), _root(job, party.n_rows)
         else:
+            if (job_number, parent) not in state.nodes:
+                raise OperationRefused(party.name, "level_sums", "it knows no such node above")
             above = state.nodes[job_number, parent]
             inside = bits[position : position + len(above.rows)]
             position += len(above.rows)
+            if len(inside) != len(above.rows):
+                raise OperationRefused(party.name, "level_sums", "these are fewer bits than the nodes above have rows")
             child, sibling = above.rows[inside], above.rows[~inside]
         into, node = _regrouped(job, above, child, sibling, state.least)
         state.nodes[job_number, small] = node

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import LabelHolder, PartyName
+from fedsift.core.ledger import scores_read
 from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
@@ -90,7 +91,10 @@ def _labels(party: Party, part: Part, state: RoundState) -> tuple[np.ndarray, Wa
     discloses="masked",
     receives="aggregate",
     about="its part of the scores of the rows, readable in sum and to the rows' label holder alone",
+    opened="pseudonymous: the sum of all parties' scores of each row, in each round",
+    opened_by="active",
     learns="how to combine its last steps",
+    releases=scores_read,
     reply=MAYBE_RING,
 )
 def step_and_score(
@@ -242,6 +246,7 @@ def weigh_rows(
     discloses="masked",
     receives="masked",
     about="inner products of its gradient and last steps, sizes of weights, losses: readable in sum over all parties",
+    opened="aggregate: inner products of gradients and last steps, sizes of weights, losses, summed over all parties",
     learns="its columns' weights as the duals of all rows give them",
     reply=MAYBE_RING,
 )

@@ -161,6 +161,8 @@ def _own_categories(party: Party) -> dict[str, list[str]]:
 def _signs(label: np.ndarray, classes: list[str]) -> np.ndarray:
     """-1 and 1: one column for two classes (1 is the second), else one a class."""
     code = {name: number for number, name in enumerate(classes)}
+    if len(code) != len(classes) or len(code) < 2 or not {class_name(value) for value in label} <= set(code):
+        raise DataError("the labels of this party are not all among the classes that it was told")
     codes = np.array([code[class_name(value)] for value in label])
     wanted = np.arange(len(classes)) if len(classes) > 2 else np.array([1])
     return np.where(codes[:, None] == wanted, 1.0, -1.0)
@@ -348,7 +350,10 @@ def start_rounds(
         matrix[np.triu_indices(width)] = upper
         matrix = matrix + np.triu(matrix, 1).T
     matrix = part.blocks * curvature(part.loss) * matrix + part.alpha * np.eye(width)
-    part.metric = np.linalg.inv(np.linalg.cholesky(matrix)).T  # metric @ metric.T is the inverse
+    try:
+        part.metric = np.linalg.inv(np.linalg.cholesky(matrix)).T  # metric @ metric.T is the inverse
+    except np.linalg.LinAlgError:
+        raise DataError("the sums of products that came are none: they are not positive definite") from None
     for name, covered in hidden.items():
         shape = (party.n_rows, widths[name])
         part.hidden[name] = uncover(party, covered, "hidden columns", before, name, shape)

@@ -14,14 +14,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
+from fedsift.core.requested import check_above_zero
 from fedsift.errors import DataError, PartyGone, PartyTimeout, ReplyError
 from fedsift.models.design import Design, LinearPart
 from fedsift.models.hyfdca.loss import best_duals, curvature, first_centre
@@ -76,12 +78,14 @@ class Duals:
     reply=Array("f"),
 )
 def open_columns(
-    party: Party, *, loss: str, alpha: float, blocks: int, outputs: int, classes: list[str] | None
-) -> Floats:
+    party: Party, *, loss: Literal["squared", "logistic", "hinge"], alpha: Annotated[float, Between(0, 1e12)],
+    blocks: Annotated[int, Between(1, 1000)], outputs: Annotated[int, Between(1, 1000)], classes: list[str] | None,
+) -> Floats:  # fmt: skip
     """Columns as principal components; the label holder has a column of ones beside them, and the loss.
 
     ``classes`` are told to the label holder only (none: its label is a number).
     """
+    check_above_zero(party.name, "open_columns", "alpha", alpha)
     design = Design.fit(party.table)
     values = design.matrix(party.table)
     left, sizes, right = np.linalg.svd(values, full_matrices=False)

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
+MOST_WEIGHTS = 1 << 26  # of the dense layers of one network
 _factories: dict[str, Callable[..., Module]] = {}
 _seeding = threading.Lock()  # torch's default generator is global, and parties of one process are threads
 
@@ -73,6 +75,9 @@ def dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, ...] = ()
     """Dense layers with ReLU between them; no activation after the last."""
     nn = torch_module().nn
     layers: list[Module] = []
+    sizes = [inputs, *map(int, hidden), outputs]
+    if sum(before * after for before, after in pairwise(sizes)) > MOST_WEIGHTS:
+        raise ParameterError(f"dense layers of {sizes} have more than {MOST_WEIGHTS:,} weights")
     width = inputs
     for size in hidden:
         layers += [nn.Linear(width, int(size)), nn.ReLU()]

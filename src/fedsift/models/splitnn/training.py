@@ -12,16 +12,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from fedsift.core.arguments import PartyName
+from fedsift.core.arguments import Between, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import COORDINATOR
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ParameterError
+from fedsift.models.splitnn.layers.shared_parts import check_batch_size
 from fedsift.models.splitnn.networks import derived_seed
 from fedsift.models.splitnn.party_networks import Bottom, Top, chunks
 from fedsift.models.splitnn.settings import BottomSettings, Rows, TopSettings, embeddings_of, protected
@@ -67,6 +68,7 @@ def _rows(party: Party, half: Bottom | Top, epoch: int, start: int) -> np.ndarra
     times="100 a session",
 )
 def start_bottom(party: Party, *, model: str, settings: BottomSettings) -> dict[str, int]:
+    check_batch_size(party, settings.batch_size)
     bottom = Bottom(party, settings)
     if settings.gates:
         bottom.add_gates(party.state.get("importance"), party.name)
@@ -78,7 +80,10 @@ def start_bottom(party: Party, *, model: str, settings: BottomSettings) -> dict[
     "network.start_top", when="protection=open|lattice|unsaid", discloses="control", about="acknowledgement",
     times="100 a session",
 )  # fmt: skip
-def start_top(party: Party, *, model: str, widths: dict[PartyName, int], settings: TopSettings) -> None:
+def start_top(
+    party: Party, *, model: str, widths: dict[PartyName, Annotated[int, Between(1, 100_000)]], settings: TopSettings
+) -> None:
+    check_batch_size(party, settings.batch_size)
     party.state[f"{model}/top"] = Top(party, widths, settings)
 
 

@@ -125,9 +125,11 @@ class _Column:
             for cut, whole in ((begins, self.begins), (ends, self.ends))
         )
 
-    def codes(self, n_bins: int, min_rows: int, most: int = BUCKETS) -> tuple[np.ndarray, int]:
-        """The bin of each row and how many bins there are, from the noisy counts; of categories at most ``most`` have
-        a bin of their own.
+    def codes(self, n_bins: int, min_rows: int, most: int | None = None) -> tuple[np.ndarray, int]:
+        """The bin of each row and how many bins there are, from the noisy counts.
+
+        Categories that are too few share a bin, if any of them shows at all. Of ``most`` that have one of their own,
+        the smallest takes them too, if together they are too few.
         """
         if self.ordered:
             edges = self._edges(n_bins, min_rows)
@@ -136,10 +138,9 @@ class _Column:
             present = self.counts[1:]
             own = np.argsort(-present, kind="stable")[:most]
             own = np.sort(own[present[own] >= max(min_rows, 1)])
-            lookup = np.full(BUCKETS, len(own), dtype=np.int64)  # the others share a bin, if they are enough for one
+            lookup, count = np.full(BUCKETS, len(own), dtype=np.int64), len(own) + 1
             lookup[own] = np.arange(len(own))
-            count = len(own) + 1
-            if len(own) and present.sum() - present[own].sum() < min_rows:
+            if len(own) and present.sum() - present[own].sum() < (1 if most is None else min_rows):
                 lookup[lookup == len(own)], count = int(np.argmin(present[own])), len(own)
             codes = lookup[np.maximum(self.places, 0)]
         if self.counts[0] >= min_rows:
@@ -194,7 +195,7 @@ def paid_bins(party: Party, n_bins: int, rho: float, min_rows: int) -> tuple[np.
 
 
 def coded(
-    columns: list[_Column], rows: int, n_bins: int, min_rows: int, most: int = BUCKETS
+    columns: list[_Column], rows: int, n_bins: int, min_rows: int, most: int | None = None
 ) -> tuple[np.ndarray, list[int]]:
     """Bin of each row and number of bins, of all columns, from their counts."""
     found = [column.codes(n_bins, min_rows, most) for column in columns]

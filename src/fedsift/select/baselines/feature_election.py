@@ -126,7 +126,7 @@ class FeatureElection(Selector):
     def _exact(
         self, fed: Federation, total: SecureSum, described: dict[str, Any], numeric: list[str], other: list[str]
     ) -> Outcome:
-        study = open_study(total, described, 0.0, self.random_state)
+        study = open_study(total, described, 0.0)
         total.ask_all(load_columns, columns=numeric)
         standardise(total, len(numeric))
         seed = int(np.random.default_rng(self.random_state).integers(2**31))

@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import Between
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
+from fedsift.errors import OperationRefused
 from fedsift.models.splitnn.gates import shrink_columns
 from fedsift.models.splitnn.networks import derived_seed, first_layer, torch_module
 from fedsift.models.splitnn.party_networks import Bottom, Top
 from fedsift.models.splitnn.settings import Rows
 from fedsift.models.splitnn.training import bottom_of, top_of
 
+Epochs = Annotated[int, Between(0, 10_000)]
 Places = Annotated[NDArray[np.int64], Between(0, 10**7)]
 _FLAT = 1e-3
 LAMBDAS = tuple(float(v) for v in np.geomspace(1e-3, 1.0, 16))
@@ -62,9 +64,10 @@ def _training_embedding(bottom: Bottom) -> np.ndarray:
     times=1,
 )
 def select_components(
-    party: Party, *, model: str, embeddings: dict[str, Rows], price: float | None, epochs: int, rate: float
+    party: Party, *, model: str, embeddings: dict[str, Rows], price: float | None, epochs: Epochs, rate: float
 ) -> dict[str, Any]:
     """Stage 2. ``price`` None: the largest lambda whose loss on held-out training rows is near the best."""
+    check_epochs(party, "select_components", epochs, "stage_epochs")
     torch, top = torch_module(), top_of(party, model)
     if party.name in top.widths:
         embeddings = {**embeddings, party.name: _training_embedding(bottom_of(party, model))}
@@ -82,6 +85,13 @@ def select_components(
     bounds = np.cumsum([0, *top.widths.values()])
     kept = {name: np.flatnonzero(alive[bounds[i] : bounds[i + 1]]) for i, name in enumerate(top.widths)}
     return {"components": kept, "lambda": float(price)}
+
+
+def check_epochs(party: Party, step: str, epochs: int, parameter: str) -> None:
+    """No longer than the accepted job says."""
+    most = None if party.run.job is None else party.run.job.parameters.get(parameter)
+    if isinstance(most, int) and epochs > most:
+        raise OperationRefused(party.name, step, "its 'epochs' are more than the accepted job's")
 
 
 def _component_price(top: Top, joined: Any, train: Any, epochs: int, rate: float) -> float:
@@ -133,9 +143,11 @@ def _sparse_top(top: Top, joined: Any, rows: Any, price: float, epochs: int, rat
     times=1,
 )  # fmt: skip
 def select_columns(
-    party: Party, *, model: str, components: Places, price: float | None, epochs: int, rate: float, quantile: float
-) -> dict[str, Any]:
+    party: Party, *, model: str, components: Places, price: float | None, epochs: Epochs, rate: float,
+    quantile: Annotated[float, Between(0, 1)],
+) -> dict[str, Any]:  # fmt: skip
     """Stage 3, nothing but local work: match the embedding while columns are paid for."""
+    check_epochs(party, "select_columns", epochs, "stage_epochs")
     bottom = bottom_of(party, model)
     copies = bottom.norms()[bottom.n_columns :]
     stage = _LocalLasso(bottom, components, rate)

@@ -27,13 +27,15 @@ from fedsift.models.splitnn.settings import BottomSettings, TopSettings, check_l
 from fedsift.models.splitnn.training import SplitRun, bottom_of
 from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
 from fedsift.select.less_vfl import shared_lasso
+from fedsift.select.less_vfl.component_selection import Epochs, check_epochs
 from fedsift.select.less_vfl.lasso_networks import FORMS, read_norms, usual
 from fedsift.select.less_vfl.shared_lasso import LassoSettings, train_lasso
 
 
 @operation("less_vfl.autoencode", when="protection=open|unsaid", discloses="control", about="acknowledgement", times=1)
-def autoencode(party: Party, *, model: str, epochs: int, weight: float, price: float) -> None:
+def autoencode(party: Party, *, model: str, epochs: Epochs, weight: float, price: float) -> None:
     """Local epochs of an auto-encoder with group lasso: embedding -> columns, sharing the bottom model."""
+    check_epochs(party, "autoencode", epochs, "pretrain_epochs")
     torch, bottom = torch_module(), bottom_of(party, model)
     s = bottom.settings
     decoder = party.state.get(f"{model}/decoder")

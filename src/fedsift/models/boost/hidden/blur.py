@@ -2,7 +2,7 @@
 
 Exact sums of unnamed cuts give records: where two cuts differ by one row their sums differ by its gradient and hessian,
 and with the gradients of a small node's rows each cut is a subset-sum problem that lattice reduction solves
-(``audit/attacks/cut_sums.py``: 87 % of Sonar's rows from 20 trees). So the label holder adds to each of its shares
+(``audit/attacks/cut_sums.py``: 81 % of Sonar's rows from 20 trees). So the label holder adds to each of its shares
 before they leave a number drawn uniformly, up to ``WIDTH`` times the root mean square of the tree's gradients (of
 hessians: of their deviation, since rows are counted exactly), on either side. A cut is then chosen as if a row or two
 more had been in the node. Of nodes that cannot be cut again it sends uniform numbers: nobody needs their sums.

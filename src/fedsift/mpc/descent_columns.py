@@ -1,0 +1,51 @@
+"""A party's side of a descent on shares (``shared_descent.py``): its columns, and what their scores are for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsift.core.party import Party
+from fedsift.mpc.ring import Floats, Precision, Ring, check_shape
+
+Loss = Callable[[Floats], tuple[Floats, Floats]]  # scores -> numbers for the coordinator (losses), residuals
+
+
+@dataclass
+class Columns:
+    """A party's side of one run. ``values`` are its columns as numbers (the label holder's: a last one of ones)."""
+
+    values: Floats
+    outputs: int
+    target: Floats | None = None  # the label holder's, where residuals are linear: scores - target
+    loss: Loss | None = None  # the label holder's, where they are not
+    helper: str = ""
+    reads_scores: bool = False
+    use: str = "descent"  # or what else the scores are for, as this party was asked itself
+    ring: Ring = field(default_factory=lambda: np.zeros((0, 0), np.uint64), repr=False)
+    own_mask: Ring = field(default_factory=lambda: np.zeros((0, 0), np.uint64), repr=False)
+    helped: dict[str, Ring] = field(default_factory=dict, repr=False)
+    precision: Precision = field(default_factory=lambda: Precision(0, 0, 0))
+
+    @property
+    def read_here(self) -> bool:
+        """Whether the label holder reads the scores of a descent: each step is one more of every row."""
+        return self.reads_scores and self.use == "descent"
+
+    @property
+    def scores_mask(self) -> str:
+        """The name of the mask: a label holder that is told something else of these scores cannot take it off."""
+        return f"scores: {self.use}, {'read' if self.reads_scores else 'shared'}"
+
+    def check_weights(self, party: Party, weights: NDArray[Any]) -> None:
+        check_shape(weights, (self.values.shape[1], self.outputs), party.name)
+
+
+def spread(values: Floats) -> float:
+    """The largest variance of a combination of the columns with weights of length 1."""
+    side = values if values.shape[0] < values.shape[1] else values.T
+    return float(np.linalg.eigvalsh(side @ side.T)[-1]) / len(values) if values.size else 0.0
