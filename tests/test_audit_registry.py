@@ -16,6 +16,7 @@ from fedsift.audit.naming import matches
 from fedsift.audit.registry import ATTACKS, Attack, attack
 from fedsift.core.operation import is_own, operations
 from fedsift.errors import ParameterError
+from fedsift.methods import METHODS, MODELS
 
 #: The line may only get shorter: an attack or a waiver takes an operation off it, and this number with it.
 MOST_PENDING = 0
@@ -151,3 +152,33 @@ def test_roles_and_targets_are_checked():
 
 def test_guess_is_the_share_of_the_largest_class():
     assert Truth(np.array([0, 1, 1, 1]), {}).guess == 0.75
+
+
+#: Where the loss of a release that claims an epsilon is measured from below, by the method or model that claims it.
+_TABLES = "test_filter_privacy.test_the_loss_measured_from_below_is_below_epsilon"
+_COPY = "test_private_labels.test_the_loss_of_the_copy_measured_from_below_is_its_epsilon"
+_BOOSTING = "test_boost_privacy.test_the_loss_measured_from_below_is_within_epsilon"
+_FLAFE = "test_engineer_privacy.test_flafes_releases_keep_the_claimed_loss"
+LOSSES = {
+    **dict.fromkeys(["information_value", "gini", "sffs"], _TABLES),
+    **dict.fromkeys(["fedsdg", "less_vfl", "group_lasso", "local_lasso", "stochastic_gate", "vflfs"], _COPY),
+    "split_network": _COPY,
+    **dict.fromkeys(["boost_classifier", "boost_regressor"], _BOOSTING),
+    **dict.fromkeys(["vertical_flafe", "hybrid_flafe"], _FLAFE),
+    "fed_iife": "test_engineer_privacy.test_fed_iifes_releases_keep_the_claimed_loss",
+    "muse": "test_muse_privacy.test_the_loss_of_a_joint_table_measured_from_below",
+    "feature_election": "test_feature_election.test_the_loss_of_votes_measured_from_below",
+}
+
+
+def test_the_loss_of_everything_that_claims_an_epsilon_is_measured_from_below():
+    pytest.importorskip("torch")
+    claims = {
+        name
+        for name, kind in {**METHODS, **MODELS}.items()
+        if any("epsilon" in parameter for parameter in kind().get_params(deep=False))
+    }
+    assert claims == set(LOSSES), "write a test of the loss from below, and name it here"
+    for place in set(LOSSES.values()):
+        module, name = place.split(".")
+        assert callable(getattr(importlib.import_module(module), name))

@@ -16,11 +16,13 @@ from fedsift.core.federation import Federation
 from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.deploy import model_jobs
+from fedsift.deploy.flare_job import settings_of
 from fedsift.deploy.introductions import introduce_parties
 from fedsift.deploy.run import explain_on, party_text, predict_on, prediction_job
 from fedsift.errors import DataError, FedsiftError, ParameterError, PolicyRefused
 from fedsift.jobs import runs, training
-from fedsift.jobs.job_file import load_job
+from fedsift.jobs.job_file import Job, load_job
+from fedsift.jobs.text import Source
 from fedsift.mpc.psi import aligned
 from fedsift.report.explain import explain_page
 from fedsift.site.site import open_site
@@ -85,10 +87,38 @@ def test_new_rows_are_predicted_by_the_parts_at_the_sites_and_stay_with_the_labe
     assert told["rows"] == 80
     found = list((folder / "sites" / "bank" / model_jobs.PARTS).glob("*.predictions.csv"))
     lines = found[0].read_text().splitlines()
+    assert lines[0] == "id,yes", "as in one process"
     assert [line.split(",")[0] for line in lines[1:]] == bank["id"].tolist(), "in the order of its own file"
-    right = [(float(line.split(",")[2]) > 0.5) == (label == "yes") for line, label in zip(lines[1:], bank["default"])]
+    right = [(float(line.split(",")[1]) > 0.5) == (label == "yes") for line, label in zip(lines[1:], bank["default"])]
     assert np.mean(right) > 0.75
     assert not any(b"person 3-" in data for sender, _, data in fed._link.transport.log if sender == "bank")
+
+
+def test_the_submitters_card_has_the_names_that_do_not_travel(tmp_path):
+    """Between machines a job says that there is an id and a label, not what the columns are called."""
+    job_file(tmp_path, "linear")
+    for name, table in zip(("bank", "shop"), tables(300)):
+        table.rename(columns={"id": "person", "default": "ill"}).to_csv(tmp_path / f"{name}.csv", index=False)
+    text = (tmp_path / "job.toml").read_text().replace('"id"', '"person"').replace('"default"', '"ill"')
+    (tmp_path / "job.toml").write_text(text)
+    job = load_job(tmp_path / "job.toml")
+    content = json.loads(json.dumps(model_jobs.train_content(job)))
+    assert "person" not in json.dumps(content)
+    assert "ill" not in content["parties"]["bank"]
+    source = Source(tmp_path / "job.toml", "", {})
+    there = Job(source.path, settings_of(content), job.parameters, source)  # as the coordinator reads it
+    fed = opened(tmp_path / "sites", job, content)
+    tables_here = {name: Table.read(job.file(name), id="person", name=name) for name in fed.parties}
+    run = runs.Run(there, tables_here, fed, there.selector())
+    run.phases["align"] = (0, len(fed.ledger))
+    model_jobs.train(run, tmp_path / "result")
+    results = {name: tmp_path / "sites" / name / "results" / "job" for name in ("bank", "shop")}
+    card = model_jobs.take_model(job, tmp_path / "result", tmp_path / "model", results)
+    assert (card["data"]["bank"]["id"], card["data"]["shop"]["id"], card["label"]) == ("person", "person", "ill")
+    files = {name: tmp_path / f"{name}.csv" for name in ("bank", "shop")}
+    told = training.predict(tmp_path / "model", files)
+    assert len(told) == 300
+    assert training.explained(tmp_path / "model", files, 1).groups is not None
 
 
 @pytest.mark.parametrize("labelled", [True, False])

@@ -236,12 +236,38 @@ def test_a_shuffle_is_the_partys_own_and_repeats_for_itself():
 def test_what_cannot_be_explained_says_so():
     X, y = table(120)
     fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    linear = fs.VerticalAdditive(max_iter=2).fit(fed)
+    with pytest.raises(DataError, match="labels of these 20 rows are all the same"):
+        fs.explain(fed.view(rows=np.flatnonzero(y == 1)[:20]), linear)
     with pytest.raises(ParameterError, match="single rows"):
         fs.explain(fed, fs.VerticalAdditive(max_iter=2).fit(fed), rows=True)
     with pytest.raises(ParameterError, match="cannot be explained"):
         fs.explain(fed, fs.FedLinear())
     with pytest.raises(ParameterError, match="keeps leaves from everybody"):
         fs.explain(fed, fs.SecureBoostClassifier(protection="all"))
+
+
+def test_predictions_are_there_although_nothing_can_be_explained(tmp_path):
+    """Rows without labels: a linear model predicts them, and says what an explanation needs."""
+    folder = training.write_model(training.train(load_job(job_file(tmp_path, "linear"))), tmp_path / "model")
+    pd.read_csv(tmp_path / "bank.csv").drop(columns="default").to_csv(tmp_path / "new.csv", index=False)
+    given = [f"bank={tmp_path / 'new.csv'}", f"shop={tmp_path / 'shop.csv'}"]
+    asked = [
+        "predict",
+        str(folder),
+        *given,
+        "-q",
+        "--out",
+        str(tmp_path / "out.csv"),
+        "--explain",
+        str(tmp_path / "w.html"),
+    ]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code != 0
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 301
+    assert not (tmp_path / "w.html").exists()
+    with pytest.raises(DataError, match="which has left"):
+        training.explained(folder, {"bank": tmp_path / "bank.csv"}, 1)
 
 
 def test_the_command_explains_a_kept_model(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from doubles import Recording, Serial
 from test_evaluate_joint import federation, tables, with_policy
@@ -68,6 +69,18 @@ def test_value_asks_in_ten_folds_little_more_often_than_in_two(monkeypatch):
     assert most > 4 * more
     assert alone.to_dict()["lines"] == many.to_dict()["lines"]
     assert few.holder == "bank"
+
+
+def test_shuffles_of_all_columns_are_measured_side_by_side(monkeypatch):
+    fed = counted(federation())
+    model = fs.VerticalAdditive(max_iter=3).fit(fed)
+    before = fed._link.transport.trips
+    model.figures(fed, ["auc"])
+    one = fed._link.transport.trips - before
+    found = fs.explain(fed, model, repeats=2).frame
+    assert fed._link.transport.trips - before < 4 * one, "twelve measures, and the one of the columns as they are"
+    one_by_one(monkeypatch)
+    pd.testing.assert_frame_equal(found, fs.explain(fed, model, repeats=2).frame)
 
 
 def test_ledgers_are_of_one_conversation_and_all_of_them_stand_in_the_common_one():

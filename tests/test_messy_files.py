@@ -360,3 +360,84 @@ def test_apply_leaves_the_types_of_a_parquet_file(tmp_path):
     result = fedsift("apply", chosen, tmp_path / "t.parquet", "--id", "who")
     assert result.exit_code == 0, result.output
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "t-selected.parquet"), frame[["who", "x"]])
+
+
+# --- a second look, at files with other traps ---
+
+
+def test_a_blank_line_is_no_row_and_line_numbers_stay_those_of_the_file(tmp_path):
+    text = "who;x;y\r\n\r\na;1;2\r\n   \r\n\r\nb;3;4\r\n"
+    table = Table.read(written(tmp_path, text), id="who")
+    assert (table.n_rows, table.values("x").tolist()) == (2, [1, 3])
+    with pytest.raises(DataError, match="line 7 is not"):
+        Table.read(written(tmp_path, text + "d;word;5\ne;6;7\n"), id="who")
+    with pytest.raises(DataError, match="line 7 has 4 values"):
+        Table.read(written(tmp_path, text + "d;5;6;7\n"), id="who")
+    quoted = 'who,note\na,"one\n\ntwo"\n\nb,three\n'
+    assert Table.read(written(tmp_path, quoted), id="who").codes("note")[1] == ["one\n\ntwo", "three"]
+    alone = Table.read(written(tmp_path, "x\n1\n\n3\n"), id=None)
+    assert np.isnan(alone.values("x")).tolist() == [False, True, False], "in one column it is a missing value"
+
+
+def test_apply_goes_past_blank_lines(tmp_path):
+    path = written(tmp_path, "who;x;y\na;1;2\n\nb;03;4\n")
+    chosen = fs.Selection("test", {"bank": ["x"]}, details={"id": "who"}).save(tmp_path / "s.json")
+    assert fedsift("apply", chosen, path).exit_code == 0
+    assert (tmp_path / "bank-selected.csv").read_text() == "who;x\na;1\nb;03\n"
+
+
+@pytest.mark.parametrize("mark", ["-", "--", ".", "n/a", "NULL"])
+def test_marks_for_nothing_are_missing_values(tmp_path, mark):
+    kind, values = column(tmp_path, "1.5", mark, "2.5", mark, mark, mark)
+    assert kind == "numeric"
+    assert values == [1.5, None, 2.5, None, None, None]
+
+
+def test_all_unclear_columns_are_told_at_once_and_init_writes_them_down_as_questions(tmp_path):
+    rows = [
+        f"p{i},{'1' if i % 3 else 'two'},{i % 28 + 1}/{i % 12 + 1}/8{i % 10},{'12%' if i % 2 else '0.12'}"
+        for i in range(30)
+    ]
+    lab = written(tmp_path, "who,mixed,born,ratio\n" + "\n".join(rows), name="lab.csv")
+    bank = written(tmp_path, "who,y,x\n" + "\n".join(f"p{i},{i % 2},{i}" for i in range(30)))
+    with pytest.raises(DataError) as caught:
+        Table.read(lab, id="who")
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 3
+    for line, name in zip(lines, ("mixed", "born", "ratio")):
+        assert f'say categorical = ["{name}"]' in line
+    assert "day first" not in lines[1], "it would not help: years of two digits are not read"
+    job = tmp_path / "job.toml"
+    made = fedsift("init", bank, lab, "--label", "y", "--out", job)
+    assert made.exit_code == 0, made.output
+    assert made.stdout.count("to decide: ") == 3
+    assert fedsift("check", job, "-q").exit_code == 3  # nothing is guessed
+    text = job.read_text()
+    assert '# categorical = ["mixed", "born", "ratio"]' in text
+    job.write_text(text.replace("# categorical", "categorical"))
+    assert fedsift("check", job, "-q").exit_code == 0
+
+
+def test_stand_ins_for_missing_values_are_warned_of():
+    values = np.random.default_rng(0).integers(18, 90, 60).astype(float)
+    frame = pd.DataFrame({"a": values, "b": values, "c": values, "d": values, "big": 1000 * values})
+    frame.loc[:5, "a"], frame.loc[:5, "b"], frame.loc[:5, "c"], frame.loc[0, "d"] = 999, -1, 95, 999
+    frame.loc[:5, "big"] = 99_999
+    warnings = "\n".join(look_at(Table.read(frame, id=None)).warnings)
+    assert "a: one value stands far from all others, 6 times" in warnings
+    for name in ("b", "c", "d", "big"):  # -1 is near 18, 95 may be an age, once may be true, 99,999 lies near 89,000
+        assert f"{name}: one value" not in warnings
+
+
+def test_a_column_that_is_filled_for_one_class_only_is_a_leak_and_not_constant():
+    y = np.arange(60) % 3 == 0
+    frame = pd.DataFrame({"x": np.arange(60.0), "closed_on": np.where(y, "2024-03-15", None), "y": y.astype(int)})
+    frame["closed_on"] = pd.to_datetime(frame["closed_on"])
+    warnings = look_at(Table.read(frame, id=None, label="y")).warnings
+    assert "closed_on: tells the label 'y' nearly alone: was it known before the outcome?" in warnings
+    assert not any("constant" in warning for warning in warnings)
+
+
+def test_two_lists_of_ids_are_not_called_copies():
+    frame = pd.DataFrame({"mail": [f"{i}@x" for i in range(30)], "phone": [f"+{i}" for i in range(30)]})
+    assert not any("copy" in warning for warning in look_at(Table.read(frame, id=None)).warnings)

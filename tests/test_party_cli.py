@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedsift.cli import main as cli
+from fedsift.cli import party
 from fedsift.core.table import Table
 from fedsift.site.party_file import look
 from fedsift.site.policy import Policy
@@ -183,7 +184,7 @@ def test_check_needs_no_other_partys_file_and_no_real_value(folder, monkeypatch)
     frame["branch"], frame["age"] = "CANARY", 918273645
     frame.to_csv(folder / "bank.csv", index=False)
     seen = []
-    handle = cli.party.rehearse.__globals__["_Witness"].handle
+    handle = party.rehearse.__globals__["_Witness"].handle
     monkeypatch.setattr(
         "fedsift.site.rehearsal._Witness.handle", lambda self, data: seen.append(reply := handle(self, data)) or reply
     )

@@ -207,3 +207,11 @@ from fedsift.core.operation import find_operation
 def test_python_m_fedsift_is_the_command():
     done = subprocess.run([sys.executable, "-m", "fedsift", "--help"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Usage: fedsift [OPTIONS] COMMAND")
+
+
+def test_torch_is_a_range_and_the_constraints_pin_one_within_it():
+    project = (SOURCE.parents[1] / "pyproject.toml").read_text()
+    low, high = re.search(r'"torch>=([\d.]+),<(\d+)"', project).groups()
+    pinned = re.search(r"^torch==([\d.]+)$", (SOURCE.parents[1] / "constraints.txt").read_text(), re.MULTILINE)[1]
+    numbers = [tuple(map(int, version.split("."))) for version in (low, pinned, high)]
+    assert numbers == sorted(numbers)

@@ -146,7 +146,8 @@ def test_duplicate_ids_name_the_id_and_both_places(tmp_path):
 def test_missing_ids_name_the_row(tmp_path):
     refused(pd.DataFrame({"who": ["a", None], "x": [1, 2]}), "row 1", "no id")
     refused(csv(tmp_path, "who,x\na,1\nNA,2\n"), "line 3", "no id")
-    refused(csv(tmp_path, "who,x\na,1\n\nb,2\n", "gap.csv"), "line 3", "no id")
+    refused(csv(tmp_path, "who,x\na,1\n,9\nb,2\n", "gap.csv"), "line 3", "no id")
+    assert Table.read(csv(tmp_path, "who,x\na,1\n\nb,2\n", "blank.csv"), id="who").n_rows == 2  # nobody's line
 
 
 def test_ids_of_a_senseless_type_are_refused():

@@ -52,6 +52,14 @@ class DataError(FedsiftError, ValueError):
     exit_code = 3
 
 
+class UnclearColumns(DataError):
+    """Columns of a file that could be read in several ways; a line each, with what to say in the job file."""
+
+    def __init__(self, what: str, columns: dict[str, str] | None = None):
+        super().__init__(what)
+        self.columns = columns or {}  # name -> its line
+
+
 class AlignmentError(DataError):
     pass
 

@@ -64,10 +64,6 @@ WAIVERS: dict[str, str] = {
     "site's journal counts.",
     "boost.tell_explanations": "The form is plain: the answer, where the label holder's policy lets it go.",
     # Measures on shares
-    "scores.begin_grading": "The first step of grade_on: uniform numbers.",
-    "scores.grade_on": "Uniform numbers: every value is under a fresh mask of which neither side knows more than a "
-    "share "
-    "(tests/test_grading.py), sealed from the coordinator.",
     "scores.keep_rest": "A share of the scores: uniform to the label holder, which gets seeds and weights under a "
     "mask.",
     "scores.take_share": "A share of the scores under a mask that the party does not know: uniform to it.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 from fedsift.cli import console
 from fedsift.core.files import write_atomic
 from fedsift.core.table import Table
-from fedsift.errors import ParameterError
+from fedsift.errors import ParameterError, UnclearColumns
 from fedsift.methods import METHODS
 
 
@@ -32,19 +33,31 @@ def init(
         raise ParameterError("give two files or more, one for each party (one party alone: fedsift party init)")
     if method not in METHODS:
         raise ParameterError(f"there is no method {method!r}; fedsift methods lists them")
-    tables = {file.name.partition(".")[0]: Table.read(file, id=None, name=file.name) for file in files}
+    read = {file.name.partition(".")[0]: _read(file) for file in files}
+    tables, asked = {name: each[0] for name, each in read.items()}, {name: each[1] for name, each in read.items()}
     if len(tables) < len(files):
         raise ParameterError("two files have the same name, which would be two parties' name; rename one")
     holders = [name for name, table in tables.items() if label in table.columns]
     if label is None or len(holders) != 1:
         found = "no file has" if not holders else f"{' and '.join(holders)} have"
-        asked = "say which column is to be predicted" if label is None else f"{found} a column {label!r}"
-        raise ParameterError(f"{asked}: --label COLUMN, a column of one file")
+        what = "say which column is to be predicted" if label is None else f"{found} a column {label!r}"
+        raise ParameterError(f"{what}: --label COLUMN, a column of one file")
     ids = shared_ids(tables)
-    write_atomic(out, job_text(dict(zip(tables, files)), ids, holders[0], label, method, out))
+    write_atomic(out, job_text(dict(zip(tables, files)), ids, holders[0], label, method, out, asked))
     for name, column in ids.items():
         console.show(f"{name}: rows are matched by {column!r}")
-    console.show(f"written to {out}: read it, then: fedsift check {out}")
+    for line in (line for each in asked.values() for line in each.values()):
+        console.show(f"to decide: {line}")
+    told = "answer the questions in it" if any(asked.values()) else "read it"
+    console.show(f"written to {out}: {told}, then: fedsift check {out}")
+
+
+def _read(file: Path) -> tuple[Table, dict[str, str]]:
+    """A file, columns that could be read in several ways as text, and a line for each of those."""
+    try:
+        return Table.read(file, id=None, name=file.name), {}
+    except UnclearColumns as error:
+        return Table.read(file, id=None, name=file.name, categorical=list(error.columns)), error.columns
 
 
 def shared_ids(tables: dict[str, Table]) -> dict[str, str]:
@@ -74,8 +87,16 @@ def _unique_columns(table: Table) -> dict[str, set[str]]:
     return {name: set(rows[name].cast(str).str.strip_chars().to_list()) for name in whole}
 
 
-def job_text(files: dict[str, Path], ids: dict[str, str], holder: str, label: str, method: str, out: Path) -> str:
-    def text(value: str) -> str:
+def job_text(
+    files: dict[str, Path],
+    ids: dict[str, str],
+    holder: str,
+    label: str,
+    method: str,
+    out: Path,
+    asked: Mapping[str, Mapping[str, str]],
+) -> str:
+    def text(value: object) -> str:
         return json.dumps(value, ensure_ascii=False)
 
     lines = ["# Written by `fedsift init`. `fedsift check` shows how each column is read and what to look at again."]
@@ -83,4 +104,7 @@ def job_text(files: dict[str, Path], ids: dict[str, str], holder: str, label: st
         near = file.absolute().parent == out.absolute().parent
         lines += ["", f"[parties.{text(name)}]", f"file = {text(file.name if near else str(file.absolute()))}"]
         lines += [f"id = {text(ids[name])}", *([f"label = {text(label)}"] if name == holder else [])]
+        if asked[name]:
+            lines += ["# To decide (nothing is guessed):", *(f"# - {line}" for line in asked[name].values())]
+            lines += ["# As codes, if that is what they are:", f"# categorical = {text(list(asked[name]))}"]
     return "\n".join([*lines, "", "[method]", f"name = {text(method)}", ""])

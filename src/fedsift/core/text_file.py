@@ -38,6 +38,7 @@ class TextFile:
     encoding: str
     separator: str
     where: str
+    blank: tuple[int, ...] = ()  # lines without anything, which are no rows
 
     @classmethod
     def open(cls, path: Path, where: str, form: FileForm) -> TextFile:
@@ -52,6 +53,9 @@ class TextFile:
             raise DataError(f"{where}: the file is empty; it needs a line with column names and one line a row")
         tabs = path.name.lower().removesuffix(".gz").endswith(".tsv")
         separator = form.separator or ("\t" if tabs else _separator(data, where))
+        if separator.encode() in data.partition(b"\n")[0]:  # in a file of one column an empty line is a missing value
+            data, blank = _without_blank_lines(data)
+            return cls(data, encoding, separator, where, blank)
         return cls(data, encoding, separator, where)
 
     def records(self, strict: bool = False) -> Any:
@@ -67,18 +71,25 @@ class TextFile:
                 width = width or len(record)
                 if len(record) > width:
                     counts = f"{len(record)} values, but the header names {width} columns"
-                    raise DataError(f"{self.where}: line {line} has {counts}; correct it")
-                yield line, record + [""] * (width - len(record))
+                    raise DataError(f"{self.where}: line {self._in_file(line)} has {counts}; correct it")
+                yield self._in_file(line), record + [""] * (width - len(record))
                 line = reader.line_num + 1
         except csv.Error:
             advice = "close or remove it"
-            raise DataError(f"{self.where}: line {line} has a quotation mark that is not closed; {advice}") from None
+            place = self._in_file(line)
+            raise DataError(f"{self.where}: line {place} has a quotation mark that is not closed; {advice}") from None
 
     def line_of(self, row: int) -> int:
         reader = self.records()
         for _ in range(row + 1):  # the header and the rows before
             next(reader)
-        return int(reader.line_num + 1)  # a quoted value may span lines, so this is not simply row + 2
+        return self._in_file(reader.line_num + 1)  # a quoted value may span lines, so this is not simply row + 2
+
+    def _in_file(self, line: int) -> int:
+        """A line's number in the file as it was, blank lines among it."""
+        for blank in self.blank:
+            line += blank <= line
+        return line
 
     @property
     def told(self) -> str:
@@ -170,6 +181,20 @@ def _separator(data: bytes, where: str) -> str:
         both = " or ".join(_NAMES[mark] for mark in even)
         raise DataError(f"{where}: {both} may be between its values; say separator = {even[0]!r} or {even[1]!r}")
     return even[0] if even else max(SEPARATORS, key=lambda mark: widths[mark][0])
+
+
+def _without_blank_lines(data: bytes) -> tuple[bytes, tuple[int, ...]]:
+    """The data without lines that hold nothing, and which these were; such a line inside a quoted value stays."""
+    if b"\n\n" not in data and b"\n\r\n" not in data:
+        return data, ()
+    kept, blank, quotes = [], [], 0
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip() and quotes % 2 == 0:
+            blank.append(number)
+        else:
+            kept.append(line)
+            quotes += line.count(b'"')
+    return b"\n".join(kept), tuple(blank)
 
 
 def _widths(start: str, mark: str) -> list[int]:

@@ -18,15 +18,16 @@ birth or a plan.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
 from fedsift.core.wanted import Dates, Decimal, FileForm
-from fedsift.errors import DataError
+from fedsift.errors import UnclearColumns
 
 _TIME = r"(?:[ T]+(?P<t>\d{1,2}:\d{2}(?::\d{2})?))?"
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -218,7 +219,7 @@ def decimal_mark(parts: Parts, comma_file: bool) -> Decimal | Literal["two", "no
 
 
 #: What counts as "no value" in a text file, after surrounding blanks are removed.
-MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "#N/A", "<NA>")
+MISSING = ("", "-", "--", ".", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "#N/A", "<NA>")
 
 _WORTH_A_LOOK = re.compile(r"[-+.,\d€$£¥\u2212]|[A-Z]{3}\s*\d|\w+[ .-]+\d|true$|false$|inf", re.IGNORECASE)
 
@@ -245,10 +246,25 @@ class Settling:
             numbers = dict(zip(text, cleaned.select(pl.all().cast(pl.Float64, strict=False).count()).row(0)))
             samples = dict(zip(text, cleaned.select(pl.all().drop_nulls().first()).row(0)))
             own = [name for name in text if name not in self.plain]
-            frame = frame.with_columns([self._column(frame[name], samples[name], numbers[name] > 0) for name in own])
+            frame = frame.with_columns(self._settled(frame, own, samples, numbers))
         return frame.with_columns(
             [self._compact(frame[name]) for name, kind in frame.schema.items() if kind == pl.Int64]
         )
+
+    def _settled(
+        self, frame: pl.DataFrame, names: list[str], samples: dict[str, Any], numbers: dict[str, int]
+    ) -> list[pl.Series]:
+        """Each column with its type; all that are unclear are told at once."""
+        settled: list[pl.Series] = []
+        unclear: dict[str, str] = {}
+        for name in names:
+            try:
+                settled.append(self._column(frame[name], samples[name], numbers[name] > 0))
+            except UnclearColumns as error:
+                unclear |= error.columns
+        if unclear:
+            raise UnclearColumns("\n".join(unclear.values()), unclear)
+        return settled
 
     def _column(self, column: pl.Series, sample: str | None, digits: bool) -> pl.Series:
         name = column.name
@@ -324,7 +340,8 @@ class Settling:
                 raise self._mixed(name, f"mixes dates and text: {count} of its {filled} values are dates", odd)
             return column
         if dated.problem:
-            raise self._error(name, dated.problem, self._how(name, '"day first"'))
+            asked = "" if "four" in dated.problem else self._how(name, '"day first"')  # short years are not read
+            raise self._error(name, dated.problem, asked)
         wrong = column.is_not_null() & dated.days.is_null()
         if wrong.any():
             raise self._mixed(name, "has a date that is no day of the calendar", wrong.arg_max() or 0)
@@ -346,16 +363,23 @@ class Settling:
     def _how(self, name: str, what: str = '"decimal comma"') -> str:
         return f"for this column alone forms = {{{name!r} = {what}}}".replace("'", '"')
 
-    def _error(self, name: str, what: str, advice: str = "") -> DataError:
-        codes = f"if it holds codes, read it with categorical=[{name!r}]"
-        told = "; ".join(each for each in (advice, codes) if each)
-        return DataError(f"{self.where}: column {name!r} {what}; {told}")
+    def _error(self, name: str, what: str, advice: str = "") -> UnclearColumns:
+        told = "; ".join(each for each in (advice, f"if it holds codes, {self._codes(name)}") if each)
+        return self._unclear(name, f"{what}; {told}")
 
-    def _mixed(self, name: str, what: str, row: int) -> DataError:
-        return DataError(
-            f"{self.where}: column {name!r} {what}, {self.locate(row)} is not. Correct that value or leave it empty; "
-            f"if the column holds codes, read it with categorical=[{name!r}]"
+    def _mixed(self, name: str, what: str, row: int) -> UnclearColumns:
+        return self._unclear(
+            name,
+            f"{what}, {self.locate(row)} is not. Correct that value or leave it empty; if the column holds codes, "
+            f"{self._codes(name)}",
         )
+
+    def _codes(self, name: str) -> str:
+        return f"say categorical = [{json.dumps(name, ensure_ascii=False)}]"
+
+    def _unclear(self, name: str, what: str) -> UnclearColumns:
+        line = f"{self.where}: column {name!r} {what}"
+        return UnclearColumns(line, {name: line})
 
 
 def _worth(column: pl.Series, sample: str) -> bool:

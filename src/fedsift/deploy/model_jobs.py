@@ -127,15 +127,23 @@ def parts_of(site: Path) -> Path:
     return site.parent.parent / PARTS
 
 
-def take_model(result: Path, out: Path, sites: Mapping[str, Path]) -> dict[str, Any]:
-    """The model folder of the submitter; where the parties are played here, with their parts."""
+def take_model(job: Job, result: Path, out: Path, sites: Mapping[str, Path]) -> dict[str, Any]:
+    """The model folder of the submitter; where the parties are played here, with their parts.
+
+    What columns of ids and labels are called does not travel: the card gets it from the submitter's own job file.
+    """
     training.check_model_folder(out)
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(result, out)
     for site in sites.values():
         for part in sorted(parts_of(site).glob("*")):
             shutil.copy(part, out / part.name)
-    return training.read_card(out)
+    card = training.read_card(out)
+    for name, party in job.settings.parties.items():
+        card["data"][name] |= {"id": party.id, "categorical": list(party.categorical)}
+    card["label"] = job.settings.parties[card["label_holder"]].label
+    write_atomic(out / training.CARD, json.dumps(card, indent=1, allow_nan=False) + "\n")
+    return card
 
 
 def take_predictions(result: Path, holder: str, sites: Mapping[str, Path]) -> tuple[int, str | None]:

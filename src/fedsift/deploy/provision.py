@@ -10,6 +10,7 @@ and so are its shell commands for administrators. The files are in each kit's ``
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,19 @@ _NOBODY = {"byoc": "none", "shell_commands": "none", "server-predeployed-flwr": 
 class CloseSites(Builder):
     """Named in ``project.yml`` after FLARE's own builder of configuration files."""
 
+    def initialize(self, project: Project, ctx: ProvisionContext) -> None:
+        """Whatever this command writes from now on (keys, ``cert.json``, kits) is for this account alone."""
+        os.umask(0o077)
+
     def build(self, project: Project, ctx: ProvisionContext) -> None:
         for participant in [project.get_server(), *project.get_clients()]:
             local = Path(ctx.get_local_dir(participant))
             _change(local / RESOURCES, _only_fedsift)
             _change(local / AUTHORIZATION, _no_custom_code)
+        for folder in (Path(ctx.get_wip_dir()), Path(ctx.get_state_dir())):  # made before: whatever lies in them is too
+            for path in (folder, *folder.rglob("*")):
+                if not path.is_symlink():
+                    path.chmod(path.stat().st_mode & 0o700)
 
 
 def _only_fedsift(resources: dict[str, Any]) -> None:

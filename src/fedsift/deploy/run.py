@@ -78,13 +78,13 @@ def statistics_on(job: Job, on: str, work: StatisticsJob, *, kit: Path | None = 
 def train_on(job: Job, on: str, out: Path, *, kit: Path | None = None, say: Say) -> dict[str, Any]:
     """Train with the parties elsewhere: each keeps its part; ``out`` gets the model folder. Returns the card."""
     training.check_model_folder(out)
-    take = partial(_take_model, out=out)
+    take = partial(_take_model, job=job, out=out)
     card: dict[str, Any] = _run(Errand(job, model_jobs.train_content(job), take, say), on, kit)
     return card
 
 
-def _take_model(result: Path, sites: dict[str, Path], *, out: Path) -> dict[str, Any]:
-    return model_jobs.take_model(result, out, sites)
+def _take_model(result: Path, sites: dict[str, Path], *, job: Job, out: Path) -> dict[str, Any]:
+    return model_jobs.take_model(job, result, out, sites)
 
 
 def predict_on(

@@ -9,13 +9,15 @@ policies decide.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
-from fedsift.errors import ParameterError
+from fedsift.core.in_step import in_step, room_for
+from fedsift.errors import DataError, ParameterError
 from fedsift.models.base import FederatedModel
 from fedsift.models.boost.explaining import explain_jointly, importance_frame
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
@@ -99,13 +101,20 @@ def _of_trees(fed: Federation, model: FederatedModel, rows: bool) -> Explanation
 def _of_shuffling(fed: Federation, model: FederatedModel, repeats: int, metric: str) -> Explanation:
     chosen = {"auto": "auc" if model.task_ == "classification" else "r2"}.get(metric, metric)
     whole, names = model.figures(fed, [chosen])[chosen], fed.column_names()
-    lines = []
+    if not np.isfinite(whole):
+        raise DataError(
+            f"the labels of these {fed.n_rows:,} rows are all the same, so there is no {chosen} of them: give more rows"
+        )
     places = [(party, column) for party, columns in names.items() for column in range(len(columns))]
-    for party, column in fed.track(places, "column"):
-        found = [model.figures(fed, [chosen], Shuffled(party, column, k))[chosen] for k in range(repeats)]
-        drops = whole - np.array(found)
+    asked = [Shuffled(party, column, repeat) for party, column in places for repeat in range(repeats)]
+    measures = [partial(model.figures, fed, [chosen], shuffled) for shuffled in asked]
+    found = in_step(fed, measures, "measure", room_for(fed))
+    told = {shuffled: whole - figures[chosen] for shuffled, figures in zip(asked, found)}
+    lines = []
+    for party, column in places:
+        drops = np.array([told[Shuffled(party, column, repeat)] for repeat in range(repeats)])
         spread = float(drops.std(ddof=1)) if repeats > 1 else float("nan")
-        told = {"party": party, "column": column, "feature": names[party][column]}
-        lines.append({**told, "importance": round(float(drops.mean()), 4), "deviation": spread})
+        line = {"party": party, "column": column, "feature": names[party][column]}
+        lines.append({**line, "importance": round(float(drops.mean()), 4), "deviation": spread})
     frame = pd.DataFrame(lines).sort_values("importance", ascending=False, ignore_index=True)
     return Explanation(f"loss of {chosen} when the column is shuffled ({whole:.4f} as it is)", frame)

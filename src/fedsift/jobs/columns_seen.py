@@ -51,7 +51,7 @@ def look_at(table: Table) -> FileSeen:
 def _odd_columns(table: Table, columns: list[ColumnSeen]) -> Iterator[str]:
     for seen in columns:
         filled, name = table.n_rows - seen.missing, seen.column
-        if seen.distinct <= 1:
+        if seen.distinct <= 1 and (not filled or not seen.missing):
             yield f"{name}: constant, so of no use"
         elif seen.kind == "categorical":
             yield from _odd_text(table, seen, filled)
@@ -59,6 +59,20 @@ def _odd_columns(table: Table, columns: list[ColumnSeen]) -> Iterator[str]:
             values = table.values(name)
             if _ID_NAME.search(name) or float(values.max() - values.min()) == filled - 1:
                 yield f"{name}: a different whole number in each row (an id? leave it out with columns = [...])"
+        if seen.kind == "numeric":
+            yield from _stand_ins(name, table.values(name))
+
+
+def _stand_ins(name: str, values: np.ndarray) -> Iterator[str]:
+    """-1, 99, 999 and the like, far from everything else and again and again: a missing value, most likely."""
+    known, counts = np.unique(values[np.isfinite(values)], return_counts=True)
+    if len(known) < 4:
+        return
+    for place, rest in ((0, known[1:]), (-1, known[:-1])):
+        end, often = known[place], counts[place]
+        far = abs(end - rest[place]) > (rest.max() - rest.min()) / 2
+        if often > 1 and far and re.fullmatch(r"-?(1|9+)", f"{end:.0f}"):
+            yield f"{name}: one value stands far from all others, {often:,} times: a missing value in disguise?"
 
 
 def _odd_text(table: Table, seen: ColumnSeen, filled: int) -> Iterator[str]:
@@ -80,6 +94,8 @@ def _copies(table: Table) -> Iterator[str]:
     for name, kind in table.kinds.items():
         if kind == "categorical":
             codes = table.codes(name)[0]
+            if len(set(codes.tolist())) == len(codes):
+                continue  # two lists of ids are no copies
             firsts = {code: place for place, code in reversed(list(enumerate(codes.tolist())))}
             key = b"text" + np.array([firsts[code] for code in codes.tolist()]).tobytes()
         else:
@@ -103,7 +119,7 @@ def _leaks(table: Table, columns: list[ColumnSeen]) -> Iterator[str]:
     if len(classes) > max(20, table.n_rows // 20):  # a number to predict
         target = np.searchsorted(np.sort(label.astype(float)), label.astype(float)) * 10 // table.n_rows
     for seen in columns:
-        if seen.distinct > 1 and _told(table, seen, target) > _LEAK:
+        if (seen.distinct > 1 or 0 < seen.missing < table.n_rows) and _told(table, seen, target) > _LEAK:
             yield f"{seen.column}: tells the label {table.label_name!r} nearly alone: was it known before the outcome?"
 
 

@@ -39,6 +39,7 @@ from fedsift.report.write import write_report
 from fedsift.select.base import Selector
 
 FORMAT = "fedsift-trained"
+CARD = "card.json"
 SPLIT = 0.7  # of the rows train, for the card's figures
 Say = Callable[[str], None]
 
@@ -127,7 +128,7 @@ def write_card(trained: Trained, folder: Path) -> None:
     """The selection with its report, and the model card."""
     write_report(trained.run.record(), folder / "report.html")
     trained.run.selection.save(folder / "selection.json")
-    write_atomic(folder / "card.json", json.dumps(trained.card, indent=1, allow_nan=False) + "\n")
+    write_atomic(folder / CARD, json.dumps(trained.card, indent=1, allow_nan=False) + "\n")
     write_atomic(folder / "card.md", card_text(trained.card))
 
 
@@ -145,7 +146,7 @@ def jobs_within_training(selector: Selector, section: ModelSection) -> list[tupl
 
 def check_model_folder(folder: Path) -> None:
     """Refuse a folder that holds anything but an earlier model. Called before the work, so that none is lost."""
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / "card.json").is_file())):
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / CARD).is_file())):
         raise ParameterError(f"{folder} is not empty and no model folder; give another one (--out DIR)")
 
 
@@ -173,7 +174,7 @@ def card_text(card: Mapping[str, Any]) -> str:
 
 def read_card(folder: Path) -> dict[str, Any]:
     try:
-        card: dict[str, Any] = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+        card: dict[str, Any] = json.loads((folder / CARD).read_text(encoding="utf-8"))
         if card["format"] == FORMAT:
             return card
     except (OSError, ValueError, KeyError, TypeError):
@@ -195,7 +196,9 @@ def explained(
 
     ``by`` names columns of the label holder's by which its rows are grouped.
     """
-    labelled = check_label(read_card(folder), files, by)
+    card = read_card(folder)
+    check_parties(card, files)
+    labelled = check_label(card, files, by)
     model, fed = _with_new_rows(folder, files, say, labelled=labelled, also=by)
     say(f"explaining the model on {fed.n_rows:,} rows")
     return explained_on(model, fed, repeats, by, labelled=labelled)

@@ -192,15 +192,16 @@ def tell_by_id(party: Party) -> dict[str, Any]:
     times="1 a session",
 )
 def keep_by_id(party: Party, *, model: Annotated[str, AtMost(64)]) -> None:
-    """The same into this site's model folder, as ``PARTY.MODEL.predictions.csv``."""
+    """The same into this site's model folder, as ``PARTY.MODEL.predictions.csv``: of two classes the second's."""
     told, classes = _by_id(party), party.held(Predicted).classes
     file = part_file(party, model).with_suffix(".predictions.csv")
     file.parent.mkdir(parents=True, exist_ok=True)
     half = file.with_suffix(".half")
     with half.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out)
-        writer.writerow(["id", *(classes or ("prediction",))])
-        writer.writerows([name, *map(repr, row)] for name, row in zip(told["ids"], told["values"].tolist()))
+        first = 1 if len(classes) == 2 else 0
+        writer.writerow(["id", *(classes[first:] or ("prediction",))])
+        writer.writerows([name, *map(repr, row[first:])] for name, row in zip(told["ids"], told["values"].tolist()))
     half.replace(file)
 
 
