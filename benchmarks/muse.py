@@ -157,11 +157,12 @@ def accuracy_tables(frame):
     ]
     for name in dict.fromkeys(frame["data"]):
         part = frame[frame["data"] == name]
+        old = ", old bins" if (part["bins"] == "old").any() else ""
         by_seed = part.groupby(["method", "setting", "seed"], sort=False)[["SVM", "3-NN", "redundancy"]].mean()
         mean = by_seed.groupby(["method", "setting"], sort=False).mean().unstack("setting")
         spread = by_seed.groupby(["method", "setting"], sort=False).std().unstack("setting").fillna(0.0)
         lines += [
-            f"\n### {name}, {part['seed'].nunique()} split seeds{', old bins' if (part['bins'] == 'old').any() else ''}\n",
+            f"\n### {name}, {part['seed'].nunique()} split seeds{old}\n",
             "| method | SVM inside | 3-NN inside | SVM outside | 3-NN outside | redundancy of first 10 (inside) |",
             "|---|--:|--:|--:|--:|--:|",
         ]
