@@ -157,6 +157,7 @@ def accuracy_tables(frame):
     ]
     for name in dict.fromkeys(frame["data"]):
         part = frame[frame["data"] == name]
+        old = ", old bins" if (part["bins"] == "old").any() else ""
         by_seed = part.groupby(["method", "setting", "seed"], sort=False)[["SVM", "3-NN", "redundancy"]].mean()
         mean = by_seed.groupby(["method", "setting"], sort=False).mean().unstack("setting")
         spread = by_seed.groupby(["method", "setting"], sort=False).std().unstack("setting").fillna(0.0)
