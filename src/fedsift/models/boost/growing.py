@@ -28,6 +28,7 @@ from fedsift.models.boost.label_holder import (
     next_sampled_trees,
     next_trees,
 )
+from fedsift.models.boost.level_messages import check_told
 from fedsift.models.boost.passive import divide, level_sums, receive_gradients
 from fedsift.models.boost.plan import Plain, Plan
 from fedsift.models.boost.privacy import LabelNoise
@@ -304,6 +305,7 @@ def _one_round(
     bins = [boosters[m].bins for m in live]
     fed.ask(receive_gradients, to=helpers, each=each, bins=bins, least=least, **started)
     del started
+    check_told(str(fed.active), nodes)
     more = len(nodes["job"]) > 0
     while more:
         replies = fed.ask(level_sums, to=helpers, nodes=nodes) if len(nodes["job"]) else {}
@@ -314,4 +316,5 @@ def _one_round(
         sides = fed.ask(divide, to=list(cuts), each={p: {"cuts": cut} for p, cut in cuts.items()}) if cuts else {}
         step = fed.ask(advance, to=fed.active, sides=sides)
         nodes, more = step["nodes"], step["more"]
+        check_told(str(fed.active), nodes)
     return answers

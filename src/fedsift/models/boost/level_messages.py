@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.arguments import wrong_record
 from fedsift.crypto.additive.keys import Ciphertexts
 from fedsift.errors import OperationRefused, ReplyError
 
@@ -60,3 +61,10 @@ def check_sums(name: str, reply: LevelSums, nodes: int) -> None:
     fits = fits and not (groups < 1).any() and not ((left_out < 0) | (left_out >= groups)).any()
     if not fits or 8 * len(reply["filled"]) < groups.sum():
         raise ReplyError(name, "level_sums", f"party {name!r} answered for another number of nodes, columns or groups")
+
+
+def check_told(name: str, nodes: Any) -> None:
+    """At the coordinator, before they are passed on: the label holder's message has all fields."""
+    wrong = wrong_record(LevelNodes, nodes) if isinstance(nodes, dict) else "is no message"
+    if wrong:
+        raise ReplyError(name, "advance", f"what it says of the nodes {wrong}")

@@ -74,7 +74,10 @@ def fold_numbers(labels: Labels, party: Party, folds: int, seed: int) -> np.ndar
 
 def training_rows(rule: dict[str, Any], labels: Labels, party: Party) -> np.ndarray:
     """A boolean for each row. The rest is held out: it goes down the trees, and no sum ever holds it."""
-    kind = rule["kind"]
+    kind = rule.get("kind")
+    needed = {"fold": ("folds", "fold", "seed"), "validation": ("share", "seed")}.get(str(kind), ())
+    if not all(name in rule for name in needed):
+        raise ParameterError(f"rows of the kind {kind!r} are told by {', '.join(needed)}")
     if kind == "all":
         return np.ones(party.n_rows, dtype=bool)
     if kind == "fold":

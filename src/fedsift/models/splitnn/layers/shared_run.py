@@ -19,7 +19,7 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation
-from fedsift.errors import ParameterError
+from fedsift.errors import ParameterError, ReplyError
 from fedsift.models.predicted import let_read
 from fedsift.models.splitnn.basis import WIDE, axes_of
 from fedsift.models.splitnn.layers import shared_answers as answers
@@ -252,6 +252,8 @@ class SharedRun(SplitRun):
         output = fed.ask(ops.send_output, to=helper, box=hidden)
         short = fed.ask(ops.shorten_error, to=active, box=output)
         errors = fed.ask(ops.send_error, to=helper, box=short)
+        if active not in errors:
+            raise ReplyError(helper, "send_error", "it sent the label holder no share of the error")
         parts = dealer.gradients(self._step, rows, factor)
         sent = fed.ask(ops.send_gradients, to=active, box=errors[active], dealer=parts[active])
         return {
