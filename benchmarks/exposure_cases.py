@@ -106,7 +106,7 @@ CASES: dict[str, Case] = {
     "information_value": Case(selector("information_value"), (*SIX, "leukemia", "adult")),
     "information_value, epsilon 1": Case(selector("information_value", epsilon=1.0)),
     "information_value, weights of evidence": Case(
-        selector("information_value", n_features=8, n_bins=3, woe="bins", woe_digits=1), rows=2000
+        selector("information_value", n_features=4, n_bins=3, woe="bins", woe_digits=1), rows=2000
     ),
     "gini": Case(selector("gini"), (*SIX, "leukemia")),
     "gini, epsilon 1": Case(selector("gini", epsilon=1.0)),

@@ -132,7 +132,8 @@ def _short(cell: Cell | None) -> str:
 WORDS = {
     "a tenth of": "too few rows", "rows cannot": "too few rows", "needs more rows": "too few rows",
     "more rows than columns": "too few rows", "room for": "too wide", "too wide": "too wide",
-    "public": "no bounds", "bounds": "no bounds", "scores of": "few columns",
+    "bounds": "no bounds", "scores of": "few columns", "values or fewer": "few values",
+    "no maximum": "classes apart", "with some and none": "few values",
 }  # fmt: skip
 
 

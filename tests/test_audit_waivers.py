@@ -116,8 +116,8 @@ def test_where_bins_stand_follows_from_counts_with_noise_alone():
 
 
 def table(rows: int) -> tuple[np.ndarray, np.ndarray]:
-    X = np.random.default_rng(0).integers(0, 4, (rows, 6)) + np.arange(6) * 0.25
-    return X, (X[:, 0] + X[:, 3] + np.arange(rows) % 3 > 4.2).astype(int)
+    X = np.random.default_rng(0).normal(size=(rows, 6))
+    return X, (X[:, 0] + X[:, 3] + np.arange(rows) % 3 > 1.0).astype(int)
 
 
 RUNS = {
