@@ -75,7 +75,9 @@ def l1(X: Floats, y: Any, task: str, k: int) -> NDArray[np.int64]:
 def rfe_linear(X: Floats, y: Any, task: str, k: int) -> NDArray[np.int64]:
     """Recursive elimination by a linear model (Guyon et al. 2002), a fifth of the columns at a time."""
     model = linear(task).steps[1][1]
-    return np.flatnonzero(RFE(model, n_features_to_select=k, step=0.2).fit(StandardScaler().fit_transform(X), y).support_)
+    return np.flatnonzero(
+        RFE(model, n_features_to_select=k, step=0.2).fit(StandardScaler().fit_transform(X), y).support_
+    )
 
 
 def rfe_boost(X: Floats, y: Any, task: str, k: int) -> NDArray[np.int64]:

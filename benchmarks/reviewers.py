@@ -5,7 +5,7 @@
 Rows: at most 2,000 (a draw by the seed), 70 % for training, classes alike in both parts. Text becomes its place in the
 alphabet, a gap the training median. Three parties hold columns, dealt at random; methods for parties that hold rows get
 the same columns and three parts of the training rows. Every method keeps ``k`` columns: a third of them, at least 3 and
-at most 20; one that chooses its own number is cut to its ``k`` highest scores. Defaults, except SETTINGS below.
+at most 20; one that chooses its own number is cut to its ``k`` highest scores.
 
 Judge (``ceilings.py``): one centralised model on the chosen columns, on test rows that no method saw: boosted trees
 and a linear model; AUC (one against the rest), R2 for amounts. ``random`` is the mean of five draws.
@@ -59,7 +59,8 @@ FEDERATED = (
     "pso_evffs",
 )  # fmt: skip
 MAKES_FEATURES = ("vertical_flafe", "hybrid_flafe", "fed_iife")
-SETTINGS: dict[str, dict[str, Any]] = {}
+#: A recommendation by an additive model (measured on shares), and by boosted trees.
+AUTO = {"auto": {}, "auto, boost": {"model": "boost"}}
 NULLS = ("all", "random")
 
 
@@ -132,9 +133,9 @@ def best_of(fitted: Any, k: int) -> list[str]:
 
 
 def federated(drawn: Drawn, method: str, groups: list[list[str]] | None = None) -> dict[str, Any]:
-    kind = METHODS[method]
+    kind = METHODS[method.partition(",")[0]]
     partition = "vertical" if "vertical" in kind.partitions and method != "fed_halving" else "horizontal"
-    given = dict(SETTINGS.get(method, {}))
+    given: dict[str, Any] = dict(AUTO.get(method, {}))
     if "n_features" in kind._get_param_names():
         given["n_features"] = drawn.k
     fed = drawn.federation(partition, groups)
@@ -142,7 +143,7 @@ def federated(drawn: Drawn, method: str, groups: list[list[str]] | None = None) 
     fitted = kind(**given).fit(fed)
     spent, columns = time.process_time() - start, best_of(fitted, drawn.k)
     told = {"kept": len(columns), "fit_cpu_s": round(spent, 2), "mb": round(fitted.ledger_.bytes() / 1e6, 2)}
-    more = {"chose": fitted.details_["chose"]} if method == "auto" else {}
+    more = {"chose": fitted.details_["chose"], "why": fitted.why_} if method in AUTO else {}
     return {**told, **more, **drawn.judged(columns), "columns": columns}
 
 
@@ -199,7 +200,7 @@ def run_table(cells: Cells, data: str | None, methods: list[str], seeds: list[in
     """Tables are read in the processes of the cells alone: threads of a reader do not survive a fork."""
 
     def once(name: str, seed: int, method: str) -> Callable[[], dict[str, Any]]:
-        limit = AUTO_LIMIT if method == "auto" else LIMIT
+        limit = AUTO_LIMIT if method in AUTO else LIMIT
         return lambda: limited(lambda: measured(draw(name, seed, data), method), limit)
 
     sizes = {name: once(name, 0, "size")()["cells"] for name in SETS}
@@ -218,12 +219,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=os.environ.get(datasets.FOLDER_VARIABLE))
     parser.add_argument("--part", default="table")
-    parser.add_argument("--methods", default=",".join([*NULLS, *CEILINGS, *FEDERATED]).replace(", ", ";"))
+    parser.add_argument(
+        "--methods", default=",".join(name.replace(", ", "; ") for name in [*NULLS, *CEILINGS, *FEDERATED, *AUTO])
+    )
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--render", action="store_true")
     given = parser.parse_args()
-    methods = [name.replace(";", ", ") for name in given.methods.split(",")]
+    methods = [name.replace("; ", ", ") for name in given.methods.split(",")]
     cells = Cells(given.out)
     if given.part == "table" and not given.render:
         run_table(cells, given.data, methods, [int(seed) for seed in given.seeds.split(",")])
