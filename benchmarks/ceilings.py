@@ -37,7 +37,7 @@ def linear(task: str) -> Any:
 
 
 def judge(X: Floats, y: Any, test_X: Floats, test_y: Any, task: str) -> dict[str, float]:
-    """AUC (one against the rest) and accuracy of classes, R2 of amounts, of both models; without columns, of a guess."""
+    """AUC (one against the rest) and accuracy of classes, R2 of amounts, of both models; without columns a guess."""
     found: dict[str, float] = {}
     for name, model in (("boost", boosting(task)), ("linear", linear(task))):
         if not X.shape[1]:

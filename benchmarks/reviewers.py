@@ -31,11 +31,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pandas as pd
-from cells import Cells
+import torch  # noqa: F401  # once, not in every process
 from ceilings import CEILINGS, judge
+from cells import Cells
 from sklearn.model_selection import train_test_split
-
-import torch  # once, not in every process
 
 import fedsift as fs
 from fedsift.evaluate import datasets
