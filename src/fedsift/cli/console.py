@@ -62,6 +62,8 @@ def show_run(run: Run) -> None:
         f"{facts['rows']:,} {shared}, {len(facts['parties'])} parties"
     )
     show_scores([row for row in answer["scores"] if row["selected"]], title)
+    if why := run.record()["details"].get("why"):
+        show(f"\n{why}")
     if answer["engineered"]:
         show("\nNew features, as formulas:")
         for formula in answer["engineered"]:

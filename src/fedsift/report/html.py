@@ -23,6 +23,7 @@ from fedsift.report.words import (
     how_sure,
     in_plain_words,
     is_warning,
+    recommended,
     repeat,
     sentence,
     the_same,
@@ -99,7 +100,13 @@ def _answer(report: Report) -> Html:
         h("h3", "Why these"),
         [
             h("p", text)
-            for text in (how_clear(answer), how_sure(answer), beyond_chance(report), the_same(answer))
+            for text in (
+                recommended(report),
+                how_clear(answer),
+                how_sure(answer),
+                beyond_chance(report),
+                the_same(answer),
+            )
             if text
         ],
         None if by_place(answer) else _score_bars(answer),

@@ -15,6 +15,7 @@ from fedsift.report.words import (
     how_clear,
     how_sure,
     is_warning,
+    recommended,
     repeat,
     sentence,
     the_same,
@@ -81,7 +82,7 @@ def _answer(report: Report, most: int) -> list[str]:
     for party, kept in answer.selected.items():
         lines += _wrap(f"{party}: {', '.join(map(_one_line, kept)) or '(nothing)'}", "  ")
     lines += [line for each in answer.engineered for line in _wrap(f"new: {readable_formula(each)} = {each}", "  ")]
-    told = (how_clear(answer), how_sure(answer), beyond_chance(report), the_same(answer))
+    told = (recommended(report), how_clear(answer), how_sure(answer), beyond_chance(report), the_same(answer))
     lines += ["", *[line for text in told if text for line in _wrap(text)], ""]
     rows = answer.scores
     lines += _grid(
@@ -116,7 +117,7 @@ def _quality(report: Report) -> list[str]:
 
 def _how(report: Report) -> list[str]:
     facts = [f"{key.replace('_', ' ')}: {short(value)}" for key, value in report.details.items()
-             if isinstance(value, (bool, int, float, str))]  # fmt: skip
+             if key != "why" and isinstance(value, (bool, int, float, str))]  # fmt: skip
     return ["HOW IT CAME ABOUT", *[line for fact in facts for line in _wrap(fact, "  ")]] if facts else []
 
 

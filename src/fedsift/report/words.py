@@ -25,6 +25,12 @@ def _parties(count: int) -> str:
     return "1 party" if count == 1 else f"{count:,} parties"
 
 
+def recommended(report: Report) -> str:
+    """What a method that chooses among others took, and why; nothing of any other method."""
+    why = report.details.get("why")
+    return why if isinstance(why, str) else ""
+
+
 def how_clear(answer: Answer) -> str:
     """How far the kept columns are from the rest, in scores."""
     if not answer.kept:

@@ -21,7 +21,7 @@ fitted last, that is which one won.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -118,9 +118,8 @@ class Auto(Selector):
         """The candidates, in the order of preference."""
         if self.candidates is None:
             return list(CANDIDATES)
-        known = {each.name: each for each in CANDIDATES}
         given = self.candidates if isinstance(self.candidates, Mapping) else {name: {} for name in self.candidates}
-        return [replace(known.get(name, Candidate(name)), settings=dict(told)) for name, told in given.items()]
+        return [Candidate(name, dict(settings)) for name, settings in given.items()]
 
     def made(self, candidate: Candidate) -> Selector:
         """A fresh selector, as it is announced to the sites and fitted."""

@@ -43,6 +43,8 @@ class Candidate:
     ----------
     name, settings : as in a job file.
     least_rows, most_columns, most_classes : what it is for; beyond that it is not run.
+    shows_scores : with classes the label holder reads scores of rows in each of its rounds, which a site's policy counts
+        (``max_row_scores``): it is run for amounts alone.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Candidate:
     least_rows: int = 0
     most_columns: int = 100_000
     most_classes: int = 1_000
+    shows_scores: bool = False
 
     def unsuited(self, facts: Facts) -> str:
         """Why it is not for such a table; empty where it is."""
@@ -59,15 +62,18 @@ class Candidate:
             return f"it is for {self.most_columns:,} columns at most"
         if facts.classes > self.most_classes:
             return f"it is for {self.most_classes} classes at most"
+        if self.shows_scores and facts.task == "classification":
+            return "with classes it shows the label holder scores of rows; name it in candidates where that may be"
         return ""
 
 
 #: One method of each kind, the cheapest and least revealing first: by bytes, and by what attacks read of their runs
-#: (docs/exposure.md). Information value is left out: it opens the same tables as Gini impurity.
+#: (docs/exposure.md). Information value is left out: it opens the same tables as Gini impurity. Conditions are for this
+#: list; a method that a user names is run in any case.
 CANDIDATES = (
     Candidate("gini"),
     Candidate("sffs"),
-    Candidate("federated_lasso", most_columns=20_000, most_classes=50),
+    Candidate("federated_lasso", most_columns=20_000, shows_scores=True),
     Candidate("muse", least_rows=50, most_columns=20_000),
     Candidate("top_gain", least_rows=100, most_columns=5_000, most_classes=5),  # a tree is grown for every class
 )
