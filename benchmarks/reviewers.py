@@ -1,6 +1,7 @@
 """All methods on the same twenty data sets, judged alike; splits of columns; extra columns; FLARE's Feature Election.
 
-    python benchmarks/reviewers.py --data DIR --part table|splits|extra|flare [--methods A,B] [--seeds 0,1] [--render]
+    python benchmarks/reviewers.py --data DIR [--part table|splits|extra|flare] [--methods A,B] [--seeds 0,1]
+    python benchmarks/reviewers_page.py
 
 Rows: at most 2,000 (a draw by the seed), 70 % for training, classes alike in both parts. Text becomes its place in the
 alphabet, a gap the training median. Three parties hold columns, dealt at random; methods for parties that hold rows get
@@ -73,10 +74,11 @@ class Drawn:
     test_y: pd.Series
     task: str
     seed: int
+    fixed_k: int | None = None
 
     @property
     def k(self) -> int:
-        return min(20, max(3, round(self.X.shape[1] / 3)))
+        return self.fixed_k or min(20, max(3, round(self.X.shape[1] / 3)))
 
     @property
     def cells(self) -> int:
@@ -92,10 +94,9 @@ class Drawn:
             return fs.Federation.split(
                 self.X, self.y, parties=PARTIES, partition=partition, how=how, random_state=self.seed, task=self.task
             )
-        ids = pd.Series(np.arange(len(self.X)).astype(str), name="row")
-        tables = {f"party{i + 1}": self.X[group].assign(row=ids) for i, group in enumerate(groups)}
+        tables = {f"party{i + 1}": self.X[group].copy() for i, group in enumerate(groups)}
         tables["party1"]["target of rows"] = self.y
-        return fs.Federation.from_tables(tables, id="row", label=("party1", "target of rows"), task=self.task)
+        return fs.Federation.from_tables(tables, id=None, label=("party1", "target of rows"), task=self.task)
 
 
 def draw(name: str, seed: int, data: str | None) -> Drawn:
@@ -223,12 +224,15 @@ def main() -> None:
     )
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--render", action="store_true")
     given = parser.parse_args()
     methods = [name.replace("; ", ", ") for name in given.methods.split(",")]
     cells = Cells(given.out)
-    if given.part == "table" and not given.render:
+    if given.part == "table":
         run_table(cells, given.data, methods, [int(seed) for seed in given.seeds.split(",")])
+    else:
+        from reviewers_parts import PARTS
+
+        PARTS[given.part](cells, given.data)
 
 
 if __name__ == "__main__":

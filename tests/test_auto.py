@@ -73,7 +73,7 @@ def test_conditions_and_budget_are_said_in_words():
 
 
 def test_the_declared_candidates_are_methods_that_take_a_number_and_are_measured():
-    from fedsift.jobs.cost import exposure, expected
+    from fedsift.jobs.cost import expected, exposure
 
     for candidate in CANDIDATES:
         assert small().made(candidate).get_params()["n_features"] == 2

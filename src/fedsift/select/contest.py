@@ -43,8 +43,8 @@ class Candidate:
     ----------
     name, settings : as in a job file.
     least_rows, most_columns, most_classes : what it is for; beyond that it is not run.
-    shows_scores : with classes the label holder reads scores of rows in each of its rounds, which a site's policy counts
-        (``max_row_scores``): it is run for amounts alone.
+    shows_scores : with classes the label holder reads scores of rows in each of its rounds, which a site's policy
+        counts (``max_row_scores``): it is run for amounts alone.
     """
 
     name: str
