@@ -79,8 +79,8 @@ def ranked(frame: pd.DataFrame) -> str:
                  number(whole[name].mean())] for name, place in mean.items()]  # fmt: skip
         parts += [
             f"### Mean ranks, judged by {words}", "",
-            f"{whole.shape[0]} sets, {whole.shape[1]} ways that ran on all of them. Friedman: p = {p:.1e}. Two mean ranks "
-            f"differ beyond chance (Nemenyi, 5 %) where they are more than {difference:.2f} apart.", "",
+            f"{whole.shape[0]} sets, {whole.shape[1]} ways that ran on all of them. Friedman: p = {p:.1e}. Two mean "
+            f"ranks differ beyond chance (Nemenyi, 5 %) where they are more than {difference:.2f} apart.", "",
             table(["columns by", "kind", "mean rank", "mean score"], rows), "",
         ]  # fmt: skip
     return "\n".join(parts)
@@ -116,8 +116,8 @@ def automatic(frame: pd.DataFrame) -> str:
                              number(random), number(wide.loc[name, "all"])])  # fmt: skip
             parts += [
                 f"### `{auto}`, judged by {words}", "",
-                f"Within {NEAR} of the best single method that ran (of {len(single)}, chosen by these test rows, which no "
-                f"method may): {near} of {len(rows)} sets. Below random columns: {below}.", "",
+                f"Within {NEAR} of the best single method that ran (of {len(single)}, chosen by these test rows, which "
+                f"no method may): {near} of {len(rows)} sets. Below random columns: {below}.", "",
                 table(["set", "took", "score", "best single", "its score", "gap", "random", "all"], rows), "",
             ]  # fmt: skip
     return "\n".join(parts)
@@ -128,8 +128,8 @@ def not_run(frame: pd.DataFrame) -> str:
     rows = [[f"`{method}`", reason, ", ".join(group["data"])] for (method, reason), group in
             missing.groupby(["method", "not_run"], sort=False)]  # fmt: skip
     words = (
-        "Over the limit: more than its CPU seconds for selection and judge. Not tried: two sets with no more cells were "
-        "over it. `vertical_flafe`, `hybrid_flafe` and `fed_iife` make features and drop none: they are in no row."
+        "Over the limit: more than its CPU seconds for selection and judge. Not tried: two sets with no more cells "
+        "were over it. `vertical_flafe`, `hybrid_flafe` and `fed_iife` make features and drop none: they are in no row."
     )
     return "\n".join(["### Not run", "", words, "", table(["method", "why", "sets"], rows) if rows else "", ""])
 
@@ -151,8 +151,8 @@ def splits(frame: pd.DataFrame) -> str:
             cells.append(f"{by.loc[how, 'boost']:.3f} ({shared:.2f})")
         rows.append([name, f"`{method}`", *cells])
     words = (
-        "Score by boosted trees, and in brackets how much of the choice is that of the random split (Jaccard; 1.00: the "
-        "same columns). `importance`: one party holds nearly all importance; `within`: columns that go together are at "
+        "Score by boosted trees, and in brackets how much of the choice is that of the random split (Jaccard; 1.00: "
+        "the same columns). `importance`: one party holds nearly all importance; `within`: columns that go together are at "
         "one party; `across`: they are spread."
     )
     return "\n".join(["### Splits of columns", "", words, "",
@@ -190,8 +190,8 @@ def flare(frame: pd.DataFrame) -> str:
         rows.append([method, f"{len(ran)} of {len(group)}", number(means["kept"], 1), number(means["true"], 1),
                      number(means["boost"]), number(means["linear"]), number(means["fit_cpu_s"], 1), why])  # fmt: skip
     words = (
-        "Rows at three parties, `freedom_degree` 0.5, otherwise defaults; three seeds, `true` of Madelon's 20. NVIDIA's "
-        "is `nvflare.app_opt.feature_election` of nvflare 2.9, its own simulation in one process, in which the server "
+        "Rows at three parties, `freedom_degree` 0.5, otherwise defaults; three seeds, `true` of Madelon's 20. "
+        "NVIDIA's is `nvflare.app_opt.feature_election` of nvflare 2.9, its own simulation in one process, in which the server "
         "sees each party's votes and scores; ours adds them up under masks."
     )
     heads = ["who: method", "seeds", "kept", "true", "boosted trees", "linear", "CPU s", "not run"]
