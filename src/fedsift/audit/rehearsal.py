@@ -13,17 +13,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedsift.audit.cast import Cast
-from fedsift.audit.coverage import MISSING, Covered, coverage
+from fedsift.audit.coverage import MISSING, coverage
 from fedsift.audit.exposure import Exposure
 from fedsift.audit.recording import DELIVERY, Recording, record_sites
 from fedsift.audit.registry import attacks_on
 from fedsift.audit.stages import ALIGNMENT, SCORING, jobs_put, stages
-from fedsift.audit.verdict import Judged, Limits, Site, Verdict, concerns_site, conclude, judge
+from fedsift.audit.verdict import Judged, Limits, Site, concerns_site, conclude, judge
 from fedsift.core import party
 from fedsift.core.ledger import COORDINATOR, Ledger
 from fedsift.core.progress import Work
 from fedsift.jobs.job_file import Job
 from fedsift.methods import Selector
+from fedsift.report.audit_record import Covered, Verdict
 
 
 @dataclass(frozen=True)

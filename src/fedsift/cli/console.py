@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fedsift.core import table as tables
 from fedsift.core.ledger import COORDINATOR, FORMS, Ledger
-from fedsift.core.progress_bar import follow as progress  # noqa: F401 (the command line shows through this module)
+from fedsift.core.progress_bar import follow
 from fedsift.core.terminal import clean, open_console, size
 from fedsift.core.terminal import remark as remark
 from fedsift.evaluate import joint, pooled
@@ -25,6 +25,7 @@ from fedsift.report import Comparison
 from fedsift.report.summary import verdict
 
 _SHOWN = 60  # columns of a file
+progress = follow  # the command line shows through this module
 
 
 def show(text: str = "") -> None:

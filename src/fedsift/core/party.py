@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedsift import errors
 from fedsift.core.arguments import AtMost, Between
 from fedsift.core.binning import used_bins
+from fedsift.core.checks import LabelFacts, TableSize
 from fedsift.core.exchange import Pieces
 from fedsift.core.identity import Identity, private_generator, simulated_secret
 from fedsift.core.job import Job, Run, run_of
@@ -58,7 +59,7 @@ class Site:
         self.pad_rows = 1  # how many rows there are is told as a multiple of this
         self.workers: int | None = None  # threads at most
         self.rows_of_job: Callable[[str, tuple[str, ...]], np.ndarray] | None = None  # where it remembers its jobs
-        self._caches: dict[str, tuple[object, dict[Any, Any]]] = {}
+        self._caches: dict[str, tuple[object, dict[object, object]]] = {}
         self._lock = threading.Lock()
         self._pieces = Pieces()
 
@@ -167,7 +168,7 @@ class Site:
             state = self.sessions.setdefault(session, state)
         return Party(self, view, state, round, run, session)
 
-    def cache(self, view: str) -> dict[Any, Any]:
+    def cache(self, view: str) -> dict[object, object]:
         """What was computed for a view: a table, bins. Kept for the views used last; the rest is made again.
 
         A view that was defined anew has other rows: nothing of the old ones is taken for them.
@@ -189,13 +190,14 @@ class Party:
     """What an operation may use: this view's rows and columns, this run's state, this site's keys."""
 
     def __init__(
-        self, site: Site, view: str, state: dict[Any, Any], round: int = 0, run: Run | None = None, session: str = ""
-    ):
+        self, site: Site, view: str, state: State | None = None, round: int = 0, run: Run | None = None,
+        session: str = "",
+    ):  # fmt: skip
         self.site = site
         self.session = session
         self.run = run or Run()
         self.name = site.name
-        self.state = state
+        self.state = State(site.name) if state is None else state
         self.keys = site.keys
         self.models = site.models
         self.round = round
@@ -211,12 +213,7 @@ class Party:
 
     def held(self, kind: type[T]) -> T:
         """What an earlier step of this run kept; asked for out of order, it is refused."""
-        try:
-            value: T = self.state[kind]
-        except KeyError:
-            raise OperationRefused(
-                self.name, kind.__name__, "an earlier step of this run must come first; it was not asked"
-            ) from None
+        value: T = self.state[kind]
         return value
 
     def held_here(self, kind: type[T]) -> T:
@@ -226,6 +223,12 @@ class Party:
         if rows is not self._rows and (rows is None or self._rows is None or not np.array_equal(rows, self._rows)):
             raise OperationRefused(self.name, kind.__name__, "an earlier step computed it for other rows than these")
         return value
+
+    def cached(self, key: object, make: Callable[[], T]) -> T:
+        """What is derived from the rows and columns of this view, and made once for them."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        return cast(T, self._cache[key])
 
     @property
     def row_numbers(self) -> NDArray[np.int64]:
@@ -247,14 +250,11 @@ class Party:
     @property
     def table(self) -> Table:
         """The rows and columns of this view."""
-        if "table" not in self._cache:
-            table = self.site.table
-            if self._columns is not None:
-                table = table.select(self._columns)
-            if self._rows is not None:
-                table = table.take(self._rows)
-            self._cache["table"] = table
-        return self._cache["table"]
+        return self.cached("table", self._chosen)
+
+    def _chosen(self) -> Table:
+        table = self.site.table if self._columns is None else self.site.table.select(self._columns)
+        return table if self._rows is None else table.take(self._rows)
 
     @property
     def columns(self) -> list[str]:
@@ -267,9 +267,7 @@ class Party:
     def binned(self, column: str, n_bins: int, min_rows: int = 1) -> tuple[np.ndarray, int]:
         """Bin of each row and the number of bins, by this view's rows alone (see ``binning``)."""
         key = ("binned", column, n_bins, min_rows)
-        if key not in self._cache:
-            self._cache[key] = used_bins(self.table, column, n_bins, min_rows)
-        return self._cache[key]
+        return self.cached(key, lambda: used_bins(self.table, column, n_bins, min_rows))
 
     def generator(self, purpose: str, random_state: Any) -> np.random.Generator:
         """For what only this party may foresee: the same for the same rows, label, purpose and ``random_state``.
@@ -284,9 +282,7 @@ class Party:
         if copy is not None:
             return copy.of(self.row_numbers, self.name, classes)
         key = ("labels", classes, task)
-        if key not in self._cache:
-            self._cache[key] = read_labels(self.table.label, self.name, classes, task)
-        return self._cache[key]
+        return self.cached(key, lambda: read_labels(self.table.label, self.name, classes, task))
 
     @property
     def judged_label(self) -> NDArray[Any] | None:
@@ -302,21 +298,21 @@ class Party:
 
 
 @operation(
-    "core.count_table", discloses="control", about="number of rows and columns", reply={"rows": int, "columns": int},
+    "core.count_table", discloses="control", about="number of rows and columns", reply=TableSize,
     times=MAX_VIEWS,
 )  # fmt: skip
-def count_table(party: Party) -> dict[str, int]:
+def count_table(party: Party) -> TableSize:
     rows = party.site.told_rows if party._rows is None else party.n_rows
-    return {"rows": rows, "columns": len(party.columns)}
+    return TableSize(rows, len(party.columns))
 
 
 @operation(
     "core.describe_label", discloses="control", about="the kind of task and the number of classes",
-    reply={"task": str, "classes": int}, role="active", concerns="labels", times=MAX_VIEWS,
+    reply=LabelFacts, role="active", concerns="labels", times=MAX_VIEWS,
 )  # fmt: skip
-def describe_label(party: Party, *, task: Task) -> dict[str, Any]:
+def describe_label(party: Party, *, task: Task) -> LabelFacts:
     labels = read_labels(party.table.label, party.name, task=task)  # what it may tell is no secret of a row
-    return {"task": labels.task, "classes": labels.n_classes}
+    return LabelFacts(labels.task, labels.n_classes)
 
 
 @operation(

@@ -84,7 +84,7 @@ def _read(text: str, party: str) -> Any:
 
 
 def _folder(party: Party) -> Path:
-    folder = getattr(party.site, "job_folder", None)
+    folder: Path | None = getattr(party.site, "job_folder", None)
     if folder is None:
         raise OperationRefused(party.name, "keep_result", "this party keeps no results: it is not a deployed site")
     return folder

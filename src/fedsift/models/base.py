@@ -56,7 +56,7 @@ Model = TypeVar("Model", bound="FederatedModel")
 FORMAT, VERSION = "fedsift-model", 2
 
 
-class FederatedModel(Copied, BaseEstimator):
+class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
     """Base of all models. A subclass checks parameters in ``_check``, trains in ``_fit``, scores in ``_decision``.
 
     After ``fit``: ``task_``, ``classes_`` (for classes), ``parties_``, ``holders_``, ``ledger_``, ``traffic_``,

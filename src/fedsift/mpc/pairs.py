@@ -221,7 +221,7 @@ class Circles:
 
 def circle_of(party: Party, circle: str) -> Pairs:
     """What an earlier handshake of this session has left here."""
-    met = party.state.get(Circles, Circles()).of.get(circle)
+    met: Pairs | None = party.state.get(Circles, Circles()).of.get(circle)
     if met is None:
         raise SecurityError(f"party {party.name!r} has met no peers in this run for {circle!r}")
     return met

@@ -64,7 +64,7 @@ class Outcome:
         return Outcome(self.scores, masks, {**self.details, **told})
 
 
-class Selector(BaseEstimator):
+class Selector(BaseEstimator):  # type: ignore[misc]
     """Base of all methods. A subclass checks its parameters in ``_check`` and has the conversation in ``_select``.
 
     After ``fit``: ``selected_``, ``scores_``, ``selection_``, ``traffic_``, ``ledger_``, ``details_``, ``seconds_``.

@@ -78,7 +78,7 @@ class RowModel:
         kind = "ridge" if regression else "logistic"
         errors = self.total.sum(validation_scores, (2, len(asked)), weights=asked, kind=kind)[0]
         worst = errors[-1] if regression else float(self.study.n_validation)
-        return 1.0 - errors[:-1] / max(worst, 1e-12)
+        return np.asarray(1.0 - errors[:-1] / max(worst, 1e-12))
 
 
 @dataclass

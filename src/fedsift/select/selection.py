@@ -90,10 +90,10 @@ class Selection:
         own = self.groups.get(party, party)
         return [text for text in self.engineered if set(parties_of(parse(text))) <= {own}]
 
-    def apply(self, table: Any, party: str | None = None) -> Table:
+    def apply(self, given: Any, party: str | None = None) -> Table:
         """The table with the selected columns, then the engineered features (ids and label are kept)."""
         party = self._whose(party)
-        table = table if isinstance(table, Table) else Table.read(table, id=None, name=party)
+        table: Table = given if isinstance(given, Table) else Table.read(given, id=None, name=party)
         missing = [column for column in self.selected[party] if column not in table.columns]
         if missing:
             raise DataError(f"table {table.name!r} lacks the selected column {missing[0]!r} of party {party!r}")
