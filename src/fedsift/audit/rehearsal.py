@@ -93,7 +93,7 @@ def _operations(seen: Recording) -> frozenset[str]:
     return frozenset(name for view in seen.views.values() for name in view.operations)
 
 
-def _rehearsed(job: Job, cast: Cast, conversation: Any) -> Recording:
+def _rehearsed(job: Job, cast: Cast, conversation: object) -> Recording:
     settings = job.settings.federation
     fresh = None if cast.fresh is None else {name: party.Site(name, table) for name, table in cast.fresh.items()}
     return record_sites(

@@ -45,7 +45,7 @@ class Announcer(Protocol):
         **same: Any,
     ) -> dict[str, R]: ...  # fmt: skip
 
-    def job(self, method: str, parameters: Mapping[str, Any]) -> Job: ...
+    def job(self, method: str, parameters: Mapping[str, object]) -> Job: ...
 
 
 @operation(

@@ -22,7 +22,7 @@ import itertools
 import secrets
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -323,7 +323,7 @@ class Exchange:
         receiver: str,
         size: int,
         form: str,
-        payload: Any,
+        payload: object,
         seconds: float = 0.0,
         about: str | None = None,
     ) -> None:
@@ -345,7 +345,7 @@ class Exchange:
         )  # fmt: skip
 
 
-def _typed_error(name: str, operation: str, reply: dict[str, Any]) -> FedsiftError:
+def _typed_error(name: str, operation: str, reply: Mapping[str, object]) -> FedsiftError:
     """The error that a party sent, as the same type here."""
     kind = getattr(errors, str(reply["error"]), None)
     what = str(reply.get("what", ""))[:2000]

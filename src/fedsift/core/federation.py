@@ -79,7 +79,7 @@ class Federation(RowAccess):
     @classmethod
     def from_tables(
         cls,
-        tables: Mapping[str, Any],
+        tables: Mapping[str, object],
         *,
         id: str | Mapping[str, str] | None,
         label: tuple[str, str | None] | str | Mapping[str, str],
@@ -94,7 +94,7 @@ class Federation(RowAccess):
         coordinator: str = NEUTRAL,
         dealer: str | None = None,
         submitter: str | None = None,
-        random_state: Any = 0,
+        random_state: object = 0,
         matching: str = "curve",
     ) -> Federation:
         """A federation of real tables, aligned by private set intersection of their ids (vertical, hybrid).
@@ -136,15 +136,15 @@ class Federation(RowAccess):
     @classmethod
     def split(
         cls,
-        X: Any,
-        y: Any,
+        X: object,
+        y: object,
         *,
         parties: int | Sequence[str] = 4,
         partition: str = "vertical",
         how: str = "equal",
         duplicates: bool = False,
         task: str = "auto",
-        random_state: Any = 0,
+        random_state: object = 0,
         label_party: str | None = None,
         timeout: float | None = None,
         grid: tuple[int, int] | None = None,
@@ -284,7 +284,7 @@ class Federation(RowAccess):
         return other
 
     def rows(
-        self, *, train: float = 0.7, stratify: bool = True, random_state: Any = 0
+        self, *, train: float = 0.7, stratify: bool = True, random_state: object = 0
     ) -> tuple[Federation, Federation]:
         """Views of the training rows and of the test rows. Methods are fitted on the first and never see the second.
 
@@ -299,7 +299,7 @@ class Federation(RowAccess):
         train_rows, test_rows = ({n: drawn[blocks[r]][p] for n, (r, _) in self.grid.items()} for p in ("train", "test"))
         return self.view(rows=train_rows), self.view(rows=test_rows)
 
-    def job(self, method: str, parameters: Mapping[str, Any]) -> Job:
+    def job(self, method: str, parameters: Mapping[str, object]) -> Job:
         """The contract of one method on this federation; ``parameters`` are plain values, defaults included."""
         return Job(
             method, plain(parameters), tuple(self.parties), self._active, tuple(self.label_parties), self.partition,
@@ -316,7 +316,7 @@ class Federation(RowAccess):
         """A party that runs the coordinator, deals the randomness or gets the results; ``None`` where none does."""
         return next((name for name in self._runners if name != NEUTRAL), None)
 
-    def announce(self, method: str, parameters: Mapping[str, Any]) -> None:
+    def announce(self, method: str, parameters: Mapping[str, object]) -> None:
         """Put the job to every party, once a session: one whose policy forbids it refuses before anything is computed.
         Every later request names the job's hash."""
         job = self.job(method, parameters)
@@ -324,7 +324,7 @@ class Federation(RowAccess):
         self._job = job
 
     @contextmanager
-    def session(self, method: str = "", parameters: Mapping[str, Any] | None = None) -> Iterator[Federation]:
+    def session(self, method: str = "", parameters: Mapping[str, object] | None = None) -> Iterator[Federation]:
         """A run of one method: state that its operations keep at the parties is forgotten at the end.
 
         A session inside a session (a method that trains a model) belongs to the outer one's job: its name says so.

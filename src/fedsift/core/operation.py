@@ -55,7 +55,7 @@ class Operation:
     sums: bool = False
     when: tuple[str, ...] = ()
 
-    def released(self, value: Any) -> Release:
+    def released(self, value: object) -> Release:
         """How many numbers somebody reads of this reply (as it travels), and how exact they are."""
         if self.releases is not None:
             return self.releases(built(self.reply, value) if is_message(self.reply) else value)
@@ -79,15 +79,15 @@ class Operation:
     def module(self) -> str:
         return self.function.__module__
 
-    def check_arguments(self, arguments: Mapping[str, Any], party: str) -> None:
+    def check_arguments(self, arguments: Mapping[str, object], party: str) -> None:
         """Raise ``OperationRefused`` for arguments that the function's annotations do not let in."""
         schema_of(self.function).check(arguments, party, self.short_name)
 
-    def named(self, arguments: Mapping[str, Any]) -> list[tuple[str, OfJob]]:
+    def named(self, arguments: Mapping[str, object]) -> list[tuple[str, OfJob]]:
         """The parties that checked arguments speak of."""
         return schema_of(self.function).named(arguments)
 
-    def built(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def built(self, arguments: Mapping[str, object]) -> dict[str, Any]:
         """Checked arguments as the function takes them."""
         return schema_of(self.function).built(arguments)
 
@@ -109,7 +109,7 @@ def operation(
     *,
     discloses: str,
     about: str,
-    reply: Any = None,
+    reply: object = None,
     receives: str = "control",
     learns: str = "",
     needs: tuple[str, ...] = (),
@@ -243,7 +243,7 @@ class Array:
 ANY = object()
 
 
-def check_reply(spec: Any, value: Any, party: str, operation: str) -> None:
+def check_reply(spec: object, value: object, party: str, operation: str) -> None:
     """Raise ``ReplyError`` unless ``value`` has the declared shape.
 
     A spec is ``None``, a type, ``Array(...)``, a dictionary of specs (exactly these keys), a list with one spec
@@ -288,7 +288,7 @@ def read_reply(spec: Any, value: Any, party: str, operation: str) -> Any:
     return built(spec, value)
 
 
-def _check_array(spec: Array, value: Any, where: str, wrong: Callable[[str], ReplyError]) -> None:
+def _check_array(spec: Array, value: object, where: str, wrong: Callable[[str], ReplyError]) -> None:
     kinds = {"f": "f", "i": "iu", "b": "b"}.get(spec.kind)
     if kinds is None:
         raise ParameterError(f"an Array spec has kind 'f', 'i' or 'b', got {spec.kind!r}")

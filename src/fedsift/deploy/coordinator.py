@@ -161,7 +161,7 @@ class Standing(Shown):
 
 
 def _carry_out(
-    job: Job, fed: Federation, checkpoint: Path, folder: Path, *, resume: bool, content: dict[str, Any]
+    job: Job, fed: Federation, checkpoint: Path, folder: Path, *, resume: bool, content: Mapping[str, object]
 ) -> None:
     """What the job is for: a value, a model, predictions, why, or a selection."""
     work = content.get("work")
@@ -322,6 +322,6 @@ def _tell(fed: Federation, why: str) -> None:
             fed.ask(keep_failure, to=name, why=why, timeout=10.0)
 
 
-def _outcome(folder: Path, state: str, *, started: float, **facts: Any) -> None:
+def _outcome(folder: Path, state: str, *, started: float, **facts: object) -> None:
     content = {"state": state, "started": started, "at": time.time(), **facts}
     write_atomic(folder / OUTCOME, json.dumps(content, indent=2) + "\n")

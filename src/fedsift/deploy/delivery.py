@@ -90,7 +90,7 @@ def _folder(party: Party) -> Path:
     return folder
 
 
-def _renamed(value: Any, party: str, names: dict[str, str]) -> Any:
+def _renamed(value: object, party: str, names: dict[str, str]) -> Any:
     """The coordinator's numbers for private columns ("column 3") as this party's names, wherever they stand alone."""
     if isinstance(value, dict):
         return {key: _renamed(item, party, names) for key, item in value.items()}

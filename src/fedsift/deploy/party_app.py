@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class PartyApp:
             if self._folder is not None:
                 write_status(self._folder, RUNNING, refused=str(error))
 
-    def _open(self, path: Path, job: dict[str, Any]) -> PolicySite:
+    def _open(self, path: Path, job: Mapping[str, object]) -> PolicySite:
         """The site, bound to this job's method by its own policy."""
         return open_site(path, job)
 

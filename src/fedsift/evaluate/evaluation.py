@@ -8,8 +8,6 @@ transport. ``pooled=True`` scores with a scikit-learn model on one pooled table,
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fedsift.core.checks import check_number
@@ -22,10 +20,10 @@ from fedsift.evaluate.result import Evaluation
 
 def evaluate(
     fed: Federation,
-    selectors: Any,
-    model: Any = None,
+    selectors: object,
+    model: object = None,
     cv: int | float = 5,
-    metrics: Any = None,
+    metrics: object = None,
     random_state: int = 0,
     nulls: bool = True,
     repeats: int = 1,

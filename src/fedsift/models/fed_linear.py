@@ -18,7 +18,7 @@ intercept. scikit-learn's alpha is penalty * n, its C is 1 / (penalty * n).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -307,7 +307,7 @@ class FedLinear(FederatedModel):
         local_steps: int = 1,
         tolerance: float = 1e-6,
         validation: float | str = 0.2,
-        random_state: Any = 0,
+        random_state: object = 0,
         protection: str = "sums",
     ):
         self.penalty = penalty

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsift.core.arguments import PartyName
 from fedsift.core.message import message
@@ -88,7 +86,7 @@ class Columns:
         """The name of the mask: a label holder that is told something else of these scores cannot take it off."""
         return f"scores: {self.use}, {'read' if self.reads_scores else 'shared'}"
 
-    def check_weights(self, party: Party, weights: NDArray[Any]) -> None:
+    def check_weights(self, party: Party, weights: np.ndarray) -> None:
         check_shape(weights, (self.values.shape[1], self.outputs), party.name)
 
 

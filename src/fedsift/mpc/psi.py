@@ -46,7 +46,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from fedsift.core.arguments import AtMost, PartyName
 from fedsift.core.federation import Federation
@@ -226,7 +226,7 @@ LISTS = (blind_ids, keyed_ids)
 
 
 def align(
-    fed: Federation, *, min_overlap: int = 10, random_state: Any = 0, as_in: str | None = None, matching: str = CURVE
+    fed: Federation, *, min_overlap: int = 10, random_state: object = 0, as_in: str | None = None, matching: str = CURVE
 ) -> Federation:
     """A view of the federation in which row i is the same id at every party.
 
@@ -282,7 +282,7 @@ def _raised(run: Federation, names: list[str]) -> Iterator[dict[str, bytes]]:
 
 
 def _session(
-    fed: Federation, blocks: list[list[str]], random_state: Any, as_in: str | None, matching: str
+    fed: Federation, blocks: list[list[str]], random_state: object, as_in: str | None, matching: str
 ) -> AbstractContextManager[Federation]:
     """Alignment is a job like any other: who takes part and how long each list is, is agreed before it starts.
 
@@ -328,7 +328,7 @@ def _pseudonyms(run: Federation, names: list[str], owners: list[str], done: int,
 
 
 def aligned(
-    fed: Federation, *, by_id: bool, min_overlap: int, random_state: Any = 0, as_in: str | None = None,
+    fed: Federation, *, by_id: bool, min_overlap: int, random_state: object = 0, as_in: str | None = None,
     matching: str = CURVE,
 ) -> Federation:  # fmt: skip
     """The federation with its rows in the same order wherever parties share rows, whatever its partition."""

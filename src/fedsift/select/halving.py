@@ -222,7 +222,7 @@ class FedHalving(Selector):
         return [Scored(mask, float(score), float(mask.mean())) for mask, score in zip(masks, scores)]
 
     def _outcome(
-        self, fed: Federation, features: list[tuple[str, str]], finalists: list[Scored], history: list[Any]
+        self, fed: Federation, features: list[tuple[str, str]], finalists: list[Scored], history: Sequence[object]
     ) -> Outcome:
         """A column's score is the share of the best masks that keep it, the winner's columns first."""
         best = _best(finalists, max(self.sparsities, 1))

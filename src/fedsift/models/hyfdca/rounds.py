@@ -69,7 +69,7 @@ class Dealer:
         return mask.T @ duals - other
 
 
-def check_ring(name: str, operation: str, value: Any, shape: tuple[int, ...]) -> Ring:
+def check_ring(name: str, operation: str, value: object, shape: tuple[int, ...]) -> Ring:
     if not isinstance(value, np.ndarray) or value.dtype != np.uint64 or value.shape != shape:
         raise ReplyError(name, operation, f"expected a masked array of shape {shape}")
     return value
