@@ -19,14 +19,14 @@ from fedsift import errors
 from fedsift.core.arguments import AtMost, Between
 from fedsift.core.binning import used_bins
 from fedsift.core.checks import LabelFacts, TableSize
-from fedsift.core.exchange import Pieces
+from fedsift.core.exchange import Pieces, Request
 from fedsift.core.identity import Identity, private_generator, simulated_secret
 from fedsift.core.job import Job, Run, run_of
 from fedsift.core.labels import LabelCopy, label_copy
 from fedsift.core.labels import Labels as Labels
 from fedsift.core.labels import read_labels as read_labels
 from fedsift.core.ledger import Release
-from fedsift.core.message import decode, encode, plain_message
+from fedsift.core.message import encode, plain_message
 from fedsift.core.operation import Operation, find_operation, operation
 from fedsift.core.splits import ROW_PARTS, dealt_parts, rows_of_parts, train_test_rows
 from fedsift.core.state import ModelStore
@@ -82,10 +82,10 @@ class Site:
         """Answer one request. Errors come back as data too, so that the coordinator can raise them by name."""
         name = "?"
         try:
-            request = decode(data)
-            name, arguments = self._read(request)
+            request = Request.read(data)
+            name = request.operation
             marked = find_operation(name, self.name)
-            marked.check_arguments(arguments, self.name)
+            marked.check_arguments(request.arguments, self.name)
             with self._lock, limited(self.workers):  # one at a time: state is not shared between threads
                 return self._answer(marked, request, data)
         except FedsiftError as error:
@@ -99,25 +99,25 @@ class Site:
                 return encode({"error": "OperationRefused", "what": told})
             return encode({"error": "OperationFailed", "what": f"it raised {type(error).__name__}; see its log"})
 
-    def _answer(self, marked: Operation, request: dict[str, Any], data: bytes) -> bytes:
+    def _answer(self, marked: Operation, request: Request, data: bytes) -> bytes:
         """Judge, run, remember. One that is refused before it runs changes nothing; else it counts as asked."""
-        session, round = request["session"], request["round"]
+        session, round = request.session, request.round
         run = self.runs.get(run_of(session)) or Run()
-        run.check_job(request["job"], self.name, marked.short_name)
+        run.check_job(request.job, self.name, marked.short_name)
         if session:
             stored = run.stored_reply(session, round, data, self.name, marked.short_name)
             if stored is not None:
                 return stored
-        run.check_step(marked, request["arguments"], session, self.name)
-        if request["view"] not in self.views:
+        run.check_step(marked, request.arguments, session, self.name)
+        if request.view not in self.views:
             raise OperationRefused(self.name, "view", "no such view of the rows at this party")
         self._before(marked, request)
-        party = self._party(request["view"], session, round, run)
+        party = self._party(request.view, session, round, run)
         if session:
             self.runs[run_of(session)] = run
             run.count(marked, session)
         try:
-            value = plain_message(marked.function(party, **marked.built(request["arguments"])))
+            value = plain_message(marked.function(party, **marked.built(request.arguments)))
         except Exception as error:
             if isinstance(error, (DataError, errors.OverflowGuard)) or not isinstance(error, FedsiftError):
                 self._failed(marked, request)
@@ -130,19 +130,19 @@ class Site:
         return reply
 
     # What a site with a policy (site.py) does beside; a site without one lets everything pass.
-    def _before(self, marked: Operation, request: dict[str, Any]) -> None:
+    def _before(self, marked: Operation, request: Request) -> None:
         """Called with each request before its operation runs; raises to refuse it."""
 
-    def _after(self, marked: Operation, request: dict[str, Any], value: Any) -> None:
+    def _after(self, marked: Operation, request: Request, value: Any) -> None:
         """Called when the operation has run and its reply has not left yet; raises to keep the reply here."""
 
     def enter_part(self, party: Party, rows: NDArray[np.int64], step: str) -> None:
         """Called by a step that sets some of its view's rows apart: sums over them are about these alone."""
 
-    def _failed(self, marked: Operation, request: dict[str, Any]) -> None:
+    def _failed(self, marked: Operation, request: Request) -> None:
         """Called when an operation has ended in an error that may depend on the rows: that it came tells something."""
 
-    def _answered(self, marked: Operation, request: dict[str, Any], received: int, sent: int) -> None:
+    def _answered(self, marked: Operation, request: Request, received: int, sent: int) -> None:
         """Called when a reply is about to leave, for a site that keeps a ledger of its own."""
 
     def proposed(self, jobs: Sequence[Job]) -> str:
@@ -152,15 +152,6 @@ class Site:
     def _told(self, error: FedsiftError, text: str) -> str:
         """What the coordinator gets to read of an error."""
         return text
-
-    def _read(self, request: Any) -> tuple[str, dict[str, Any]]:
-        fields = {"operation": str, "view": str, "session": str, "job": bytes, "round": int, "arguments": dict}
-        if not isinstance(request, dict) or set(request) != set(fields):
-            raise errors.MessageError(f"a request must have {', '.join(fields)}")
-        for key, kind in fields.items():
-            if not isinstance(request[key], kind):
-                raise errors.MessageError(f"the request's {key!r} has the wrong type")
-        return request["operation"], request["arguments"]
 
     def _party(self, view: str, session: str, round: int, run: Run) -> Party:
         state = State(self.name)
