@@ -83,10 +83,8 @@ def show_run(run: Run) -> None:
 
 
 def show_scores(columns: Sequence[ScoredColumn], title: str) -> None:
-    table(
-        ([column.rank, column.party, column.feature, "" if column.score is None else f"{column.score:.4g}"] for column in columns),
-        ["rank", "party", "column", "score"], right=["rank", "score"], title=title,
-    )  # fmt: skip
+    rows = [[c.rank, c.party, c.feature, "" if c.score is None else f"{c.score:.4g}"] for c in columns]
+    table(rows, ["rank", "party", "column", "score"], right=["rank", "score"], title=title)
 
 
 def show_evaluation(evaluation: Evaluation) -> None:
