@@ -27,7 +27,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
@@ -175,7 +175,7 @@ def rows_digest(table: Table) -> bytes:
     return digest.digest()
 
 
-def private_generator(secret: bytes, table: Table, purpose: str, random_state: Any) -> np.random.Generator:
+def private_generator(secret: bytes, table: Table, purpose: str, random_state: object) -> np.random.Generator:
     """The generator of one purpose over these rows and this label."""
     if isinstance(random_state, (np.random.Generator, np.random.RandomState)):
         raise ParameterError(

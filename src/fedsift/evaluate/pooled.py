@@ -46,7 +46,7 @@ def folds_of(party: Party, folds: int, stratify: bool, seed: int, task: str) -> 
 
 
 def evaluate_pooled(
-    fed: Federation, selectors: Any, model: Any, cv: int | float, metrics: Any, random_state: int, nulls: bool,
+    fed: Federation, selectors: object, model: object, cv: int | float, metrics: object, random_state: int, nulls: bool,
     repeats: int, random_draws: int,
 ) -> Evaluation:  # fmt: skip
     """Score selectors with a model of the pooled columns (see ``evaluate``)."""
@@ -119,7 +119,7 @@ class _Fold:
     """One training part and one test part: fits and scores every method and its nulls on them."""
 
     def __init__(
-        self, pool: Pool, train: Federation, test: Federation, repeat: int, fold: int, model: Any, task: str,
+        self, pool: Pool, train: Federation, test: Federation, repeat: int, fold: int, model: object, task: str,
         metrics: tuple[str, ...], random_state: int,
     ):  # fmt: skip
         self.pool, self.train, self.test = pool, train, test

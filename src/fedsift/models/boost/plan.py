@@ -81,10 +81,10 @@ def training_rows(rule: dict[str, Any], labels: Labels, party: Party) -> np.ndar
     if kind == "all":
         return np.ones(party.n_rows, dtype=bool)
     if kind == "fold":
-        return fold_numbers(labels, party, rule["folds"], rule["seed"]) != rule["fold"]
+        return np.asarray(fold_numbers(labels, party, rule["folds"], rule["seed"]) != rule["fold"])
     if kind == "validation":
         folds = max(2, round(1 / rule["share"]))
-        return fold_numbers(labels, party, folds, rule["seed"]) != 0
+        return np.asarray(fold_numbers(labels, party, folds, rule["seed"]) != 0)
     raise ParameterError(f"unknown kind of rows {kind!r}")
 
 

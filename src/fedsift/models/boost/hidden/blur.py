@@ -62,7 +62,7 @@ class Hidden:
         return {"cuts": self.cuts, "salt": self.salt}
 
     @classmethod
-    def read(cls, told: Any, shape: tuple[int, int], sender: str) -> Hidden:
+    def read(cls, told: object, shape: tuple[int, int], sender: str) -> Hidden:
         """At the label holder, out of a sealed box."""
         if not isinstance(told, dict) or set(told) != {"cuts", "salt"}:
             raise ReplyError(sender, "hide_cuts", "what it sent are no hidden cuts")
