@@ -152,8 +152,8 @@ def splits(frame: pd.DataFrame) -> str:
         rows.append([name, f"`{method}`", *cells])
     words = (
         "Score by boosted trees, and in brackets how much of the choice is that of the random split (Jaccard; 1.00: "
-        "the same columns). `importance`: one party holds nearly all importance; `within`: columns that go together are at "
-        "one party; `across`: they are spread."
+        "the same columns). `importance`: one party holds nearly all importance; `within`: columns that go together "
+        "are at one party; `across`: they are spread."
     )
     return "\n".join(["### Splits of columns", "", words, "",
                       table(["set", "method", "random", "importance", "within", "across"], rows), ""])  # fmt: skip
@@ -191,8 +191,8 @@ def flare(frame: pd.DataFrame) -> str:
                      number(means["boost"]), number(means["linear"]), number(means["fit_cpu_s"], 1), why])  # fmt: skip
     words = (
         "Rows at three parties, `freedom_degree` 0.5, otherwise defaults; three seeds, `true` of Madelon's 20. "
-        "NVIDIA's is `nvflare.app_opt.feature_election` of nvflare 2.9, its own simulation in one process, in which the server "
-        "sees each party's votes and scores; ours adds them up under masks."
+        "NVIDIA's is `nvflare.app_opt.feature_election` of nvflare 2.9, its own simulation in one process, in "
+        "which the server sees each party's votes and scores; ours adds them up under masks."
     )
     heads = ["who: method", "seeds", "kept", "true", "boosted trees", "linear", "CPU s", "not run"]
     return "\n".join(["### Feature Election of NVIDIA FLARE on Madelon", "", words, "", table(heads, rows), ""])
