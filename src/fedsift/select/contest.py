@@ -150,8 +150,8 @@ class Verdict:
         others = [each for each in self.tried if each.score is not None and each is not taken]
         if best is not taken:
             said.append(
-                f"{best.name} was best with {best.score:.3f}; {taken.name} is as good within the error and gives away "
-                "less."
+                f"{best.name} was best with {best.score:.3f}; {taken.name} is as good within the error and stands "
+                "before it in the list, which has the cheaper and less revealing methods first."
             )
         elif others:
             said.append("It was the best.")
