@@ -203,7 +203,7 @@ def test_where_nothing_is_allowed_every_reason_is_told():
 
 
 def test_the_job_names_all_candidates_with_all_of_their_parameters():
-    auto = small(candidates={"gini": {"n_bins": 4}, "sffs": {}}, min_cell=7)
+    auto = small(candidates={"gini": {"n_bins": 4, "min_cell": 7}, "sffs": {}})
     parameters = auto.announcement()[1]["candidates"]
     assert parameters["gini"] == fs.GiniFilter(n_features=2, n_bins=4, min_cell=7).announcement()[1]
     assert parameters["sffs"]["n_features"] == 2

@@ -59,7 +59,6 @@ class Auto(Selector):
     tolerance : how far below the best score a less revealing method may be, at most.
     max_minutes, max_bytes : of all fits together, by estimate; candidates beyond that are not run. Models are
         not in it.
-    min_cell : for all candidates that have it; their own defaults where it is not given.
 
     Examples
     --------
@@ -80,7 +79,6 @@ class Auto(Selector):
         "what its candidates and the model give away, on every fold; coordinator: one score a candidate; parties: "
         "which candidates were announced and which one was fitted last"
     )
-    #: Cells are counted by candidates alone, whose jobs say how small they may be.
     repeats_within = 1e-3
     #: Handed over by what stands to the right.
     find_method: ClassVar[Callable[[str], type[Selector]]]
@@ -96,7 +94,6 @@ class Auto(Selector):
         tolerance: float = 0.005,
         max_minutes: float = 60.0,
         max_bytes: float = 5e9,
-        min_cell: int | None = None,
         random_state: int = 0,
     ):
         self.n_features = n_features
@@ -106,7 +103,6 @@ class Auto(Selector):
         self.tolerance = tolerance
         self.max_minutes = max_minutes
         self.max_bytes = max_bytes
-        self.min_cell = min_cell
         self.random_state = random_state
 
     @property
@@ -131,8 +127,8 @@ class Auto(Selector):
         unknown = sorted(set(candidate.settings) - set(known))
         if unknown:
             raise ParameterError(f"candidates: {candidate.name} has no parameter {unknown[0]!r}")
-        own = {"n_features": self.n_features, "min_cell": self.min_cell, "random_state": self.random_state}
-        given = {name: value for name, value in own.items() if name in known and value is not None}
+        own = {"n_features": self.n_features, "random_state": self.random_state}
+        given = {name: value for name, value in own.items() if name in known}
         return kind(**{**given, **candidate.settings})
 
     def announcement(self) -> Announcement:
@@ -158,7 +154,6 @@ class Auto(Selector):
         check_number("tolerance", self.tolerance, 0, 1)
         check_number("max_minutes", self.max_minutes, 0)
         check_number("max_bytes", self.max_bytes, 0)
-        check_number("min_cell", self.min_cell, 0, whole=True, none=True)
         check_number("random_state", self.random_state, 0, whole=True)
         entered = self.entered()
         if not entered:
