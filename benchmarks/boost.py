@@ -423,7 +423,7 @@ def with_noise(node: NodeSums, width: float, generator: np.random.Generator) -> 
     numbers = node.gradients.astype(float)
     numbers[:, half:] -= numbers[:, half:].mean(axis=0)
     largest = np.abs(numbers).max(axis=0)
-    sizes = np.where(largest > 0, 2.0 ** np.ceil(np.log2(np.maximum(largest, 1))), 0)
+    sizes = np.where(largest > 0, 2.0 ** (np.ceil(4 * np.log2(np.maximum(largest, 1))) / 4), 0)
     drawn = np.rint(generator.normal(size=node.sums.shape) * width * sizes)
     return replace(node, sums=node.sums + drawn.astype(np.int64))
 

@@ -302,7 +302,8 @@ def table_of(rows: list[dict[str, Any]]) -> str:
         "# Attacks on networks\n\n`python benchmarks/exposure_networks.py --data DIR`, then `--render`. "
         f"{N_ROWS} rows a draw. Labels: AUC at the passive party; decoders and replay: R2 of the other party's columns "
         "at the label holder. *adds*: the mean less that of the same attack without any message (uniform numbers in "
-        f"place of masked ones; the columns kept, or its own columns, alone, whichever is better). Commits: {commits}.\n\n"
+        f"place of masked ones; the columns kept, or its own columns, alone, whichever is better). "
+        f"Commits: {commits}.\n\n"
         + "\n".join(lines) + "\n"
     )  # fmt: skip
 

@@ -5,15 +5,16 @@ and with the gradients of a small node's rows each cut is a subset-sum problem t
 (``audit/attacks/cut_sums.py``: 81 % of Sonar's rows from 20 trees). So the label holder adds to each of its shares
 before they leave a normal number whose deviation is ``WIDTH`` times the largest gradient of the node's rows (of
 hessians: times the largest distance from their mean, since rows are counted exactly). The largest, not the usual one: a
-row of a rare class is many times the root mean square of all, and would stand out. Of nodes that cannot be cut again
+row of a rare class is many times the root mean square of all, and would stand out. (Where the label is a number, at
+most ``FAR`` times the root mean square: rows farther out than that are hidden less.) Of nodes that cannot be cut again
 it sends uniform numbers: nobody needs their sums.
 
 **What it is worth.** Take any row of a node and one opened sum: whether the row is on the left moves the sum by at most
 one deviation (``WIDTH`` 1), so that whoever knows everything else and guesses from even odds is right at most
 Phi(1/2) = 0.69 of the time (the sum is 1/2-zCDP in that bit). Sums of other nodes, trees and columns add up, so it is
 no differential privacy of a row (that is ``epsilon``, for labels): a sum still tells what it tells about many rows.
-The next power of two of the largest number is taken, so that the coordinator may be told how large the noise is: gains
-are compared with allowance for it, and the label holder chooses among its own cuts from sums that are as noisy.
+The largest number is rounded up, so that the coordinator may be told how large the noise is: gains are compared with
+allowance for it, and the label holder chooses among its own cuts from sums that are as noisy.
 
 **It cannot be averaged away.** The noise of a cut repeats if and only if its sum does: it is a pseudorandom function,
 under the label holder's secret, of the node's rows and their numbers, and of a salt of the cut's own rows, which the
@@ -50,6 +51,10 @@ from fedsift.mpc.ring import Ring, stream, uniform
 
 #: Times the largest number of a row of the node; 0: exact sums.
 WIDTH = 1.0
+#: Where the label is a number: times the root mean square of the node's gradients, at most.
+FAR = 3.0
+#: Gains are compared less so many times what noise gains in the mean: the best of some hundred cuts gains more.
+ALLOWED = 4.0
 _SALT_BYTES = 8
 _HALF = np.uint64(32)
 _LOW = np.uint64(2**32 - 1)
@@ -215,15 +220,17 @@ def _sizes(boosting: Boosting, job: Job, numbers: NDArray[np.int64], width: floa
     half = numbers.shape[1] // 2
     table = numbers.astype(np.float64)
     most = np.abs(table[:, :half]).max(axis=0)
+    if boosting.labels.task == "regression":
+        most = np.minimum(most, FAR * np.sqrt((table[:, :half] ** 2).mean(axis=0)))
     if boosting.noise is not None:
         most = np.full(half, 1 / job.units.gradient)
     apart = np.abs(table[:, half:] - table[:, half:].mean(axis=0)).max(axis=0)
-    return [(width * g, width * h) for g, h in zip(_power(most), _power(apart))]
+    return [(width * g, width * h) for g, h in zip(_rounded(most), _rounded(apart))]
 
 
-def _power(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The next power of two: how large the noise is may be told, the largest number may not."""
-    return np.where(sizes > 0, 2.0 ** np.ceil(np.log2(np.maximum(sizes, 1e-300))), 0.0)
+def _rounded(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Up to the next quarter power of two: how large the noise is may be told, the largest number may not."""
+    return np.where(sizes > 0, 2.0 ** (np.ceil(4 * np.log2(np.maximum(sizes, 1e-300))) / 4), 0.0)
 
 
 def _words_for(seed: bytes, output: int, salts: Salts) -> Ring:

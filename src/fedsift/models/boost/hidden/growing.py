@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from fedsift.core.federation import Federation
 from fedsift.errors import ParameterError, ReplyError
 from fedsift.models.boost.hidden import label_holder, passive
+from fedsift.models.boost.hidden.blur import ALLOWED
 from fedsift.models.boost.hidden.cuts import Flags, Layout, Numbers, TreeCuts
 from fedsift.models.boost.hidden.label_holder import (
     OwnSums,
@@ -313,7 +314,7 @@ class HiddenTrees:
             found = {
                 name: node_gains(
                     opened[name][number], candidates[name][number], totals, live_nodes, units, settings[tree.model],
-                    self.variance + own.sizes[part] ** 2,
+                    self.variance + ALLOWED * own.sizes[part] ** 2,
                 )
                 for name in self.peers
             }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedsift.models.boost.growing_tree import Boosting, Job, Node, chosen_from, own_histograms
-from fedsift.models.boost.hidden.blur import NodeNoise
+from fedsift.models.boost.hidden.blur import ALLOWED, NodeNoise
 from fedsift.models.boost.rounds import counted
 from fedsift.models.boost.tree import Split, best_split
 
@@ -49,5 +49,5 @@ def best_own(
     hists, variance = chosen_from(boosting, job, node, {boosting.me: node.hists[boosting.me]}, scale)
     own = hists[boosting.me]
     added = None if noise is None else noise.of_own(len(own.sums))
-    split = best_split(own, node.told, job.units, boosting.settings(job), variance + size**2, added)
+    split = best_split(own, node.told, job.units, boosting.settings(job), variance + ALLOWED * size**2, added)
     return None if split is None else (boosting.me, split)
