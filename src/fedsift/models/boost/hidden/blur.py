@@ -39,6 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from fedsift.core.identity import rows_digest
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import frame
 from fedsift.errors import ReplyError
@@ -82,13 +83,8 @@ class RowOrder:
 
     @classmethod
     def of(cls, party: Party) -> RowOrder:
-        ids = party.table.ids
-        order = np.argsort(ids, kind="stable")
-        return cls(
-            order,
-            np.argsort(order),
-            hashlib.sha256(frame(b"boost: rows", "\0".join(ids[order].tolist()).encode())).digest(),
-        )
+        order = party.table.by_id
+        return cls(order, np.argsort(order), rows_digest(party.table))
 
     def key(self, party: Party, purpose: bytes) -> bytes:
         return hmac.new(party.site.secret, frame(purpose, self.digest), hashlib.sha256).digest()
@@ -141,7 +137,7 @@ class Hidden:
         return {"cuts": self.cuts, "salts": self.salts.words, "turned": self.salts.turned}
 
     @classmethod
-    def read(cls, told: Any, shape: tuple[int, int], salted: bool, sender: str) -> Hidden:
+    def read(cls, told: object, shape: tuple[int, int], salted: bool, sender: str) -> Hidden:
         """At the label holder, out of a sealed box."""
         if not isinstance(told, dict) or set(told) != {"cuts", "salts", "turned"}:
             raise ReplyError(sender, "hide_cuts", "what it sent are no hidden cuts")
