@@ -106,10 +106,9 @@ class Salts:
         if width_of(party) == 0:
             return cls(np.zeros(0, np.uint64), np.zeros(0, bool))
         key = rows.key(party, b"boost: salts of cuts")
-        left = np.packbits(bits[rows.order].T, axis=1)
-        right = np.packbits(~bits[rows.order].T, axis=1)
-        pair = np.stack([_words(key, side) for side in (left, right)])
-        return cls(pair.min(axis=0), pair[1] < pair[0])
+        ordered = bits[rows.order].T
+        left, right = (_words(key, np.packbits(side, axis=1)) for side in (ordered, ~ordered))
+        return cls(left ^ right, right < left)
 
     @classmethod
     def together(cls, parts: list[Salts]) -> Salts:
