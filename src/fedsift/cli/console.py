@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from math import isnan
@@ -20,6 +19,7 @@ from fedsift.evaluate import joint, pooled
 from fedsift.evaluate.result import Evaluation
 from fedsift.jobs.columns_seen import look_at
 from fedsift.jobs.runs import Run, summary
+from fedsift.jobs.text import toml_value
 from fedsift.methods import METHODS
 from fedsift.report import Comparison
 from fedsift.report.summary import verdict
@@ -252,12 +252,7 @@ def show_method(facts: dict[str, Any]) -> None:
     show(f"{facts['name']} ({facts['class']}), for {' or '.join(facts['partitions'])} parties")
     show(f"\n{facts['about']}")
     if facts["parameters"]:
-        rows = [[name, '"none"' if value is None else _toml(value)] for name, value in facts["parameters"].items()]
+        rows = [[name, '"none"' if value is None else toml_value(value)] for name, value in facts["parameters"].items()]
         table(rows, ["parameter", "default"], title="In a job file, under [method]:")
     show(f"\npaper: {facts['paper']}")
     show(f"gives away: {facts['leaks']}")
-
-
-def _toml(value: Any) -> str:
-    """A default as it would stand in a job file."""
-    return json.dumps(value, ensure_ascii=False, default=str)

@@ -22,6 +22,7 @@ from typing import Any
 import pandas as pd
 
 from fedsift.core.files import write_atomic
+from fedsift.core.wanted import FileForm
 from fedsift.deploy import model_jobs
 from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, unscored, write_job
 from fedsift.deploy.introductions import introduce_parties
@@ -33,7 +34,7 @@ from fedsift.evaluate.value_holder import ValueJob
 from fedsift.evaluate.worth import Valuation
 from fedsift.jobs import runs, training
 from fedsift.jobs.job_file import Job, JobFile
-from fedsift.jobs.text import Source
+from fedsift.jobs.text import Source, toml_value
 from fedsift.report.explain import Explained
 from fedsift.statistics.job import StatisticsJob
 
@@ -125,7 +126,8 @@ def prediction_job(folder: Path, files: Mapping[str, Path], *, labelled: bool = 
     data, holder = card["data"], card["label_holder"]
     told = {
         name: {"file": str(files[name].absolute()) if name in files else None, "id": facts["id"],
-               "categorical": training.categorical_of(facts)}
+               "categorical": training.categorical_of(facts),
+               **FileForm.read(facts.get("form", {})).of_columns(facts["columns"]).told()}
         for name, facts in data.items()
     }  # fmt: skip
     if labelled and training.has_label(card, files):
@@ -184,11 +186,9 @@ def _forget(folder: Path) -> None:
 def party_text(job: Job, name: str) -> str:
     """A party.toml for a party that this job's file plays itself: whoever wrote the job may see all of it."""
     party = job.settings.parties[name]
-    lines = ["[party]", f"name = {json.dumps(name)}", f"file = {json.dumps(str(job.file(name).absolute()))}"]
-    for key in ("id", "label", "columns", "categorical"):
-        value = getattr(party, key)
-        if value:
-            lines.append(f"{key} = {json.dumps(value)}")
+    told = {"name": name, "file": str(job.file(name).absolute()), "id": party.id, "label": party.label,
+            "columns": party.columns, "categorical": party.categorical, **party.form.told()}  # fmt: skip
+    lines = ["[party]", *(f"{key} = {toml_value(value)}" for key, value in told.items() if value)]
     forms = ["control", "ciphertext", "masked", "pseudonymous", "aggregate", "plain"]
     exceptions = ["column names", "class names", "error messages", "alignment"]
     lines += ["", "[policy]", "min_rows = 1", "min_cell = 0", 'max_bits = "any"', "max_share = 1.0",

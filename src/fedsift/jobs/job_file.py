@@ -58,6 +58,9 @@ class PartySection(Section):
         default={},
         description='by column "decimal point", "decimal comma", "day first", "month first" or "number"',
     )
+    missing: list[str] = Field(
+        default=[], description='a list of texts that stand for no value, such as ["-999", "n.k."]'
+    )
     price: float | None = Field(default=None, ge=0, description="what this party costs, a number 0 or more")
     prices: dict[str, Annotated[float, Field(ge=0)]] = Field(
         default={}, description="by column what it costs, a number 0 or more, such as {income = 20}"
@@ -68,7 +71,7 @@ class PartySection(Section):
 
     @property
     def form(self) -> FileForm:
-        return FileForm(self.encoding, self.separator, self.decimal, self.dates, self.sheet, self.forms)
+        return FileForm(self.encoding, self.separator, self.decimal, self.dates, self.sheet, self.forms, self.missing)
 
 
 class MethodSection(Section):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedsift.core.table import Table
 from fedsift.jobs.job_file import Job
 from fedsift.report.record import RunFacts
 
@@ -26,6 +27,11 @@ def origin(job: Job, out: Path) -> dict[str, Any] | None:
         "set": list(dict.fromkeys(job.source.overridden.values())),
         "inputs": {name: _digest(job.file(name)) for name in job.settings.parties},
     }
+
+
+def form_of(table: Sized) -> dict[str, Any]:
+    """How a party's file was written, so that it or a later one is read alike; nothing where the table is elsewhere."""
+    return table.written.again.told() if isinstance(table, Table) else {}
 
 
 class Sized(Protocol):

@@ -28,7 +28,7 @@ from fedsift.errors import DataError, FedsiftError, ParameterError
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.result import Evaluation
 from fedsift.jobs.job_file import EvaluateSection, Job
-from fedsift.jobs.origin import origin, run_facts
+from fedsift.jobs.origin import form_of, origin, run_facts
 from fedsift.jobs.text import nearest
 from fedsift.methods import METHODS, Selector
 from fedsift.report import Comparison, compare, summarize, write_report
@@ -299,7 +299,8 @@ def write(run: Run, out: Path) -> dict[str, Any]:
 def _fill(run: Run, folder: Path) -> dict[str, Any]:
     run.selection.save(folder / "selection.json")
     for party in run.fed.parties:
-        own = replace(run.own_selection(party), details={"id": run.job.settings.parties[party].id})  # for fedsift apply
+        told = {"id": run.job.settings.parties[party].id, "form": form_of(run.tables[party])}  # for fedsift apply
+        own = replace(run.own_selection(party), details=told)
         own.save(folder / f"selection-{party}.json")
     run.selector.scores_.to_csv(folder / "scores.csv", index=False)
     run.frame().to_csv(folder / "ledger.csv", index=False)
