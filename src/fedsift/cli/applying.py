@@ -16,7 +16,7 @@ from fedsift.core.expressions import columns_of, parse
 from fedsift.core.files import write_atomic
 from fedsift.core.table import Table
 from fedsift.core.text_file import TextFile
-from fedsift.core.wanted import FileForm
+from fedsift.core.wanted import FileForm, kind_of_file
 from fedsift.errors import DataError, ParameterError
 from fedsift.jobs.text import nearest
 from fedsift.select.selection import Selection
@@ -45,7 +45,7 @@ def apply(
     if target.exists() and target.samefile(file):
         raise ParameterError(f"{target} is the table itself; give another file (--out FILE)")
     id = id or loaded.details.get("id")  # a run writes the party's own id into its copy
-    form = FileForm.read(loaded.details.get("form", {}))
+    form = FileForm.read(loaded.details.get("form", {})).of_kind(kind_of_file(file))
     kept = [*([id] if id else []), *columns, *([label] if label else [])]
     if (
         not formulas

@@ -43,6 +43,10 @@ def init(
         what = "say which column is to be predicted" if label is None else f"{found} a column {label!r}"
         raise ParameterError(f"{what}: --label COLUMN, a column of one file")
     ids = shared_ids(tables)
+    if ids[holders[0]] == label:
+        raise ParameterError(
+            f"{label!r} is the column by which the rows of these files meet: it cannot be the label, too"
+        )
     write_atomic(out, job_text(dict(zip(tables, files)), ids, holders[0], label, method, out, asked))
     for name, column in ids.items():
         console.show(f"{name}: rows are matched by {column!r}")

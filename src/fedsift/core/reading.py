@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from fedsift.core.excel_file import load_excel
 from fedsift.core.text_file import load_text
-from fedsift.core.wanted import Loaded, Wanted
+from fedsift.core.wanted import Loaded, Wanted, kind_of_file
 from fedsift.errors import DataError
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx")
@@ -32,6 +32,7 @@ def load(source: Any, name: str, wanted: Wanted) -> Loaded:
     if isinstance(source, (str, Path)):
         return _load_file(Path(source), name, wanted)
     where = f"table {name!r}"
+    wanted.form.check_for(f"a {type(source).__name__}", where)
     if isinstance(source, pd.DataFrame):
         frame = from_pandas(source, where, wanted)
     elif isinstance(source, (pa.Table, pa.RecordBatch)):
@@ -77,11 +78,13 @@ def _load_file(path: Path, name: str, wanted: Wanted) -> Loaded:
         )
     if not path.is_file():
         raise DataError(f"{where}: there is no file {str(path)!r}; check the path and the folder you work in")
-    if suffix.lower().startswith((".csv", ".tsv")):
+    kind = kind_of_file(path)
+    wanted.form.check_for(kind, where)
+    if kind == "text":
         return load_text(path, where, wanted)
-    if suffix.lower() == ".xlsx":
+    if kind == "Excel":
         return load_excel(path, where, wanted)
-    parquet = suffix.lower() in (".parquet", ".pq")
+    parquet = kind == "Parquet"
     try:
         names = None
         if wanted.columns is not None:

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import polars as pl
@@ -14,11 +15,25 @@ from fedsift.core.files import read_plain
 from fedsift.errors import DataError, ParameterError
 
 _PANDAS_INDEX = re.compile(r"^__index_level_\d+__$")  # what pandas calls an unnamed index inside a Parquet file
+_LONG = 60  # characters of a column's name that a message shows
 Decimal = Literal[".", ","]
 Dates = Literal["day first", "month first"]
 ColumnForm = Literal["decimal point", "decimal comma", "day first", "month first", "number"]
 _COLUMN_FORMS = get_args(ColumnForm)
 _AS_TOLD: tuple[ColumnForm, ...] = ("decimal comma", "day first", "month first")  # what a remark says in these words
+
+
+_IN_CELLS = ("decimal", "dates", "forms", "missing")
+#: What may be said of which kind of file.
+_SAID_OF = {"text": ("encoding", "separator", *_IN_CELLS), "Excel": ("sheet", *_IN_CELLS)}
+
+
+def kind_of_file(path: Path) -> str:
+    """What a file is by its name's ending."""
+    name = path.name.lower().removesuffix(".gz")
+    if name.endswith((".csv", ".tsv")):
+        return "text"
+    return "Excel" if name.endswith(".xlsx") else "Parquet" if name.endswith((".parquet", ".pq")) else "Feather"
 
 
 @dataclass(frozen=True)
@@ -68,6 +83,17 @@ class FileForm:
             return read_plain(cls, told)
         except ValueError:
             raise DataError("what is said of a file's form (separator, decimal mark, dates) cannot be read") from None
+
+    def check_for(self, kind: str, where: str) -> None:
+        """Refuse what says nothing of a file of this kind: it would be passed over in silence."""
+        odd = [name for name in self.told() if name not in _SAID_OF.get(kind, ())]
+        if odd:
+            of = "an Excel file" if odd[0] == "sheet" else "a text file"
+            raise DataError(f"{where}: {odd[0]} is said of {of}, and this is {kind}; leave it out")
+
+    def of_kind(self, kind: str) -> FileForm:
+        """The same without what says nothing of a file of this kind."""
+        return FileForm(**{name: value for name, value in self.told().items() if name in _SAID_OF.get(kind, ())})
 
     def told(self) -> dict[str, Any]:
         """What is said, as a job file would say it."""
@@ -145,7 +171,7 @@ def suggest(name: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
     if near:
         return f"Did you mean {by_lower[near[0]]!r}?"
-    shown = list(by_lower.values())[:8]
+    shown = [known if len(known) <= _LONG else f"{known[:_LONG]}..." for known in list(by_lower.values())[:8]]
     return f"There are: {', '.join(shown)}{', ...' if len(by_lower) > len(shown) else '.'}" if shown else "It has none."
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 
 from fedsift.core.files import write_atomic
-from fedsift.core.wanted import FileForm
+from fedsift.core.wanted import FileForm, kind_of_file
 from fedsift.deploy import model_jobs
 from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, unscored, write_job
 from fedsift.deploy.introductions import introduce_parties
@@ -127,13 +127,20 @@ def prediction_job(folder: Path, files: Mapping[str, Path], *, labelled: bool = 
     told = {
         name: {"file": str(files[name].absolute()) if name in files else None, "id": facts["id"],
                "categorical": training.categorical_of(facts),
-               **FileForm.read(facts.get("form", {})).of_columns(facts["columns"]).told()}
+               **_form_of(facts, files.get(name))}
         for name, facts in data.items()
     }  # fmt: skip
     if labelled and training.has_label(card, files):
         told[holder]["label"] = card["label"]
     source = Source(folder / "predict.toml", "", {})
     return Job(source.path, JobFile.model_validate({"parties": told, "method": {"name": "all"}}), {}, source)
+
+
+def _form_of(facts: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
+    """How a party's new file is to be read, as the job of the training read the first one."""
+    if file is None:
+        return {}
+    return FileForm.read(facts.get("form", {})).of_columns(facts["columns"]).of_kind(kind_of_file(file)).told()
 
 
 def _take_predictions(result: Path, sites: dict[str, Path], *, holder: str) -> tuple[int, str | None]:

@@ -29,6 +29,7 @@ from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.result import Evaluation
 from fedsift.jobs.job_file import EvaluateSection, Job
 from fedsift.jobs.origin import form_of, origin, run_facts
+from fedsift.jobs.rehearse import rehearse
 from fedsift.jobs.text import nearest
 from fedsift.methods import METHODS, Selector
 from fedsift.report import Comparison, compare, summarize, write_report
@@ -140,8 +141,7 @@ def _check(run: Run, fed: Federation, say: Callable[[str], None]) -> None:
     """Ask for rows and label, so that a label of one class is found before the work; let the method check itself."""
     rows, _ = fed.n_rows, fed.task
     run.job.check_parameters(run.selector, fed)
-    if run.selector.rules is not None:
-        run.selector.rules.check([(party, column) for party, names in fed.column_names().items() for column in names])
+    rehearse(run.job, run.selector, fed)
     say(f"{rows:,} {'shared ' if fed.partition == 'vertical' else ''}rows")
 
 
@@ -180,7 +180,7 @@ def evaluation(run: Run, section: EvaluateSection) -> Evaluation:
     """Score the method on rows that it did not see, beside nulls; pooled only if the job says so (a note tells)."""
     return evaluate(
         run.fed, clone(run.selector), model=section.model, cv=section.cv,
-        random_state=section.seed, nulls=section.nulls, pooled=section.pooled,
+        random_state=section.seed, nulls=section.nulls, pooled=section.pooled, next_column=section.next_column,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from sklearn.base import clone
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain, write_atomic
 from fedsift.core.table import Table
-from fedsift.core.wanted import FileForm
+from fedsift.core.wanted import FileForm, kind_of_file
 from fedsift.errors import DataError, ParameterError
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.explaining import explain
@@ -234,8 +234,8 @@ def has_label(card: Mapping[str, Any], files: Mapping[str, Path]) -> bool:
     holder = card["label_holder"]
     if holder not in files:
         return False
-    form = FileForm.read(card["data"][holder].get("form", {}))
-    return card["label"] in Table.look(files[holder], holder, form.of_columns(()))[0].columns
+    form = FileForm.read(card["data"][holder].get("form", {})).of_columns(()).of_kind(kind_of_file(files[holder]))
+    return card["label"] in Table.look(files[holder], holder, form)[0].columns
 
 
 def check_label(card: Mapping[str, Any], files: Mapping[str, Path], by: Sequence[str] = ()) -> bool:
@@ -294,7 +294,7 @@ def new_tables(
         codes = categorical_of(facts)
         label = card["label"] if labelled and name == card["label_holder"] else None
         wanted = list(dict.fromkeys([*facts["columns"], *(() if name != card["label_holder"] else also)]))
-        form = FileForm.read(facts.get("form", {})).of_columns(wanted)
+        form = FileForm.read(facts.get("form", {})).of_columns(wanted).of_kind(kind_of_file(files[name]))
         table = Table.read(
             files[name], id=facts["id"], label=label, columns=wanted or None, categorical=codes, name=name, form=form
         )

@@ -206,8 +206,9 @@ def quality_table(quality: Quality) -> Html:
     caption = (
         f"{settings['how']}, drawn {plural(settings['repeats'], 'time')}; model: {settings['model']}; "
         f"{settings['rows']:,} rows. Selection, preparation and model saw training rows only. ± is the spread between "
-        "folds. Grey: the nulls, what you get without any selection and with random columns. Stability: the share of "
-        "kept columns that two folds have in common (1 is always the same)."
+        "folds. Grey: the nulls, what you get without any selection and with random columns, and the selection with "
+        "one column more where that was asked for. Stability: the share of kept columns that two folds have in common "
+        "(1 is always the same)."
     )
     grid = table(heads, rows, numeric=tuple(range(1, len(heads))), classes=classes, stack=True)
     return join(h("h4", first), drawn, grid, h("p", caption, class_="quiet"))

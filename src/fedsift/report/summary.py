@@ -23,7 +23,7 @@ from fedsift.core.ledger import Ledger
 from fedsift.crypto import kernel
 from fedsift.crypto.additive import cuda
 from fedsift.errors import ParameterError
-from fedsift.evaluate.result import ALL, Evaluation
+from fedsift.evaluate.result import ALL, Evaluation, next_to
 from fedsift.report.counting import count_cost, count_forms
 from fedsift.report.readings import NEUTRAL, Roles, learned, readings
 from fedsift.report.record import (
@@ -273,6 +273,10 @@ def verdict(evaluation: Evaluation, method: str, metric: str) -> str:
             text += ". That is not better than chance"
         elif not math.isnan(wider) and gain < wider:
             text += ". The gain over random columns is smaller than the spread between folds"
+    if (further := by_name.get(next_to(method))) is not None:
+        gain, wider = further.mean[metric] - mean, max(spread, further.spread[metric])
+        text += f". With the next column by rank beside them {further.mean[metric]:.3f} ({gain:+.3f}"
+        text += ", less than the spread between folds)" if not math.isnan(wider) and abs(gain) < wider else ")"
     if everything is not None:
         loss = everything.mean[metric] - mean
         if loss > 0 and loss > max(spread, everything.spread[metric]):  # one split has no spread

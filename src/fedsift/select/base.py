@@ -17,6 +17,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import announced
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation, load_whole
+from fedsift.core.same_columns import columns_here, same_columns
 from fedsift.errors import ParameterError, PolicyRefused
 from fedsift.select.rules import Rules
 from fedsift.select.selection import Selection
@@ -147,6 +148,7 @@ class Selector(BaseEstimator):
         self.selected_ = self.selection_.selected
         self.scores_ = self.selection_.frame()
         self.masks_ = outcome.selected
+        self.columns_ = columns_here(fed)
         return self
 
     def _run(self, fed: Federation, checked: bool) -> tuple[dict[str, list[str]], Outcome]:
@@ -188,7 +190,8 @@ class Selector(BaseEstimator):
                 f"transform takes a Federation, got {type(fed).__name__}; for one party's own table: "
                 "selection_.transform(table, party=...)"
             )
-        return fed.view(columns={party: np.flatnonzero(mask) for party, mask in self.masks_.items()})
+        kept = {party: np.flatnonzero(mask).tolist() for party, mask in self.masks_.items()}
+        return fed.view(columns=same_columns(self.columns_, fed, kept))
 
     def fit_transform(self, fed: Federation, y: Any = None) -> Federation:
         return self.fit(fed).transform(fed)
