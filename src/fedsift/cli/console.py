@@ -22,7 +22,9 @@ from fedsift.jobs.runs import Run, summary
 from fedsift.jobs.text import toml_value
 from fedsift.methods import METHODS
 from fedsift.report import Comparison
+from fedsift.report.record import Report
 from fedsift.report.summary import verdict
+from fedsift.report.words import too_good
 
 _SHOWN = 60  # columns of a file
 
@@ -55,13 +57,16 @@ def table(rows: Iterable[Sequence[Any]], header: Sequence[str], *, right: Sequen
 
 def show_run(run: Run) -> None:
     """The result for a person: what was kept, who learned what, and whether encryption was on."""
-    facts, answer = summary(run), run.record()["answer"]  # the answer tells columns that all parties have once
+    facts, record = summary(run), run.record()
+    answer = record["answer"]  # which tells columns that all parties have once
     shared = "shared rows" if facts["partition"] == "vertical" else "rows"
     title = (
         f"{facts['method']}: {answer['kept']:,} of {answer['of']:,} columns kept, "
         f"{facts['rows']:,} {shared}, {len(facts['parties'])} parties"
     )
     show_scores([row for row in answer["scores"] if row["selected"]], title)
+    if warning := too_good(Report.read(record).answer):
+        show(f"\n{warning}")
     if answer["engineered"]:
         show("\nNew features, as formulas:")
         for formula in answer["engineered"]:

@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
-from fedsift.core.files import read_plain
 from fedsift.errors import DataError, ParameterError
 
 _PANDAS_INDEX = re.compile(r"^__index_level_\d+__$")  # what pandas calls an unnamed index inside a Parquet file
@@ -80,9 +79,13 @@ class FileForm:
     def read(cls, told: object) -> FileForm:
         """From :meth:`told`, as a result or model folder keeps it."""
         try:
-            return read_plain(cls, told)
-        except ValueError:
-            raise DataError("what is said of a file's form (separator, decimal mark, dates) cannot be read") from None
+            texts = dict(told)  # type: ignore[call-overload]
+            forms, missing = dict(texts.pop("forms", {})), list(texts.pop("missing", []))
+            if all(isinstance(each, str) for each in (*texts.values(), *forms, *forms.values(), *missing)):
+                return cls(**texts, forms=forms, missing=missing)
+        except (TypeError, ValueError):
+            pass
+        raise DataError("what is said of a file's form (separator, decimal mark, dates) cannot be read")
 
     def check_for(self, kind: str, where: str) -> None:
         """Refuse what says nothing of a file of this kind: it would be passed over in silence."""

@@ -332,7 +332,8 @@ def _all_there(content: dict[str, Any], clients: list[str]) -> None:
     for name in content["parties"]:
         if name not in clients:
             there = ", ".join(sorted(clients)) or "nobody"
-            raise PartyGone(name, "connect", f"it is not connected to the FLARE server ({there} is); start its client")
+            what = f"it is not connected to the FLARE server ({there} is); start its client, or ask the administrator"
+            raise PartyGone(name, "connect", f"{what} whether it was disabled")
 
 
 def _earlier(ticket: Path, content: dict[str, Any], session: Any, say: Say) -> str | None:

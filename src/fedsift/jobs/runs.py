@@ -28,7 +28,7 @@ from fedsift.errors import DataError, FedsiftError, ParameterError
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.result import Evaluation
 from fedsift.jobs.job_file import EvaluateSection, Job
-from fedsift.jobs.origin import form_of, origin, run_facts
+from fedsift.jobs.origin import damaged, form_of, origin, run_facts
 from fedsift.jobs.rehearse import rehearse
 from fedsift.jobs.text import nearest
 from fedsift.methods import METHODS, Selector
@@ -380,7 +380,7 @@ def render(record: dict[str, Any], out: Path | None) -> str:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, FedsiftError):
             raise
-        raise DataError("the record of the run is damaged (something is missing in it): run the job again") from None
+        raise DataError(damaged(record)) from None
     if out is not None:
         adopt(out)
     return str(shown)

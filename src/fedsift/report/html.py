@@ -27,6 +27,7 @@ from fedsift.report.words import (
     sentence,
     the_same,
     title,
+    too_good,
 )
 
 _BARS = 30
@@ -99,7 +100,7 @@ def _answer(report: Report) -> Html:
         h("h3", "Why these"),
         [
             h("p", text)
-            for text in (how_clear(answer), how_sure(answer), beyond_chance(report), the_same(answer))
+            for text in (too_good(answer), how_clear(answer), how_sure(answer), beyond_chance(report), the_same(answer))
             if text
         ],
         None if by_place(answer) else _score_bars(answer),

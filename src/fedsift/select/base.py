@@ -134,6 +134,7 @@ class Selector(BaseEstimator):
         if self.rules is not None:
             outcome = outcome.under(self.rules, names)
         self.seconds_ = time.perf_counter() - start
+        self.fitted_at_ = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
         job = fed.job(*self.announcement())
         self.federation_ = {
             "partition": fed.partition, "rows": fed.n_rows, "columns": fed.n_columns,
@@ -148,7 +149,7 @@ class Selector(BaseEstimator):
         self.selected_ = self.selection_.selected
         self.scores_ = self.selection_.frame()
         self.masks_ = outcome.selected
-        self.columns_ = columns_here(fed)
+        self.column_digests_ = columns_here(fed)
         return self
 
     def _run(self, fed: Federation, checked: bool) -> tuple[dict[str, list[str]], Outcome]:
@@ -191,7 +192,7 @@ class Selector(BaseEstimator):
                 "selection_.transform(table, party=...)"
             )
         kept = {party: np.flatnonzero(mask).tolist() for party, mask in self.masks_.items()}
-        return fed.view(columns=same_columns(self.columns_, fed, kept))
+        return fed.view(columns=same_columns(self.column_digests_, fed, kept))
 
     def fit_transform(self, fed: Federation, y: Any = None) -> Federation:
         return self.fit(fed).transform(fed)
