@@ -23,7 +23,7 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 RUNNING, FINISHED, FAILED, ENDED = "running", "finished", "failed", "ended"
 
 
-def write_status(folder: Path, state: str, **facts: Any) -> None:
+def write_status(folder: Path, state: str, **facts: object) -> None:
     """Set the state; what is known from before (the method, the start) stays."""
     content = {**read_status(folder), **facts, "state": state, "at": _now()}
     if state == RUNNING:
@@ -62,7 +62,7 @@ def remove_old(results: Path, days: int, now: float | None = None) -> list[str]:
     return gone
 
 
-def _alive(process: Any) -> bool:
+def _alive(process: object) -> bool:
     if not isinstance(process, int) or process <= 0:
         return False
     try:

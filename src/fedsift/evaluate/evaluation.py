@@ -8,8 +8,6 @@ transport. ``pooled=True`` scores with a scikit-learn model on one pooled table,
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fedsift.core.checks import check_number
@@ -23,10 +21,10 @@ from fedsift.evaluate.scoring import make_model
 
 def evaluate(
     fed: Federation,
-    selectors: Any,
-    model: Any = None,
+    selectors: object,
+    model: object = None,
     cv: int | float = 5,
-    metrics: Any = None,
+    metrics: object = None,
     random_state: int = 0,
     nulls: bool = True,
     repeats: int = 1,
@@ -81,7 +79,7 @@ def evaluate(
     return evaluate_jointly(fed, selectors, chosen, cv, metrics, random_state, nulls, repeats, digits, next_column)
 
 
-def check_evaluation(fed: Federation, model: Any, cv: int | float, *, pooled: bool, next_column: bool) -> None:
+def check_evaluation(fed: Federation, model: object, cv: int | float, *, pooled: bool, next_column: bool) -> None:
     """What can be seen of an evaluation before any work: whether these parties, this model and these folds can be."""
     if fed.partition == "hybrid":
         raise ParameterError("evaluate scores vertical or horizontal parties; these are hybrid")
@@ -106,7 +104,7 @@ def _check(fed: Federation, cv: object, repeats: object, draws: object, random_s
 
 def _check_folds(fed: Federation, cv: object) -> None:
     if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool):
-        most = min(size["rows"] for size in fed.sizes().values())
+        most = min(size.rows for size in fed.sizes().values())
         check_number("cv", cv, 2, most, whole=True)
     elif not (isinstance(cv, float) and 0.0 < cv < 1.0):
         raise ParameterError(f"cv must be a number of folds (2 or more) or a share between 0 and 1; got {cv!r}")
