@@ -17,17 +17,13 @@ from fedsift.report.record import Answer, Disclosure, Json, Quality, QualityLine
 from fedsift.report.words import (
     about_forms,
     about_share,
-    beyond_chance,
     by_place,
-    how_clear,
-    how_sure,
     in_plain_words,
     is_warning,
-    recommended,
     repeat,
     sentence,
-    the_same,
     title,
+    why_these,
 )
 
 _BARS = 30
@@ -98,17 +94,7 @@ def _answer(report: Report) -> Html:
         _engineered(report),
         _quality(report),
         h("h3", "Why these"),
-        [
-            h("p", text)
-            for text in (
-                recommended(report),
-                how_clear(answer),
-                how_sure(answer),
-                beyond_chance(report),
-                the_same(answer),
-            )
-            if text
-        ],
+        [h("p", text) for text in why_these(report)],
         None if by_place(answer) else _score_bars(answer),
         h("h3", "Every column"),
         _scores(answer),
@@ -213,8 +199,9 @@ def quality_table(quality: Quality) -> Html:
     caption = (
         f"{settings['how']}, drawn {plural(settings['repeats'], 'time')}; model: {settings['model']}; "
         f"{settings['rows']:,} rows. Selection, preparation and model saw training rows only. ± is the spread between "
-        "folds. Grey: the nulls, what you get without any selection and with random columns. Stability: the share of "
-        "kept columns that two folds have in common (1 is always the same)."
+        "folds. Grey: the nulls, what you get without any selection and with random columns, and the selection with "
+        "one column more where that was asked for. Stability: the share of kept columns that two folds have in common "
+        "(1 is always the same)."
     )
     grid = table(heads, rows, numeric=tuple(range(1, len(heads))), classes=classes, stack=True)
     return join(h("h4", first), drawn, grid, h("p", caption, class_="quiet"))

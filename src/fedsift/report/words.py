@@ -31,6 +31,16 @@ def recommended(report: Report) -> str:
     return why if isinstance(why, str) else ""
 
 
+def why_these(report: Report) -> list[str]:
+    """What there is to say of the choice, in the order in which somebody wants to know it."""
+    answer = report.answer
+    told = (
+        too_good(answer), recommended(report), how_clear(answer), how_sure(answer), beyond_chance(report),
+        the_same(answer),
+    )  # fmt: skip
+    return [text for text in told if text]
+
+
 def how_clear(answer: Answer) -> str:
     """How far the kept columns are from the rest, in scores."""
     if not answer.kept:
@@ -118,6 +128,19 @@ def the_same(answer: Answer) -> str:
         return ""
     more = f", and {len(pairs) - 5} more" if len(pairs) > 5 else ""
     return f"Copies, by their counts: {'; '.join(pairs[:5])}{more}. A copy adds nothing; Muse leaves copies out."
+
+
+def too_good(answer: Answer) -> str:
+    """Kept columns that tell the label nearly alone."""
+    kept = {(row.party, row.feature) for row in answer.scores if row.selected}
+    found = [f"{party}: {column}" for party, column in answer.leaks if (party, column) in kept]
+    if not found:
+        return ""
+    it = "tells" if len(found) == 1 else "tell"
+    return (
+        f"Too good? {', '.join(found[:5])} {it} the label nearly alone: was it known before the outcome? If not, "
+        "leave it out (columns = [...] of its party), or a model that uses it will fail on new rows."
+    )
 
 
 def about_share(share: float) -> str:
