@@ -72,8 +72,8 @@ def find_method(name: str) -> type[Selector]:
     return METHODS[name]
 
 
-for around in (Auto, Stable):
-    around.find_method = staticmethod(find_method)
+Auto.find_method = staticmethod(find_method)
+Stable.find_method = staticmethod(find_method)
 
 #: For whoever looks for a method: what it is that they ask.
 GROUPS: dict[str, tuple[str, ...]] = {

@@ -114,7 +114,8 @@ class Auto(Selector):
         """The candidates, in the order of preference."""
         if self.candidates is None:
             return list(CANDIDATES)
-        given = self.candidates if isinstance(self.candidates, Mapping) else {name: {} for name in self.candidates}
+        named = self.candidates
+        given: Mapping[str, Mapping[str, Any]] = named if isinstance(named, Mapping) else {name: {} for name in named}
         return [Candidate(name, dict(settings)) for name, settings in given.items()]
 
     def made(self, candidate: Candidate) -> Selector:
