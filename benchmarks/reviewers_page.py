@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from ceilings import CEILINGS
 from scipy import stats
 
 HERE = Path(__file__).parent / "results"
@@ -135,11 +136,25 @@ def not_run(frame: pd.DataFrame) -> str:
     missing = frame[(frame["part"] == "table") & frame["boost"].isna()] if "not_run" in frame else frame[:0]
     rows = [[f"`{method}`", reason, ", ".join(group["data"])] for (method, reason), group in
             missing.groupby(["method", "not_run"], sort=False)]  # fmt: skip
+    rows += nowhere(frame)
     words = (
         "Over the limit: more than its CPU seconds for selection and judge. Not tried: two sets with no more cells "
-        "were over it. `vertical_flafe`, `hybrid_flafe` and `fed_iife` make features and drop none: they are in no row."
+        "were over it. No cell: nobody has run it yet. `vertical_flafe`, `hybrid_flafe` and `fed_iife` make features and drop none: they are in no row."
     )
     return "\n".join(["### Not run", "", words, "", table(["method", "why", "sets"], rows) if rows else "", ""])
+
+
+def nowhere(frame: pd.DataFrame) -> list[list[str]]:
+    """Methods and sets of the table that have no cell at all."""
+    from reviewers import AUTO, FEDERATED, SETS
+
+    mine, found = frame[frame["part"] == "table"], []
+    for method in [*CEILINGS, *FEDERATED, *AUTO]:
+        there = set(mine[mine["method"] == method]["data"])
+        missing = [name for name in SETS if name not in there]
+        if missing:
+            found.append([f"`{method}`", "no cell", "all" if len(missing) == len(SETS) else ", ".join(missing)])
+    return found
 
 
 def splits(frame: pd.DataFrame) -> str:
