@@ -139,7 +139,9 @@ def not_run(frame: pd.DataFrame) -> str:
     rows += nowhere(frame)
     words = (
         "Over the limit: more than its CPU seconds for selection and judge. Not tried: two sets with no more cells "
-        "were over it. No cell: nobody has run it yet. `vertical_flafe`, `hybrid_flafe` and `fed_iife` make features and drop none: they are in no row."
+        "were over it. No cell: nobody has run it yet. "
+        "`vertical_flafe`, `hybrid_flafe` and `fed_iife` make features and drop none: they are in no "
+        "row."
     )
     return "\n".join(["### Not run", "", words, "", table(["method", "why", "sets"], rows) if rows else "", ""])
 
