@@ -232,14 +232,33 @@ class Array:
     finite: bool = True
 
 
+@dataclass(frozen=True)
+class ByName:
+    """A dictionary with any keys (names of parties, mostly) of one kind of value. Who looks for a name that the party
+    left out gets a ``ReplyError``."""
+
+    spec: Any
+
+
+class _Told(dict[str, Any]):
+    """What a party told by name."""
+
+    def __init__(self, told: Mapping[str, Any], party: str, operation: str):
+        super().__init__(told)
+        self.party, self.operation = party, operation
+
+    def __missing__(self, name: str) -> Any:
+        raise ReplyError(self.party, self.operation, f"its reply has nothing for {name!r}")
+
+
 ANY = object()
 
 
 def check_reply(spec: Any, value: Any, party: str, operation: str) -> None:
     """Raise ``ReplyError`` unless ``value`` has the declared shape.
 
-    A spec is ``None``, a type, ``Array(...)``, a dictionary of specs (exactly these keys), a list with one spec
-    (any number of such items), a tuple of types (one of them) or ``ANY``. (Or a ``@message``: see ``read_reply``.)
+    A spec is ``None``, a type, ``Array(...)``, a dictionary of specs (exactly these keys), ``ByName(...)``, a list with
+    one spec (any number of such items), a tuple of types (one of them), a ``@message`` or ``ANY``.
     """
 
     def wrong(what: str) -> ReplyError:
@@ -258,6 +277,15 @@ def check_reply(spec: Any, value: Any, party: str, operation: str) -> None:
                 raise wrong(f"{where} should have exactly the entries {sorted(spec)}")
             for key in spec:
                 walk(spec[key], value[key], f"{where}.{key}")
+        elif is_message(spec):
+            reason = wrong_fields(spec, value)
+            if reason:
+                raise wrong(f"{where} {reason}")
+        elif isinstance(spec, ByName):
+            if not isinstance(value, dict):
+                raise wrong(f"{where} should be a dictionary, got {type(value).__name__}")
+            for key, item in value.items():
+                walk(spec.spec, item, f"{where}.{key[:60]}")
         elif isinstance(spec, list):
             if not isinstance(value, list):
                 raise wrong(f"{where} should be a list, got {type(value).__name__}")
@@ -271,13 +299,21 @@ def check_reply(spec: Any, value: Any, party: str, operation: str) -> None:
 
 def read_reply(spec: Any, value: Any, party: str, operation: str) -> Any:
     """A valid reply, as the message that the operation declares or as it came; ``ReplyError`` for any other."""
-    if not is_message(spec):
-        check_reply(spec, value, party, operation)
-        return value
-    wrong = wrong_fields(spec, value)
-    if wrong:
-        raise ReplyError(party, operation, f"its reply is not valid: it {wrong}")
-    return built(spec, value)
+    check_reply(spec, value, party, operation)
+    return _told(spec, value, party, operation)
+
+
+def _told(spec: Any, value: Any, party: str, operation: str) -> Any:
+    """A checked reply with its messages, and what came by name as such."""
+    if is_message(spec):
+        return built(spec, value)
+    if isinstance(spec, ByName):
+        return _Told({key: _told(spec.spec, item, party, operation) for key, item in value.items()}, party, operation)
+    if isinstance(spec, dict):
+        return {key: _told(spec[key], item, party, operation) for key, item in value.items()}
+    if isinstance(spec, list):
+        return [_told(spec[0], item, party, operation) for item in value]
+    return value
 
 
 def _check_array(spec: Array, value: Any, where: str, wrong: Callable[[str], ReplyError]) -> None:

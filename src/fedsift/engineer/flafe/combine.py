@@ -33,7 +33,7 @@ import numpy as np
 
 from fedsift.core.arguments import PartyName
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.ckks.keys import CkksPublicKey, CkksSecretKey
 from fedsift.crypto.ckks.vector import CkksCiphertexts, CkksVector
@@ -109,7 +109,7 @@ class CombinationKey:
 
 @operation(
     "flafe.offer_combination_key", when="protection=columns", times=4, discloses="control",
-    about="public key for combinations that this party will hold", reply={"key": bytes, "notes": dict},
+    about="public key for combinations that this party will hold", reply={"key": bytes, "notes": ByName(bytes)},
 )  # fmt: skip
 def offer_combination_key(
     party: Party, *, precision_bits: int, magnitude_bits: int, columns: int

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.arguments import PartyName
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import ReplyError
@@ -39,6 +39,7 @@ from fedsift.mpc.pairs import vouch
 
 _TREES = {"key": PublicKey, "rows": Ciphertexts, "layout": dict, "sets": [Array("i")], "notes": dict,
           "jobs": {"set": Array("i"), "model": Array("i")}, "nodes": dict}  # fmt: skip
+_CUTS = {"job": Array("i"), "node": Array("i"), "column": Array("i"), "unseen_left": Array("b"), "left": Array("i")}
 
 
 @operation(
@@ -129,7 +130,7 @@ def _start(
     receives="ciphertext",
     about="which column of a party is cut, and between which groups of its bins",
     learns="gradient sums over groups of bins of unnamed columns of the other parties",
-    reply=dict,
+    reply=ByName(_CUTS),
 )
 def choose_splits(party: Party, *, replies: dict[PartyName, LevelSums]) -> dict[str, Any]:
     return _choose(party, replies)

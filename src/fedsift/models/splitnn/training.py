@@ -19,7 +19,7 @@ import numpy as np
 from fedsift.core.arguments import Between, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import COORDINATOR
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ParameterError
 from fedsift.models.splitnn.layers.shared_parts import check_batch_size
@@ -114,7 +114,7 @@ def bottom_round(
     receives="plain",
     about="mean loss and score of a batch, and the gradient of each row's loss in the embeddings",
     learns="the embedding of each row of a batch: tells about the row's columns",
-    reply={"loss": float, "score": float, "gradients": dict},
+    reply={"loss": float, "score": float, "gradients": ByName(Array("f", 2, finite=False))},
     times="10000000 a session",
 )
 def top_round(party: Party, *, model: str, embeddings: dict[str, Rows], epoch: int, start: int) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party, Task
 from fedsift.crypto import oprf
 from fedsift.crypto.sealed_box import frame
@@ -122,7 +122,7 @@ def blind_rows(party: Party, *, factors: list[str]) -> bytes:
     discloses="masked",
     receives="masked",
     about="blinded ids, raised to this party's secret factor",
-    reply=dict,
+    reply=ByName(bytes),
     after="muse.matching_keys",
     times=1,
 )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedsift.core.operation import operation
+from fedsift.core.operation import ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
@@ -62,7 +62,7 @@ class Talks:
     about="numbers of one step of comparing cuts, each under a fresh mask, sealed for the other party",
     learns="nothing: numbers under masks that it does not have",
     concerns="own columns and labels",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="20000000 a session",
 )
 def compare(party: Party, *, boxes: dict[str, SealedBox]) -> dict[str, SealedBox]:

@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 
 from fedsift.core.arguments import Between, LabelHolder, PartyName
-from fedsift.core.operation import operation
+from fedsift.core.operation import ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError, SecurityError
@@ -120,7 +120,7 @@ def expect_tree(party: Party, *, tree: list[int], columns: dict[str, np.ndarray]
     discloses="masked",
     about="scores of the rows under a fresh mask, sealed for the other side",
     concerns="own columns and labels",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="20000 a session",
     after="boost.expect_tree",
 )
@@ -168,7 +168,7 @@ def spread(model: Model, values: np.ndarray) -> tuple[float, float]:
     about="numbers and bits of the rows, each under a fresh mask, sealed for the other side",
     learns="nothing: numbers under masks that it does not have",
     concerns="own columns and labels",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="2000000 a session",
 )
 def row_step(party: Party, *, boxes: dict[str, SealedBox]) -> dict[str, SealedBox]:
@@ -184,7 +184,7 @@ def row_step(party: Party, *, boxes: dict[str, SealedBox]) -> dict[str, SealedBo
     about="who is in the nodes and who goes left, under fresh masks, sealed for the other side",
     learns="nothing: bits under masks that it does not have",
     concerns="own columns and labels",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="240000 a session",
 )
 def divide_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.ndarray]) -> dict[str, SealedBox]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import PartyName
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError
@@ -146,7 +146,7 @@ class OwnSums:
         return cls(halves, reply["totals"], reply["gains"], reply["units"])
 
 
-GRADIENTS = {"boxes": dict, "more": bool}
+GRADIENTS = {"boxes": ByName(SealedBox), "more": bool}
 
 
 @operation(

@@ -23,7 +23,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.operation import operation
+from fedsift.core.operation import ANY, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError
@@ -153,7 +153,7 @@ def send_weights(party: Party, *, number: int, times: int) -> SealedBox:
     receives="masked",
     about="half of the gradient of each gate, or of a column's norm, under a mask; masked angles, sealed to the owner",
     learns="nothing: angles under masks",
-    reply={"boxes": dict, "halves": dict},
+    reply={"boxes": ByName(SealedBox), "halves": ByName(ANY)},
     times=_READINGS,
 )
 def join_weights(
