@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.arguments import OfJob, built, schema_of, wrong_fields
+from fedsift.core.arguments import MAX_INT, OfJob, built, schema_of, wrong_fields
 from fedsift.core.ledger import READERS, Release, check_form, numbers_in
 from fedsift.core.message import is_message
 from fedsift.errors import OperationRefused, ParameterError, ReplyError
@@ -233,6 +233,14 @@ class Array:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """A whole number of things: what something is made or repeated by."""
+
+    most: int
+    least: int = 0
+
+
+@dataclass(frozen=True)
 class ByName:
     """A dictionary with any keys (names of parties, mostly) of one kind of value. Who looks for a name that the party
     left out gets a ``ReplyError``."""
@@ -257,8 +265,9 @@ ANY = object()
 def check_reply(spec: Any, value: Any, party: str, operation: str) -> None:
     """Raise ``ReplyError`` unless ``value`` has the declared shape.
 
-    A spec is ``None``, a type, ``Array(...)``, a dictionary of specs (exactly these keys), ``ByName(...)``, a list with
-    one spec (any number of such items), a tuple of types (one of them), a ``@message`` or ``ANY``.
+    A spec is ``None``, a type, ``Array(...)``, ``Whole(...)``, a dictionary of specs (exactly these keys),
+    ``ByName(...)``, a list with one spec (any number of such items), a tuple of types (one of them), a ``@message`` or
+    ``ANY``.
     """
 
     def wrong(what: str) -> ReplyError:
@@ -277,6 +286,9 @@ def check_reply(spec: Any, value: Any, party: str, operation: str) -> None:
                 raise wrong(f"{where} should have exactly the entries {sorted(spec)}")
             for key in spec:
                 walk(spec[key], value[key], f"{where}.{key}")
+        elif isinstance(spec, Whole):
+            if isinstance(value, bool) or not isinstance(value, int) or not spec.least <= value <= spec.most:
+                raise wrong(f"{where} should be a whole number from {spec.least} to {spec.most}")
         elif is_message(spec):
             reason = wrong_fields(spec, value)
             if reason:
@@ -293,6 +305,8 @@ def check_reply(spec: Any, value: Any, party: str, operation: str) -> None:
                 walk(spec[0], item, f"{where}[{number}]")
         elif not isinstance(value, spec) or (isinstance(value, bool) and spec is int):
             raise wrong(f"{where} has the wrong type {type(value).__name__}")
+        elif spec is int and abs(value) > MAX_INT:
+            raise wrong(f"{where} is out of all bounds")
 
     walk(spec, value, "reply")
 

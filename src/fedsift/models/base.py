@@ -25,7 +25,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import announced, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation
-from fedsift.errors import DataError, ParameterError, PolicyRefused
+from fedsift.errors import DataError, ParameterError, PolicyRefused, ReplyError
 from fedsift.models.copies import Copied, Lease
 from fedsift.models.metrics import probabilities
 from fedsift.models.parts import (
@@ -175,9 +175,14 @@ class FederatedModel(Copied, BaseEstimator):
         return self._probabilities(self._scores_of(fed))
 
     def _scores_of(self, fed: Federation) -> Floats:
+        """As many numbers a row as the model has classes, one for two classes or a number."""
         with self._run(fed) as run:
             let_read(run)
-            return self._decision(run)
+            scores = self._decision(run)
+        fits = {1} if self.task_ == "regression" else {len(self.classes_), 1 if len(self.classes_) == 2 else 0}
+        if scores.ndim != 2 or scores.shape[1] not in fits:
+            raise ReplyError(str(fed.active), "predict", "another number of scores a row than the model has classes")
+        return scores
 
     def predict_by_id(self, fed: Federation, *, to: str = "caller") -> dict[str, Any]:
         """``{id: p}`` in the order of the label holder's own table; new rows need no label.

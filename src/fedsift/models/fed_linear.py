@@ -28,7 +28,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, Operation, operation, together
 from fedsift.core.party import Party
 from fedsift.core.requested import check_size
-from fedsift.errors import DataError, OperationRefused, ParameterError
+from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.predicted import Predicted
@@ -375,6 +375,9 @@ class FedLinear(FederatedModel):
     def _decision(self, run: Federation) -> np.ndarray:
         """Every party scores its own rows; party after party."""
         told = self._ask_rows(run, score_rows)
+        for name, scores in told.items():
+            if scores.shape[1] != self.coef_.shape[1]:
+                raise ReplyError(name, "score_rows", "another number of scores a row than the model gives")
         return np.concatenate([told[name] for name in run.parties])
 
     def _hold(self, run: Federation) -> None:

@@ -30,7 +30,7 @@ from fedsift.models.boost.growing_tree import (
     own_histograms,
     splittable,
 )
-from fedsift.models.boost.level_messages import LevelSums
+from fedsift.models.boost.level_messages import LevelSums, Sides
 from fedsift.models.boost.rounds import new_jobs
 from fedsift.models.boost.sums import GRADIENTS, GradientLayout, encrypt_sets, vouched_parts
 from fedsift.models.boost.tree import Split, best_split
@@ -216,7 +216,7 @@ def _cut_message(cut: dict[str, list[Any]]) -> dict[str, np.ndarray]:
     learns="which rows go left where another party's column was cut",
     reply={"nodes": dict, "more": bool},
 )
-def advance(party: Party, *, sides: dict[str, dict[str, np.ndarray]]) -> dict[str, Any]:
+def advance(party: Party, *, sides: dict[PartyName, Sides]) -> dict[str, Any]:
     """Make the children of the nodes that were cut; say which of them must be summed next."""
     state = party.held(Boosting)
     state.wanted = _advance(party, sides)
@@ -228,7 +228,7 @@ def _unfinished(state: Boosting) -> bool:
     return any(job.open for job in state.jobs)
 
 
-def _advance(party: Party, sides: dict[str, dict[str, np.ndarray]]) -> list[Entry]:
+def _advance(party: Party, sides: dict[str, Sides]) -> list[Entry]:
     state = party.held(Boosting)
     bits = {name: np.unpackbits(reply["bits"]).astype(bool) for name, reply in sides.items()}
     place = {name: [0, 0] for name in sides}  # bits read, records read
@@ -240,6 +240,8 @@ def _advance(party: Party, sides: dict[str, dict[str, np.ndarray]]) -> list[Entr
             if name == party.name:
                 left, record = cut_own(state, job, node, split)
             else:
+                if name not in sides:
+                    raise ReplyError(name, "divide", f"party {name!r} has not divided its node")
                 start, count = place[name]
                 left = bits[name][start : start + len(node.rows)]
                 if len(left) != len(node.rows) or count >= len(sides[name]["records"]):

@@ -26,6 +26,13 @@ class LevelNodes(TypedDict):
     bits: Bits
 
 
+class Sides(TypedDict):
+    """A party's answer where its columns cut: left or right of each row, and the number of each record."""
+
+    bits: Bits
+    records: Whole
+
+
 class LevelSums(TypedDict):
     """A party's answer: sums of groups of bins, column after column, node after node."""
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedsift.core.arguments import PartyName
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, Whole, operation
 from fedsift.core.party import Labels, Party, Task
 from fedsift.crypto.dp import whole_gaussian_noise
 from fedsift.errors import OperationRefused
@@ -34,7 +34,7 @@ from fedsift.models.boost.tree import (
 #: Sums are taken of encrypted gradients, or on shares (units follow from the totals) and opened by the coordinator, or
 #: compared.
 Sums = Literal["encrypted", "opened", "compared"]
-_BEGUN = {"outputs": int, "task": str}
+_BEGUN = {"outputs": Whole(1000, 1), "task": str}
 
 
 @operation(

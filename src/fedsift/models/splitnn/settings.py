@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ from fedsift.errors import ParameterError, ReplyError
 #: Embeddings or gradients of a batch: a line a row. The half that takes them says whose are not finite.
 Rows = Annotated[NDArray[np.float32], MayMiss()]
 Layers = Annotated[list[Annotated[int, Between(1, 100_000)]], AtMost(50)]
+#: What is multiplied with: rates, prices, spreads.
+Scale = Annotated[float, Between(0, 1e6)]
 #: What a registered model is built with; ``hidden`` of the dense ones, anything plain of others.
 Options = Annotated[dict[str, bool | int | float | str | Layers | None], AtMost(50)]
 
@@ -33,11 +35,11 @@ Options = Annotated[dict[str, bool | int | float | str | Layers | None], AtMost(
 class GateSettings:
     """Of stochastic gates; several prices are several networks side by side."""
 
-    sigma: float
+    sigma: Scale
     price: float | Annotated[list[float], AtMost(1000)]
     embedding: bool
     init: str | float | None
-    rate: float
+    rate: Scale
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,10 @@ class HalfSettings:
 
     seed: int
     batch_size: Annotated[int, Between(1, 1 << 24)]
-    rate: float
+    rate: Scale
     model: str
     options: Options
-    decay: float = 0.0
+    decay: Scale = 0.0
 
 
 @message
@@ -60,8 +62,8 @@ class BottomSettings(HalfSettings):
     width: Annotated[int, Between(1, 100_000)] = 1
     gates: GateSettings | None = None
     shadows: Annotated[int, Between(0, 100_000)] = 0
-    equal_norm: float | None = None
-    prox: float | None = None
+    equal_norm: Scale | None = None
+    prox: Scale | None = None
     components: Annotated[list[int], AtMost(100_000)] | None = None
 
 
@@ -70,10 +72,10 @@ class BottomSettings(HalfSettings):
 class TopSettings(HalfSettings):
     """The label holder's half."""
 
-    task: str = "auto"
-    protection: str | None = None
-    protection_scale: float = 1.0
-    interactive: float | None = None
+    task: Literal["auto", "classification", "regression"] = "auto"
+    protection: Literal["max_norm", "noise"] | None = None
+    protection_scale: Scale = 1.0
+    interactive: Scale | None = None
 
 
 def embeddings_of(replies: Mapping[str, object]) -> dict[str, Rows]:

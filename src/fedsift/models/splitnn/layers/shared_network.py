@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between, LabelHolder, PartyName
-from fedsift.core.operation import Array, ByName, operation
+from fedsift.core.operation import Array, ByName, Whole, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
@@ -83,7 +83,7 @@ def part_of(party: Party, model: str) -> Part:
     when="protection=shares",
     discloses="control",
     about="number of inputs, and of outputs at the label holder",
-    reply={"inputs": int, "outputs": int},
+    reply={"inputs": Whole(1_000_000), "outputs": Whole(10_000)},
     times="1 a session",
 )
 def count_inputs(party: Party, *, task: str) -> dict[str, int]:
