@@ -24,7 +24,8 @@ from fedsift.models.boost.hidden import growing as hidden_growing
 from fedsift.models.boost.hidden.cuts import Layout, Shuffle, candidate_bits, candidate_count, key_shape, read_cut
 from fedsift.models.boost.hidden.shares import Level, pack, unpack
 from fedsift.models.boost.model import SecureBoostClassifier
-from fedsift.models.boost.scoring import Protection, by_party, cross_validate, fold_rules
+from fedsift.models.boost.plan import fold_rules
+from fedsift.models.boost.scoring import Protection, by_party, cross_validate
 from fedsift.models.boost.tree import TreeSettings, whole_for_sums
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import uniform

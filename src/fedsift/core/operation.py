@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.arguments import MAX_INT, OfJob, built, schema_of, wrong_fields
+from fedsift.core.arguments import MAX_CELLS, OfJob, built, schema_of, wrong_fields
 from fedsift.core.ledger import READERS, Release, check_form, numbers_in
 from fedsift.core.message import is_message
 from fedsift.errors import OperationRefused, ParameterError, ReplyError
@@ -232,12 +232,20 @@ class Array:
     finite: bool = True
 
 
+#: A whole number in a reply, where nothing else is declared: how many of something there are.
+MOST = 1_000_000
+
+
 @dataclass(frozen=True)
 class Whole:
     """A whole number of things: what something is made or repeated by."""
 
     most: int
     least: int = 0
+
+
+#: Rows of a party.
+ROWS = Whole(MAX_CELLS)
 
 
 @dataclass(frozen=True)
@@ -305,7 +313,7 @@ def check_reply(spec: Any, value: Any, party: str, operation: str) -> None:
                 walk(spec[0], item, f"{where}[{number}]")
         elif not isinstance(value, spec) or (isinstance(value, bool) and spec is int):
             raise wrong(f"{where} has the wrong type {type(value).__name__}")
-        elif spec is int and abs(value) > MAX_INT:
+        elif spec is int and abs(value) > MOST:
             raise wrong(f"{where} is out of all bounds")
 
     walk(spec, value, "reply")

@@ -26,7 +26,7 @@ from fedsift.core.labels import Labels as Labels
 from fedsift.core.labels import read_labels as read_labels
 from fedsift.core.ledger import Release
 from fedsift.core.message import decode, encode, plain_message
-from fedsift.core.operation import Operation, find_operation, operation
+from fedsift.core.operation import ROWS, Operation, find_operation, operation
 from fedsift.core.splits import ROW_PARTS, dealt_parts, rows_of_parts, train_test_rows
 from fedsift.core.state import ModelStore
 from fedsift.core.state import State as State
@@ -302,7 +302,7 @@ class Party:
 
 
 @operation(
-    "core.count_table", discloses="control", about="number of rows and columns", reply={"rows": int, "columns": int},
+    "core.count_table", discloses="control", about="number of rows and columns", reply={"rows": ROWS, "columns": int},
     times=MAX_VIEWS,
 )  # fmt: skip
 def count_table(party: Party) -> dict[str, int]:

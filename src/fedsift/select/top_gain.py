@@ -19,8 +19,9 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.models.boost.growing import Booster
+from fedsift.models.boost.plan import fold_rules
 from fedsift.models.boost.results import METRICS
-from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, flat, fold_rules, held_out, uses
+from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, flat, held_out, uses
 from fedsift.models.boost.settings import check_boosting, tree_settings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 

@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.job import Job
 from fedsift.core.party import Labels, Party
 from fedsift.errors import OperationRefused, ParameterError
+from fedsift.models.boost.bins import SEARCHED_BINS
 from fedsift.models.boost.tree import TreeSettings
 
 Plain = bool | int | float | str | None
+ALL_ROWS: dict[str, Plain] = {"kind": "all"}
 #: A plan as it travels.
 PlanFields = dict[str, Plain | dict[str, Plain]]
 
@@ -30,7 +33,7 @@ class Plan:
     settings: TreeSettings
     n_estimators: int
     bins: int = 32
-    rows: dict[str, Plain] = field(default_factory=lambda: {"kind": "all"})
+    rows: dict[str, Plain] = field(default_factory=lambda: dict(ALL_ROWS))
     base_score: float | None = None
     subsample: float = 1.0
     top_rate: float = 1.0  # below 1: gradient-based sampling
@@ -48,7 +51,7 @@ class Plan:
 
     @classmethod
     def read(cls, fields: PlanFields, party: Party) -> Plan:
-        """At the label holder: exactly these fields, and cuts that leave as many rows as the accepted job says."""
+        """At a party: exactly these fields, and what the accepted job says of them (``_other_than``)."""
         if set(fields) != set(cls.__dataclass_fields__) or not isinstance(fields["settings"], dict):
             raise OperationRefused(party.name, "begin_boosting", "a plan has other fields than these")
         rest = {name: value for name, value in fields.items() if name != "settings"}
@@ -56,7 +59,53 @@ class Plan:
         job = party.run.job
         if job is not None and plan.settings.min_rows < job.smallest_cell:
             raise OperationRefused(party.name, "begin_boosting", "cuts leave fewer rows than the accepted job allows")
+        other = _other_than(job, plan) if job is not None else ""
+        if other:
+            raise OperationRefused(
+                party.name, "begin_boosting", f"its {other!r} is another than that of the accepted job"
+            )
         return plan
+
+
+def _other_than(job: Job, plan: Plan) -> str:
+    """Which setting of the plan the accepted job does not allow; empty where it allows all. What a search varies
+    (``max_trees`` says that it does) has the job's number as its upper end, or the fixed range of its bins."""
+    told, searched = job.parameters, "max_trees" in job.parameters
+    if plan.bins not in range(SEARCHED_BINS[0], SEARCHED_BINS[1] + 1) and "n_bins" not in told:
+        return "bins"
+    settings = asdict(plan.settings)
+    found = {**settings, "n_bins": plan.bins, "n_estimators": plan.n_estimators, "base_score": plan.base_score,
+             "subsample": plan.subsample, "multi_output": plan.multi_output, "random_state": plan.seed,
+             "early_stopping_rounds": plan.early_stopping_rounds}  # fmt: skip
+    if searched:
+        most = {"max_depth": settings["max_depth"], "max_trees": plan.n_estimators}
+        other = next((name for name, value in most.items() if not 1 <= value <= told.get(name, value)), "")
+        if other:
+            return other
+        del found["max_depth"]
+    wanted = {name: value for name, value in told.items() if name in found}
+    by_gradient = told.get("sampling_method") == "gradient_based"
+    wanted |= {"top_rate": told.get("top_rate") if by_gradient else 1.0}
+    wanted |= {"other_rate": told.get("other_rate") if by_gradient else 0.0}
+    wanted |= {"leaf_wise": told.get("grow_policy") == "lossguide"}
+    found |= {"top_rate": plan.top_rate, "other_rate": plan.other_rate}
+    other = next((name for name, value in wanted.items() if found[name] != value), "")
+    return other or ("" if plan.rows in _allowed_rows(job) else "rows")
+
+
+def _allowed_rows(job: Job) -> list[dict[str, Plain]]:
+    """All rows, those of a fold of the job's folds, or those that are not held out for its early stopping."""
+    told, rules = job.parameters, [ALL_ROWS]
+    if told.get("early_stopping_rounds"):
+        rules.append({"kind": "validation", "share": told["validation_fraction"], "seed": job.random_state})
+    if "folds" in told:
+        rules += fold_rules(told["folds"], job.random_state)
+    return rules
+
+
+def fold_rules(folds: int, seed: int) -> list[dict[str, Plain]]:
+    """Each fold in turn is held out."""
+    return [{"kind": "fold", "fold": f, "folds": folds, "seed": seed} for f in range(folds)]
 
 
 def fold_numbers(labels: Labels, party: Party, folds: int, seed: int) -> np.ndarray:

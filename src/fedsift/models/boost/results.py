@@ -58,6 +58,7 @@ def auc(target: np.ndarray, chance: np.ndarray) -> float:
     discloses="aggregate",
     about="one score a model, of the rows that were held out",
     reply=[float],
+    settings=("metric",),
 )
 def held_out_scores(party: Party, *, metric: str) -> list[float]:
     state = party.held(Boosting)

@@ -44,6 +44,7 @@ _BEGUN = {"outputs": Whole(1000, 1), "task": str}
     about="number of outputs of a tree",
     reply=_BEGUN,
     times="1 a session",
+    settings=("scheme",),
 )
 def begin_boosting(
     party: Party, *, models: list[PlanFields], order: list[PartyName], scheme: str, task: Task, bits: int, sums: Sums
@@ -63,7 +64,7 @@ def begin_boosting(
     reply=_BEGUN,
     times="1 a session",
     epsilon="epsilon",
-    settings=("epsilon", "delta"),
+    settings=("epsilon", "delta", "scheme"),
 )
 def begin_private_boosting(
     party: Party, *, models: list[PlanFields], order: list[PartyName], scheme: str, task: Task, bits: int, sums: Sums,
@@ -102,6 +103,8 @@ def _begin(party: Party, state: Boosting, plans: list[Plan]) -> dict[str, Any]:
     added = None if noise is None else whole_gaussian_noise((outputs,), noise.start_scale())
     for plan in plans:
         train = training_rows(plan.rows, labels, party)
+        if train.any() and not train.all():
+            party.site.enter_part(party, party.row_numbers[train], "boost.begin_boosting")
         base = start_margin(labels.task, labels.values[train], outputs, plan.base_score, added)
         state.models.append(
             Model(plan.settings, plan, train, np.tile(base, (party.n_rows, 1)), base,

@@ -319,7 +319,7 @@ class BinMatching:
             task=fed.asked_task,
         )  # fmt: skip
         for name, reply in replies.items():
-            if len(reply.entropies) != fed.n_columns[name] + (name == fed.active):
+            if reply.entropies.shape != (fed.n_columns[name] + (name == fed.active),):
                 raise ReplyError(name, "prepare_columns", f"expected {fed.n_columns[name]} entropies")
             if len(reply.small):
                 raise self._too_small(f"a bin of {self._describe(name, int(reply.small[0]))}")
