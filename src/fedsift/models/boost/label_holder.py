@@ -31,7 +31,7 @@ from fedsift.models.boost.growing_tree import (
     splittable,
 )
 from fedsift.models.boost.level_messages import LevelSums, Sides
-from fedsift.models.boost.rounds import new_jobs
+from fedsift.models.boost.rounds import check_first_tree, new_jobs
 from fedsift.models.boost.sums import GRADIENTS, GradientLayout, encrypt_sets, vouched_parts
 from fedsift.models.boost.tree import Split, best_split
 from fedsift.mpc.encrypted_histogram import own_key
@@ -74,6 +74,7 @@ def _encrypted_start(
     party: Party, live: list[int], columns: dict[str, list[np.ndarray]], per: int, sample: bool
 ) -> dict[str, Any]:
     state = party.held(Boosting)
+    check_first_tree(party, state, live, columns)
     jobs = _start(party, state, live, columns, sample)
     sets = list({job.set: (job.train, job.numbers) for job in jobs}.values())
     key = own_key(party, state.scheme).public

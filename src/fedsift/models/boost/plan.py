@@ -22,6 +22,8 @@ from fedsift.models.boost.tree import TreeSettings
 
 Plain = bool | int | float | str | None
 ALL_ROWS: dict[str, Plain] = {"kind": "all"}
+#: What a search varies, beside the bins.
+SEARCHED = ("max_depth", "n_estimators", "gamma", "reg_lambda")
 #: A plan as it travels.
 PlanFields = dict[str, Plain | dict[str, Plain]]
 
@@ -68,28 +70,25 @@ class Plan:
 
 
 def _other_than(job: Job, plan: Plan) -> str:
-    """Which setting of the plan the accepted job does not allow; empty where it allows all. What a search varies
-    (``max_trees`` says that it does) has the job's number as its upper end, or the fixed range of its bins."""
+    """Which setting of the plan the accepted job does not allow; empty where it allows all. What its method has no
+    parameter for is as usual; what a search varies (``max_trees`` says that there is one) has its ranges."""
     told, searched = job.parameters, "max_trees" in job.parameters
-    if plan.bins not in range(SEARCHED_BINS[0], SEARCHED_BINS[1] + 1) and "n_bins" not in told:
-        return "bins"
-    settings = asdict(plan.settings)
-    found = {**settings, "n_bins": plan.bins, "n_estimators": plan.n_estimators, "base_score": plan.base_score,
-             "subsample": plan.subsample, "multi_output": plan.multi_output, "random_state": plan.seed,
-             "early_stopping_rounds": plan.early_stopping_rounds}  # fmt: skip
-    if searched:
-        most = {"max_depth": settings["max_depth"], "max_trees": plan.n_estimators}
-        other = next((name for name, value in most.items() if not 1 <= value <= told.get(name, value)), "")
-        if other:
-            return other
-        del found["max_depth"]
-    wanted = {name: value for name, value in told.items() if name in found}
     by_gradient = told.get("sampling_method") == "gradient_based"
-    wanted |= {"top_rate": told.get("top_rate") if by_gradient else 1.0}
-    wanted |= {"other_rate": told.get("other_rate") if by_gradient else 0.0}
-    wanted |= {"leaf_wise": told.get("grow_policy") == "lossguide"}
-    found |= {"top_rate": plan.top_rate, "other_rate": plan.other_rate}
-    other = next((name for name, value in wanted.items() if found[name] != value), "")
+    usual = {**asdict(Plan(TreeSettings(), 0)), **asdict(TreeSettings())}
+    names = {"bins": "n_bins", "seed": "random_state"}
+    wanted = {name: told.get(names.get(name, name), value) for name, value in usual.items()} | {
+        "top_rate": told["top_rate"] if by_gradient else 1.0,
+        "other_rate": told["other_rate"] if by_gradient else 0.0,
+        "leaf_wise": told.get("grow_policy") == "lossguide",
+    }
+    found = {**asdict(plan), **asdict(plan.settings)}
+    if searched:
+        ranges = {"bins": SEARCHED_BINS, "max_depth": (1, told["max_depth"]), "n_estimators": (1, told["max_trees"])}
+        for name, (low, high) in ranges.items():
+            if not low <= found[name] <= high:
+                return name
+    free = {"settings", "min_rows", "rows", *(("bins", *SEARCHED) if searched else ())}
+    other = next((name for name in found if name not in free and found[name] != wanted[name]), "")
     return other or ("" if plan.rows in _allowed_rows(job) else "rows")
 
 

@@ -127,6 +127,22 @@ def _label_noise(
     return LabelNoise(epsilon, delta, plan.n_estimators, plan.settings.max_depth, outputs, party.n_rows)
 
 
+def check_first_tree(
+    party: Party, state: Boosting, live: list[int], columns: dict[str, list[np.ndarray]]
+) -> None:  # fmt: skip
+    """Sums of the first tree are counts of labels: where the accepted job grows it from own columns alone, no others
+    are looked at, unless there are none. (Under an epsilon every step of every tree is counted.)"""
+    told = {} if party.run.job is None else party.run.job.parameters
+    if not told.get("first_tree_local") or told.get("epsilon") is not None:
+        return
+    own = columns.get(party.name, [])
+    for number, chosen in zip(live, own):
+        if 0 <= number < len(state.models) and len(chosen) and not state.models[number].trees:
+            raise OperationRefused(
+                party.name, "boosting", "the accepted job grows the first tree from own columns alone"
+            )
+
+
 def new_jobs(
     party: Party, state: Boosting, live: list[int], columns: dict[str, list[np.ndarray]], sample: bool
 ) -> list[Job]:

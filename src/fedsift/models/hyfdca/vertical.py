@@ -193,6 +193,8 @@ class OneBlock:
         """What the label holder measured (4 x outputs), and the gradient of losses and penalty."""
         told, found = self._asked(u)
         rows = self.run.n_rows
+        if told.shape != (4 * self.outputs,):
+            raise ReplyError(str(self.run.active), "open_residuals", "expected four numbers for each output")
         return told.reshape(4, self.outputs), rows * self.unit * np.vstack(list(found.values())) + self.shrunk * u
 
     def _asked(self, u: Floats) -> tuple[Floats, dict[str, Floats]]:

@@ -140,7 +140,7 @@ def _sparse_top(top: Top, joined: Any, rows: Any, price: float, epochs: int, rat
         "norms": Array("f"), "start": Array("f"), "shrinkage": float, "lambda": float, "copies_zero": float,
         "match": float,
     },
-    times=1, settings=("quantile",),
+    times=1,
 )  # fmt: skip
 def select_columns(
     party: Party, *, model: str, components: Places, price: float | None, epochs: Epochs, rate: float,

@@ -49,7 +49,7 @@ from fedsift.models.boost.hidden.shares import (
     pack,
     read_trees,
 )
-from fedsift.models.boost.rounds import counted, new_jobs
+from fedsift.models.boost.rounds import check_first_tree, counted, new_jobs
 from fedsift.models.boost.tree import Split, best_split
 from fedsift.mpc.dealer import Bits, Dealt, open_and
 from fedsift.mpc.pairs import Pairs
@@ -163,6 +163,7 @@ def hide_gradients(
     """One more tree of each live model (one an output): its roots."""
     state, boosting = party.held(HiddenGradients), party.held(Boosting)
     read = read_trees(trees, party)
+    check_first_tree(party, boosting, live, columns)
     jobs = new_jobs(party, boosting, live, columns, sample=True)
     state.trees, state.level = read, 0
     if [(t.model, t.outputs) for t in state.trees] != [(live.index(j.model), j.numbers.shape[1] // 2) for j in jobs]:

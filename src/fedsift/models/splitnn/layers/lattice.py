@@ -372,7 +372,7 @@ class LatticeRun(BatchRun):
                 learn_lattice, to=self.active, model=self.model, activations=activations, epoch=epoch, start=start
             )
             sent = {name: {"answer": learned["answers"][name]} for name in self.passive}
-            if learned["loss"] is not None:
+            if learned["loss"] is not None and learned["score"] is not None:
                 self._saw(learned)
         fed.ask(encrypt_lattice, to=self.passive, each=sent, model=self.model, outputs=self.outputs)
 
