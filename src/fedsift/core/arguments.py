@@ -59,6 +59,8 @@ class OfJob:
     labels: bool = False
 
 
+#: Columns of scores that a model gives.
+Outputs = Annotated[int, Between(1, 1000)]
 #: Whom a request speaks of. Keys of peers are pinned (``mpc/pairs.py``); nobody else can be meant in the first place.
 PartyName = Annotated[str, AtMost(200), OfJob()]
 LabelHolder = Annotated[str, AtMost(200), OfJob(labels=True)]

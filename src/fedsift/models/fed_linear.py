@@ -247,13 +247,9 @@ def score_rows(
 
 
 @operation(
-    "linear.hold_scores",
-    times="1 a session",
-    discloses="control",
-    receives="aggregate",
-    about="acknowledgement: the predictions of its own rows stay here",
-    learns="the weights of the model",
-)
+    "linear.hold_scores", times="1 a session", discloses="control", receives="aggregate",
+    about="acknowledgement: the predictions of its own rows stay here", learns="the weights of the model",
+)  # fmt: skip
 def hold_scores(
     party: Party, *, columns: list[str], centre: np.ndarray, weights: np.ndarray, intercept: np.ndarray,
     classes: list[str],
@@ -268,6 +264,8 @@ def _scored(
     missing = [name for name in columns if name not in party.columns]
     if missing:
         raise DataError(f"party {party.name!r} lacks the column {missing[0]!r} that the model was trained with")
+    check_size(party.name, "score_rows", "weights", weights, len(columns), len(intercept))
+    check_size(party.name, "score_rows", "centre", centre, len(columns))
     values = np.column_stack([party.table.values(name) for name in columns])
     scores = np.where(np.isnan(values), centre, values) @ weights + intercept
     return party.keep(Predicted(scores, tuple(classes)))
