@@ -19,6 +19,7 @@ from fedsift.core.arguments import AtMost, Between, MayMiss
 from fedsift.core.federation import Federation
 from fedsift.core.labels import is_epsilon, range_of
 from fedsift.core.message import message
+from fedsift.core.party import Party
 from fedsift.errors import ParameterError, ReplyError
 
 #: Embeddings or gradients of a batch: a line a row. The half that takes them says whose are not finite.
@@ -28,6 +29,9 @@ Layers = Annotated[list[Annotated[int, Between(1, 100_000)]], AtMost(50)]
 Scale = Annotated[float, Between(0, 1e6)]
 #: What a registered model is built with; ``hidden`` of the dense ones, anything plain of others.
 Options = Annotated[dict[str, bool | int | float | str | Layers | None], AtMost(50)]
+
+
+UNSAID_EPOCHS, PRICES = 1000, 20  # of a training, and one after the other, where the job says nothing of it
 
 
 @message
@@ -76,6 +80,15 @@ class TopSettings(HalfSettings):
     protection: Literal["max_norm", "noise"] | None = None
     protection_scale: Scale = 1.0
     interactive: Scale | None = None
+
+
+def most_epochs(party: Party) -> int:
+    """How long the accepted job trains at most: its epochs, of a method that looks for its price at each of some
+    prices; where they follow from the number of rows, so many that they never do."""
+    told = {} if party.run.job is None else party.run.job.parameters
+    epochs = [value for name, value in told.items() if name.endswith("epochs")]
+    whole = sum(value if isinstance(value, int) else UNSAID_EPOCHS for value in epochs) if epochs else UNSAID_EPOCHS
+    return whole * (PRICES if any(name.startswith("lambda") for name in told) else 1)
 
 
 def embeddings_of(replies: Mapping[str, object]) -> dict[str, Rows]:
