@@ -14,7 +14,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from fedsift.core.arguments import MAX_CELLS, OfJob, built, schema_of, wrong_fie
 from fedsift.core.ledger import READERS, Release, check_form, numbers_in
 from fedsift.core.message import is_message
 from fedsift.errors import OperationRefused, ParameterError, ReplyError
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 ROLES = ("any", "passive", "active")
 CONCERNS = ("nothing", "own columns", "labels", "own columns and labels")
@@ -52,10 +55,10 @@ class Operation:
     sums: bool = False
     when: tuple[str, ...] = ()
 
-    def released(self, value: Any) -> Release:
-        """How many numbers somebody reads of this reply, and how exact they are."""
+    def released(self, value: object) -> Release:
+        """How many numbers somebody reads of this reply (as it travels), and how exact they are."""
         if self.releases is not None:
-            return self.releases(value)
+            return self.releases(built(self.reply, value) if is_message(self.reply) else value)
         return numbers_in(value) if self.opened_form in ("aggregate", "plain") else Release(0, 0.0)
 
     @property
@@ -76,20 +79,25 @@ class Operation:
     def module(self) -> str:
         return self.function.__module__
 
-    def check_arguments(self, arguments: Mapping[str, Any], party: str) -> None:
+    def check_arguments(self, arguments: Mapping[str, object], party: str) -> None:
         """Raise ``OperationRefused`` for arguments that the function's annotations do not let in."""
         schema_of(self.function).check(arguments, party, self.short_name)
 
-    def named(self, arguments: Mapping[str, Any]) -> list[tuple[str, OfJob]]:
+    def named(self, arguments: Mapping[str, object]) -> list[tuple[str, OfJob]]:
         """The parties that checked arguments speak of."""
         return schema_of(self.function).named(arguments)
 
-    def built(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def built(self, arguments: Mapping[str, object]) -> dict[str, Any]:
         """Checked arguments as the function takes them."""
         return schema_of(self.function).built(arguments)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
+
+class Answering(Operation, Generic[R_co]):
+    """The same, and what kind of thing comes back: who asks for it (``Federation.ask``) gets that kind."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> R_co:
+        value: R_co = self.function(*args, **kwargs)
+        return value
 
 
 _registry: dict[str, Operation] = {}
@@ -101,7 +109,7 @@ def operation(
     *,
     discloses: str,
     about: str,
-    reply: Any = None,
+    reply: object = None,
     receives: str = "control",
     learns: str = "",
     needs: tuple[str, ...] = (),
@@ -117,7 +125,7 @@ def operation(
     releases: Callable[[Any], Release] | None = None,
     sums: bool = False,
     when: str | tuple[str, ...] = (),
-) -> Callable[[Callable[..., Any]], Operation]:
+) -> Callable[[Callable[..., R]], Answering[R]]:
     """Mark a function ``f(party, **arguments)`` as something that a party does when asked.
 
     Parameters
@@ -165,8 +173,8 @@ def operation(
     if not all(re.fullmatch(r"[a-z_]+=[a-z]+(\|[a-z]+)*", form) for form in forms):
         raise ParameterError(f'{id}: when is "parameter=value|value"; got {when!r}')
 
-    def mark(function: Callable[..., Any]) -> Operation:
-        marked = Operation(
+    def mark(function: Callable[..., R]) -> Answering[R]:
+        marked: Answering[R] = Answering(
             id, function, discloses, about, reply, receives, learns, needs, role, opened, concerns, min_cell, epsilon,
             settings, before, times, opened_by, releases, sums, forms,
         )  # fmt: skip
@@ -270,7 +278,7 @@ class _Told(dict[str, Any]):
 ANY = object()
 
 
-def check_reply(spec: Any, value: Any, party: str, operation: str) -> None:
+def check_reply(spec: object, value: object, party: str, operation: str) -> None:
     """Raise ``ReplyError`` unless ``value`` has the declared shape.
 
     A spec is ``None``, a type, ``Array(...)``, ``Whole(...)``, a dictionary of specs (exactly these keys),
@@ -281,42 +289,42 @@ def check_reply(spec: Any, value: Any, party: str, operation: str) -> None:
     def wrong(what: str) -> ReplyError:
         return ReplyError(party, operation, f"its reply is not valid: {what}")
 
-    def walk(spec: Any, value: Any, where: str) -> None:
-        if spec is ANY:
-            return
-        if spec is None:
-            if value is not None:
-                raise wrong(f"{where} should be empty")
-        elif isinstance(spec, Array):
-            _check_array(spec, value, where, wrong)
-        elif isinstance(spec, dict):
-            if not isinstance(value, dict) or set(value) != set(spec):
-                raise wrong(f"{where} should have exactly the entries {sorted(spec)}")
-            for key in spec:
-                walk(spec[key], value[key], f"{where}.{key}")
-        elif isinstance(spec, Whole):
-            if isinstance(value, bool) or not isinstance(value, int) or not spec.least <= value <= spec.most:
-                raise wrong(f"{where} should be a whole number from {spec.least} to {spec.most}")
-        elif is_message(spec):
-            reason = wrong_fields(spec, value)
-            if reason:
-                raise wrong(f"{where} {reason}")
-        elif isinstance(spec, ByName):
-            if not isinstance(value, dict):
-                raise wrong(f"{where} should be a dictionary, got {type(value).__name__}")
-            for key, item in value.items():
-                walk(spec.spec, item, f"{where}.{key[:60]}")
-        elif isinstance(spec, list):
-            if not isinstance(value, list):
-                raise wrong(f"{where} should be a list, got {type(value).__name__}")
-            for number, item in enumerate(value):
-                walk(spec[0], item, f"{where}[{number}]")
-        elif not isinstance(value, spec) or (isinstance(value, bool) and spec is int):
-            raise wrong(f"{where} has the wrong type {type(value).__name__}")
-        elif spec is int and abs(value) > MOST:
-            raise wrong(f"{where} is out of all bounds")
+    _walk(spec, value, "reply", wrong)
 
-    walk(spec, value, "reply")
+
+def _walk(spec: Any, value: Any, where: str, wrong: Callable[[str], ReplyError]) -> None:
+    if spec is ANY:
+        return
+    if isinstance(spec, (dict, list, ByName)):
+        _walk_inside(spec, value, where, wrong)
+    elif spec is None:
+        if value is not None:
+            raise wrong(f"{where} should be empty")
+    elif isinstance(spec, Array):
+        _check_array(spec, value, where, wrong)
+    elif isinstance(spec, Whole):
+        if isinstance(value, bool) or not isinstance(value, int) or not spec.least <= value <= spec.most:
+            raise wrong(f"{where} should be a whole number from {spec.least} to {spec.most}")
+    elif is_message(spec):
+        reason = wrong_fields(spec, value)
+        if reason:
+            raise wrong(f"{where} {reason}")
+    elif not isinstance(value, spec) or (isinstance(value, bool) and spec is int):
+        raise wrong(f"{where} has the wrong type {type(value).__name__}")
+    elif spec is int and abs(value) > MOST:
+        raise wrong(f"{where} is out of all bounds")
+
+
+def _walk_inside(spec: Any, value: Any, where: str, wrong: Callable[[str], ReplyError]) -> None:
+    """Each entry of a dictionary, each item of a list."""
+    kind = list if isinstance(spec, list) else dict
+    if not isinstance(value, kind):
+        raise wrong(f"{where} should be a {kind.__name__}, got {type(value).__name__}")
+    if isinstance(spec, dict) and set(value) != set(spec):
+        raise wrong(f"{where} should have exactly the entries {sorted(spec)}")
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        inside = spec[0] if isinstance(spec, list) else spec.spec if isinstance(spec, ByName) else spec[key]
+        _walk(inside, item, f"{where}[{key}]" if isinstance(spec, list) else f"{where}.{key[:60]}", wrong)
 
 
 def read_reply(spec: Any, value: Any, party: str, operation: str) -> Any:
@@ -328,7 +336,7 @@ def read_reply(spec: Any, value: Any, party: str, operation: str) -> Any:
 def _told(spec: Any, value: Any, party: str, operation: str) -> Any:
     """A checked reply with its messages, and what came by name as such."""
     if is_message(spec):
-        return built(spec, value)
+        return built(spec, _by_name(value, party, operation))
     if isinstance(spec, ByName):
         return _Told({key: _told(spec.spec, item, party, operation) for key, item in value.items()}, party, operation)
     if isinstance(spec, dict):
@@ -338,7 +346,13 @@ def _told(spec: Any, value: Any, party: str, operation: str) -> Any:
     return value
 
 
-def _check_array(spec: Array, value: Any, where: str, wrong: Callable[[str], ReplyError]) -> None:
+def _by_name(value: Any, party: str, operation: str) -> Any:
+    if isinstance(value, dict):
+        return _Told({name: _by_name(item, party, operation) for name, item in value.items()}, party, operation)
+    return [_by_name(item, party, operation) for item in value] if isinstance(value, list) else value
+
+
+def _check_array(spec: Array, value: object, where: str, wrong: Callable[[str], ReplyError]) -> None:
     kinds = {"f": "f", "i": "iu", "b": "b"}.get(spec.kind)
     if kinds is None:
         raise ParameterError(f"an Array spec has kind 'f', 'i' or 'b', got {spec.kind!r}")
