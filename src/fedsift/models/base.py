@@ -309,6 +309,8 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
 
     def _read_classes(self, run: Federation, names: Sequence[str]) -> None:
         self.task_ = "classification" if names else "regression"
+        if len(names) == 1:
+            raise ReplyError(str(run.active), "class_names", "a label of one class")
         if names:
             kinds = set(run.ask(label_kind, to=self.holders_).values())
             self.classes_ = as_they_went_in(names, kinds)
