@@ -86,6 +86,13 @@ def start_top(
     party: Party, *, model: str, widths: dict[PartyName, Annotated[int, Between(1, 100_000)]], settings: TopSettings
 ) -> None:
     check_batch_size(party, settings.batch_size)
+    told = {} if party.run.job is None else party.run.job.parameters
+    for name, value in (
+        ("label_protection", settings.protection),
+        ("label_protection_scale", settings.protection_scale),
+    ):
+        if name in told and told[name] != value:
+            raise OperationRefused(party.name, "start_top", f"its {name!r} is another than that of the accepted job")
     party.state[f"{model}/top"] = Top(party, widths, settings)
 
 
