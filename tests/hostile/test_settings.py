@@ -16,6 +16,8 @@ from fedsift.core.transports.inprocess import InProcess
 from fedsift.engineer.flafe.joint_moments import JointMatrices, masked_sides
 from fedsift.errors import OperationRefused, PolicyRefused, SecurityError
 from fedsift.models.fed_linear import local_steps
+from fedsift.models.splitnn.settings import TopSettings
+from fedsift.models.splitnn.training import start_top
 from fedsift.mpc.horizontal_study import (
     DESIGN,
     TRAIN,
@@ -112,9 +114,6 @@ def test_local_steps_are_the_job_s():
 def test_gradients_are_blurred_as_the_job_says():
     """With ``label_protection`` the sign of a gradient is not simply the label; the request could leave it out."""
     pytest.importorskip("torch")
-    from fedsift.models.splitnn.settings import TopSettings
-    from fedsift.models.splitnn.training import start_top
-
     hostile = Hostile(forms=["control", "plain"])
     told = {"label_protection": "noise", "label_protection_scale": 2.0}
     with hostile.aligned().session(*fs.SplitNN(protection="open", **told).announcement()) as run:
