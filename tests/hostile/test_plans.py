@@ -14,7 +14,7 @@ import pytest
 
 import fedsift as fs
 from fedsift.core.federation import Federation
-from fedsift.errors import OperationRefused, PolicyRefused
+from fedsift.errors import OperationRefused, PolicyRefused, ReplyError
 from fedsift.methods import METHODS
 from fedsift.models.boost.growing import Booster, grow
 from fedsift.models.boost.plan import fold_rules
@@ -84,6 +84,32 @@ def test_the_first_tree_is_local_where_the_job_says_so():
     with pytest.raises(OperationRefused, match="first tree from own columns alone"):
         grown(MADE["boost_classifier"], {}, local=False)
     grown(fs.SecureBoostClassifier(**TREES, first_tree_local=False), {}, local=False)
+
+
+LEVELS = ("coordinator", "all")
+
+
+@pytest.mark.parametrize("protection", LEVELS)
+def test_a_model_grows_no_more_trees_than_the_job_says(protection):
+    """Each tree more has other sums over the same rows."""
+    method = fs.SecureBoostClassifier(**TREES, protection=protection)
+    with Hostile().aligned().session(*method.announcement()) as run:
+        booster = plan_of(method, run)
+        honest = booster.plan()
+        booster.n_estimators, booster.plan = 4, lambda: honest
+        with pytest.raises(OperationRefused, match=r"as many trees|columns or bins that are not there"):
+            grow(run, [booster], protection=protection, least=10)
+
+
+@pytest.mark.parametrize("protection", LEVELS)
+def test_trees_are_as_deep_as_the_job_says(protection):
+    method = fs.SecureBoostClassifier(**TREES, protection=protection)
+    with Hostile().aligned().session(*method.announcement()) as run:
+        booster = plan_of(method, run)
+        honest = booster.plan()
+        booster.settings, booster.plan = replace(booster.settings, max_depth=5), lambda: honest
+        with pytest.raises((OperationRefused, ReplyError), match=r"not those of its models|columns or bins"):
+            grow(run, [booster], protection=protection, least=10)
 
 
 def test_held_out_rows_of_a_job_are_a_part_of_the_table_like_any_other():

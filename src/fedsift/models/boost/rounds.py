@@ -158,6 +158,9 @@ def new_jobs(
     known: dict[bytes, int] = {}
     for index, model_number in enumerate(live):
         model = state.models[model_number]
+        model.begun += 1
+        if model.begun > model.plan.n_estimators:
+            raise OperationRefused(party.name, "boosting", "a model grows as many trees as its plan says")
         g, h = gradients(state.labels.task, model.margins, state.labels.values)
         train, weights = _sampled(model, g, sample)
         fitted, codes = fitted_bins(party, model.plan.bins)

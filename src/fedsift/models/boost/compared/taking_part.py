@@ -70,7 +70,7 @@ def expect_model(
     state.scores = np.zeros(party.n_rows, dtype=state.scales.words)
     if state.number == 0:
         state.scores = state.scales.scores(np.full(party.n_rows, _started_at(party, model, read, outputs)))
-    state.due = read.n_estimators
+    state.due, state.plan = read.n_estimators, read
     if model != len(state.models):
         raise OperationRefused(party.name, "expect_model", "models grow one after the other")
     state.models.append(Grown())
@@ -101,7 +101,8 @@ def expect_tree(party: Party, *, tree: list[int], columns: dict[str, np.ndarray]
     """One more tree of the model, and which columns it may use."""
     state, own = party.held(Shares), party.held(HiddenCuts)
     (read,) = read_trees([tree], party)
-    if read.bins not in own.cuts or party.name not in columns or read.outputs != 1:
+    planned = state.plan is not None and (read.bins, read.depth) == (state.plan.bins, state.plan.settings.max_depth)
+    if not planned or state.due < 1 or read.bins not in own.cuts or party.name not in columns or read.outputs != 1:
         raise OperationRefused(party.name, "expect_tree", "columns or bins that are not there, or several outputs")
     layouts = {party.name: own.cuts[read.bins].layout}
     if HiddenGradients in party.state:

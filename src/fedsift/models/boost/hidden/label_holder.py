@@ -49,6 +49,7 @@ from fedsift.models.boost.hidden.shares import (
     pack,
     read_trees,
 )
+from fedsift.models.boost.plan import Plan
 from fedsift.models.boost.rounds import check_first_tree, counted, new_jobs
 from fedsift.models.boost.tree import Split, best_split
 from fedsift.mpc.dealer import Bits, Dealt, open_and
@@ -166,7 +167,7 @@ def hide_gradients(
     check_first_tree(party, boosting, live, columns)
     jobs = new_jobs(party, boosting, live, columns, sample=True)
     state.trees, state.level = read, 0
-    if [(t.model, t.outputs) for t in state.trees] != [(live.index(j.model), j.numbers.shape[1] // 2) for j in jobs]:
+    if state.trees != [_planned(boosting.models[job.model].plan, live.index(job.model), job) for job in jobs]:
         raise ReplyError(party.name, "hide_gradients", "the trees are not those of its models")
     for peer in state.peers.values():
         chosen = columns.get(peer.name, [])
@@ -179,6 +180,10 @@ def hide_gradients(
     state.places = [[job.nodes[0] if splittable(boosting, job, job.nodes[0]) else None] for job in jobs]
     state.parents = [[None] for _ in jobs]
     return hidden_level(party, state, boosting)
+
+
+def _planned(plan: Plan, place: int, job: Job) -> Tree:
+    return Tree(place, plan.bins, plan.settings.max_depth, job.numbers.shape[1] // 2)
 
 
 def hidden_level(party: Party, state: HiddenGradients, boosting: Boosting) -> dict[str, Any]:
