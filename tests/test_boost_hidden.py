@@ -153,7 +153,14 @@ def test_folds_are_never_told_and_cross_validation_equals_the_open_form(monkeypa
     found = []
     for form in forms:
         told = TopGain(
-            n_bins=6, n_estimators=3, max_depth=2, min_cell=1, min_leaf=1, metric="auc", protection=form.protection
+            n_bins=6,
+            n_estimators=3,
+            max_depth=2,
+            min_cell=1,
+            min_leaf=1,
+            metric="auc",
+            first_tree_local=False,
+            protection=form.protection,
         )
         with fed.session(*told.announcement()) as run:
             found.append(cross_validate(run, boosters, fold_rules(3, 0), form, "auc"))
