@@ -160,7 +160,7 @@ def received(record: Recorded, lying: Lying) -> None:
 def mutated(data: bytes, rng: random.Random, flips: float = 0.1) -> bytes:
     """One to three changes."""
     if rng.random() < flips:
-        return _flipped(data, rng)
+        return flipped(data, rng)
     request = decode(data)
     for _ in range(rng.randint(1, 3)):
         _change(request, rng)
@@ -181,7 +181,7 @@ def _without_an_argument(data: bytes) -> bytes:
     return encode(request)
 
 
-def _flipped(data: bytes, rng: random.Random) -> bytes:
+def flipped(data: bytes, rng: random.Random) -> bytes:
     raw = bytearray(data)
     for _ in range(rng.randint(1, 4)):
         raw[rng.randrange(len(raw))] = rng.randrange(256)
