@@ -62,6 +62,12 @@ def test_rows_of_the_coordinator_s_choice_are_refused(method, rows):
         grown(MADE[method], {}, {"rows": rows})
 
 
+@pytest.mark.parametrize("changed", [{"gamma": -1.0}, {"gamma": 21.0}, {"reg_lambda": 1e9}, {"max_depth": 3}], ids=str)
+def test_what_a_swarm_tries_is_inside_its_ranges(changed):
+    with pytest.raises(OperationRefused, match="accepted job"):
+        grown(MADE["pso_evffs"], {"settings": changed})
+
+
 @pytest.mark.parametrize("method", MADE)
 @pytest.mark.parametrize(
     "changed",

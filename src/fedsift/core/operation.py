@@ -322,9 +322,12 @@ def _walk_inside(spec: Any, value: Any, where: str, wrong: Callable[[str], Reply
         raise wrong(f"{where} should be a {kind.__name__}, got {type(value).__name__}")
     if isinstance(spec, dict) and set(value) != set(spec):
         raise wrong(f"{where} should have exactly the entries {sorted(spec)}")
-    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-        inside = spec[0] if isinstance(spec, list) else spec.spec if isinstance(spec, ByName) else spec[key]
-        _walk(inside, item, f"{where}[{key}]" if isinstance(spec, list) else f"{where}.{key[:60]}", wrong)
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            _walk(spec[0], item, f"{where}[{number}]", wrong)
+        return
+    for key, item in value.items():
+        _walk(spec.spec if isinstance(spec, ByName) else spec[key], item, f"{where}.{key[:60]}", wrong)
 
 
 def read_reply(spec: Any, value: Any, party: str, operation: str) -> Any:

@@ -14,16 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.arguments import wrong_record
 from fedsift.core.job import Job
 from fedsift.core.party import Labels, Party
 from fedsift.errors import OperationRefused, ParameterError
-from fedsift.models.boost.bins import SEARCHED_BINS
+from fedsift.models.boost.bins import SEARCHED_BINS, SEARCHED_PENALTY
 from fedsift.models.boost.tree import TreeSettings
 
 Plain = bool | int | float | str | None
 ALL_ROWS: dict[str, Plain] = {"kind": "all"}
-#: What a search varies, beside the bins.
-SEARCHED = ("max_depth", "n_estimators", "gamma", "reg_lambda")
 #: A plan as it travels.
 PlanFields = dict[str, Plain | dict[str, Plain]]
 
@@ -54,8 +53,11 @@ class Plan:
     @classmethod
     def read(cls, fields: PlanFields, party: Party) -> Plan:
         """At a party: exactly these fields, and what the accepted job says of them (``_other_than``)."""
-        if set(fields) != set(cls.__dataclass_fields__) or not isinstance(fields["settings"], dict):
-            raise OperationRefused(party.name, "begin_boosting", "a plan has other fields than these")
+        settings = fields.get("settings")
+        wrong = "has no settings" if not isinstance(settings, dict) else wrong_record(TreeSettings, settings)
+        wrong = wrong or wrong_record(cls, {**fields, "settings": TreeSettings()})
+        if wrong:
+            raise OperationRefused(party.name, "begin_boosting", f"a plan {wrong}")
         rest = {name: value for name, value in fields.items() if name != "settings"}
         plan = cls(settings=TreeSettings.read(fields["settings"]), **rest)  # type: ignore[arg-type]
         job = party.run.job
@@ -82,12 +84,14 @@ def _other_than(job: Job, plan: Plan) -> str:
         "leaf_wise": told.get("grow_policy") == "lossguide",
     }
     found = {**asdict(plan), **asdict(plan.settings)}
+    ranges: dict[str, tuple[float, float]] = {}
     if searched:
-        ranges = {"bins": SEARCHED_BINS, "max_depth": (1, told["max_depth"]), "n_estimators": (1, told["max_trees"])}
+        ranges = {"bins": SEARCHED_BINS, "max_depth": (1, told["max_depth"]), "n_estimators": (1, told["max_trees"]),
+                  "gamma": (0, SEARCHED_PENALTY), "reg_lambda": (0, SEARCHED_PENALTY)}  # fmt: skip
         for name, (low, high) in ranges.items():
             if not low <= found[name] <= high:
                 return name
-    free = {"settings", "min_rows", "rows", *(("bins", *SEARCHED) if searched else ())}
+    free = {"settings", "min_rows", "rows", *(ranges if searched else ())}
     other = next((name for name in found if name not in free and found[name] != wanted[name]), "")
     return other or ("" if plan.rows in _allowed_rows(job) else "rows")
 

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from fedsift.models.splitnn.networks import (
 from fedsift.models.splitnn.party_networks import Bottom, Top
 from fedsift.models.splitnn.settings import (
     LABEL_PROTECTIONS,
+    Blur,
     BottomSettings,
     Options,
     TopSettings,
@@ -235,7 +236,7 @@ class SplitNN(FederatedModel):
         bottom = BottomSettings(seed, self.batch_size, rate, self.bottom, bottom_options, self.weight_decay)
         top = TopSettings(
             seed, self.batch_size, rate, self.top, top_options, self.weight_decay,
-            protection=self.label_protection, protection_scale=float(self.label_protection_scale),
+            protection=cast("Blur | None", self.label_protection), protection_scale=float(self.label_protection_scale),
         )  # fmt: skip
         return own_networks(self.protection).start(run, self.model_, self.embedding, bottom, top)
 

@@ -19,7 +19,7 @@ from fedsift.core.arguments import AtMost, Between, MayMiss
 from fedsift.core.federation import Federation
 from fedsift.core.labels import is_epsilon, range_of
 from fedsift.core.message import message
-from fedsift.core.party import Party
+from fedsift.core.party import Party, Task
 from fedsift.errors import ParameterError, ReplyError
 
 #: Embeddings or gradients of a batch: a line a row. The half that takes them says whose are not finite.
@@ -31,6 +31,7 @@ Scale = Annotated[float, Between(0, 1e6)]
 Options = Annotated[dict[str, bool | int | float | str | Layers | None], AtMost(50)]
 
 
+Blur = Literal["max_norm", "noise"]
 UNSAID_EPOCHS, PRICES = 1000, 20  # of a training, and one after the other, where the job says nothing of it
 
 
@@ -76,8 +77,8 @@ class BottomSettings(HalfSettings):
 class TopSettings(HalfSettings):
     """The label holder's half."""
 
-    task: Literal["auto", "classification", "regression"] = "auto"
-    protection: Literal["max_norm", "noise"] | None = None
+    task: Task = "auto"
+    protection: Blur | None = None
     protection_scale: Scale = 1.0
     interactive: Scale | None = None
 

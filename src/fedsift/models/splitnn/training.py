@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from fedsift.core.arguments import Between, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import COORDINATOR
 from fedsift.core.operation import Array, ByName, operation
-from fedsift.core.party import Party
+from fedsift.core.party import Party, Task
 from fedsift.errors import OperationRefused, ParameterError
 from fedsift.models.splitnn.layers.shared_parts import check_batch_size
 from fedsift.models.splitnn.networks import derived_seed
@@ -268,7 +268,7 @@ class SplitRun:
         run = cls(fed, model, widths, bottom.batch_size)
         each = {name: {"settings": replace(bottom, width=widths[name])} for name in members}
         fed.ask(start_bottom, to=members, each=each, model=model)
-        top = replace(top, task=fed.asked_task, interactive=cls.interactive or top.interactive)
+        top = replace(top, task=cast(Task, fed.asked_task), interactive=cls.interactive or top.interactive)
         fed.ask(start_top, to=run.active, model=model, widths=widths, settings=top)
         return run
 
