@@ -254,6 +254,7 @@ def _take(
     seconds[kind, name] += spent  # type: ignore[assignment]
     for error in tally.errors:
         print(f"ERROR {kind} {error}", flush=True)
+    print(f"unit {kind} {name}: {tally.sent} sent, slowest {tally.slowest:.2f} s", flush=True)  # in case it is cut off
 
 
 def _show(found: dict[tuple[str, str], Tally], seconds: Counter[tuple[str, str]], wall: float) -> None:
