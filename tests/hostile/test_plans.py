@@ -123,3 +123,12 @@ def test_held_out_rows_of_a_job_are_a_part_of_the_table_like_any_other():
     with pytest.raises(PolicyRefused, match="min_rows"):
         fs.SecureBoostClassifier(**TREES, early_stopping_rounds=2, validation_fraction=1 / 6).fit(Hostile().aligned())
     fs.SecureBoostClassifier(**TREES, early_stopping_rounds=2, validation_fraction=1 / 4).fit(Hostile().aligned())
+
+
+def test_validation_rows_of_ever_other_seeds_cut_the_table():
+    """Which rows FLAFE holds out follows from the job's seed: jobs that differ in it tell about parts of parts."""
+    hostile = Hostile(max_bits="any", forms=["control", "ciphertext", "masked", "pseudonymous", "aggregate", "plain"])
+    small = {"n_operands": 2, "n_features": 2, "functions": ["ab"], "protection": "statistics"}
+    fs.VerticalFLAFE(**small, random_state=0).fit(hostile.aligned())
+    with pytest.raises(PolicyRefused, match="min_rows"):
+        fs.VerticalFLAFE(**small, random_state=1).fit(hostile.aligned())
