@@ -25,9 +25,10 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import announced, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation
-from fedsift.errors import DataError, ParameterError, PolicyRefused, ReplyError
+from fedsift.core.same_columns import columns_here, with_columns_of
+from fedsift.errors import DataError, ParameterError, PolicyRefused
 from fedsift.models.copies import Copied, Lease
-from fedsift.models.metrics import probabilities
+from fedsift.models.metrics import fitting, probabilities
 from fedsift.models.parts import (
     OPERATIONS,
     SCORE_DIGITS,
@@ -106,6 +107,7 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
             names = self._fit(run)
             self._read_classes(run, names)
         self._fed: Federation | None = fed
+        self.column_digests_ = columns_here(fed)
         self.job_hash_ = fed.job(*self.announcement()).hash.hex()
         self.seconds_ = time.perf_counter() - start
         self.ledger_: Ledger = fed.ledger.since(mark)
@@ -175,14 +177,10 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
         return self._probabilities(self._scores_of(fed))
 
     def _scores_of(self, fed: Federation) -> Floats:
-        """As many numbers a row as the model has classes, one for two classes or a number."""
         with self._run(fed) as run:
             let_read(run)
             scores = self._decision(run)
-        fits = {1} if self.task_ == "regression" else {len(self.classes_), 1 if len(self.classes_) == 2 else 0}
-        if scores.ndim != 2 or scores.shape[1] not in fits:
-            raise ReplyError(str(fed.active), "predict", "another number of scores a row than the model has classes")
-        return scores
+        return fitting(scores, 0 if self.task_ == "regression" else len(self.classes_), str(fed.active))
 
     def predict_by_id(self, fed: Federation, *, to: str = "caller") -> dict[str, Any]:
         """``{id: p}`` in the order of the label holder's own table; new rows need no label.
@@ -309,8 +307,6 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
 
     def _read_classes(self, run: Federation, names: Sequence[str]) -> None:
         self.task_ = "classification" if names else "regression"
-        if len(names) == 1:
-            raise ReplyError(str(run.active), "class_names", "a label of one class")
         if names:
             kinds = set(run.ask(label_kind, to=self.holders_).values())
             self.classes_ = as_they_went_in(names, kinds)
@@ -322,6 +318,7 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
         if not isinstance(fed, Federation):
             raise ParameterError(f"a model predicts over a Federation, got {type(fed).__name__}")
         self._check_parties(fed)
+        fed = with_columns_of(getattr(self, "column_digests_", {}), fed)
         if getattr(self, "_fed", None) is not None:
             same_organisations(self._fed, fed, self.model_id_)
         with self._session(fed) as run:
@@ -346,7 +343,7 @@ def refuse_labels(y: object) -> None:
         )
 
 
-_KNOWN = ("model_id_", "task_", "classes_", "parties_", "holders_", "seconds_", "job_hash_")
+_KNOWN = ("model_id_", "task_", "classes_", "parties_", "holders_", "seconds_", "job_hash_", "column_digests_")
 
 
 def as_they_went_in(names: Sequence[str], kinds: set[str]) -> NDArray[Any]:
