@@ -143,3 +143,13 @@ def test_a_line_of_the_review_is_gone_from_the_shipped_code(line):
 def test_what_is_known_anyway_leaves_room_for_a_leak(line):
     """A party whose own columns tell the labels would pass every test above."""
     assert all(max(each.guess, each.baseline) < 0.8 for each in shipped(line)), shipped(line)
+
+
+@pytest.mark.parametrize("method", [fs.SFFS, fs.GiniFilter, fs.Muse])
+def test_where_the_kept_flags_alone_are_told_there_is_nothing_to_add_to_them(method):
+    seen = record(*wide(), method(n_features=5), parties=["bank", "shop"])
+    found = ATTACKS["scores_of_result"].run(seen["shop"], seen.truth)
+    assert found.note.endswith("told are the kept flags alone")
+    assert found.baseline >= found.value
+    twin = made(TWINS["scores_of_result"].recording)
+    assert "flags" not in ATTACKS["scores_of_result"].run(twin["shop"], twin.truth).note
