@@ -131,8 +131,8 @@ def _figures(lines: list[Line]) -> Html:
     heads = ["who reads what", "verdict", "how", "success", "guess", "baseline", "control"]
     about = h("p", "Guess: what no message gives. Baseline: what the attacker reaches from its own rows and answer. "
               "Control: the same attack on rows that did not take part.", class_="quiet")  # fmt: skip
-    options = {"filter": "Filter: a party, an attack", "stack": True, "kind": "tall"}
-    return join(about, table(heads, rows, numeric=(3, 4, 5, 6), **options))
+    box = "Filter: a party, an attack"
+    return join(about, table(heads, rows, numeric=(3, 4, 5, 6), filter=box, stack=True, kind="tall"))
 
 
 def _number(value: float | None) -> str | tuple[str, float]:
