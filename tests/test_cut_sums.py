@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leaky.twins import BOTH, made, noisy
+from sklearn.metrics import roc_auc_score
 
 import fedsift as fs
 from fedsift.audit import load_attacks, record
@@ -150,6 +151,28 @@ def test_the_noise_is_as_large_as_the_largest_row_and_has_no_side(monkeypatch, m
 
 def watched(read, told):
     return lambda *given: told.append(read(*given)) or told[-1]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_noise_costs_little_and_no_party_s_columns_win_by_it(seed):
+    """Half of the rows are new; of the columns one of the label holder's and one of the other party's tell."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(2400, 8))
+    y = (X[:, 0] + X[:, 4] + rng.normal(size=2400) > 1.2).astype(int)
+    train, test = fs.Federation.split(X, y, parties=2).rows(train=0.5, random_state=0)
+    scores, shares = [], []
+    for width in (0.0, blur.WIDTH):
+        model = SecureBoostClassifier(n_estimators=12, max_depth=5, first_tree_local=False, sum_noise=width).fit(train)
+        gain = model.feature_importances_.groupby("party")["gain"].sum()
+        scores.append(roc_auc_score(y[rows_of(test)], model.predict_proba(test)[:, 1]))
+        shares.append(gain.iloc[1] / gain.sum())
+    assert scores[1] > scores[0] - 0.015
+    assert abs(shares[1] - shares[0]) < 0.08
+
+
+def rows_of(view):
+    site = view.simulated[view.active]
+    return site.views[view._view][0]
 
 
 def test_nodes_that_are_not_cut_again_are_opened_as_uniform_numbers(monkeypatch):
