@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from boost_attacks import alone, nodes_with_noise, rare
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leaky.twins import BOTH, made, noisy
@@ -173,6 +174,21 @@ def test_the_noise_costs_little_and_no_party_s_columns_win_by_it(seed):
 def rows_of(view):
     site = view.simulated[view.active]
     return site.views[view._view][0]
+
+
+def test_a_row_of_a_rare_class_that_is_alone_in_a_node_does_not_stand_out():
+    """Of the unnamed cuts, whether it is on the left: from exact sums nearly always, from those that are sent as often
+    as by the number of rows there alone."""
+    X, y = rare()
+    right = {}
+    for width in (0.0, blur.WIDTH):
+        found = [pair for pair in map(alone, nodes_with_noise(X, y, width)) if pair is not None]
+        bits, cells = (np.vstack([pair[k] for pair in found]).mean(axis=0) for k in (0, 1))
+        assert len(found) > 5
+        right[width] = bits[0], bits[1], cells[0], cells[1]
+    assert right[0.0][0] > 0.95 > right[0.0][1] + 0.05
+    assert right[blur.WIDTH][0] < right[blur.WIDTH][1] + 0.03
+    assert right[blur.WIDTH][2] < 0.5 < right[0.0][2]  # told names and order of the cuts, more than it is
 
 
 def test_nodes_that_are_not_cut_again_are_opened_as_uniform_numbers(monkeypatch):
