@@ -59,6 +59,11 @@ class PartySection(Section):
         default={},
         description='by column "decimal point", "decimal comma", "day first", "month first" or "number"',
     )
+    database: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description='for a file with a query: the environment variable with the address, such as "BANK_DB"',
+    )
     missing: list[str] = Field(
         default=[], description='a list of texts that stand for no value, such as ["-999", "n.k."]'
     )
@@ -72,7 +77,8 @@ class PartySection(Section):
 
     @property
     def form(self) -> FileForm:
-        return FileForm(self.encoding, self.separator, self.decimal, self.dates, self.sheet, self.forms, self.missing)
+        told = self.sheet, self.forms, self.missing, self.database
+        return FileForm(self.encoding, self.separator, self.decimal, self.dates, *told)
 
 
 class MethodSection(Section):
