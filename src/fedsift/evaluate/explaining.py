@@ -115,6 +115,6 @@ def _of_shuffling(fed: Federation, model: FederatedModel, repeats: int, metric: 
         drops = np.array([told[Shuffled(party, column, repeat)] for repeat in range(repeats)])
         spread = float(drops.std(ddof=1)) if repeats > 1 else float("nan")
         line = {"party": party, "column": column, "feature": names[party][column]}
-        lines.append({**line, "importance": round(float(drops.mean()), 4), "deviation": spread})
+        lines.append({**line, "importance": round(float(drops.mean()), 4) + 0.0, "deviation": spread})
     frame = pd.DataFrame(lines).sort_values("importance", ascending=False, ignore_index=True)
     return Explanation(f"loss of {chosen} when the column is shuffled ({whole:.4f} as it is)", frame)
