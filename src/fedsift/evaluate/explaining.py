@@ -58,8 +58,8 @@ def explain(
 
     Parameters
     ----------
-    model : a fitted one. Linear and additive models, networks on shares: how much worse ``metric`` gets when a column is
-        shuffled (labels needed). Boosted trees: the mean absolute Shapley value of a column, in units of raw scores.
+    model : a fitted one. Linear and additive models, networks on shares: how much worse ``metric`` gets when a column
+        is shuffled (labels needed). Boosted trees: the mean absolute Shapley value of a column, in units of raw scores.
     repeats : how often a column is shuffled. metric : ``auto`` is ``auc`` or ``r2``; ``accuracy``.
     rows : boosted trees: also the values of each row, where the policies allow it.
 
