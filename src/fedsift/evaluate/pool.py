@@ -21,7 +21,7 @@ class Pool:
         }
 
     def party(self, fed: Federation, name: str) -> Party:
-        return Party(self.sites[name], fed._view, {})
+        return Party(self.sites[name], fed._view)
 
     def labels(self, fed: Federation) -> np.ndarray:
         if fed.partition == "vertical":

@@ -34,7 +34,8 @@ from fedsift.jobs.text import (
     question,
     validated,
 )
-from fedsift.methods import METHODS, Selector
+from fedsift.methods import METHODS
+from fedsift.select.base import Selector
 
 
 class PartySection(Section):

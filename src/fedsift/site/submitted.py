@@ -37,7 +37,7 @@ def read_submitted(job: Job | Mapping[str, Any]) -> tuple[list[str], list[Announ
     return parties, jobs
 
 
-def _with_inner(name: str, given: Mapping[str, Any]) -> list[Announcement]:
+def _with_inner(name: str, given: Mapping[str, object]) -> list[Announcement]:
     """A method that fits another one: its own job, which tells that one's parameters, and the inner jobs."""
     if name not in METHODS or METHODS[name].jobs_within is Selector.jobs_within:
         return []

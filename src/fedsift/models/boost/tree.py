@@ -67,7 +67,7 @@ def probabilities(margins: np.ndarray) -> np.ndarray:
         chance = 1 / (1 + np.exp(-np.clip(margins, -500, 500)))
         return np.hstack([1 - chance, chance])
     powers = np.exp(margins - margins.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 def loss(task: str, margins: np.ndarray, target: np.ndarray) -> float:
@@ -93,7 +93,7 @@ def start_margin(
             return np.full(outputs, base_score)
         shares = (np.bincount(target.astype(np.int64), minlength=outputs) + added) / max(1, len(target))
         logs = np.log(np.maximum(shares, least))
-        return logs - logs.mean()
+        return np.asarray(logs - logs.mean())
     if base_score is not None:
         mean = float(base_score)
     else:
@@ -151,7 +151,7 @@ def leaf_value(g: np.ndarray, h: np.ndarray, settings: TreeSettings) -> np.ndarr
     """Of the rows that reached the leaf, from exact gradients: one number an output."""
     if len(g) == 0:
         return np.zeros(g.shape[1])
-    return -settings.learning_rate * g.sum(axis=0) / (h.sum(axis=0) + settings.reg_lambda)
+    return np.asarray(-settings.learning_rate * g.sum(axis=0) / (h.sum(axis=0) + settings.reg_lambda))
 
 
 # --- histograms ------------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def best_split(
 def _running(table: np.ndarray, starts: np.ndarray, column_of: np.ndarray) -> np.ndarray:
     total = np.cumsum(table, axis=0)
     before = np.vstack([np.zeros((1, table.shape[1]), dtype=total.dtype), total])[starts]
-    return total - before[column_of]
+    return np.asarray(total - before[column_of])
 
 
 def _cut_order(hist: Histogram, column_of: np.ndarray, units: Units, settings: TreeSettings) -> np.ndarray:
@@ -291,7 +291,7 @@ def len_total(hist: Histogram) -> int:
 def _score(g: np.ndarray, h: np.ndarray, settings: TreeSettings) -> np.ndarray:
     weight = h + settings.reg_lambda
     terms = np.divide(g * g, weight, out=np.zeros_like(weight), where=weight > 0)
-    return terms[:, 0] if terms.shape[1] == 1 else terms.sum(axis=1)
+    return np.asarray(terms[:, 0] if terms.shape[1] == 1 else terms.sum(axis=1))
 
 
 def pick(forward: np.ndarray, backward: np.ndarray, column_of: np.ndarray) -> tuple[int, bool]:

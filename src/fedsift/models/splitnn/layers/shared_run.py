@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Operation
+from fedsift.core.operation import Answering, R
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import ParameterError, ReplyError
 from fedsift.models.predicted import let_read
@@ -281,14 +281,15 @@ class SharedRun(SplitRun):
     def _loss(self, fed: Federation, epoch: int) -> None:
         """The mean squared error of the epoch, from two halves."""
         halves = fed.ask(ops.loss_half, to=[self.active, self.helper], epoch=epoch)
-        total = int(sum(halves.values())[0].astype(np.int64))
+        first, second = halves.values()
+        total = int((first + second)[0].astype(np.int64))
         loss = total * 4.0**-ERROR_BITS * self.shape.unit**2 / self.rows
         self._saw({"loss": loss, "score": 1 - loss})
         self._end_epoch()
 
-    def _answers(self, fed: Federation, last: Operation) -> list[Any]:
+    def _answers(self, fed: Federation, last: Answering[R]) -> list[R]:
         """Rows of a view through the network, chunk by chunk; ``last`` is what the label holder does with outputs."""
-        parts = []
+        parts = list[R]()
         for hidden in self._forward(fed, self._hide(fed, 0, PREDICT_ROWS)):
             answer = fed.ask(answers.send_answer, to=self.helper, box=hidden)
             parts.append(fed.ask(last, to=self.active, box=answer))

@@ -58,7 +58,7 @@ class Targets:
             second = _inside((values / (self.truth - other) + 1) / 2)
             return np.hstack([1 - second, second])
         shares = np.clip((values - other) / (self.truth - other), 1e-9, None)
-        return shares / shares.sum(axis=1, keepdims=True)
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def centre(self, shape: Shape) -> Ring:
         """What outputs lack to scores: above 0 for the second of two classes, highest for the likeliest of more."""
@@ -83,7 +83,7 @@ def _indicators(codes: np.ndarray, classes: int) -> Floats:
     """-1 and 1 for two classes (one column), else an indicator of each class."""
     if classes == 2:
         return 2.0 * codes[:, None] - 1.0
-    return (codes[:, None] == np.arange(classes)).astype(np.float64)
+    return np.asarray((codes[:, None] == np.arange(classes)).astype(np.float64))
 
 
 def _inside(estimates: Floats) -> Floats:
