@@ -197,8 +197,8 @@ def told_by(command: list[str]) -> dict:
     ("model", "on", "close"),
     [
         ("linear", "simulator", 0.002),
-        ("boost", "simulator", 0.1),  # noise of the size of a row in what is opened
-        ("boost", "poc", 0.1),
+        ("boost", "simulator", 0.002),
+        ("boost", "poc", 0.002),
         ("network", "simulator", 0.02),  # exact to 1e-3: a few rows change places
         ("network", "poc", 0.02),
     ],
@@ -211,7 +211,8 @@ def test_evaluation_scores_the_same_elsewhere(job_file, tmp_path, model, on, clo
     assert [row["method"] for row in here["evaluation"]] == [row["method"] for row in there["evaluation"]]
     for mine, yours in zip(here["evaluation"], there["evaluation"], strict=True):
         assert yours["auc"] == pytest.approx(mine["auc"], abs=close)
-    assert there["bytes_by_phase"]["evaluate"] == here["bytes_by_phase"]["evaluate"]
+    if model == "linear":
+        assert there["bytes_by_phase"]["evaluate"] == here["bytes_by_phase"]["evaluate"]
     assert there["files"] == here["files"]
 
 

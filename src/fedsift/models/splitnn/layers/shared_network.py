@@ -31,7 +31,6 @@ from fedsift.models.splitnn.layers.shared_parts import (
     Part,
     Roles,
     Rows,
-    Targets,
     check_batch_size,
     check_factor,
     check_seed,
@@ -59,6 +58,7 @@ from fedsift.models.splitnn.layers.sine import (
     shortened_to,
     small_spread,
 )
+from fedsift.models.splitnn.layers.targets import Targets
 from fedsift.mpc.dealer import Dealt
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
@@ -70,10 +70,12 @@ BATCHES = "10000000 a session"
 def part_of(party: Party, model: str) -> Part:
     """This member's part: of the run under way, or a copy of what was kept (runs may go side by side)."""
     held = party.state.get(Part)
-    part = held if isinstance(held, Part) and held.model == model else party.keys.get(KEY.format(model))
+    if isinstance(held, Part) and held.model == model:
+        return held
+    part = party.keys.get(KEY.format(model))
     if not isinstance(part, Part):
         raise OperationRefused(party.name, "shared network", f"there is no part of the network {model!r} here")
-    return part if part is held else party.keep(part.copy())
+    return party.keep(part.copy())
 
 
 # --- once a network ----------------------------------------------------------------------------------------------
