@@ -87,8 +87,8 @@ def card_text(card: Mapping[str, Any]) -> str:
         f"- trained as {_set_to(card['class'], card['parameters'])}",
         f"- fedsift {made['fedsift']}, Python {made['python']}, numpy {made['numpy']}", "",
         "## How good", f"{figures or 'not measured'} ({card['metrics_of']}).", "",
-        "## Who can read what in the end", *_readers(told["read"]), "",
-        "## What was inferred by attacks", f"Selection by {card['method']}: {told['measured']} as docs/exposure.md "
+        "## Who can read what in the end", *_readers(told.get("read", [])), "",
+        "## What was inferred by attacks", f"Selection by {card['method']}: {told.get('measured', 'none measured')} as docs/exposure.md "
         "has it. fedsift audit JOB.toml attacks a rehearsal of this very job and model.", "",
         "## What was sent", f"{card['messages']:,} messages, {card['bytes']:,} bytes. Nothing was pooled.",
         "", "## Notes", *(f"- {note}" for note in card["notes"]),
