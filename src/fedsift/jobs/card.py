@@ -77,6 +77,7 @@ def card_text(card: Mapping[str, Any]) -> str:
         for name, facts in card["data"].items()
     ]
     made, told = card["versions"], card["exposure"]
+    inferred = told.get("measured", "none measured")
     classes = f"the classes of {card['label']}: {', '.join(map(str, card['classes']))}"
     what = classes if card["classes"] else f"the number {card['label']}"
     lines = [
@@ -88,7 +89,7 @@ def card_text(card: Mapping[str, Any]) -> str:
         f"- fedsift {made['fedsift']}, Python {made['python']}, numpy {made['numpy']}", "",
         "## How good", f"{figures or 'not measured'} ({card['metrics_of']}).", "",
         "## Who can read what in the end", *_readers(told.get("read", [])), "",
-        "## What was inferred by attacks", f"Selection by {card['method']}: {told.get('measured', 'none measured')} as docs/exposure.md "
+        "## What was inferred by attacks", f"Selection by {card['method']}: {inferred} as docs/exposure.md "
         "has it. fedsift audit JOB.toml attacks a rehearsal of this very job and model.", "",
         "## What was sent", f"{card['messages']:,} messages, {card['bytes']:,} bytes. Nothing was pooled.",
         "", "## Notes", *(f"- {note}" for note in card["notes"]),
