@@ -7,6 +7,7 @@ people read than the table itself.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ import polars as pl
 import pyarrow as pa
 
 from fedsift.core import stored
+from fedsift.core.database import load_query
 from fedsift.core.excel_file import load_excel
 from fedsift.core.text_file import load_text
-from fedsift.core.wanted import Loaded, Wanted
+from fedsift.core.wanted import Loaded, Wanted, kind_of_file
 from fedsift.errors import DataError
 
-SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx")
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx", ".sql")
 
 _ONE_TYPE = {"string", "boolean", "integer", "floating", "date", "datetime", "datetime64", "time", "timedelta"}
 _NUMBERS = {"decimal", "mixed-integer-float", "empty"}
@@ -32,6 +34,7 @@ def load(source: Any, name: str, wanted: Wanted) -> Loaded:
     if isinstance(source, (str, Path)):
         return _load_file(Path(source), name, wanted)
     where = f"table {name!r}"
+    wanted.form.check_for(f"a {type(source).__name__}", where)
     if isinstance(source, pd.DataFrame):
         frame = from_pandas(source, where, wanted)
     elif isinstance(source, (pa.Table, pa.RecordBatch)):
@@ -77,10 +80,15 @@ def _load_file(path: Path, name: str, wanted: Wanted) -> Loaded:
         )
     if not path.is_file():
         raise DataError(f"{where}: there is no file {str(path)!r}; check the path and the folder you work in")
-    if suffix.lower().startswith((".csv", ".tsv")):
+    kind = kind_of_file(path)
+    wanted.form.check_for(kind, where)
+    if kind == "text":
         return load_text(path, where, wanted)
-    if suffix.lower() == ".xlsx":
+    if kind == "Excel":
         return load_excel(path, where, wanted)
+    if kind == "a query":
+        loaded = load_query(path, where, wanted)
+        return replace(loaded, frame=_typed(loaded.frame, wanted))
     try:
         return _load_columns(path, where, wanted)
     except (pl.exceptions.PolarsError, OSError) as error:

@@ -9,6 +9,7 @@ from fedsift.core.files import plain
 from fedsift.core.ledger import Ledger
 from fedsift.core.table import Table
 from fedsift.jobs.cost import exposure
+from fedsift.jobs.origin import form_of
 from fedsift.jobs.runs import Run
 from fedsift.models.base import FederatedModel
 from fedsift.report.readings import PERSON, Roles, readings
@@ -33,6 +34,7 @@ def model_card(run: Run, model: FederatedModel) -> dict[str, Any]:
                 name: {"rows": run.tables[name].n_rows, "id": run.job.settings.parties[name].id,
                        "columns": run.own_selection(name).selected[name],
                        "categorical": list(run.job.settings.parties[name].categorical or ()),
+                       "form": form_of(run.tables[name]),
                        "kinds": _kinds(run.tables[name], run.own_selection(name).selected[name])}
                 for name in fed.parties
             },
