@@ -5,9 +5,9 @@ Nothing here talks to a party: ``auto.py`` has the conversation.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import Any
 
 from fedsift.core.terminal import rough, size
@@ -92,7 +92,7 @@ class Tried:
     allowed: bool = False  # by the conditions, the budget and every site's policy
 
     def error(self, folds: int) -> float:
-        return (self.deviation or 0.0) / math.sqrt(folds)
+        return (self.deviation or 0.0) / sqrt(folds)
 
     def record(self, folds: int) -> dict[str, Any]:
         told = {"score": self.score, "standard_error": self.error(folds), "bytes": round(self.bytes)}
