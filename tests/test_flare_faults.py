@@ -20,8 +20,7 @@ from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, write_job
 from fedsift.deploy.introductions import introduce_parties
 from fedsift.deploy.local_system import SERVER, provision
 from fedsift.deploy.processes import Processes
-from fedsift.deploy.results import check_outcome
-from fedsift.deploy.run import run_on
+from fedsift.deploy.run import check_end, run_on
 from fedsift.deploy.session import LOST
 from fedsift.deploy.status import read_status
 from fedsift.errors import PartyError, PartyGone, PartyTimeout, PolicyRefused, ReplyError
@@ -93,8 +92,8 @@ def ended_as(system, job: Path, folder: Path, meanwhile=lambda session, job_id: 
         meanwhile(session, job_id)
         status = session.wait(job_id)
         left = session.fetch(job_id, folder)
-    system.last = job_id
-    check_outcome(left, status)
+        system.last = job_id
+        check_end(session, {"parties": dict.fromkeys(doubles.NAMES)}, left, status)
     return job_id
 
 

@@ -97,8 +97,7 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
             raise ParameterError(f"{type(self).__name__} is for {kinds} parties; these are {fed.partition}")
         mark, start = len(fed.ledger), time.perf_counter()
         checked = self._checked(fed)
-        self.model_id_ = secrets.token_hex(8)
-        self.parties_ = list(fed.parties)
+        self.model_id_, self.parties_ = secrets.token_hex(8), list(fed.parties)
         self.holders_ = [fed.active] if fed.partition == "vertical" else list(fed.label_parties)
         with self._session(fed) as run:
             if not checked:
