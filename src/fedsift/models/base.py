@@ -83,8 +83,7 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
     #: Parameters of noise in what is opened: the least of each, and the operation whose exception allows less.
     noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {}
-    #: Whether it can be measured on shares, so that nobody sees the score of a row (``_share``).
-    measured_unseen: ClassVar[bool] = False
+    _on_shares: ClassVar[bool] = False  # whether ``_share`` is there, in every form of the model
     #: Learned values of the coordinator that ``save`` writes beside those of every model.
     _saved: ClassVar[tuple[str, ...]] = ()
     _in_files = False  # whether there are files of it, which name its job
@@ -131,6 +130,11 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
         except PolicyRefused:
             return False
         return True
+
+    @property
+    def measured_unseen(self) -> bool:
+        """Whether it can be measured on shares, so that nobody sees the score of a row."""
+        return self._on_shares
 
     # What a subclass supplies.
 

@@ -233,7 +233,7 @@ class VerticalLogisticRegression(FederatedModel):
 
     name = "vertical_logistic"
     operations = OPERATIONS
-    measured_unseen = True
+    _on_shares = True
     _saved = ("n_iter_", "curve_", "deviation_", "centre_")
 
     def __init__(self, *, max_iter: int = 10, tol: float = 1e-5, reg_lambda: float = 0.01, memory: int = 8):

@@ -62,11 +62,20 @@ class InputEncoder:
         return cls([_fit_column(table, name) for name in names])
 
     @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @property
+    def widths(self) -> list[int]:
+        """How many inputs each column makes."""
+        return [column.width for column in self.columns]
+
+    @property
     def owner(self) -> np.ndarray:
         """The column (by number) of each input."""
-        return np.repeat(np.arange(len(self.columns)), [column.width for column in self.columns]).astype(np.int64)
+        return np.repeat(np.arange(len(self.columns)), self.widths).astype(np.int64)
 
-    def encode(self, table: Table) -> np.ndarray:
+    def matrix(self, table: Table) -> np.ndarray:
         missing = [column.name for column in self.columns if column.name not in table.columns]
         if missing:
             raise DataError(f"table {table.name!r} lacks the column {missing[0]!r} that the network was trained with")
