@@ -69,10 +69,10 @@ def auc(y: np.ndarray, confidence: np.ndarray, classes: Sequence[Any] | NDArray[
     return float(np.mean(values))
 
 
-def fitting(scores: NDArray[np.float64], classes: int, holder: str) -> NDArray[np.float64]:
-    """Scores as the label holder sent them: as many a row as there are classes, one for two of them or for a number
-    (``classes`` 0)."""
-    fits = {1} if classes == 0 else {2: {1, 2}, 1: set()}.get(classes, {classes})
+def fitting(scores: NDArray[np.float64], classes: Sequence[Any], holder: str) -> NDArray[np.float64]:
+    """Scores as the label holder sent them: as many a row as there are classes, one for two of them or for a number,
+    which has none."""
+    fits = {0: {1}, 1: set(), 2: {1, 2}}.get(len(classes), {len(classes)})
     if scores.ndim != 2 or scores.shape[1] not in fits:
         raise ReplyError(holder, "predict", "another number of scores a row than the model has classes")
     return scores

@@ -142,10 +142,9 @@ def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: 
 def encrypt_columns(party: Party, *, blocks: list[list[int]], powers: list[int]) -> list[CkksCiphertexts]:
     """For each block (columns one after the other) a vector for each power."""
     columns, key = party.held(Operands).columns, party.held(CombinationKey).secret
-    return [
-        CkksCiphertexts.pack([key.encrypt((columns[:, b] ** k).T.ravel(), bound=BOUND**k) for k in powers])
-        for b in blocks
-    ]
+    check_places(party, "encrypt_columns", (place for block in blocks for place in block), columns.shape[1])
+    pack = CkksCiphertexts.pack
+    return [pack([key.encrypt((columns[:, b] ** k).T.ravel(), bound=BOUND**k) for k in powers]) for b in blocks]
 
 
 @dataclass
