@@ -72,6 +72,15 @@ class FeatureElection(Selector):
     epsilon, delta : differential privacy of each party's rows (``noisy_votes.py``); None: exact votes and scores. A
         column is kept where more than ``1 - freedom_degree`` of all blocks voted for it.
     n_blocks : with ``epsilon``, how many blocks of rows of a party vote (fewer where they would have under 20 rows).
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["north", "south"], partition="horizontal")
+    >>> fs.FeatureElection(method="mutual_information", n_local=2).fit(fed).selected_["north"]
+    ['petal length (cm)', 'petal width (cm)']
     """
 
     name = "feature_election"

@@ -137,6 +137,15 @@ class FederatedLasso(Selector):
     n_features, threshold : how many to keep, or the least coefficient to keep; one of the two.
     alpha : weight of the penalty, as in scikit-learn's ``Lasso`` (0.01 in the MUSE paper).
     max_iter, tol : stop after so many steps, or when the (proximal) gradient is below ``tol`` everywhere.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> fs.FederatedLasso(n_features=2).fit(fed).selected_
+    {'bank': [], 'shop': ['petal length (cm)', 'petal width (cm)']}
     """
 
     name = "federated_lasso"

@@ -91,6 +91,14 @@ class FedSDG(Selector):
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     interactive_rate : of ``"open"``: plain gradient steps of this size for the layer that meets the embeddings, as
         under ciphertexts, where it is 2^-4 (``None``: Adam).
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> fed = fs.Federation.split(*load_iris(return_X_y=True, as_frame=True), parties=["bank", "shop"])
+    >>> sorted(fs.FedSDG(lambda_=0.1, epochs=2, refit_epochs=1).fit(fed).selected_)
+    ['bank', 'shop']
     """
 
     name = "fedsdg"
@@ -171,14 +179,12 @@ class FedSDG(Selector):
         for name in ("embedding", "trace_every", "width"):
             check_number(name, getattr(self, name), 1, whole=True)
         for name in ("batch_size", "refit_epochs"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), 1, whole=True)
+            check_number(name, getattr(self, name), 1, whole=True, none=True)
         if self.epochs != "auto":
             check_number("epochs", self.epochs, 1, whole=True)
         check_number("validation", self.validation, 0.05, 0.5)
         check_number("sigma", self.sigma, 1e-3)
-        if self.learning_rate is not None:
-            check_number("learning_rate", self.learning_rate, 1e-9)
+        check_number("learning_rate", self.learning_rate, 1e-9, none=True)
         if check_protection(self.protection) == "shares" and self.false_discovery:
             raise ParameterError("false_discovery trains copies of columns, with protection='open' or 'lattice' only")
         if self.lambda_ != "auto":
@@ -192,8 +198,7 @@ class FedSDG(Selector):
             check_neutral(fed, type(self).__name__)
 
     def _select(self, fed: Federation) -> Outcome:
-        tried: list[GateRun] = []
-        start: dict[str, np.ndarray] = {}
+        tried, start = list[GateRun](), dict[str, np.ndarray]()
         if self.lambda_ == "auto":
             chosen, tried = self._search(fed)
         else:
@@ -202,13 +207,10 @@ class FedSDG(Selector):
         self._refit(fed, chosen.kept)
         note_label_epsilon(fed, self.label_epsilon)
         details = {
-            "lambda": chosen.price,
-            "path": [run.as_step() for run in tried],
-            "gates_by_epoch": chosen.trace,
-            "components_open": chosen.components_open,
-            "share_kept": chosen.count / sum(fed.n_columns.values()),
+            "lambda": chosen.price, "path": [run.as_step() for run in tried], "gates_by_epoch": chosen.trace,
+            "components_open": chosen.components_open, "share_kept": chosen.count / sum(fed.n_columns.values()),
             **chosen.story,
-        }
+        }  # fmt: skip
         if self.false_discovery:
             details["false_discovery_rate"] = self._false_discovery(fed, chosen.price, start)
         return Outcome(chosen.scores, chosen.kept, details)
@@ -289,10 +291,7 @@ class FedSDG(Selector):
         if self.protection != "shares":
             each = {name: {"impurity": values} for name, values in impurities.items()}
             fed.ask(take_importance, to=fed.parties, each=each, low=low, high=high, best=best, worst=worst)
-        return {
-            name: importance_to_mu(values, low, high, best, worst).astype(np.float64)
-            for name, values in impurities.items()
-        }
+        return {n: importance_to_mu(each, low, high, best, worst).astype(np.float64) for n, each in impurities.items()}
 
     def _settings(self, prices: list[float], copies: bool) -> tuple[BottomSettings, TopSettings]:
         """Settings of the halves. Several prices: as many networks side by side, which begin alike."""
@@ -387,8 +386,7 @@ class FedSDG(Selector):
 
     def _refit(self, fed: Federation, kept: dict[str, np.ndarray]) -> None:
         """The network of the selected columns, on all training rows; ``network_`` predicts with it."""
-        empty = not any(mask.any() for mask in kept.values())
-        if empty:
+        if empty := not any(mask.any() for mask in kept.values()):
             warn_of_nothing(fed, type(self).__name__, self.protection == "shares")
         if self.protection == "shares" or not empty:
             self.network_ = self._network(fed.n_rows).fit_columns(fed, kept, "fedsdg")

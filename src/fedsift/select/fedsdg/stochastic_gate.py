@@ -8,7 +8,18 @@ from fedsift.select.fedsdg.selector import FedSDG
 
 
 class StochasticGate(FedSDG):
-    """One stochastic gate a column, no initialisation, no embedding gates: the paper's original-Gate."""
+    """One stochastic gate a column, no initialisation, no embedding gates: the paper's original-Gate.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> kept = fs.StochasticGate(lambda_=0.1, epochs=2, refit_epochs=1).fit(fed).selected_
+    >>> sorted(kept)
+    ['bank', 'shop']
+    """
 
     name = "stochastic_gate"
     paper = "Yamada et al. 2020 (stochastic gates); baseline of FedSDG-FS"

@@ -73,6 +73,16 @@ class GroupLasso(Selector):
         labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     embedding, hidden : of the open form, as in LessVFL.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> kept = fs.GroupLasso(epochs=2, refit_epochs=1).fit(fed).selected_
+    >>> sorted(kept)
+    ['bank', 'shop']
     """
 
     name = "group_lasso"
@@ -206,7 +216,18 @@ class GroupLasso(Selector):
 
 
 class LocalLasso(OpenLessVFL):
-    """LESS-VFL without the component stage: each party matches its whole embedding."""
+    """LESS-VFL without the component stage: each party matches its whole embedding.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> kept = fs.LocalLasso(epochs=2).fit(fed).selected_
+    >>> sorted(kept)
+    ['bank', 'shop']
+    """
 
     name = "local_lasso"
     paper = "Castiglia et al. 2023, baseline Local Lasso"

@@ -80,6 +80,16 @@ class VFLFS(Selector):
         labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     width : sines of the network on shares. embedding, hidden, top_hidden : of the open form.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> kept = fs.VFLFS(n_features=2, pretrain_epochs=1, epochs=2, refit_epochs=1).fit(fed).selected_
+    >>> sum(len(columns) for columns in kept.values())
+    2
     """
 
     name = "vflfs"
