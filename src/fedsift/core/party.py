@@ -275,7 +275,7 @@ class Party:
     def generator(self, purpose: str, random_state: Any) -> np.random.Generator:
         """For what only this party may foresee: the same for the same rows, label, purpose and ``random_state``.
 
-        Draw in the order of the ids (``np.argsort(party.table.ids)``): alignment orders rows anew each time.
+        Draw in the order of the ids (``party.table.by_id``): alignment orders rows anew each time.
         """
         return private_generator(self.site.secret, self.table, purpose, random_state)
 
@@ -388,7 +388,7 @@ def draw_rows(
     Stratified, there is one assignment of these rows to ten parts alike in their classes, whatever the seed: it only
     says which parts are for training. (Each further stratified draw would tell some bits about the labels.)
     """
-    order = np.argsort(party.table.ids, kind="stable")
+    order = party.table.by_id
     which = party.generator("rows: which", seed)
     if stratify:
         part = dealt_parts(party.labels(task=task).codes[order], ROW_PARTS, party.generator("rows: parts", None))

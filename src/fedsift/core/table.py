@@ -10,7 +10,7 @@ import gzip
 import os
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import polars.selectors as cs
+from numpy.typing import NDArray
 
 from fedsift.core.columns import (
     PLAIN,
@@ -32,6 +33,7 @@ from fedsift.core.columns import (
     text_ids,
 )
 from fedsift.core.reading import from_pandas, load
+from fedsift.core.stored import Frame, pieces, read, taken, with_columns
 from fedsift.core.wanted import FileForm, Loaded, Wanted, Written, suggest
 from fedsift.errors import DataError, ParameterError
 
@@ -55,7 +57,7 @@ class Table:
     name: str
     id_name: str | None
     label_name: str | None
-    _frame: pl.DataFrame
+    _frame: Frame
     _ids: pl.Series
     _label: pl.Series | None
     # The categories of each text column as they were read. They stay when rows are taken, so that a code means the
@@ -92,12 +94,13 @@ class Table:
             id, label, source = id or source.id_name, label or source.label_name, source.to_polars()
         loaded = load(source, name, Wanted(id, label, columns, categorical, form or FileForm()))
         frame, where = loaded.frame, loaded.where
-        if not frame.height:
+        own = [n for n in (id, label) if n is not None]
+        features = frame.drop(own) if loaded.features is None else loaded.features
+        if not max(frame.height, features.height):
             raise DataError(f"{where}: there are no rows; a table needs at least one")
-        features = frame.drop([n for n in (id, label) if n is not None])
         if not features.width and label is None:  # a party may hold the label alone
             raise DataError(f"{where}: there are no feature columns besides the id; add one")
-        row_numbers = pl.Series("id", np.arange(frame.height)).cast(pl.String)
+        row_numbers = pl.Series("id", np.arange(max(frame.height, features.height))).cast(pl.String)
         ids = row_numbers if id is None else text_ids(frame[id], loaded)
         labels = None if label is None else checked_label(frame[label], loaded)
         kinds = kinds_of(features, where)
@@ -112,6 +115,19 @@ class Table:
         ids = np.array(self._ids.to_list(), dtype=object)
         ids.flags.writeable = False
         return ids
+
+    @cached_property
+    def by_id(self) -> NDArray[np.int64]:
+        """The rows in the order of their ids (read-only): what is drawn in it does not hang on the order of a file."""
+        order = pl.DataFrame({"id": self._ids}).with_row_index("row").sort("id", maintain_order=True)
+        rows = order["row"].to_numpy().astype(np.int64)
+        rows.flags.writeable = False
+        return rows
+
+    def sorted_ids(self) -> Iterator[list[str]]:
+        """All ids in their order, a million at a time."""
+        for start in range(0, self.n_rows, 2**20):
+            yield self._ids[self.by_id[start : start + 2**20]].to_list()
 
     @property
     def columns(self) -> list[str]:
@@ -160,9 +176,10 @@ class Table:
         The array is a copy: the caller may change it.
         """
         self._check_numeric([column])
-        series = self._frame.get_column(column)
+        frame = read(self._frame, [column])
+        series = frame.to_series()
         if series.dtype not in PLAIN:
-            series = self._frame.select(as_float(column, series.dtype)).to_series()
+            series = frame.select(as_float(column, series.dtype)).to_series()
         return np.array(series.to_numpy(), dtype=np.float64)
 
     def codes(self, column: str) -> tuple[np.ndarray, list[str]]:
@@ -174,7 +191,7 @@ class Table:
         if self.kinds[column] != "categorical":
             raise DataError(f"table {self.name!r}: column {column!r} is {self.kinds[column]}; use values({column!r})")
         categories = self._categories[column]
-        text = self._frame[column].cast(pl.String)
+        text = read(self._frame, [column]).to_series().cast(pl.String)
         codes = text.cast(pl.Enum(categories)).to_physical().cast(pl.Int32).fill_null(-1)
         return np.array(codes.to_numpy()), list(categories)
 
@@ -184,15 +201,21 @@ class Table:
         self._check_numeric(names)
         if not names:
             return np.empty((self.n_rows, 0))
-        frame = self._frame[names]
-        odd = [as_float(name, dtype) for name, dtype in frame.schema.items() if dtype not in PLAIN]
-        return np.array((frame.with_columns(odd) if odd else frame).to_numpy(), dtype=np.float64, order="C")
+        found, done = np.empty((self.n_rows, len(names))), 0
+        for frame in pieces(self._frame, names):
+            odd = [as_float(name, dtype) for name, dtype in frame.schema.items() if dtype not in PLAIN]
+            found[:, done : done + frame.width] = (frame.with_columns(odd) if odd else frame).to_numpy()
+            done += frame.width
+        return found
 
     def describe(self) -> list[dict[str, Any]]:
         """One record a column: its kind, how many values are missing, how many differ, and whether it is constant."""
-        frame = self._frame.with_columns(cs.float().fill_nan(None))
-        missing = dict(zip(frame.columns, frame.null_count().row(0))) if frame.width else {}
-        distinct = frame.select(pl.all().drop_nulls().n_unique()).row(0, named=True) if frame.width else {}
+        missing: dict[str, int] = {}
+        distinct: dict[str, int] = {}
+        for piece in pieces(self._frame, self.columns):
+            frame = piece.with_columns(cs.float().fill_nan(None))
+            missing |= zip(frame.columns, frame.null_count().row(0)) if frame.width else ()
+            distinct |= frame.select(pl.all().drop_nulls().n_unique()).row(0, named=True) if frame.width else {}
         return [
             {"column": n, "kind": kind, "missing": missing[n], "distinct": distinct[n], "constant": distinct[n] <= 1}
             for n, kind in self.kinds.items()
@@ -211,8 +234,7 @@ class Table:
             bad = index[(index < 0) | (index >= self.n_rows)][0]
             raise ParameterError(f"table {self.name!r}: there is no row {bad}; it has rows 0 to {self.n_rows - 1}")
         label = None if self._label is None else self._label[index]
-        frame = self._frame[index] if self._frame.width else self._frame
-        return replace(self, _frame=frame, _ids=self._ids[index], _label=label)
+        return replace(self, _frame=taken(self._frame, index), _ids=self._ids[index], _label=label)
 
     def select(self, columns: Sequence[str]) -> Table:
         """These feature columns in this order (possibly none); ids and label stay."""
@@ -248,8 +270,7 @@ class Table:
         kinds = kinds_of(new, where)
         refuse_infinite(new, Loaded(new, where, lambda row: f"row {row} (the first is 0)"))
         categories = {n: c for n, c in self._categories.items() if n not in columns} | categories_of(new, kinds)
-        frame = self._frame.with_columns(new.get_columns()) if self._frame.width else new
-        return replace(self, _frame=frame, _categories=categories)
+        return replace(self, _frame=with_columns(self._frame, new), _categories=categories)
 
     # --- the way out ---
 
@@ -257,7 +278,7 @@ class Table:
         """Id (when it was a column), features and label, in this order."""
         head = [] if self.id_name is None else [self._ids.alias(self.id_name)]
         tail = [] if self._label is None else [self._label.alias(str(self.label_name))]
-        return pl.DataFrame([*head, *self._frame.get_columns(), *tail])
+        return pl.DataFrame([*head, *read(self._frame, self.columns).get_columns(), *tail])
 
     def to_pandas(self) -> pd.DataFrame:
         return self.to_polars().to_pandas()

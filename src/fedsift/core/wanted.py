@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 import polars as pl
 
+from fedsift.core.stored import Stored
 from fedsift.errors import DataError, ParameterError
 
 _PANDAS_INDEX = re.compile(r"^__index_level_\d+__$")  # what pandas calls an unnamed index inside a Parquet file
@@ -101,6 +102,7 @@ class Loaded:
     where: str
     locate: Callable[[int], str]
     written: Written = Written()
+    features: Stored | None = None  # the columns that are not in ``frame``, of a file that is too large to hold
 
 
 def suggest(name: str, names: Iterable[str]) -> str:

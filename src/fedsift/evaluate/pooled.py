@@ -37,7 +37,7 @@ def folds_of(party: Party, folds: int, stratify: bool, seed: int, task: str) -> 
     No operation: who scores holds all tables, so nothing is hidden from it, and between machines nobody can ask.
     """
     strata = party.labels(task=task).codes if stratify else np.zeros(party.n_rows, dtype=np.int64)
-    order = np.argsort(party.table.ids, kind="stable")
+    order = party.table.by_id
     order = order[np.random.default_rng(seed).permutation(party.n_rows)]
     order = order[np.argsort(strata[order], kind="stable")]
     fold = np.empty(party.n_rows, dtype=np.int64)
@@ -108,7 +108,7 @@ def _splits(pool: Pool, fed: Federation, cv: int | float, seed: int) -> list[tup
 
 def _tested(party: Party, share: float, stratify: bool, seed: int, task: str) -> np.ndarray:
     """Which rows one split leaves for the test."""
-    order = np.argsort(party.table.ids, kind="stable")
+    order = party.table.by_id
     strata = party.labels(task=task).codes[order] if stratify else None
     tested = np.zeros(party.n_rows, dtype=bool)
     tested[order[train_test_rows(party.n_rows, share, stratify_on=strata, random_state=seed)[1]]] = True

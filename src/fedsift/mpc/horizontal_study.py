@@ -136,7 +136,7 @@ def _training_rows(party: Party, share: float, random_state: Any) -> NDArray[np.
     are about whole parts (``splits.rows_of_parts``; sums over rows that each seed draws anew would be equations for
     single ones).
     """
-    rows, order = party.n_rows, np.argsort(party.table.ids, kind="stable")
+    rows, order = party.n_rows, party.table.by_id
     size = rows - round(share * rows)
     if not 0 < size < rows:
         return np.full(rows, size > 0)

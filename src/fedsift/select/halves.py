@@ -43,7 +43,7 @@ def deal_blocks(party: Party) -> NDArray[np.int64]:
     blocks = int(asked["blocks"])
     if not 2 <= blocks <= min(MAX_BLOCKS, party.n_rows):
         raise OperationRefused(party.name, "deal_blocks", "it has too few rows for so many blocks")
-    order = np.argsort(party.table.ids, kind="stable")
+    order = party.table.by_id
     block = np.empty(party.n_rows, dtype=np.int64)
     drawn = party.generator("halves: blocks", asked["random_state"]).permutation(party.n_rows)
     block[order[drawn]] = np.arange(party.n_rows) % blocks

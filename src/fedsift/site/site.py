@@ -163,13 +163,14 @@ class PolicySite(Site):
         """Of no column may the two largest values make up nearly all of the sum: it would tell them."""
         rows, columns = self.views[view]
         table = self.table if columns is None else self.table.select(columns)
-        values = np.abs(np.nan_to_num(table.matrix()))
-        values = values if rows is None else values[rows]
-        if not len(values):
-            return
-        total, largest = values.sum(axis=0), np.sort(values, axis=0)[-2:].sum(axis=0)
-        shares = largest[total > 0] / total[total > 0]
-        self.policy.check_share(self.name, marked.short_name, float(shares.max(initial=0.0)))
+        share = 0.0
+        for column in table.numeric_columns:
+            values = np.abs(np.nan_to_num(table.values(column)))
+            values = values if rows is None else values[rows]
+            total = values.sum()
+            if total > 0:
+                share = max(share, float(np.partition(values, -min(2, len(values)))[-2:].sum() / total))
+        self.policy.check_share(self.name, marked.short_name, share)
 
     def _enter(self, asked: Asked) -> None:
         if tells(asked.marked):

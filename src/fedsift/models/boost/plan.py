@@ -62,7 +62,7 @@ class Plan:
 def fold_numbers(labels: Labels, party: Party, folds: int, seed: int) -> np.ndarray:
     """The fold of each row: classes (or quantile classes of a number) are spread evenly over the folds."""
     generator = party.generator(f"boost: {folds} folds", seed)
-    order = np.argsort(party.table.ids, kind="stable")  # alignment orders rows anew each time; the draw must not
+    order = party.table.by_id  # alignment orders rows anew each time; the draw must not
     fold = np.empty(party.n_rows, dtype=np.int64)
     offset = 0
     for k in range(labels.n_classes):
