@@ -282,7 +282,11 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
     def load(cls: type[Model], folder: str | Path, fed: Federation) -> Model:
         """The model again; every party of ``fed`` reads its own file."""
         content = _read(Path(folder) / "model.json", cls.__name__)
-        model = cls(**{name: _from_json(value) for name, value in content["parameters"].items()})
+        parameters = {name: _from_json(value) for name, value in content["parameters"].items()}
+        unknown = sorted(set(parameters) - set(cls._get_param_names()))
+        if unknown:
+            raise DataError(f"{str(folder)!r} is of another fedsift, with {unknown[0]!r}: fit it again and save it")
+        model = cls(**parameters)
         for name, value in content["known"].items():
             if name not in (*_KNOWN, *cls._saved):
                 raise DataError(f"{str(folder)!r} holds {name!r}, which a {cls.__name__} does not have")

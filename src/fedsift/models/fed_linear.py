@@ -189,7 +189,7 @@ def fed_average(
     rounds: int,
     local_steps_each: int = 1,
     start: np.ndarray | None = None,
-    tolerance: float = 1e-6,
+    tol: float = 1e-6,
 ) -> tuple[np.ndarray, int]:
     """Train all models in lock-step; their weights and the number of rounds that it took."""
     kind = "ridge" if study.task == "regression" else "logistic"
@@ -207,7 +207,7 @@ def fed_average(
         )  # fmt: skip
         average = sums[:-1].reshape(shape) / sums[-1]
         step = average - current
-        if np.abs(step).max(initial=0.0) < tolerance:
+        if np.abs(step).max(initial=0.0) < tol:
             return average, done
         # Nesterov's extrapolation, for each model; one that overshoots starts anew.
         age = np.where(((ahead - average) * step).sum(axis=(1, 2)) > 0, 1.0, age)
@@ -266,7 +266,7 @@ class FedLinear(FederatedModel):
     ----------
     penalty : strength of the L2 penalty, or ``"auto"``: chosen on the validation rows from 1e-6 to 10.
     solver : ``"fedavg"``, or ``"exact"`` (ridge only: from summed moments, one round).
-    rounds, local_steps, tolerance : of FedAvg.
+    rounds, local_steps, tol : of FedAvg.
     validation : share of each party's rows (or the name of the party) that the penalty is chosen on.
     random_state : draws the validation rows.
     protection : what leaves a party: ``"sums"`` (under masks) or ``"open"`` (research: each party's own sums).
@@ -293,7 +293,7 @@ class FedLinear(FederatedModel):
         solver: str = "fedavg",
         rounds: int = 1000,
         local_steps: int = 1,
-        tolerance: float = 1e-6,
+        tol: float = 1e-6,
         validation: float | str = 0.2,
         random_state: object = 0,
         protection: str = "sums",
@@ -302,7 +302,7 @@ class FedLinear(FederatedModel):
         self.solver = solver
         self.rounds = rounds
         self.local_steps = local_steps
-        self.tolerance = tolerance
+        self.tol = tol
         self.validation = validation
         self.random_state = random_state
         self.protection = protection
@@ -351,7 +351,7 @@ class FedLinear(FederatedModel):
             masks = np.ones((len(choices), width), dtype=bool)
             weights, self.n_rounds_ = fed_average(
                 total, study, masks, choices, rounds=self.rounds, local_steps_each=self.local_steps,
-                tolerance=self.tolerance,
+                tol=self.tol,
             )  # fmt: skip
         best = 0
         if len(choices) > 1:

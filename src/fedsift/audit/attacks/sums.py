@@ -127,7 +127,7 @@ def first_duals(view: View, truth: Truth) -> Measure:
 
 @attack(
     reads=["partial_scores"], role="passive", target="labels", declared="partly", line=7,
-    knows="the penalty alpha (it is announced), the class sizes",
+    knows="the penalty (it is announced), the class sizes",
 )  # fmt: skip
 def first_coefficients(view: View, truth: Truth) -> Measure:
     """Federated lasso: the party's coefficients after the first step."""
@@ -136,7 +136,7 @@ def first_coefficients(view: View, truth: Truth) -> Measure:
     if not moved or truth.n_classes != 2:
         return nothing_to_read(truth, "the party has no coefficients but zeros")
     weights, rows = np.asarray(moved[0])[:, 0], len(truth.labels)
-    alpha = float(view.job.parameters.get("alpha", 0.01))
+    alpha = float(view.job.parameters.get("penalty", 0.01))
     columns = standardise(view.columns)
     if columns.shape[1] != len(weights):
         return nothing_to_read(truth, "written for tables of numbers")
