@@ -7,6 +7,7 @@ people read than the table itself.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ import polars as pl
 import pyarrow as pa
 
 from fedsift.core import stored
+from fedsift.core.database import SUFFIX, load_query
 from fedsift.core.excel_file import load_excel
 from fedsift.core.text_file import load_text
 from fedsift.core.wanted import Loaded, Wanted
 from fedsift.errors import DataError
 
-SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx")
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx", SUFFIX)
 
 _ONE_TYPE = {"string", "boolean", "integer", "floating", "date", "datetime", "datetime64", "time", "timedelta"}
 _NUMBERS = {"decimal", "mixed-integer-float", "empty"}
@@ -81,6 +83,9 @@ def _load_file(path: Path, name: str, wanted: Wanted) -> Loaded:
         return load_text(path, where, wanted)
     if suffix.lower() == ".xlsx":
         return load_excel(path, where, wanted)
+    if suffix.lower() == SUFFIX:
+        loaded = load_query(path, where, wanted)
+        return replace(loaded, frame=_typed(loaded.frame, wanted))
     try:
         return _load_columns(path, where, wanted)
     except (pl.exceptions.PolarsError, OSError) as error:

@@ -24,6 +24,8 @@ _COLUMN_FORMS = get_args(ColumnForm)
 class FileForm:
     """How a file is written, where that is not to be found out; ``forms`` (by column) go before the file's.
 
+    ``database`` is for a file with a query: the environment variable that holds the database's address.
+
     Examples
     --------
     >>> import fedsift as fs
@@ -37,6 +39,7 @@ class FileForm:
     dates: Dates | None = None
     sheet: str | None = None
     forms: Mapping[str, ColumnForm] = field(default_factory=dict)
+    database: str | None = None
 
     def __post_init__(self) -> None:
         allowed = {"separator": (None, ",", ";", "\t", "|"), "decimal": (None, ".", ","),

@@ -60,6 +60,11 @@ class PartySection(Section):
         default={},
         description='by column "decimal point", "decimal comma", "day first", "month first" or "number"',
     )
+    database: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description='for a file with a query: the environment variable with the address, such as "BANK_DB"',
+    )
     price: float | None = Field(default=None, ge=0, description="what this party costs, a number 0 or more")
     prices: dict[str, Annotated[float, Field(ge=0)]] = Field(
         default={}, description="by column what it costs, a number 0 or more, such as {income = 20}"
@@ -70,7 +75,9 @@ class PartySection(Section):
 
     @property
     def form(self) -> FileForm:
-        return FileForm(self.encoding, self.separator, self.decimal, self.dates, self.sheet, self.forms)
+        return FileForm(
+            self.encoding, self.separator, self.decimal, self.dates, self.sheet, self.forms, self.database
+        )  # fmt: skip
 
 
 class MethodSection(Section):

@@ -8,7 +8,7 @@ gradients, never from the rounded ones: rounding can only decide between splits 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -190,9 +190,14 @@ class Split:
 
 
 def best_split(
-    hist: Histogram, total: np.ndarray, units: Units, settings: TreeSettings, variance: float = 0.0
-) -> Split | None:
-    """The split of highest gain, or ``None``. Equal gains: the first column, its first cut, missing values right."""
+    hist: Histogram, total: np.ndarray, units: Units, settings: TreeSettings, variance: float = 0.0,
+    noise: np.ndarray | None = None,
+) -> Split | None:  # fmt: skip
+    """The split of highest gain, or ``None``. Equal gains: the first column, its first cut, missing values right.
+
+    ``noise``: 2 x groups x (2 * outputs), for what goes left at a cut with missing values right and left; of a category
+    for its own sums.
+    """
     if len(hist.sums) == 0:
         return None
     column_of = np.repeat(np.arange(len(hist.groups)), hist.groups)
@@ -201,17 +206,26 @@ def best_split(
     is_missing = np.zeros(len(column_of), dtype=bool)
     is_missing[(starts + hist.groups - 1)[hist.missing & (hist.groups > 0)]] = True
     table = hist.sums if hist.rows is None else np.column_stack([hist.sums, hist.rows])
+    width = hist.sums.shape[1]
+    cuts = hist.ordered[column_of][:, None]
+    if noise is not None:
+        table = table.copy()
+        table[:, :width] += np.where(cuts, 0, noise[0])
+        order = _cut_order(replace(hist, sums=table[:, :width]), column_of, units, settings)
     left = _running(np.where(is_missing[:, None], 0, table)[order], starts, column_of)
+    exact = left.copy()
+    if noise is not None:
+        left[:, :width] += np.where(cuts, noise[0], 0)
+        exact[:, :width] += np.where(cuts, noise[1], 0)
     if hist.rows is not None:
         total = np.append(total, len_total(hist))
-    width = hist.sums.shape[1]
     forward = cut_gains(left, total, width, units, settings, ~is_missing, variance)
     backward = np.full(len(forward), -np.inf)
     if is_missing.any():
         extra = np.zeros((len(hist.groups), table.shape[1]), dtype=np.int64)
         extra[column_of[is_missing]] = table[is_missing]
         usable = ~is_missing & (extra[column_of][:, : hist.sums.shape[1]].any(axis=1))
-        backward = cut_gains(left + extra[column_of], total, width, units, settings, usable, variance)
+        backward = cut_gains(exact + extra[column_of], total, width, units, settings, usable, variance)
     place, with_missing = pick(forward, backward, column_of)
     gain = (backward if with_missing else forward)[place]
     if not worth_it(gain, settings):
@@ -246,12 +260,13 @@ def _cut_order(hist: Histogram, column_of: np.ndarray, units: Units, settings: T
 
 def cut_gains(
     left: np.ndarray, total: np.ndarray, width: int, units: Units, settings: TreeSettings, usable: np.ndarray,
-    variance: float = 0.0,
+    variance: float | np.ndarray = 0.0,
 ) -> np.ndarray:  # fmt: skip
     """The gain of each cut, from what goes left (gradients, hessians, and rows where they are known) and the total.
 
-    ``total`` is one node's, or one for each cut; ``width`` is the number of gradients and hessians in a line. Noise of
-    this ``variance`` in the gradient sums would be a gain of its own: twice that is taken off.
+    ``total`` is one node's, or one for each cut, and ``variance`` likewise; ``width`` is the number of gradients and
+    hessians in a line. Noise of this ``variance`` in the gradient sums would be a gain of its own: twice that is taken
+    off.
     """
     outputs = width // 2
     whole = np.atleast_2d(total)
@@ -267,7 +282,7 @@ def cut_gains(
         else:
             fits &= (side[:, outputs:width] > 0).all(axis=1) & (weight.mean(axis=1) >= settings.min_child_weight)
         value += _score(side[:, :outputs] * units.gradient, weight, settings)
-        if variance:
+        if np.any(variance):
             value -= (2 * variance / (weight + settings.reg_lambda + 1e-12)).sum(axis=1)
     before = _score(whole[:, :outputs] * units.gradient, whole[:, outputs:width] * units.hessian, settings)
     return np.where(fits, value - before, -np.inf)
