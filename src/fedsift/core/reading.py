@@ -20,7 +20,7 @@ from fedsift.core import stored
 from fedsift.core.database import SUFFIX, load_query
 from fedsift.core.excel_file import load_excel
 from fedsift.core.text_file import load_text
-from fedsift.core.wanted import Loaded, Wanted
+from fedsift.core.wanted import Loaded, Wanted, kind_of_file
 from fedsift.errors import DataError
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx", SUFFIX)
@@ -34,6 +34,7 @@ def load(source: Any, name: str, wanted: Wanted) -> Loaded:
     if isinstance(source, (str, Path)):
         return _load_file(Path(source), name, wanted)
     where = f"table {name!r}"
+    wanted.form.check_for(f"a {type(source).__name__}", where)
     if isinstance(source, pd.DataFrame):
         frame = from_pandas(source, where, wanted)
     elif isinstance(source, (pa.Table, pa.RecordBatch)):
@@ -79,9 +80,11 @@ def _load_file(path: Path, name: str, wanted: Wanted) -> Loaded:
         )
     if not path.is_file():
         raise DataError(f"{where}: there is no file {str(path)!r}; check the path and the folder you work in")
-    if suffix.lower().startswith((".csv", ".tsv")):
+    kind = kind_of_file(path)
+    wanted.form.check_for(kind, where)
+    if kind == "text":
         return load_text(path, where, wanted)
-    if suffix.lower() == ".xlsx":
+    if kind == "Excel":
         return load_excel(path, where, wanted)
     if suffix.lower() == SUFFIX:
         loaded = load_query(path, where, wanted)

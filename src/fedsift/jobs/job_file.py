@@ -65,6 +65,9 @@ class PartySection(Section):
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         description='for a file with a query: the environment variable with the address, such as "BANK_DB"',
     )
+    missing: list[str] = Field(
+        default=[], description='a list of texts that stand for no value, such as ["-999", "n.k."]'
+    )
     price: float | None = Field(default=None, ge=0, description="what this party costs, a number 0 or more")
     prices: dict[str, Annotated[float, Field(ge=0)]] = Field(
         default={}, description="by column what it costs, a number 0 or more, such as {income = 20}"
@@ -76,7 +79,8 @@ class PartySection(Section):
     @property
     def form(self) -> FileForm:
         return FileForm(
-            self.encoding, self.separator, self.decimal, self.dates, self.sheet, self.forms, self.database
+            self.encoding, self.separator, self.decimal, self.dates, self.sheet, self.forms, self.missing,
+            self.database,
         )  # fmt: skip
 
 
@@ -127,6 +131,7 @@ class EvaluateSection(Section):
     folds: int | None = Field(default=None, ge=2, description="a number of folds, 2 or more (in place of train)")
     seed: int = Field(default=0, ge=0, description="a whole number, 0 or more")
     nulls: bool = Field(default=True, description="true or false")
+    next_column: bool = Field(default=False, description="true or false: score one column more than was kept, too")
 
     @property
     def cv(self) -> int | float:
@@ -359,8 +364,17 @@ def read_table(source: Source, key: Key, section: PartySection, name: str) -> Ta
     except DataError as error:
         if "is not there" not in str(error):
             raise
-        which = next((which for which in ("id", "label") if f"the {which} column" in str(error)), "columns")
-        raise DataError(f"{source.where((*key, which))}: {error}") from None
+        raise DataError(f"{source.where((*key, _about(section, str(error))))}: {error}") from None
+
+
+def _about(section: PartySection, complaint: str) -> str:
+    """Which key of a party's table named the column that is not there."""
+    for role in ("id", "label"):
+        if f"the {role} column" in complaint:
+            return role
+    lists = {"categorical": section.categorical, "forms": section.forms}
+    named = (key for key, names in lists.items() if any(f"column {name!r} is not there" in complaint for name in names))
+    return next(named, "columns")
 
 
 def _method_parameters(source: Source, section: MethodSection) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import announced, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation
+from fedsift.core.same_columns import columns_here, with_columns_of
 from fedsift.errors import DataError, ParameterError, PolicyRefused
 from fedsift.models.copies import Copied, Lease
 from fedsift.models.metrics import probabilities
@@ -106,6 +107,7 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
             names = self._fit(run)
             self._read_classes(run, names)
         self._fed: Federation | None = fed
+        self.column_digests_ = columns_here(fed)
         self.job_hash_ = fed.job(*self.announcement()).hash.hex()
         self.seconds_ = time.perf_counter() - start
         self.ledger_: Ledger = fed.ledger.since(mark)
@@ -319,6 +321,7 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
         if not isinstance(fed, Federation):
             raise ParameterError(f"a model predicts over a Federation, got {type(fed).__name__}")
         self._check_parties(fed)
+        fed = with_columns_of(getattr(self, "column_digests_", {}), fed)
         if getattr(self, "_fed", None) is not None:
             same_organisations(self._fed, fed, self.model_id_)
         with self._session(fed) as run:
@@ -343,7 +346,7 @@ def refuse_labels(y: object) -> None:
         )
 
 
-_KNOWN = ("model_id_", "task_", "classes_", "parties_", "holders_", "seconds_", "job_hash_")
+_KNOWN = ("model_id_", "task_", "classes_", "parties_", "holders_", "seconds_", "job_hash_", "column_digests_")
 
 
 def as_they_went_in(names: Sequence[str], kinds: set[str]) -> NDArray[Any]:

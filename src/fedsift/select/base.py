@@ -17,6 +17,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import announced
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation, load_whole
+from fedsift.core.same_columns import columns_here, same_columns
 from fedsift.errors import ParameterError, PolicyRefused
 from fedsift.select.rules import Rules
 from fedsift.select.selection import Selection
@@ -141,6 +142,7 @@ class Selector(BaseEstimator):  # type: ignore[misc]
         if self.rules is not None:
             outcome = outcome.under(self.rules, names)
         self.seconds_ = time.perf_counter() - start
+        self.fitted_at_ = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
         job = fed.job(*self.announcement())
         self.federation_ = {
             "partition": fed.partition, "rows": fed.n_rows, "columns": fed.n_columns,
@@ -155,6 +157,7 @@ class Selector(BaseEstimator):  # type: ignore[misc]
         self.selected_ = self.selection_.selected
         self.scores_ = self.selection_.frame()
         self.masks_ = outcome.selected
+        self.column_digests_ = columns_here(fed)
         return self
 
     def _run(self, fed: Federation, checked: bool) -> tuple[dict[str, list[str]], Outcome]:
@@ -196,7 +199,8 @@ class Selector(BaseEstimator):  # type: ignore[misc]
                 f"transform takes a Federation, got {type(fed).__name__}; for one party's own table: "
                 "selection_.transform(table, party=...)"
             )
-        return fed.view(columns={party: np.flatnonzero(mask) for party, mask in self.masks_.items()})
+        kept = {party: np.flatnonzero(mask).tolist() for party, mask in self.masks_.items()}
+        return fed.view(columns=same_columns(self.column_digests_, fed, kept))
 
     def fit_transform(self, fed: Federation, y: object = None) -> Federation:
         return self.fit(fed).transform(fed)
