@@ -11,6 +11,11 @@ import pytest
 
 import fedsift
 import fedsift.report
+from fedsift import methods
+from fedsift.core import operation
+from fedsift.core.operation import load_whole
+from fedsift.models.splitnn import networks
+from fedsift.select.muse import criteria
 
 
 def visible(module: types.ModuleType) -> set[str]:
@@ -34,8 +39,20 @@ def examples(name: str) -> list[doctest.DocTest]:
     return [test for test in found if test.examples]
 
 
+@pytest.fixture
+def registries():
+    """What an example registers is gone after it."""
+    load_whole()
+    kept = [methods.METHODS, operation._registry, operation._plugins, criteria._criteria, networks._factories]
+    before = [each.copy() for each in kept]
+    yield
+    for each, was in zip(kept, before):
+        each.clear()
+        each.update(was)
+
+
 @pytest.mark.parametrize("name", sorted(fedsift.__all__))
-def test_the_example_of_a_public_name_runs(name, capsys):
+def test_the_example_of_a_public_name_runs(name, capsys, registries):
     tests = examples(name)
     assert tests, f"{name} has no example in its docstring"
     for test in tests:

@@ -127,7 +127,7 @@ def first_duals(view: View, truth: Truth) -> Measure:
 
 @attack(
     reads=["partial_scores"], role="passive", target="labels", declared="partly", line=7,
-    knows="the penalty (it is announced), the class sizes",
+    knows="the penalty alpha (it is announced), the class sizes",
 )  # fmt: skip
 def first_coefficients(view: View, truth: Truth) -> Measure:
     """Federated lasso: the party's coefficients after the first step."""
