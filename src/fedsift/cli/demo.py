@@ -133,10 +133,10 @@ def _model(job: Job, folder: Path, quiet: bool) -> None:
             return  # a job of the user's own: no patients who came later
         predictions = training.predict(folder / "model", files, progress.say)
         told = training.explained(folder / "model", files, 2, progress.say)
-    classes = [str(name) for name in trained.card["classes"]]
+    classes = [str(name) for name in trained.card.classes]
     write_atomic(folder / "predictions.csv", training.predictions_table(predictions, classes))
     write_explanation(told, folder / "explain.html")
-    console.show(training.card_text(trained.card))
+    console.show(trained.card.text())
     shown = [[who, f"{chance:.2f}"] for who, chance in list(predictions.items())[:5] if isinstance(chance, float)]
     console.table(shown, ["patient", "probability"], title=f"The first of {len(predictions)} predictions")
     lines = told.explanation.frame.head(5).itertuples()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,13 +19,13 @@ from typing import Any
 from sklearn.base import clone
 
 from fedsift.core.federation import Federation
-from fedsift.core.files import plain, write_atomic
+from fedsift.core.files import write_atomic
 from fedsift.core.table import Table
-from fedsift.core.wanted import FileForm, kind_of_file
 from fedsift.errors import DataError, ParameterError
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.explaining import explain
 from fedsift.evaluate.joint import jobs_within
+from fedsift.jobs.card import CARD, ModelCard, PartyData, read_card
 from fedsift.jobs.job_file import Job
 from fedsift.jobs.job_model import ModelSection
 from fedsift.jobs.origin import form_of
@@ -40,8 +39,6 @@ from fedsift.report.summary import versions
 from fedsift.report.write import write_report
 from fedsift.select.base import Selector
 
-FORMAT = "fedsift-trained"
-CARD = "card.json"
 SPLIT = 0.7  # of the rows train, for the card's figures
 Say = Callable[[str], None]
 
@@ -52,7 +49,7 @@ class Trained:
 
     run: Run
     model: FederatedModel
-    card: dict[str, Any]
+    card: ModelCard
 
 
 def train(job: Job, say: Say = lambda text: None) -> Trained:
@@ -79,34 +76,28 @@ def train_run(run: Run, say: Say = lambda text: None) -> Trained:
     return Trained(run, model, model_card(run, model))
 
 
-def model_card(run: Run, model: FederatedModel) -> dict[str, Any]:
-    """What a reader must know of a model: data, job, figures, what was sent and what it tells. Plain data."""
-    fed, ledger = run.fed, run.ledger()
-    scores = run.evaluation.frame().to_dict("records")[0] if run.evaluation is not None else {}
+def model_card(run: Run, model: FederatedModel) -> ModelCard:
+    """What a reader must know of a model."""
+    fed, ledger, settings = run.fed, run.ledger(), run.job.settings.parties
+    scores = run.evaluation.lines()[0].mean if run.evaluation is not None else {}
     told = sorted({(e.form, e.about) for e in ledger.entries if e.form not in ("control", "ciphertext", "masked")})
-    made: dict[str, Any] = plain(
-        {
-            "format": FORMAT, "version": 1, "model": model.model_id_, "class": type(model).__name__,
-            "parameters": model.get_params(deep=False), "job_hash": model.job_hash_, "task": model.task_,
-            "classes": list(getattr(model, "classes_", ())), "label_holder": fed.active,
-            "label": run.job.settings.parties[fed.active].label,
-            "data": {
-                name: {"rows": run.tables[name].n_rows, "id": run.job.settings.parties[name].id,
-                       "columns": run.own_selection(name).selected[name],
-                       "categorical": list(run.job.settings.parties[name].categorical or ()),
-                       "form": form_of(run.tables[name]),
-                       "kinds": _kinds(run.tables[name], run.own_selection(name).selected[name])}
-                for name in fed.parties
-            },
-            "rows": fed.n_rows, "method": run.job.method, "selection": run.selector.get_params(deep=False),
-            "metrics": {m: scores.get(m) for m in (run.evaluation.metrics if run.evaluation is not None else ())},
-            "metrics_of": "one split, 0.7 of the rows for training; nothing pooled",
-            "bytes": ledger.bytes(), "messages": len(ledger), "notes": list(ledger.notes),
-            "exposure": {"selection": run.selector.leaks, "opened": [f"{form}: {about}" for form, about in told]},
-            "versions": versions(),
-        }
+    data = {}
+    for name in fed.parties:
+        table, columns = run.tables[name], run.own_selection(name).selected[name]
+        data[name] = PartyData(
+            table.n_rows, columns, settings[name].id, list(settings[name].categorical or ()), _kinds(table, columns),
+            form_of(table),
+        )  # fmt: skip
+    made = ModelCard(
+        model=model.model_id_, kind=type(model).__name__, parameters=model.get_params(deep=False),
+        job_hash=model.job_hash_, task=model.task_, classes=list(getattr(model, "classes_", ())),
+        label_holder=fed.active, label=settings[fed.active].label, data=data, rows=fed.n_rows, method=run.job.method,
+        selection=run.selector.get_params(deep=False), metrics=dict(scores),
+        metrics_of="one split, 0.7 of the rows for training; nothing pooled", bytes=ledger.bytes(),
+        messages=len(ledger), notes=list(ledger.notes), leaks=run.selector.leaks,
+        opened=[f"{form}: {about}" for form, about in told], versions=versions(),
     )  # fmt: skip
-    return made
+    return ModelCard.read(made.write())  # as its file has it
 
 
 def _kinds(table: Table, columns: list[str]) -> dict[str, str]:
@@ -131,8 +122,8 @@ def write_card(trained: Trained, folder: Path) -> None:
     """The selection with its report, and the model card."""
     write_report(trained.run.record(), folder / "report.html")
     trained.run.selection.save(folder / "selection.json")
-    write_atomic(folder / CARD, json.dumps(trained.card, indent=1, allow_nan=False) + "\n")
-    write_atomic(folder / "card.md", card_text(trained.card))
+    trained.card.save(folder)
+    write_atomic(folder / "card.md", trained.card.text())
 
 
 def jobs_within_training(selector: Selector, section: ModelSection) -> list[tuple[str, dict[str, Any]]]:
@@ -153,36 +144,7 @@ def check_model_folder(folder: Path) -> None:
         raise ParameterError(f"{folder} is not empty and no model folder; give another one (--out DIR)")
 
 
-def card_text(card: Mapping[str, Any]) -> str:
-    """The card for people."""
-    figures = ", ".join(f"{name} {value:.3f}" for name, value in card["metrics"].items() if value is not None)
-    parties = [
-        f"- {name}: {facts['rows']:,} rows, columns {', '.join(facts['columns']) or 'none'}"
-        + (" (label holder)" if name == card["label_holder"] else "")
-        for name, facts in card["data"].items()
-    ]
-    lines = [
-        f"# {card['class']} over {len(card['data'])} parties", "",
-        f"Job {card['job_hash'][:16]}, model {card['model']}, {card['rows']:,} shared rows, {card['task']}.",
-        f"Columns chosen by {card['method']}.", "", "## Data", *parties, "",
-        "## How good", f"{figures or 'not measured'} ({card['metrics_of']}).", "",
-        "## What was sent", f"{card['messages']:,} messages, {card['bytes']:,} bytes. Nothing was pooled.",
-        *(f"- {line}" for line in card["exposure"]["opened"]), "", "## Notes", *(f"- {note}" for note in card["notes"]),
-    ]  # fmt: skip
-    return "\n".join(lines) + "\n"
-
-
 # --- new rows ---------------------------------------------------------------------------------------------------------
-
-
-def read_card(folder: Path) -> dict[str, Any]:
-    try:
-        card: dict[str, Any] = json.loads((folder / CARD).read_text(encoding="utf-8"))
-        if card["format"] == FORMAT:
-            return card
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    raise DataError(f"{folder} is no model folder: give the folder that fedsift train wrote")
 
 
 def predict(folder: Path, files: Mapping[str, Path], say: Say = lambda text: None) -> dict[str, Any]:
@@ -229,32 +191,32 @@ def _labelled(fed: Federation, model: FederatedModel) -> bool:
     return True
 
 
-def has_label(card: Mapping[str, Any], files: Mapping[str, Path]) -> bool:
+def has_label(card: ModelCard, files: Mapping[str, Path]) -> bool:
     """Whether the label holder's new file has the label; no where the file is not here."""
-    holder = card["label_holder"]
+    holder = card.label_holder
     if holder not in files:
         return False
-    form = FileForm.read(card["data"][holder].get("form", {})).of_columns(()).of_kind(kind_of_file(files[holder]))
-    return card["label"] in Table.look(files[holder], holder, form)[0].columns
+    form = card.data[holder].form_of(files[holder], [])
+    return card.label in Table.look(files[holder], holder, form)[0].columns
 
 
-def check_label(card: Mapping[str, Any], files: Mapping[str, Path], by: Sequence[str] = ()) -> bool:
+def check_label(card: ModelCard, files: Mapping[str, Path], by: Sequence[str] = ()) -> bool:
     """Whether there are labels; refused where an explanation needs them. Boosted trees are explained without."""
-    labelled, holder = has_label(card, files), card["label_holder"]
-    if not labelled and (by or not str(card["class"]).startswith("SecureBoost")):
+    labelled, holder = has_label(card, files), card.label_holder
+    if not labelled and (by or not card.kind.startswith("SecureBoost")):
         raise DataError(
-            f"party {holder!r}: the file has no label {card['label']!r}. Which columns a {card['class']} goes by, and "
+            f"party {holder!r}: the file has no label {card.label!r}. Which columns a {card.kind} goes by, and "
             "how groups of rows fare, is measured on rows with labels: give such rows to fedsift explain"
         )
     return labelled
 
 
-def check_parties(card: Mapping[str, Any], files: Mapping[str, Path], *, here: bool = True) -> None:
+def check_parties(card: ModelCard, files: Mapping[str, Path], *, here: bool = True) -> None:
     """Refuse a file of somebody who is no party of the model; where all parties play here, a party without one too."""
     for name in files:
-        if name not in card["data"]:
-            raise ParameterError(f"the model has no party {name!r}{nearest(name, list(card['data']))}")
-    for name in card["data"] if here else ():
+        if name not in card.data:
+            raise ParameterError(f"the model has no party {name!r}{nearest(name, list(card.data))}")
+    for name in card.data if here else ():
         if name not in files:
             raise DataError(f"the model needs a file of the party {name!r}, which has left: {name}=FILE, or train anew")
         if not files[name].is_file():
@@ -267,21 +229,21 @@ def _with_new_rows(
     """The model again, and the rows that all parties' new files share."""
     card = read_card(folder)
     tables = new_tables(card, files, labelled=labelled, also=also)
-    ids = {name: facts["id"] for name, facts in card["data"].items()}
-    label = (card["label_holder"], card["label"] if labelled else None)
+    ids: dict[str, Any] = {name: facts.id for name, facts in card.data.items()}
+    label = (card.label_holder, card.label if labelled else None)
     say("aligning the parties by private set intersection")
-    fed = Federation.from_tables(tables, id=ids, label=label, task=card["task"], min_overlap=1)
-    kind = next((model for model in MODELS.values() if model.__name__ == card["class"]), None)
+    fed = Federation.from_tables(tables, id=ids, label=label, task=card.task, min_overlap=1)
+    kind = next((model for model in MODELS.values() if model.__name__ == card.kind), None)
     if kind is None:
-        raise DataError(f"{folder}: this fedsift has no model {card['class']!r}")
-    used = {name: [tables[name].columns.index(c) for c in facts["columns"]] for name, facts in card["data"].items()}
+        raise DataError(f"{folder}: this fedsift has no model {card.kind!r}")
+    used = {name: [tables[name].columns.index(c) for c in facts.columns] for name, facts in card.data.items()}
     if any(len(tables[name].columns) != len(places) for name, places in used.items()):
         fed = fed.view(columns=used)
     return kind.load(folder, fed), fed
 
 
 def new_tables(
-    card: Mapping[str, Any], files: Mapping[str, Path], *, labelled: bool = False, also: Sequence[str] = ()
+    card: ModelCard, files: Mapping[str, Path], *, labelled: bool = False, also: Sequence[str] = ()
 ) -> dict[str, Table]:
     """Each party's new rows, with the columns of the model; what is missing is named with its party.
 
@@ -289,24 +251,17 @@ def new_tables(
     holder's rows come with their label; ``also``: and with these columns, which the model need not use.
     """
     check_parties(card, files)
-    data, tables = card["data"], {}
+    data, tables = card.data, {}
     for name, facts in data.items():
-        codes = categorical_of(facts)
-        label = card["label"] if labelled and name == card["label_holder"] else None
-        wanted = list(dict.fromkeys([*facts["columns"], *(() if name != card["label_holder"] else also)]))
-        form = FileForm.read(facts.get("form", {})).of_columns(wanted).of_kind(kind_of_file(files[name]))
+        label = card.label if labelled and name == card.label_holder else None
+        wanted = list(dict.fromkeys([*facts.columns, *(() if name != card.label_holder else also)]))
+        form = facts.form_of(files[name], wanted)
         table = Table.read(
-            files[name], id=facts["id"], label=label, columns=wanted or None, categorical=codes, name=name, form=form
+            files[name], id=facts.id, label=label, columns=wanted or None, categorical=facts.codes, name=name, form=form
         )
-        _check_kinds(name, table, facts["kinds"])
+        _check_kinds(name, table, facts.kinds)
         tables[name] = table
     return tables
-
-
-def categorical_of(facts: Mapping[str, Any]) -> list[str]:
-    """Columns of a party's that the model takes as categories, although they may look like numbers."""
-    kinds = [column for column, kind in facts["kinds"].items() if kind == "categorical"]
-    return list(dict.fromkeys([*kinds, *(name for name in facts.get("categorical", ()) if name in facts["columns"])]))
 
 
 def _check_kinds(party: str, table: Table, kinds: Mapping[str, str]) -> None:
