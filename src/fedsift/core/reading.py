@@ -17,13 +17,13 @@ import polars as pl
 import pyarrow as pa
 
 from fedsift.core import stored
-from fedsift.core.database import SUFFIX, load_query
+from fedsift.core.database import load_query
 from fedsift.core.excel_file import load_excel
 from fedsift.core.text_file import load_text
 from fedsift.core.wanted import Loaded, Wanted, kind_of_file
 from fedsift.errors import DataError
 
-SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx", SUFFIX)
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx", ".sql")
 
 _ONE_TYPE = {"string", "boolean", "integer", "floating", "date", "datetime", "datetime64", "time", "timedelta"}
 _NUMBERS = {"decimal", "mixed-integer-float", "empty"}
@@ -86,7 +86,7 @@ def _load_file(path: Path, name: str, wanted: Wanted) -> Loaded:
         return load_text(path, where, wanted)
     if kind == "Excel":
         return load_excel(path, where, wanted)
-    if suffix.lower() == SUFFIX:
+    if kind == "a query":
         loaded = load_query(path, where, wanted)
         return replace(loaded, frame=_typed(loaded.frame, wanted))
     try:

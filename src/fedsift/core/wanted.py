@@ -26,24 +26,28 @@ _AS_TOLD: tuple[ColumnForm, ...] = ("decimal comma", "day first", "month first")
 _IN_CELLS = ("decimal", "dates", "forms", "missing")
 #: What may be said of which kind of file.
 _SAID_OF = {"text": ("encoding", "separator", *_IN_CELLS), "Excel": ("sheet", *_IN_CELLS), "a query": ("database",)}
+_WHOSE = {"sheet": "an Excel file", "database": "a file with a query (.sql)"}
+_ENDINGS = {
+    ".csv": "text",
+    ".tsv": "text",
+    ".xlsx": "Excel",
+    ".parquet": "Parquet",
+    ".pq": "Parquet",
+    ".sql": "a query",
+}
 
 
 def kind_of_file(path: Path) -> str:
     """What a file is by its name's ending."""
-    name = path.name.lower().removesuffix(".gz")
-    if name.endswith((".csv", ".tsv")):
-        return "text"
-    if name.endswith(".sql"):
-        return "a query"
-    return "Excel" if name.endswith(".xlsx") else "Parquet" if name.endswith((".parquet", ".pq")) else "Feather"
+    return _ENDINGS.get(Path(path.name.lower().removesuffix(".gz")).suffix, "Feather")
 
 
 @dataclass(frozen=True)
 class FileForm:
     """How a file is written, where that is not to be found out; ``forms`` (by column) go before the file's.
 
-    ``missing`` are texts that stand for no value, beside the usual ones.
     ``database`` is for a file with a query: the environment variable that holds the database's address.
+    ``missing`` are texts that stand for no value, beside the usual ones.
 
     Examples
     --------
@@ -96,7 +100,7 @@ class FileForm:
         """Refuse what says nothing of a file of this kind: it would be passed over in silence."""
         odd = [name for name in self.told() if name not in _SAID_OF.get(kind, ())]
         if odd:
-            of = {"sheet": "an Excel file", "database": "a query"}.get(odd[0], "a text file")
+            of = _WHOSE.get(odd[0], "a text file")
             raise DataError(f"{where}: {odd[0]} is said of {of}, and this is {kind}; leave it out")
 
     def of_kind(self, kind: str) -> FileForm:

@@ -78,10 +78,8 @@ class PartySection(Section):
 
     @property
     def form(self) -> FileForm:
-        return FileForm(
-            self.encoding, self.separator, self.decimal, self.dates, self.sheet, self.forms, self.missing,
-            self.database,
-        )  # fmt: skip
+        told = self.sheet, self.forms, self.missing, self.database
+        return FileForm(self.encoding, self.separator, self.decimal, self.dates, *told)
 
 
 class MethodSection(Section):
