@@ -19,23 +19,20 @@ from typing import Any
 from sklearn.base import clone
 
 from fedsift.core.federation import Federation
-from fedsift.core.files import write_atomic
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.explaining import explain
 from fedsift.evaluate.joint import jobs_within
-from fedsift.jobs.card import CARD, ModelCard, PartyData, read_card
+from fedsift.jobs.card import CARD, ModelCard, model_card, read_card
 from fedsift.jobs.job_file import Job
 from fedsift.jobs.job_model import ModelSection
-from fedsift.jobs.origin import form_of
 from fedsift.jobs.runs import Run, prepare
 from fedsift.jobs.text import nearest
 from fedsift.methods import MODELS
 from fedsift.models.base import FederatedModel
 from fedsift.models.parts import label_kind
 from fedsift.report.explain import Explained
-from fedsift.report.summary import versions
 from fedsift.report.write import write_report
 from fedsift.select.base import Selector
 
@@ -76,37 +73,6 @@ def train_run(run: Run, say: Say = lambda text: None) -> Trained:
     return Trained(run, model, model_card(run, model))
 
 
-def model_card(run: Run, model: FederatedModel) -> ModelCard:
-    """What a reader must know of a model."""
-    fed, ledger, settings = run.fed, run.ledger(), run.job.settings.parties
-    scores = run.evaluation.lines()[0].mean if run.evaluation is not None else {}
-    told = sorted({(e.form, e.about) for e in ledger.entries if e.form not in ("control", "ciphertext", "masked")})
-    data = {}
-    for name in fed.parties:
-        table, columns = run.tables[name], run.own_selection(name).selected[name]
-        data[name] = PartyData(
-            table.n_rows, columns, settings[name].id, list(settings[name].categorical or ()), _kinds(table, columns),
-            form_of(table),
-        )  # fmt: skip
-    made = ModelCard(
-        model=model.model_id_, kind=type(model).__name__, parameters=model.get_params(deep=False),
-        job_hash=model.job_hash_, task=model.task_, classes=list(getattr(model, "classes_", ())),
-        label_holder=fed.active, label=settings[fed.active].label, data=data, rows=fed.n_rows, method=run.job.method,
-        selection=run.selector.get_params(deep=False), metrics=dict(scores),
-        metrics_of="one split, 0.7 of the rows for training; nothing pooled", bytes=ledger.bytes(),
-        messages=len(ledger), notes=list(ledger.notes), leaks=run.selector.leaks,
-        opened=[f"{form}: {about}" for form, about in told], versions=versions(),
-    )  # fmt: skip
-    return ModelCard.read(made.write())  # as its file has it
-
-
-def _kinds(table: Table, columns: list[str]) -> dict[str, str]:
-    """Nothing where the table is elsewhere: its party knows."""
-    if not isinstance(table, Table):
-        return {}
-    return {column: "categorical" if table.kinds[column] == "categorical" else "numeric" for column in columns}
-
-
 def write_model(trained: Trained, folder: Path) -> Path:
     """The model folder: parts, model.json, selection.json, card.json and card.md."""
     check_model_folder(folder)
@@ -123,7 +89,6 @@ def write_card(trained: Trained, folder: Path) -> None:
     write_report(trained.run.record(), folder / "report.html")
     trained.run.selection.save(folder / "selection.json")
     trained.card.save(folder)
-    write_atomic(folder / "card.md", trained.card.text())
 
 
 def jobs_within_training(selector: Selector, section: ModelSection) -> list[tuple[str, dict[str, Any]]]:
