@@ -38,8 +38,8 @@ PAGE = HERE.parent / "docs" / "choosing.md"
 #: Where a default would take long for what it shows here.
 SIZES: dict[str, dict[str, Any]] = {
     "muse": {"n_features": 10},
-    "fedsdg": {"lambda_": 0.003, "epochs": 30, "refit_epochs": 20},
-    "stochastic_gate": {"lambda_": 0.003, "epochs": 30, "refit_epochs": 20},
+    "fedsdg": {"penalty": 0.003, "epochs": 30, "refit_epochs": 20},
+    "stochastic_gate": {"penalty": 0.003, "epochs": 30, "refit_epochs": 20},
     "pso_evffs": {"popsize": 6, "iterations": 2, "models": 3, "max_trees": 3},
     "top_gain": {"n_estimators": 8},
     "fed_iife": {"max_features": 10},
@@ -47,8 +47,8 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 #: Small enough to see in a moment which labels a method takes.
 TINY: dict[str, dict[str, Any]] = {
-    "fedsdg": {"lambda_": 0.01, "epochs": 1, "refit_epochs": 1},
-    "stochastic_gate": {"lambda_": 0.01, "epochs": 1, "refit_epochs": 1},
+    "fedsdg": {"penalty": 0.01, "epochs": 1, "refit_epochs": 1},
+    "stochastic_gate": {"penalty": 0.01, "epochs": 1, "refit_epochs": 1},
     "less_vfl": {"pretrain_epochs": 1, "epochs": 1, "stage_epochs": 1},
     "local_lasso": {"pretrain_epochs": 1, "epochs": 1, "stage_epochs": 1},
     "group_lasso": {"epochs": 1},

@@ -53,7 +53,7 @@ def planted(design: str, seed: int) -> tuple[pd.DataFrame, np.ndarray, set[str]]
 
 
 def selectors(seed: int) -> dict[str, fs.Selector]:
-    lasso = fs.FederatedLasso(max_iter=40, alpha=0.02)
+    lasso = fs.FederatedLasso(max_iter=40, penalty=0.02)
     return {
         "Knockoffs": fs.Knockoffs(fdr=FDR, random_state=seed),
         "Knockoffs without squares": fs.Knockoffs(fdr=FDR, squares=False, random_state=seed),

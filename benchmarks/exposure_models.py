@@ -31,12 +31,12 @@ MODELS: dict[str, Case] = {
     "splitnn, lattice": Case(model(*NETWORK, epochs=3, protection="lattice", embedding=8), ("wdbc",), rows=300),
     "fedsdg": Case(selector("fedsdg", epochs=20, refit_epochs=3)),
     "fedsdg, epsilon 1": Case(
-        selector("fedsdg", init="half", lambda_=0.005, epochs=3, refit_epochs=3, label_epsilon=1.0)
+        selector("fedsdg", init="half", penalty=0.005, epochs=3, refit_epochs=3, label_epsilon=1.0)
     ),
-    "fedsdg, one lambda": Case(selector("fedsdg", lambda_=0.005, epochs=3, refit_epochs=3), ("bank", "phishing")),
-    "stochastic_gate": Case(selector("stochastic_gate", lambda_=0.005, epochs=20, refit_epochs=3)),
+    "fedsdg, one lambda": Case(selector("fedsdg", penalty=0.005, epochs=3, refit_epochs=3), ("bank", "phishing")),
+    "stochastic_gate": Case(selector("stochastic_gate", penalty=0.005, epochs=20, refit_epochs=3)),
     "stochastic_gate, epsilon 1": Case(
-        selector("stochastic_gate", lambda_=0.005, epochs=3, refit_epochs=3, label_epsilon=1.0)
+        selector("stochastic_gate", penalty=0.005, epochs=3, refit_epochs=3, label_epsilon=1.0)
     ),
     "vflfs": Case(selector("vflfs", epochs=3, pretrain_epochs=1)),
     "vflfs, epsilon 1": Case(selector("vflfs", epochs=3, pretrain_epochs=1, label_epsilon=1.0)),

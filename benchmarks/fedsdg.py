@@ -75,16 +75,16 @@ def refit(train: Any, test: Any, columns: dict[str, Any], seed: int) -> float:
 
 def selector_of(method: str, name: str, seed: int, first: dict[str, Any]) -> Any:
     """The selector of a cell. ``first`` is FedSDG's own cell: its number of columns and its lambda."""
-    lambdas = {} if name in ("madelon", "friedman") else {"lambdas": DENSE}
+    penalties = {} if name in ("madelon", "friedman") else {"penalties": DENSE}
     trace = {"random_state": seed, "trace_every": 20}
     if method in ("fedsdg", "plain"):
-        return FedSDG(**lambdas, **trace, protection="shares" if method == "fedsdg" else "open")
+        return FedSDG(**penalties, **trace, protection="shares" if method == "fedsdg" else "open")
     if method == "original_auto":
-        return FedSDG(**lambdas, **trace, gates="input", init="half")
+        return FedSDG(**penalties, **trace, gates="input", init="half")
     if method in ("dual", "single", "original"):
         gates = "dual" if method == "dual" else "input"
         init = "half" if method == "original" else "gini"
-        return FedSDG(lambda_=first["lambda"], refit_epochs=1, gates=gates, init=init, **trace)
+        return FedSDG(penalty=first["lambda"], refit_epochs=1, gates=gates, init=init, **trace)
     found = max(1, first["columns"])
     if method == "before":
         raise SystemExit("cells of the version before networks on shares cannot be measured again")

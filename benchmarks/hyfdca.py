@@ -152,7 +152,7 @@ def converge(trial: Trial, split: dict[str, Any], **settings: Any) -> tuple[HyFD
     watch = Watch(trial, fed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = HyFDCA(alpha=trial.alpha, callback=watch, allow_sums=True, **settings).fit(fed)
+        model = HyFDCA(penalty=trial.alpha, callback=watch, allow_sums=True, **settings).fit(fed)
     return model, watch, fed
 
 

@@ -130,7 +130,7 @@ def group_lassos(
     rows = []
     for value in GRID:
         selector = GroupLasso(
-            protection="open", lambda_=value, epochs=LASSO_EPOCHS, trace_every=2, random_state=seed
+            protection="open", penalty=value, epochs=LASSO_EPOCHS, trace_every=2, random_state=seed
         ).fit(train)
         row: dict[str, Any] = {
             **shares(selector.selected_, real, total),

@@ -11,7 +11,7 @@ from fedsift.methods import METHODS
 #: Parameters that make a method quick on small data; what is not named here runs with its defaults.
 QUICK: dict[str, dict[str, Any]] = {
     "muse": {"n_features": 4, "n_bins": 4},
-    "fedsdg": {"lambda_": 0.01, "epochs": 2, "refit_epochs": 2},
+    "fedsdg": {"penalty": 0.01, "epochs": 2, "refit_epochs": 2},
     "less_vfl": {
         "pretrain_epochs": 2,
         "epochs": 1,
@@ -28,7 +28,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "federated_lasso": {"n_features": 4, "max_iter": 3},
     "group_lasso": {"epochs": 2, "batch_size": 24},
     "local_lasso": {"pretrain_epochs": 1, "epochs": 1, "stage_epochs": 2, "batch_size": 24},
-    "stochastic_gate": {"lambda_": 0.01, "epochs": 2, "refit_epochs": 2},
+    "stochastic_gate": {"penalty": 0.01, "epochs": 2, "refit_epochs": 2},
     "vflfs": {"n_features": 4, "epochs": 1, "pretrain_epochs": 1},
     "fed_iife": {"n_pairs": 2, "max_features": 2},
     "vertical_flafe": {"n_operands": 2, "n_features": 2, "functions": ["ab"]},

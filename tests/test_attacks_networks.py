@@ -138,7 +138,7 @@ def test_on_shares_the_readers_find_nothing(table):
 
 
 def test_gates_give_labels_are_counted_by_column_and_give_no_label(table):
-    seen = record(*table, FedSDG(lambda_=0.02, epochs=40, refit_epochs=1, batch_size=125), parties=["holder", "other"])
+    seen = record(*table, FedSDG(penalty=0.02, epochs=40, refit_epochs=1, batch_size=125), parties=["holder", "other"])
     heard = heard_of_columns(seen["other"])
     blocks = len(seen["other"].requests("set_gates"))
     assert heard.shape == (6,)

@@ -426,7 +426,7 @@ def test_a_parameter_of_one_method_that_another_lacks_or_means_otherwise(job):
     loaded = runs.methods_named(load_job(job, ["method.n_bins=7"]), "information_value,gini,sffs,all")
     assert [s.get_params().get("n_bins") for s in loaded.values()] == [7, 7, None, None]
     assert [s.get_params().get("n_features") for s in loaded.values()] == [4, 4, 4, None]
-    lasso = runs.methods_named(load_job(job, ["method.name=federated_lasso", "method.alpha=0.5"]), "pso_evffs")
+    lasso = runs.methods_named(load_job(job, ["method.name=federated_lasso", "method.penalty=0.5"]), "pso_evffs")
     assert lasso["pso_evffs"].alpha == METHODS["pso_evffs"]().alpha
     assert lasso["pso_evffs"].n_features == 4
     text = job.read_text().replace("n_features = 4", "threshold = 0.3")

@@ -21,6 +21,7 @@ from fedsift.deploy.introductions import introduce_parties
 from fedsift.deploy.run import explain_on, party_text, predict_on, prediction_job
 from fedsift.errors import DataError, FedsiftError, ParameterError, PolicyRefused
 from fedsift.jobs import runs, training
+from fedsift.jobs.card import read_card
 from fedsift.jobs.job_file import Job, load_job
 from fedsift.jobs.text import Source
 from fedsift.mpc.psi import aligned
@@ -71,7 +72,7 @@ def test_every_site_keeps_its_own_part_and_the_submitter_gets_none(trained):
         assert [part.split(".")[0] for part in parts] == [name]
     names = {file.name for file in (folder / "result").iterdir()}
     assert names == {"report.html", "card.json", "card.md", "model.json", "selection.json"}
-    assert training.read_card(folder / "result")["metrics"]["auc"] > 0.8
+    assert read_card(folder / "result").metrics["auc"] > 0.8
 
 
 def test_new_rows_are_predicted_by_the_parts_at_the_sites_and_stay_with_the_label_holder(trained):
@@ -114,7 +115,7 @@ def test_the_submitters_card_has_the_names_that_do_not_travel(tmp_path):
     model_jobs.train(run, tmp_path / "result")
     results = {name: tmp_path / "sites" / name / "results" / "job" for name in ("bank", "shop")}
     card = model_jobs.take_model(job, tmp_path / "result", tmp_path / "model", results)
-    assert (card["data"]["bank"]["id"], card["data"]["shop"]["id"], card["label"]) == ("person", "person", "ill")
+    assert (card.data["bank"].id, card.data["shop"].id, card.label) == ("person", "person", "ill")
     assert "the classes of ill" in (tmp_path / "model" / "card.md").read_text()
     files = {name: tmp_path / f"{name}.csv" for name in ("bank", "shop")}
     told = training.predict(tmp_path / "model", files)

@@ -47,7 +47,7 @@ def test_votes_are_the_parties_own(method):
     fed = split(X, y)
     sites = fed._link.transport.sites
     alpha = 0.1
-    election = FeatureElection(method=method, n_local=2, alpha=alpha, freedom_degree=0.0).fit(fed)
+    election = FeatureElection(method=method, n_local=2, penalty=alpha, freedom_degree=0.0).fit(fed)
     assert "x0" in election.selected_["party1"]
     if method in ("lasso", "elastic_net"):
         mean, deviation = X.mean(), X.std(ddof=0)
@@ -79,7 +79,7 @@ def test_a_party_with_one_class_votes():
         "r": X[words == "yes"].assign(word="u", y="yes"),
     }
     fed = fs.Federation.from_tables(frames, id=None, label="y", partition="horizontal")
-    election = FeatureElection(alpha=0.05).fit(fed)
+    election = FeatureElection(penalty=0.05).fit(fed)
     assert election.details_["voters"] == 2
     assert "x0" in election.selected_["r"]
     assert "word" not in election.selected_["r"]
@@ -87,7 +87,7 @@ def test_a_party_with_one_class_votes():
 
 def test_settings_that_make_no_sense_are_refused():
     X, y = table(60)
-    for bad in ({"method": "coin"}, {"freedom_degree": 2}, {"n_local": 0}, {"alpha": 0}):
+    for bad in ({"method": "coin"}, {"freedom_degree": 2}, {"n_local": 0}, {"penalty": 0}):
         with pytest.raises(ParameterError):
             FeatureElection(**bad).fit(split(X, y))
 
@@ -96,7 +96,7 @@ def test_settings_that_make_no_sense_are_refused():
 
 
 def voting(columns=6, **changed) -> VotingSettings:
-    told = {**FeatureElection(epsilon=1.0, n_local=2, n_blocks=8, alpha=0.05).get_params(), **changed}
+    told = {**FeatureElection(epsilon=1.0, n_local=2, n_blocks=8, penalty=0.05).get_params(), **changed}
     return VotingSettings.of(told, columns)
 
 
@@ -152,7 +152,7 @@ def test_blocks_elect_what_matters_and_no_sum_of_values_is_asked():
     X, y = table(6_000)
     fed = split(X, y)
     log = fed._link.transport = Recording(fed._link.transport)
-    election = FeatureElection(epsilon=2.0, n_local=2, alpha=0.1).fit(fed)
+    election = FeatureElection(epsilon=2.0, n_local=2, penalty=0.1).fit(fed)
     assert election.selected_["party1"] == ["x0", "x3"]
     assert election.details_["voters"] == 300
     asked = {decode(data)["operation"] for sender, _, data in log.log if sender == "coordinator"}

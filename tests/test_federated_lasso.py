@@ -41,7 +41,7 @@ def test_linear_lasso_equals_scikit_learn(parties):
     X, rng = pooled()
     y = 2 * X["f0"] - X["f5"] + rng.normal(scale=0.3, size=len(X))
     fed = fs.Federation.split(X, y, parties=parties)
-    fitted = FederatedLasso(n_features=2, alpha=0.05, tol=1e-7, max_iter=500).fit(fed)
+    fitted = FederatedLasso(n_features=2, penalty=0.05, tol=1e-7, max_iter=500).fit(fed)
     reference = Lasso(alpha=0.05, tol=1e-10).fit(scaled(X), (y - y.mean()) / y.std(ddof=0))
     np.testing.assert_allclose(coefficients(fitted)[:, 0], reference.coef_, atol=1e-4)
     assert sorted(chosen(fitted)) == ["f0", "f5"]
@@ -53,7 +53,7 @@ def test_logistic_and_multinomial_lasso_equal_scikit_learn(classes):
     noisy = X["f0"] - X["f6"] + rng.normal(scale=0.5, size=90)
     y = np.digitize(noisy, np.quantile(noisy, np.linspace(0, 1, classes + 1)[1:-1]))
     fed = fs.Federation.split(X, y, parties=3)
-    fitted = FederatedLasso(n_features=3, alpha=0.04, tol=1e-7, max_iter=800).fit(fed)
+    fitted = FederatedLasso(n_features=3, penalty=0.04, tol=1e-7, max_iter=800).fit(fed)
     reference = LogisticRegression(l1_ratio=1.0, C=1 / (0.04 * 90), solver="saga", tol=1e-8, max_iter=20000)
     reference.fit(scaled(X), y)
     np.testing.assert_allclose(coefficients(fitted).T, reference.coef_, atol=2e-3)
@@ -65,7 +65,7 @@ def test_zero_coefficients_are_ranked_by_how_near_they_came():
     X, rng = pooled()
     y = X["f0"] + 0.2 * X["f3"] + rng.normal(scale=0.1, size=len(X))
     fed = fs.Federation.split(X, y, parties=2)
-    fitted = FederatedLasso(n_features=8, alpha=0.4, tol=1e-6).fit(fed)
+    fitted = FederatedLasso(n_features=8, penalty=0.4, tol=1e-6).fit(fed)
     frame = fitted.scores_.set_index("feature")["score"]
     assert frame["f0"] > 0
     assert (frame.drop(["f0", "f1"]) <= 0).all()
@@ -185,7 +185,7 @@ def test_a_party_without_labels_is_told_nothing_that_depends_on_them(task):
 
 def test_bad_parameters_are_quoted():
     fed = fs.Federation.split(*mixed_table(40), parties=2)
-    for parameters in ({"alpha": -1}, {"max_iter": 0}, {"n_features": None}, {"tol": -1}):
+    for parameters in ({"penalty": -1}, {"max_iter": 0}, {"n_features": None}, {"tol": -1}):
         with pytest.raises(errors.ParameterError):
             FederatedLasso(**parameters).fit(fed)
 

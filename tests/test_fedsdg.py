@@ -52,7 +52,7 @@ def names(selector):
 def test_gates_keep_noise_or_close_on_the_signal(task):
     X, y = noisy(task=task)
     fed = fs.Federation.split(X, y, parties=2)
-    selector = FedSDG(**SMALL, lambda_=0.005, epochs=40, refit_epochs=20, refit_decay=0.0).fit(fed)
+    selector = FedSDG(**SMALL, penalty=0.005, epochs=40, refit_epochs=20, refit_decay=0.0).fit(fed)
     assert {"a", "b"} <= names(selector)
     assert len(names(selector)) <= 4
     assert selector.network_.score(fed) > 0.8
@@ -69,7 +69,7 @@ def test_a_higher_price_opens_more_gates():
     fed = fs.Federation.split(X, y, parties=2)
     with pytest.warns(UserWarning, match="keeps no column"):
         counts = [
-            len(names(FedSDG(**SMALL, lambda_=value, epochs=25, refit_epochs=1, init="half").fit(fed)))
+            len(names(FedSDG(**SMALL, penalty=value, epochs=25, refit_epochs=1, init="half").fit(fed)))
             for value in (0.0, 0.05, 5.0)
         ]
     assert counts[0] == 10
@@ -80,7 +80,7 @@ def test_lambda_is_chosen_by_the_refitted_network_on_held_out_rows():
     X, y = noisy()
     fed = fs.Federation.split(X, y, parties=2)
     train, _ = fed.rows(train=0.7)
-    selector = FedSDG(**SMALL, lambdas=(0.001, 0.005, 3.0), epochs=35, refit_epochs=15).fit(train)
+    selector = FedSDG(**SMALL, penalties=(0.001, 0.005, 3.0), epochs=35, refit_epochs=15).fit(train)
     path = selector.details_["path"]
     assert [entry["lambda"] for entry in path] == [0.001, 0.005, 3.0]
     assert path[-1]["validation"] is None
@@ -97,21 +97,21 @@ def test_prices_that_close_every_gate_end_the_search():
     X, y = noisy()
     train, _ = fs.Federation.split(X, y, parties=2).rows(train=0.7)
     common = {**SMALL, "epochs": 35, "refit_epochs": 15}
-    selector = FedSDG(**common, lambdas=(3.0, 5.0)).fit(train)
+    selector = FedSDG(**common, penalties=(3.0, 5.0)).fit(train)
     tried = [entry["lambda"] for entry in selector.details_["path"]]
     assert tried == sorted(tried)
     assert tried[-2:] == [3.0, 5.0]
     assert len(tried) in (4, 6, 8)
     assert selector.details_["lambda"] < 0.2
     assert {"a", "b"} <= names(selector)
-    free = FedSDG(**common, lambdas=(0.0, 5.0)).fit(train)  # below nothing there is nothing
+    free = FedSDG(**common, penalties=(0.0, 5.0)).fit(train)  # below nothing there is nothing
     assert [entry["lambda"] for entry in free.details_["path"]] == [0.0, 5.0]
 
 
 def test_gini_start_is_that_of_the_plain_impurities():
     X, y = noisy()
     fed = fs.Federation.split(X, y, parties=2)
-    selector = FedSDG(**{**SMALL, "learning_rate": 1e-9}, lambda_=0.0, epochs=1, refit_epochs=1).fit(fed)
+    selector = FedSDG(**{**SMALL, "learning_rate": 1e-9}, penalty=0.0, epochs=1, refit_epochs=1).fit(fed)
     scores = {row.feature: row.score for row in selector.scores_.itertuples()}
     impurity = {}
     for column in X:
@@ -125,8 +125,8 @@ def test_gini_start_is_that_of_the_plain_impurities():
 def test_dual_and_input_gates_differ_by_the_embedding_gates():
     X, y = noisy()
     fed = fs.Federation.split(X, y, parties=2)
-    dual = FedSDG(**SMALL, lambda_=0.01, epochs=2, refit_epochs=1).fit(fed)
-    single = FedSDG(**SMALL, lambda_=0.01, epochs=2, refit_epochs=1, gates="input").fit(fed)
+    dual = FedSDG(**SMALL, penalty=0.01, epochs=2, refit_epochs=1).fit(fed)
+    single = FedSDG(**SMALL, penalty=0.01, epochs=2, refit_epochs=1, gates="input").fit(fed)
     assert all(count == 6 for count in dual.details_["components_open"].values())
     assert all(count == 0 for count in single.details_["components_open"].values())
 
@@ -134,16 +134,16 @@ def test_dual_and_input_gates_differ_by_the_embedding_gates():
 def test_the_same_seed_gives_the_same_gates():
     X, y = mixed_table()
     fed = fs.Federation.split(X, y, parties=3)
-    runs = [FedSDG(**SMALL, lambda_=0.01, epochs=4, refit_epochs=1).fit(fed) for _ in range(2)]
+    runs = [FedSDG(**SMALL, penalty=0.01, epochs=4, refit_epochs=1).fit(fed) for _ in range(2)]
     pd.testing.assert_frame_equal(runs[0].scores_, runs[1].scores_)
 
 
 def test_false_discoveries_are_estimated_by_copies():
     X, y = noisy()
     fed = fs.Federation.split(X, y, parties=2)
-    loose = FedSDG(**SMALL, lambda_=0.0, epochs=3, refit_epochs=1, init="half", false_discovery=True).fit(fed)
+    loose = FedSDG(**SMALL, penalty=0.0, epochs=3, refit_epochs=1, init="half", false_discovery=True).fit(fed)
     assert loose.details_["false_discovery_rate"] == 1.0  # everything is open, copies too
-    strict = FedSDG(**SMALL, lambda_=0.005, epochs=40, refit_epochs=1, false_discovery=True).fit(fed)
+    strict = FedSDG(**SMALL, penalty=0.005, epochs=40, refit_epochs=1, false_discovery=True).fit(fed)
     assert strict.details_["false_discovery_rate"] <= 0.5
 
 
@@ -153,7 +153,7 @@ TINY = {"embedding": 3, "hidden": (4,), "top_hidden": (3,), "batch_size": 18, "l
 def test_gates_under_ciphertexts_equal_plain_ones():
     X, y = noisy(n=36, noise=4)
     fed = fs.Federation.split(X, y, parties=2)
-    common = {**TINY, "lambda_": 0.02, "epochs": 2}
+    common = {**TINY, "penalty": 0.02, "epochs": 2}
     hidden = FedSDG(**common, protection="lattice").fit(fed)
     plain = FedSDG(**common, protection="open", interactive_rate=2.0**-STEP_BITS).fit(fed)
     merged = hidden.scores_.merge(plain.scores_, on=["party", "feature"])
@@ -168,7 +168,7 @@ def test_gates_under_ciphertexts_equal_plain_ones():
 def test_gates_on_shares_close_on_the_signal_and_show_no_row(task):
     X, y = noisy(task=task)
     fed = fs.Federation.split(X, y, parties=2)
-    selector = FedSDG(batch_size=64, lambdas=(0.003, 0.01), epochs=40, refit_epochs=15).fit(fed)
+    selector = FedSDG(batch_size=64, penalties=(0.003, 0.01), epochs=40, refit_epochs=15).fit(fed)
     assert {"a", "b"} <= names(selector)
     assert len(names(selector)) <= 4
     assert selector.network_.score(fed) > 0.8
@@ -192,7 +192,7 @@ def test_a_party_hears_bits_of_its_gates_and_no_number(monkeypatch):
     heard = []
     monkeypatch.setattr(SharedGates, "set", _recorded(SharedGates.set, heard))
     X, y = noisy()
-    FedSDG(batch_size=64, lambda_=0.003, epochs=8, refit_epochs=1).fit(fs.Federation.split(X, y, parties=2))
+    FedSDG(batch_size=64, penalty=0.003, epochs=8, refit_epochs=1).fit(fs.Federation.split(X, y, parties=2))
     assert len(heard) == 1 + 8 * 5 // 4
     assert {bits.dtype for gates in heard for bits in gates.values()} == {np.dtype(bool)}
     assert any((heard[0][name] != heard[-1][name]).any() for name in heard[0])
@@ -263,16 +263,16 @@ def test_an_unknown_protection_is_taken_for_none():
 def test_the_original_gate_is_the_single_gate_without_start():
     X, y = noisy()
     fed = fs.Federation.split(X, y, parties=2)
-    selector = StochasticGate(lambda_=0.02, epochs=3, refit_epochs=1, batch_size=64).fit(fed)
+    selector = StochasticGate(penalty=0.02, epochs=3, refit_epochs=1, batch_size=64).fit(fed)
     assert "labels.encrypt_classes" not in set(selector.ledger_.frame().operation)
     assert all(count == 0 for count in selector.details_["components_open"].values())
-    assert set(selector.get_params()) >= {"lambda_", "sigma", "random_state"}
+    assert set(selector.get_params()) >= {"penalty", "sigma", "random_state"}
 
 
 def test_vflfs_keeps_the_number_it_is_asked_for_and_the_signal():
     X, y = noisy()
     fed = fs.Federation.split(X, y, parties=2)
-    selector = VFLFS(protection="open", n_features=3, lambda_=0.1, pretrain_epochs=1, epochs=25, batch_size=64,
+    selector = VFLFS(protection="open", n_features=3, penalty=0.1, pretrain_epochs=1, epochs=25, batch_size=64,
                      learning_rate=0.01, embedding=6, hidden=(8,), top_hidden=(6,)).fit(fed)  # fmt: skip
     assert len(names(selector)) == 3
     assert "a" in names(selector)
@@ -280,8 +280,8 @@ def test_vflfs_keeps_the_number_it_is_asked_for_and_the_signal():
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [({"gates": "three"}, "gates"), ({"init": "zero"}, "init"), ({"lambda_": -1}, "lambda_"),
-     ({"validation": 0.9}, "validation"), ({"init_range": (0.9, 0.1)}, "init_range"), ({"lambdas": ()}, "lambdas")],
+    [({"gates": "three"}, "gates"), ({"init": "zero"}, "init"), ({"penalty": -1}, "penalty"),
+     ({"validation": 0.9}, "validation"), ({"init_range": (0.9, 0.1)}, "init_range"), ({"penalties": ()}, "penalties")],
 )  # fmt: skip
 def test_wrong_parameters_are_named_before_anything_is_sent(change, word):
     X, y = noisy(40)
@@ -314,8 +314,8 @@ def test_a_second_look_finds_the_column_that_tells_by_its_square():
 
 def test_an_empty_answer_says_so_and_the_network_answers_with_the_mean():
     fed = fs.Federation.split(*noisy(), parties=2)
-    with pytest.warns(UserWarning, match=r"keeps no column: every gate closed.*What helps: a lower lambda_"):
-        selector = fs.StochasticGate(lambda_=5.0, epochs=16, refit_epochs=1, batch_size=64, width=4).fit(fed)
+    with pytest.warns(UserWarning, match=r"keeps no column: every gate closed.*What helps: a lower penalty"):
+        selector = fs.StochasticGate(penalty=5.0, epochs=16, refit_epochs=1, batch_size=64, width=4).fit(fed)
     assert not any(selector.selected_.values())
     assert 0.3 < selector.network_.score(fed) < 0.7
 
@@ -324,5 +324,5 @@ def test_a_search_over_few_rows_and_many_columns_says_what_it_cannot_tell():
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(60, 80)), columns=[f"f{i}" for i in range(80)])
     fed = fs.Federation.split(X, (X["f0"] > 0).astype(int), parties=2)
-    selector = fs.StochasticGate(lambdas=(0.01,), epochs=2, refit_epochs=1, batch_size=16, width=4).fit(fed)
+    selector = fs.StochasticGate(penalties=(0.01,), epochs=2, refit_epochs=1, batch_size=16, width=4).fit(fed)
     assert any("few rows: 12 validation rows judge which of 80 columns" in note for note in selector.ledger_.notes)

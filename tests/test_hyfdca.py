@@ -67,9 +67,9 @@ def pooled(X, y, classes, **settings):
     """Weights of scikit-learn's solution on standardised columns: columns x outputs."""
     Z, _ = standard(X)
     if not classes:
-        return Ridge(alpha=settings.get("alpha", 1.0)).fit(Z, y).coef_[:, None]
+        return Ridge(alpha=settings.get("penalty", 1.0)).fit(Z, y).coef_[:, None]
     wanted = range(classes) if classes > 2 else [1]
-    C = 1 / settings.get("alpha", 1.0)
+    C = 1 / settings.get("penalty", 1.0)
     fits = [LogisticRegression(C=C, tol=1e-9, max_iter=5000).fit(Z, y == k) for k in wanted]
     return np.array([each.coef_[0] for each in fits]).T
 
@@ -141,8 +141,8 @@ def test_the_hinge_reaches_its_optimum(split):
 def test_the_bound_promises_no_more_than_is_true():
     X, y = cancer()
     for tol in (0.3, 0.03):
-        model = HyFDCA(tol=tol, alpha=3.0).fit(fs.Federation.split(X, y, parties=3))
-        reference = pooled(X, y, 2, alpha=3.0)
+        model = HyFDCA(tol=tol, penalty=3.0).fit(fs.Federation.split(X, y, parties=3))
+        reference = pooled(X, y, 2, penalty=3.0)
         _, scale = standard(X)
         got = weights(model, X.columns) * scale[:, None]
         assert np.linalg.norm(got - reference) <= 1.001 * model.history_["bound"].iloc[-1] * np.linalg.norm(got)
@@ -300,7 +300,7 @@ def test_one_class_or_a_wrong_loss_is_told_before_training():
     X, y = cancer(60, 6)
     fed = fs.Federation.split(X, y, parties=2)
     before = len(fed.ledger)
-    for wrong in ({"loss": "cubic"}, {"alpha": 0}, {"rounds": 0}, {"participation": 2}, {"tol": -1}):
+    for wrong in ({"loss": "cubic"}, {"penalty": 0}, {"rounds": 0}, {"participation": 2}, {"tol": -1}):
         with pytest.raises(ParameterError, match=next(iter(wrong))):
             HyFDCA(**wrong).fit(fed)
     assert len(fed.ledger) == before

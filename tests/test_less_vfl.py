@@ -121,9 +121,9 @@ def test_a_party_without_signal_leaves_the_network():
 def test_group_lasso_removes_columns_over_the_wire():
     fed = noisy()
     small = {"protection": "open", "embedding": 4, "hidden": (8,), "batch_size": 64}
-    free = GroupLasso(lambda_=0.0, epochs=2, **small).fit(fed)
+    free = GroupLasso(penalty=0.0, epochs=2, **small).fit(fed)
     assert free.details_["share_kept"] == 1.0
-    strong = GroupLasso(lambda_=5.0, epochs=12, trace_every=3, **small).fit(fed)
+    strong = GroupLasso(penalty=5.0, epochs=12, trace_every=3, **small).fit(fed)
     assert kept(strong, "noise") < 9
     sizes = [point["bytes"] for point in strong.details_["norms_by_epoch"]]
     assert sizes == sorted(sizes)

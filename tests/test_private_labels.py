@@ -236,7 +236,7 @@ def test_whatever_operation_asks_for_labels_gets_the_copy(monkeypatch):
 @pytest.mark.parametrize(
     "method",
     [
-        fs.FedSDG(label_epsilon=2.0, epochs=2, refit_epochs=1, width=4, lambdas=(0.005,)),
+        fs.FedSDG(label_epsilon=2.0, epochs=2, refit_epochs=1, width=4, penalties=(0.005,)),
         fs.LessVFL(label_epsilon=2.0, epochs=1, width=4),
         VFLFS(label_epsilon=2.0, epochs=1, pretrain_epochs=1, refit_epochs=1, width=4, n_features=2),
         GroupLasso(label_epsilon=2.0, epochs=1, refit_epochs=1, width=4),

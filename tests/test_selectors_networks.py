@@ -14,8 +14,8 @@ from fedsift.models.splitnn.layers.choice import usual_epochs
 
 SHORT = {"batch_size": 64, "random_state": 0}
 SELECTORS = {
-    "fedsdg": fs.FedSDG(lambdas=(0.003,), epochs=12, refit_epochs=12, width=8, **SHORT),
-    "stochastic_gate": fs.StochasticGate(lambda_=0.003, epochs=12, refit_epochs=12, width=8, **SHORT),
+    "fedsdg": fs.FedSDG(penalties=(0.003,), epochs=12, refit_epochs=12, width=8, **SHORT),
+    "stochastic_gate": fs.StochasticGate(penalty=0.003, epochs=12, refit_epochs=12, width=8, **SHORT),
     "less_vfl": fs.LessVFL(epochs=12, width=8, **SHORT),
     "group_lasso": fs.GroupLasso(epochs=12, refit_epochs=12, width=8, **SHORT),
     "vflfs": fs.VFLFS(n_features=3, epochs=8, pretrain_epochs=1, refit_epochs=12, width=8, **SHORT),
@@ -60,7 +60,7 @@ def test_the_network_of_a_selector_is_saved_and_loaded(tmp_path):
 
 def test_a_price_that_leaves_fewer_columns_than_asked_for_is_told():
     with pytest.warns(UserWarning, match="left weights to 0 columns only, and 3 are asked for"):
-        clone(SELECTORS["vflfs"]).set_params(lambda_=5.0).fit(_federation(0))
+        clone(SELECTORS["vflfs"]).set_params(penalty=5.0).fit(_federation(0))
 
 
 def test_a_training_of_no_said_length_is_shorter_where_rows_are_many():

@@ -116,7 +116,7 @@ def test_sixteenths_follow_the_exact_factors_over_many_steps():
 
 def test_group_lasso_on_shares_drops_noise_keeps_the_signal_and_shows_no_row():
     fed = noisy()
-    selector = GroupLasso(lambda_=0.05, batch_size=64, epochs=15, refit_epochs=15).fit(fed)
+    selector = GroupLasso(penalty=0.05, batch_size=64, epochs=15, refit_epochs=15).fit(fed)
     assert kept(selector, "real") >= 4
     assert kept(selector, "noise") <= 1
     assert selector.network_.score(fed) > 0.8
@@ -124,19 +124,19 @@ def test_group_lasso_on_shares_drops_noise_keeps_the_signal_and_shows_no_row():
     assert set(frame[frame.operation.str.startswith("sine_")].form) <= {"control", "masked", "aggregate"}
     assert set(frame[frame.operation.str.startswith("sine_lasso")].form) == {"control", "masked"}  # no sixteenths told
     assert not frame.operation.str.startswith("network.bottom").any()
-    free = GroupLasso(lambda_=0.0, batch_size=64, epochs=1, refit_epochs=1).fit(fed)
+    free = GroupLasso(penalty=0.0, batch_size=64, epochs=1, refit_epochs=1).fit(fed)
     assert free.details_["share_kept"] == 1.0
 
 
 def test_a_price_that_takes_all_columns_says_so():
     with pytest.warns(UserWarning, match="keeps no column: a price of 50"):
-        selector = GroupLasso(lambda_=50.0, batch_size=64, epochs=2, refit_epochs=2).fit(fed := noisy())
+        selector = GroupLasso(penalty=50.0, batch_size=64, epochs=2, refit_epochs=2).fit(fed := noisy())
     assert not any(selector.selected_.values())
     assert 0.4 < selector.network_.score(fed.rows(train=0.5, random_state=0)[1]) < 0.6  # the more frequent class
 
 
 def test_vflfs_on_shares_keeps_the_number_it_is_asked_for_and_the_signal():
-    selector = VFLFS(n_features=5, lambda_=0.05, pretrain_epochs=3, epochs=15, batch_size=64).fit(noisy())
+    selector = VFLFS(n_features=5, penalty=0.05, pretrain_epochs=3, epochs=15, batch_size=64).fit(noisy())
     assert kept(selector, "real") + kept(selector, "noise") == 5
     assert kept(selector, "real") >= 4
 

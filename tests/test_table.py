@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsift.core.table import Table
+from fedsift.core.table import ColumnFacts, Table
 from fedsift.core.wanted import FileForm
 from fedsift.errors import DataError, ParameterError
 
@@ -401,12 +401,12 @@ def test_wrong_columns_in_table_methods_say_what_to_do(frame):
             call()
 
 
-def test_describe_counts_missing_and_distinct_and_marks_constants():
+def test_describe_counts_missing_and_distinct():
     frame = pd.DataFrame({"x": [1.0, 1.0, np.nan], "none": [np.nan] * 3, "t": ["u", "v", None]})
-    records = {r.pop("column"): r for r in Table.read(frame, id=None).describe()}
-    assert records["x"] == {"kind": "numeric", "missing": 1, "distinct": 1, "constant": True}
-    assert records["none"] == {"kind": "numeric", "missing": 3, "distinct": 0, "constant": True}
-    assert records["t"] == {"kind": "categorical", "missing": 1, "distinct": 2, "constant": False}
+    records = {r.column: r for r in Table.read(frame, id=None).describe()}
+    assert records["x"] == ColumnFacts("x", "numeric", missing=1, distinct=1)
+    assert records["none"] == ColumnFacts("none", "numeric", missing=3, distinct=0)
+    assert records["t"] == ColumnFacts("t", "categorical", missing=1, distinct=2)
 
 
 def test_a_table_read_again_with_another_label(frame):

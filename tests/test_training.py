@@ -19,6 +19,7 @@ from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import DataError, JobError, ParameterError, PolicyRefused
 from fedsift.jobs import training
+from fedsift.jobs.card import read_card
 from fedsift.jobs.job_file import load_job
 from fedsift.site.policy import Policy
 from fedsift.site.site import PolicySite
@@ -91,7 +92,7 @@ def test_a_party_of_which_no_column_was_chosen_still_says_which_rows_it_shares(m
     file = job_file(tmp_path / "job", model)
     file.write_text(file.read_text().replace('name = "all"', 'name = "information_value"\nn_features = 1'))
     trained = training.train(load_job(file))
-    kept = {name: facts["columns"] for name, facts in trained.card["data"].items()}
+    kept = {name: facts.columns for name, facts in trained.card.data.items()}
     assert sorted(map(len, kept.values())) == [0, 1]
     found = training.predict(training.write_model(trained, tmp_path / "model"), new)
     truth = pd.read_csv(new["bank"].with_name("truth.csv"))
@@ -270,7 +271,7 @@ def test_a_folder_of_somebody_elses_files_is_not_written_into(tmp_path, boosted)
         training.check_model_folder(tmp_path)
     training.check_model_folder(boosted)
     with pytest.raises(DataError, match="no model folder"):
-        training.read_card(tmp_path)
+        read_card(tmp_path)
 
 
 @pytest.mark.parametrize(

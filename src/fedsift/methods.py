@@ -114,7 +114,21 @@ MODELS: dict[str, type[FederatedModel]] = {
 
 
 def register_method(name: str, method: type[Selector]) -> None:
-    """Let job files and the command line name a selector of your own."""
+    """Let job files and the command line name a selector of your own.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> import numpy as np
+    >>> class First(fs.Selector):
+    ...     name, partitions, paper, leaks = "first", ("vertical",), "", "nothing"
+    ...     def _select(self, fed):
+    ...         kept = {party: np.arange(count) == 0 for party, count in fed.n_columns.items()}
+    ...         return fs.Outcome({party: mask * 1.0 for party, mask in kept.items()}, kept)
+    >>> fs.register_method("keep the first", First)
+    >>> First.name
+    'keep the first'
+    """
     method.name = name
     METHODS[name] = method
 

@@ -101,10 +101,10 @@ MORE: dict[str, Case] = {
         lambda: fs.SplitNN(epochs=1, embedding=2, protection="open"), then=predicted
     ),
     "network, label_epsilon": Case(lambda: fs.SplitNN(epochs=1, width=4, label_epsilon=2.0)),
-    "fedsdg": Case(lambda: fs.FedSDG(lambda_=0.01, epochs=1, refit_epochs=1)),
-    "stochastic_gate": Case(lambda: fs.StochasticGate(lambda_=0.01, epochs=1, refit_epochs=1)),
+    "fedsdg": Case(lambda: fs.FedSDG(penalty=0.01, epochs=1, refit_epochs=1)),
+    "stochastic_gate": Case(lambda: fs.StochasticGate(penalty=0.01, epochs=1, refit_epochs=1)),
     "stochastic_gate, open": Case(
-        lambda: fs.StochasticGate(lambda_=0.01, epochs=1, refit_epochs=1, protection="open")
+        lambda: fs.StochasticGate(penalty=0.01, epochs=1, refit_epochs=1, protection="open")
     ),
     "less_vfl": Case(lambda: fs.LessVFL(pretrain_epochs=1, epochs=1, stage_epochs=1, width=4)),
     "less_vfl, open": Case(

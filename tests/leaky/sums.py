@@ -65,7 +65,7 @@ def partial_scores(party, *, weights):
 
 def one_step(operation, alpha=0.01, rate=0.037):
     def conversation(fed):
-        with fed.session("a linear model", {"alpha": alpha}) as run:
+        with fed.session("a linear model", {"penalty": alpha}) as run:
             for name in run.passive:
                 products = run.ask(label_products, to=run.active, columns=run.ask(show_standardised, to=name))
                 if operation is partial_scores:

@@ -103,20 +103,21 @@ def gradients_of_own(view: View) -> list[Batch]:
 def _under_lattice_keys(view: View, networks: Networks) -> Iterator[Batch]:
     """Gradients of the party's embedding that came back under its own key, which it opens."""
     from fedsift.models.splitnn.layers import lattice
+    from fedsift.models.splitnn.layers.lattice_wire import Ends, Plans
 
     waiting: dict[str, Batch] = {}
     for message in view.requests("encrypt_lattice"):
         content, model = message.content, message.content["model"]
         batch = waiting.pop(model, None)
         keys = [
-            state.values[f"{model}/keys"]
+            state.values[Ends].own[model].value
             for state in view.states
-            if state.session == message.session and f"{model}/keys" in state.values
+            if state.session == message.session and model in state.values.get(Ends, Ends()).own
         ]
         settings = networks.settings(model)
         if batch is not None and content.get("answer") is not None and keys and settings:
-            plan = lattice.plans(settings["batch_size"], settings["width"], content["outputs"])["back"]
-            opened = plan.gather(keys[-1]["value"].open(content["answer"]["back"], plan.places))[: len(batch.rows)]
+            plan = Plans.of(settings["batch_size"], settings["width"], content["outputs"]).back
+            opened = plan.gather(keys[-1].open(content["answer"]["back"], plan.places))[: len(batch.rows)]
             yield replace(batch, gradient=lattice._value(opened, lattice._GRADIENT))
         if content.get("epoch") is not None:
             rows = networks.rows(message, view.own_table.n_rows)

@@ -22,7 +22,6 @@ from fedsift.errors import ParameterError
 from fedsift.evaluate.datasets import new_file, write_demo
 from fedsift.evaluate.value import value
 from fedsift.jobs import runs, training
-from fedsift.jobs.card import card_text
 from fedsift.jobs.job_file import EvaluateSection, Job, load_job
 from fedsift.report.explain import write_explanation
 from fedsift.report.value import write_value
@@ -134,10 +133,10 @@ def _model(job: Job, folder: Path, quiet: bool) -> None:
             return  # a job of the user's own: no patients who came later
         predictions = training.predict(folder / "model", files, progress.say)
         told = training.explained(folder / "model", files, 2, progress.say)
-    classes = [str(name) for name in trained.card["classes"]]
+    classes = [str(name) for name in trained.card.classes]
     write_atomic(folder / "predictions.csv", training.predictions_table(predictions, classes))
     write_explanation(told, folder / "explain.html")
-    console.show(card_text(trained.card))
+    console.show(trained.card.text())
     shown = [[who, f"{chance:.2f}"] for who, chance in list(predictions.items())[:5] if isinstance(chance, float)]
     console.table(shown, ["patient", "probability"], title=f"The first of {len(predictions)} predictions")
     lines = told.explanation.frame.head(5).itertuples()

@@ -78,7 +78,7 @@ def shared_ids(tables: dict[str, Table]) -> dict[str, str]:
 
 def _unique_columns(table: Table) -> dict[str, set[str]]:
     rows = table.to_polars()
-    full = [r["column"] for r in table.describe() if not r["missing"] and r["distinct"] == table.n_rows]
+    full = [r.column for r in table.describe() if not r.missing and r.distinct == table.n_rows]
     whole = [n for n in full if not rows.schema[n].is_float() and not rows.schema[n].is_temporal()]
     return {name: set(rows[name].cast(str).str.strip_chars().to_list()) for name in whole}
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import typer
@@ -125,14 +126,13 @@ def check(
     loaded = load_job(job, set or (), files=False)
     table, persons = read_party(source, settings.party)
     rehearsal = rehearse(loaded, settings.party.name, table, settings.policy)
-    facts = _facts(rehearsal, settings, table, _audit_refusal(rehearsal, settings, table, party.parent / FOLDER))
-    if persons is not None:
-        _count_persons(facts, rehearsal, settings.policy, persons)
+    audit = _audit_refusal(rehearsal, settings, table, party.parent / FOLDER)
+    facts = _checked(rehearsal, settings, table, audit, persons)
     if format == "json":
-        console.show(json.dumps(facts, indent=2, ensure_ascii=False))
+        console.show(json.dumps(facts.plain(), indent=2, ensure_ascii=False))
     else:
         _show_check(facts, f"{job} at {settings.party.name}")
-    if not facts["allowed"]:
+    if not facts.allowed:
         raise typer.Exit(PolicyRefused.exit_code)
 
 
@@ -143,109 +143,153 @@ def _audit_refusal(rehearsal: Rehearsal, settings: PartyFile, table: Table, fold
     return why_no_audit(folder, settings.policy, rehearsal.party, rehearsal.method, rehearsal.parameters, table)
 
 
-def _facts(rehearsal: Rehearsal, settings: PartyFile, table: Table, audit: str) -> dict[str, Any]:
-    too_few = table.n_rows < settings.policy.min_rows
-    return {
-        "party": rehearsal.party,
-        "method": rehearsal.method,
-        "holds_label": rehearsal.holds_label,
-        "allowed": not rehearsal.refusals and not too_few and not audit,
-        "audit": audit,
-        "job": None if rehearsal.job_refusal is None else _refused(rehearsal.job_refusal),
-        "rows": {"file": table.n_rows, "min_rows": settings.policy.min_rows, "too_few": too_few},
-        "columns": table.columns,
-        "operations": [
-            {
-                "operation": line.operation,
-                "form": line.form,
-                "about": line.about,
-                "learns": line.learns,
-                "times": line.times,
-                "refused": None if line.refusal is None else _refused(line.refusal),
-                "exception": line.refusal is None and line.form not in (*settings.policy.forms, "control"),
-            }
-            for line in rehearsal.seen
-        ],
-        "lowered": rehearsal.lowered,
-        "stopped": rehearsal.stopped,
-    }
+@dataclass(frozen=True)
+class Refused:
+    """By which rule, and why."""
+
+    rule: str
+    what: str
+
+    @classmethod
+    def of(cls, refusal: PolicyRefused | None) -> Refused | None:
+        return None if refusal is None else cls(refusal.rule, refusal.what)
 
 
-def _count_persons(facts: dict[str, Any], rehearsal: Rehearsal, policy: Policy, persons: np.ndarray) -> None:
-    """Where the file says whose row it is: how many persons there are, and which min_cell counts enough of them."""
+@dataclass(frozen=True)
+class Rows:
+    """How many rows the file has beside the policy's least."""
+
+    file: int
+    min_rows: int
+    too_few: bool
+
+
+@dataclass(frozen=True)
+class Persons:
+    """The same where the file says whose row it is; ``min_cell`` is what counts enough of them."""
+
+    file: int
+    most_rows: int
+    too_few: bool
+    min_cell: int
+    cell_too_small: bool
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What one operation would give away, and the policy's word."""
+
+    operation: str
+    form: str
+    about: str
+    learns: str
+    times: int
+    refused: Refused | None
+    exception: bool
+
+    @property
+    def verdict(self) -> str:
+        if self.refused is not None:
+            return f"refused: {self.refused.rule}"
+        return "allowed: exceptions" if self.exception else "allowed"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A job as this party's policy sees it."""
+
+    party: str
+    method: str
+    holds_label: bool
+    allowed: bool
+    audit: str  # why require_audit refuses it
+    job: Refused | None
+    rows: Rows
+    columns: list[str]
+    operations: list[Judged]
+    lowered: dict[str, object]
+    stopped: str
+    persons: Persons | None = None
+
+    def plain(self) -> dict[str, object]:
+        facts = asdict(self)
+        return facts if self.persons is not None else {k: v for k, v in facts.items() if k != "persons"}
+
+
+def _checked(
+    rehearsal: Rehearsal, settings: PartyFile, table: Table, audit: str, persons: np.ndarray | None
+) -> Checked:
+    policy = settings.policy
+    rows = Rows(table.n_rows, policy.min_rows, table.n_rows < policy.min_rows)
+    counted = None if persons is None else _count_persons(rehearsal, policy, persons)
+    enough = not rows.too_few and (counted is None or not (counted.too_few or counted.cell_too_small))
+    operations = [
+        Judged(line.operation, line.form, line.about, line.learns, line.times, Refused.of(line.refusal),
+               line.refusal is None and line.form not in (*policy.forms, "control"))
+        for line in rehearsal.seen
+    ]  # fmt: skip
+    allowed, refused = not rehearsal.refusals and enough and not audit, Refused.of(rehearsal.job_refusal)
+    return Checked(
+        rehearsal.party, rehearsal.method, rehearsal.holds_label, allowed, audit, refused, rows, table.columns,
+        operations, rehearsal.lowered, rehearsal.stopped, counted,
+    )  # fmt: skip
+
+
+def _count_persons(rehearsal: Rehearsal, policy: Policy, persons: np.ndarray) -> Persons:
     _, rows = np.unique(persons, return_counts=True)
     known = METHODS[rehearsal.method].cell_parameters
     cell = max((rehearsal.parameters[name] or 0 for name in known), default=None)
-    needed = policy.min_cell * int(rows.max())
-    facts["persons"] = {
-        "file": len(rows), "most_rows": int(rows.max()), "too_few": len(rows) < policy.min_rows, "min_cell": needed,
-        "cell_too_small": cell is not None and cell < needed,
-    }  # fmt: skip
-    facts["allowed"] &= not facts["persons"]["too_few"] and not facts["persons"]["cell_too_small"]
+    most = int(rows.max())
+    needed = policy.min_cell * most
+    return Persons(len(rows), most, len(rows) < policy.min_rows, needed, cell is not None and cell < needed)
 
 
-def _refused(refusal: PolicyRefused) -> dict[str, str]:
-    return {"rule": refusal.rule, "what": refusal.what}
-
-
-def _show_check(facts: dict[str, Any], title: str) -> None:
-    role = "with the label" if facts["holds_label"] else "without the label"
-    rows = [
-        [line["operation"], line["form"], line["about"], _verdict(line)]
-        for line in facts["operations"]
-        if line["about"] != "acknowledgement"
-    ]
+def _show_check(facts: Checked, title: str) -> None:
+    role = "with the label" if facts.holds_label else "without the label"
+    told = [line for line in facts.operations if line.about != "acknowledgement"]
     console.table(
-        rows, ["operation", "form", "what leaves", "your policy"],
-        title=f"{title}, {role}: method {facts['method']}, rehearsed on made-up rows",
+        [[line.operation, line.form, line.about, line.verdict] for line in told],
+        ["operation", "form", "what leaves", "your policy"],
+        title=f"{title}, {role}: method {facts.method}, rehearsed on made-up rows",
     )  # fmt: skip
     console.show()
     for form, meaning in FORMS.items():
-        if any(line["form"] == form for line in facts["operations"]):
+        if any(line.form == form for line in facts.operations):
             console.show(f"  {form}: {meaning}")
-    silent = sum(line["about"] == "acknowledgement" for line in facts["operations"])
-    console.show(f"\n{silent} more operations give back an acknowledgement only")
-    learned = [line["learns"] for line in facts["operations"] if line["learns"]]
-    for text in dict.fromkeys(learned):
+    console.show(f"\n{len(facts.operations) - len(told)} more operations give back an acknowledgement only")
+    for text in dict.fromkeys(line.learns for line in facts.operations if line.learns):
         console.show(f"this party learns: {text}")
-    _show_rows(facts["rows"])
-    if "persons" in facts:
-        _show_persons(facts["persons"])
-    if facts["lowered"]:
-        console.show(f"rehearsed with less to do: {', '.join(f'{k}={v}' for k, v in facts['lowered'].items())}")
-    if facts["stopped"]:
-        console.show(f"the rehearsal did not come to its end: {facts['stopped']}")
+    _show_rows(facts.rows)
+    if facts.persons is not None:
+        _show_persons(facts.persons)
+    if facts.lowered:
+        console.show(f"rehearsed with less to do: {', '.join(f'{k}={v}' for k, v in facts.lowered.items())}")
+    if facts.stopped:
+        console.show(f"the rehearsal did not come to its end: {facts.stopped}")
     _show_verdict(facts)
 
 
-def _show_rows(rows: dict[str, Any]) -> None:
-    enough = "too few for" if rows["too_few"] else "enough for"
+def _show_rows(rows: Rows) -> None:
+    enough = "too few for" if rows.too_few else "enough for"
     console.show(
-        f"your file has {rows['file']:,} rows, {enough} min_rows = {rows['min_rows']}; how many of them all parties "
+        f"your file has {rows.file:,} rows, {enough} min_rows = {rows.min_rows}; how many of them all parties "
         "share is known when they are matched, and judged then"
     )
 
 
-def _show_persons(persons: dict[str, Any]) -> None:
-    enough = "too few" if persons["too_few"] else "enough"
-    cells = "too small" if persons["cell_too_small"] else "large enough, where it counts cells"
+def _show_persons(persons: Persons) -> None:
+    enough = "too few" if persons.too_few else "enough"
+    cells = "too small" if persons.cell_too_small else "large enough, where it counts cells"
     console.show(
-        f"they are of {persons['file']:,} persons, {enough}; one has up to {persons['most_rows']} rows, so min_cell is "
-        f"to be {persons['min_cell']} or more: the job's is {cells}"
+        f"they are of {persons.file:,} persons, {enough}; one has up to {persons.most_rows} rows, so min_cell is "
+        f"to be {persons.min_cell} or more: the job's is {cells}"
     )
 
 
-def _verdict(line: dict[str, Any]) -> str:
-    if line["refused"] is not None:
-        return f"refused: {line['refused']['rule']}"
-    return "allowed: exceptions" if line["exception"] else "allowed"
-
-
-def _show_verdict(facts: dict[str, Any]) -> None:
-    told = [facts["job"], *(line["refused"] for line in facts["operations"])]
-    for refused in told:
+def _show_verdict(facts: Checked) -> None:
+    for refused in (facts.job, *(line.refused for line in facts.operations)):
         if refused is not None:
-            console.show(f"refused: {refused['what']}")
-    if facts["audit"]:
-        console.show(f"refused: require_audit: {facts['audit']}; run fedsift audit JOB.toml --party FILE")
-    console.show(f"\n{facts['party']}: your policy {'allows' if facts['allowed'] else 'REFUSES'} this job")
+            console.show(f"refused: {refused.what}")
+    if facts.audit:
+        console.show(f"refused: require_audit: {facts.audit}; run fedsift audit JOB.toml --party FILE")
+    console.show(f"\n{facts.party}: your policy {'allows' if facts.allowed else 'REFUSES'} this job")

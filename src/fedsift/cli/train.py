@@ -15,7 +15,7 @@ from fedsift.core.files import write_atomic
 from fedsift.deploy.run import explain_on, predict_on, train_on
 from fedsift.errors import ParameterError
 from fedsift.jobs import training
-from fedsift.jobs.card import card_text
+from fedsift.jobs.card import read_card
 from fedsift.jobs.job_file import load_job
 from fedsift.jobs.runs import check_page
 from fedsift.jobs.tracking import check_tracking, track_model
@@ -54,9 +54,9 @@ def train(
             card = train_on(loaded, on.value, folder, kit=kit, say=progress.say)
     track_model(loaded, card, folder)
     if format == "json":
-        console.show(json.dumps({**card, "out": str(folder)}, indent=2, ensure_ascii=False))
+        console.show(json.dumps({**card.write(), "out": str(folder)}, indent=2, ensure_ascii=False))
         return
-    console.show(card_text(card))
+    console.show(card.text())
     console.show(f"written to {folder}: card.md is the model card; every party has a part of its own")
 
 
@@ -82,7 +82,7 @@ def predict(
     with console.progress(quiet, verbose) as progress:
         if on is On.local:
             predictions = training.predict(model, given, progress.say)
-            classes = [str(name) for name in training.read_card(model)["classes"]]
+            classes = [str(name) for name in read_card(model).classes]
             rows, text = len(predictions), training.predictions_table(predictions, classes)
         else:
             rows, told = predict_on(model, on.value, given, kit=kit, say=progress.say)

@@ -36,6 +36,17 @@ Each = Mapping[str, Mapping[str, Any]] | None
 class Federation(RowAccess):
     """Parties of one table, seen by a coordinator without any: ``from_tables`` (theirs) or ``split`` (simulated).
 
+    Parameters
+    ----------
+    transport : what carries bytes to the parties and back. parties : their names.
+    active : who holds the label, where one does. label_parties : who else does (horizontal, hybrid).
+    partition : ``"vertical"``, ``"horizontal"`` or ``"hybrid"``, with ``grid`` as in ``from_tables``.
+    task : ``"auto"``, ``"classification"`` or ``"regression"``. timeout : seconds that a reply may take.
+    names : whether column names are ``"shared"`` with the coordinator or ``"private"``.
+    coordinator, dealer, submitter : who runs it, deals randomness, gets the results: ``"neutral"`` or a party.
+
+    Examples
+    --------
     >>> from fedsift import Federation
     >>> Federation.split([[1.0, 8.0], [2.0, 7.0], [4.0, 6.0]], [0, 1, 0], parties=["bank", "shop"]).n_columns
     {'bank': 1, 'shop': 1}

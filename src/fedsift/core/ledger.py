@@ -226,7 +226,7 @@ class Release:
         return self.statistics * self.precision
 
 
-def numbers_in(value: Any) -> Release:
+def numbers_in(value: object) -> Release:
     """The numbers of a reply, and the mean precision of one."""
     sizes = list(_numbers(value))
     count = sum(size for size, _ in sizes)
@@ -234,7 +234,7 @@ def numbers_in(value: Any) -> Release:
     return Release(count, bits / count if count else 0.0)
 
 
-def rounded_numbers(value: Any) -> Release:
+def rounded_numbers(value: object) -> Release:
     """Figures that were rounded before they left: of each as many digits as the longest of them has."""
     told = [number for number in _plain_numbers(value) if math.isfinite(number)]
     decimals = max((_decimals(number) for number in told), default=0)
@@ -242,22 +242,22 @@ def rounded_numbers(value: Any) -> Release:
     return Release(len(told), math.log2(10**decimals * max(1.0, largest) + 1.0))
 
 
-def later(value: Any) -> Release:
+def later(value: object) -> Release:
     """Nothing yet: what is computed about these rows here leaves with a later step, so the rows are entered now."""
     return Release(0, 0.0)
 
 
-def row_by_row(value: Any) -> Release:
+def row_by_row(value: object) -> Release:
     """A number of each row, which somebody reads: limited by how often, not in bits (any budget would be exceeded)."""
     return Release(1, 24.0, by_row=True)
 
 
-def scores_read(value: Any) -> Release:
+def scores_read(value: object) -> Release:
     """This party's part of scores that the label holder reads in total; where nothing leaves it, none."""
     return Release(0, 0.0) if value is None else row_by_row(value)
 
 
-def _plain_numbers(value: Any) -> Iterator[float]:
+def _plain_numbers(value: object) -> Iterator[float]:
     if isinstance(value, np.ndarray):
         yield from (float(number) for number in value.ravel())
     elif isinstance(value, (int, float, np.generic)) and not isinstance(value, (bool, np.bool_)):
@@ -274,7 +274,7 @@ def _decimals(number: float) -> int:
     return next((places for places in range(16) if round(number, places) == number), 16)
 
 
-def _numbers(value: Any) -> Iterator[tuple[int, float]]:
+def _numbers(value: object) -> Iterator[tuple[int, float]]:
     if isinstance(value, np.ndarray):
         if value.size and value.dtype.kind in "fiub":
             yield value.size, _precision(value)

@@ -52,7 +52,7 @@ def message(cls: type[T]) -> type[T]:
     return cls
 
 
-def is_message(kind: Any) -> bool:
+def is_message(kind: object) -> bool:
     """Whether this is a class marked ``@message``."""
     return isinstance(kind, type) and kind in _messages
 

@@ -156,6 +156,17 @@ def operation(
     sums : whether values of its own columns are summed: a site then looks whether few rows make up a whole sum.
     when : of which form of a method it is a step, by the accepted job's parameters: ``"protection=open|unsaid"``,
         ``"epsilon=none"`` (``Job.says``). In a job of another form it is refused: what a job promises is what is run.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> @fs.operation("example.largest", discloses="aggregate", about="the largest value of a column", reply=float)
+    ... def largest(party: fs.Party, *, column: int) -> float:
+    ...     return float(party.table.matrix()[:, column].max())
+    >>> fed = fs.Federation.split([[1.0, 8.0], [2.0, 7.0], [4.0, 6.0]], [0, 1, 0], parties=["bank", "shop"])
+    >>> fs.register_plugin(largest.module)
+    >>> fed.ask(largest, to="shop", column=0)
+    8.0
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+", id):
         raise ParameterError(f'the id of an operation is "family.name" in small letters, got {id!r}')
@@ -193,7 +204,13 @@ def together(*lists: Iterable[Operation]) -> tuple[Operation, ...]:
 
 
 def register_plugin(module: str) -> None:
-    """Allow the operations of a module outside fedsift (``register_plugin("my_methods")``) at this party."""
+    """Allow the operations of a module outside fedsift (``register_plugin("my_methods")``) at this party.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> fs.register_plugin("my_methods")
+    """
     _plugins.add(module)
 
 
@@ -233,7 +250,20 @@ def find_operation(id: str, party: str) -> Operation:
 
 @dataclass(frozen=True)
 class Array:
-    """A NumPy array of the given kind (``f`` float, ``i`` integer, ``b`` boolean) and number of dimensions."""
+    """A NumPy array of the given kind (``f`` float, ``i`` integer, ``b`` boolean) and number of dimensions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fedsift as fs
+    >>> @fs.operation("example.sums", discloses="aggregate", about="sums of its columns", reply=fs.Array("f", 1))
+    ... def sums(party: fs.Party) -> np.ndarray:
+    ...     return np.nansum(party.table.matrix(), axis=0)
+    >>> fed = fs.Federation.split([[1.0, 8.0], [2.0, 7.0], [4.0, 6.0]], [0, 1, 0], parties=["bank", "shop"])
+    >>> fs.register_plugin(sums.module)
+    >>> fed.ask(sums, to="bank")
+    array([7.])
+    """
 
     kind: str = "f"
     ndim: int = 1

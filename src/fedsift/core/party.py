@@ -179,7 +179,19 @@ class Site:
 
 
 class Party:
-    """What an operation may use: this view's rows and columns, this run's state, this site's keys."""
+    """What an operation may use: this view's rows and columns, this run's state, this site's keys.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> @fs.operation("example.rows", discloses="control", about="how many rows it has", reply=int)
+    ... def rows(party: fs.Party) -> int:
+    ...     return party.n_rows
+    >>> fed = fs.Federation.split([[1.0, 8.0], [2.0, 7.0], [4.0, 6.0]], [0, 1, 0], parties=["bank", "shop"])
+    >>> fs.register_plugin(rows.module)
+    >>> fed.ask(rows, to=fed.parties)
+    {'bank': 3, 'shop': 3}
+    """
 
     def __init__(
         self, site: Site, view: str, state: State | None = None, round: int = 0, run: Run | None = None,

@@ -38,6 +38,16 @@ from fedsift.core.wanted import FileForm, Loaded, Wanted, Written, suggest
 from fedsift.errors import DataError, ParameterError, UnclearColumns
 
 
+@dataclass(frozen=True)
+class ColumnFacts:
+    """What is seen of a column: ``distinct`` values, those that are missing left out."""
+
+    column: str
+    kind: str
+    missing: int
+    distinct: int
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class Table:
     """Ids and typed columns; make one with :meth:`read`, which has the parameters.
@@ -216,18 +226,15 @@ class Table:
             done += frame.width
         return found
 
-    def describe(self) -> list[dict[str, Any]]:
-        """One record a column: its kind, how many values are missing, how many differ, and whether it is constant."""
+    def describe(self) -> list[ColumnFacts]:
+        """One record a column: its kind, how many values are missing and how many differ."""
         missing: dict[str, int] = {}
         distinct: dict[str, int] = {}
         for piece in pieces(self._frame, self.columns):
             frame = piece.with_columns(cs.float().fill_nan(None))
             missing |= zip(frame.columns, frame.null_count().row(0)) if frame.width else ()
             distinct |= frame.select(pl.all().drop_nulls().n_unique()).row(0, named=True) if frame.width else {}
-        return [
-            {"column": n, "kind": kind, "missing": missing[n], "distinct": distinct[n], "constant": distinct[n] <= 1}
-            for n, kind in self.kinds.items()
-        ]
+        return [ColumnFacts(n, kind, missing[n], distinct[n]) for n, kind in self.kinds.items()]
 
     # --- new tables from this one ---
 

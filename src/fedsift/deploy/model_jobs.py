@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from fedsift.core.files import write_atomic
 from fedsift.deploy.flare_job import FORMAT, VERSION, public_job
 from fedsift.errors import DataError, FedsiftError, ParameterError
 from fedsift.jobs import runs, training
+from fedsift.jobs.card import ModelCard, read_card
 from fedsift.jobs.job_file import FederationSection, Job
 from fedsift.jobs.job_model import ModelSection
 from fedsift.methods import MODELS
@@ -40,20 +42,20 @@ def train_content(job: Job) -> dict[str, Any]:
 
 def predict_content(folder: Path) -> dict[str, Any]:
     """What is submitted to predict: the model's name and parameters, and what the coordinator knows of it."""
-    card = training.read_card(folder)
+    card = read_card(folder)
     known = json.loads((folder / MODEL_FILE).read_text(encoding="utf-8"))
-    kind = model_class(card)
-    made = kind(**{name: None if value == "none" else value for name, value in card["parameters"].items()})
+    kind = model_class(card.kind)
+    made = kind(**{name: None if value == "none" else value for name, value in card.parameters.items()})
     name, parameters = made.announcement()
     parties = {
-        party: {"id": facts["id"] is not None, "label": party == card["label_holder"], "grid": None}
-        for party, facts in card["data"].items()
+        party: {"id": facts.id is not None, "label": party == card.label_holder, "grid": None}
+        for party, facts in card.data.items()
     }
     return {
         "format": FORMAT, "version": VERSION, "name": "predict", "method": {"name": name, **parameters},
-        "evaluate": None, "federation": {**FederationSection().model_dump(), "task": card["task"], "min_overlap": 1},
+        "evaluate": None, "federation": {**FederationSection().model_dump(), "task": card.task, "min_overlap": 1},
         "parties": parties, "work": PREDICT, "known": known, "resume": False,
-        "columns": {party: facts["columns"] for party, facts in card["data"].items()},
+        "columns": {party: facts.columns for party, facts in card.data.items()},
     }  # fmt: skip
 
 
@@ -63,10 +65,10 @@ def explain_content(folder: Path, repeats: int, by: Sequence[str]) -> dict[str, 
     return {**predict_content(folder), "name": EXPLAIN, "work": EXPLAIN, "asked": asked}
 
 
-def model_class(card: Mapping[str, Any]) -> Any:
-    found = next((kind for kind in MODELS.values() if kind.__name__ == card["class"]), None)
+def model_class(name: str) -> type[FederatedModel]:
+    found = next((kind for kind in MODELS.values() if kind.__name__ == name), None)
     if found is None:
-        raise DataError(f"this fedsift has no model {card['class']!r}")
+        raise DataError(f"this fedsift has no model {name!r}")
     return found
 
 
@@ -116,7 +118,7 @@ def _at_hand(content: Mapping[str, Any], fed: Federation, scratch: Path) -> tupl
     with fed.session(str(told.pop("name")), told) as accepted:
         defined = accepted.view(columns=places)
     view = fed.named_view(defined._view)  # it outlives the session
-    return model_class(content["known"]).load(scratch, view), view
+    return model_class(str(content["known"]["class"])).load(scratch, view), view
 
 
 # --- where all parties are on this machine ---------------------------------------------------------------------------
@@ -127,7 +129,7 @@ def parts_of(site: Path) -> Path:
     return site.parent.parent / PARTS
 
 
-def take_model(job: Job, result: Path, out: Path, sites: Mapping[str, Path]) -> dict[str, Any]:
+def take_model(job: Job, result: Path, out: Path, sites: Mapping[str, Path]) -> ModelCard:
     """The model folder of the submitter; where the parties are played here, with their parts.
 
     What columns of ids and labels are called does not travel: the card gets it from the submitter's own job file.
@@ -138,11 +140,14 @@ def take_model(job: Job, result: Path, out: Path, sites: Mapping[str, Path]) -> 
     for site in sites.values():
         for part in sorted(parts_of(site).glob("*")):
             shutil.copy(part, out / part.name)
-    card = training.read_card(out)
-    for name, party in job.settings.parties.items():
-        card["data"][name] |= {"id": party.id, "categorical": list(party.categorical)}
-    card["label"] = job.settings.parties[card["label_holder"]].label
-    training.write_card_files(card, out)
+    card = read_card(out)
+    own = job.settings.parties
+    data = {
+        name: replace(each, id=own[name].id, categorical=list(own[name].categorical))
+        for name, each in card.data.items()
+    }
+    card = replace(card, data=data, label=own[card.label_holder].label)
+    card.save(out)
     return card
 
 

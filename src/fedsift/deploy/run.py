@@ -22,7 +22,6 @@ from typing import Any
 import pandas as pd
 
 from fedsift.core.files import write_atomic
-from fedsift.core.wanted import FileForm, kind_of_file
 from fedsift.deploy import model_jobs
 from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, unscored, write_job
 from fedsift.deploy.introductions import introduce_parties
@@ -33,6 +32,7 @@ from fedsift.errors import DataError, FedsiftError, MissingExtra, OperationFaile
 from fedsift.evaluate.value_holder import ValueJob
 from fedsift.evaluate.worth import Valuation
 from fedsift.jobs import runs, training
+from fedsift.jobs.card import ModelCard, read_card
 from fedsift.jobs.job_file import Job, JobFile
 from fedsift.jobs.text import Source, toml_value
 from fedsift.report.explain import Explained
@@ -76,15 +76,15 @@ def statistics_on(job: Job, on: str, work: StatisticsJob, *, kit: Path | None = 
     return found
 
 
-def train_on(job: Job, on: str, out: Path, *, kit: Path | None = None, say: Say) -> dict[str, Any]:
+def train_on(job: Job, on: str, out: Path, *, kit: Path | None = None, say: Say) -> ModelCard:
     """Train with the parties elsewhere: each keeps its part; ``out`` gets the model folder. Returns the card."""
     training.check_model_folder(out)
     take = partial(_take_model, job=job, out=out)
-    card: dict[str, Any] = _run(Errand(job, model_jobs.train_content(job), take, say), on, kit)
+    card: ModelCard = _run(Errand(job, model_jobs.train_content(job), take, say), on, kit)
     return card
 
 
-def _take_model(result: Path, sites: dict[str, Path], *, job: Job, out: Path) -> dict[str, Any]:
+def _take_model(result: Path, sites: dict[str, Path], *, job: Job, out: Path) -> ModelCard:
     return model_jobs.take_model(job, result, out, sites)
 
 
@@ -92,8 +92,8 @@ def predict_on(
     folder: Path, on: str, files: Mapping[str, Path], *, kit: Path | None = None, say: Say
 ) -> tuple[int, str | None]:
     """Predict with the parties elsewhere: how many rows, and the predictions where the label holder is played here."""
-    card = training.read_card(folder)
-    content, holder = model_jobs.predict_content(folder), card["label_holder"]
+    card = read_card(folder)
+    content, holder = model_jobs.predict_content(folder), card.label_holder
     training.check_parties(card, files, here=on != "flare")
     job = prediction_job(folder, files)
     take = partial(_take_predictions, holder=holder)
@@ -106,7 +106,7 @@ def explain_on(
     kit: Path | None = None, say: Say,
 ) -> Explained:  # fmt: skip
     """Which columns a model goes by and how it does, with the parties elsewhere."""
-    card = training.read_card(folder)
+    card = read_card(folder)
     training.check_parties(card, files, here=on != "flare")
     if on != "flare":
         training.check_label(card, files, by)
@@ -122,25 +122,18 @@ def prediction_job(folder: Path, files: Mapping[str, Path], *, labelled: bool = 
 
     ``labelled``: with the label, where the label holder's file has it.
     """
-    card = training.read_card(folder)
-    data, holder = card["data"], card["label_holder"]
+    card = read_card(folder)
+    data, holder = card.data, card.label_holder
     told = {
-        name: {"file": str(files[name].absolute()) if name in files else None, "id": facts["id"],
-               "categorical": training.categorical_of(facts),
-               **_form_of(facts, files.get(name))}
+        name: {"file": str(files[name].absolute()) if name in files else None, "id": facts.id,
+               "categorical": facts.codes,
+               **(facts.form_of(files[name]).told() if name in files else {})}
         for name, facts in data.items()
     }  # fmt: skip
     if labelled and training.has_label(card, files):
-        told[holder]["label"] = card["label"]
+        told[holder]["label"] = card.label
     source = Source(folder / "predict.toml", "", {})
     return Job(source.path, JobFile.model_validate({"parties": told, "method": {"name": "all"}}), {}, source)
-
-
-def _form_of(facts: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
-    """How a party's new file is to be read, as the job of the training read the first one."""
-    if file is None:
-        return {}
-    return FileForm.read(facts.get("form", {})).of_columns(facts["columns"]).of_kind(kind_of_file(file)).told()
 
 
 def _take_predictions(result: Path, sites: dict[str, Path], *, holder: str) -> tuple[int, str | None]:

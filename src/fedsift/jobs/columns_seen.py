@@ -54,7 +54,7 @@ class FileSeen:
 
 def look_at(table: Table) -> FileSeen:
     columns = [
-        ColumnSeen(r["column"], r["kind"], r["missing"], r["distinct"], table.written.columns.get(r["column"], ""))
+        ColumnSeen(r.column, r.kind, r.missing, r.distinct, table.written.columns.get(r.column, ""))
         for r in table.describe()
     ]
     warnings = [

@@ -26,6 +26,7 @@ from fedsift.jobs.text import (
     Key,
     Section,
     Source,
+    called_now,
     expected,
     merge,
     nearest,
@@ -386,7 +387,7 @@ def _method_parameters(source: Source, section: MethodSection) -> dict[str, Any]
     for name, value in given.items():
         if name not in defaults:
             raise source.error(
-                ("method", name), f"unknown parameter of {section.name}{nearest(name, list(defaults) or ['(none)'])}"
+                ("method", name), f"unknown parameter of {section.name}{called_now(name, list(defaults) or ['(none)'])}"
             )
         if value == "none" and not isinstance(defaults[name], str):
             given[name] = None

@@ -41,7 +41,7 @@ from fedsift.select.selection import Selection
 FORMAT = "fedsift-run"
 VERSION = 1
 SUMMARY = "summary.json"  # the record that the report is made of; summary-PARTY.json is one party's own
-#: Parameters that mean the same in every method that has them. Others (alpha, epochs, a threshold) share only a name.
+#: Parameters that mean the same in every method that has them. Others (penalty, epochs, threshold) share only a name.
 _SHARED = ("n_features", "n_bins", "min_cell", "scheme", "protection", "random_state")
 _FOLDS = 5  # of a comparison, unless the job or the command line says otherwise
 

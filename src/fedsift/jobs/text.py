@@ -245,3 +245,16 @@ def nearest(name: str, names: Sequence[str]) -> str:
     by_lower = {n.lower().replace("-", "_"): n for n in names}
     near = get_close_matches(name.lower().replace("-", "_"), by_lower, n=1)
     return f"; did you mean {by_lower[near[0]]!r}?" if near else f"; there are: {', '.join(names)}"
+
+
+#: Parameters of methods that had another name before.
+RENAMED = {
+    "alpha": "penalty", "bins": "n_bins", "iterations": "max_iter", "lambda_": "penalty", "lambdas": "penalties",
+    "price": "size_penalty", "release": "protection", "rounds": "max_iter", "secure": "protection", "tolerance": "tol",
+}  # fmt: skip
+
+
+def called_now(name: str, names: Sequence[str]) -> str:
+    """The same for a parameter, which may be an earlier version's."""
+    now = RENAMED.get(name)
+    return f"; it is called {now!r} now" if now in names else nearest(name, names)

@@ -17,6 +17,7 @@ from typing import Any
 from fedsift.core.files import plain
 from fedsift.errors import MissingExtra
 from fedsift.evaluate.worth import Valuation
+from fedsift.jobs.card import ModelCard
 from fedsift.jobs.job_file import Job
 from fedsift.version import VERSION
 
@@ -42,11 +43,11 @@ def track_run(job: Job, facts: Mapping[str, Any], folder: Path) -> None:
     _log(job, "run", told, figures, {"job_hash": facts["hash"]}, [folder / name for name in _RUN_FILES])
 
 
-def track_model(job: Job, card: Mapping[str, Any], folder: Path) -> None:
+def track_model(job: Job, card: ModelCard, folder: Path) -> None:
     """A trained model, from its card; its parts stay with their parties."""
-    told = {"model": card["class"], "method": card["method"], **card["parameters"], "rows": card["rows"]}
-    figures = {**card["metrics"], "bytes": card["bytes"]}
-    _log(job, "train", told, figures, {"job_hash": card["job_hash"]}, [folder / name for name in _MODEL_FILES])
+    told = {"model": card.kind, "method": card.method, **card.parameters, "rows": card.rows}
+    figures = {**card.metrics, "bytes": card.bytes}
+    _log(job, "train", told, figures, {"job_hash": card.job_hash}, [folder / name for name in _MODEL_FILES])
 
 
 def track_value(job: Job, found: Valuation, page: Path | None) -> None:

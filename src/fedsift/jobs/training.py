@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,14 +19,12 @@ from typing import Any
 from sklearn.base import clone
 
 from fedsift.core.federation import Federation
-from fedsift.core.files import write_atomic
 from fedsift.core.table import Table
-from fedsift.core.wanted import FileForm, kind_of_file
 from fedsift.errors import DataError, ParameterError
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.explaining import explain
 from fedsift.evaluate.joint import jobs_within
-from fedsift.jobs.card import CARD, FORMAT, card_text, model_card
+from fedsift.jobs.card import CARD, ModelCard, model_card, read_card
 from fedsift.jobs.job_file import Job
 from fedsift.jobs.job_model import ModelSection
 from fedsift.jobs.runs import Run, prepare
@@ -49,7 +46,7 @@ class Trained:
 
     run: Run
     model: FederatedModel
-    card: dict[str, Any]
+    card: ModelCard
 
 
 def train(job: Job, say: Say = lambda text: None) -> Trained:
@@ -91,13 +88,7 @@ def write_card(trained: Trained, folder: Path) -> None:
     """The selection with its report, and the model card."""
     write_report(trained.run.record(), folder / "report.html")
     trained.run.selection.save(folder / "selection.json")
-    write_card_files(trained.card, folder)
-
-
-def write_card_files(card: dict[str, Any], folder: Path) -> None:
-    """For programs and for people."""
-    write_atomic(folder / CARD, json.dumps(card, indent=1, allow_nan=False) + "\n")
-    write_atomic(folder / "card.md", card_text(card))
+    trained.card.save(folder)
 
 
 def jobs_within_training(selector: Selector, section: ModelSection) -> list[tuple[str, dict[str, Any]]]:
@@ -119,16 +110,6 @@ def check_model_folder(folder: Path) -> None:
 
 
 # --- new rows ---------------------------------------------------------------------------------------------------------
-
-
-def read_card(folder: Path) -> dict[str, Any]:
-    try:
-        card: dict[str, Any] = json.loads((folder / CARD).read_text(encoding="utf-8"))
-        if card["format"] == FORMAT:
-            return card
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    raise DataError(f"{folder} is no model folder: give the folder that fedsift train wrote")
 
 
 def predict(folder: Path, files: Mapping[str, Path], say: Say = lambda text: None) -> dict[str, Any]:
@@ -175,32 +156,32 @@ def _labelled(fed: Federation, model: FederatedModel) -> bool:
     return True
 
 
-def has_label(card: Mapping[str, Any], files: Mapping[str, Path]) -> bool:
+def has_label(card: ModelCard, files: Mapping[str, Path]) -> bool:
     """Whether the label holder's new file has the label; no where the file is not here."""
-    holder = card["label_holder"]
+    holder = card.label_holder
     if holder not in files:
         return False
-    form = FileForm.read(card["data"][holder].get("form", {})).of_columns(()).of_kind(kind_of_file(files[holder]))
-    return card["label"] in Table.look(files[holder], holder, form)[0].columns
+    form = card.data[holder].form_of(files[holder], [])
+    return card.label in Table.look(files[holder], holder, form)[0].columns
 
 
-def check_label(card: Mapping[str, Any], files: Mapping[str, Path], by: Sequence[str] = ()) -> bool:
+def check_label(card: ModelCard, files: Mapping[str, Path], by: Sequence[str] = ()) -> bool:
     """Whether there are labels; refused where an explanation needs them. Boosted trees are explained without."""
-    labelled, holder = has_label(card, files), card["label_holder"]
-    if not labelled and (by or not str(card["class"]).startswith("SecureBoost")):
+    labelled, holder = has_label(card, files), card.label_holder
+    if not labelled and (by or not card.kind.startswith("SecureBoost")):
         raise DataError(
-            f"party {holder!r}: the file has no label {card['label']!r}. Which columns a {card['class']} goes by, and "
+            f"party {holder!r}: the file has no label {card.label!r}. Which columns a {card.kind} goes by, and "
             "how groups of rows fare, is measured on rows with labels: give such rows to fedsift explain"
         )
     return labelled
 
 
-def check_parties(card: Mapping[str, Any], files: Mapping[str, Path], *, here: bool = True) -> None:
+def check_parties(card: ModelCard, files: Mapping[str, Path], *, here: bool = True) -> None:
     """Refuse a file of somebody who is no party of the model; where all parties play here, a party without one too."""
     for name in files:
-        if name not in card["data"]:
-            raise ParameterError(f"the model has no party {name!r}{nearest(name, list(card['data']))}")
-    for name in card["data"] if here else ():
+        if name not in card.data:
+            raise ParameterError(f"the model has no party {name!r}{nearest(name, list(card.data))}")
+    for name in card.data if here else ():
         if name not in files:
             raise DataError(f"the model needs a file of the party {name!r}, which has left: {name}=FILE, or train anew")
         if not files[name].is_file():
@@ -213,21 +194,21 @@ def _with_new_rows(
     """The model again, and the rows that all parties' new files share."""
     card = read_card(folder)
     tables = new_tables(card, files, labelled=labelled, also=also)
-    ids = {name: facts["id"] for name, facts in card["data"].items()}
-    label = (card["label_holder"], card["label"] if labelled else None)
+    ids: dict[str, Any] = {name: facts.id for name, facts in card.data.items()}
+    label = (card.label_holder, card.label if labelled else None)
     say("aligning the parties by private set intersection")
-    fed = Federation.from_tables(tables, id=ids, label=label, task=card["task"], min_overlap=1)
-    kind = next((model for model in MODELS.values() if model.__name__ == card["class"]), None)
+    fed = Federation.from_tables(tables, id=ids, label=label, task=card.task, min_overlap=1)
+    kind = next((model for model in MODELS.values() if model.__name__ == card.kind), None)
     if kind is None:
-        raise DataError(f"{folder}: this fedsift has no model {card['class']!r}")
-    used = {name: [tables[name].columns.index(c) for c in facts["columns"]] for name, facts in card["data"].items()}
+        raise DataError(f"{folder}: this fedsift has no model {card.kind!r}")
+    used = {name: [tables[name].columns.index(c) for c in facts.columns] for name, facts in card.data.items()}
     if any(len(tables[name].columns) != len(places) for name, places in used.items()):
         fed = fed.view(columns=used)
     return kind.load(folder, fed), fed
 
 
 def new_tables(
-    card: Mapping[str, Any], files: Mapping[str, Path], *, labelled: bool = False, also: Sequence[str] = ()
+    card: ModelCard, files: Mapping[str, Path], *, labelled: bool = False, also: Sequence[str] = ()
 ) -> dict[str, Table]:
     """Each party's new rows, with the columns of the model; what is missing is named with its party.
 
@@ -235,24 +216,17 @@ def new_tables(
     holder's rows come with their label; ``also``: and with these columns, which the model need not use.
     """
     check_parties(card, files)
-    data, tables = card["data"], {}
+    data, tables = card.data, {}
     for name, facts in data.items():
-        codes = categorical_of(facts)
-        label = card["label"] if labelled and name == card["label_holder"] else None
-        wanted = list(dict.fromkeys([*facts["columns"], *(() if name != card["label_holder"] else also)]))
-        form = FileForm.read(facts.get("form", {})).of_columns(wanted).of_kind(kind_of_file(files[name]))
+        label = card.label if labelled and name == card.label_holder else None
+        wanted = list(dict.fromkeys([*facts.columns, *(() if name != card.label_holder else also)]))
+        form = facts.form_of(files[name], wanted)
         table = Table.read(
-            files[name], id=facts["id"], label=label, columns=wanted or None, categorical=codes, name=name, form=form
+            files[name], id=facts.id, label=label, columns=wanted or None, categorical=facts.codes, name=name, form=form
         )
-        _check_kinds(name, table, facts["kinds"])
+        _check_kinds(name, table, facts.kinds)
         tables[name] = table
     return tables
-
-
-def categorical_of(facts: Mapping[str, Any]) -> list[str]:
-    """Columns of a party's that the model takes as categories, although they may look like numbers."""
-    kinds = [column for column, kind in facts["kinds"].items() if kind == "categorical"]
-    return list(dict.fromkeys([*kinds, *(name for name in facts.get("categorical", ()) if name in facts["columns"])]))
 
 
 def _check_kinds(party: str, table: Table, kinds: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -27,7 +27,7 @@ from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation
 from fedsift.core.same_columns import columns_here, with_columns_of
 from fedsift.errors import DataError, ParameterError, PolicyRefused
-from fedsift.models.copies import Copied, Lease
+from fedsift.models.copies import Copied, Lease, as_json, from_json
 from fedsift.models.metrics import fitting, probabilities
 from fedsift.models.parts import (
     OPERATIONS,
@@ -277,9 +277,9 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
             self._write_parts(run)
             if not self._in_files and run._job is not None:
                 self.job_hash_, self._in_files = run._job.hash.hex(), True  # the sites' files are of this job
-        known = {name: _as_json(getattr(self, name)) for name in (*_KNOWN, *self._saved) if hasattr(self, name)}
+        known = {name: as_json(getattr(self, name)) for name in (*_KNOWN, *self._saved) if hasattr(self, name)}
         content = {"format": FORMAT, "version": VERSION, "class": type(self).__name__,
-                   "parameters": {k: _as_json(v) for k, v in self.get_params(deep=False).items()},
+                   "parameters": {k: as_json(v) for k, v in self.get_params(deep=False).items()},
                    "known": known}  # fmt: skip
         return write_atomic(Path(folder) / "model.json", json.dumps(content, indent=1) + "\n")
 
@@ -287,11 +287,15 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
     def load(cls: type[Model], folder: str | Path, fed: Federation) -> Model:
         """The model again; every party of ``fed`` reads its own file."""
         content = _read(Path(folder) / "model.json", cls.__name__)
-        model = cls(**{name: _from_json(value) for name, value in content["parameters"].items()})
+        parameters = {name: from_json(value) for name, value in content["parameters"].items()}
+        unknown = sorted(set(parameters) - set(cls._get_param_names()))
+        if unknown:
+            raise DataError(f"{str(folder)!r} is of another fedsift, with {unknown[0]!r}: fit it again and save it")
+        model = cls(**parameters)
         for name, value in content["known"].items():
             if name not in (*_KNOWN, *cls._saved):
                 raise DataError(f"{str(folder)!r} holds {name!r}, which a {cls.__name__} does not have")
-            setattr(model, name, _from_json(value))
+            setattr(model, name, from_json(value))
         model._fed, model._in_files = None, True
         model._check_parties(fed)
         choose_folder(fed, folder)
@@ -370,30 +374,3 @@ def _read(file: Path, name: str) -> dict[str, Any]:
     if not good or content.get("class") != name or not {"parameters", "known"} <= set(content):
         raise DataError(f"{str(file)!r} is not a saved {name} of version {VERSION}: fit it again and save it")
     return content
-
-
-def _as_json(value: object) -> Any:
-    """Arrays and frames so that they come back as they were; functions and the like are not written."""
-    if isinstance(value, np.ndarray):
-        return {"array": value.tolist(), "dtype": value.dtype.str if value.dtype != object else "O"}
-    if isinstance(value, pd.DataFrame):
-        return {"frame": value.to_dict(orient="list")}
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {"mapping": {str(key): _as_json(item) for key, item in value.items()}}
-    if isinstance(value, (list, tuple)):
-        return [_as_json(item) for item in value]
-    return value if value is None or isinstance(value, (bool, int, float, str)) else None
-
-
-def _from_json(value: object) -> Any:
-    if isinstance(value, list):
-        return [_from_json(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if "array" in value:
-        return np.array(value["array"], dtype=object if value["dtype"] == "O" else np.dtype(value["dtype"]))
-    if "frame" in value:
-        return pd.DataFrame(value["frame"])
-    return {key: _from_json(item) for key, item in value["mapping"].items()}

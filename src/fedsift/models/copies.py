@@ -1,4 +1,4 @@
-"""What a copy and a pickle of a trained model are.
+"""What a copy and a pickle of a trained model are, and how its values stand in a file.
 
 The coordinator's object has what the coordinator knows; the parts stay at the sites. So a copy in the same process
 stands for the same parts over the same federation, and a pickle holds neither a connection nor a table nor a key: after
@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import copy
 import weakref
+from collections.abc import Mapping
 from typing import Any, TypeVar, cast
+
+import numpy as np
+import pandas as pd
 
 from fedsift.core.federation import Federation
 from fedsift.models.parts import free_all
@@ -43,3 +47,30 @@ class Copied:
         for key, value in vars(self).items():
             setattr(made, key, value if key in _HERE else copy.deepcopy(value, memo))
         return made
+
+
+def as_json(value: object) -> Any:
+    """Arrays and frames so that they come back as they were; functions and the like are not written."""
+    if isinstance(value, np.ndarray):
+        return {"array": value.tolist(), "dtype": value.dtype.str if value.dtype != object else "O"}
+    if isinstance(value, pd.DataFrame):
+        return {"frame": value.to_dict(orient="list")}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {"mapping": {str(key): as_json(item) for key, item in value.items()}}
+    if isinstance(value, (list, tuple)):
+        return [as_json(item) for item in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else None
+
+
+def from_json(value: object) -> Any:
+    if isinstance(value, list):
+        return [from_json(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        return np.array(value["array"], dtype=object if value["dtype"] == "O" else np.dtype(value["dtype"]))
+    if "frame" in value:
+        return pd.DataFrame(value["frame"])
+    return {key: from_json(item) for key, item in value["mapping"].items()}

@@ -59,12 +59,9 @@ STEPS = FITS.replace(" a session", " x max_iter or rounds or 1000 a session")
 
 
 @summed(
-    "linear.curvature",
-    when="epsilon=none|unsaid",
-    times=FITS,
-    about="largest curvature of the loss",
+    "linear.curvature", when="epsilon=none|unsaid", times=FITS, about="largest curvature of the loss",
     receives="control",
-)
+)  # fmt: skip
 def curvature(party: Party) -> np.ndarray:
     design = with_intercept(party.state[DESIGN][party.state[TRAIN]])
     # A sum of largest eigenvalues bounds the largest eigenvalue of the sum: a safe step for every mask at once.
@@ -73,12 +70,9 @@ def curvature(party: Party) -> np.ndarray:
 
 
 @summed(
-    "linear.local_steps",
-    when="epsilon=none|unsaid",
-    times=STEPS,
-    about="weights of the models after local steps, times the number of rows",
-    learns="the averaged weights",
-)
+    "linear.local_steps", when="epsilon=none|unsaid", times=STEPS,
+    about="weights of the models after local steps, times the number of rows", learns="the averaged weights",
+)  # fmt: skip
 def local_steps(
     party: Party, *, weights: np.ndarray, masks: np.ndarray, penalties: np.ndarray,
     rate: Annotated[float, Between(0, 1e9)], steps: Annotated[int, Between(1, 1000)], kind: Kind,
@@ -99,12 +93,9 @@ def local_steps(
 
 
 @summed(
-    "linear.validation_scores",
-    when="epsilon=none|unsaid",
-    times=FITS,
-    about="errors and losses of the models on the validation rows",
-    learns="the averaged weights",
-)
+    "linear.validation_scores", when="epsilon=none|unsaid", times=FITS,
+    about="errors and losses of the models on the validation rows", learns="the averaged weights",
+)  # fmt: skip
 def validation_scores(party: Party, *, weights: np.ndarray, kind: Kind, everywhere: bool = False) -> np.ndarray:
     """Sum of absolute errors (or of wrong classes), then sum of losses, for each model."""
     _check_models(party, "validation_scores", weights, kind)
@@ -119,12 +110,9 @@ def validation_scores(party: Party, *, weights: np.ndarray, kind: Kind, everywhe
 
 
 @summed(
-    "linear.moments",
-    when="epsilon=none|unsaid",
-    times="2 x parties a session",
-    about="sums of products of features and target",
-    receives="control",
-)
+    "linear.moments", when="epsilon=none|unsaid", times="2 x parties a session",
+    about="sums of products of features and target", receives="control",
+)  # fmt: skip
 def moments(party: Party, *, everywhere: bool = False) -> np.ndarray:
     """The moment matrix of (features, 1, target): all that a ridge needs."""
     rows = slice(None) if everywhere else party.state[TRAIN]
@@ -201,7 +189,7 @@ def fed_average(
     rounds: int,
     local_steps_each: int = 1,
     start: np.ndarray | None = None,
-    tolerance: float = 1e-6,
+    tol: float = 1e-6,
 ) -> tuple[np.ndarray, int]:
     """Train all models in lock-step; their weights and the number of rounds that it took."""
     kind = "ridge" if study.task == "regression" else "logistic"
@@ -219,7 +207,7 @@ def fed_average(
         )  # fmt: skip
         average = sums[:-1].reshape(shape) / sums[-1]
         step = average - current
-        if np.abs(step).max(initial=0.0) < tolerance:
+        if np.abs(step).max(initial=0.0) < tol:
             return average, done
         # Nesterov's extrapolation, for each model; one that overshoots starts anew.
         age = np.where(((ahead - average) * step).sum(axis=(1, 2)) > 0, 1.0, age)
@@ -230,14 +218,9 @@ def fed_average(
 
 
 @operation(
-    "linear.score_rows",
-    times="1 a session",
-    discloses="plain",
-    receives="aggregate",
-    about="predicted scores of its own rows",
-    learns="the weights of the model",
-    reply=Array("f", 2),
-)
+    "linear.score_rows", times="1 a session", discloses="plain", receives="aggregate",
+    about="predicted scores of its own rows", learns="the weights of the model", reply=Array("f", 2),
+)  # fmt: skip
 def score_rows(
     party: Party, *, columns: list[str], centre: np.ndarray, weights: np.ndarray, intercept: np.ndarray,
     classes: list[str],
@@ -285,10 +268,19 @@ class FedLinear(FederatedModel):
     ----------
     penalty : strength of the L2 penalty, or ``"auto"``: chosen on the validation rows from 1e-6 to 10.
     solver : ``"fedavg"``, or ``"exact"`` (ridge only: from summed moments, one round).
-    rounds, local_steps, tolerance : of FedAvg.
+    rounds, local_steps, tol : of FedAvg.
     validation : share of each party's rows (or the name of the party) that the penalty is chosen on.
     random_state : draws the validation rows.
     protection : what leaves a party: ``"sums"`` (under masks) or ``"open"`` (research: each party's own sums).
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["north", "south"], partition="horizontal")
+    >>> round(fs.FedLinear(penalty=0.01).fit(fed).score(fed), 2)
+    0.96
     """
 
     partitions = ("horizontal",)
@@ -303,7 +295,7 @@ class FedLinear(FederatedModel):
         solver: str = "fedavg",
         rounds: int = 1000,
         local_steps: int = 1,
-        tolerance: float = 1e-6,
+        tol: float = 1e-6,
         validation: float | str = 0.2,
         random_state: object = 0,
         protection: str = "sums",
@@ -312,7 +304,7 @@ class FedLinear(FederatedModel):
         self.solver = solver
         self.rounds = rounds
         self.local_steps = local_steps
-        self.tolerance = tolerance
+        self.tol = tol
         self.validation = validation
         self.random_state = random_state
         self.protection = protection
@@ -359,7 +351,7 @@ class FedLinear(FederatedModel):
             masks = np.ones((len(choices), width), dtype=bool)
             weights, self.n_rounds_ = fed_average(
                 total, study, masks, choices, rounds=self.rounds, local_steps_each=self.local_steps,
-                tolerance=self.tolerance,
+                tol=self.tol,
             )  # fmt: skip
         best = 0
         if len(choices) > 1:

@@ -183,7 +183,7 @@ def fixed(values: np.ndarray, exponent: int, what: str) -> Ring:
     try:
         return to_ring(values, exponent, 2.0 ** (63 - exponent) / _SUMMANDS)
     except OverflowGuard:
-        raise OverflowGuard(f"{what} grew too large for exact sums; a larger alpha keeps them small") from None
+        raise OverflowGuard(f"{what} grew too large for exact sums; a larger penalty keeps them small") from None
 
 
 # --- the coordinator's side ------------------------------------------------------------------------------------------

@@ -61,14 +61,14 @@ OPENLY = "protection=open"
 class Summed:
     """A party-side function that returns an array of floats, as two operations: under masks, and in the clear."""
 
-    def __init__(self, id: str, function: Callable[..., Any], about: str, *, of_holders: bool, **declared: Any):
-        def give_masked(party: Party, **arguments: Any) -> Ring:
+    def __init__(self, id: str, function: Callable[..., np.ndarray], about: str, *, of_holders: bool, **declared: Any):
+        def give_masked(party: Party, **arguments: object) -> Ring:
             met, question = settled(party, CIRCLE, of_holders=of_holders), _digest(party, id, arguments)
             masked = _masked_words(party, met, np.asarray(function(party, **arguments), dtype=np.float64), question)
             party.keep(_Told(question))
             return masked
 
-        def give_open(party: Party, **arguments: Any) -> Ring:
+        def give_open(party: Party, **arguments: object) -> Ring:
             return open_words(np.asarray(function(party, **arguments), dtype=np.float64))
 
         self.function = function
@@ -78,7 +78,7 @@ class Summed:
         openly = {**declared, "when": (*declared["when"], OPENLY)}
         self.open = _mark(f"{id}.open", function, give_open, "aggregate", f"{about} of this party alone", openly)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> np.ndarray:
         return self.function(*args, **kwargs)
 
 
@@ -86,7 +86,7 @@ def summed(
     id: str, *, about: str, receives: str = "aggregate", learns: str = "", epsilon: str = "",
     times: int | str | None = None, sums: bool = False, of_holders: bool = False, when: str = "",
     settings: tuple[str, ...] = (),
-) -> Callable[[Callable[..., Any]], Summed]:  # fmt: skip
+) -> Callable[[Callable[..., np.ndarray]], Summed]:  # fmt: skip
     """Mark ``f(party, **arguments) -> array`` as something that parties only ever give as a total.
 
     ``epsilon``, ``times``, ``sums``, ``when``, ``settings`` are those of an operation. ``of_holders``: it is about the
@@ -97,14 +97,19 @@ def summed(
         "when": (when,) if when else (), "settings": settings,
     }  # fmt: skip
 
-    def mark(function: Callable[..., Any]) -> Summed:
+    def mark(function: Callable[..., np.ndarray]) -> Summed:
         return Summed(id, function, about, of_holders=of_holders, **declared)
 
     return mark
 
 
 def _mark(
-    id: str, function: Callable[..., Any], run: Callable[..., Ring], form: str, about: str, declared: dict[str, Any]
+    id: str,
+    function: Callable[..., np.ndarray],
+    run: Callable[..., Ring],
+    form: str,
+    about: str,
+    declared: dict[str, Any],
 ) -> Answering[Ring]:
     run.__module__, run.__name__ = function.__module__, function.__name__
     run.__qualname__ = f"{function.__qualname__}.{form}"  # the registered name: two operations, one function
@@ -127,12 +132,12 @@ class _Told:
     digest: bytes = b""
 
 
-def told_alike(party: Party, step: str, **arguments: Any) -> None:
+def told_alike(party: Party, step: str, **arguments: object) -> None:
     """At the end of an operation on which later sums depend: who was told something else adds up with nobody."""
     party.keep(_Told(_digest(party, step, arguments)))
 
 
-def _digest(party: Party, step: str, arguments: dict[str, Any]) -> bytes:
+def _digest(party: Party, step: str, arguments: dict[str, object]) -> bytes:
     before = party.state.get(_Told, _Told()).digest
     told = {"before": before, "step": step, "view": party.view, "arguments": arguments}
     return hashlib.sha256(encode(told)).digest()

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedsift.core.files import plain
+from fedsift.errors import DataError
 from fedsift.report.readings import Learned, Reading
 
 FORMAT = "fedsift-report"
@@ -264,6 +265,10 @@ class Report:
     @classmethod
     def read(cls, record: Mapping[str, Json]) -> Report:
         """From what ``write`` made."""
+        if record.get("version", VERSION) != VERSION:
+            raise DataError(
+                f"a record of version {record['version']}, this fedsift reads {VERSION}: fedsift run JOB again"
+            )
         answer, cost, ledger = dict(record["answer"]), dict(record["cost"]), dict(record["ledger"])
         margin, quality = answer.pop("margin"), record["quality"]
         scores = [ScoredColumn(**row) for row in answer.pop("scores")]

@@ -25,7 +25,15 @@ from fedsift.select.selection import Selection
 
 @dataclass
 class Outcome:
-    """What a method found: a score for each column of each party (higher is better) and which are kept."""
+    """What a method found: a score for each column of each party (higher is better) and which are kept.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> import numpy as np
+    >>> fs.Outcome.best({"bank": np.array([0.9, 0.1]), "shop": np.array([0.5])}, 2, None).selected
+    {'bank': array([ True, False]), 'shop': array([ True])}
+    """
 
     scores: dict[str, np.ndarray]
     selected: dict[str, np.ndarray]

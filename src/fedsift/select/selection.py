@@ -161,7 +161,8 @@ class Selection:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise DataError(f"{where} is not a fedsift selection")
         if data.get("version") != VERSION:
-            raise DataError(f"{where} has version {data.get('version')}; this fedsift reads version {VERSION}")
+            told = f"{where} has version {data.get('version')}, this fedsift reads version {VERSION}"
+            raise DataError(f"{told}: make it again with fedsift run JOB")
         fields = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
         selected = fields.get("selected")
         if not isinstance(fields.get("method"), str) or not isinstance(selected, dict):

@@ -38,6 +38,16 @@ class TopGain(Selector):
     n_estimators, max_depth, learning_rate, multi_output, n_bins, gamma, reg_lambda, min_child_weight : as in
         SecureBoostClassifier.
     protection, first_tree_local, min_cell, min_leaf, scheme : likewise.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> kept = fs.TopGain(n_features=2, n_estimators=3).fit(fed).selected_
+    >>> sum(len(columns) for columns in kept.values())
+    2
     """
 
     name = "top_gain"

@@ -12,11 +12,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedsift.core.files import write_atomic
 from fedsift.core.ledger import FORMS
-from fedsift.core.table import Table
+from fedsift.core.table import ColumnFacts, Table
 from fedsift.errors import ParameterError
 from fedsift.jobs.text import Source, toml_value
 from fedsift.site.policy import EXCEPTIONS, Policy
@@ -73,7 +72,7 @@ def look(
     found = []
     for record in records:
         role, why = _role(table, record, id, label, columns)
-        found.append(Column(record["column"], record["kind"], record["distinct"], record["missing"], role, why))
+        found.append(Column(record.column, record.kind, record.distinct, record.missing, role, why))
     for column, what in ((id, "id"), (label, "label")):
         if column is not None and column not in table.columns:
             Table.read(file, id=id, label=label, name=name)  # complains with the nearest name
@@ -81,26 +80,26 @@ def look(
     return Look(table.n_rows, found)
 
 
-def _find_id(table: Table, records: list[dict[str, Any]], taken: set[str | None]) -> str | None:
+def _find_id(table: Table, records: list[ColumnFacts], taken: set[str | None]) -> str | None:
     """The column whose values are all there and all different: one that is called like an id, else the first column."""
-    unique: list[str] = [r["column"] for r in records if _could_be_id(table, r) and r["column"] not in taken]
+    unique: list[str] = [r.column for r in records if _could_be_id(table, r) and r.column not in taken]
     named = [column for column in unique if _words(column) & _ID_WORDS]
     if named:
         return named[0]
     return unique[0] if unique and unique[0] == table.columns[0] else None
 
 
-def _could_be_id(table: Table, record: dict[str, Any]) -> bool:
-    column = record["column"]
-    if record["missing"] or record["distinct"] < table.n_rows or record["kind"] not in ("categorical", "numeric"):
+def _could_be_id(table: Table, record: ColumnFacts) -> bool:
+    column = record.column
+    if record.missing or record.distinct < table.n_rows or record.kind not in ("categorical", "numeric"):
         return False
-    return record["kind"] == "categorical" or bool((table.values(column) % 1 == 0).all())
+    return record.kind == "categorical" or bool((table.values(column) % 1 == 0).all())
 
 
 def _role(
-    table: Table, record: dict[str, Any], id: str | None, label: str | None, columns: Sequence[str] | None
+    table: Table, record: ColumnFacts, id: str | None, label: str | None, columns: Sequence[str] | None
 ) -> tuple[str, str]:
-    column = record["column"]
+    column = record.column
     if column in (id, label):
         return ("id", "") if column == id else ("label", "")
     if columns is not None:
@@ -108,13 +107,13 @@ def _role(
     words = _words(column)
     if words & _PERSON_WORDS:
         return "out", "its name says that it identifies a person"
-    if _could_be_id(table, record) and (record["kind"] == "categorical" or words & _ID_WORDS):
+    if _could_be_id(table, record) and (record.kind == "categorical" or words & _ID_WORDS):
         return "out", "a different value in each row: an id"
-    if record["kind"] == "categorical":
+    if record.kind == "categorical":
         _, categories = table.codes(column)
         if sum(map(len, categories)) > _FREE_TEXT * max(1, len(categories)):
             return "out", "long texts: free text"
-        if record["distinct"] > max(20, _SHARE * table.n_rows):
+        if record.distinct > max(20, _SHARE * table.n_rows):
             return "out", "hardly any text occurs twice: an id or free text"
     return "column", ""
 

@@ -74,7 +74,7 @@ def sums_at_optimum(
         fitted = own[train].T @ scores[train] + PENALTIES[0] * train.sum() * weights
         return np.asarray(spread * fitted + mean * own[train].sum(axis=0))
     if matches("hyfdca.keep_weights", message.operation):
-        return np.asarray(2 * (float(settings.get("alpha", 1.0)) * weights + own.T @ scores / 4))
+        return np.asarray(2 * (float(settings.get("penalty", 1.0)) * weights + own.T @ scores / 4))
     return np.asarray((own.T @ scores + 4 * len(own) * float(settings.get("reg_lambda", 0.01)) * weights) / 2)
 
 

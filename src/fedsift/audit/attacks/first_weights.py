@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,11 @@ from fedsift.audit.network_messages import Batch, Networks, batches_at_holder
 from fedsift.audit.registry import attack
 from fedsift.audit.views import Truth, View
 from fedsift.models.splitnn.networks import build_model, derived_seed, torch_module
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedsift.models.splitnn.gates import Gates
 
 _STEPS = 60
 _BATCHES = 2
@@ -38,7 +43,7 @@ class Replica:
         self.settings = settings
         seed = derived_seed(settings["seed"], "bottom", party)
         self.module = build_model(settings["model"], inputs, settings["width"], settings["options"], seed)
-        self.gates: dict[str, Any] = {}
+        self.gates: dict[str, Gates] = {}
         if settings.get("equal_norm"):
             first = next(iter(self.module.parameters()))
             with torch.no_grad():
@@ -60,15 +65,15 @@ class Replica:
             self.gates[kind] = Gates(begin, g["sigma"], g["price"], derived_seed(seed, f"{kind} gates", party))
         self.optimiser.add_param_group({"params": [gate.mu for gate in self.gates.values()], "lr": g["rate"]})
 
-    def draw(self, rows: int) -> dict[str, Any]:
+    def draw(self, rows: int) -> dict[str, Tensor]:
         """The gates of the next batch."""
         return {kind: gate.sample(rows) for kind, gate in self.gates.items()}
 
-    def forward(self, x: Any, drawn: dict[str, Any]) -> Any:
+    def forward(self, x: Tensor, drawn: dict[str, Tensor]) -> Tensor:
         embedding = self.module(x * drawn["input"] if "input" in drawn else x)
         return embedding * drawn["embedding"] if "embedding" in drawn else embedding
 
-    def learn(self, x: Any, drawn: dict[str, Any], gradient: np.ndarray) -> None:
+    def learn(self, x: Tensor, drawn: dict[str, Tensor], gradient: np.ndarray) -> None:
         """The step that the party makes when its gradient comes."""
         torch = torch_module()
         self.optimiser.zero_grad()
@@ -78,7 +83,7 @@ class Replica:
         self.optimiser.step()
 
 
-def invert(forward: Callable[[Any], Any], observed: np.ndarray, inputs: int, steps: int = _STEPS) -> np.ndarray:
+def invert(forward: Callable[[Tensor], Tensor], observed: np.ndarray, inputs: int, steps: int = _STEPS) -> np.ndarray:
     """Rows x with ``forward(x) = observed``, each by itself (Levenberg and Marquardt), from the mean row."""
     torch = torch_module()
     goal = torch.from_numpy(np.array(observed, dtype=np.float32))
@@ -100,7 +105,7 @@ def invert(forward: Callable[[Any], Any], observed: np.ndarray, inputs: int, ste
     return np.asarray(x.numpy())
 
 
-def _linear(forward: Callable[[Any], Any], x: Any, goal: Any) -> tuple[Any, Any]:
+def _linear(forward: Callable[[Tensor], Tensor], x: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
     """Derivatives of each row's outputs in its own inputs, and what is missing to the goal."""
     torch = torch_module()
     x = x.clone().requires_grad_(True)
@@ -127,7 +132,7 @@ def replay(replica: Replica, batches: Sequence[Batch], inputs: int) -> list[Open
             break
         drawn = replica.draw(len(seen))
 
-        def shown(x: Any, drawn: dict[str, Any] = drawn) -> Any:
+        def shown(x: Tensor, drawn: dict[str, Tensor] = drawn) -> Tensor:
             return replica.forward(x, drawn)
 
         found = invert(shown, seen, inputs)
@@ -225,7 +230,7 @@ def fitting_inputs(settings: dict[str, Any], party: str, batch: Batch, importanc
         replica = Replica(settings, inputs, party, importance)
         drawn = {kind: gate[:_PROBED] for kind, gate in replica.draw(len(seen)).items()}
 
-        def shown(x: Any, replica: Replica = replica, drawn: dict[str, Any] = drawn) -> Any:
+        def shown(x: Tensor, replica: Replica = replica, drawn: dict[str, Tensor] = drawn) -> Tensor:
             return replica.forward(x, drawn)
 
         found = invert(shown, seen[:_PROBED], inputs, steps=_PROBE_STEPS)

@@ -59,17 +59,18 @@ def _while_training(view: View) -> Iterator[np.ndarray]:
 def activations_read(view: View) -> Iterator[np.ndarray]:
     """Networks under lattice encryption: for each epoch the activations of all rows, which the label holder unmasks."""
     from fedsift.models.splitnn.layers import lattice
+    from fedsift.models.splitnn.layers.lattice_wire import Weighings
 
     networks, n_rows = Networks(view), view.own_table.n_rows
     tables: dict[tuple[str, str, int], np.ndarray] = {}
     for message in view.requests("learn_lattice"):
         model, epoch = message.content["model"], message.content["epoch"]
         before = [s for s in view.states if s.session == message.session and s.number < message.number]
-        kept = before[-1].values.get(f"{model}/kept by name", {}) if before else {}
+        kept = before[-1].values.get(Weighings, Weighings({})).of.get(model, {}) if before else {}
         rows = networks.rows(message, n_rows)
         for party, told in message.content["activations"].items():
             if party in kept and len(told["masked"]) == len(rows):
-                ring = told["masked"] - kept[party]["mask"][: len(rows)]
+                ring = told["masked"] - kept[party].mask[: len(rows)]
                 z = lattice._value(ring & lattice._VALUE, lattice._ACTIVATION)
                 tables.setdefault((model, party, epoch), np.full((n_rows, z.shape[1]), np.nan))[rows] = z
     yield from (table for table in tables.values() if not np.isnan(table).any())

@@ -136,7 +136,7 @@ def first_coefficients(view: View, truth: Truth) -> Measure:
     if not moved or truth.n_classes != 2:
         return nothing_to_read(truth, "the party has no coefficients but zeros")
     weights, rows = np.asarray(moved[0])[:, 0], len(truth.labels)
-    alpha = float(view.job.parameters.get("alpha", 0.01))
+    alpha = float(view.job.parameters.get("penalty", 0.01))
     columns = standardise(view.columns)
     if columns.shape[1] != len(weights):
         return nothing_to_read(truth, "written for tables of numbers")

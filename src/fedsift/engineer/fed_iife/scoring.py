@@ -316,9 +316,7 @@ class FedAvgScorer(Scorer):
         self, positions: Sequence[int], masks: np.ndarray, penalties: Sequence[float], start: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         self.total.ask_all(use_columns, positions=np.array(positions))
-        weights, _ = fed_average(
-            self.total, self.study, masks, penalties, rounds=self.rounds, start=start, tolerance=1e-4
-        )
+        weights, _ = fed_average(self.total, self.study, masks, penalties, rounds=self.rounds, start=start, tol=1e-4)
         kind = "ridge" if self.study.task == "regression" else "logistic"
         asked = np.concatenate([weights, np.zeros((1, *weights.shape[1:]))]) if kind == "ridge" else weights
         errors = self.total.sum(validation_scores, (2, len(asked)), weights=asked, kind=kind)[0]

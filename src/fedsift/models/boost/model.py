@@ -60,9 +60,10 @@ OPERATIONS = together(
 class _SecureBoost(FederatedModel):
     """What classifier and regressor share.
 
-    Parameters (names as in xgboost, but ``n_bins``)
+    Parameters
     ----------
-    n_estimators, max_depth, learning_rate, n_bins, gamma, reg_lambda, min_child_weight, subsample, colsample_bytree.
+    n_estimators, max_depth, learning_rate, gamma, reg_lambda, min_child_weight, subsample, colsample_bytree : as in
+        xgboost, and ``n_bins`` is its ``max_bin``.
     sampling_method : ``uniform`` (``subsample``), or ``gradient_based``: a tree learns from the ``top_rate`` of
         the rows with the largest gradients and ``other_rate`` drawn from the rest (weighted up). On shares nobody is
         told which; in the open form only those are encrypted and sent, and the other parties see which they are.
@@ -286,10 +287,27 @@ class _SecureBoost(FederatedModel):
         return figure
 
 
-class SecureBoostClassifier(_SecureBoost):
-    """Boosted trees for two or more classes (a tree a class, or ``multi_output=True``: one tree for all)."""
+def _with_parameters(text: str) -> str:
+    """The docstring of a class with the parameters that both classes have, before its examples."""
+    head, examples, rest = text.partition("    Examples\n")
+    return head + (_SecureBoost.__doc__ or "").partition("\n\n")[2].rstrip() + "\n\n" + examples + rest
 
-    __doc__ += _SecureBoost.__doc__ or ""
+
+class SecureBoostClassifier(_SecureBoost):
+    """Boosted trees for two or more classes (a tree a class, or ``multi_output=True``: one tree for all).
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> model = fs.SecureBoostClassifier(n_estimators=5, max_depth=2).fit(fed)
+    >>> model.score(fed) > 0.9
+    True
+    """
+
+    __doc__ = _with_parameters(__doc__)
     name = "boost_classifier"
     _task = "classification"
 
@@ -299,8 +317,18 @@ class SecureBoostClassifier(_SecureBoost):
 
 
 class SecureBoostRegressor(_SecureBoost):
-    """Boosted trees for a number (squared error)."""
+    """Boosted trees for a number (squared error).
 
-    __doc__ += _SecureBoost.__doc__ or ""
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> fs.SecureBoostRegressor(n_estimators=5, max_depth=2).fit(fed).score(fed) > 0.3
+    True
+    """
+
+    __doc__ = _with_parameters(__doc__)
     name = "boost_regressor"
     _task = "regression"

@@ -43,7 +43,16 @@ def torch_module() -> Any:
 
 
 def register_model(name: str, factory: Callable[..., Module]) -> None:
-    """Let requests name ``factory`` at this party. Call it at every site that shall build the module."""
+    """Let requests name ``factory`` at this party. Call it at every site that shall build the module.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> def linear(inputs, outputs):
+    ...     import torch
+    ...     return torch.nn.Linear(inputs, outputs)
+    >>> fs.register_model("my linear", linear)
+    """
     if not name or not callable(factory):
         raise ParameterError(f"register_model takes a name and a function; got {name!r} and {factory!r}")
     _factories[name] = factory

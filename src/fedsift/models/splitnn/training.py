@@ -10,7 +10,7 @@ them from the schedule's seed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Annotated, Any, cast
 
@@ -27,6 +27,7 @@ from fedsift.models.splitnn.networks import derived_seed
 from fedsift.models.splitnn.party_networks import Bottom, Top, chunks
 from fedsift.models.splitnn.settings import BottomSettings, Rows, TopSettings, embeddings_of, protected
 
+Observe = Callable[[int], None] | None  # hears of each epoch
 PARTS = ("bottom", "top", "share")  # what a party may hold of a network; a share is of the weights between parties
 
 
@@ -276,7 +277,7 @@ class SplitRun:
         for start in range(0, self.rows, self.batch_size):
             yield epoch, start
 
-    def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Any = None) -> int:
+    def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Observe = None) -> int:
         """Train; the number of the epoch after the last. Stops early when the loss is flat for ``patience`` epochs."""
         if self.passive:
             self.fed.ledger.note(

@@ -50,7 +50,7 @@ def cast_votes(party: Party, *, seed: int, task: Literal["classification", "regr
     y = target[:, 0] if task == "regression" else target.argmax(axis=1)
     if len(np.unique(y)) < 2 or len(y) < 5:
         return np.zeros(2 * width + 2)
-    scores = local_scores(design, y, str(told["method"]), float(told["alpha"]), task, seed)
+    scores = local_scores(design, y, str(told["method"]), float(told["penalty"]), task, seed)
     half = -(-width // 2)
     votes = ballot(scores, width if told["method"] in LINEAR else int(told["n_local"] or half))
     size = scores.max(initial=0.0)
@@ -66,12 +66,21 @@ class FeatureElection(Selector):
     freedom_degree : 0 keeps the intersection of the parties' choices, 1 their union.
     n_local : columns that a party chooses by forest or mutual information; half of them by default. With ``epsilon``:
         that a block of rows votes for at most, by any method; 5 by default.
-    alpha : penalty of lasso and elastic net on standardised columns.
+    penalty : of lasso and elastic net on standardised columns.
     protection : what leaves a party: ``"sums"`` (under masks: only totals over all parties can be read) or ``"open"``
         (research: each party's own votes).
     epsilon, delta : differential privacy of each party's rows (``noisy_votes.py``); None: exact votes and scores. A
         column is kept where more than ``1 - freedom_degree`` of all blocks voted for it.
     n_blocks : with ``epsilon``, how many blocks of rows of a party vote (fewer where they would have under 20 rows).
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["north", "south"], partition="horizontal")
+    >>> fs.FeatureElection(method="mutual_information", n_local=2).fit(fed).selected_["north"]
+    ['petal length (cm)', 'petal width (cm)']
     """
 
     name = "feature_election"
@@ -87,7 +96,7 @@ class FeatureElection(Selector):
         method: str = "lasso",
         freedom_degree: float = 0.5,
         n_local: int | None = None,
-        alpha: float = 0.01,
+        penalty: float = 0.01,
         random_state: Any = 0,
         protection: str = "sums",
         epsilon: float | None = None,
@@ -97,7 +106,7 @@ class FeatureElection(Selector):
         self.method = method
         self.freedom_degree = freedom_degree
         self.n_local = n_local
-        self.alpha = alpha
+        self.penalty = penalty
         self.random_state = random_state
         self.protection = protection
         self.epsilon = epsilon
@@ -108,7 +117,7 @@ class FeatureElection(Selector):
         check_choice("method", self.method, METHODS)
         check_number("freedom_degree", self.freedom_degree, 0, 1)
         check_number("n_local", self.n_local, 1, whole=True, none=True)
-        check_number("alpha", self.alpha, 1e-9)
+        check_number("penalty", self.penalty, 1e-9)
         check_choice("protection", self.protection, ("sums", "open"))
         check_privacy(self.epsilon, self.delta)
         check_number("n_blocks", self.n_blocks, 1, 10_000, whole=True)

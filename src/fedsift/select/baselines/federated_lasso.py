@@ -136,8 +136,17 @@ class FederatedLasso(Selector):
     Parameters
     ----------
     n_features, threshold : how many to keep, or the least coefficient to keep; one of the two.
-    alpha : weight of the penalty, as in scikit-learn's ``Lasso`` (0.01 in the MUSE paper).
+    penalty : its weight, as alpha in scikit-learn's ``Lasso`` (0.01 in the MUSE paper).
     max_iter, tol : stop after so many steps, or when the (proximal) gradient is below ``tol`` everywhere.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> fs.FederatedLasso(n_features=2).fit(fed).selected_
+    {'bank': [], 'shop': ['petal length (cm)', 'petal width (cm)']}
     """
 
     name = "federated_lasso"
@@ -153,20 +162,20 @@ class FederatedLasso(Selector):
         *,
         n_features: int | None = 10,
         threshold: float | None = None,
-        alpha: float = 0.01,
+        penalty: float = 0.01,
         max_iter: int = 200,
         tol: float = 1e-3,
     ):
         self.n_features = n_features
         self.threshold = threshold
-        self.alpha = alpha
+        self.penalty = penalty
         self.max_iter = max_iter
         self.tol = tol
 
     def _check(self, fed: Federation) -> None:
         check_neutral(fed, type(self).__name__)
         check_size(self.n_features, self.threshold)
-        check_number("alpha", self.alpha, 0)
+        check_number("penalty", self.penalty, 0)
         check_number("max_iter", self.max_iter, 1, whole=True)
         check_number("tol", self.tol, 0)
 
@@ -177,7 +186,7 @@ class FederatedLasso(Selector):
         gradients = _Gradients(fed, outputs)
         point, last, losses = self._descend(gradients, curvature)
         fed.ledger.note("columns, weights, scores and residuals travelled under one-time masks (X25519, ChaCha20)")
-        nearness = np.minimum(np.abs(last.weights).max(axis=1) - self.alpha, 0.0)
+        nearness = np.minimum(np.abs(last.weights).max(axis=1) - self.penalty, 0.0)
         size = np.abs(point.weights).max(axis=1)
         feature_scores = np.where(size > 0, size, nearness)
         scores = {}
@@ -204,7 +213,7 @@ class FederatedLasso(Selector):
             loss, slope = gradients.at(ahead)
             losses.append(loss)
             moved = ahead.weights - rate * slope.weights
-            shrunk = np.sign(moved) * np.maximum(np.abs(moved) - rate * self.alpha, 0.0)
+            shrunk = np.sign(moved) * np.maximum(np.abs(moved) - rate * self.penalty, 0.0)
             found = _Point(shrunk, ahead.intercept - rate * slope.intercept)
             # The length of the step by its rate is zero at the solution only, however small the rate.
             distance = max(

@@ -51,7 +51,7 @@ class VotingSettings:
         rho = rho_of(float(parameters["epsilon"]), float(parameters["delta"]))
         seed = parameters["random_state"]
         return cls(
-            str(parameters["method"]), float(parameters["alpha"]), n_local, int(parameters["n_blocks"]), rho,
+            str(parameters["method"]), float(parameters["penalty"]), n_local, int(parameters["n_blocks"]), rho,
             seed if isinstance(seed, int) else 0,
         )  # fmt: skip
 

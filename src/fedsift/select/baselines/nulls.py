@@ -13,7 +13,17 @@ from fedsift.select.base import Outcome, Selector, check_number
 
 
 class AllFeatures(Selector):
-    """Keep every column."""
+    """Keep every column.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> fs.AllFeatures().fit(fed).selected_["bank"]
+    ['sepal length (cm)', 'sepal width (cm)']
+    """
 
     name = "all"
     paper = "null"
@@ -36,6 +46,16 @@ class RandomFeatures(Selector):
 
     Over all columns of vertical parties; where parties share columns, over the names that all of them have (horizontal)
     or that any has (hybrid), and every party keeps the same ones.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> kept = fs.RandomFeatures(n_features=2, random_state=1).fit(fed).selected_
+    >>> sum(len(columns) for columns in kept.values())
+    2
     """
 
     name = "random"

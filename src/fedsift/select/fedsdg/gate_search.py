@@ -104,7 +104,7 @@ def warn_of_nothing(fed: Federation, method: str, answers: bool) -> None:
     """An empty answer says why, and what to do about it."""
     text = (
         f"{method} keeps no column: every gate closed, over {fed.n_rows} rows. "
-        f"{'network_ answers with the mean. ' if answers else ''}What helps: a lower lambda_ (a tenth, say), more "
+        f"{'network_ answers with the mean. ' if answers else ''}What helps: a lower penalty (a tenth, say), more "
         "epochs, or a filter (SFFS) where rows are few."
     )
     fed.ledger.note(text)

@@ -5,7 +5,7 @@ on every column and every embedding component, and a price lambda on the expecte
 selected if its gate's mean is positive at the end. (4) The network is fitted anew on the selected columns.
 
 Departures: noise is drawn for each row instead of once a batch (lower variance of the same gradient); Adam at 0.003
-(the paper's 0.03 with lambda 0.1 closes every gate); ``lambda_="auto"`` chooses lambda by the validation score of the
+(the paper's 0.03 with lambda 0.1 closes every gate); ``penalty="auto"`` chooses lambda by the validation score of the
 *refitted* network on a part of the training rows, the fewest columns within one standard error of the best; impurities
 are scaled to ``init_range`` over all parties.
 
@@ -73,8 +73,8 @@ class FedSDG(Selector):
         for two organisations of which one runs the coordinator; a party sees the gradients of its embedding, which tell
         about labels. ``"open"``: in the clear, for research.
     width : sines of the network on shares.
-    lambda_ : price of an open gate, or ``"auto"``: the one of ``lambdas`` whose refitted network validates best. While
-        that is the lowest of them and leaves less than half of the columns, lower ones are tried too.
+    penalty : price of an open gate, or ``"auto"``: the one of ``penalties`` whose refitted network validates best.
+        Where it is the lowest and leaves less than half of the columns, lower ones are tried too.
     gates : not on shares: ``"dual"`` (columns and embedding components) or ``"input"`` (columns only).
     init : ``"gini"`` (encrypted impurities, scaled to ``init_range``) or ``"half"`` (all gates at 0.5).
     sigma : deviation of a gate's noise.
@@ -89,8 +89,17 @@ class FedSDG(Selector):
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
         labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
+    n_bins, min_cell, scheme : of the impurities, as in GiniFilter. trace_every : not on shares: epochs between looks.
     interactive_rate : of ``"open"``: plain gradient steps of this size for the layer that meets the embeddings, as
         under ciphertexts, where it is 2^-4 (``None``: Adam).
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> fed = fs.Federation.split(*load_iris(return_X_y=True, as_frame=True), parties=["bank", "shop"])
+    >>> sorted(fs.FedSDG(penalty=0.1, epochs=2, refit_epochs=1).fit(fed).selected_)
+    ['bank', 'shop']
     """
 
     name = "fedsdg"
@@ -111,8 +120,8 @@ class FedSDG(Selector):
     def __init__(
         self,
         *,
-        lambda_: float | str = "auto",
-        lambdas: tuple[float, ...] | None = None,
+        penalty: float | str = "auto",
+        penalties: tuple[float, ...] | None = None,
         gates: str = "dual",
         init: str = "gini",
         init_range: tuple[float, float] = (0.3, 0.7),
@@ -138,8 +147,8 @@ class FedSDG(Selector):
         scheme: str = "auto",
         random_state: object = 0,
     ):
-        self.lambda_ = lambda_
-        self.lambdas = lambdas
+        self.penalty = penalty
+        self.penalties = penalties
         self.gates = gates
         self.init = init
         self.init_range = init_range
@@ -171,20 +180,18 @@ class FedSDG(Selector):
         for name in ("embedding", "trace_every", "width"):
             check_number(name, getattr(self, name), 1, whole=True)
         for name in ("batch_size", "refit_epochs"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), 1, whole=True)
+            check_number(name, getattr(self, name), 1, whole=True, none=True)
         if self.epochs != "auto":
             check_number("epochs", self.epochs, 1, whole=True)
         check_number("validation", self.validation, 0.05, 0.5)
         check_number("sigma", self.sigma, 1e-3)
-        if self.learning_rate is not None:
-            check_number("learning_rate", self.learning_rate, 1e-9)
+        check_number("learning_rate", self.learning_rate, 1e-9, none=True)
         if check_protection(self.protection) == "shares" and self.false_discovery:
             raise ParameterError("false_discovery trains copies of columns, with protection='open' or 'lattice' only")
-        if self.lambda_ != "auto":
-            check_number("lambda_", self.lambda_, 0.0)
-        elif self.lambdas is not None and (not self.lambdas or any(not value >= 0 for value in self.lambdas)):
-            raise ParameterError(f"lambdas must be numbers of at least 0; got {self.lambdas!r}")
+        if self.penalty != "auto":
+            check_number("penalty", self.penalty, 0.0)
+        elif self.penalties is not None and (not self.penalties or any(not value >= 0 for value in self.penalties)):
+            raise ParameterError(f"penalties must be numbers of at least 0; got {self.penalties!r}")
         if len(self.init_range) != 2 or not self.init_range[0] <= self.init_range[1]:
             raise ParameterError(f"init_range must be (low, high); got {self.init_range!r}")
         check_label_epsilon(fed, self.label_epsilon, self.label_range)
@@ -192,23 +199,19 @@ class FedSDG(Selector):
             check_neutral(fed, type(self).__name__)
 
     def _select(self, fed: Federation) -> Outcome:
-        tried: list[GateRun] = []
-        start: dict[str, np.ndarray] = {}
-        if self.lambda_ == "auto":
+        tried, start = list[GateRun](), dict[str, np.ndarray]()
+        if self.penalty == "auto":
             chosen, tried = self._search(fed)
         else:
             start = self._begin_gates(fed)
-            chosen = self._gate_runs(fed, [float(self.lambda_)], start)[0]
+            chosen = self._gate_runs(fed, [float(self.penalty)], start)[0]
         self._refit(fed, chosen.kept)
         note_label_epsilon(fed, self.label_epsilon)
         details = {
-            "lambda": chosen.price,
-            "path": [run.as_step() for run in tried],
-            "gates_by_epoch": chosen.trace,
-            "components_open": chosen.components_open,
-            "share_kept": chosen.count / sum(fed.n_columns.values()),
+            "lambda": chosen.price, "path": [run.as_step() for run in tried], "gates_by_epoch": chosen.trace,
+            "components_open": chosen.components_open, "share_kept": chosen.count / sum(fed.n_columns.values()),
             **chosen.story,
-        }
+        }  # fmt: skip
         if self.false_discovery:
             details["false_discovery_rate"] = self._false_discovery(fed, chosen.price, start)
         return Outcome(chosen.scores, chosen.kept, details)
@@ -221,7 +224,7 @@ class FedSDG(Selector):
         part, held = fed.rows(train=1 - self.validation, random_state=seed_of(self.random_state))
         note_few_rows(fed, held)
         start = self._begin_gates(part)
-        grid = self.lambdas or (SHARED_LAMBDAS if self.protection == "shares" else LAMBDAS)
+        grid = self.penalties or (SHARED_LAMBDAS if self.protection == "shares" else LAMBDAS)
         prices, many = sorted(float(value) for value in grid), sum(fed.n_columns.values()) / 2
         again = self.protection == "shares" and self.init == "gini"
         runs: list[GateRun] = []
@@ -289,10 +292,7 @@ class FedSDG(Selector):
         if self.protection != "shares":
             each = {name: {"impurity": values} for name, values in impurities.items()}
             fed.ask(take_importance, to=fed.parties, each=each, low=low, high=high, best=best, worst=worst)
-        return {
-            name: importance_to_mu(values, low, high, best, worst).astype(np.float64)
-            for name, values in impurities.items()
-        }
+        return {n: importance_to_mu(each, low, high, best, worst).astype(np.float64) for n, each in impurities.items()}
 
     def _settings(self, prices: list[float], copies: bool) -> tuple[BottomSettings, TopSettings]:
         """Settings of the halves. Several prices: as many networks side by side, which begin alike."""
@@ -387,8 +387,7 @@ class FedSDG(Selector):
 
     def _refit(self, fed: Federation, kept: dict[str, np.ndarray]) -> None:
         """The network of the selected columns, on all training rows; ``network_`` predicts with it."""
-        empty = not any(mask.any() for mask in kept.values())
-        if empty:
+        if empty := not any(mask.any() for mask in kept.values()):
             warn_of_nothing(fed, type(self).__name__, self.protection == "shares")
         if self.protection == "shares" or not empty:
             self.network_ = self._network(fed.n_rows).fit_columns(fed, kept, "fedsdg")

@@ -8,7 +8,23 @@ from fedsift.select.fedsdg.selector import FedSDG
 
 
 class StochasticGate(FedSDG):
-    """One stochastic gate a column, no initialisation, no embedding gates: the paper's original-Gate."""
+    """One stochastic gate a column, no initialisation, no embedding gates: the paper's original-Gate.
+
+    Parameters
+    ----------
+    penalty, penalties, sigma, epochs, refit_epochs, refit_decay, batch_size, learning_rate, validation, protection,
+    width, label_epsilon, label_range : as in FedSDG.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> kept = fs.StochasticGate(penalty=0.1, epochs=2, refit_epochs=1).fit(fed).selected_
+    >>> sorted(kept)
+    ['bank', 'shop']
+    """
 
     name = "stochastic_gate"
     paper = "Yamada et al. 2020 (stochastic gates); baseline of FedSDG-FS"
@@ -19,8 +35,8 @@ class StochasticGate(FedSDG):
     def __init__(
         self,
         *,
-        lambda_: float | str = "auto",
-        lambdas: tuple[float, ...] | None = None,
+        penalty: float | str = "auto",
+        penalties: tuple[float, ...] | None = None,
         sigma: float = 0.5,
         epochs: int | str = "auto",
         refit_epochs: int | None = None,
@@ -35,7 +51,7 @@ class StochasticGate(FedSDG):
         random_state: object = 0,
     ):
         super().__init__(
-            lambda_=lambda_, lambdas=lambdas, gates="input", init="half", sigma=sigma, epochs=epochs,
+            penalty=penalty, penalties=penalties, gates="input", init="half", sigma=sigma, epochs=epochs,
             refit_epochs=refit_epochs, refit_decay=refit_decay, batch_size=batch_size, learning_rate=learning_rate,
             validation=validation, protection=protection, width=width, label_epsilon=label_epsilon,
             label_range=label_range, random_state=random_state,

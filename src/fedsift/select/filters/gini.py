@@ -23,6 +23,15 @@ class GiniFilter(LabelTableFilter):
     min_cell : bins with fewer rows are merged with a neighbour before anybody counts them.
     scheme : additive encryption: ``auto``, ``ou`` or ``paillier``.
     epsilon, delta : differential privacy of each party's rows (``mpc/column_scores/noise.py``); None: exact counts.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> fs.GiniFilter(n_features=2).fit(fed).selected_
+    {'bank': [], 'shop': ['petal length (cm)', 'petal width (cm)']}
     """
 
     name = "gini"

@@ -81,6 +81,15 @@ class InformationValue(LabelTableFilter):
     woe_digits : decimals of a weight.
     bias_correction : take off what noise adds to the value, about (bins - 1)(1/yes + 1/no): else columns with many
         categories look better than they are.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> fs.InformationValue(n_features=2).fit(fed).selected_
+    {'bank': [], 'shop': ['petal length (cm)', 'petal width (cm)']}
     """
 
     name = "information_value"

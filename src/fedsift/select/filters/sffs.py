@@ -31,6 +31,15 @@ class SFFS(Selector):
     scheme : additive encryption: ``auto``, ``ou`` or ``paillier``.
     epsilon, delta : differential privacy of each party's rows (``mpc/column_scores/noise.py``); None: exact sums. With
         noise values stand where their bins do, and far ones are clipped.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> fs.SFFS(n_features=2).fit(fed).selected_
+    {'bank': [], 'shop': ['petal length (cm)', 'petal width (cm)']}
     """
 
     name = "sffs"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import itertools
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +94,7 @@ def check_epochs(party: Party, step: str, epochs: int, parameter: str) -> None:
         raise OperationRefused(party.name, step, "its 'epochs' are more than the accepted job's")
 
 
-def _component_price(top: Top, joined: Any, train: Any, epochs: int, rate: float) -> float:
+def _component_price(top: Top, joined: Tensor, train: Tensor, epochs: int, rate: float) -> float:
     """Along the path of lambdas; the largest whose held-out loss is within 2 % of the best and that leaves a
     component to every party (whether a party matters at all is for its columns to say)."""
     torch = torch_module()
@@ -109,7 +109,7 @@ def _component_price(top: Top, joined: Any, train: Any, epochs: int, rate: float
     return max([v for v, loss, all_in in zip(LAMBDAS, losses, whole) if loss <= best * 1.02 and all_in] or LAMBDAS[:1])
 
 
-def _sparse_top(top: Top, joined: Any, rows: Any, price: float, epochs: int, rate: float) -> Any:
+def _sparse_top(top: Top, joined: Tensor, rows: Tensor, price: float, epochs: int, rate: float) -> Module:
     """A copy of the top model after proximal gradient steps (all rows at once, so nothing is random)."""
     torch = torch_module()
     module = copy.deepcopy(top.module)
@@ -186,7 +186,7 @@ class _LocalLasso:
         self.order = generator
         self.held = torch.from_numpy(generator.permutation(len(target))[: len(target) // 5])
 
-    def run(self, price: float, epochs: int, rows: Any = None, frozen: Any = None) -> None:
+    def run(self, price: float, epochs: int, rows: np.ndarray | None = None, frozen: Tensor | None = None) -> None:
         """Epochs of proximal steps; weights of ``frozen`` inputs stay at zero."""
         torch, b = torch_module(), self.bottom
         optimiser = torch.optim.SGD(b.module.parameters(), lr=self.rate)
@@ -235,7 +235,7 @@ class _LocalLasso:
         saved = copy.deepcopy(self.bottom.module.state_dict())
         train = np.setdiff1d(np.arange(len(self.target)), self.held.numpy())
 
-        def run(price: float, length: int, rows: Any = None) -> None:
+        def run(price: float, length: int, rows: np.ndarray | None = None) -> None:
             self.bottom.module.load_state_dict(copy.deepcopy(saved))
             self.shrinkage = 0.0
             self.run(price, length, rows)
@@ -290,5 +290,9 @@ def restrict_top(party: Party, *, model: str, components: dict[str, Places], rat
     top.settings = replace(top.settings, rate=rate)
     top.restrict(components)
 
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
 
 OPERATIONS = (upload_embeddings, select_components, select_columns, restrict_bottom, restrict_top)

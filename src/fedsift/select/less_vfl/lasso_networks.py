@@ -63,16 +63,26 @@ class GroupLasso(Selector):
     ----------
     protection : ``"shares"`` (default): no party sees a gradient, an embedding or a weight; the coordinator deals the
         randomness and must be neutral. ``"open"``: in the clear, for research.
-    lambda_ : price of a column's norm, by default 0.02 on shares and 0.1 in the open form; times the learning rate it
+    penalty : price of a column's norm, by default 0.02 on shares and 0.1 in the open form; times the learning rate it
         is what a step takes off.
     epochs, learning_rate : by default 30 (fewer where rows are many) and 0.4 (plain steps; less for many columns) on
         shares, 100 and 0.01 (Adam) in the open form.
-    width : sines of the network on shares.
+    width : sines of the network on shares. batch_size : rows of a step. trace_every : epochs between looks at norms.
     refit_epochs : on shares: of the network of the selected columns, ``network_`` (in the open form: the lasso's own).
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
         labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     embedding, hidden : of the open form, as in LessVFL.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> kept = fs.GroupLasso(epochs=2, refit_epochs=1).fit(fed).selected_
+    >>> sorted(kept)
+    ['bank', 'shop']
     """
 
     name = "group_lasso"
@@ -89,7 +99,7 @@ class GroupLasso(Selector):
     def __init__(
         self,
         *,
-        lambda_: float | None = None,
+        penalty: float | None = None,
         epochs: int | None = None,
         batch_size: int = 256,
         learning_rate: float | None = None,
@@ -103,7 +113,7 @@ class GroupLasso(Selector):
         label_range: tuple[float, float] | None = None,
         random_state: object = 0,
     ):
-        self.lambda_ = lambda_
+        self.penalty = penalty
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -121,7 +131,7 @@ class GroupLasso(Selector):
         check_choice("protection", self.protection, FORMS)
         check_label_epsilon(fed, self.label_epsilon, self.label_range)
         for name, least, whole in (
-            ("lambda_", 0.0, False),
+            ("penalty", 0.0, False),
             ("learning_rate", 1e-9, False),
             ("epochs", 1, True),
             ("refit_epochs", 1, True),
@@ -161,7 +171,7 @@ class GroupLasso(Selector):
 
     def _settings(self, fed: Federation) -> LassoSettings:
         return LassoSettings(
-            float(usual(self.lambda_, self.protection, 0.02, 0.1)), self._epochs(fed.n_rows),
+            float(usual(self.penalty, self.protection, 0.02, 0.1)), self._epochs(fed.n_rows),
             self.batch_size, self.width, usual(self.learning_rate, self.protection, None, 0.01),
             seed_of(self.random_state),
         )  # fmt: skip
@@ -169,7 +179,7 @@ class GroupLasso(Selector):
     def _warn_of_nothing(self, fed: Federation) -> None:
         text = (
             f"{type(self).__name__} keeps no column: a price of {self._settings(fed).price:g} took the weights of all "
-            "of them. network_ answers with the mean. What helps: a lower lambda_ (a tenth, say), or more epochs where "
+            "of them. network_ answers with the mean. What helps: a lower penalty (a tenth, say), or more epochs where "
             "there are few rows."
         )
         fed.ledger.note(text)
@@ -206,7 +216,23 @@ class GroupLasso(Selector):
 
 
 class LocalLasso(OpenLessVFL):
-    """LESS-VFL without the component stage: each party matches its whole embedding."""
+    """LESS-VFL without the component stage: each party matches its whole embedding. In the clear, for research.
+
+    Parameters
+    ----------
+    shadows, quantile, lambda_columns, pretrain_epochs, pretrain_rate, epochs, stage_epochs, stage_rate, embedding,
+    hidden, batch_size, learning_rate, start_norm, label_epsilon, label_range : as in ``OpenLessVFL``.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> kept = fs.LocalLasso(epochs=2).fit(fed).selected_
+    >>> sorted(kept)
+    ['bank', 'shop']
+    """
 
     name = "local_lasso"
     paper = "Castiglia et al. 2023, baseline Local Lasso"

@@ -50,7 +50,8 @@ class OpenLessVFL(Selector):
     ----------
     shadows : set lambda by permuted copies of the columns (ours) instead of by search (the paper).
     quantile : share of the copies that must reach zero.
-    screen, screen_level : also keep columns that pass an encrypted F test at this false-discovery rate.
+    screen, screen_level, scheme : also keep columns that pass an encrypted F test at this false-discovery rate, and the
+        test's encryption.
     lambda_columns, lambda_components : penalties; ``"auto"`` searches them without communication.
     pretrain_epochs, epochs : of training before and after selection (the paper's way wants about 5 before).
     pretrain_rate, learning_rate : Adam's, before and after selection. The paper's is 0.01 for both.

@@ -58,7 +58,17 @@ class LessVFL(OpenLessVFL):
         labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     shadows, screen, lambda_columns, lambda_components, pretrain_epochs, pretrain_rate, stage_epochs, stage_rate,
-    embedding, hidden, learning_rate, start_norm, patience, keep_model : of the open form (``OpenLessVFL``).
+    embedding, hidden, learning_rate, start_norm, patience, keep_model, scheme : of the open form (``OpenLessVFL``).
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> kept = fs.LessVFL().fit(fed).selected_
+    >>> sorted(kept)
+    ['bank', 'shop']
     """
 
     name = "less_vfl"

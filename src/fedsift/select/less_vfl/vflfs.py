@@ -71,7 +71,7 @@ class VFLFS(Selector):
         randomness and must be neutral. ``"open"``: in the clear, for research.
     refit_epochs : on shares: of the network of the selected columns, ``network_`` (in the open form: the lasso's own,
         of all columns).
-    lambda_ : price of a column's norm, by default 0.01 on shares and 0.05 in the open form.
+    penalty : price of a column's norm, by default 0.01 on shares and 0.05 in the open form.
     reconstruction : weight of the auto-encoder's loss.
     pretrain_epochs, epochs : of the auto-encoder alone and of the training of all (30, fewer where rows are many).
     batch_size, learning_rate : by default 256 and 0.4 (plain steps; less for many columns) on shares, 128 and
@@ -80,6 +80,16 @@ class VFLFS(Selector):
         labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
     width : sines of the network on shares. embedding, hidden, top_hidden : of the open form.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> kept = fs.VFLFS(n_features=2, pretrain_epochs=1, epochs=2, refit_epochs=1).fit(fed).selected_
+    >>> sum(len(columns) for columns in kept.values())
+    2
     """
 
     name = "vflfs"
@@ -98,7 +108,7 @@ class VFLFS(Selector):
         *,
         n_features: int | None = 10,
         threshold: float | None = None,
-        lambda_: float | None = None,
+        penalty: float | None = None,
         reconstruction: float = 1.0,
         pretrain_epochs: int = 10,
         epochs: int | None = None,
@@ -116,7 +126,7 @@ class VFLFS(Selector):
     ):
         self.n_features = n_features
         self.threshold = threshold
-        self.lambda_ = lambda_
+        self.penalty = penalty
         self.reconstruction = reconstruction
         self.pretrain_epochs = pretrain_epochs
         self.epochs = epochs
@@ -134,7 +144,7 @@ class VFLFS(Selector):
 
     def _check(self, fed: Federation) -> None:
         check_size(self.n_features, self.threshold)
-        check_number("lambda_", self.lambda_, 0.0, none=True)
+        check_number("penalty", self.penalty, 0.0, none=True)
         check_number("reconstruction", self.reconstruction, 0.0)
         check_number("pretrain_epochs", self.pretrain_epochs, 0, whole=True)
         check_choice("protection", self.protection, FORMS)
@@ -150,7 +160,7 @@ class VFLFS(Selector):
 
     @property
     def _price(self) -> float:
-        return float(usual(self.lambda_, self.protection, 0.01, 0.05))
+        return float(usual(self.penalty, self.protection, 0.01, 0.05))
 
     @property
     def _batch_size(self) -> int:
@@ -172,7 +182,7 @@ class VFLFS(Selector):
         if self.n_features is not None and left < self.n_features:
             text = (
                 f"VFLFS: a price of {self._price:g} left weights to {left} columns only, and {self.n_features} are "
-                "asked for: the others are taken by their place. What helps: a lower lambda_ (a tenth, say)."
+                "asked for: the others are taken by their place. What helps: a lower penalty (a tenth, say)."
             )
             fed.ledger.note(text)
             warnings.warn(text, UserWarning, stacklevel=4)

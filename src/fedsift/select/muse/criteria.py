@@ -42,6 +42,13 @@ def register_criterion(name: str, criterion: Criterion) -> None:
     """Make ``criterion`` usable as ``Muse(criterion=name)``.
 
     It takes an ``Information`` and returns one score a candidate, the higher the better. The coordinator runs it.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> fs.register_criterion("relevance alone", lambda known: known.relevance)
+    >>> fs.Muse(criterion="relevance alone").criterion
+    'relevance alone'
     """
     if not isinstance(name, str) or not name or not callable(criterion):
         raise ParameterError(f"a criterion needs a name and a function, got {name!r} and {criterion!r}")

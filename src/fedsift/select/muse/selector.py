@@ -59,6 +59,15 @@ class Muse(Selector):
         there are at most ``n_bins`` bins, fewer in tables of two columns, no preselection and no rank correlations.
     scheme : additive encryption of tables with noise: ``auto``, ``ou`` or ``paillier``.
     random_state : taken for the common interface; the method makes no random choice.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> fs.Muse(n_features=2).fit(fed).selected_
+    {'bank': [], 'shop': ['petal length (cm)', 'petal width (cm)']}
     """
 
     name = "muse"

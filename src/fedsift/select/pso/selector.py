@@ -65,6 +65,17 @@ class PsoEvffs(Selector):
     refit : fit a final model on the selected columns (``model_``).
     checkpoint : a file; an interrupted search goes on from it.
     protection, first_tree_local, min_cell, min_leaf, scheme : as in ``SecureBoostClassifier``.
+
+    Examples
+    --------
+    >>> import fedsift as fs
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    >>> swarm = fs.PsoEvffs(popsize=4, iterations=1, models=1, max_trees=2, max_depth=2, n_features=2, refit=False)
+    >>> kept = swarm.fit(fed).selected_
+    >>> 1 <= sum(len(columns) for columns in kept.values()) <= 2
+    True
     """
 
     name = "pso_evffs"

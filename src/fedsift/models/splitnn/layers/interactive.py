@@ -12,16 +12,21 @@ is exact (no truncation under a mask): an embedding has 12 fractional bits, a gr
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedsift.core.federation import Federation
+from fedsift.core.operation import Answering, R
 from fedsift.core.party import Party
 from fedsift.errors import OverflowGuard, ReplyError
 from fedsift.models.splitnn.networks import first_layer, torch_module
 from fedsift.models.splitnn.party_networks import Bottom, Top
-from fedsift.models.splitnn.training import SplitRun, score_held
+from fedsift.models.splitnn.training import Observe, SplitRun, score_held
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Linear
 
 RING_BITS = 58
 RING = (1 << RING_BITS) - 1
@@ -67,7 +72,7 @@ def random_ring(shape: tuple[int, ...]) -> np.ndarray:
     return (np.frombuffer(secrets.token_bytes(8 * count), dtype=np.uint64) & np.uint64(RING)).reshape(shape)
 
 
-def interactive_layer(top: Top) -> Any:
+def interactive_layer(top: Top) -> Linear:
     return first_layer(top.module, sum(top.widths.values()), "the top model")
 
 
@@ -79,10 +84,10 @@ def first_blocks(top: Top, own: str) -> dict[str, np.ndarray]:
     return {name: block for name, block in blocks.items() if name != own}
 
 
-def _through(party: Party, top: Top, z: object, embedding: object, rows: int) -> Any:
+def _through(party: Party, top: Top, z: Tensor, embedding: Tensor | None, rows: int) -> Tensor:
     """The top model's output for the activations ``z`` of the others and the label holder's own embedding."""
     torch, layer = torch_module(), interactive_layer(top)
-    shown = z
+    shown: Tensor = z
     if embedding is not None:
         begin = sum(list(top.widths.values())[: list(top.widths).index(party.name)])
         block = layer.weight[..., begin : begin + top.widths[party.name]]
@@ -95,7 +100,10 @@ def _through(party: Party, top: Top, z: object, embedding: object, rows: int) ->
         hook.remove()
 
 
-def top_step(party: Party, top: Top, total: np.ndarray, own: Bottom | None, rows: np.ndarray) -> tuple[Any, Any]:
+Stepped = tuple[dict[str, float], np.ndarray]
+
+
+def top_step(party: Party, top: Top, total: np.ndarray, own: Bottom | None, rows: np.ndarray) -> Stepped:
     """One step of everything that the label holder has in the clear; loss and score, and dL/dz."""
     torch = torch_module()
     top.module.train()
@@ -126,13 +134,14 @@ class BatchRun(SplitRun):
     """Rows through an encrypted layer, batch by batch; how a batch is encrypted and opened is the layer's own."""
 
     interactive = 2.0**-STEP_BITS
-    _at_the_end: tuple[Any, Any]  # operations of the label holder: predict the rows, keep them to be scored
+    #: Of the label holder: predict the rows, keep them to be scored.
+    _at_the_end: tuple[Answering[np.ndarray], Answering[None]]
 
     def _epoch(self, epoch: int) -> None:
         """Every batch once, and the parties' last step."""
         raise NotImplementedError
 
-    def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Any = None) -> int:
+    def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Observe = None) -> int:
         if not self.passive:
             return super().train(epochs, first=first, patience=patience, observe=observe)
         self._count()
@@ -149,7 +158,7 @@ class BatchRun(SplitRun):
         """What each party opens for the label holder, of these rows of a view."""
         raise NotImplementedError
 
-    def _rows_through(self, fed: Federation, last: Any) -> list[Any]:
+    def _rows_through(self, fed: Federation, last: Answering[R]) -> list[R]:
         parts = []
         for start in range(0, fed.n_rows, self.batch_size):
             stop = min(start + self.batch_size, fed.n_rows)

@@ -31,7 +31,7 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
-from fedsift.crypto.bfv import DEGREE, LatticeAnswers, LatticeCiphertexts, LatticePublicKey, LatticeSecretKey
+from fedsift.crypto.bfv import LatticeAnswers, LatticeCiphertexts, LatticePublicKey, LatticeSecretKey
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.splitnn.layers.block_product import Plan
 from fedsift.models.splitnn.layers.interactive import (
@@ -64,9 +64,20 @@ from fedsift.models.splitnn.layers.lattice_wire import (
     LatticeGradients,
     LatticeKeys,
     LatticeRows,
+    OwnEnd,
+    PeerKeys,
+    Plans,
+    Ring,
+    Weighed,
     checked,
+    ends_of,
+    keep_weighed,
+    own_end,
+    peer_keys,
     vouched,
+    weighed_of,
 )
+from fedsift.models.splitnn.party_networks import Bottom
 from fedsift.models.splitnn.training import _rows, bottom_of, hold_predictions, share_of, top_of
 from fedsift.mpc import pairs
 from fedsift.mpc.pairs import meet_all
@@ -78,15 +89,6 @@ FLOOD_BITS = 14
 _VALUE = np.uint64((1 << VALUE_BITS) - 1)
 _ACTIVATION = EMBEDDING_EXPONENT + WEIGHT_EXPONENT - DROPPED
 _GRADIENT = DELTA_EXPONENT + WEIGHT_EXPONENT - DROPPED
-
-
-def plans(rows: int, width: int, outputs: int) -> dict[str, Plan]:
-    """The three products, from public sizes alone."""
-    return {
-        "forward": Plan.choose(DEGREE, rows, width, outputs, "left"),
-        "weights": Plan.choose(DEGREE, width, rows, outputs, "left"),
-        "back": Plan.choose(DEGREE, rows, outputs, width, "right"),
-    }
 
 
 def _fixed(values: np.ndarray, exponent: int, bits: int, what: str) -> np.ndarray:
@@ -114,9 +116,9 @@ def _answers(
            about="public keys of this conversation",
            reply={"value": LatticePublicKey, "weight": LatticePublicKey, "note": bytes})  # fmt: skip
 def lattice_keys(party: Party, *, model: str) -> dict[str, Any]:
-    keys = {"value": LatticeSecretKey(VALUE_BITS), "weight": LatticeSecretKey(WEIGHT_BITS)}
-    party.state[f"{model}/keys"] = keys
-    return vouched(party, KEYS, _label_holder(party), {name: key.public for name, key in keys.items()})
+    end = ends_of(party).own[model] = OwnEnd(LatticeSecretKey(VALUE_BITS), LatticeSecretKey(WEIGHT_BITS))
+    public = {"value": end.value.public, "weight": end.weight.public}
+    return vouched(party, KEYS, _label_holder(party), public)
 
 
 def _label_holder(party: Party) -> str:
@@ -134,7 +136,8 @@ def _label_holder(party: Party) -> str:
     reply=int,
 )
 def take_lattice_keys(party: Party, *, model: str, keys: dict[str, LatticeKeys]) -> int:
-    party.state[f"{model}/keys"] = {peer: checked(party, KEYS, peer, told) for peer, told in keys.items()}
+    told = {name: PeerKeys(**checked(party, KEYS, name, each)) for name, each in keys.items()}
+    ends_of(party).peers[model] = told
     party.keep(Epoch())
     top = top_of(party, model)
     name = f"{model}/share"
@@ -168,25 +171,33 @@ def encrypt_lattice(
         party.state[f"{model}/share"] = np.zeros((bottom.settings.width, outputs), dtype=np.uint64)
     embedding = bottom.embed(party, start, stop) if stop is not None else _next(party, bottom, epoch, start)
     g = _fixed(embedding, EMBEDDING_EXPONENT, EMBEDDING_BITS, f"an embedding of party {party.name!r}")
-    plan, keys = plans(bottom.settings.batch_size, g.shape[1], outputs), party.state[f"{model}/keys"]
-    party.state[f"{model}/kept"] = {"g": g, "plans": plan}
-    sent = {"forward": keys["value"].encrypt(plan["forward"].left(g & _VALUE))}
+    plan, end = Plans.of(bottom.settings.batch_size, g.shape[1], outputs), own_end(party, model)
+    end.sent = (g, plan)
+    sent = {"forward": end.value.encrypt(plan.forward.left(g & _VALUE))}
     if stop is None:
         negative = (np.uint64(0) - _cut(share_of(party, model))) & _VALUE
-        sent["weights"] = keys["weight"].encrypt(plan["weights"].left(g.T & np.uint64(RING)))
-        sent["back"] = keys["value"].encrypt(plan["back"].right(negative.T))
+        sent |= {
+            "weights": end.weight.encrypt(plan.weights.left(g.T & np.uint64(RING))),
+            "back": end.value.encrypt(plan.back.right(negative.T)),
+        }
     return vouched(party, ROWS, _label_holder(party), sent)
 
 
-def _next(party: Party, bottom: Any, epoch: Any, start: int) -> np.ndarray:
-    return np.asarray(bottom.forward(_rows(party, bottom, int(epoch), start)))
+def _next(party: Party, bottom: Bottom, epoch: int | None, start: int) -> np.ndarray:
+    return np.asarray(bottom.forward(_rows(party, bottom, int(epoch or 0), start)))
+
+
+def _sent(party: Party, end: OwnEnd) -> tuple[Ring, Plans]:
+    if end.sent is None:
+        raise OperationRefused(party.name, "lattice", "it has sent no embeddings that this could be about")
+    return end.sent
 
 
 def _learn(party: Party, model: str, answer: dict[str, Any]) -> None:
-    bottom, keys, kept = bottom_of(party, model), party.state[f"{model}/keys"], party.state.pop(f"{model}/kept")
-    plan, rows = kept["plans"], len(kept["g"])
-    weights = plan["weights"].gather(keys["weight"].open(answer["weights"], plan["weights"].places))
-    gradient = plan["back"].gather(keys["value"].open(answer["back"], plan["back"].places))[:rows]
+    bottom, end = bottom_of(party, model), own_end(party, model)
+    (g, plan), end.sent = _sent(party, end), None
+    weights = plan.weights.gather(end.weight.open(answer["weights"], plan.weights.places))
+    gradient = plan.back.gather(end.value.open(answer["back"], plan.back.places))[: len(g)]
     party.state[f"{model}/share"] = (share_of(party, model) + weights) & np.uint64(RING)
     bottom.backward(_value(gradient, _GRADIENT).astype(np.float32))
 
@@ -196,18 +207,19 @@ def _value(ring: np.ndarray, exponent: int) -> np.ndarray:
     return from_ring((ring << np.uint64(DROPPED)) & np.uint64(RING), exponent + DROPPED)
 
 
-def _loaded(party: Party, model: str, name: str, sent: Any, fields: tuple[str, ...], plan: dict[str, Plan]) -> Any:
+def _loaded(
+    party: Party, keys: PeerKeys, name: str, sent: object, products: tuple[str, ...], plan: Plans
+) -> dict[str, Any]:
     """A party's ciphertexts, vouched for, counted before anything is computed with them."""
-    keys, reply = party.state[f"{model}/keys"][name], checked(party, ROWS, name, sent)
-    ready = {}
-    for field in fields:
-        a, b, c = plan[field].parts
-        count = b * c if field == "back" else a * b
-        if not isinstance(reply.get(field), LatticeCiphertexts):
-            raise ReplyError(name, "encrypt_lattice", f"party {name!r} must send its {field} ciphertexts")
-        if len(reply[field]) != count:
-            raise ReplyError(name, "encrypt_lattice", f"party {name!r} must send {count} ciphertexts as {field}")
-        ready[field] = keys["weight" if field == "weights" else "value"].load(reply[field])
+    reply, ready = checked(party, ROWS, name, sent), {}
+    for what in products:
+        a, b, c = getattr(plan, what).parts
+        count, given = b * c if what == "back" else a * b, reply.get(what)
+        if not isinstance(given, LatticeCiphertexts):
+            raise ReplyError(name, "encrypt_lattice", f"party {name!r} must send its {what} ciphertexts")
+        if len(given) != count:
+            raise ReplyError(name, "encrypt_lattice", f"party {name!r} must send {count} ciphertexts as {what}")
+        ready[what] = (keys.weight if what == "weights" else keys.value).load(given)
     return ready
 
 
@@ -222,21 +234,18 @@ def _loaded(party: Party, model: str, name: str, sent: Any, fields: tuple[str, .
 )
 def weigh_lattice(party: Party, *, model: str, replies: dict[str, LatticeRows], back: bool = True) -> dict[str, Any]:
     """Algorithm 2, lines 10 to 14, for every party."""
-    top, answers = top_of(party, model), {}
-    kept: dict[str, Any] = {}
+    top, answers, keys = top_of(party, model), {}, peer_keys(party, model)
+    weighed: dict[str, Weighed] = {}
     for name, share in share_of(party, model).items():
-        plan = plans(top.settings.batch_size, *share.shape)
-        fields = ("forward", "weights", "back") if back else ("forward",)
-        ready = _loaded(party, model, name, replies.get(name), fields, plan)
-        key = party.state[f"{model}/keys"][name]["value"]
-        factors = key.factors(plan["forward"].right(_cut(share)))
-        mask = random_ring((plan["forward"].rows, share.shape[1])) & _VALUE
-        answer, mask = _answers(
-            key, plan["forward"], lambda i, j, c=ready["forward"], f=factors: (c[i], f[j]), mask, True
-        )
+        plan = Plans.of(top.settings.batch_size, *share.shape)
+        products = ("forward", "weights", "back") if back else ("forward",)
+        ready, key = _loaded(party, keys[name], name, replies.get(name), products, plan), keys[name].value
+        factors = key.factors(plan.forward.right(_cut(share)))
+        mask = random_ring((plan.forward.rows, share.shape[1])) & _VALUE
+        answer, mask = _answers(key, plan.forward, lambda i, j, c=ready["forward"], f=factors: (c[i], f[j]), mask, True)
         answers[name] = vouched(party, ANSWER, name, {"forward": answer})
-        kept[name] = {"ready": ready, "mask": mask, "plans": plan}
-    party.state[f"{model}/kept by name"] = kept
+        weighed[name] = Weighed(ready, mask, plan)
+    keep_weighed(party, model, weighed)
     return answers
 
 
@@ -252,10 +261,10 @@ def weigh_lattice(party: Party, *, model: str, replies: dict[str, LatticeRows], 
 )
 def open_lattice(party: Party, *, model: str, answer: LatticeAnswer) -> dict[str, Any]:
     """Algorithm 2, lines 15 to 18: decrypt, take the own share of the weights off, cover the last bits."""
-    kept, keys, holder = party.state[f"{model}/kept"], party.state[f"{model}/keys"], _label_holder(party)
-    g, plan = kept["g"], kept["plans"]["forward"]
+    end, holder = own_end(party, model), _label_holder(party)
+    g, plan = _sent(party, end)
     given = checked(party, ANSWER, holder, answer)["forward"]
-    opened = plan.gather(keys["value"].open(given, plan.places))[: len(g)]
+    opened = plan.forward.gather(end.value.open(given, plan.forward.places))[: len(g)]
     cover = np.frombuffer(secrets.token_bytes(8 * opened.size), dtype=np.uint64).reshape(opened.shape)
     cover = cover & np.uint64((1 << FLOOD_BITS) - 1)
     masked = (opened - product(g, _cut(share_of(party, model))) + cover) & _VALUE
@@ -265,12 +274,12 @@ def open_lattice(party: Party, *, model: str, answer: LatticeAnswer) -> dict[str
 def _total(party: Party, model: str, activations: dict[str, Activations], rows: int) -> np.ndarray:
     """z of all other parties together."""
     total = np.zeros(())
-    for name, kept in party.state[f"{model}/kept by name"].items():
-        masked, shape = checked(party, OPENED, name, activations.get(name)).get("masked"), (rows, kept["mask"].shape[1])
+    for name, kept in weighed_of(party, model).items():
+        masked, shape = checked(party, OPENED, name, activations.get(name)).get("masked"), (rows, kept.mask.shape[1])
         if not isinstance(masked, np.ndarray) or masked.shape != shape or masked.dtype != np.uint64:
             raise ReplyError(name, "open_lattice", f"party {name!r} must send {shape} masked activations")
         middle = np.uint64(1 << (FLOOD_BITS - 1))
-        total = total + _value((masked - kept["mask"][:rows] - middle) & _VALUE, _ACTIVATION)
+        total = total + _value((masked - kept.mask[:rows] - middle) & _VALUE, _ACTIVATION)
     return total
 
 
@@ -292,17 +301,18 @@ def learn_lattice(
     seen, gradient = top_step(party, top, total, party.state.get(f"{model}/bottom"), rows)
     delta = np.zeros((top.settings.batch_size, gradient.shape[1]), dtype=np.uint64)
     delta[: len(rows)] = _fixed(gradient, DELTA_EXPONENT, DELTA_BITS, "the gradient of an activation")
-    answers = {}
-    for name, kept in party.state.pop(f"{model}/kept by name").items():
-        keys, plan, ready = party.state[f"{model}/keys"][name], kept["plans"], kept["ready"]
-        factors = keys["weight"].factors(plan["weights"].right(delta & np.uint64(RING)))
+    answers, of_peers, weighed = {}, peer_keys(party, model), weighed_of(party, model)
+    keep_weighed(party, model, {})
+    for name, kept in weighed.items():
+        keys, plan, ready = of_peers[name], kept.plans, kept.ready
+        factors = keys.weight.factors(plan.weights.right(delta & np.uint64(RING)))
         weights, mask = _answers(
-            keys["weight"], plan["weights"], lambda i, j, c=ready["weights"], f=factors: (c[i], f[j]),
+            keys.weight, plan.weights, lambda i, j, c=ready["weights"], f=factors: (c[i], f[j]),
             random_ring(shares[name].shape), True,
         )  # fmt: skip
-        back = keys["value"].factors(plan["back"].left(delta & _VALUE))
+        back = keys.value.factors(plan.back.left(delta & _VALUE))
         embedding, _ = _answers(
-            keys["value"], plan["back"], lambda i, j, c=ready["back"], f=back: (c[j], f[i]),
+            keys.value, plan.back, lambda i, j, c=ready["back"], f=back: (c[j], f[i]),
             product(delta, _cut(shares[name]).T) & _VALUE, False,
         )  # fmt: skip
         shares[name] = (shares[name] + mask) & np.uint64(RING)

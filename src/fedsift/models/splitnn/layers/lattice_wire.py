@@ -1,4 +1,4 @@
-"""What the two ends of the layer under lattice encryption send each other, and the notes that vouch for it.
+"""What the two ends of the layer under lattice encryption send and keep, and the notes that vouch for what is sent.
 
 Everything passes through the coordinator, which could put keys, ciphertexts and numbers of its own in their place. With
 a key of its own it would read gradients; with an answer of its own a party would take its embedding off for it; with
@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from fedsift.core.message import encode
 from fedsift.core.party import Party
-from fedsift.crypto.bfv import LatticeAnswers, LatticeCiphertexts, LatticePublicKey
+from fedsift.core.requested import check_known
+from fedsift.crypto.bfv import DEGREE, LatticeAnswers, LatticeCiphertexts, LatticePublicKey, LatticeSecretKey
 from fedsift.errors import OperationRefused, ReplyError
+from fedsift.models.splitnn.layers.block_product import Plan
 from fedsift.mpc.pairs import check_vouched, vouch
 
 Ring = NDArray[np.uint64]
@@ -80,6 +82,89 @@ def checked(party: Party, about: str, sender: str, sent: object) -> dict[str, An
     content = {name: value for name, value in sent.items() if name != "note"}
     check_vouched(party, note, sender, about, encode(content))
     return content
+
+
+@dataclass(frozen=True)
+class Plans:
+    """The three products, from public sizes alone."""
+
+    forward: Plan
+    weights: Plan
+    back: Plan
+
+    @classmethod
+    def of(cls, rows: int, width: int, outputs: int) -> Plans:
+        return cls(
+            Plan.choose(DEGREE, rows, width, outputs, "left"), Plan.choose(DEGREE, width, rows, outputs, "left"),
+            Plan.choose(DEGREE, rows, outputs, width, "right"),
+        )  # fmt: skip
+
+
+@dataclass
+class OwnEnd:
+    """A party's side of one network: its keys, and of the batch under way the embeddings as ring elements."""
+
+    value: LatticeSecretKey
+    weight: LatticeSecretKey
+    sent: tuple[Ring, Plans] | None = None
+
+
+@dataclass(frozen=True)
+class PeerKeys:
+    """A party's public keys, as its note vouches for them."""
+
+    value: LatticePublicKey
+    weight: LatticePublicKey
+
+
+@dataclass
+class Weighed:
+    """At the label holder, of a party's batch: its ciphertexts, ready for products, and the mask on its activations."""
+
+    ready: dict[str, Any]
+    mask: Ring
+    plans: Plans
+
+
+@dataclass(frozen=True)
+class Weighings:
+    """The batches under way at the label holder: network -> party -> batch. Made anew with each, never changed."""
+
+    of: Mapping[str, Mapping[str, Weighed]]
+
+
+@dataclass
+class Ends:
+    """A party's sides of the networks of this run: its own keys, and as the label holder its peers'."""
+
+    own: dict[str, OwnEnd] = field(default_factory=dict)
+    peers: dict[str, dict[str, PeerKeys]] = field(default_factory=dict)
+
+
+def ends_of(party: Party) -> Ends:
+    return party.held(Ends) if Ends in party.state else party.keep(Ends())
+
+
+def own_end(party: Party, model: str) -> OwnEnd:
+    check_known(party.name, "lattice", "keys of a network", model, ends_of(party).own)
+    return ends_of(party).own[model]
+
+
+def peer_keys(party: Party, model: str) -> dict[str, PeerKeys]:
+    check_known(party.name, "lattice", "keys of a network", model, ends_of(party).peers)
+    return ends_of(party).peers[model]
+
+
+def keep_weighed(party: Party, model: str, weighed: dict[str, Weighed]) -> None:
+    before = party.held(Weighings).of if Weighings in party.state else {}
+    party.keep(Weighings({**before, model: weighed}))
+
+
+def weighed_of(party: Party, model: str) -> Mapping[str, Weighed]:
+    weighed = party.held(Weighings).of.get(model)
+    if not weighed:
+        raise OperationRefused(party.name, "lattice", "an earlier step of this run must come first; it was not asked")
+    return weighed
 
 
 @dataclass

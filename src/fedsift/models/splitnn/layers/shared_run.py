@@ -46,7 +46,7 @@ from fedsift.models.splitnn.layers.sine import (
     step_factor,
     usual_rate,
 )
-from fedsift.models.splitnn.training import SplitRun
+from fedsift.models.splitnn.training import Observe, SplitRun
 from fedsift.models.unseen import SharedScores
 from fedsift.mpc import dealer as dealing
 from fedsift.mpc import pairs
@@ -225,7 +225,7 @@ class SharedRun(SplitRun):
             return self._hide(self.fed, self.factor, self.batch_size)
         return self._dealer
 
-    def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Any = None) -> int:
+    def train(self, epochs: int, *, first: int = 0, patience: int | None = None, observe: Observe = None) -> int:
         """Train. ``observe`` hears of each epoch, ``pause`` of every ``every``-th batch, when its step is taken."""
         fed = self.fed
         self._count()
