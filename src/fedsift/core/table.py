@@ -26,6 +26,7 @@ from fedsift.core.columns import (
     Kind,
     as_float,
     categories_of,
+    checked_aside,
     checked_label,
     kinds_of,
     refuse_infinite,
@@ -63,6 +64,8 @@ class Table:
     _categories: Mapping[str, list[str]] = field(default_factory=dict)
     #: How the file was written; empty for a table that came from memory.
     written: Written = field(default_factory=Written)
+    #: Columns that are no features but say what the rows are: groups, times, weights (``core/design.py``).
+    aside: Mapping[str, pl.Series] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -75,26 +78,30 @@ class Table:
         categorical: Collection[str] = (),
         name: str = "table",
         form: FileForm | None = None,
+        aside: Collection[str] = (),
     ) -> Table:
         """A table from a CSV, TSV, Excel, Parquet or Feather file, a pandas, polars or Arrow table, or another Table.
 
         ``id=None`` numbers the rows. ``columns`` keeps some features only. ``categorical`` names columns that are codes
         although they look like numbers. ``name`` stands in error messages. ``form`` says how a text file is written,
-        where that is not to be found out: its encoding, separator, decimal mark and order of dates.
+        where that is not to be found out: its encoding, separator, decimal mark and order of dates. ``aside`` names
+        columns that are no features but say what the rows are (``fs.Design``).
         """
-        for argument, given in (("columns", columns), ("categorical", categorical)):
+        for argument, given in (("columns", columns), ("categorical", categorical), ("aside", aside)):
             if isinstance(given, str):
                 raise ParameterError(f"{argument}={given!r}: give a list of column names, [{given!r}]")
         if isinstance(source, Table):
-            if id in (None, source.id_name) and label in (None, source.label_name) and not categorical:
+            same = id in (None, source.id_name) and label in (None, source.label_name)
+            if same and not categorical and set(aside) <= set(source.aside):
                 kept = source if columns is None else source.select(columns)
                 return replace(kept, name=name)
             id, label, source = id or source.id_name, label or source.label_name, source.to_polars()
-        loaded = load(source, name, Wanted(id, label, columns, categorical, form or FileForm()))
+        wanted = None if columns is None else list(dict.fromkeys([*columns, *aside]))
+        loaded = load(source, name, Wanted(id, label, wanted, categorical, form or FileForm(), aside))
         frame, where = loaded.frame, loaded.where
         if not frame.height:
             raise DataError(f"{where}: there are no rows; a table needs at least one")
-        features = frame.drop([n for n in (id, label) if n is not None])
+        features = frame.drop([n for n in (id, label, *aside) if n is not None])
         if not features.width and label is None:  # a party may hold the label alone
             raise DataError(f"{where}: there are no feature columns besides the id; add one")
         row_numbers = pl.Series("id", np.arange(frame.height)).cast(pl.String)
@@ -102,7 +109,8 @@ class Table:
         labels = None if label is None else checked_label(frame[label], loaded)
         kinds = kinds_of(features, where)
         refuse_infinite(features, loaded)
-        return cls(name, id, label, features, ids, labels, categories_of(features, kinds), loaded.written)
+        apart = {column: checked_aside(frame[column], where) for column in aside}
+        return cls(name, id, label, features, ids, labels, categories_of(features, kinds), loaded.written, apart)
 
     # --- what it holds ---
 
@@ -212,7 +220,8 @@ class Table:
             raise ParameterError(f"table {self.name!r}: there is no row {bad}; it has rows 0 to {self.n_rows - 1}")
         label = None if self._label is None else self._label[index]
         frame = self._frame[index] if self._frame.width else self._frame
-        return replace(self, _frame=frame, _ids=self._ids[index], _label=label)
+        aside = {name: column[index] for name, column in self.aside.items()}
+        return replace(self, _frame=frame, _ids=self._ids[index], _label=label, aside=aside)
 
     def select(self, columns: Sequence[str]) -> Table:
         """These feature columns in this order (possibly none); ids and label stay."""
@@ -254,10 +263,11 @@ class Table:
     # --- the way out ---
 
     def to_polars(self) -> pl.DataFrame:
-        """Id (when it was a column), features and label, in this order."""
+        """Id (when it was a column), features, what is set aside and label, in this order."""
         head = [] if self.id_name is None else [self._ids.alias(self.id_name)]
         tail = [] if self._label is None else [self._label.alias(str(self.label_name))]
-        return pl.DataFrame([*head, *self._frame.get_columns(), *tail])
+        aside = [column.alias(name) for name, column in self.aside.items()]
+        return pl.DataFrame([*head, *self._frame.get_columns(), *aside, *tail])
 
     def to_pandas(self) -> pd.DataFrame:
         return self.to_polars().to_pandas()
@@ -307,7 +317,7 @@ class Table:
             raise DataError(f"table {self.name!r}: column {text!r} is categorical and has no numbers; {advice}")
 
     def _check_free(self, names: Iterable[str]) -> None:
-        taken = {self.id_name: "id", self.label_name: "label"}
+        taken = dict.fromkeys(self.aside, "column set aside") | {self.id_name: "id", self.label_name: "label"}
         for name in names:
             if name in taken:
                 raise ParameterError(f"table {self.name!r}: {name!r} is the name of the {taken[name]}; take another")

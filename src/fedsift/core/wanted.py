@@ -74,6 +74,7 @@ class Wanted:
     columns: Sequence[str] | None
     categorical: Collection[str] = ()
     form: FileForm = FileForm()
+    aside: Collection[str] = ()
 
     def of(self, names: Sequence[str], where: str) -> list[str]:
         """The needed names in the source's order, or an error that names the nearest column."""
@@ -82,6 +83,11 @@ class Wanted:
         for role, name in (("id", self.id), ("label", self.label)):
             if name is not None and name not in known:
                 raise DataError(f"{where}: the {role} column {name!r} is not there. {suggest(name, names)}")
+        for name in self.aside:
+            if name not in known:
+                raise DataError(f"{where}: the column {name!r} to set aside is not there. {suggest(name, names)}")
+            if name in (self.id, self.label):
+                raise DataError(f"{where}: {name!r} cannot be set aside: it is the id or the label already")
         if self.id is not None and self.id == self.label:
             raise DataError(f"{where}: {self.id!r} cannot be both the id and the label; name two columns")
         for name in (*(self.columns or ()), *self.categorical, *self.form.forms):

@@ -77,7 +77,7 @@ def evaluate(
 
 
 def _check(fed: Federation, cv: object, repeats: object, draws: object, random_state: object, digits: object) -> None:
-    check_number("repeats", repeats, 1, whole=True)
+    check_number("repeats", repeats, 1, None if fed.design.deals is None else 1, whole=True)
     check_number("random_draws", draws, 1, whole=True)
     check_number("random_state", random_state, 0, whole=True)
     check_number("digits", digits, 1, 4, whole=True)

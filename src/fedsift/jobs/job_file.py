@@ -20,6 +20,7 @@ from fedsift.core.job import NEUTRAL
 from fedsift.core.table import Table
 from fedsift.core.wanted import ColumnForm, Dates, Decimal, FileForm
 from fedsift.errors import DataError, JobError, ParameterError
+from fedsift.jobs.job_design import DesignSection, design_of
 from fedsift.jobs.job_model import ModelSection
 from fedsift.jobs.job_rules import RulesSection, rules_of
 from fedsift.jobs.text import (
@@ -47,6 +48,9 @@ class PartySection(Section):
         default=None, min_length=1, description='a list of column names, such as ["age", "sex"]'
     )
     categorical: list[str] = Field(default=[], description='a list of column names, such as ["postcode"]')
+    aside: list[str] = Field(
+        default=[], description='a list of columns that are no features but say what rows are, such as ["customer"]'
+    )
     encoding: str | None = Field(default=None, min_length=1, description='the file\'s encoding, such as "cp1252"')
     separator: Literal[",", ";", "\t", "|"] | None = Field(
         default=None, description='what is between values: ",", ";", "\\t" or "|"'
@@ -141,6 +145,7 @@ class JobFile(Section):
     evaluate: EvaluateSection | None = Field(default=None, description="a table [evaluate]")
     model: ModelSection | None = Field(default=None, description='a table [model] with name = "..."')
     rules: RulesSection | None = Field(default=None, description="a table [rules]")
+    design: DesignSection | None = Field(default=None, description="a table [design]")
     output: OutputSection | None = Field(default=None, description="a table [output]")
 
 
@@ -174,7 +179,12 @@ class Job:
     def tables(self) -> dict[str, Table]:
         """Each party's table. In a deployment every party reads its own; here one process plays them all."""
         parties = self.settings.parties
-        return {name: read_table(self.source, ("parties", name), parties[name], name) for name in parties}
+        design, tables = design_of(self.settings.design), {}
+        for name, party in parties.items():
+            aside = list(dict.fromkeys([*party.aside, *design.columns_of(name)]))
+            told = party.model_copy(update={"aside": aside})
+            tables[name] = read_table(self.source, ("parties", name), told, name)
+        return tables
 
     def federation(self, tables: Mapping[str, Table]) -> Federation:
         """The parties, aligned by private set intersection when they are vertical."""
@@ -202,7 +212,7 @@ class Job:
             coordinator=federation.coordinator,
             dealer=federation.dealer,
             submitter=federation.submitter,
-        )
+        ).designed(design_of(self.settings.design))
 
     def grid(self) -> dict[str, tuple[int, int]] | None:
         """Row block and column block of each hybrid party."""
@@ -286,6 +296,10 @@ def _check_parties(source: Source, settings: JobFile, files: bool) -> None:
     _check_grid(source, settings, labels)
     if settings.rules is not None:
         settings.rules.check(source, parties)
+    if settings.design is not None:
+        if partition != "vertical":
+            raise source.error(("design",), f"a design is for vertical parties; these are {partition}")
+        settings.design.check(source, parties, labels[0])
     for role in ("coordinator", "dealer", "submitter"):
         runner = getattr(settings.federation, role)
         if runner not in (None, NEUTRAL, *parties):
@@ -345,12 +359,13 @@ def read_table(source: Source, key: Key, section: PartySection, name: str) -> Ta
     try:
         return Table.read(
             source.path.parent / str(section.file), id=section.id, label=section.label, columns=section.columns,
-            categorical=section.categorical, name=name, form=section.form,
+            categorical=section.categorical, name=name, form=section.form, aside=section.aside,
         )  # fmt: skip
     except DataError as error:
         if "is not there" not in str(error):
             raise
         which = next((which for which in ("id", "label") if f"the {which} column" in str(error)), "columns")
+        which = "aside" if "to set aside" in str(error) else which
         raise DataError(f"{source.where((*key, which))}: {error}") from None
 
 

@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.checks import check_choice
+from fedsift.core.design import DRAWN, check_served
 from fedsift.core.federation import Federation
 from fedsift.core.files import announced, write_atomic
 from fedsift.core.ledger import Ledger
@@ -82,6 +83,8 @@ class FederatedModel(Copied, BaseEstimator):
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
     #: Parameters of noise in what is opened: the least of each, and the operation whose exception allows less.
     noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {}
+    #: The parts of a design (``fs.Design``) that the model goes by.
+    designs: ClassVar[tuple[str, ...]] = DRAWN
     #: Whether it can be measured on shares, so that nobody sees the score of a row (``_share``).
     measured_unseen: ClassVar[bool] = False
     #: Learned values of the coordinator that ``save`` writes beside those of every model.
@@ -95,6 +98,7 @@ class FederatedModel(Copied, BaseEstimator):
         if fed.partition not in self.partitions:
             kinds = " or ".join(self.partitions)
             raise ParameterError(f"{type(self).__name__} is for {kinds} parties; these are {fed.partition}")
+        check_served(fed.design, type(self).__name__, self.designs)
         mark, start = len(fed.ledger), time.perf_counter()
         checked = self._checked(fed)
         self.model_id_ = secrets.token_hex(8)

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.checks import check_choice, check_number
+from fedsift.core.design import DRAWN, check_served
 from fedsift.core.federation import Federation
 from fedsift.core.files import announced
 from fedsift.core.ledger import Ledger
@@ -96,6 +97,8 @@ class Selector(BaseEstimator):
     noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {}
     #: How many bits a party learns for each of its columns, beside whether it was kept: a weight, say.
     told_bits: ClassVar[float] = 0.0
+    #: The parts of a design (``fs.Design``) that the method goes by.
+    designs: ClassVar[tuple[str, ...]] = DRAWN
     #: How far scores of the same seed may differ: numbers read from shares carry the rounding of fresh masks.
     repeats_within: ClassVar[float] = 1e-9
 
@@ -126,6 +129,7 @@ class Selector(BaseEstimator):
             raise ParameterError(
                 f"{type(self).__name__} is for {' or '.join(self.partitions)} parties; these are {fed.partition}"
             )
+        check_served(fed.design, type(self).__name__, self._serves())
         mark, start = len(fed.ledger), time.perf_counter()
         names, outcome = self._run(fed, self._checked(fed))
         for used in self.working:
@@ -169,6 +173,10 @@ class Selector(BaseEstimator):
         """What a party hears first: the method's name in job files, and its parameters as plain values."""
         name = str(vars(type(self)).get("name", type(self).__name__))  # not that of a class above it
         return name, {key: announced(value) for key, value in self.get_params(deep=False).items()}
+
+    def _serves(self) -> tuple[str, ...]:
+        """The parts of a design that it goes by, with these parameters."""
+        return self.designs
 
     def jobs_within(self) -> list[tuple[str, dict[str, Any]]]:
         """The jobs beside its own that ``fit`` puts to the parties: those of a selector that it fits, say."""
