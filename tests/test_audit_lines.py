@@ -23,7 +23,7 @@ import fedsift as fs
 from fedsift.audit import attacks_on, load_attacks, record
 from fedsift.audit.attacks.differencing import two_jobs
 from fedsift.audit.attacks.folds import ask_for_draws
-from fedsift.core import party
+from fedsift.core import row_draws
 from fedsift.errors import FedsiftError
 
 ATTACKS = load_attacks()
@@ -83,7 +83,7 @@ def test_at_least_twelve_of_the_fifteen_lines_are_found():
 
 SHIPPED = {
     1: lambda: fs.TopGain(n_estimators=2, max_depth=2, folds=2, n_features=5),
-    2: lambda: ask_for_draws(party.draw_rows, calls=24),
+    2: lambda: ask_for_draws(row_draws.draw_rows, calls=24),
     3: lambda: fs.SecureBoostClassifier(n_estimators=2, max_depth=2, early_stopping_rounds=1),
     4: lambda: fs.SecureBoostClassifier(n_estimators=2, max_depth=2),
     5: lambda: fs.SecureBoostClassifier(n_estimators=2, max_depth=2),

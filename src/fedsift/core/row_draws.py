@@ -1,12 +1,12 @@
-"""Which rows are trained on and which are tested: drawn from the site's secret, by groups or by time where a job says so.
+"""Which rows are trained on and which are tested, drawn from the site's secret: by groups or by time if a job says so.
 
 A draw's reply names rows by position, to the coordinator and through it to every party. So what it can tell is bounded
 once, for all draws of all jobs:
 
-*Groups* (whose row it is): the site deals the groups of its whole table to ten parts, once, from its secret; every fold,
-split and sample is made of whole parts, whatever the seed. So all masks together say no more than which of the ten parts
-a row is in: rows of different parts are of different persons, and rows of one part are as likely of one person as the
-sizes of parts make them. (Folds that were dealt anew would tell after a few draws whose rows are the same.)
+*Groups* (whose row it is): the site deals the groups of its whole table to ten parts, once, from its secret; every
+fold, split and sample is made of whole parts, whatever the seed. So all masks together say no more than which of the
+ten parts a row is in: rows of different parts are of different persons, and rows of one part are as likely of one
+person as the sizes of parts make them. (Folds dealt anew would tell after a few draws whose rows are the same.)
 
 *Time*: the site cuts its whole table into twenty parts in order of time, and training ends and testing begins at their
 borders, the gap included. So all masks together say which twentieth of the time a row is from, and that is told: nobody

@@ -80,7 +80,7 @@ def simulated_sites(
     random_state: Any,
     label_party: str | None,
     grid: tuple[int, int] | None,
-    aside: Mapping[str, Any],
+    aside: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Site], str | None]:
     """The sites and the name of the label holder (``None`` when every party has labels)."""
     frame = _frame(X)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import AtMost
-from fedsift.core.operation import Operation, operation, together
 from fedsift.core.design import design_of
+from fedsift.core.operation import Operation, operation, together
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused
 from fedsift.evaluate.holder import deal_folds

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.checks import check_number
+from fedsift.core.design import column_of, design_of
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
-from fedsift.core.design import column_of, design_of
 from fedsift.core.party import Party
 from fedsift.core.row_draws import TEST, group_parts, group_sides
 from fedsift.errors import OperationRefused, ParameterError, ReplyError

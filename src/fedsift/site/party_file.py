@@ -153,6 +153,8 @@ def party_text(name: str, file: str, seen: Look, categorical: Sequence[str]) -> 
         _list("columns", seen.of("column")),
         "# Columns that are codes although they look like numbers.",
         _list("categorical", categorical),
+        "# Columns that are no features but say what the rows are, for a job's [design]: whose, when, what they count.",
+        '# aside = ["customer", "month"]',
         "",
         *_policy_lines(policy),
         "",
