@@ -25,6 +25,7 @@ from fedsift.core.wanted import Loaded
 from fedsift.errors import DataError, OperationRefused, ParameterError
 
 if TYPE_CHECKING:
+    from fedsift.core.labels import Labels
     from fedsift.core.party import Party
     from fedsift.core.table import Table
 
@@ -258,6 +259,7 @@ def check_here(party: Party) -> None:
     if party.job.role_of(party.name) == "active":
         weights_of(party)
         event_of(party)
+        class_weights_of(party)
 
 
 def times_of(party: Party) -> NDArray[np.float64] | None:
@@ -282,6 +284,42 @@ def event_of(party: Party) -> NDArray[np.bool_] | None:
     return None if found is None else _events(party.name, found)
 
 
+def class_weights_of(party: Party) -> object:
+    """What a row of each class counts: ``"balanced"``, by class, or ``None``."""
+    told = design_of(party).class_weight
+    if told is None:
+        return None
+    labels = party.labels(task=party.job.task)  # type: ignore[arg-type]
+    if labels.task == "regression":
+        raise OperationRefused(party.name, "design", "class_weight is for classes, and the label is a number")
+    if told == BALANCED:
+        return told
+    if set(told) != set(labels.classes):
+        raise OperationRefused(
+            party.name, "design", "class_weight must say what each class of the label counts, by its name, and no other"
+        )
+    return dict(told)
+
+
+def by_class(labels: Labels, told: object, train: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """What a row of its class counts; balanced over the training rows."""
+    if told is None:
+        return np.ones(len(train))
+    if isinstance(told, dict):
+        return np.array([float(told[name]) for name in labels.classes])[labels.codes]
+    counts = np.maximum(np.bincount(labels.codes[train], minlength=labels.n_classes), 1)
+    return np.asarray((train.sum() / (labels.n_classes * counts))[labels.codes], dtype=np.float64)
+
+
+def counted_rows(party: Party, labels: Labels) -> NDArray[np.float64] | None:
+    """What each row of this view counts, by its weight and its class; ``None`` where all count alike."""
+    own, told = weights_of(party), class_weights_of(party)
+    if own is None and told is None:
+        return None
+    every = np.ones(party.n_rows, dtype=bool)
+    return (np.ones(party.n_rows) if own is None else own) * by_class(labels, told, every)
+
+
 def _weights(party: str, found: NDArray[Any]) -> NDArray[np.float64]:
     numbers = _numbers(party, found, "weight")
     if (numbers <= 0).any():
@@ -293,7 +331,7 @@ def _events(party: str, found: NDArray[Any]) -> NDArray[np.bool_]:
     numbers = _numbers(party, found, "event")
     if not np.isin(numbers, (0.0, 1.0)).all():
         raise DataError(f"party {party!r}: an event is 1 (it happened) or 0 (it had not yet)")
-    return numbers == 1.0
+    return np.asarray(numbers == 1.0)
 
 
 def _numbers(party: str, values: NDArray[Any], part: str) -> NDArray[np.float64]:

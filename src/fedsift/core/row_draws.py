@@ -123,8 +123,8 @@ def group_sides(part: NDArray[np.int64], folds: int, train: float, party: str) -
         return np.where(np.isin(part, numbers[: last + 1]), TRAIN, TEST)[None, :].astype(np.int64)
     sizes, of = np.zeros(folds, dtype=np.int64), {}
     for number in np.argsort(-counts, kind="stable"):
-        of[int(numbers[number])] = fold = int(np.argmin(sizes))
-        sizes[fold] += counts[number]
+        of[int(numbers[number])] = least = int(np.argmin(sizes))
+        sizes[least] += counts[number]
     fold = np.array([of[int(each)] for each in part], dtype=np.int64)
     return np.where(fold[None, :] == np.arange(folds)[:, None], TEST, TRAIN).astype(np.int64)
 

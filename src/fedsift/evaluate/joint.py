@@ -99,9 +99,9 @@ def evaluate_jointly(
     job = replace(_job(tuple(named), shown, cv, random_state, nulls), metrics=asked, repeats=repeats, digits=digits)
     with fed.session(*job.announcement()) as run:
         task, columns, rows = run.task, run.n_columns, run.n_rows
-        chosen = check_metrics(metrics, task)
+        chosen = check_metrics(metrics, "survival" if fed.design.event is not None else task)
         trial = make_joint_model(model, task, random_state)  # an impossible model is an error before the long work
-        unseen = trial.measured_unseen and bool(run.passive)
+        unseen = trial.measured_unseen and bool(run.passive) and fed.design.event is None
         whole = fed.named_view(fed._view)
         whole._task = task  # what the whole label says; the few values of a fold might look like another task
         folds = [fold_sides(run, repeat, job) for repeat in range(repeats)]

@@ -98,7 +98,7 @@ class FederatedModel(Copied, BaseEstimator):
         if fed.partition not in self.partitions:
             kinds = " or ".join(self.partitions)
             raise ParameterError(f"{type(self).__name__} is for {kinds} parties; these are {fed.partition}")
-        check_served(fed.design, type(self).__name__, self.designs)
+        check_served(fed.design, type(self).__name__, self._serves())
         mark, start = len(fed.ledger), time.perf_counter()
         checked = self._checked(fed)
         self.model_id_ = secrets.token_hex(8)
@@ -116,6 +116,10 @@ class FederatedModel(Copied, BaseEstimator):
         self.traffic_: pd.DataFrame = self.ledger_.traffic()
         self._lease: Lease | None = Lease(fed, self.model_id_)
         return self
+
+    def _serves(self) -> tuple[str, ...]:
+        """The parts of a design that it goes by, with these parameters."""
+        return self.designs
 
     def announcement(self) -> tuple[str, dict[str, Any]]:
         """What a party hears first: the model's name in jobs, and its parameters as plain values."""

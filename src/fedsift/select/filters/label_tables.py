@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedsift.core.design import DRAWN, WEIGHTED
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation
 from fedsift.crypto.additive.keys import SCHEMES
@@ -80,6 +81,9 @@ class LabelTableFilter(Selector):
         return {
             "p_values": p_values(tables), "sure": {"test": "chi-squared", "noise_floor": floor, "copies": copies}
         }  # fmt: skip
+
+    def _serves(self) -> tuple[str, ...]:
+        return WEIGHTED if self.epsilon is None else DRAWN
 
     def _check(self, fed: Federation) -> None:
         check_size(self.n_features, self.threshold)
