@@ -24,6 +24,8 @@ _AT_COORDINATOR = "goes to the coordinator, which holds no rows"
 
 WAIVERS: dict[str, str] = {
     "tables.encrypt_every_class": f"{_CIPHER} masked_counts, with noise under a budget.",
+    "tables.encrypt_weighted_classes": f"{_CIPHER} masked_counts, whose weighted counts are in 4096ths of the mean "
+    "weight, without sizes of bins.",
     "muse.pay_for_bins": "How many bins a column has, from counts with noise under a budget; the loss of all of it is "
     "measured from below (tests/test_muse_privacy.py).",
     "muse.encrypt_bins": "Ciphertexts under a key of 2048 bits or more that the receiver does not have; what is opened "

@@ -17,6 +17,7 @@ from fedsift.core import party
 from fedsift.core.approval import announce
 from fedsift.core.checks import checked_label, checked_sizes
 from fedsift.core.design import Design
+from fedsift.core.encoding import Encoders
 from fedsift.core.exchange import Exchange
 from fedsift.core.files import plain
 from fedsift.core.job import NEUTRAL, Job
@@ -88,6 +89,7 @@ class Federation(RowAccess):
         columns: Mapping[str, Sequence[str]] | None = None,
         categorical: Mapping[str, Sequence[str]] | None = None,
         aside: Mapping[str, Sequence[str]] | None = None,
+        encode: Mapping[str, Encoders] | None = None,
         task: str = "auto",
         timeout: float | None = None,
         names: str = "shared",
@@ -110,6 +112,7 @@ class Federation(RowAccess):
         columns : which columns of a party may take part; all by default.
         categorical : columns that are codes although they look like numbers, by party.
         aside : columns that are no features, for ``designed``: whose row it is, when it was, what it counts; by party.
+        encode : what texts and dates become, by party and column: ``{"bank": {"joined": ["month", "weekday"]}}``.
         min_overlap : the smallest number of shared ids that is worth going on with.
         grid : for hybrid parties: party -> (row block, column block). Parties of a row block know the same ids, parties
             of a column block have the same columns. Rows are aligned within each row block.
@@ -128,7 +131,7 @@ class Federation(RowAccess):
             raise ParameterError(f"label names the party {active!r}, but the parties are {', '.join(tables)}")
         if partition == "vertical" and active is None:
             raise ParameterError(f"for vertical parties label is (party, column), e.g. ('bank', {label!r})")
-        sites = open_tables(tables, id, holders, columns or {}, categorical or {}, aside or {})
+        sites = open_tables(tables, id, holders, columns or {}, categorical or {}, aside or {}, encode or {})
         fed = cls(
             InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout, names=names,
             grid=grid, label_parties=list(holders), coordinator=coordinator, dealer=dealer, submitter=submitter,

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fedsift.core import splits
+from fedsift.core.encoding import Encoders
 from fedsift.core.operation import load_whole
 from fedsift.core.party import Site
 from fedsift.core.table import Table
@@ -182,10 +183,11 @@ def open_tables(
     columns: Mapping[str, Sequence[str]],
     categorical: Mapping[str, Sequence[str]],
     aside: Mapping[str, Sequence[str]],
+    encode: Mapping[str, Encoders],
 ) -> dict[str, Site]:
     """A site without a policy for each table, as ``Federation.from_tables`` takes them; matching needs the whole."""
     load_whole()
-    for argument, given in (("columns", columns), ("categorical", categorical), ("aside", aside)):
+    for argument, given in (("columns", columns), ("categorical", categorical), ("aside", aside), ("encode", encode)):
         check_parties(argument, given, tables)
     if isinstance(id, Mapping):
         check_parties("id", id, tables)
@@ -198,6 +200,7 @@ def open_tables(
             Table.read(
                 source, id=id.get(name) if isinstance(id, Mapping) else id, label=labels.get(name), name=name,
                 columns=columns.get(name), categorical=categorical.get(name, ()), aside=aside.get(name, ()),
+                encode=encode.get(name),
             ),
         )
         for name, source in tables.items()

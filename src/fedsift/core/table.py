@@ -32,6 +32,7 @@ from fedsift.core.columns import (
     refuse_infinite,
     text_ids,
 )
+from fedsift.core.encoding import Encoders, encoded
 from fedsift.core.reading import from_pandas, load
 from fedsift.core.wanted import FileForm, Loaded, Wanted, Written, suggest
 from fedsift.errors import DataError, ParameterError
@@ -79,26 +80,29 @@ class Table:
         name: str = "table",
         form: FileForm | None = None,
         aside: Collection[str] = (),
+        encode: Encoders | None = None,
     ) -> Table:
         """A table from a CSV, TSV, Excel, Parquet or Feather file, a pandas, polars or Arrow table, or another Table.
 
         ``id=None`` numbers the rows. ``columns`` keeps some features only. ``categorical`` names columns that are codes
         although they look like numbers. ``name`` stands in error messages. ``form`` says how a text file is written,
         where that is not to be found out: its encoding, separator, decimal mark and order of dates. ``aside`` names
-        columns that are no features but say what the rows are (``fs.Design``).
+        columns that are no features but say what the rows are (``fs.Design``). ``encode`` says by column what a text
+        or a date becomes (``core/encoding.py``): ``{"joined": ["month", "weekday"], "note": "words:16"}``.
         """
         for argument, given in (("columns", columns), ("categorical", categorical), ("aside", aside)):
             if isinstance(given, str):
                 raise ParameterError(f"{argument}={given!r}: give a list of column names, [{given!r}]")
         if isinstance(source, Table):
             same = id in (None, source.id_name) and label in (None, source.label_name)
-            if same and not categorical and set(aside) <= set(source.aside):
+            if same and not categorical and not encode and set(aside) <= set(source.aside):
                 kept = source if columns is None else source.select(columns)
                 return replace(kept, name=name)
             id, label, source = id or source.id_name, label or source.label_name, source.to_polars()
         wanted = None if columns is None else list(dict.fromkeys([*columns, *aside]))
-        loaded = load(source, name, Wanted(id, label, wanted, categorical, form or FileForm(), aside))
-        frame, where = loaded.frame, loaded.where
+        asked = Wanted(id, label, wanted, categorical, form or FileForm(), aside, encode or {})
+        loaded = load(source, name, asked)
+        frame, where = encoded(loaded.frame, encode or {}, wanted or (), loaded.where), loaded.where
         if not frame.height:
             raise DataError(f"{where}: there are no rows; a table needs at least one")
         features = frame.drop([n for n in (id, label, *aside) if n is not None])
@@ -185,6 +189,11 @@ class Table:
         text = self._frame[column].cast(pl.String)
         codes = text.cast(pl.Enum(categories)).to_physical().cast(pl.Int32).fill_null(-1)
         return np.array(codes.to_numpy()), list(categories)
+
+    def column(self, name: str) -> pl.Series:
+        """A feature column as it is."""
+        self._check_known([name])
+        return self._frame[name]
 
     def matrix(self, columns: Sequence[str] | None = None) -> np.ndarray:
         """Columns side by side as a new float64 array, rows x columns; by default :attr:`numeric_columns`."""

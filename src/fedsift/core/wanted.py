@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 import polars as pl
 
+from fedsift.core.encoding import Encoders, needed
 from fedsift.errors import DataError, ParameterError
 
 _PANDAS_INDEX = re.compile(r"^__index_level_\d+__$")  # what pandas calls an unnamed index inside a Parquet file
@@ -75,6 +76,7 @@ class Wanted:
     categorical: Collection[str] = ()
     form: FileForm = FileForm()
     aside: Collection[str] = ()
+    encode: Encoders = field(default_factory=dict)
 
     def of(self, names: Sequence[str], where: str) -> list[str]:
         """The needed names in the source's order, or an error that names the nearest column."""
@@ -90,12 +92,13 @@ class Wanted:
                 raise DataError(f"{where}: {name!r} cannot be set aside: it is the id or the label already")
         if self.id is not None and self.id == self.label:
             raise DataError(f"{where}: {self.id!r} cannot be both the id and the label; name two columns")
-        for name in (*(self.columns or ()), *self.categorical, *self.form.forms):
+        columns = needed(self.columns or (), names)
+        for name in (*columns, *self.encode, *self.categorical, *self.form.forms):
             if name not in known:
                 raise DataError(f"{where}: column {name!r} is not there. {suggest(name, names)}")
         if self.columns is None:
             return [n for n in names if n == self.id or not _PANDAS_INDEX.match(n)]
-        kept = {*self.columns, self.id, self.label}
+        kept = {*columns, *self.encode, self.id, self.label}
         return [n for n in names if n in kept]
 
 

@@ -51,6 +51,9 @@ class PartySection(Section):
     aside: list[str] = Field(
         default=[], description='a list of columns that are no features but say what rows are, such as ["customer"]'
     )
+    encode: dict[str, str | list[str]] = Field(
+        default={}, description='by column what a text or a date becomes, such as {joined = ["month", "weekday"]}'
+    )
     encoding: str | None = Field(default=None, min_length=1, description='the file\'s encoding, such as "cp1252"')
     separator: Literal[",", ";", "\t", "|"] | None = Field(
         default=None, description='what is between values: ",", ";", "\\t" or "|"'
@@ -360,7 +363,12 @@ def read_table(source: Source, key: Key, section: PartySection, name: str) -> Ta
         return Table.read(
             source.path.parent / str(section.file), id=section.id, label=section.label, columns=section.columns,
             categorical=section.categorical, name=name, form=section.form, aside=section.aside,
+            encode=section.encode,
         )  # fmt: skip
+    except ParameterError as error:
+        if "there is no encoder" not in str(error):
+            raise
+        raise source.error((*key, "encode"), str(error)) from None
     except DataError as error:
         if "is not there" not in str(error):
             raise

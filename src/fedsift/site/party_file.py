@@ -155,6 +155,8 @@ def party_text(name: str, file: str, seen: Look, categorical: Sequence[str]) -> 
         _list("categorical", categorical),
         "# Columns that are no features but say what the rows are, for a job's [design]: whose, when, what they count.",
         '# aside = ["customer", "month"]',
+        "# What texts and dates become, by this party alone.",
+        '# encode = {joined = ["month", "weekday"], note = "words:16"}',
         "",
         *_policy_lines(policy),
         "",

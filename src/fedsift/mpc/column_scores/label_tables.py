@@ -12,7 +12,7 @@ may recognise a column by the sizes of its bins. The label holder and the other 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import LabelHolder
 from fedsift.core.design import design_of
 from fedsift.core.federation import Federation
+from fedsift.core.ledger import Release, numbers_in
 from fedsift.core.message import message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
@@ -56,6 +57,7 @@ from fedsift.mpc.two_halves import (
 
 MAX_BINS = 100
 DEFAULT_BINS = 10
+_WEIGHTED_BITS = 24.0  # of an opened weighted count
 
 
 @dataclass(frozen=True)
@@ -194,6 +196,13 @@ def encrypt_weighted_classes(
     return encrypted_columns(party, scheme, labels, columns, row_bits=ROW_BITS, answers=answers)
 
 
+def _released(reply: Mapping[str, Any]) -> Release:
+    """The sizes of bins; where none are told, what is opened of each bin: a weighted count, in 4096ths."""
+    told = numbers_in(reply)
+    bins = int(np.sum(reply["bins"]))
+    return told if len(reply["sizes"]) else Release(told.statistics + bins, max(told.precision, _WEIGHTED_BITS))
+
+
 @operation(
     "tables.masked_counts",
     discloses="aggregate",
@@ -207,6 +216,7 @@ def encrypt_weighted_classes(
     min_cell="min_cell",
     epsilon="epsilon",
     times=1,
+    releases=_released,
 )
 def masked_counts(
     party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder
