@@ -84,7 +84,7 @@ def test_a_selection_makes_its_columns_for_new_rows():
     assert list(frame.columns) == ["x", "month(joined)", "hash:8(note)"]
     assert frame["month(joined)"].tolist()[:2] == [1.0, 7.0]
     assert found.transform(pl.DataFrame(FRAME), "bank").columns == ["x", "month(joined)", "hash:8(note)"]
-    with pytest.raises(DataError, match="lack the column 'hash:8.note.'"):
+    with pytest.raises(DataError, match=r"lack the column 'hash:8.note.'"):
         found.transform(FRAME.drop(columns="note"), "bank")
 
 

@@ -82,7 +82,8 @@ class Rule:
             return (pl.Series([until]) - dates.cast(pl.Date)).dt.total_days().cast(pl.Float64) / 365.25
         if self.kind == "hour" and dates.dtype == pl.Date:
             return pl.Series([0.0] * len(dates))
-        return getattr(dates.dt, self.kind)().cast(pl.Float64)
+        found: pl.Series = getattr(dates.dt, self.kind)()
+        return found.cast(pl.Float64)
 
 
 def source_of(name: str) -> tuple[Rule, str] | None:
