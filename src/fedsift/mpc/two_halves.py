@@ -132,7 +132,7 @@ Halves = dict[str, list[bytes]]
     role="active",
     concerns="labels",
     settings=("scheme",),
-    times=1,
+    times=2,
 )
 def encrypt_classes(
     party: Party,
