@@ -177,7 +177,7 @@ def test_many_draws_link_no_more_rows_than_ten_parts_must():
             designed.dealt_sides(1, float(share))
 
     seen = record(X, y, conversation, parties=["bank", "shop"], aside={"customer": CUSTOMER})
-    found = load_attacks()["draws_link_rows"].run(seen["coordinator"], seen.truth)
+    found = load_attacks()["persons_from_draws"].run(seen["coordinator"], seen.truth)
     assert found.value <= 1.2 * found.baseline
     assert found.value < 0.06  # each time anew: above 0.9 (tests/leaky/draws.py)
 

@@ -9,6 +9,8 @@ import xgboost
 from sklearn.utils.class_weight import compute_sample_weight
 
 import fedsift as fs
+from fedsift.audit import record
+from fedsift.audit.opened_at_coordinator import opened_sums
 from fedsift.core.design import Design
 from fedsift.core.party import Party
 from fedsift.core.survival import concordance, residuals
@@ -78,8 +80,6 @@ def test_balanced_classes_are_weighted_rows():
 
 
 def test_bin_sizes_are_not_told_beside_weighted_counts():
-    from fedsift.audit import record
-
     def conversation(fed):
         fs.GiniFilter(n_features=2).fit(fed.designed(Design(weight="bank.w")))
 
@@ -88,6 +88,9 @@ def test_bin_sizes_are_not_told_beside_weighted_counts():
     replies = seen["coordinator"].replies("masked_counts")
     assert replies
     assert all(len(reply.content["sizes"]) == 0 for reply in replies)
+    opened = opened_sums(seen["coordinator"])  # what attacks on opened sums read
+    assert len(opened) == 1
+    assert opened[0].sizes.sum() == pytest.approx(3 * ROWS, rel=1e-3)
 
 
 def trained(kind, fed, protection="coordinator", **more):

@@ -101,6 +101,12 @@ WAIVERS: dict[str, str] = {
     "boost.predicted.",
     # Filters
     "labels.encrypt_classes": f"{_CIPHER} open_counts, open_class_sums.",
+    "f_test.masked_group_sums": "Per-class sums of unnamed means of groups of columns: of the form of those of "
+    "columns, measured there (masked_class_sums), and fewer.",
+    "f_test.open_group_sums": "The same sums of the label holder's own groups, and halves under masks; measured where "
+    "columns are summed: open_class_sums.",
+    "f_test.columns_of_groups": "Positions of a party's own columns in groups that it made without a label and the "
+    "coordinator chose by sums it has: no row.",
     "f_test.bin_places": "Where bins stand, from counts with noise under a budget and from nothing else "
     "(tests/test_audit_waivers.py).",
     # Names and sizes that a job is about

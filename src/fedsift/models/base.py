@@ -96,8 +96,8 @@ class FederatedModel(Copied, BaseEstimator):
         if not isinstance(fed, Federation):
             raise ParameterError(f"fit takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
         if fed.partition not in self.partitions:
-            kinds = " or ".join(self.partitions)
-            raise ParameterError(f"{type(self).__name__} is for {kinds} parties; these are {fed.partition}")
+            served = " or ".join(self.partitions)
+            raise ParameterError(f"{type(self).__name__} is for {served} parties; these are {fed.partition}")
         check_served(fed.design, type(self).__name__, self._serves())
         mark, start = len(fed.ledger), time.perf_counter()
         checked = self._checked(fed)
@@ -118,7 +118,6 @@ class FederatedModel(Copied, BaseEstimator):
         return self
 
     def _serves(self) -> tuple[str, ...]:
-        """The parts of a design that it goes by, with these parameters."""
         return self.designs
 
     def announcement(self) -> tuple[str, dict[str, Any]]:

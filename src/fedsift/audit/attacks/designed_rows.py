@@ -46,7 +46,7 @@ def _guess(persons: NDArray[np.int64]) -> float:
 
 
 @attack(reads=_READS, role="coordinator", target="ids", knows="nothing beside the draws", declared="ten parts")
-def draws_link_rows(view: View, truth: Truth) -> Measure:
+def persons_from_draws(view: View, truth: Truth) -> Measure:
     """Share of rows that are linked to another row of the same person, from the sides in all draws of a run.
 
     The baseline is what ten parts tell, of which every draw is made: ten times as much as a guess.
@@ -64,7 +64,7 @@ def draws_link_rows(view: View, truth: Truth) -> Measure:
 
 
 @attack(reads=_READS, role="coordinator", target="columns", knows="that rows are drawn by time", declared="yes")
-def draws_order_rows(view: View, truth: Truth) -> Measure:
+def times_from_draws(view: View, truth: Truth) -> Measure:
     """R2 of the rank of each row's time from the folds in which it is tested or learned from: told by design."""
     column = _named(view, truth, "time")
     bits = masks(view, len(truth.labels))
