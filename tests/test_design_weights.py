@@ -198,6 +198,21 @@ def test_another_column_stands_in_for_the_label():
     assert fs.GiniFilter(n_features=1).fit(fed).selected_["bank"] != ["f2"]
 
 
+def test_several_labels_are_looked_at_one_by_one():
+    other, third = (VALUES[:, 2] > 5).astype(int), (VALUES[:, 5] > 5).astype(int)
+    fed = federation(LABEL, other=other, third=third)
+    found = fs.GiniFilter(n_features=1).fit(fed.designed(Design(labels=["bank.other", "bank.third"])))
+    assert found.selected_ == {"bank": ["f2"], "shop": ["f5"]}
+    assert found.details_["labels"] == {
+        "bank.other": {"bank": ["f2"], "shop": []}, "bank.third": {"bank": [], "shop": ["f5"]}
+    }  # fmt: skip
+    assert [entry.operation for entry in fed.ledger.entries].count("labels.encrypt_classes") == 4  # asked and answered
+    with pytest.raises(ParameterError, match="one label"):
+        fs.evaluate(fed.designed(Design(labels=["bank.other"])), fs.GiniFilter(n_features=1), cv=3)
+    with pytest.raises(ParameterError, match="does not go by the design's labels"):
+        fs.SecureBoostClassifier().fit(fed.designed(Design(labels=["bank.other"])))
+
+
 @pytest.mark.parametrize(
     ("made", "design", "words"),
     [

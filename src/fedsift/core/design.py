@@ -11,7 +11,7 @@ at the label holder. *Who learns what* of folds: ``row_draws.py``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ class Design:
     class_weight : ``"balanced"`` (classes count alike), or what a row of each class counts, by its name.
     event : whether it happened (1) or had not yet when the row was last seen (0); the label is how long that took.
     label : another column of the label holder in the place of its label.
+    labels : several such columns: a selector is fitted for each in a job of its own, and keeps what one of them keeps.
 
     Examples
     --------
@@ -68,12 +69,17 @@ class Design:
     class_weight: str | Mapping[str, float] | None = None
     event: str | None = None
     label: str | None = None
+    labels: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name in COLUMNS:
             given = getattr(self, name)
             if given is not None and (not isinstance(given, str) or "." not in given):
                 raise ParameterError(f'design: {name} is a column as "party.column"; got {given!r}')
+        if isinstance(self.labels, str) or not all(isinstance(name, str) and "." in name for name in self.labels):
+            raise ParameterError(f'design: labels is a list of columns as "party.column"; got {self.labels!r}')
+        if self.labels and self.label is not None:
+            raise ParameterError("design: give label or labels, one of the two")
         if self.group is not None and self.time is not None:
             raise ParameterError(
                 "design: give group or time, one of the two: with both, which earlier rows are left out would tell "
@@ -90,7 +96,12 @@ class Design:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         weight = values["class_weight"]
         values["class_weight"] = dict(weight) if isinstance(weight, Mapping) else weight
-        return {name: value for name, value in values.items() if value not in (None, 0.0)}
+        values["labels"] = list(self.labels)
+        return {name: value for name, value in values.items() if value not in (None, 0.0, [])}
+
+    def each(self) -> dict[str, Design]:
+        """A design for each of several labels, by the label's name."""
+        return {name: replace(self, label=name, labels=()) for name in self.labels}
 
     @classmethod
     def read(cls, told: object) -> Design:
@@ -120,12 +131,14 @@ class Design:
 
     def columns_of(self, party: str) -> list[str]:
         """The columns of this party that the design names."""
-        named = [getattr(self, part) for part in COLUMNS if getattr(self, part) is not None]
+        named = [*(getattr(self, part) for part in COLUMNS if getattr(self, part) is not None), *self.labels]
         own = [name.removeprefix(f"{party}.") for name in named if name.startswith(f"{party}.")]
         return list(dict.fromkeys(own))
 
     def check(self, parties: Collection[str], active: str | None) -> None:
         """Every column is of a party, and of the label holder where it must be."""
+        for design in self.each().values():
+            design.check(parties, active)
         for part in COLUMNS:
             if getattr(self, part) is None:
                 continue
@@ -137,7 +150,7 @@ class Design:
 
 
 #: What a method goes by without knowing: whose rows are drawn together, and which label it learns from.
-DRAWN = ("group", "time", "gap", "label", "event")
+DRAWN = ("group", "time", "gap", "label", "labels", "event")
 WEIGHTED = (*DRAWN, "weight", "class_weight")
 
 
@@ -254,6 +267,9 @@ def check_here(party: Party) -> None:
     design = design_of(party)
     for part in COLUMNS:
         column_of(party, part)
+    for name in design.labels:
+        if name.startswith(f"{party.name}."):
+            _aside(party.name, party.table, name.removeprefix(f"{party.name}."), "label")
     if design.time is not None:
         times_of(party)
     if party.job.role_of(party.name) == "active":

@@ -68,6 +68,8 @@ def evaluate(
         raise ParameterError(f"evaluate takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
     if fed.partition == "hybrid":
         raise ParameterError("evaluate scores vertical or horizontal parties; these are hybrid")
+    if fed.design.labels:
+        raise ParameterError("evaluate scores a model of one label: give the design's label, not labels")
     _check(fed, cv, repeats, random_draws, random_state, digits)
     if pooled:
         chosen = "forest" if model is None else model

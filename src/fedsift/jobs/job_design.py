@@ -26,6 +26,7 @@ class DesignSection(Section):
     )
     event: str | None = Field(default=None, description=_COLUMN)
     label: str | None = Field(default=None, description=_COLUMN)
+    labels: list[str] = Field(default=[], description='a list of columns as "party.column", such as ["bank.churn"]')
 
     def check(self, source: Source, parties: Mapping[str, object], active: str | None) -> None:
         """Name what makes no sense together, and a column whose party is none of the job's."""

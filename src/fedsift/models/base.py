@@ -98,7 +98,7 @@ class FederatedModel(Copied, BaseEstimator):
         if fed.partition not in self.partitions:
             served = " or ".join(self.partitions)
             raise ParameterError(f"{type(self).__name__} is for {served} parties; these are {fed.partition}")
-        check_served(fed.design, type(self).__name__, self._serves())
+        check_served(fed.design, type(self).__name__, set(self._serves()) - {"labels"})
         mark, start = len(fed.ledger), time.perf_counter()
         checked = self._checked(fed)
         self.model_id_ = secrets.token_hex(8)
