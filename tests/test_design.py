@@ -13,10 +13,15 @@ import fedsift as fs
 from fedsift.audit import load_attacks, record
 from fedsift.cli.main import app
 from fedsift.core.design import Design
+from fedsift.core.party import Site
 from fedsift.core.row_draws import TEST, TRAIN, draw_designed_rows
-from fedsift.errors import DataError, ParameterError
+from fedsift.core.transports.inprocess import InProcess
+from fedsift.errors import DataError, ParameterError, PolicyRefused
+from fedsift.evaluate.holder import EvaluationJob
 from fedsift.jobs.job_file import load_job
 from fedsift.jobs.runs import execute
+from fedsift.mpc.psi import align
+from fedsift.site.site import open_site
 
 ROWS = 400
 
@@ -201,7 +206,7 @@ def test_a_design_that_makes_no_sense_is_refused_in_words(made, words):
 @pytest.mark.parametrize(
     ("aside", "design", "words"),
     [
-        ({}, Design(group="bank.customer"), "party 'bank': the design's group column 'customer' is not set aside"),
+        ({}, Design(group="bank.customer"), "bank.*the design's group column 'customer' is not set aside"),
         ({"w": np.full(ROWS, -1.0)}, Design(weight="bank.w"), "party 'bank': weights must be above 0"),
         ({"e": np.full(ROWS, 3)}, Design(event="bank.e"), "party 'bank': an event is 1"),
         ({"t": np.array(["x"] * ROWS)}, Design(time="bank.t"), "party 'bank': the design's time column must hold"),
@@ -290,3 +295,32 @@ def test_a_mistake_in_a_design_is_named_with_its_place(folder, design, words):
     path.write_text(JOB.format(design=design))
     with pytest.raises(fs.FedsiftError, match=words):
         execute(load_job(path))
+
+
+def sites(folder, aside: str) -> fs.Federation:
+    """A bank with the default policy and a shop without one, aligned."""
+    X, y = table()
+    ids = [f"p{i}" for i in range(ROWS)]
+    X[["age", "income"]].assign(id=ids, customer=CUSTOMER, default=y).to_csv(folder / "bank.csv", index=False)
+    named = 'name = "bank"\nfile = "bank.csv"\nid = "id"\nlabel = "default"\ncolumns = ["age", "income"]'
+    (folder / "party.toml").write_text(f"[party]\n{named}\n{aside}\n")
+    shop = fs.Table.read(X[["visits", "basket"]].assign(id=ids), id="id", name="shop")
+    transport = InProcess({"bank": open_site(folder / "party.toml"), "shop": Site("shop", shop)})
+    fed = fs.Federation(transport, ["bank", "shop"], active="bank")
+    return align(fed).designed(Design(group="bank.customer"))
+
+
+def test_a_site_with_the_default_policy_deals_by_a_column_that_its_own_file_sets_aside(tmp_path):
+    fed = sites(tmp_path, 'aside = ["customer"]')
+    fitted = fs.GiniFilter(n_features=2).fit(fed)
+    assert "customer" not in fitted.selected_["bank"]
+    with fed.session(*EvaluationJob(methods=("gini",), folds=3).announcement()) as run:
+        sides = run.dealt_sides(3)
+    assert ((sides == TEST).sum(axis=0) == 1).all()
+    with pytest.raises(PolicyRefused, match="no method was announced"):
+        fed.ask(draw_designed_rows, to="bank", folds=3, train=0.5)
+
+
+def test_a_site_names_no_column_that_its_own_file_does_not_set_aside(tmp_path):
+    with pytest.raises(fs.FedsiftError, match=r"'bank'.*'customer' is not set aside here"):
+        fs.GiniFilter(n_features=2).fit(sites(tmp_path, ""))

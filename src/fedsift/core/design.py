@@ -202,10 +202,11 @@ def column_of(party: Party, part: str) -> NDArray[Any] | None:
 def _aside(party: str, table: Table, column: str, part: str) -> NDArray[Any]:
     """A column that is no feature, without missing values."""
     if column not in table.aside:
-        raise DataError(
-            f"party {party!r}: the design's {part} column {column!r} is not set aside here; name it in "
-            f'aside = ["{column}"] of its party.toml, or in aside of Federation.from_tables'
-        )
+        raise OperationRefused(
+            party, "design",
+            f"the design's {part} column {column!r} is not set aside here; name it in aside = [\"{column}\"] of its "
+            "party.toml, or in aside of Federation.from_tables",
+        )  # fmt: skip
     series = table.aside[column]
     if series.null_count():
         raise DataError(f"party {party!r}: column {column!r} ({part}) has rows without a value; fill them in")

@@ -19,6 +19,7 @@ from typing import Any
 
 from sklearn.base import clone
 
+from fedsift.core.encoding import needed, source_of
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain, write_atomic
 from fedsift.core.table import Table
@@ -285,11 +286,11 @@ def new_tables(
     check_parties(card, files)
     data, tables = card["data"], {}
     for name, facts in data.items():
-        codes = categorical_of(facts)
+        codes = [column for column in categorical_of(facts) if source_of(column) is None]
         label = card["label"] if labelled and name == card["label_holder"] else None
         table = Table.read(files[name], id=facts["id"], label=label, name=name)
         wanted = [*facts["columns"], *(() if name != card["label_holder"] else also)]
-        missing = [column for column in wanted if column not in table.columns]
+        missing = [column for column in needed(wanted, table.columns) if column not in table.columns]
         if missing:
             raise DataError(f"party {name!r}: {files[name]} lacks the column {missing[0]!r} that is needed")
         if wanted:
