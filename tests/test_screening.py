@@ -61,6 +61,17 @@ def test_screening_keeps_what_every_column_would_with_exact_scores():
     assert sum(screened.details_["screened"].values()) == scored.sum()
 
 
+def test_categories_and_missing_values_are_screened_too():
+    X, y = wide()
+    X["town"] = np.where(y == 1, "Ulm", "Bonn")
+    X["town"] = X["town"].where(np.arange(ROWS) % 11 > 0, None)
+    X.loc[::7, "c0"] = np.nan
+    X["same"] = 1.0
+    fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    kept = fs.SFFS(n_features=2, screen=4, screen_share=0.3).fit(fed)
+    assert "town" in kept.selected_["shop"]
+
+
 def test_all_groups_going_on_is_every_column():
     X, y = wide(1)
     fed = fs.Federation.split(X, y, parties=["bank", "shop"])

@@ -306,10 +306,10 @@ def class_weights_of(party: Party) -> object:
     told = design_of(party).class_weight
     if told is None:
         return None
-    labels = party.labels(task=party.job.task)  # type: ignore[arg-type]
+    labels = party.labels(task=party.job.task)
     if labels.task == "regression":
         raise OperationRefused(party.name, "design", "class_weight is for classes, and the label is a number")
-    if told == BALANCED:
+    if not isinstance(told, Mapping):
         return told
     if set(told) != set(labels.classes):
         raise OperationRefused(
@@ -334,7 +334,8 @@ def counted_rows(party: Party, labels: Labels) -> NDArray[np.float64] | None:
     if own is None and told is None:
         return None
     every = np.ones(party.n_rows, dtype=bool)
-    return (np.ones(party.n_rows) if own is None else own) * by_class(labels, told, every)
+    counted = np.ones(party.n_rows) if own is None else own
+    return np.asarray(counted * by_class(labels, told, every))
 
 
 def _weights(party: str, found: NDArray[Any]) -> NDArray[np.float64]:

@@ -9,6 +9,7 @@ labels are, from what the label holder has anyway; what leaves it has the form t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,7 @@ class Objective:
 
     def _cox(self, margins: Floats, train: Rows) -> tuple[Floats, Floats]:
         g, h = np.zeros((len(train), 1)), np.full((len(train), 1), _LEAST_HESSIAN)
-        times, events = (part[train] for part in self._times())
+        times, events = self._times(train)
         weights = self.counted(train)[train]
         odds = np.exp(np.clip(margins[train] - margins[train].max(), -_FAR, 0.0))
         place, risk = at_risk(times, weights * odds)
@@ -72,7 +73,7 @@ class Objective:
         h[train, 0] = np.maximum(weights * (odds * first - weights * odds**2 * second), _LEAST_HESSIAN)
         return g, h
 
-    def start(self, train: Rows, outputs: int, base_score: float | None, noise: Floats | None) -> Floats:
+    def start(self, train: Rows, outputs: int, base_score: float | None, noise: NDArray[Any] | None) -> Floats:
         """The score before the first tree."""
         if self.survival is not None:
             return np.zeros(1)  # the partial likelihood knows differences only
@@ -82,15 +83,16 @@ class Objective:
     def loss(self, margins: Floats, rows: Rows) -> float:
         """What early stopping watches, of held-out rows."""
         if self.survival is not None:
-            times, events = (part[rows] for part in self._times())
+            times, events = self._times(rows)
             place, risk = at_risk(times, np.exp(np.clip(margins[rows, 0], -_FAR, _FAR)))
             return -float((margins[rows, 0] - np.log(risk[place]))[events].sum()) / max(1, int(events.sum()))
         return loss(self.labels.task, margins[rows], self.labels.values[rows])
 
     def concordance(self, margins: Floats, rows: NDArray[np.int64]) -> float:
-        times, events = (part[rows] for part in self._times())
+        times, events = self._times(rows)
         return concordance(times, events, margins[rows, 0])
 
-    def _times(self) -> tuple[Floats, Rows]:
+    def _times(self, rows: Rows | NDArray[np.int64]) -> tuple[Floats, Rows]:
         assert self.survival is not None
-        return self.survival
+        times, events = self.survival
+        return times[rows], events[rows]

@@ -75,7 +75,7 @@ def standard(party: Party, places: range) -> NDArray[np.float32]:
     values[:, [name in set(numbers) for name in names]] = table.matrix(numbers)
     for place, name in enumerate(names):
         if table.kinds[name] == "categorical":
-            codes, count = used_bins(table, name, 2)
+            codes, count = used_bins(table, name, 2, 1)
             values[:, place] = codes == np.bincount(codes, minlength=count).argmax()
     missing = np.isnan(values)
     if missing.any():
