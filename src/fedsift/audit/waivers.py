@@ -101,8 +101,9 @@ WAIVERS: dict[str, str] = {
     "boost.predicted.",
     # Filters
     "labels.encrypt_classes": f"{_CIPHER} open_counts, open_class_sums.",
-    "f_test.masked_group_sums": "Per-class sums of unnamed means of groups of columns: of the form of those of "
-    "columns, measured there (masked_class_sums), and fewer.",
+    "f_test.encrypt_for_groups": f"{_CIPHER} open_class_sums.",
+    "f_test.masked_group_sums": "Per-class sums of unnamed means of groups of columns: fewer, and of the form of those "
+    "of columns, measured there: masked_class_sums.",
     "f_test.open_group_sums": "The same sums of the label holder's own groups, and halves under masks; measured where "
     "columns are summed: open_class_sums.",
     "f_test.columns_of_groups": "Positions of a party's own columns in groups that it made without a label and the "

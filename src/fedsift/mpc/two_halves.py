@@ -132,7 +132,7 @@ Halves = dict[str, list[bytes]]
     role="active",
     concerns="labels",
     settings=("scheme",),
-    times=2,
+    times=1,
 )
 def encrypt_classes(
     party: Party,

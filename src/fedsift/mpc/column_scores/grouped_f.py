@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from fedsift.core.arguments import LabelHolder
 from fedsift.core.binning import used_bins
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
-from fedsift.core.party import Party
+from fedsift.core.party import Party, Task
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.column_scores.f_statistic import (
@@ -38,11 +39,12 @@ from fedsift.mpc.column_scores.f_statistic import (
 )
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
+    Answers,
     ForHolder,
     LabelLayers,
     Layouts,
     SentLabels,
-    encrypt_classes,
+    encrypted,
     masked,
     open_halves,
     take_labels,
@@ -161,6 +163,26 @@ def _asked(party: Party) -> int:
 
 
 @operation(
+    "f_test.encrypt_for_groups",
+    when="epsilon=none|unsaid",
+    discloses="ciphertext",
+    about="class of each row, encrypted",
+    reply=SentLabels,
+    role="active",
+    concerns="labels",
+    settings=("scheme",),
+    times=1,
+)
+def encrypt_for_groups(
+    party: Party, *, scheme: Literal["auto", "ou", "paillier"], task: Task, answers: Answers
+) -> SentLabels:
+    """Indicators of all classes but the last, with room for the values of groups."""
+    _asked(party)
+    labels = party.labels(task=task)
+    return encrypted(party, scheme, labels, labels.n_classes - 1, answers=answers, weight_bits=_BITS + 1)
+
+
+@operation(
     "f_test.masked_group_sums",
     when="epsilon=none|unsaid",
     discloses="aggregate",
@@ -195,7 +217,7 @@ def masked_group_sums(
     reply=OpenedSums,
     role="active",
     concerns="own columns and labels",
-    after="labels.encrypt_classes",
+    after="f_test.encrypt_for_groups",
     times=1,
     sums=True,
 )
@@ -223,7 +245,7 @@ def columns_of_groups(party: Party, *, kept: NDArray[np.int64]) -> NDArray[np.in
     return np.flatnonzero(np.isin(groups, kept))
 
 
-OPERATIONS = (masked_group_sums, open_group_sums, columns_of_groups)
+OPERATIONS = (encrypt_for_groups, masked_group_sums, open_group_sums, columns_of_groups)
 
 
 def screened(fed: Federation, *, scheme: str, share: float) -> dict[str, NDArray[np.int64]]:
@@ -233,7 +255,7 @@ def screened(fed: Federation, *, scheme: str, share: float) -> dict[str, NDArray
     with fed.session() as run:
         meet_all(run)
         labels: SentLabels = run.ask(
-            encrypt_classes, to=run.active, scheme=scheme, task=run.asked_task, weight_bits=_BITS + 1,
+            encrypt_for_groups, to=run.active, scheme=scheme, task=run.asked_task,
             answers=max((most[name] for name in run.passive), default=0),
         )  # fmt: skip
         each = {name: {"note": labels.notes.get(name)} for name in run.passive}
