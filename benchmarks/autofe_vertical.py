@@ -119,7 +119,7 @@ class Study:
         """All columns and new features as the parties have them, noise and all (read from the simulated sites)."""
         view, parts = engineer.combine(fed), []
         for name in fed.parties:
-            parts.append(fs.Party(fed._link.transport.sites[name], view._view, {}).table.matrix())
+            parts.append(fs.Party(fed._link.transport.sites[name], view._view).table.matrix())
         return np.hstack(parts)
 
 

@@ -62,7 +62,7 @@ class Data:
 
 
 def as_party(X: pd.DataFrame) -> Party:
-    return Party(Site("party", Table.read(X, id=None, name="party")), "", {})
+    return Party(Site("party", Table.read(X, id=None, name="party")), "")
 
 
 def read_real(name: str, folder: Path) -> Data:

@@ -221,9 +221,9 @@ def clocks():
 def plain_pairs(fed, wanted):
     """The same tables counted over the pooled codes: binning, counting and mutual information in the clear."""
     sites = fed._link.transport.sites
-    codes = {name: column_codes(Party(sites[name], fed._view, {}), BINS, "quantile") for name in fed.parties}
+    codes = {name: column_codes(Party(sites[name], fed._view), BINS, "quantile") for name in fed.parties}
     counting = Entropies(fed.n_rows)
-    own = Party(sites[fed.active], fed._view, {}).labels().codes.astype(np.uint8)[None]
+    own = Party(sites[fed.active], fed._view).labels().codes.astype(np.uint8)[None]
 
     def side(name, columns):
         return np.repeat(own, len(columns), axis=0) if len(columns) and columns[0] < 0 else codes[name][columns]

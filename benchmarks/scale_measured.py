@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import resource
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -51,9 +53,12 @@ class Cell:
     rows: int
     columns: int
     cores: int | None = None  # fewer than there are
+    stored: bool = False  # tables stay in Parquet files, of which columns are read when they are asked for
+    first: int | None = None  # the columns of the first party; the others share the rest
 
 
 MATCHING, VALUE, GINI, TREE = "matching ids", "information value", "gini", "one tree, depth 5 (ciphertexts)"
+MUSE = "muse"
 CELLS = {
     "match2": Cell(MATCHING, 2, 10**6, 2, cores=2),
     "match16": Cell(MATCHING, 2, 10**6, 2),
@@ -61,6 +66,14 @@ CELLS = {
     "match_fifty": Cell(MATCHING, 50, 200_000, 50),
     "iv_million": Cell(VALUE, 2, 10**6, 100),
     "iv_ten": Cell(VALUE, 2, 10**7, 100),
+    "iv_million_stored": Cell(VALUE, 2, 10**6, 101, stored=True, first=1),
+    "iv_ten_stored": Cell(VALUE, 2, 10**7, 101, stored=True, first=1),
+    "gini_million_stored": Cell(GINI, 2, 10**6, 101, stored=True, first=1),
+    "gini_ten_stored": Cell(GINI, 2, 10**7, 101, stored=True, first=1),
+    "muse_million_stored": Cell(MUSE, 2, 10**6, 101, stored=True, first=1),
+    "muse_ten_stored": Cell(MUSE, 2, 10**7, 101, stored=True, first=1),
+    "tree_million_stored": Cell(TREE, 2, 10**6, 101, stored=True, first=1),
+    "tree_ten_stored": Cell(TREE, 2, 10**7, 101, stored=True, first=1),
     "iv_fifty": Cell(VALUE, 50, 10**6, 100),
     "iv_wide": Cell(VALUE, 2, 800_000, 3000),
     "gini": Cell(GINI, 2, 800_000, 100),
@@ -72,28 +85,40 @@ CELLS = {
 }
 
 
-def federation(cell: Cell) -> fs.Federation:
+def federation(cell: Cell, folder: Path) -> fs.Federation:
     """Tables with ids where they are to be matched, else in one order; the first party has the label."""
-    own = cell.columns // cell.parties
-    label = np.arange(cell.rows) % 2
+    label, done, sites = np.arange(cell.rows) % 2, 0, {}
+    for place in range(cell.parties):
+        own = cell.columns // cell.parties
+        if cell.first is not None:
+            own = cell.first if not place else (cell.columns - cell.first) // (cell.parties - 1)
+        name, columns, done = f"p{place}", range(done, done + own), done + own
+        if cell.stored:  # in a process of its own, whose memory is not counted
+            done_by = multiprocessing.get_context("spawn").Process(target=made, args=(cell, place, columns, folder))
+            done_by.start()
+            done_by.join()
+        source = folder / f"p{place}.parquet" if cell.stored else frame_of(cell, place, columns, label)
+        id = "id" if cell.what == MATCHING else None
+        sites[name] = Site(name, Table.read(source, id=id, label=None if place else "y", name=name))
+    return fs.Federation(InProcess(sites), list(sites), active="p0")
 
+
+def frame_of(cell: Cell, place: int, columns: range, label: np.ndarray) -> pl.DataFrame:
     def column(number: int) -> pl.Series:
         values = np.random.default_rng(number).standard_normal(cell.rows, dtype=np.float32)
         return pl.Series(f"c{number}", (values + 0.01 * (number % 50) * label).astype(np.float32))
 
-    sites = {}
     with ThreadPoolExecutor(available()) as pool:
-        for place in range(cell.parties):
-            name, first = f"p{place}", place * own
-            frame = pl.DataFrame(list(pool.map(column, range(first, first + own))))
-            if cell.what == MATCHING:
-                numbers = np.random.default_rng(place).permutation(cell.rows) + cell.rows // 20 * (place % 2)
-                frame = frame.with_columns(pl.Series("id", numbers).cast(pl.String).alias("id"))
-            if not place:
-                frame = frame.with_columns(pl.Series("y", label))
-            id = "id" if cell.what == MATCHING else None
-            sites[name] = Site(name, Table.read(frame, id=id, label=None if place else "y", name=name))
-    return fs.Federation(InProcess(sites), list(sites), active="p0")
+        frame = pl.DataFrame(list(pool.map(column, columns)))
+    if cell.what == MATCHING:
+        numbers = np.random.default_rng(place).permutation(cell.rows) + cell.rows // 20 * (place % 2)
+        frame = frame.with_columns(pl.Series("id", numbers).cast(pl.String).alias("id"))
+    return frame if place else frame.with_columns(pl.Series("y", label))
+
+
+def made(cell: Cell, place: int, columns: range, folder: Path) -> None:
+    label = np.arange(cell.rows) % 2
+    frame_of(cell, place, columns, label).write_parquet(folder / f"p{place}.parquet")
 
 
 def work(cell: Cell) -> Callable[[fs.Federation], object]:
@@ -103,6 +128,8 @@ def work(cell: Cell) -> Callable[[fs.Federation], object]:
         return fs.InformationValue(n_features=20).fit
     if cell.what == GINI:
         return fs.GiniFilter(n_features=20).fit
+    if cell.what == MUSE:
+        return fs.Muse(n_features=20).fit
     return fs.SecureBoostClassifier(n_estimators=1, max_depth=5, first_tree_local=False, protection="open").fit
 
 
@@ -123,13 +150,14 @@ def measured(name: str) -> dict[str, object]:
     cell = CELLS[name]
     if cell.cores is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: cell.cores])
-    fed = federation(cell)
-    watch = Watch()
-    watch.start()
-    wall, cpu = time.perf_counter(), time.process_time()
-    work(cell)(fed)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    watch.ended.set()
+    with tempfile.TemporaryDirectory(prefix="fedsift-scale-") as folder:
+        fed = federation(cell, Path(folder))
+        watch = Watch()
+        watch.start()
+        wall, cpu = time.perf_counter(), time.process_time()
+        work(cell)(fed)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        watch.ended.set()
     return {
         "cell": name, **asdict(cell), "cores": available(), "wall": wall, "cpu": cpu,
         "busy": cpu / wall / available(), "bytes": fed.ledger.bytes(), "rounds": fed.ledger.rounds(),

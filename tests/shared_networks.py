@@ -58,9 +58,9 @@ class PlainNetwork:
     def __init__(self, net: SharedRun, fed):
         parts = parts_of(fed, net.fed)
         self.net, self.weights = net, joined_weights(parts, net.roles)
-        self.inputs = {o: sine.signed(parts[o].inputs(Party(sites(fed)[o], "", {}))) / 64 for o in net.roles.owners}
+        self.inputs = {o: sine.signed(parts[o].inputs(Party(sites(fed)[o], ""))) / 64 for o in net.roles.owners}
         targets = parts[net.active].targets
-        self.target = sine.signed(targets.ring(Party(sites(fed)[net.active], "", {}).labels(), net.shape))
+        self.target = sine.signed(targets.ring(Party(sites(fed)[net.active], "").labels(), net.shape))
         self.target = self.target * 2.0**-sine.OUTPUT_BITS * net.shape.unit
         self.signs = net.shape.signs().view(np.int64).astype(float)
         self.gates = {o: np.ones((len(w), 1)) for o, w in self.weights.items()}

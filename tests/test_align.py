@@ -249,7 +249,7 @@ def test_too_few_shared_ids_among_the_first_parties_end_the_matching_there():
 def test_a_padded_list_tells_a_multiple_and_shares_the_same_rows():
     ids = {"a": list(range(40)), "b": list(range(10, 47)), "c": list(range(5, 60)), "d": list(range(43))}
     fed, _ = opened(ids, pad={"b": 25, "d": 50})
-    assert {name: size["rows"] for name, size in fed.sizes().items()} == {"a": 40, "b": 50, "c": 55, "d": 50}
+    assert {name: size.rows for name, size in fed.sizes().items()} == {"a": 40, "b": 50, "c": 55, "d": 50}
     done = align(fed)
     assert set(shared_ids(done)["a"]) == {str(i) for i in range(10, 40)}
     assert all(rows == shared_ids(done)["a"] for rows in shared_ids(done).values())

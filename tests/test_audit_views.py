@@ -10,6 +10,7 @@ import pytest
 
 import fedsift as fs
 from fedsift.audit import record, record_tables
+from fedsift.core.checks import TableSize
 from fedsift.core.ledger import COORDINATOR
 from fedsift.core.message import decode
 from fedsift.core.table import Table
@@ -134,7 +135,7 @@ def test_the_recorder_passes_the_bytes_on_unchanged():
     )
     recorder = Recorder(InProcess(sites), sites)
     fed = Federation(recorder, list(sites), active=active)
-    assert fed.sizes() == {"party1": {"rows": 40, "columns": 2}, "party2": {"rows": 40, "columns": 2}}
+    assert fed.sizes() == {"party1": TableSize(40, 2), "party2": TableSize(40, 2)}
     assert [decode(data)["operation"] for _, _, asked, data in recorder.log if asked] == ["core.count_table"] * 2
     assert sum(len(data) for *_, data in recorder.log) == fed.ledger.bytes()
 

@@ -107,7 +107,7 @@ def test_arguments_alone_do_not_get_more():
 def test_where_bins_stand_follows_from_counts_with_noise_alone():
     """With the same counts and other values: the same places, so that they cost no budget (f_test.bin_places)."""
     rng = np.random.default_rng(0)
-    party = Party(Site("shop", Table.read(pd.DataFrame({"a": rng.normal(size=3000)}), id=None, name="shop")), "", {})
+    party = Party(Site("shop", Table.read(pd.DataFrame({"a": rng.normal(size=3000)}), id=None, name="shop")), "")
     [column] = searched(party, 6, 0.5)
     others = places(rng.exponential(size=3000) - 5.0)
     moved = replace(column, places=others, in_order=np.sort(others))

@@ -116,16 +116,40 @@ def test_models_that_ask_for_the_same_sum_get_the_same_noise(monkeypatch):
     assert {tuple(cut) for cut in some.tolist()} <= {tuple(cut) for cut in every.tolist()}
 
 
+def test_copies_of_a_column_and_its_mirror_image_have_the_same_noise(monkeypatch):
+    """Or it would be averaged away: over copies, numbers of bins, jobs."""
+    X, y = noisy(160, 6)
+    X[:, 4], X[:, 5] = X[:, 3], -X[:, 3]
+    sums = opened(monkeypatch, X, y)[0][0].reshape(3, 7, 3)
+    assert np.array_equal(sums[0], sums[1])
+    exact = opened(monkeypatch, X, y, sum_noise=0)[0][0].reshape(3, 7, 3)
+    noise = (sums - exact)[:, :, :2]
+    assert np.array_equal(noise[2], -noise[0, ::-1])
+    assert len(np.unique(noise[0, :, 0])) == 7
+    fewer = opened(monkeypatch, X, y, n_bins=4)[0][0]
+    assert {tuple(cut) for cut in fewer.tolist()} <= {tuple(cut) for cut in sums.reshape(21, 3).tolist()}
+
+
 @pytest.mark.parametrize("model", [SecureBoostClassifier, SecureBoostRegressor])
-def test_the_noise_is_as_wide_as_a_row_or_two_and_has_no_side(monkeypatch, model):
-    X, y = noisy(150)
-    y = y if model is SecureBoostClassifier else X[:, 0] + y
-    noise = (opened(monkeypatch, X, y, model)[0] - opened(monkeypatch, X, y, model, sum_noise=0)[0])[0, :, 0]
-    size = np.abs(noise).max()
-    assert abs(noise.mean()) < size / 2
-    assert len(np.unique(noise)) > 0.9 * len(noise)
-    twice = opened(monkeypatch, X, y, model, sum_noise=4.0)[0] - opened(monkeypatch, X, y, model, sum_noise=0)[0]
-    assert np.array_equal(np.rint(np.abs(twice[0, :, 0]).max() / size), 2.0) or np.abs(twice[0, :, 0]).max() > size
+def test_the_noise_is_as_large_as_the_largest_row_and_has_no_side(monkeypatch, model):
+    X, y = noisy(150, 30)
+    y = (np.arange(150) < 6).astype(int) if model is SecureBoostClassifier else X[:, 0] ** 3
+    told = []
+    monkeypatch.setattr(growing.OwnSums, "read", watched(growing.OwnSums.read, told))
+    noise = opened(monkeypatch, X, y, model)[0] - opened(monkeypatch, X, y, model, sum_noise=0)[0]
+    size, unit = told[0].sizes[0], told[0].units[0, 0]
+    far = np.abs(y - y.mean())
+    largest = far.max() if model is SecureBoostClassifier else min(far.max(), 3 * np.sqrt((far**2).mean()))
+    assert 0.999 * largest <= size < 1.2 * largest  # most rows have a far smaller one
+    drawn = noise[0, :, 0] * unit / size
+    assert 0.75 < drawn.std() < 1.25
+    assert abs(drawn.mean()) < 0.35
+    twice = opened(monkeypatch, X, y, model, sum_noise=2)[0] - opened(monkeypatch, X, y, model, sum_noise=0)[0]
+    assert np.abs(twice[0, :, 0] - 2 * noise[0, :, 0]).max() <= 2  # rounding
+
+
+def watched(read, told):
+    return lambda *given: told.append(read(*given)) or told[-1]
 
 
 def test_nodes_that_are_not_cut_again_are_opened_as_uniform_numbers(monkeypatch):
@@ -142,8 +166,15 @@ def test_a_hessian_sum_a_little_below_zero_is_read_as_that(g, h):
     assert [part[0] for part in unpack(packed)] == [g, h]
 
 
-def test_a_party_that_hides_its_cuts_without_a_salt_is_named():
-    cuts = np.zeros((4, 2), np.uint64)
-    for told in (cuts, {"cuts": cuts, "salt": b"short"}, {"cuts": cuts[:3], "salt": bytes(32)}, {"cuts": cuts}):
+def test_a_party_that_hides_its_cuts_without_salts_is_named():
+    cuts, words, turned = np.zeros((4, 2), np.uint64), np.zeros(2, np.uint64), np.zeros(2, bool)
+    good = {"cuts": cuts, "salts": words, "turned": turned}
+    blur.Hidden.read(good, (4, 2), True, "shop")
+    short = {"salts": words[:0], "turned": turned[:0]}
+    blur.Hidden.read(good | short, (4, 2), False, "shop")
+    for told, salted in (
+        (cuts, True), ({"cuts": cuts}, True), (good | {"cuts": cuts[:3]}, True), (good | short, True), (good, False),
+        (good | {"salts": turned}, True), (good | {"turned": words}, True), (good | {"salts": words[:1]}, True),
+    ):  # fmt: skip
         with pytest.raises(fs.errors.ReplyError, match="shop"):
-            blur.Hidden.read(told, (4, 2), "shop")
+            blur.Hidden.read(told, (4, 2), salted, "shop")

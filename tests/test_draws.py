@@ -13,7 +13,7 @@ from fedsift.errors import ParameterError
 
 def party_of(values, secret: bytes | None = None, name: str = "bank") -> Party:
     frame = pd.DataFrame({"id": [f"p{i}" for i in range(len(values))], "x": values})
-    return Party(Site(name, Table.read(frame, id="id", name=name), secret), "", {})
+    return Party(Site(name, Table.read(frame, id="id", name=name), secret), "")
 
 
 def draw(party: Party, purpose: str = "folds", seed=0) -> list[float]:
@@ -37,7 +37,7 @@ def test_another_secret_purpose_seed_or_row_set_draws_otherwise():
 def test_the_order_of_the_rows_does_not_matter():
     site = Site("bank", Table.read(pd.DataFrame({"id": list("abc"), "x": [1.0, 2, 3]}), id="id"), b"k" * 32)
     turned = Site("bank", Table.read(pd.DataFrame({"id": list("cab"), "x": [3.0, 1, 2]}), id="id"), b"k" * 32)
-    assert draw(Party(site, "", {})) == draw(Party(turned, "", {}))
+    assert draw(Party(site, "")) == draw(Party(turned, ""))
 
 
 def test_a_generator_as_a_seed_is_refused():

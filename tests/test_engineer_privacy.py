@@ -174,7 +174,7 @@ def test_the_old_release_fails_the_same_measurement():
     far = own.copy()
     far[0] = 1e6
     tables = [Table.read(pd.DataFrame({"x": values}), id=None, label=None, name="shop") for values in (own, far)]
-    parties = [Party(Site("shop", table), "", {}) for table in tables]
+    parties = [Party(Site("shop", table), "") for table in tables]
     holder = np.clip(other, -old.CLIP, old.CLIP)
     exact = [old.multiply_columns(party, column="x", other=holder, scale=0.0) for party in parties]
     claimed, scale = 1.0, old.SENSITIVITY

@@ -194,7 +194,7 @@ def test_regression_and_horizontal_parties_are_scored():
     assert result.metrics == ("r2", "1-rae")
     assert result.n_features == 5
     assert result.frame()["r2"].min() > 0.98
-    assert sum(size["rows"] for size in fed.sizes().values()) == result.settings["rows"] == 120
+    assert sum(size.rows for size in fed.sizes().values()) == result.settings["rows"] == 120
 
 
 def test_private_names_stay_out_of_the_records():
@@ -240,7 +240,7 @@ def test_cross_validation_equals_scikit_learn_by_hand():
     site = fed._link.transport.sites
     X = np.hstack([site[name].table.matrix() for name in fed.parties])
     y = np.asarray(site["party1"].table.label)
-    fold = folds_of(Party(site["party1"], "", {}), 3, True, 0, "classification")
+    fold = folds_of(Party(site["party1"], ""), 3, True, 0, "classification")
     for k, row in enumerate(result.rows):
         train, test = fold != k, fold == k
         mean, spread = X[train].mean(axis=0), X[train].std(axis=0)

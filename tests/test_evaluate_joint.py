@@ -172,7 +172,7 @@ def test_folds_are_dealt_without_a_look_at_the_label():
         site._secret = bytes(32)
         with fed.session(*EvaluationJob(folds=3).announcement()) as run:
             fold = run.ask(deal_folds, to="bank", repeat=0)
-        dealt.append(dict(zip(Party(site, fed._view, {}).table.ids.tolist(), fold.tolist())))
+        dealt.append(dict(zip(Party(site, fed._view).table.ids.tolist(), fold.tolist())))
     assert dealt[0] == dealt[1]
     assert sorted(np.bincount(list(dealt[0].values())).tolist()) == [100, 100, 100]
 

@@ -131,7 +131,7 @@ def test_values_are_those_of_the_shap_package_on_the_same_trees_pooled(kind):
         np.hstack([fed.simulated[party].table.matrix() for party in fed.parties]),
         index=fed.simulated["bank"].table.ids.astype(str), columns=names,
     )  # fmt: skip
-    stored = stored_part(Party(fed.simulated["bank"], fed._view, {}), model.model_id_)
+    stored = stored_part(Party(fed.simulated["bank"], fed._view), model.model_id_)
     outputs = 3 if kind == "three classes" else 1
     for output in range(outputs):
         mine = found if outputs == 1 else found.xs(output, axis=1, level=1)
@@ -156,7 +156,7 @@ def _for_shap(nodes, fed, model, pooled, place):
         if node.is_leaf:
             told = (-1, -1, -2, -2.0, node.value[place])
         else:
-            party = Party(fed.simulated[node.party], fed._view, {})
+            party = Party(fed.simulated[node.party], fed._view)
             record = stored_part(party, model).records[node.split]
             left = goes_left(party, model, record, np.arange(rows))
             here[node.left], here[node.right] = here[number] & left, here[number] & ~left
@@ -183,7 +183,7 @@ def _mean_of(nodes, fed, model):
         if "value" in fields:
             total += here[number].mean() * fields["value"][0]
             continue
-        party = Party(sites[fields["party"]], fed._view, {})
+        party = Party(sites[fields["party"]], fed._view)
         left = goes_left(party, model, stored_part(party, model).records[fields["split"]], np.arange(rows))
         here[fields["left"]], here[fields["right"]] = here[number] & left, here[number] & ~left
     return total

@@ -102,7 +102,7 @@ def voting(columns=6, **changed) -> VotingSettings:
 
 def party_of(X: pd.DataFrame, y: np.ndarray) -> Party:
     frame = X.assign(id=[f"p{i}" for i in range(len(X))], outcome=y)
-    return Party(Site("shop", Table.read(frame, id="id", label="outcome", name="shop")), "", {})
+    return Party(Site("shop", Table.read(frame, id="id", label="outcome", name="shop")), "")
 
 
 @given(st.data())

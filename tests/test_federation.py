@@ -232,7 +232,7 @@ def test_other_partitions_split_rows(partition):
     X, y = mixed_table(60)
     fed = fs.Federation.split(X, y, parties=4, partition=partition)
     assert len(fed.parties) == 4
-    rows = [size["rows"] for size in fed.sizes().values()]
+    rows = [size.rows for size in fed.sizes().values()]
     assert sum(rows) == (60 if partition == "horizontal" else 120)
     with pytest.raises(ParameterError, match="every party"):
         _ = fed.active
@@ -291,4 +291,4 @@ def test_repr_says_who_is_there_and_shows_no_value(small_fed):
     assert "bank" in repr(small_fed)
     site = small_fed._link.transport.sites["bank"]
     assert "signal" not in repr(site) or "0." not in repr(site)
-    assert "Party 'bank'" in repr(core.Party(site, "", {}))
+    assert "Party 'bank'" in repr(core.Party(site, ""))

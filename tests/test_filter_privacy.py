@@ -35,7 +35,7 @@ class FixedLot:
 
 
 def party_of(frame: pd.DataFrame) -> Party:
-    return Party(Site("shop", Table.read(frame, id=None, name="shop")), "", {})
+    return Party(Site("shop", Table.read(frame, id=None, name="shop")), "")
 
 
 cells = st.one_of(st.none(), st.integers(-2, 2).map(float), st.floats(-5, 5), st.sampled_from([1e300, -1e300, 1e-300]))

@@ -348,7 +348,7 @@ def test_combined_columns_are_their_formulas(which, request):
     X, _ = interacting()
     view = fitted.combine(fed)
     for text, holder in fitted.details_["holders"].items():
-        column = fs.Party(sites(fed)[holder], view._view, {}).table.values(text)
+        column = fs.Party(sites(fed)[holder], view._view).table.values(text)
         assert np.abs(column - evaluate_columns([parse(text)], X)[:, 0]).max() < 1e-4
     own = {name: len(fitted.selection_.engineered_for(name)) for name in fed.parties}
     assert fitted.transform(fed).n_columns == {name: 2 + own[name] for name in fed.parties}
@@ -361,10 +361,10 @@ def test_new_rows_are_combined_and_noise_of_a_released_row_is_drawn_once():
     train = fed.view(rows=np.arange(100))
     fitted = fs.VerticalFLAFE(functions=["ab"], epsilon=1e9, bounds=WIDE, **SMALL).fit(train)
     text, holder = next(iter(fitted.details_["holders"].items()))
-    old, again = (fs.Party(sites(fed)[holder], fitted.combine(train)._view, {}).table.values(text) for _ in range(2))
+    old, again = (fs.Party(sites(fed)[holder], fitted.combine(train)._view).table.values(text) for _ in range(2))
     np.testing.assert_array_equal(old, again)
     mark = len(fed.ledger)
-    both = fs.Party(sites(fed)[holder], fitted.combine(fed)._view, {}).table.values(text)
+    both = fs.Party(sites(fed)[holder], fitted.combine(fed)._view).table.values(text)
     np.testing.assert_array_equal(both[:100], old)
     expected = evaluate_columns([parse(text)], X)[:, 0]
     assert np.abs(both - expected).max() < 0.5
@@ -834,7 +834,7 @@ def test_a_combined_feature_stays_with_one_column_group_in_every_row_block(hybri
     for text, group in fitted.details_["holders"].items():
         members = [name for name in fed.parties if name.endswith(group)]
         assert len(members) == 2
-        pieces = [fs.Party(sites(fed)[name], view._view, {}).table.values(text) for name in members]
+        pieces = [fs.Party(sites(fed)[name], view._view).table.values(text) for name in members]
         expected = evaluate_columns([parse(text)], X)[:, 0]
         # Rows of the blocks are some order of the pooled rows: as sorted lists they are the same.
         np.testing.assert_allclose(np.sort(np.concatenate(pieces)), np.sort(expected), atol=1e-4)

@@ -132,7 +132,7 @@ def test_late_or_second_answer_is_not_taken_for_a_later_one(small_fed):
     thread = threading.Thread(target=lambda: fed._link.transport.exchange({"shop": b"first"}, 60.0))
     thread.start()
     assert begun.wait(60)
-    assert fed.ask(count_table, to="shop")["rows"] == 60
+    assert fed.ask(count_table, to="shop").rows == 60
     thread.join()
 
 

@@ -112,7 +112,7 @@ def test_a_conversation_that_fails_ends_the_others_and_its_error_is_raised():
     with pytest.raises(ParameterError, match="no sense"):
         in_step(fed, [good, bad, good], "model")
     assert len(seen) <= 4
-    assert fed.ask(count_table, to="bank")["columns"] == 3, "and the federation goes on"
+    assert fed.ask(count_table, to="bank").columns == 3, "and the federation goes on"
 
 
 def test_a_refusal_is_raised_by_name_and_sessions_are_ended():

@@ -23,7 +23,7 @@ def pooled(fed):
     """The same columns side by side, read at the sites."""
     blocks = []
     for site in fed.simulated.values():
-        party = Party(site, "", {})
+        party = Party(site, "")
         label = [] if site.table.label is None else [scaled(np.asarray(site.table.label, dtype=float)[:, None])]
         blocks += [components(party, True)[0], *label]
     joint = np.hstack(blocks)
@@ -103,7 +103,7 @@ def test_what_travels_under_masks_is_another_each_time_and_no_side_alone_goes_wi
             open_moments(run, widths)
         seen.append(replies["party1"]["sides"]["party2"][0])
     assert not np.array_equal(*seen)
-    values = components(Party(fed.simulated["party1"], "", {}), True)[0]
+    values = components(Party(fed.simulated["party1"], ""), True)[0]
     shown = seen[1][:, : values.shape[1]].astype(np.float64)
     assert max(abs(np.corrcoef(a, b)[0, 1]) for a, b in zip(values.T, shown.T)) < 0.45
 

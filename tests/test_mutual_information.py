@@ -41,7 +41,7 @@ def plain_codes(fed, n_bins=5, binning="quantile"):
     """All parties' codes (the test holds all tables), keyed by party."""
     found = {}
     for name, site in fed._link.transport.sites.items():
-        found[name] = column_codes(Party(site, fed._view, {}), n_bins, binning)
+        found[name] = column_codes(Party(site, fed._view), n_bins, binning)
     return found
 
 
@@ -357,7 +357,7 @@ def test_fast_codes_are_those_of_the_party():
     X, y = mixed_table(60)
     fed = fs.Federation.split(X, y, parties=1)
     site = next(iter(fed._link.transport.sites.values()))
-    party = Party(site, "", {})
+    party = Party(site, "")
     for column, codes in zip(party.columns, column_codes(party, 6, "quantile")):
         slow = party.binned(column, 6)[0]
         assert mutual_info_score(slow, codes) == pytest.approx(mutual_info_score(slow, slow))

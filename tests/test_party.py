@@ -13,7 +13,7 @@ from fedsift.errors import DataError
 
 
 def party_of(frame: pd.DataFrame, label: str | None = None) -> Party:
-    return Party(Site("bank", Table.read(frame, id=None, label=label, name="bank")), "", {})
+    return Party(Site("bank", Table.read(frame, id=None, label=label, name="bank")), "")
 
 
 def test_missing_values_have_a_bin_of_their_own():

@@ -238,9 +238,9 @@ def test_what_a_job_does_not_tell_is_the_methods_default(folder):
     policy.check_job("bank", "sffs", {})  # counts no cells
 
 
-@pytest.mark.parametrize("value", [0, 1.9, float("nan")])
+@pytest.mark.parametrize("value", [0, 0.9, float("nan")])
 def test_a_job_with_too_little_noise_in_opened_sums_is_refused_and_the_refusal_says_what_to_do(value):
-    with pytest.raises(PolicyRefused, match=r"sum_noise is .*Write sum_noise = 2 .*'boost.half_sums' to exceptions"):
+    with pytest.raises(PolicyRefused, match=r"sum_noise is .*Write sum_noise = 1 .*'boost.half_sums' to exceptions"):
         Policy().check_job("bank", "boost_classifier", {"sum_noise": value})
     Policy().check_job("bank", "boost_classifier", {})
     Policy(exceptions=["boost.half_sums"]).check_job("bank", "boost_classifier", {"sum_noise": 0})

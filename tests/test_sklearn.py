@@ -224,9 +224,9 @@ def test_a_grid_search_finds_how_many_columns(fed):
 
 def test_rows_of_parties_that_hold_rows_are_counted_one_party_after_the_other():
     rows = testing.federation("horizontal")
-    sizes = [size["rows"] for size in rows.sizes().values()]
+    sizes = [size.rows for size in rows.sizes().values()]
     first = rows[np.array([0, sizes[0]])] if len(sizes) == 2 else rows[[0, *np.cumsum(sizes)[:-1]]]
-    assert [size["rows"] for size in first.sizes().values()] == [1] * len(sizes)
+    assert [size.rows for size in first.sizes().values()] == [1] * len(sizes)
     assert rows.shape == (sum(sizes), len(rows.column_names()[rows.parties[0]]))
     assert len(cross_val_score(fs.FedLinear(rounds=5), rows, cv=FOLDS)) == 3
     with pytest.raises(ParameterError, match="shuffle=True"):

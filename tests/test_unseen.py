@@ -32,7 +32,7 @@ def fixed_scores(fed, model):
     """What the parties compute on shares, in the open: whole numbers, exactly."""
     bits, total = Precision.of(fed.n_rows, reads_scores=True), 0
     for name, site in fed.simulated.items():
-        party = Party(site, fed._view, {})
+        party = Party(site, fed._view)
         values = site.models.part(model.model_id_, BlindPart).design.matrix(party.table)
         if name == fed.active:
             values = np.hstack([values, np.ones((len(values), 1))])
@@ -42,7 +42,7 @@ def fixed_scores(fed, model):
 
 
 def truth_of(fed):
-    return np.asarray(Party(fed.simulated[fed.active], fed._view, {}).table.label)
+    return np.asarray(Party(fed.simulated[fed.active], fed._view).table.label)
 
 
 @pytest.mark.parametrize(("kind", "parties"), [("two", 2), ("two", 3), ("three", 2)])

@@ -117,7 +117,7 @@ def test_the_joint_model_is_the_ridge_of_the_pooled_table(bins):
     model = fs.VerticalAdditive(bins=bins, max_iter=60, tol=1e-7).fit(train)
     model.measure(test, "evaluation-1", "joint", ["auc"])
     sites = fed.simulated
-    parts = {n: (Party(sites[n], train._view, {}).table, Party(sites[n], test._view, {}).table) for n in fed.parties}
+    parts = {n: (Party(sites[n], train._view).table, Party(sites[n], test._view).table) for n in fed.parties}
     design = BinnedDesign if bins else fs.models.design.Design
     fitted = {n: design.fit(a, bins, 5) if bins else design.fit(a) for n, (a, _) in parts.items()}
     X, Z = (np.hstack([fitted[n].matrix(parts[n][k]) for n in fed.parties]) for k in (0, 1))

@@ -17,6 +17,7 @@ import csv
 import hashlib
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,12 @@ def _coverage(record: AuditRecord, uid: str) -> dict[str, Any]:
 
 
 def _record(
-    record: AuditRecord, uid: str, status: str, summary: str, properties: dict[str, Any], outcome: dict[str, Any]
+    record: AuditRecord,
+    uid: str,
+    status: str,
+    summary: str,
+    properties: Mapping[str, object],
+    outcome: Mapping[str, object],
 ) -> dict[str, Any]:
     return {
         "uid": uid,

@@ -124,7 +124,7 @@ def rows_by_view(view: View, n_rows: int) -> dict[str, np.ndarray]:
     return found
 
 
-def _inside(content: Any) -> Iterator[tuple[int, np.ndarray]]:
+def _inside(content: object) -> Iterator[tuple[int, np.ndarray]]:
     arrays = [value for value in walk(content) if isinstance(value, np.ndarray)]
     yield from ((place, array) for place, array in enumerate(arrays) if array.dtype.kind in _KINDS and array.ndim <= 3)
 

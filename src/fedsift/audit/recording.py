@@ -115,12 +115,12 @@ class Recorder(Transport):
         """Keep what the parties of this process take out of sealed boxes and put into them, each for its own view."""
         opened, sealed = Pairs.open, Pairs.seal
 
-        def open(met: Pairs, box: Any, *, sender: str, about: str, number: int) -> Any:
+        def open(met: Pairs, box: object, *, sender: str, about: str, number: int) -> Any:
             content = opened(met, box, sender=sender, about=about, number=number)
             self._box(met.me, sender, True, about, number, content)
             return content
 
-        def seal(met: Pairs, payload: Any, *, to: str, about: str, number: int) -> Any:
+        def seal(met: Pairs, payload: object, *, to: str, about: str, number: int) -> Any:
             box = sealed(met, payload, to=to, about=about, number=number)
             self._box(met.me, to, False, about, number, payload)
             return box
@@ -133,7 +133,7 @@ class Recorder(Transport):
             setattr(Pairs, "open", opened)  # noqa: B010
             setattr(Pairs, "seal", sealed)  # noqa: B010
 
-    def _box(self, me: str, peer: str, is_opened: bool, about: str, step: int, content: Any) -> None:
+    def _box(self, me: str, peer: str, is_opened: bool, about: str, step: int, content: object) -> None:
         if me in self._asked:
             at = self._asked[me][-1]  # boxes of folds side by side, in pieces too, count as the last one's
             self.boxes[me].append(
@@ -164,7 +164,7 @@ class Recorder(Transport):
             self.states[name].append(State(self._number, operation, session, _copied(kept)))
 
 
-def _copied(value: Any, depth: int = 4) -> Any:
+def _copied(value: object, depth: int = 4) -> Any:
     """Containers, records and arrays anew, so that later steps do not change what was kept; the rest as it is."""
     if depth == 0:
         return value
@@ -196,9 +196,9 @@ class Recording:
 
 
 def record(
-    X: Any,
-    y: Any,
-    conversation: Any,
+    X: object,
+    y: object,
+    conversation: object,
     *,
     parties: int | Sequence[str] = 2,
     partition: str = "vertical",
@@ -223,7 +223,7 @@ def record(
     aside : columns of the label holder that are no features (``fs.Design``).
     """
 
-    def dealt(X: Any, y: Any, aside: Mapping[str, Any] | None = None) -> tuple[dict[str, Site], str | None]:
+    def dealt(X: object, y: object, aside: Mapping[str, Any] | None = None) -> tuple[dict[str, Site], str | None]:
         return simulated_sites(
             X, y, parties=parties, partition=partition, how=how, duplicates=False, random_state=random_state,
             label_party=label_party, grid=None, aside=aside,
@@ -238,8 +238,8 @@ def record(
 
 
 def record_tables(
-    tables: Mapping[str, Any],
-    conversation: Any,
+    tables: Mapping[str, object],
+    conversation: object,
     *,
     id: str,
     label: tuple[str, str],
@@ -257,7 +257,7 @@ def record_tables(
 def record_sites(
     sites: dict[str, Site],
     active: str | None,
-    conversation: Any,
+    conversation: object,
     *,
     task: str = "auto",
     every_step: bool = False,
@@ -325,7 +325,7 @@ def _labels_and_columns(
 
 
 def _views(
-    recorder: Recorder, sites: Mapping[str, Site], tables: Mapping[str, Table], active: str | None, result: Any
+    recorder: Recorder, sites: Mapping[str, Site], tables: Mapping[str, Table], active: str | None, result: object
 ) -> dict[str, View]:
     messages = _decoded(recorder)
     messages += _deliveries(messages, sites, result)
@@ -346,7 +346,7 @@ def _views(
     return views
 
 
-def _kept(result: Any, name: str) -> np.ndarray | None:
+def _kept(result: object, name: str) -> np.ndarray | None:
     last = result[-1] if isinstance(result, list) and result else result
     masks = getattr(last, "masks_", None)
     return None if masks is None else np.asarray(masks[name])
@@ -384,7 +384,7 @@ def _deliveries(messages: list[Message], sites: Mapping[str, Site], result: Any)
     return told
 
 
-def _job(messages: list[Message], sites: Mapping[str, Site], active: str | None, result: Any) -> Job:
+def _job(messages: list[Message], sites: Mapping[str, Site], active: str | None, result: object) -> Job:
     """What was announced last; a model on its own announces nothing, but its job file would name its parameters."""
     announced = [m for m in messages if m.is_request and matches("begin_job", m.operation)]
     if announced:

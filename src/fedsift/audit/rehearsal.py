@@ -13,17 +13,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedsift.audit.cast import Cast
-from fedsift.audit.coverage import MISSING, Covered, coverage
+from fedsift.audit.coverage import MISSING, coverage
 from fedsift.audit.exposure import Exposure
 from fedsift.audit.recording import DELIVERY, Recording, record_sites
 from fedsift.audit.registry import attacks_on
 from fedsift.audit.stages import ALIGNMENT, SCORING, jobs_put, stages
-from fedsift.audit.verdict import Judged, Limits, Site, Verdict, concerns_site, conclude, judge
+from fedsift.audit.verdict import Judged, Limits, Site, concerns_site, conclude, judge
 from fedsift.core import party
 from fedsift.core.ledger import COORDINATOR, Ledger
 from fedsift.core.progress import Work
 from fedsift.jobs.job_file import Job
 from fedsift.methods import Selector
+from fedsift.report.audit_record import Covered, Verdict
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _operations(seen: Recording) -> frozenset[str]:
     return frozenset(name for view in seen.views.values() for name in view.operations)
 
 
-def _rehearsed(job: Job, cast: Cast, conversation: Any) -> Recording:
+def _rehearsed(job: Job, cast: Cast, conversation: object) -> Recording:
     settings = job.settings.federation
     fresh = None if cast.fresh is None else {name: party.Site(name, table) for name, table in cast.fresh.items()}
     return record_sites(

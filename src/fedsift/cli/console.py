@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass, field
 from math import isnan
 from typing import Any
 
@@ -13,18 +14,20 @@ from rich.table import Table
 
 from fedsift.core import table as tables
 from fedsift.core.ledger import COORDINATOR, FORMS, Ledger
-from fedsift.core.progress_bar import follow as progress  # noqa: F401 (the command line shows through this module)
+from fedsift.core.progress_bar import follow
 from fedsift.core.terminal import clean, open_console, size
 from fedsift.core.terminal import remark as remark
 from fedsift.evaluate import joint, pooled
-from fedsift.evaluate.result import Evaluation
-from fedsift.jobs.columns_seen import look_at
-from fedsift.jobs.runs import Run, summary
+from fedsift.evaluate.result import Evaluation, EvaluationLine
+from fedsift.jobs.columns_seen import ColumnSeen, look_at
+from fedsift.jobs.runs import Run
 from fedsift.methods import METHODS
 from fedsift.report import Comparison
+from fedsift.report.record import Report, ScoredColumn
 from fedsift.report.summary import verdict
 
 _SHOWN = 60  # columns of a file
+progress = follow  # the command line shows through this module
 
 
 def show(text: str = "") -> None:
@@ -55,16 +58,16 @@ def table(rows: Iterable[Sequence[Any]], header: Sequence[str], *, right: Sequen
 
 def show_run(run: Run) -> None:
     """The result for a person: what was kept, who learned what, and whether encryption was on."""
-    facts, answer = summary(run), run.record()["answer"]  # the answer tells columns that all parties have once
-    shared = "shared rows" if facts["partition"] == "vertical" else "rows"
+    answer = Report.read(run.record()).answer  # it tells columns that all parties have once
+    shared = "shared rows" if run.fed.partition == "vertical" else "rows"
     title = (
-        f"{facts['method']}: {answer['kept']:,} of {answer['of']:,} columns kept, "
-        f"{facts['rows']:,} {shared}, {len(facts['parties'])} parties"
+        f"{run.job.method}: {answer.kept:,} of {answer.of:,} columns kept, "
+        f"{run.fed.n_rows:,} {shared}, {len(run.tables)} parties"
     )
-    show_scores([row for row in answer["scores"] if row["selected"]], title)
-    if answer["engineered"]:
+    show_scores([column for column in answer.scores if column.selected], title)
+    if answer.engineered:
         show("\nNew features, as formulas:")
-        for formula in answer["engineered"]:
+        for formula in answer.engineered:
             show(f"  {formula}")
     if run.evaluation is not None:
         show_evaluation(run.evaluation)
@@ -72,24 +75,23 @@ def show_run(run: Run) -> None:
     show()
     for phase, words in (("align", "alignment"), ("select", "selection")):
         ledger = run.ledger(phase)
-        show(f"{words}: {ledger.rounds()} rounds, {size(ledger.bytes())}, {facts['seconds'][phase]:.1f} s")
-    show(facts["encryption"]["line"])
-    for note in facts["notes"]:
+        show(f"{words}: {ledger.rounds()} rounds, {size(ledger.bytes())}, {run.seconds[phase]:.1f} s")
+    whole = run.ledger()
+    show(whole.encryption_line())
+    for note in whole.notes:
         show(f"note: {note}")
 
 
-def show_scores(rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    table(
-        ([row["rank"], row["party"], row["feature"], f"{row['score']:.4g}"] for row in rows),
-        ["rank", "party", "column", "score"], right=["rank", "score"], title=title,
-    )  # fmt: skip
+def show_scores(columns: Sequence[ScoredColumn], title: str) -> None:
+    rows = [[c.rank, c.party, c.feature, "" if c.score is None else f"{c.score:.4g}"] for c in columns]
+    table(rows, ["rank", "party", "column", "score"], right=["rank", "score"], title=title)
 
 
 def show_evaluation(evaluation: Evaluation) -> None:
     """Scores on unseen rows: mean and, over several folds, standard deviation."""
     rows = [
-        [row["method"], f"{row['n_features']:.0f}", *(_score(row, metric) for metric in evaluation.metrics)]
-        for row in evaluation.frame().to_dict("records")
+        [line.method, f"{line.n_features:.0f}", *(_score(line, metric) for metric in evaluation.metrics)]
+        for line in evaluation.lines()
     ]
     header = ["columns from", "columns", *evaluation.metrics]
     how = f"model {evaluation.settings['model']}, {evaluation.settings['how']}"
@@ -99,31 +101,45 @@ def show_evaluation(evaluation: Evaluation) -> None:
         show(f"{method}: {verdict(evaluation, method, evaluation.metrics[0])}")
 
 
-def _score(row: Mapping[str, Any], metric: str) -> str:
-    spread = row[f"{metric}_std"]
-    return f"{row[metric]:.3f}" + ("" if isnan(spread) else f" ± {spread:.3f}")
+def _score(line: EvaluationLine, metric: str) -> str:
+    spread = line.spread[metric]
+    return f"{line.mean[metric]:.3f}" + ("" if isnan(spread) else f" ± {spread:.3f}")
 
 
 def show_disclosures(run: Run) -> None:
-    rows = disclosures(run.ledger("align", "select"))
+    seen = disclosures(run.ledger("align", "select"))
     table(
-        ([", ".join(row["from"]), ", ".join(row["to"]), row["what"], row["form"], size(row["bytes"])] for row in rows),
+        ([", ".join(each.senders), ", ".join(each.receivers), each.what, each.form, size(each.bytes)] for each in seen),
         ["from", "to", "what", "form", "size"], right=["size"], title="Who learned what, in which form",
     )  # fmt: skip
     show()
     for form, meaning in FORMS.items():
-        if any(row["form"].split(",")[0] == form for row in rows):
+        if any(each.form.split(",")[0] == form for each in seen):
             show(f"  {form}: {meaning}")
-    if any("opened" in row["form"] for row in rows):
+    if any("opened" in each.form for each in seen):
         show("  opened: The receiver holds the key and decrypts it.")
 
 
-def disclosures(ledger: Ledger) -> list[dict[str, Any]]:
+@dataclass
+class Disclosed:
+    """One kind of thing that was told, in which form, by whom and to whom."""
+
+    what: str
+    form: str
+    senders: list[str] = field(default_factory=list)
+    receivers: list[str] = field(default_factory=list)
+    bytes: int = 0
+
+    def plain(self) -> dict[str, object]:
+        return {"from": self.senders, "to": self.receivers, "what": self.what, "form": self.form, "bytes": self.bytes}
+
+
+def disclosures(ledger: Ledger) -> list[Disclosed]:
     """What went where in which form, one record a kind, parties that did the same together; control messages left out.
 
     What the coordinator hands to a party it has from other parties: such a line says what the party learned from it.
     """
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    found: dict[tuple[bool, str, str], Disclosed] = {}
     for e in ledger.entries:
         learns = e.sender == COORDINATOR and not e.about.startswith("request: ")
         if e.form == "control" and not learns:
@@ -135,14 +151,12 @@ def disclosures(ledger: Ledger) -> list[dict[str, Any]]:
         elif e.sender == COORDINATOR:
             about = f"what {e.operation} needs from other parties"
         form += ", relayed unread" if e.relayed else ""
-        row = rows.setdefault(
-            (e.sender == COORDINATOR, form, about), {"from": [], "to": [], "what": about, "form": form, "bytes": 0}
-        )
-        for end, name in (("from", e.sender), ("to", e.receiver)):
-            if name not in row[end]:
-                row[end].append(name)
-        row["bytes"] += e.bytes
-    return list(rows.values())
+        told = found.setdefault((e.sender == COORDINATOR, form, about), Disclosed(about, form))
+        for ends, name in ((told.senders, e.sender), (told.receivers, e.receiver)):
+            if name not in ends:
+                ends.append(name)
+        told.bytes += e.bytes
+    return list(found.values())
 
 
 # --- several methods -------------------------------------------------------------------------------------------------
@@ -153,13 +167,11 @@ def show_comparison(comparison: Comparison) -> None:
     evaluation = comparison.evaluation
     settings, shown = evaluation.settings, evaluation.metrics[:2]
     rows = []
-    for line in comparison.frame().to_dict("records"):
-        steady = "" if isnan(line["jaccard"]) else f"{line['jaccard']:.2f}"
-        cost = ["", "", ""] if line["null"] else [
-            size(round(line["bytes"])), f"{line['rounds']:.0f}", f"{line['seconds']:.1f}"
-        ]  # fmt: skip
+    for line in comparison.lines():
+        steady = "" if isnan(line.jaccard) else f"{line.jaccard:.2f}"
+        cost = [size(round(line.bytes)), f"{line.rounds:.0f}", f"{line.seconds:.1f}"]
         scores = [_score(line, metric) for metric in shown]
-        rows.append([line["method"], *scores, f"{line['n_features']:.4g}", steady, *cost])
+        rows.append([line.method, *scores, f"{line.n_features:.4g}", steady, *(["", "", ""] if line.null else cost)])
     header = ["columns from", *shown, "columns", "stability", "traffic", "rounds", "seconds"]
     methods = "1 method" if len(evaluation.methods) == 1 else f"{len(evaluation.methods)} methods"
     how = f"{settings['how']}, {settings['rows']:,} rows, {evaluation.n_features:,} columns, model {settings['model']}"
@@ -189,63 +201,83 @@ def _arguments(parameters: Mapping[str, Any]) -> str:
 # --- check and methods -----------------------------------------------------------------------------------------------
 
 
-def described(data: tables.Table) -> dict[str, Any]:
-    seen = look_at(data)
-    kinds: dict[str, int] = {}
-    for column in seen.columns:
-        kinds[column.kind] = kinds.get(column.kind, 0) + 1
-    return {
-        "rows": data.n_rows,
-        "columns": data.n_columns,
-        "label": data.label_name,
-        "kinds": kinds,
-        "missing": {c.column: c.missing for c in seen.columns if c.missing},
-        "constant": [c.column for c in seen.columns if c.distinct <= 1],
-        "written": seen.written,
-        "each": [asdict(column) for column in seen.columns],
-        "warnings": seen.warnings,
-    }
+@dataclass(frozen=True)
+class Described:
+    """A party's table, as ``fedsift check`` shows it; ``label`` is the name of that column."""
+
+    rows: int
+    columns: int
+    label: str | None
+    kinds: dict[str, int]
+    missing: dict[str, int]
+    constant: list[str]
+    written: str
+    each: list[ColumnSeen]
+    warnings: list[str]
+
+    @classmethod
+    def of(cls, data: tables.Table) -> Described:
+        seen = look_at(data)
+        return cls(
+            data.n_rows, data.n_columns, data.label_name, dict(Counter(column.kind for column in seen.columns)),
+            {c.column: c.missing for c in seen.columns if c.missing},
+            [c.column for c in seen.columns if c.distinct <= 1], seen.written, seen.columns, seen.warnings,
+        )  # fmt: skip
 
 
-def show_check(facts: dict[str, Any]) -> None:
+@dataclass(frozen=True)
+class Checked:
+    """A job that was looked at and not run."""
+
+    job: str
+    method: str
+    parameters: dict[str, object]
+    partition: str
+    task: str
+    classes: int | None
+    rows: int
+    parties: dict[str, Described]
+    leaks: str
+    names: str
+    cost: dict[str, object] | None
+
+
+def show_check(facts: Checked) -> None:
     rows = []
-    for name, party in facts["parties"].items():
-        kinds = ", ".join(f"{count} {kind}" for kind, count in party["kinds"].items())
-        missing = f"{sum(party['missing'].values()):,} in {len(party['missing'])}" if party["missing"] else "none"
-        rows.append([name, f"{party['rows']:,}", party["columns"], kinds, missing, party["label"] or ""])
+    for name, party in facts.parties.items():
+        kinds = ", ".join(f"{count} {kind}" for kind, count in party.kinds.items())
+        missing = f"{sum(party.missing.values()):,} in {len(party.missing)}" if party.missing else "none"
+        rows.append([name, f"{party.rows:,}", party.columns, kinds, missing, party.label or ""])
     header = ["party", "rows", "columns", "kinds", "missing (in columns)", "label"]
-    table(rows, header, right=["rows", "columns"], title=f"{facts['job']}: {len(rows)} parties")
-    for name, party in facts["parties"].items():
+    table(rows, header, right=["rows", "columns"], title=f"{facts.job}: {len(rows)} parties")
+    for name, party in facts.parties.items():
         show_columns(name, party)
     show()
-    for name, party in facts["parties"].items():
-        for warning in party["warnings"]:
+    for name, party in facts.parties.items():
+        for warning in party.warnings:
             show(f"warning: {name}: {warning}")
-    shared = "rows are shared by all parties" if facts["partition"] == "vertical" else "rows over all parties"
-    classes = f", {facts['classes']} classes" if facts["classes"] else ""
-    show(f"{facts['rows']:,} {shared}; {facts['task']}{classes}")
-    show(f"method: {facts['method']}({_arguments(facts['parameters'])})")
-    show(f"it gives away: {facts['leaks'] or 'see its page'}")
-    if facts["names"] == "shared":
+    shared = "rows are shared by all parties" if facts.partition == "vertical" else "rows over all parties"
+    classes = f", {facts.classes} classes" if facts.classes else ""
+    show(f"{facts.rows:,} {shared}; {facts.task}{classes}")
+    show(f"method: {facts.method}({_arguments(facts.parameters)})")
+    show(f"it gives away: {facts.leaks or 'see its page'}")
+    if facts.names == "shared":
         show('and the names of the columns to the coordinator ([federation] names = "private" keeps them back)')
-    if facts["cost"] is not None:
-        show(f"it would cost about {facts['cost']['words']} (at the method's default settings; docs/scale.md)")
+    if facts.cost is not None:
+        show(f"it would cost about {facts.cost['words']} (at the method's default settings; docs/scale.md)")
     else:
         show("what it would cost was not measured for this method (docs/scale.md)")
     show("ready to run")
 
 
-def show_columns(name: str, party: dict[str, Any]) -> None:
+def show_columns(name: str, party: Described) -> None:
     """Every column of a file and how it was read; a wide file's first ones."""
-    rows = [
-        [c["column"], c["kind"], f"{c['missing']:,}", f"{c['distinct']:,}", c["written"]]
-        for c in party["each"][:_SHOWN]
-    ]
-    written = f" ({party['written']})" if party["written"] else ""
+    rows = [[c.column, c.kind, f"{c.missing:,}", f"{c.distinct:,}", c.written] for c in party.each[:_SHOWN]]
+    written = f" ({party.written})" if party.written else ""
     header = ["column", "kind", "missing", "distinct", "written as"]
     table(rows, header, right=["missing", "distinct"], title=f"{name}{written}")
-    if len(party["each"]) > _SHOWN:
-        show(f"... and {len(party['each']) - _SHOWN:,} more (--format json has all)")
+    if len(party.each) > _SHOWN:
+        show(f"... and {len(party.each) - _SHOWN:,} more (--format json has all)")
 
 
 def show_method(facts: dict[str, Any]) -> None:

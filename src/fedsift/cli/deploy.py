@@ -69,7 +69,7 @@ def run_elsewhere(
     track_run(loaded, facts, folder)
     if as_json:
         scores = Selection.load(folder / "selection.json").frame().to_dict("records")
-        seen = console.disclosures(read_ledger(folder))
+        seen = [each.plain() for each in console.disclosures(read_ledger(folder))]
         content = {**facts, "out": str(folder), "scores": scores, "disclosures": seen}
         sys.stdout.write(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
         return

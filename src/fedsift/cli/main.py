@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -90,7 +90,7 @@ def _options(
     """Find the features that matter when the tables may not be pooled."""
 
 
-def _terminate(*_: Any) -> None:
+def _terminate(*_: object) -> None:
     raise SystemExit(143)
 
 

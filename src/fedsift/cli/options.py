@@ -6,7 +6,7 @@ import json
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -30,5 +30,5 @@ LogJson = Annotated[
 ]
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")

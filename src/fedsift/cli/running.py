@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -43,7 +44,7 @@ def run(
     track_run(loaded, facts, folder)
     if format is Format.json:
         scores = done.selection.frame().to_dict("records")
-        seen = console.disclosures(done.ledger())
+        seen = [each.plain() for each in console.disclosures(done.ledger())]
         print_json({**facts, "out": str(folder), "scores": scores, "disclosures": seen})
         return
     console.show_run(done)
@@ -69,28 +70,28 @@ def check(
     with console.progress(quiet, verbose) as progress:
         ready = runs.prepare(loaded, progress.say)
     fed, tables = ready.fed, ready.tables
-    parties = {name: console.described(table) for name, table in tables.items()}
-    facts = {
-        "job": str(job),
-        "method": loaded.method,
-        "parameters": ready.selector.get_params(deep=False),
-        "partition": fed.partition,
-        "task": fed.task,
-        "classes": fed.n_classes if fed.task == "classification" else None,
-        "rows": fed.n_rows,
-        "parties": parties,
-        "leaks": ready.selector.leaks,
-        "names": fed.names,
-        "cost": cost.job_cost(
+    parties = {name: console.Described.of(table) for name, table in tables.items()}
+    facts = console.Checked(
+        job=str(job),
+        method=loaded.method,
+        parameters=ready.selector.get_params(deep=False),
+        partition=fed.partition,
+        task=fed.task,
+        classes=fed.n_classes if fed.task == "classification" else None,
+        rows=fed.n_rows,
+        parties=parties,
+        leaks=ready.selector.leaks,
+        names=fed.names,
+        cost=cost.job_cost(
             loaded.method,
             rows=fed.n_rows,
             columns=sum(fed.n_columns.values()),
             parties=len(fed.parties),
             matched=any(party.id is not None for party in loaded.settings.parties.values()),
         ),
-    }
+    )
     if format is Format.json:
-        print_json(facts)
+        print_json(asdict(facts))
     else:
         console.show_check(facts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated, Any
 
@@ -54,9 +55,9 @@ def _parameters(method: str) -> dict[str, Any]:
     return {"name": True, **known}
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def _titled(made: dict[str, Any], title: str) -> dict[str, Any]:
+def _titled(made: Mapping[str, object], title: str) -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": title}

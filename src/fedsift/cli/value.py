@@ -12,6 +12,7 @@ import typer
 from fedsift.cli import console
 from fedsift.cli.deploy import KitOption, On, OnOption
 from fedsift.core.files import plain
+from fedsift.core.terminal import size
 from fedsift.deploy.run import value_on
 from fedsift.evaluate.value import value as partners_value
 from fedsift.evaluate.value_holder import ValueJob
@@ -87,7 +88,7 @@ def show_value(found: Valuation) -> None:
     rows = [[line.partner, *(_shown(getattr(line, kind)) for kind in kinds)] for line in found.lines]
     titles = {"adds": "adds", "beyond": "beyond the others", "share": "share", "null": "shuffled"}
     console.table(rows, ["partner", *(titles[kind] for kind in kinds)], title=f"Gain in {found.metric} (95 %)")
-    console.show(f"{console.size(found.bytes)} sent, {found.seconds:.0f} s; nothing was pooled")
+    console.show(f"{size(found.bytes)} sent, {found.seconds:.0f} s; nothing was pooled")
 
 
 def show_offers(found: Valuation, prices: dict[str, float], budget: float | None) -> None:

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Protocol
 from fedsift.core.arguments import AtMost
 from fedsift.core.exchange import Exchange
 from fedsift.core.job import Job
-from fedsift.core.operation import Operation, operation
+from fedsift.core.operation import Answering, R, operation
 from fedsift.core.party import MAX_VIEWS, Party, begin_job, end_session
 from fedsift.errors import ApprovalPending, OperationRefused, PartyError, ReplyError
 
@@ -40,9 +40,12 @@ class Announcer(Protocol):
     _session: str
     _job: Job | None
 
-    def ask(self, operation: Operation, *, to: str | Sequence[str], **arguments: Any) -> Any: ...
+    def ask(
+        self, operation: Answering[R], *, to: Sequence[str], each: None = None, timeout: float | None = None,
+        **same: Any,
+    ) -> dict[str, R]: ...  # fmt: skip
 
-    def job(self, method: str, parameters: Mapping[str, Any]) -> Job: ...
+    def job(self, method: str, parameters: Mapping[str, object]) -> Job: ...
 
 
 @operation(

@@ -15,10 +15,10 @@ from __future__ import annotations
 import inspect
 import math
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import numpy as np
 
@@ -71,10 +71,13 @@ class _Limits:
     finite: bool = True
 
     @classmethod
-    def of(cls, marks: Sequence[Any]) -> _Limits:
+    def of(cls, marks: Sequence[object]) -> _Limits:
         between = next((mark for mark in marks if isinstance(mark, Between)), None)
         size = next((mark.size for mark in marks if isinstance(mark, AtMost)), None)
         return cls(between, size, not any(isinstance(mark, MayMiss) for mark in marks))
+
+
+Items = TypeVar("Items", bound="dict[str, object] | list[object]")
 
 
 class _Wrong(Exception):
@@ -85,50 +88,54 @@ class _Wrong(Exception):
 class Schema:
     """The arguments of one operation."""
 
-    hints: Mapping[str, Any]
+    hints: Mapping[str, object]
     required: frozenset[str]
     open: bool  # takes any further arguments (**arguments)
-    speaking: Mapping[str, Any]  # those of the hints that speak of parties
+    speaking: Mapping[str, object]  # those of the hints that speak of parties
 
-    def check(self, arguments: Mapping[str, Any], party: str, operation: str) -> None:
+    def check(self, arguments: Mapping[str, object], party: str, operation: str) -> None:
         """Raise ``OperationRefused`` unless the function may run with these arguments."""
         if self.required - set(arguments) or (not self.open and set(arguments) - set(self.hints)):
             raise OperationRefused(party, operation, "unknown or missing arguments")
         for name, value in arguments.items():
             try:
-                _check(self.hints.get(name, Any), value, _Limits())
+                _check(self.hints.get(name, object), value, _Limits())
             except _Wrong as wrong:
                 raise OperationRefused(party, operation, f"its argument {name!r} {wrong}") from None
 
-    def named(self, arguments: Mapping[str, Any]) -> list[tuple[str, OfJob]]:
+    def named(self, arguments: Mapping[str, object]) -> list[tuple[str, OfJob]]:
         """The parties that checked arguments speak of, each with what it must be."""
         told = [(hint, arguments[name]) for name, hint in self.speaking.items() if name in arguments]
         return [found for hint, value in told for found in _named(hint, value)]
 
-    def built(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def built(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Checked arguments as the function takes them: messages where its annotations say so."""
-        return {name: built(self.hints.get(name, Any), value) for name, value in arguments.items()}
+        return {name: built(self.hints.get(name, object), value) for name, value in arguments.items()}
 
 
-def built(hint: Any, value: Any) -> Any:
+def built(hint: object, value: object) -> Any:
     """Checked plain data as what ``hint`` says: a message from its fields, also inside lists, dictionaries, unions."""
     hint = _plain(hint)
     if not _has_message(hint) or value is None:
         return value
-    origin = get_origin(hint)
-    if is_message(hint):
+    origin, inner = get_origin(hint), get_args(hint)
+    if isinstance(hint, type) and is_message(hint):
         fields = _fields(hint)
-        return hint(**{name: built(fields[name], item) for name, item in value.items()})
+        return hint(**{name: built(fields[name], item) for name, item in _items(value)})
     if origin is Annotated:
-        return built(get_args(hint)[0], value)
+        return built(inner[0], value)
     if origin in (Union, types.UnionType):
-        return built(next(choice for choice in get_args(hint) if _has_message(choice)), value)
+        return built(next(choice for choice in inner if _has_message(choice)), value)
     if isinstance(value, dict):
-        return {name: built(get_args(hint)[1], item) for name, item in value.items()}
-    return [built(get_args(hint)[0], item) for item in value]
+        return {name: built(inner[1], item) for name, item in value.items()}
+    return [built(inner[0], item) for item in value] if isinstance(value, list) else value
 
 
-def wrong_fields(kind: type, value: Any) -> str:
+def _items(value: object) -> Iterable[tuple[str, object]]:
+    return value.items() if isinstance(value, dict) else ()
+
+
+def wrong_fields(kind: type, value: object) -> str:
     """What keeps ``value`` from being read as the message ``kind``; empty where nothing does."""
     try:
         _check(kind, value, _Limits())
@@ -137,7 +144,7 @@ def wrong_fields(kind: type, value: Any) -> str:
     return ""
 
 
-def wrong_record(kind: type, value: dict[str, Any]) -> str:
+def wrong_record(kind: type, value: Mapping[str, object]) -> str:
     """The same for a plain dataclass: what keeps ``value`` from being its fields."""
     try:
         _check_fields(kind, value)
@@ -147,18 +154,18 @@ def wrong_record(kind: type, value: dict[str, Any]) -> str:
 
 
 @cache
-def _has_message(hint: Any) -> bool:
+def _has_message(hint: object) -> bool:
     return is_message(_plain(hint)) or any(map(_has_message, _inner(hint)))
 
 
 @cache
-def schema_of(function: Callable[..., Any]) -> Schema:
+def schema_of(function: Callable[..., object]) -> Schema:
     """Read from the signature; a function that stands for another (``functools.wraps``) has that one's."""
     function = inspect.unwrap(function)
     hints = get_type_hints(function, include_extras=True)
     parameters = list(inspect.signature(function).parameters.values())[1:]  # the party comes first
     named = [p for p in parameters if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    typed = {p.name: hints.get(p.name, Any) for p in named}
+    typed = {p.name: hints.get(p.name, object) for p in named}
     return Schema(
         typed,
         frozenset(p.name for p in named if p.default is inspect.Parameter.empty),
@@ -167,17 +174,17 @@ def schema_of(function: Callable[..., Any]) -> Schema:
     )
 
 
-def unchecked(function: Callable[..., Any]) -> list[str]:
+def unchecked(function: Callable[..., object]) -> list[str]:
     """The arguments that the schema says nothing about, or not down to the last item."""
     schema = schema_of(function)
     return [name for name, hint in schema.hints.items() if _has_any(hint)] + ["**"] * schema.open
 
 
-def _speaks(hint: Any) -> bool:
+def _speaks(hint: object) -> bool:
     return any(isinstance(mark, OfJob) for mark in getattr(hint, "__metadata__", ())) or any(map(_speaks, _inner(hint)))
 
 
-def _named(hint: Any, value: Any) -> Iterator[tuple[str, OfJob]]:
+def _named(hint: object, value: object) -> Iterator[tuple[str, OfJob]]:
     hint = _plain(hint)
     for mark in getattr(hint, "__metadata__", ()):
         if isinstance(mark, OfJob) and isinstance(value, str):
@@ -195,19 +202,17 @@ def _named(hint: Any, value: Any) -> Iterator[tuple[str, OfJob]]:
                 yield from _named(part, item)
 
 
-def _has_any(hint: Any) -> bool:
+def _has_any(hint: object) -> bool:
     return hint is Any or hint is object or hint in (dict, list) or any(map(_has_any, _inner(hint)))
 
 
-def _plain(hint: Any) -> Any:
+def _plain(hint: object) -> object:
     """What a ``type`` alias stands for: newer versions of NumPy write ``NDArray`` as one."""
-    origin = get_origin(hint)
-    if hasattr(origin, "__value__"):
-        return origin.__value__[get_args(hint)]
-    return getattr(hint, "__value__", hint)
+    alias = getattr(get_origin(hint), "__value__", None)
+    return getattr(hint, "__value__", hint) if alias is None else alias[get_args(hint)]
 
 
-def _inner(hint: Any) -> tuple[Any, ...]:
+def _inner(hint: object) -> tuple[object, ...]:
     hint = _plain(hint)
     origin = get_origin(hint)
     if is_typeddict(hint) or is_message(hint):
@@ -217,36 +222,36 @@ def _inner(hint: Any) -> tuple[Any, ...]:
     return get_args(hint)[:1] if origin is Annotated else get_args(hint)
 
 
-def _check(hint: Any, value: Any, limits: _Limits) -> None:
+def _check(hint: object, value: object, limits: _Limits) -> None:
     hint = _plain(hint)
     if hint is Any or hint is object:
         return
-    origin = get_origin(hint)
+    origin, inner = get_origin(hint), get_args(hint)
+    kind = origin or hint
     if origin is Annotated:
-        inner, *marks = get_args(hint)
-        _check(inner, value, _Limits.of(marks))
+        _check(inner[0], value, _Limits.of(inner[1:]))
     elif origin in (Union, types.UnionType):
-        _check_union(get_args(hint), value, limits)
+        _check_union(inner, value, limits)
     elif origin is Literal:
-        if not any(type(value) is type(choice) and value == choice for choice in get_args(hint)):
-            raise _Wrong(f"must be one of {', '.join(map(repr, get_args(hint)))}")
+        if not any(type(value) is type(choice) and value == choice for choice in inner):
+            raise _Wrong(f"must be one of {', '.join(map(repr, inner))}")
     elif is_typeddict(hint) or is_message(hint):
         _check_fields(hint, value)
-    elif hint is np.ndarray or origin is np.ndarray:
+    elif kind is np.ndarray:
         _check_array(hint, value, limits)
-    elif isinstance(origin or hint, type) and issubclass(origin or hint, (dict, Mapping)):
-        _check_items(value, dict, limits)
-        for item in value.values() if origin else ():
-            _check(get_args(hint)[1], item, _Limits())
-    elif hint not in (str, bytes) and isinstance(origin or hint, type) and issubclass(origin or hint, Sequence):
-        _check_items(value, list, limits)
-        for item in value if origin else ():
-            _check(get_args(hint)[0], item, _Limits())
+    elif isinstance(kind, type) and issubclass(kind, (dict, Mapping)):
+        items = _checked_items(value, dict, limits)
+        for item in items.values() if origin else ():
+            _check(inner[1], item, _Limits())
+    elif hint not in (str, bytes) and isinstance(kind, type) and issubclass(kind, Sequence):
+        listed = _checked_items(value, list, limits)
+        for item in listed if origin else ():
+            _check(inner[0], item, _Limits())
     else:
         _check_scalar(hint, value, limits)
 
 
-def _check_union(choices: tuple[Any, ...], value: Any, limits: _Limits) -> None:
+def _check_union(choices: tuple[object, ...], value: object, limits: _Limits) -> None:
     wrong = _Wrong("has the wrong type")
     for choice in choices:
         try:
@@ -259,29 +264,28 @@ def _check_union(choices: tuple[Any, ...], value: Any, limits: _Limits) -> None:
 
 
 @cache
-def _fields(hint: Any) -> Mapping[str, Any]:
+def _fields(hint: Any) -> Mapping[str, object]:
     return get_type_hints(hint, include_extras=True)
 
 
-def _check_fields(hint: Any, value: Any) -> None:
-    _check_items(value, dict, _Limits())
-    fields = _fields(hint)
-    required = hint.__required_keys__ if is_typeddict(hint) else set(fields)
-    if not required <= set(value) <= set(fields):
+def _check_fields(hint: object, value: object) -> None:
+    given, fields = _checked_items(value, dict, _Limits()), _fields(hint)
+    required = getattr(hint, "__required_keys__", set(fields))  # of a TypedDict some may be left out
+    if not required <= set(given) <= set(fields):
         raise _Wrong(f"must have the fields {', '.join(sorted(fields))}")
-    for name, item in value.items():
+    for name, item in given.items():
         _check(fields[name], item, _Limits())
 
 
-def _check_items(value: Any, kind: type[dict[str, Any]] | type[list[Any]], limits: _Limits) -> None:
+def _checked_items(value: object, kind: type[Items], limits: _Limits) -> Items:
     if not isinstance(value, kind):
         raise _Wrong(f"must be a {kind.__name__}, got {type(value).__name__}")
-    count = len(value)
-    if count > (limits.size or MAX_ITEMS):
+    if len(value) > (limits.size or MAX_ITEMS):
         raise _Wrong(f"has more than {limits.size or MAX_ITEMS:,} items")
+    return value
 
 
-def _check_array(hint: Any, value: Any, limits: _Limits) -> None:
+def _check_array(hint: object, value: object, limits: _Limits) -> None:
     if not isinstance(value, np.ndarray):
         raise _Wrong(f"must be an array, got {type(value).__name__}")
     if value.ndim == 0:
@@ -297,16 +301,16 @@ def _check_array(hint: Any, value: Any, limits: _Limits) -> None:
         raise _Wrong(f"must lie between {limits.between.low:g} and {limits.between.high:g}")
 
 
-def _check_scalar(hint: Any, value: Any, limits: _Limits) -> None:
+def _check_scalar(hint: object, value: object, limits: _Limits) -> None:
     if hint is None or hint is type(None):
         if value is not None:
             raise _Wrong("must be empty")
         return
     number = hint in (int, float)
-    kinds = (int, float) if hint is float else hint
+    kinds = (int, float) if hint is float else hint if isinstance(hint, type) else ()
     if not isinstance(value, kinds) or (isinstance(value, bool) and number):
         raise _Wrong(f"must be of type {getattr(hint, '__name__', hint)}, got {type(value).__name__}")
-    if number:
+    if number and isinstance(value, (int, float)):
         _check_number(value, limits)
     elif isinstance(value, (str, bytes)) and len(value) > (limits.size or (MAX_TEXT if hint is str else MAX_BYTES)):
         raise _Wrong("is too long")

@@ -71,7 +71,7 @@ def cuts_of(counts: np.ndarray, n_bins: int, min_rows: int = 1) -> list[int]:
     places = np.flatnonzero(light)
     for bins in range(max(left, 1), 0, -1):
         cuts = around | {int(places[i]) for i in _quantile_cuts(counts[light], bins)}
-        cuts &= set(range(len(counts) - 1))
+        cuts = {cut for cut in cuts if 0 <= cut < len(counts) - 1}
         ends = np.cumsum(counts)[sorted(cuts)]
         if min_rows <= 1 or (np.diff(np.concatenate([[0], ends, [counts.sum()]])) >= min_rows).all():
             return sorted(cuts)
@@ -112,7 +112,7 @@ def _quantile_cuts(counts: np.ndarray, n_bins: int) -> set[int]:
             cuts.add(after - 1)
         if over < short or (short == over and outward >= 0):
             cuts.add(after)
-    return cuts & set(range(len(counts) - 1))
+    return {cut for cut in cuts if 0 <= cut < len(counts) - 1}
 
 
 def _edges_between(distinct: np.ndarray, cuts: list[int]) -> np.ndarray:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedsift.core.arguments import MAX_CELLS, MAX_ITEMS
+from fedsift.core.message import message
 from fedsift.errors import ParameterError, ReplyError
 
 _MAX_CLASSES = 10_000
 
 
 def check_number(
-    name: str, value: Any, low: float, high: float | None = None, *, whole: bool = False, none: bool = False
+    name: str, value: object, low: float, high: float | None = None, *, whole: bool = False, none: bool = False
 ) -> None:
     """Raise ``ParameterError`` unless the value is a number within the bounds."""
     if none and value is None:
         return
     kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
     span = f"at least {low}" if high is None else f"between {low} and {high}"
-    good = isinstance(value, kinds) and not isinstance(value, bool) and value >= low and (high is None or value <= high)
-    if not good:
+    number = value if isinstance(value, kinds) and not isinstance(value, bool) else None
+    if number is None or not (number >= low and (high is None or number <= high)):
         kind = "a whole number" if whole else "a number"
         raise ParameterError(f"{name} must be {kind} {span}{' or None' if none else ''}; got {value!r}")
 
@@ -32,7 +33,7 @@ def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
         raise ParameterError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
-def check_scores(scores: Any, columns: Mapping[str, int], party: str) -> dict[str, np.ndarray]:
+def check_scores(scores: object, columns: Mapping[str, int], party: str) -> dict[str, np.ndarray]:
     """Scores that one party computed for all, in the order of the parties and checked against their columns."""
     if not isinstance(scores, dict) or set(scores) != set(columns):
         raise ReplyError(party, "scores", f"expected scores for {', '.join(columns)}")
@@ -43,16 +44,34 @@ def check_scores(scores: Any, columns: Mapping[str, int], party: str) -> dict[st
     return {name: scores[name] for name in columns}
 
 
-def checked_sizes(counted: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+@message
+@dataclass(frozen=True)
+class TableSize:
+    """Rows and columns of a party's table, or of a view of it."""
+
+    rows: int
+    columns: int
+
+
+@message
+@dataclass(frozen=True)
+class LabelFacts:
+    """What a label holder tells of its label: the kind of task, and how many classes (0 for a number)."""
+
+    task: str
+    classes: int
+
+
+def checked_sizes(counted: dict[str, TableSize]) -> dict[str, TableSize]:
     """Rows and columns as the parties told them, if tables can have so many."""
     for name, size in counted.items():
-        if not (0 <= size["rows"] <= MAX_CELLS and 0 <= size["columns"] <= MAX_ITEMS):
+        if not (0 <= size.rows <= MAX_CELLS and 0 <= size.columns <= MAX_ITEMS):
             raise ReplyError(name, "count_table", "no table has so many rows and columns")
     return counted
 
 
-def checked_label(told: dict[str, Any], holder: str) -> dict[str, Any]:
+def checked_label(told: LabelFacts, holder: str) -> LabelFacts:
     """Task and number of classes as a label holder told them, if there can be so many."""
-    if told["task"] not in ("classification", "regression") or not 0 <= told["classes"] <= _MAX_CLASSES:
+    if told.task not in ("classification", "regression") or not 0 <= told.classes <= _MAX_CLASSES:
         raise ReplyError(holder, "describe_label", "no label has such a task or so many classes")
     return told

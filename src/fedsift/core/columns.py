@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from fedsift.core.stored import Frame, pieces, read
 from fedsift.core.wanted import Loaded
 from fedsift.errors import DataError
 
@@ -34,7 +35,7 @@ def kind_of(dtype: pl.DataType) -> Kind | None:
     return None
 
 
-def kinds_of(frame: pl.DataFrame, where: str) -> dict[str, Kind]:
+def kinds_of(frame: Frame, where: str) -> dict[str, Kind]:
     known: dict[pl.DataType, Kind | None] = {}
     kinds: dict[str, Kind] = {}
     for name, dtype in frame.schema.items():
@@ -48,12 +49,13 @@ def kinds_of(frame: pl.DataFrame, where: str) -> dict[str, Kind]:
     return kinds
 
 
-def categories_of(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> dict[str, list[str]]:
-    text = [name for name, kind in kinds.items() if kind == "categorical"]
-    if not text:
-        return {}
-    sets = frame.select(pl.col(text).cast(pl.String).drop_nulls().unique().sort().implode())
-    return {name: sets[name][0].to_list() for name in text}
+def categories_of(frame: Frame, kinds: Mapping[str, Kind]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for piece in pieces(frame, [name for name, kind in kinds.items() if kind == "categorical"]):
+        if piece.width:
+            sets = piece.select(pl.all().cast(pl.String).drop_nulls().unique().sort().implode())
+            found.update({name: sets[name][0].to_list() for name in piece.columns})
+    return found
 
 
 def as_float(name: str, dtype: pl.DataType) -> pl.Expr:
@@ -135,14 +137,14 @@ def checked_aside(column: pl.Series, where: str) -> pl.Series:
     return column.fill_nan(None) if column.dtype.is_float() else column
 
 
-def refuse_infinite(frame: pl.DataFrame, loaded: Loaded) -> None:
+def refuse_infinite(frame: Frame, loaded: Loaded) -> None:
     if not any(dtype.is_float() for dtype in set(frame.dtypes)):
         return
     floats = [name for name, dtype in frame.schema.items() if dtype.is_float()]
     width = max(1, _BLOCK // max(1, frame.height))
     for start in range(0, len(floats), width):
         names = floats[start : start + width]
-        infinite = np.isinf(frame[names].to_numpy())
+        infinite = np.isinf(read(frame, names).to_numpy())
         if infinite.any():
             column, row = (int(found[0]) for found in np.nonzero(infinite.T))
             advice = "correct it, or leave it missing"

@@ -42,7 +42,7 @@ class ColumnEvidence:
         return {**self.bins.as_dict(), "weights": list(self.weights)}
 
     @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> ColumnEvidence:
+    def read(cls, fields: Mapping[str, object]) -> ColumnEvidence:
         bins = ColumnBins.read(dict(fields))
         weights = fields.get("weights")
         if not isinstance(weights, Sequence) or len(weights) != bins.count:
@@ -63,7 +63,7 @@ class Evidence:
         return [each.as_dict() for each in self.columns]
 
     @classmethod
-    def read(cls, listed: Any) -> Evidence:
+    def read(cls, listed: object) -> Evidence:
         if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
             raise DataError("weights of evidence must be a list of columns")
         return cls(tuple(ColumnEvidence.read(each) for each in listed))

@@ -22,7 +22,7 @@ import itertools
 import secrets
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -216,6 +216,34 @@ def _first(data: bytes | None) -> Piece | None:
     return piece if piece is not None and piece.kind == _DATA and piece.number == 0 and piece.count > 1 else None
 
 
+@dataclass(frozen=True)
+class Request:
+    """What a party is asked: an operation of a job, in a session of its run, on a view of its rows."""
+
+    operation: str
+    view: str
+    session: str
+    job: bytes
+    round: int
+    arguments: dict[str, Any]
+
+    def to_bytes(self) -> bytes:
+        return encode(vars(self))
+
+    @classmethod
+    def read(cls, data: bytes) -> Request:
+        content = decode(data)
+        if not isinstance(content, dict) or set(content) != set(_REQUEST):
+            raise MessageError(f"a request must have {', '.join(_REQUEST)}")
+        for key, kind in _REQUEST.items():
+            if not isinstance(content[key], kind):
+                raise MessageError(f"the request's {key!r} has the wrong type")
+        return cls(**content)
+
+
+_REQUEST = {"operation": str, "view": str, "session": str, "job": bytes, "round": int, "arguments": dict}
+
+
 class Exchange:
     """What all views of one federation share: the transport, the ledger, the round counter, the loops under way."""
 
@@ -271,15 +299,7 @@ class Exchange:
         self.work.asking(operation, round, self.book)
         requests = {}
         for name, given in arguments.items():
-            request = {
-                "operation": operation.id,
-                "view": view,
-                "session": session,
-                "job": job,
-                "round": round,
-                "arguments": given,
-            }
-            requests[name] = encode(request)
+            requests[name] = Request(operation.id, view, session, job, round, given).to_bytes()
             self._record(operation, round, COORDINATOR, name, len(requests[name]), operation.receives, given)
         limit = timeout if timeout is not None else self.timeout
         deliveries = (self if side is None else side).carry(requests, limit)
@@ -323,7 +343,7 @@ class Exchange:
         receiver: str,
         size: int,
         form: str,
-        payload: Any,
+        payload: object,
         seconds: float = 0.0,
         about: str | None = None,
     ) -> None:
@@ -345,7 +365,7 @@ class Exchange:
         )  # fmt: skip
 
 
-def _typed_error(name: str, operation: str, reply: dict[str, Any]) -> FedsiftError:
+def _typed_error(name: str, operation: str, reply: Mapping[str, object]) -> FedsiftError:
     """The error that a party sent, as the same type here."""
     kind = getattr(errors, str(reply["error"]), None)
     what = str(reply.get("what", ""))[:2000]

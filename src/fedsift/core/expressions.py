@@ -297,7 +297,7 @@ def evaluate(expressions: Iterable[Expression], table: Table, party: str = "") -
     return np.column_stack([compute(each, lambda column: table.values(column.name), memo) for each in formulas])
 
 
-def evaluate_columns(expressions: Iterable[Expression], columns: Mapping[str, Any]) -> Floats:
+def evaluate_columns(expressions: Iterable[Expression], columns: Mapping[str, object]) -> Floats:
     """The same for anything that gives a column by name (a DataFrame, a dictionary of arrays)."""
     memo: dict[Any, Floats] = {}
 

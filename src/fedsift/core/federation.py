@@ -9,13 +9,12 @@ import copy
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
 from fedsift.core import party
 from fedsift.core.approval import announce
-from fedsift.core.checks import checked_label, checked_sizes
 from fedsift.core.design import Design
 from fedsift.core.encoding import Encoders
 from fedsift.core.exchange import Exchange
@@ -23,14 +22,16 @@ from fedsift.core.files import plain
 from fedsift.core.job import NEUTRAL, Job
 from fedsift.core.ledger import Ledger
 from fedsift.core.notebook import federation_html
-from fedsift.core.operation import Operation
+from fedsift.core.operation import Answering, Operation, R
 from fedsift.core.party import Site
 from fedsift.core.progress import Item
-from fedsift.core.row_access import RowAccess
+from fedsift.core.row_access import Facts, RowAccess
 from fedsift.core.simulate import WORDS, check_grid, hybrid_grid, label_columns, open_tables, simulated_sites
 from fedsift.core.transports.base import Aborted, Transport
 from fedsift.core.transports.inprocess import InProcess
-from fedsift.errors import ParameterError, PartyError, ReplyError
+from fedsift.errors import ParameterError, PartyError
+
+Each = Mapping[str, Mapping[str, Any]] | None
 
 
 class Federation(RowAccess):
@@ -74,14 +75,14 @@ class Federation(RowAccess):
         self._job: Job | None = None
         self._design = Design()
         self._view, self._session = "", ""
-        self._facts: dict[str, Any] = {}
+        self._facts = Facts()
 
     # -- making one ------------------------------------------------------------------------------------------------
 
     @classmethod
     def from_tables(
         cls,
-        tables: Mapping[str, Any],
+        tables: Mapping[str, object],
         *,
         id: str | Mapping[str, str] | None,
         label: tuple[str, str | None] | str | Mapping[str, str],
@@ -98,7 +99,7 @@ class Federation(RowAccess):
         coordinator: str = NEUTRAL,
         dealer: str | None = None,
         submitter: str | None = None,
-        random_state: Any = 0,
+        random_state: object = 0,
         matching: str = "curve",
     ) -> Federation:
         """A federation of real tables, aligned by private set intersection of their ids (vertical, hybrid).
@@ -142,15 +143,15 @@ class Federation(RowAccess):
     @classmethod
     def split(
         cls,
-        X: Any,
-        y: Any,
+        X: object,
+        y: object,
         *,
         parties: int | Sequence[str] = 4,
         partition: str = "vertical",
         how: str = "equal",
         duplicates: bool = False,
         task: str = "auto",
-        random_state: Any = 0,
+        random_state: object = 0,
         label_party: str | None = None,
         timeout: float | None = None,
         grid: tuple[int, int] | None = None,
@@ -203,6 +204,11 @@ class Federation(RowAccess):
         return list(self._label_parties or ([self._active] if self._active else self.parties))
 
     @property
+    def asked_task(self) -> str:
+        """What the user said about the label: ``auto``, ``classification`` or ``regression``."""
+        return self._task
+
+    @property
     def ledger(self) -> Ledger:
         return self._link.ledger
 
@@ -210,69 +216,23 @@ class Federation(RowAccess):
     def transport(self) -> str:
         return self._link.transport.name
 
-    def sizes(self) -> dict[str, dict[str, int]]:
-        """Rows and columns of each party (in this view)."""
-        if "sizes" not in self._facts:
-            self._facts["sizes"] = checked_sizes(self.ask(party.count_table, to=self.parties))
-        return self._facts["sizes"]
-
-    @property
-    def n_rows(self) -> int:
-        """Rows in this view: the shared rows of vertical parties, all rows of horizontal and hybrid ones."""
-        rows = {self.grid[name][0]: size["rows"] for name, size in self.sizes().items()}  # by row block
-        return sum(rows.values())
-
-    @property
-    def n_columns(self) -> dict[str, int]:
-        return {name: size["columns"] for name, size in self.sizes().items()}
-
-    def _label_facts(self) -> dict[str, Any]:
-        if "label" not in self._facts and self._job is None and (self.design.label or self.design.event):
-            with self.session("rows", {}) as run:  # outside of a job a party does not know which label is meant
-                self._facts["label"] = run._label_facts()
-        if "label" not in self._facts:
-            holder = self.label_parties[0]
-            told = self.ask(party.describe_label, to=holder, task=self._task)
-            self._facts["label"] = checked_label(told, holder)
-        return self._facts["label"]
-
-    @property
-    def asked_task(self) -> str:
-        """What the user said about the label: ``auto``, ``classification`` or ``regression``."""
-        return self._task
-
-    @property
-    def task(self) -> str:
-        return self._label_facts()["task"]
-
-    @property
-    def n_classes(self) -> int:
-        return self._label_facts()["classes"]
-
-    def column_names(self) -> dict[str, list[str]]:
-        """The parties' column names, or numbers where names stay private."""
-        if "names" not in self._facts:
-            if self.names == "private":
-                named = {name: [f"column {i}" for i in range(count)] for name, count in self.n_columns.items()}
-            else:
-                named = self.ask(party.share_names, to=self.parties)
-                for name, columns in named.items():
-                    if len(columns) != self.n_columns[name]:
-                        raise ReplyError(name, "share_names", "it named another number of columns than it counted")
-            self._facts["names"] = named
-        return self._facts["names"]
-
     # -- the one idea ----------------------------------------------------------------------------------------------
 
+    @overload
     def ask(
-        self,
-        operation: Operation,
-        *,
-        to: str | Sequence[str],
-        each: Mapping[str, dict[str, Any]] | None = None,
-        timeout: float | None = None,
+        self, operation: Answering[R], *, to: str, each: Each = None, timeout: float | None = None, **same: Any
+    ) -> R: ...
+
+    @overload
+    def ask(
+        self, operation: Answering[R], *, to: Sequence[str], each: Each = None, timeout: float | None = None,
         **same: Any,
-    ) -> Any:
+    ) -> dict[str, R]: ...  # fmt: skip
+
+    def ask(
+        self, operation: Answering[R], *, to: str | Sequence[str], each: Each = None, timeout: float | None = None,
+        **same: Any,
+    ) -> R | dict[str, R]:  # fmt: skip
         """Ask one party (and get its reply) or several at the same time (and get a dictionary of replies).
 
         ``same`` goes to everybody, ``each[name]`` to one party only.
@@ -323,7 +283,7 @@ class Federation(RowAccess):
     def named_view(self, name: str) -> Federation:
         """The same federation, seen through a view that its parties have already defined."""
         other = copy.copy(self)
-        other._view, other._facts = name, {}
+        other._view, other._facts = name, Facts()
         return other
 
     def outside(self) -> Federation:
@@ -332,7 +292,7 @@ class Federation(RowAccess):
         other._session, other._job = "", None
         return other
 
-    def job(self, method: str, parameters: Mapping[str, Any]) -> Job:
+    def job(self, method: str, parameters: Mapping[str, object]) -> Job:
         """The contract of one method on this federation; ``parameters`` are plain values, defaults included."""
         return Job(
             method, plain(parameters), tuple(self.parties), self._active, tuple(self.label_parties), self.partition,
@@ -349,7 +309,7 @@ class Federation(RowAccess):
         """A party that runs the coordinator, deals the randomness or gets the results; ``None`` where none does."""
         return next((name for name in self._runners if name != NEUTRAL), None)
 
-    def announce(self, method: str, parameters: Mapping[str, Any]) -> None:
+    def announce(self, method: str, parameters: Mapping[str, object]) -> None:
         """Put the job to every party, once a session: one whose policy forbids it refuses before anything is computed.
         Every later request names the job's hash."""
         job = self.job(method, parameters)
@@ -357,7 +317,7 @@ class Federation(RowAccess):
         self._job = job
 
     @contextmanager
-    def session(self, method: str = "", parameters: Mapping[str, Any] | None = None) -> Iterator[Federation]:
+    def session(self, method: str = "", parameters: Mapping[str, object] | None = None) -> Iterator[Federation]:
         """A run of one method: state that its operations keep at the parties is forgotten at the end.
 
         A session inside a session (a method that trains a model) belongs to the outer one's job: its name says so.
@@ -389,5 +349,4 @@ class Federation(RowAccess):
 
     def _repr_html_(self) -> str:
         """For notebooks. Shows only what was asked before: looking at a federation sends nothing."""
-        sizes = self._facts.get("sizes", {})
-        return federation_html(self.parties, self._active, sizes, len(self.ledger), self.partition)
+        return federation_html(self.parties, self._active, self._facts.sizes, len(self.ledger), self.partition)

@@ -37,7 +37,7 @@ def write_atomic(path: str | Path, text: str | bytes) -> Path:
     return path
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """NumPy values as JSON has them; what is not a number becomes null."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
@@ -68,7 +68,7 @@ def write_plain(value: object) -> dict[str, object]:
     return dict(plain(TypeAdapter(type(value)).dump_python(value, by_alias=True)))
 
 
-def announced(value: Any) -> Any:
+def announced(value: object) -> Any:
     """A parameter as a job tells it: data as they are, anything else (a function, a generator) by its kind."""
     if value is None or isinstance(value, (bool, int, float, str, list, tuple, dict, set, np.generic, np.ndarray)):
         return plain(value)

@@ -27,7 +27,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
@@ -155,7 +155,7 @@ SECRET_BYTES = 32
 
 def simulated_secret(name: str, table: Table) -> bytes:
     """A secret that follows from a table's own content, in whatever order its rows stand."""
-    order = np.argsort(table.ids, kind="stable")
+    order = table.by_id
     digest = hashlib.sha256(f"fedsift simulated site: {name}".encode())
     digest.update(rows_digest(table))
     for column in table.columns:
@@ -169,10 +169,13 @@ def simulated_secret(name: str, table: Table) -> bytes:
 
 def rows_digest(table: Table) -> bytes:
     """Which rows these are, in whatever order they stand."""
-    return hashlib.sha256("\0".join(sorted(table.ids.tolist())).encode()).digest()
+    digest = hashlib.sha256()
+    for number, ids in enumerate(table.sorted_ids()):
+        digest.update(("\0" * (number > 0) + "\0".join(ids)).encode())
+    return digest.digest()
 
 
-def private_generator(secret: bytes, table: Table, purpose: str, random_state: Any) -> np.random.Generator:
+def private_generator(secret: bytes, table: Table, purpose: str, random_state: object) -> np.random.Generator:
     """The generator of one purpose over these rows and this label."""
     if isinstance(random_state, (np.random.Generator, np.random.RandomState)):
         raise ParameterError(

@@ -141,7 +141,7 @@ class Job:
         return job
 
 
-def _well_formed(fields: Mapping[str, Any]) -> bool:
+def _well_formed(fields: Mapping[str, object]) -> bool:
     texts = ("method", "partition", "task", "coordinator", "dealer", "submitter", "version")
     parties, labels = fields["parties"], fields["label_parties"]
     return (

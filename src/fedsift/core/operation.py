@@ -14,7 +14,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from fedsift.core.arguments import OfJob, built, schema_of, wrong_fields
 from fedsift.core.ledger import READERS, Release, check_form, numbers_in
 from fedsift.core.message import is_message
 from fedsift.errors import OperationRefused, ParameterError, ReplyError
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 ROLES = ("any", "passive", "active")
 CONCERNS = ("nothing", "own columns", "labels", "own columns and labels")
@@ -52,10 +55,10 @@ class Operation:
     sums: bool = False
     when: tuple[str, ...] = ()
 
-    def released(self, value: Any) -> Release:
-        """How many numbers somebody reads of this reply, and how exact they are."""
+    def released(self, value: object) -> Release:
+        """How many numbers somebody reads of this reply (as it travels), and how exact they are."""
         if self.releases is not None:
-            return self.releases(value)
+            return self.releases(built(self.reply, value) if is_message(self.reply) else value)
         return numbers_in(value) if self.opened_form in ("aggregate", "plain") else Release(0, 0.0)
 
     @property
@@ -76,20 +79,25 @@ class Operation:
     def module(self) -> str:
         return self.function.__module__
 
-    def check_arguments(self, arguments: Mapping[str, Any], party: str) -> None:
+    def check_arguments(self, arguments: Mapping[str, object], party: str) -> None:
         """Raise ``OperationRefused`` for arguments that the function's annotations do not let in."""
         schema_of(self.function).check(arguments, party, self.short_name)
 
-    def named(self, arguments: Mapping[str, Any]) -> list[tuple[str, OfJob]]:
+    def named(self, arguments: Mapping[str, object]) -> list[tuple[str, OfJob]]:
         """The parties that checked arguments speak of."""
         return schema_of(self.function).named(arguments)
 
-    def built(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def built(self, arguments: Mapping[str, object]) -> dict[str, Any]:
         """Checked arguments as the function takes them."""
         return schema_of(self.function).built(arguments)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
+
+class Answering(Operation, Generic[R_co]):
+    """The same, and what kind of thing comes back: who asks for it (``Federation.ask``) gets that kind."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> R_co:
+        value: R_co = self.function(*args, **kwargs)
+        return value
 
 
 _registry: dict[str, Operation] = {}
@@ -101,7 +109,7 @@ def operation(
     *,
     discloses: str,
     about: str,
-    reply: Any = None,
+    reply: object = None,
     receives: str = "control",
     learns: str = "",
     needs: tuple[str, ...] = (),
@@ -117,7 +125,7 @@ def operation(
     releases: Callable[[Any], Release] | None = None,
     sums: bool = False,
     when: str | tuple[str, ...] = (),
-) -> Callable[[Callable[..., Any]], Operation]:
+) -> Callable[[Callable[..., R]], Answering[R]]:
     """Mark a function ``f(party, **arguments)`` as something that a party does when asked.
 
     Parameters
@@ -165,8 +173,8 @@ def operation(
     if not all(re.fullmatch(r"[a-z_]+=[a-z]+(\|[a-z]+)*", form) for form in forms):
         raise ParameterError(f'{id}: when is "parameter=value|value"; got {when!r}')
 
-    def mark(function: Callable[..., Any]) -> Operation:
-        marked = Operation(
+    def mark(function: Callable[..., R]) -> Answering[R]:
+        marked: Answering[R] = Answering(
             id, function, discloses, about, reply, receives, learns, needs, role, opened, concerns, min_cell, epsilon,
             settings, before, times, opened_by, releases, sums, forms,
         )  # fmt: skip
@@ -235,7 +243,7 @@ class Array:
 ANY = object()
 
 
-def check_reply(spec: Any, value: Any, party: str, operation: str) -> None:
+def check_reply(spec: object, value: object, party: str, operation: str) -> None:
     """Raise ``ReplyError`` unless ``value`` has the declared shape.
 
     A spec is ``None``, a type, ``Array(...)``, a dictionary of specs (exactly these keys), a list with one spec
@@ -280,7 +288,7 @@ def read_reply(spec: Any, value: Any, party: str, operation: str) -> Any:
     return built(spec, value)
 
 
-def _check_array(spec: Array, value: Any, where: str, wrong: Callable[[str], ReplyError]) -> None:
+def _check_array(spec: Array, value: object, where: str, wrong: Callable[[str], ReplyError]) -> None:
     kinds = {"f": "f", "i": "iu", "b": "b"}.get(spec.kind)
     if kinds is None:
         raise ParameterError(f"an Array spec has kind 'f', 'i' or 'b', got {spec.kind!r}")

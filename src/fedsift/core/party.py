@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 from fedsift import errors
 from fedsift.core.arguments import AtMost
 from fedsift.core.binning import used_bins
+from fedsift.core.checks import LabelFacts, TableSize
 from fedsift.core.design import check_here, labelled, whole
-from fedsift.core.exchange import Pieces
+from fedsift.core.exchange import Pieces, Request
 from fedsift.core.identity import Identity, private_generator, simulated_secret
 from fedsift.core.job import Job, Run, run_of
 from fedsift.core.labels import LabelCopy, label_copy
 from fedsift.core.labels import Labels as Labels
 from fedsift.core.labels import read_labels as read_labels
-from fedsift.core.message import decode, encode, plain_message
+from fedsift.core.message import encode, plain_message
 from fedsift.core.operation import Operation, find_operation, operation
 from fedsift.core.state import ModelStore
 from fedsift.core.state import State as State
@@ -57,7 +58,7 @@ class Site:
         self.pad_rows = 1  # how many rows there are is told as a multiple of this
         self.workers: int | None = None  # threads at most
         self.rows_of_job: Callable[[str, tuple[str, ...]], np.ndarray] | None = None  # where it remembers its jobs
-        self._caches: dict[str, tuple[object, dict[Any, Any]]] = {}
+        self._caches: dict[str, tuple[object, dict[object, object]]] = {}
         self._lock = threading.Lock()
         self._pieces = Pieces()
 
@@ -80,10 +81,10 @@ class Site:
         """Answer one request. Errors come back as data too, so that the coordinator can raise them by name."""
         name = "?"
         try:
-            request = decode(data)
-            name, arguments = self._read(request)
+            request = Request.read(data)
+            name = request.operation
             marked = find_operation(name, self.name)
-            marked.check_arguments(arguments, self.name)
+            marked.check_arguments(request.arguments, self.name)
             with self._lock, limited(self.workers):  # one at a time: state is not shared between threads
                 return self._answer(marked, request, data)
         except FedsiftError as error:
@@ -97,25 +98,25 @@ class Site:
                 return encode({"error": "OperationRefused", "what": told})
             return encode({"error": "OperationFailed", "what": f"it raised {type(error).__name__}; see its log"})
 
-    def _answer(self, marked: Operation, request: dict[str, Any], data: bytes) -> bytes:
+    def _answer(self, marked: Operation, request: Request, data: bytes) -> bytes:
         """Judge, run, remember. One that is refused before it runs changes nothing; else it counts as asked."""
-        session, round = request["session"], request["round"]
+        session, round = request.session, request.round
         run = self.runs.get(run_of(session)) or Run()
-        run.check_job(request["job"], self.name, marked.short_name)
+        run.check_job(request.job, self.name, marked.short_name)
         if session:
             stored = run.stored_reply(session, round, data, self.name, marked.short_name)
             if stored is not None:
                 return stored
-        run.check_step(marked, request["arguments"], session, self.name)
-        if request["view"] not in self.views:
+        run.check_step(marked, request.arguments, session, self.name)
+        if request.view not in self.views:
             raise OperationRefused(self.name, "view", "no such view of the rows at this party")
         self._before(marked, request)
-        party = self._party(request["view"], session, round, run)
+        party = self._party(request.view, session, round, run)
         if session:
             self.runs[run_of(session)] = run
             run.count(marked, session)
         try:
-            value = plain_message(marked.function(party, **marked.built(request["arguments"])))
+            value = plain_message(marked.function(party, **marked.built(request.arguments)))
         except Exception as error:
             if isinstance(error, (DataError, errors.OverflowGuard)) or not isinstance(error, FedsiftError):
                 self._failed(marked, request)
@@ -128,19 +129,19 @@ class Site:
         return reply
 
     # What a site with a policy (site.py) does beside; a site without one lets everything pass.
-    def _before(self, marked: Operation, request: dict[str, Any]) -> None:
+    def _before(self, marked: Operation, request: Request) -> None:
         """Called with each request before its operation runs; raises to refuse it."""
 
-    def _after(self, marked: Operation, request: dict[str, Any], value: Any) -> None:
+    def _after(self, marked: Operation, request: Request, value: Any) -> None:
         """Called when the operation has run and its reply has not left yet; raises to keep the reply here."""
 
     def enter_part(self, party: Party, rows: NDArray[np.int64], step: str) -> None:
         """Called by a step that sets some of its view's rows apart: sums over them are about these alone."""
 
-    def _failed(self, marked: Operation, request: dict[str, Any]) -> None:
+    def _failed(self, marked: Operation, request: Request) -> None:
         """Called when an operation has ended in an error that may depend on the rows: that it came tells something."""
 
-    def _answered(self, marked: Operation, request: dict[str, Any], received: int, sent: int) -> None:
+    def _answered(self, marked: Operation, request: Request, received: int, sent: int) -> None:
         """Called when a reply is about to leave, for a site that keeps a ledger of its own."""
 
     def proposed(self, jobs: Sequence[Job]) -> str:
@@ -151,22 +152,13 @@ class Site:
         """What the coordinator gets to read of an error."""
         return text
 
-    def _read(self, request: Any) -> tuple[str, dict[str, Any]]:
-        fields = {"operation": str, "view": str, "session": str, "job": bytes, "round": int, "arguments": dict}
-        if not isinstance(request, dict) or set(request) != set(fields):
-            raise errors.MessageError(f"a request must have {', '.join(fields)}")
-        for key, kind in fields.items():
-            if not isinstance(request[key], kind):
-                raise errors.MessageError(f"the request's {key!r} has the wrong type")
-        return request["operation"], request["arguments"]
-
     def _party(self, view: str, session: str, round: int, run: Run) -> Party:
         state = State(self.name)
         if session:
             state = self.sessions.setdefault(session, state)
         return Party(self, view, state, round, run, session)
 
-    def cache(self, view: str) -> dict[Any, Any]:
+    def cache(self, view: str) -> dict[object, object]:
         """What was computed for a view: a table, bins. Kept for the views used last; the rest is made again.
 
         A view that was defined anew has other rows: nothing of the old ones is taken for them.
@@ -188,13 +180,14 @@ class Party:
     """What an operation may use: this view's rows and columns, this run's state, this site's keys."""
 
     def __init__(
-        self, site: Site, view: str, state: dict[Any, Any], round: int = 0, run: Run | None = None, session: str = ""
-    ):
+        self, site: Site, view: str, state: State | None = None, round: int = 0, run: Run | None = None,
+        session: str = "",
+    ):  # fmt: skip
         self.site = site
         self.session = session
         self.run = run or Run()
         self.name = site.name
-        self.state = state
+        self.state = State(site.name) if state is None else state
         self.keys = site.keys
         self.models = site.models
         self.round = round
@@ -210,12 +203,7 @@ class Party:
 
     def held(self, kind: type[T]) -> T:
         """What an earlier step of this run kept; asked for out of order, it is refused."""
-        try:
-            value: T = self.state[kind]
-        except KeyError:
-            raise OperationRefused(
-                self.name, kind.__name__, "an earlier step of this run must come first; it was not asked"
-            ) from None
+        value: T = self.state[kind]
         return value
 
     def held_here(self, kind: type[T]) -> T:
@@ -225,6 +213,12 @@ class Party:
         if rows is not self._rows and (rows is None or self._rows is None or not np.array_equal(rows, self._rows)):
             raise OperationRefused(self.name, kind.__name__, "an earlier step computed it for other rows than these")
         return value
+
+    def cached(self, key: object, make: Callable[[], T]) -> T:
+        """What is derived from the rows and columns of this view, and made once for them."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        return cast(T, self._cache[key])
 
     @property
     def row_numbers(self) -> NDArray[np.int64]:
@@ -246,15 +240,11 @@ class Party:
     @property
     def table(self) -> Table:
         """The rows and columns of this view."""
-        key = ("table", self._design_key)
-        if key not in self._cache:
-            table = self.site.table
-            if self._columns is not None:
-                table = table.select(self._columns)
-            if self._rows is not None:
-                table = table.take(self._rows)
-            self._cache[key] = labelled(self, table)
-        return self._cache[key]
+        return self.cached(("table", self._design_key), self._chosen)
+
+    def _chosen(self) -> Table:
+        table = self.site.table if self._columns is None else self.site.table.select(self._columns)
+        return labelled(self, table if self._rows is None else table.take(self._rows))
 
     @property
     def _design_key(self) -> str:
@@ -273,14 +263,12 @@ class Party:
     def binned(self, column: str, n_bins: int, min_rows: int = 1) -> tuple[np.ndarray, int]:
         """Bin of each row and the number of bins, by this view's rows alone (see ``binning``)."""
         key = ("binned", column, n_bins, min_rows)
-        if key not in self._cache:
-            self._cache[key] = used_bins(self.table, column, n_bins, min_rows)
-        return self._cache[key]
+        return self.cached(key, lambda: used_bins(self.table, column, n_bins, min_rows))
 
     def generator(self, purpose: str, random_state: Any) -> np.random.Generator:
         """For what only this party may foresee: the same for the same rows, label, purpose and ``random_state``.
 
-        Draw in the order of the ids (``np.argsort(party.table.ids)``): alignment orders rows anew each time.
+        Draw in the order of the ids (``party.table.by_id``): alignment orders rows anew each time.
         """
         return private_generator(self.site.secret, self.table, purpose, random_state)
 
@@ -291,9 +279,7 @@ class Party:
             return copy.of(self.row_numbers, self.name, classes)
         task = "regression" if self.run.job is not None and "event" in self.run.job.design else task
         key = ("labels", classes, task, self._design_key)
-        if key not in self._cache:
-            self._cache[key] = read_labels(self.table.label, self.name, classes, task)
-        return self._cache[key]
+        return self.cached(key, lambda: read_labels(self.table.label, self.name, classes, task))
 
     @property
     def judged_label(self) -> NDArray[Any] | None:
@@ -309,22 +295,22 @@ class Party:
 
 
 @operation(
-    "core.count_table", discloses="control", about="number of rows and columns", reply={"rows": int, "columns": int},
+    "core.count_table", discloses="control", about="number of rows and columns", reply=TableSize,
     times=MAX_VIEWS,
 )  # fmt: skip
-def count_table(party: Party) -> dict[str, int]:
+def count_table(party: Party) -> TableSize:
     rows = party.site.told_rows if party._rows is None else party.n_rows
-    return {"rows": rows, "columns": len(party.columns)}
+    return TableSize(rows, len(party.columns))
 
 
 @operation(
     "core.describe_label", discloses="control", about="the kind of task and the number of classes",
-    reply={"task": str, "classes": int}, role="active", concerns="labels", times=MAX_VIEWS,
+    reply=LabelFacts, role="active", concerns="labels", times=MAX_VIEWS,
 )  # fmt: skip
-def describe_label(party: Party, *, task: Task) -> dict[str, Any]:
+def describe_label(party: Party, *, task: Task) -> LabelFacts:
     task = "regression" if party.run.job is not None and "event" in party.run.job.design else task
     labels = read_labels(party.table.label, party.name, task=task)  # what it may tell is no secret of a row
-    return {"task": labels.task, "classes": labels.n_classes}
+    return LabelFacts(labels.task, labels.n_classes)
 
 
 @operation(

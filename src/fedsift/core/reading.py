@@ -7,7 +7,7 @@ people read than the table itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,15 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
+from fedsift.core import stored
+from fedsift.core.database import SUFFIX, load_query
+from fedsift.core.encoding import source_of
 from fedsift.core.excel_file import load_excel
 from fedsift.core.text_file import load_text
 from fedsift.core.wanted import Loaded, Wanted
 from fedsift.errors import DataError
 
-SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx")
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx", SUFFIX)
 
 _ONE_TYPE = {"string", "boolean", "integer", "floating", "date", "datetime", "datetime64", "time", "timedelta"}
 _NUMBERS = {"decimal", "mixed-integer-float", "empty"}
@@ -81,17 +84,30 @@ def _load_file(path: Path, name: str, wanted: Wanted) -> Loaded:
         return load_text(path, where, wanted)
     if suffix.lower() == ".xlsx":
         return load_excel(path, where, wanted)
-    parquet = suffix.lower() in (".parquet", ".pq")
+    if suffix.lower() == SUFFIX:
+        loaded = load_query(path, where, wanted)
+        return replace(loaded, frame=_typed(loaded.frame, wanted))
     try:
-        names = None
-        if wanted.columns is not None:
-            schema: Iterable[str] = pl.read_parquet_schema(path) if parquet else pl.read_ipc_schema(path)
-            names = wanted.of(list(schema), where)
-        frame = pl.read_parquet(path, columns=names) if parquet else pl.read_ipc(path, columns=names)
+        return _load_columns(path, where, wanted)
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
         raise DataError(f"{where}: the file cannot be read ({reason[0][:200]}); is it complete?") from None
-    return Loaded(_typed(_pick(frame, where, wanted), wanted), where, _row_number)
+
+
+def _load_columns(path: Path, where: str, wanted: Wanted) -> Loaded:
+    """A Parquet, Feather or Arrow file; of one with very many values the features stay where they are."""
+    schema = stored.schema_of(path)
+    names = wanted.of(list(schema), where)
+    told = (source_of(name) for name in wanted.columns or ())
+    own_columns = {wanted.id, wanted.label, *wanted.aside, *wanted.encode, *(each[1] for each in told if each)}
+    features = [name for name in names if name not in own_columns]
+    if stored.height_of(path) * len(features) <= stored.MOST_CELLS:
+        return Loaded(_typed(stored.read_columns(path, names), wanted), where, _row_number)
+    unsure = {name for name in features if schema[name] in (pl.String, pl.Null)} | set(wanted.categorical)
+    kept = stored.Stored.open(path, features, where, lambda frame: _typed(frame, wanted), unsure)
+    own = [name for name in names if name not in features]
+    frame = _typed(stored.read_columns(path, own), wanted) if own else pl.DataFrame()
+    return Loaded(frame, where, _row_number, features=kept)
 
 
 # --- frames of other libraries ---------------------------------------------------------------------------------------

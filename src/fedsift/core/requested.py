@@ -9,12 +9,11 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsift.errors import OperationRefused
 
 
-def check_size(party: str, step: str, name: str, numbers: NDArray[Any], *shape: int | None) -> None:
+def check_size(party: str, step: str, name: str, numbers: np.ndarray, *shape: int | None) -> None:
     """Numbers of another shape than what they are for; ``None`` for any length."""
     fits = numbers.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, numbers.shape))
     if numbers.dtype.kind not in "fiub" or not fits:
@@ -22,20 +21,20 @@ def check_size(party: str, step: str, name: str, numbers: NDArray[Any], *shape: 
         raise OperationRefused(party, step, f"its {name!r} should be {told} numbers")
 
 
-def check_positions(party: str, step: str, name: str, positions: NDArray[Any], count: int, low: int = 0) -> None:
+def check_positions(party: str, step: str, name: str, positions: np.ndarray, count: int, low: int = 0) -> None:
     """Positions, in a row, out of ``count``."""
     whole = positions.ndim == 1 and positions.dtype.kind in "iu"
     if not whole or (positions.size and not low <= positions.min() <= positions.max() < count):
         raise OperationRefused(party, step, f"its {name!r} should be positions among {count}")
 
 
-def check_known(party: str, step: str, what: str, name: Any, known: Collection[Any]) -> None:
+def check_known(party: str, step: str, what: str, name: object, known: Collection[Any]) -> None:
     """A name that this party has nothing under."""
     if name not in known:
         raise OperationRefused(party, step, f"it has no {what} of that name")
 
 
-def check_above_zero(party: str, step: str, name: str, numbers: Any) -> None:
+def check_above_zero(party: str, step: str, name: str, numbers: object) -> None:
     """What is divided by."""
     if not np.all(np.asarray(numbers) > 0):
         raise OperationRefused(party, step, f"its {name!r} should be above zero")

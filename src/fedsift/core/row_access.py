@@ -1,4 +1,6 @@
-"""A federation where scikit-learn wants an ``X``: a length, a shape, and rows by position, each a view of the parties.
+"""What a federation tells of its rows, columns and label (parties are asked once), and rows by position.
+
+It stands where scikit-learn wants an ``X``: a length, a shape, and rows by position, each a view of the parties.
 
 ``cross_val_score(model, fed, cv=KFold(5, shuffle=True, random_state=0))``, ``GridSearchCV`` and ``Pipeline`` need no
 more. A splitter deals positions, and shared rows stand in an order that the parties alone know, so it deals without a
@@ -8,10 +10,14 @@ parties let out; ``fedsift.evaluate`` lets one rounded summary out and puts the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedsift.core import party
+from fedsift.core.checks import LabelFacts, TableSize, checked_label, checked_sizes
 from fedsift.core.design import Design
 from fedsift.core.row_draws import LEFT_OUT, TEST, TRAIN, Sides, draw_designed_rows, draw_rows
 from fedsift.errors import ParameterError, ReplyError
@@ -20,13 +26,72 @@ if TYPE_CHECKING:
     from fedsift.core.federation import Federation
 
 
+@dataclass
+class Facts:
+    """What the parties have told of one view so far."""
+
+    sizes: dict[str, TableSize] = field(default_factory=dict)
+    label: LabelFacts | None = None
+    names: dict[str, list[str]] = field(default_factory=dict)
+
+
 class RowAccess:
-    """Rows of a federation by position: of the shared rows, or of the parties' rows one after the other.
+    """What is known of a federation, and its rows by position: shared rows, or the parties' one after the other.
 
     And rows as the parties draw them: for training and for a test, by groups or by time where a design says so.
     """
 
+    _facts: Facts
     _design: Design
+
+    def sizes(self) -> dict[str, TableSize]:
+        """Rows and columns of each party (in this view)."""
+        fed = cast("Federation", self)
+        self._facts.sizes = self._facts.sizes or checked_sizes(fed.ask(party.count_table, to=fed.parties))
+        return self._facts.sizes
+
+    @property
+    def n_rows(self) -> int:
+        """Rows in this view: the shared rows of vertical parties, all rows of horizontal and hybrid ones."""
+        fed = cast("Federation", self)
+        rows = {fed.grid[name][0]: size.rows for name, size in self.sizes().items()}  # by row block
+        return sum(rows.values())
+
+    @property
+    def n_columns(self) -> dict[str, int]:
+        return {name: size.columns for name, size in self.sizes().items()}
+
+    def _label_facts(self) -> LabelFacts:
+        fed = cast("Federation", self)
+        if self._facts.label is None and fed._job is None and (self.design.label or self.design.event):
+            with fed.session("rows", {}) as run:  # outside of a job a party does not know which label is meant
+                self._facts.label = run._label_facts()
+        if self._facts.label is None:
+            holder = fed.label_parties[0]
+            self._facts.label = checked_label(fed.ask(party.describe_label, to=holder, task=fed.asked_task), holder)
+        return self._facts.label
+
+    @property
+    def task(self) -> str:
+        return self._label_facts().task
+
+    @property
+    def n_classes(self) -> int:
+        return self._label_facts().classes
+
+    def column_names(self) -> dict[str, list[str]]:
+        """The parties' column names, or numbers where names stay private."""
+        if not self._facts.names:
+            fed = cast("Federation", self)
+            if fed.names == "private":
+                named = {name: [f"column {i}" for i in range(count)] for name, count in self.n_columns.items()}
+            else:
+                named = fed.ask(party.share_names, to=fed.parties)
+                for name, columns in named.items():
+                    if len(columns) != self.n_columns[name]:
+                        raise ReplyError(name, "share_names", "it named another number of columns than it counted")
+            self._facts.names = named
+        return self._facts.names
 
     def __len__(self) -> int:
         return cast("Federation", self).n_rows
@@ -53,10 +118,10 @@ class RowAccess:
             rows = rows[0]
         if fed.partition == "hybrid":
             raise ParameterError("rows by position are for vertical or horizontal parties; these are hybrid")
-        chosen = np.atleast_1d(np.arange(fed.n_rows)[rows])
+        chosen: NDArray[np.int64] = np.atleast_1d(np.arange(fed.n_rows)[rows])
         if fed.partition == "vertical":
             return fed.view(rows=chosen)
-        sizes = [fed.sizes()[name]["rows"] for name in fed.parties]
+        sizes = [fed.sizes()[name].rows for name in fed.parties]
         starts = np.cumsum([0, *sizes])
         own = {
             name: chosen[(chosen >= low) & (chosen < high)] - low
@@ -83,7 +148,7 @@ class RowAccess:
             raise ParameterError(f"a design is for vertical parties; these are {fed.partition}")
         design.check(fed.parties, fed._active)
         other = fed.outside()
-        other._design, other._facts = design, {}
+        other._design, other._facts = design, Facts()
         return other
 
     def rows(

@@ -53,7 +53,7 @@ def draw_rows(
     Stratified, there is one assignment of these rows to ten parts alike in their classes, whatever the seed: it only
     says which parts are for training. (Each further stratified draw would tell some bits about the labels.)
     """
-    order = np.argsort(party.table.ids, kind="stable")
+    order = party.table.by_id
     which = party.generator("rows: which", seed)
     if stratify:
         part = dealt_parts(party.labels(task=task).codes[order], ROW_PARTS, party.generator("rows: parts", None))

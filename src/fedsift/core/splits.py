@@ -10,7 +10,7 @@ AutoFE paper (IID, halving sizes, by target, by k-means cluster). Departures are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -94,8 +94,8 @@ def row_groups(
     n_rows: int,
     parties: int,
     how: RowSplit = "equal",
-    y: Any = None,
-    X: Any = None,
+    y: object = None,
+    X: object = None,
     random_state: RandomState = None,
     *,
     mix: float = 0.1,
@@ -127,7 +127,7 @@ def row_groups(
 
 
 def train_test_rows(
-    n: int, train: float | int, stratify_on: Any = None, random_state: RandomState = None
+    n: int, train: float | int, stratify_on: object = None, random_state: RandomState = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Training and test rows, each sorted. ``train`` is a share below 1 or a number of rows.
 
@@ -236,7 +236,7 @@ def _class_parts(values: np.ndarray, parties: int, mix: float, rng: np.random.Ge
     return [np.concatenate([block, np.array(extra, dtype=np.int64)]) for block, extra in zip(blocks, dealt)]
 
 
-def _cluster_parts(X: Any, parties: int, rng: np.random.Generator) -> list[np.ndarray]:
+def _cluster_parts(X: object, parties: int, rng: np.random.Generator) -> list[np.ndarray]:
     from sklearn.cluster import KMeans  # slow to import, needed by this split only
 
     try:
@@ -277,7 +277,7 @@ def _check_counts(n: int, parties: int, what: str) -> None:
         raise ParameterError(f"{n} {what} cannot be split over {parties} parties; at most {n} parties are possible")
 
 
-def _given(values: Any, n: int, argument: str, how: str) -> np.ndarray:
+def _given(values: object, n: int, argument: str, how: str) -> np.ndarray:
     if values is None:
         raise ParameterError(f"how={how!r} needs {argument}, one entry a row")
     array = np.asarray(values)
@@ -305,7 +305,7 @@ def _round_half_up(value: float) -> int:
 
 
 def _apportion(
-    quotas: np.ndarray, total: int, low: np.ndarray | int = 0, high: np.ndarray | float = np.inf, limit: Any = np.inf
+    quotas: np.ndarray, total: int, low: np.ndarray | int = 0, high: np.ndarray | float = np.inf, limit: object = np.inf
 ) -> np.ndarray:
     """Whole numbers near the quotas that add up to ``total``: within low and high, or within 0 and limit if need be."""
     counts = np.clip(np.floor(quotas), low, high).astype(np.int64)

@@ -21,7 +21,7 @@ class State(dict[Any, Any]):
         super().__init__()
         self._party = party
 
-    def __missing__(self, key: Any) -> Any:
+    def __missing__(self, key: object) -> Any:
         named = key.__name__ if isinstance(key, type) else str(key)
         raise OperationRefused(
             self._party, named, "an earlier step of this run must come first; it was not asked"

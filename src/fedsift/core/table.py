@@ -10,7 +10,7 @@ import gzip
 import os
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import polars.selectors as cs
+from numpy.typing import NDArray
 
 from fedsift.core.columns import (
     PLAIN,
@@ -34,6 +35,7 @@ from fedsift.core.columns import (
 )
 from fedsift.core.encoding import Encoders, encoded
 from fedsift.core.reading import from_pandas, load
+from fedsift.core.stored import Frame, pieces, read, taken, with_columns
 from fedsift.core.wanted import FileForm, Loaded, Wanted, Written, suggest
 from fedsift.errors import DataError, ParameterError
 
@@ -57,7 +59,7 @@ class Table:
     name: str
     id_name: str | None
     label_name: str | None
-    _frame: pl.DataFrame
+    _frame: Frame
     _ids: pl.Series
     _label: pl.Series | None
     # The categories of each text column as they were read. They stay when rows are taken, so that a code means the
@@ -100,15 +102,15 @@ class Table:
                 return replace(kept, name=name)
             id, label, source = id or source.id_name, label or source.label_name, source.to_polars()
         wanted = None if columns is None else list(dict.fromkeys([*columns, *aside]))
-        asked = Wanted(id, label, wanted, categorical, form or FileForm(), aside, encode or {})
-        loaded = load(source, name, asked)
-        frame, where = encoded(loaded.frame, encode or {}, wanted or (), loaded.where), loaded.where
-        if not frame.height:
+        loaded = load(source, name, Wanted(id, label, wanted, categorical, form or FileForm(), aside, encode or {}))
+        frame, where = loaded.frame, loaded.where
+        apart = [n for n in (id, label, *aside) if n is not None]
+        features = _features(loaded, encode or {}, wanted or (), apart)
+        if not max(frame.height, features.height):
             raise DataError(f"{where}: there are no rows; a table needs at least one")
-        features = frame.drop([n for n in (id, label, *aside) if n is not None])
         if not features.width and label is None:  # a party may hold the label alone
             raise DataError(f"{where}: there are no feature columns besides the id; add one")
-        row_numbers = pl.Series("id", np.arange(frame.height)).cast(pl.String)
+        row_numbers = pl.Series("id", np.arange(max(frame.height, features.height))).cast(pl.String)
         ids = row_numbers if id is None else text_ids(frame[id], loaded)
         labels = None if label is None else checked_label(frame[label], loaded)
         kinds = kinds_of(features, where)
@@ -124,6 +126,19 @@ class Table:
         ids = np.array(self._ids.to_list(), dtype=object)
         ids.flags.writeable = False
         return ids
+
+    @cached_property
+    def by_id(self) -> NDArray[np.int64]:
+        """The rows in the order of their ids (read-only): what is drawn in it does not hang on the order of a file."""
+        order = pl.DataFrame({"id": self._ids}).with_row_index("row").sort("id", maintain_order=True)
+        rows = order["row"].to_numpy().astype(np.int64)
+        rows.flags.writeable = False
+        return rows
+
+    def sorted_ids(self) -> Iterator[list[str]]:
+        """All ids in their order, a million at a time."""
+        for start in range(0, self.n_rows, 2**20):
+            yield self._ids[self.by_id[start : start + 2**20]].to_list()
 
     @property
     def columns(self) -> list[str]:
@@ -172,9 +187,10 @@ class Table:
         The array is a copy: the caller may change it.
         """
         self._check_numeric([column])
-        series = self._frame.get_column(column)
+        frame = read(self._frame, [column])
+        series = frame.to_series()
         if series.dtype not in PLAIN:
-            series = self._frame.select(as_float(column, series.dtype)).to_series()
+            series = frame.select(as_float(column, series.dtype)).to_series()
         return np.array(series.to_numpy(), dtype=np.float64)
 
     def codes(self, column: str) -> tuple[np.ndarray, list[str]]:
@@ -186,14 +202,14 @@ class Table:
         if self.kinds[column] != "categorical":
             raise DataError(f"table {self.name!r}: column {column!r} is {self.kinds[column]}; use values({column!r})")
         categories = self._categories[column]
-        text = self._frame[column].cast(pl.String)
+        text = read(self._frame, [column]).to_series().cast(pl.String)
         codes = text.cast(pl.Enum(categories)).to_physical().cast(pl.Int32).fill_null(-1)
         return np.array(codes.to_numpy()), list(categories)
 
     def column(self, name: str) -> pl.Series:
         """A feature column as it is."""
         self._check_known([name])
-        return self._frame[name]
+        return read(self._frame, [name])[name]
 
     def matrix(self, columns: Sequence[str] | None = None) -> np.ndarray:
         """Columns side by side as a new float64 array, rows x columns; by default :attr:`numeric_columns`."""
@@ -201,15 +217,21 @@ class Table:
         self._check_numeric(names)
         if not names:
             return np.empty((self.n_rows, 0))
-        frame = self._frame[names]
-        odd = [as_float(name, dtype) for name, dtype in frame.schema.items() if dtype not in PLAIN]
-        return np.array((frame.with_columns(odd) if odd else frame).to_numpy(), dtype=np.float64, order="C")
+        found, done = np.empty((self.n_rows, len(names))), 0
+        for frame in pieces(self._frame, names):
+            odd = [as_float(name, dtype) for name, dtype in frame.schema.items() if dtype not in PLAIN]
+            found[:, done : done + frame.width] = (frame.with_columns(odd) if odd else frame).to_numpy()
+            done += frame.width
+        return found
 
     def describe(self) -> list[dict[str, Any]]:
         """One record a column: its kind, how many values are missing, how many differ, and whether it is constant."""
-        frame = self._frame.with_columns(cs.float().fill_nan(None))
-        missing = dict(zip(frame.columns, frame.null_count().row(0))) if frame.width else {}
-        distinct = frame.select(pl.all().drop_nulls().n_unique()).row(0, named=True) if frame.width else {}
+        missing: dict[str, int] = {}
+        distinct: dict[str, int] = {}
+        for piece in pieces(self._frame, self.columns):
+            frame = piece.with_columns(cs.float().fill_nan(None))
+            missing |= zip(frame.columns, frame.null_count().row(0)) if frame.width else ()
+            distinct |= frame.select(pl.all().drop_nulls().n_unique()).row(0, named=True) if frame.width else {}
         return [
             {"column": n, "kind": kind, "missing": missing[n], "distinct": distinct[n], "constant": distinct[n] <= 1}
             for n, kind in self.kinds.items()
@@ -228,9 +250,8 @@ class Table:
             bad = index[(index < 0) | (index >= self.n_rows)][0]
             raise ParameterError(f"table {self.name!r}: there is no row {bad}; it has rows 0 to {self.n_rows - 1}")
         label = None if self._label is None else self._label[index]
-        frame = self._frame[index] if self._frame.width else self._frame
         aside = {name: column[index] for name, column in self.aside.items()}
-        return replace(self, _frame=frame, _ids=self._ids[index], _label=label, aside=aside)
+        return replace(self, _frame=taken(self._frame, index), _ids=self._ids[index], _label=label, aside=aside)
 
     def select(self, columns: Sequence[str]) -> Table:
         """These feature columns in this order (possibly none); ids and label stay."""
@@ -266,8 +287,7 @@ class Table:
         kinds = kinds_of(new, where)
         refuse_infinite(new, Loaded(new, where, lambda row: f"row {row} (the first is 0)"))
         categories = {n: c for n, c in self._categories.items() if n not in columns} | categories_of(new, kinds)
-        frame = self._frame.with_columns(new.get_columns()) if self._frame.width else new
-        return replace(self, _frame=frame, _categories=categories)
+        return replace(self, _frame=with_columns(self._frame, new), _categories=categories)
 
     # --- the way out ---
 
@@ -276,7 +296,7 @@ class Table:
         head = [] if self.id_name is None else [self._ids.alias(self.id_name)]
         tail = [] if self._label is None else [self._label.alias(str(self.label_name))]
         aside = [column.alias(name) for name, column in self.aside.items()]
-        return pl.DataFrame([*head, *self._frame.get_columns(), *aside, *tail])
+        return pl.DataFrame([*head, *read(self._frame, self.columns).get_columns(), *aside, *tail])
 
     def to_pandas(self) -> pd.DataFrame:
         return self.to_polars().to_pandas()
@@ -330,6 +350,16 @@ class Table:
         for name in names:
             if name in taken:
                 raise ParameterError(f"table {self.name!r}: {name!r} is the name of the {taken[name]}; take another")
+
+
+def _features(loaded: Loaded, encode: Encoders, named: Sequence[str], apart: Sequence[str]) -> Frame:
+    """The feature columns, with what encoders make of texts and dates; those of a large file stay where they are."""
+    stored = [] if loaded.features is None else loaded.features.columns
+    made = encoded(loaded.frame, encode, [name for name in named if name not in stored], loaded.where)
+    own = made.drop([name for name in apart if name in made.columns])
+    if loaded.features is None:
+        return own
+    return with_columns(loaded.features, own) if own.width else loaded.features
 
 
 def _plural(count: int, noun: str) -> str:

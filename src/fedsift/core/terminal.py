@@ -9,14 +9,13 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console
 
 _PLAIN_WIDTH = 120  # of tables that go into a file or a pipe
 
 
-def clean(text: Any) -> str:
+def clean(text: object) -> str:
     """Text that is safe to print: control characters (terminal commands among them) become '?'."""
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in str(text))
 
@@ -32,7 +31,7 @@ def remark(text: str) -> None:
     open_console(stderr=True).print(clean(text), soft_wrap=True)
 
 
-def log_line(facts: Mapping[str, Any]) -> None:
+def log_line(facts: Mapping[str, object]) -> None:
     """One JSON object on a line of stderr; in ASCII, so that no name in it can command a terminal."""
     sys.stderr.write(json.dumps(facts) + "\n")
     sys.stderr.flush()

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import polars as pl
 
 from fedsift.core.encoding import Encoders, needed
+from fedsift.core.stored import Stored
 from fedsift.errors import DataError, ParameterError
 
 _PANDAS_INDEX = re.compile(r"^__index_level_\d+__$")  # what pandas calls an unnamed index inside a Parquet file
@@ -23,6 +24,8 @@ _COLUMN_FORMS = get_args(ColumnForm)
 @dataclass(frozen=True)
 class FileForm:
     """How a file is written, where that is not to be found out; ``forms`` (by column) go before the file's.
+
+    ``database`` is for a file with a query: the environment variable that holds the database's address.
 
     Examples
     --------
@@ -37,6 +40,7 @@ class FileForm:
     dates: Dates | None = None
     sheet: str | None = None
     forms: Mapping[str, ColumnForm] = field(default_factory=dict)
+    database: str | None = None
 
     def __post_init__(self) -> None:
         allowed = {"separator": (None, ",", ";", "\t", "|"), "decimal": (None, ".", ","),
@@ -110,6 +114,7 @@ class Loaded:
     where: str
     locate: Callable[[int], str]
     written: Written = Written()
+    features: Stored | None = None  # the columns that are not in ``frame``, of a file that is too large to hold
 
 
 def suggest(name: str, names: Iterable[str]) -> str:

@@ -67,7 +67,7 @@ def engine(name: str) -> Any:
         return None
 
 
-def _declared(loaded: Any, products: str, points: str) -> Any:
+def _declared(loaded: object, products: str, points: str) -> Any:
     """The library with the types of its functions, under one name each, whichever arithmetic runs."""
     at, number = ctypes.c_void_p, ctypes.c_int64
     modulus: list[Any] = [at, ctypes.c_uint64, at, ctypes.c_int]  # n, its inverse, the result, limbs

@@ -250,7 +250,7 @@ def _hash_and_scale(ids: Sequence[bytes], scalars: bytes) -> bytes:
         return _scale(hash_to_group(ids), scalars)
     uniform, step = _uniform(ids), _step(scalars, len(ids))
 
-    def work(start: int, count: int, out: Any) -> None:
+    def work(start: int, count: int, out: object) -> None:
         kernel.fedsift_ristretto_map_scale(uniform[64 * start :], count, scalars[start * step :], step, out)
 
     return _by_kernel(len(ids), work)
@@ -315,7 +315,7 @@ def _scale(points: bytes, scalars: bytes) -> bytes:
     kernel = library()
     if kernel is not None:
 
-        def scaled(start: int, size: int, out: Any) -> None:
+        def scaled(start: int, size: int, out: object) -> None:
             given = scalars[start * step :] if step else scalars
             bad = kernel.fedsift_ristretto_scale(points[start * POINT_BYTES :], size, given, step, out)
             if bad >= 0:

@@ -65,7 +65,7 @@ class Sizes:
     columns: list[str]
 
 
-class Coordinator(FLComponent):
+class Coordinator(FLComponent):  # type: ignore[misc]
     """The server component of a fedsift job. FLARE tells it which parties have disappeared, and asks how far it is."""
 
     def __init__(self) -> None:
@@ -80,14 +80,14 @@ class Coordinator(FLComponent):
         elif event_type == InfoCollector.EVENT_TYPE_GET_STATS and self.standing is not None:
             fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR).add_info(STANDING, self.standing.told())
 
-    @collab.publish
+    @collab.publish  # type: ignore[untyped-decorator]
     def attend(self, stopped: bool) -> dict[str, Any]:
         """A site hears how far the job is; one whose people have stopped it says so, and the job ends everywhere."""
         if stopped is True:
             self.stopped.add(str(collab.caller))
         return {**(self.standing.numbers() if self.standing is not None else {}), "over": bool(self.stopped)}
 
-    @collab.main
+    @collab.main  # type: ignore[untyped-decorator]
     def coordinate(self) -> None:
         quiet_calls()
         folder = Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id()))
@@ -162,7 +162,7 @@ class Standing(Shown):
 
 
 def _carry_out(
-    job: Job, fed: Federation, checkpoint: Path, folder: Path, *, resume: bool, content: dict[str, Any]
+    job: Job, fed: Federation, checkpoint: Path, folder: Path, *, resume: bool, content: Mapping[str, object]
 ) -> None:
     """What the job is for: a value, a model, predictions, why, or a selection."""
     work = content.get("work")
@@ -265,7 +265,7 @@ def _train(job: Job, fed: Federation, folder: Path) -> None:
 def _sizes(job: Job, fed: Federation) -> dict[str, Any]:
     """The coordinator has no tables, only what it was told of them."""
     names, parties = fed.column_names(), job.settings.parties
-    return {name: Sizes(size["rows"], parties[name].label, names[name]) for name, size in fed.sizes().items()}
+    return {name: Sizes(size.rows, parties[name].label, names[name]) for name, size in fed.sizes().items()}
 
 
 def _select(job: Job, fed: Federation, checkpoint: Path, *, resume: bool) -> runs.Run:
@@ -326,6 +326,6 @@ def _tell(fed: Federation, why: str) -> None:
             fed.ask(keep_failure, to=name, why=why, timeout=10.0)
 
 
-def _outcome(folder: Path, state: str, *, started: float, **facts: Any) -> None:
+def _outcome(folder: Path, state: str, *, started: float, **facts: object) -> None:
     content = {"state": state, "started": started, "at": time.time(), **facts}
     write_atomic(folder / OUTCOME, json.dumps(content, indent=2) + "\n")

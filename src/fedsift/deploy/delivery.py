@@ -84,13 +84,13 @@ def _read(text: str, party: str) -> Any:
 
 
 def _folder(party: Party) -> Path:
-    folder = getattr(party.site, "job_folder", None)
+    folder: Path | None = getattr(party.site, "job_folder", None)
     if folder is None:
         raise OperationRefused(party.name, "keep_result", "this party keeps no results: it is not a deployed site")
     return folder
 
 
-def _renamed(value: Any, party: str, names: dict[str, str]) -> Any:
+def _renamed(value: object, party: str, names: dict[str, str]) -> Any:
     """The coordinator's numbers for private columns ("column 3") as this party's names, wherever they stand alone."""
     if isinstance(value, dict):
         return {key: _renamed(item, party, names) for key, item in value.items()}

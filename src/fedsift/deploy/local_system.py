@@ -151,7 +151,7 @@ def _own_stores(kit: Path) -> None:
     file = kit / "local" / "resources.json.default"
     content = json.loads(file.read_text(encoding="utf-8"))
 
-    def moved(value: Any) -> Any:
+    def moved(value: object) -> Any:
         if isinstance(value, dict):
             return {key: moved(item) for key, item in value.items()}
         if isinstance(value, list):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class PartyApp:
         self._folder: Path | None = None
         self._attendant: attending.Attendant | None = None
 
-    @collab.init
+    @collab.init  # type: ignore[untyped-decorator]
     def open(self) -> None:
         """Read the site's own settings and data. A failure is kept: each request is answered with it."""
         quiet_calls()
@@ -69,11 +70,11 @@ class PartyApp:
             if self._folder is not None:
                 write_status(self._folder, RUNNING, refused=str(error))
 
-    def _open(self, path: Path, job: dict[str, Any]) -> PolicySite:
+    def _open(self, path: Path, job: Mapping[str, object]) -> PolicySite:
         """The site, bound to this job's method by its own policy."""
         return open_site(path, job)
 
-    @collab.publish
+    @collab.publish  # type: ignore[untyped-decorator]
     def handle(self, data: bytes) -> bytes:
         """Answer one request of the coordinator. Nobody else may ask: parties do not talk to each other."""
         if collab.caller != "server":
@@ -93,7 +94,7 @@ class PartyApp:
         what = "it could not open its data or settings; its own log and status.json say why"
         return encode({"error": "OperationFailed", "what": what})
 
-    @collab.final
+    @collab.final  # type: ignore[untyped-decorator]
     def close(self) -> None:
         """The job is over. If nobody said how, it ended without a result."""
         if self._attendant is not None:

@@ -26,7 +26,7 @@ SILENCE = 180  # seconds without a sign of life after which a client counts as g
 _NOBODY = {"byoc": "none", "shell_commands": "none", "server-predeployed-flwr": "none"}
 
 
-class CloseSites(Builder):
+class CloseSites(Builder):  # type: ignore[misc]
     """Named in ``project.yml`` after FLARE's own builder of configuration files."""
 
     def initialize(self, project: Project, ctx: ProvisionContext) -> None:

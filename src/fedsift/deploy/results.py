@@ -81,7 +81,7 @@ def place(result: Path, out: Path, sites: Mapping[str, Path]) -> dict[str, Any]:
         for name, folder in sites.items():
             shutil.copy(folder / "selection.json", staging / f"selection-{name}.json")
             shutil.copy(folder / "summary.json", staging / f"summary-{name}.json")
-        facts = json.loads((staging / "run.json").read_text(encoding="utf-8"))
+        facts: dict[str, Any] = json.loads((staging / "run.json").read_text(encoding="utf-8"))
         if out.exists():
             os.rename(out, old)
         os.rename(staging, out)

@@ -19,7 +19,7 @@ NAME = "status.json"
 RUNNING, FINISHED, FAILED, ENDED = "running", "finished", "failed", "ended"
 
 
-def write_status(folder: Path, state: str, **facts: Any) -> None:
+def write_status(folder: Path, state: str, **facts: object) -> None:
     """Set the state; what is known from before (the method, the start) stays."""
     content = {**read_status(folder), **facts, "state": state, "at": _now()}
     if state == RUNNING:
@@ -45,7 +45,7 @@ def close_abandoned(results: Path) -> None:
             write_status(folder, ENDED, why="the party's process died while the job ran")
 
 
-def _alive(process: Any) -> bool:
+def _alive(process: object) -> bool:
     if not isinstance(process, int) or process <= 0:
         return False
     try:

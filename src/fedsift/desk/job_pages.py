@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fedsift.core.terminal import rough
 from fedsift.desk.frame import Frame, Place, at, facts, form, part, state
@@ -175,7 +174,7 @@ def progress_words(run: DeskRun) -> str:
     return ""
 
 
-def _events(events: Sequence[Mapping[str, Any]]) -> Html:
+def _events(events: Sequence[Mapping[str, object]]) -> Html:
     """The stages, and of every step what it was and how many bytes it took."""
     rows = []
     for event in events:
@@ -188,7 +187,7 @@ def _events(events: Sequence[Mapping[str, Any]]) -> Html:
     return table(["step", "bytes", "seconds"], shown, numeric=(1, 2)) if shown else h("p", "None yet.", class_="quiet")
 
 
-def _result(told: Mapping[str, Any]) -> Html:
+def _result(told: Mapping[str, object]) -> Html:
     selected = told.get("selected")
     kept = selected if isinstance(selected, dict) else {}
     cards = [
@@ -203,13 +202,13 @@ def _result(told: Mapping[str, Any]) -> Html:
     )  # fmt: skip
 
 
-def _kept(told: Mapping[str, Any]) -> tuple[int, int]:
+def _kept(told: Mapping[str, object]) -> tuple[int, int]:
     parties = told.get("parties")
     each = parties.values() if isinstance(parties, dict) else []
     return sum(int(_number(p.get("selected"))) for p in each), sum(int(_number(p.get("columns"))) for p in each)
 
 
-def _score(told: Mapping[str, Any]) -> str:
+def _score(told: Mapping[str, object]) -> str:
     lines = told.get("evaluation")
     first = lines[0] if isinstance(lines, list) and lines and isinstance(lines[0], dict) else {}
     known = ("auc", "accuracy", "r2", "f1")
@@ -217,7 +216,7 @@ def _score(told: Mapping[str, Any]) -> str:
     return "–" if metric is None else f"{metric} {first[metric]:.3f}"
 
 
-def _seconds(told: Mapping[str, Any]) -> float:
+def _seconds(told: Mapping[str, object]) -> float:
     seconds = told.get("seconds")
     return sum(_number(value) for value in seconds.values()) if isinstance(seconds, dict) else 0.0
 

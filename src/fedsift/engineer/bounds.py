@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -117,7 +117,7 @@ class SumsPlan:
         return budget
 
 
-def check_bounds(bounds: Any, target_bounds: Any) -> None:
+def check_bounds(bounds: object, target_bounds: object) -> None:
     """Raise ``ParameterError`` for what is no mapping of columns to (low, high), or no such pair."""
     if bounds is not None and (not isinstance(bounds, Mapping) or not bounds):
         raise ParameterError(f"bounds must be a mapping of columns to (low, high), or None; got {bounds!r}")

@@ -8,8 +8,6 @@ transport. ``pooled=True`` scores with a scikit-learn model on one pooled table,
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fedsift.core.checks import check_number
@@ -22,10 +20,10 @@ from fedsift.evaluate.result import Evaluation
 
 def evaluate(
     fed: Federation,
-    selectors: Any,
-    model: Any = None,
+    selectors: object,
+    model: object = None,
     cv: int | float = 5,
-    metrics: Any = None,
+    metrics: object = None,
     random_state: int = 0,
     nulls: bool = True,
     repeats: int = 1,
@@ -84,7 +82,7 @@ def _check(fed: Federation, cv: object, repeats: object, draws: object, random_s
     check_number("random_state", random_state, 0, whole=True)
     check_number("digits", digits, 1, 4, whole=True)
     if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool):
-        most = min(size["rows"] for size in fed.sizes().values())
+        most = min(size.rows for size in fed.sizes().values())
         check_number("cv", cv, 2, most, whole=True)
     elif not (isinstance(cv, float) and 0.0 < cv < 1.0):
         raise ParameterError(f"cv must be a number of folds (2 or more) or a share between 0 and 1; got {cv!r}")

@@ -40,7 +40,7 @@ def deal_folds(party: Party, *, repeat: Annotated[int, Between(0, 1000)]) -> NDA
     """The fold of each row; with one split (``folds`` 1), 0 for test rows and 1 for training rows."""
     asked = party.job.parameters
     folds, generator = int(asked["folds"]), party.generator(f"evaluate: folds {repeat}", asked["random_state"])
-    order = np.argsort(party.table.ids, kind="stable")  # alignment orders rows anew each time; the draw must not
+    order = party.table.by_id  # alignment orders rows anew each time; the draw must not
     fold = np.ones(party.n_rows, dtype=np.int64)
     if folds == 1:
         fold[order[train_test_rows(party.n_rows, float(asked["train"]), random_state=generator)[1]]] = 0

@@ -31,10 +31,13 @@ from fedsift.evaluate.holder import EvaluationJob, deal_folds, release
 from fedsift.evaluate.intervals import summaries
 from fedsift.evaluate.result import ALL, Evaluation, Release, random_as
 from fedsift.evaluate.value_holder import ValueJob
-from fedsift.methods import AllFeatures, SecureBoostClassifier, SecureBoostRegressor, SplitNN, VerticalAdditive
 from fedsift.models.base import FederatedModel
+from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
 from fedsift.models.metrics import check_metrics
+from fedsift.models.splitnn.model import SplitNN
+from fedsift.models.vertical_additive import VerticalAdditive
 from fedsift.select.base import Selector
+from fedsift.select.baselines.nulls import AllFeatures
 
 MODELS = ("boost", "additive", "linear", "network")
 NOTE = (

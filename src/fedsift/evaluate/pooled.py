@@ -38,7 +38,7 @@ def folds_of(party: Party, folds: int, stratify: bool, seed: int, task: str) -> 
     No operation: who scores holds all tables, so nothing is hidden from it, and between machines nobody can ask.
     """
     strata = party.labels(task=task).codes if stratify else np.zeros(party.n_rows, dtype=np.int64)
-    order = np.argsort(party.table.ids, kind="stable")
+    order = party.table.by_id
     order = order[np.random.default_rng(seed).permutation(party.n_rows)]
     order = order[np.argsort(strata[order], kind="stable")]
     fold = np.empty(party.n_rows, dtype=np.int64)
@@ -47,7 +47,7 @@ def folds_of(party: Party, folds: int, stratify: bool, seed: int, task: str) -> 
 
 
 def evaluate_pooled(
-    fed: Federation, selectors: Any, model: Any, cv: int | float, metrics: Any, random_state: int, nulls: bool,
+    fed: Federation, selectors: object, model: object, cv: int | float, metrics: object, random_state: int, nulls: bool,
     repeats: int, random_draws: int,
 ) -> Evaluation:  # fmt: skip
     """Score selectors with a model of the pooled columns (see ``evaluate``)."""
@@ -112,7 +112,7 @@ def _splits(pool: Pool, fed: Federation, cv: int | float, seed: int) -> list[tup
 
 def _tested(party: Party, share: float, stratify: bool, seed: int, task: str) -> np.ndarray:
     """Which rows one split leaves for the test."""
-    order = np.argsort(party.table.ids, kind="stable")
+    order = party.table.by_id
     strata = party.labels(task=task).codes[order] if stratify else None
     tested = np.zeros(party.n_rows, dtype=bool)
     tested[order[train_test_rows(party.n_rows, share, stratify_on=strata, random_state=seed)[1]]] = True
@@ -123,7 +123,7 @@ class _Fold:
     """One training part and one test part: fits and scores every method and its nulls on them."""
 
     def __init__(
-        self, pool: Pool, train: Federation, test: Federation, repeat: int, fold: int, model: Any, task: str,
+        self, pool: Pool, train: Federation, test: Federation, repeat: int, fold: int, model: object, task: str,
         metrics: tuple[str, ...], random_state: int,
     ):  # fmt: skip
         self.pool, self.train, self.test = pool, train, test

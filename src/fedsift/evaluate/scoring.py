@@ -83,7 +83,7 @@ def _filled(texts: np.ndarray) -> np.ndarray:
     return np.where(pd.isna(texts), "(missing)", texts).astype(object)
 
 
-def make_model(model: Any, task: str, random_state: Any) -> Any:
+def make_model(model: object, task: str, random_state: object) -> Any:
     """A fresh downstream model: one of ``MODELS`` by name, or a copy of a scikit-learn estimator."""
     classify = task == "classification"
     if not isinstance(model, str):
@@ -105,8 +105,8 @@ def make_model(model: Any, task: str, random_state: Any) -> Any:
 
 
 def score(
-    train: Columns, y_train: np.ndarray, test: Columns, y_test: np.ndarray, *, model: Any, task: str,
-    metrics: Sequence[str], random_state: Any,
+    train: Columns, y_train: np.ndarray, test: Columns, y_test: np.ndarray, *, model: object, task: str,
+    metrics: Sequence[str], random_state: object,
 ) -> dict[str, float]:  # fmt: skip
     """Fit preparation and model on the training rows, measure on the test rows."""
     preparation = Preparation().fit(train)
@@ -127,7 +127,7 @@ def score(
     return values
 
 
-def _confidence(fitted: Any, X: np.ndarray) -> np.ndarray | None:
+def _confidence(fitted: object, X: np.ndarray) -> np.ndarray | None:
     """A column of scores a class, or one column for two classes; None if the model has none."""
     if hasattr(fitted, "predict_proba"):
         return np.asarray(fitted.predict_proba(X))

@@ -134,7 +134,7 @@ def _check(fed: object, folds: object, bins: object, digits: object, random_stat
         raise ParameterError(f"value takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
     if fed.partition != "vertical" or not fed.passive:
         raise ParameterError("value is for vertical parties: a label holder and partners with other columns")
-    rows = min(size["rows"] for size in fed.sizes().values())
+    rows = min(size.rows for size in fed.sizes().values())
     check_number("folds", folds, 2, max(2, rows // LEAST_FOLD), whole=True)
     check_number("bins", bins, 2, 255, whole=True, none=True)
     check_number("digits", digits, 1, 4, whole=True)

@@ -51,7 +51,7 @@ def shuffle_rows(party: Party, *, view: Annotated[str, AtMost(100)], fold: NDArr
             party.name, "shuffle_rows", f"its folds are not equal parts of {LEAST_FOLD} rows or more"
         )
     generator = party.generator("value: shuffle", party.job.parameters["random_state"])
-    order = np.argsort(party.table.ids, kind="stable")  # alignment orders rows anew each time; the draw must not
+    order = party.table.by_id  # alignment orders rows anew each time; the draw must not
     shuffled = np.empty_like(order)
     for number in np.unique(fold):
         members = order[fold[order] == number]

@@ -21,6 +21,7 @@ from fedsift.core.table import Table
 from fedsift.core.wanted import ColumnForm, Dates, Decimal, FileForm
 from fedsift.errors import DataError, JobError, ParameterError
 from fedsift.jobs.job_design import DesignSection, design_of
+from fedsift.jobs.job_evaluate import EvaluateSection
 from fedsift.jobs.job_model import ModelSection
 from fedsift.jobs.job_rules import RulesSection, rules_of
 from fedsift.jobs.text import (
@@ -35,7 +36,8 @@ from fedsift.jobs.text import (
     question,
     validated,
 )
-from fedsift.methods import METHODS, Selector
+from fedsift.methods import METHODS
+from fedsift.select.base import Selector
 
 
 class PartySection(Section):
@@ -65,6 +67,11 @@ class PartySection(Section):
         default={},
         description='by column "decimal point", "decimal comma", "day first", "month first" or "number"',
     )
+    database: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description='for a file with a query: the environment variable with the address, such as "BANK_DB"',
+    )
     price: float | None = Field(default=None, ge=0, description="what this party costs, a number 0 or more")
     prices: dict[str, Annotated[float, Field(ge=0)]] = Field(
         default={}, description="by column what it costs, a number 0 or more, such as {income = 20}"
@@ -75,7 +82,9 @@ class PartySection(Section):
 
     @property
     def form(self) -> FileForm:
-        return FileForm(self.encoding, self.separator, self.decimal, self.dates, self.sheet, self.forms)
+        return FileForm(
+            self.encoding, self.separator, self.decimal, self.dates, self.sheet, self.forms, self.database
+        )  # fmt: skip
 
 
 class MethodSection(Section):
@@ -113,23 +122,6 @@ class FederationSection(Section):
     def as_in(self) -> str | None:
         """The earlier job whose rows are used again."""
         return self.rows.removeprefix("as in ") if self.rows != "all" else None
-
-
-class EvaluateSection(Section):
-    model: Literal["boost", "additive", "linear", "network", "forest", "svm", "knn"] | None = Field(
-        default=None,
-        description='"boost", "additive", "linear" or "network"; with pooled = true "forest", "linear", "svm" or "knn"',
-    )
-    pooled: bool = Field(default=False, description="true or false: score on one pooled table (data you may pool)")
-    train: float = Field(default=0.7, gt=0, lt=1, description="the share of training rows, between 0 and 1")
-    folds: int | None = Field(default=None, ge=2, description="a number of folds, 2 or more (in place of train)")
-    seed: int = Field(default=0, ge=0, description="a whole number, 0 or more")
-    nulls: bool = Field(default=True, description="true or false")
-
-    @property
-    def cv(self) -> int | float:
-        """Folds, or the share of training rows of one split."""
-        return self.folds or self.train
 
 
 class OutputSection(Section):

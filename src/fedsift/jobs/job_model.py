@@ -8,8 +8,11 @@ from pydantic import ConfigDict, Field
 
 from fedsift.errors import ParameterError
 from fedsift.jobs.text import Section, nearest
-from fedsift.methods import HyFDCA, SecureBoostClassifier, SecureBoostRegressor, SplitNN, VerticalLogisticRegression
 from fedsift.models.base import FederatedModel
+from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
+from fedsift.models.hyfdca.model import HyFDCA
+from fedsift.models.splitnn.model import SplitNN
+from fedsift.models.vertical_logistic import VerticalLogisticRegression
 
 
 class ModelSection(Section):

@@ -27,13 +27,15 @@ from fedsift.core.table import Table
 from fedsift.errors import DataError, FedsiftError, ParameterError
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.result import Evaluation
-from fedsift.jobs.job_file import EvaluateSection, Job
+from fedsift.jobs.job_evaluate import EvaluateSection
+from fedsift.jobs.job_file import Job
 from fedsift.jobs.origin import origin, run_facts
 from fedsift.jobs.text import nearest
-from fedsift.methods import METHODS, Selector
+from fedsift.methods import METHODS
 from fedsift.report import Comparison, compare, summarize, write_report
 from fedsift.report.audit_record import read_audit
 from fedsift.report.summary import versions
+from fedsift.select.base import Selector
 from fedsift.select.selection import Selection
 
 FORMAT = "fedsift-run"
@@ -217,7 +219,7 @@ def compare_methods(job: Job, names: str, folds: int | None, say: Callable[[str]
     split = section.train if "train" in section.model_fields_set else _FOLDS
     cv = folds or section.folds or split
     fed = prepare(job, say).fed
-    fewest = min(size["rows"] for size in fed.sizes().values())
+    fewest = min(size.rows for size in fed.sizes().values())
     if cv > fewest:
         raise ParameterError(f"there are {fewest:,} rows: give {fewest:,} folds at most (--folds), not {cv:,}")
     for name, selector in selectors.items():
@@ -236,7 +238,7 @@ def compare_methods(job: Job, names: str, folds: int | None, say: Callable[[str]
 def summary(run: Run) -> dict[str, Any]:
     """What a reader, a script or an auditor wants to know of a run, as plain data."""
     ledger, selection, columns = run.ledger(), run.selection, run.fed.n_columns
-    return plain(
+    told: dict[str, Any] = plain(
         {
             "format": FORMAT,
             "version": VERSION,
@@ -270,6 +272,7 @@ def summary(run: Run) -> dict[str, Any]:
             "versions": versions(),
         }
     )
+    return told
 
 
 # --- the folder ------------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ Model = TypeVar("Model", bound="FederatedModel")
 FORMAT, VERSION = "fedsift-model", 2
 
 
-class FederatedModel(Copied, BaseEstimator):
+class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
     """Base of all models. A subclass checks parameters in ``_check``, trains in ``_fit``, scores in ``_decision``.
 
     After ``fit``: ``task_``, ``classes_`` (for classes), ``parties_``, ``holders_``, ``ledger_``, ``traffic_``,
@@ -91,7 +91,7 @@ class FederatedModel(Copied, BaseEstimator):
     _saved: ClassVar[tuple[str, ...]] = ()
     _in_files = False  # whether there are files of it, which name its job
 
-    def fit(self: Model, fed: Federation, y: Any = None) -> Model:
+    def fit(self: Model, fed: Federation, y: object = None) -> Model:
         """Train over the federation's rows. ``y`` is ignored: labels stay with their party."""
         if not isinstance(fed, Federation):
             raise ParameterError(f"fit takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
@@ -207,7 +207,7 @@ class FederatedModel(Copied, BaseEstimator):
         names = [str(name) for name in self.classes_]
         return {who: dict(zip(names, row)) for who, row in zip(told["ids"], values.tolist())}
 
-    def score(self, fed: Federation, y: Any = None) -> float:
+    def score(self, fed: Federation, y: object = None) -> float:
         """Accuracy or R2: on shares where the model can be, else by the label holder. Several add up under masks.
 
         ``y`` is refused: rows stand in an order that nobody knows, so labels from outside would meet the wrong rows.
@@ -337,7 +337,7 @@ class FederatedModel(Copied, BaseEstimator):
             )
 
 
-def refuse_labels(y: Any) -> None:
+def refuse_labels(y: object) -> None:
     """Labels from outside cannot be brought to the rows."""
     if y is not None:
         raise ParameterError(
@@ -373,7 +373,7 @@ def _read(file: Path, name: str) -> dict[str, Any]:
     return content
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(value: object) -> Any:
     """Arrays and frames so that they come back as they were; functions and the like are not written."""
     if isinstance(value, np.ndarray):
         return {"array": value.tolist(), "dtype": value.dtype.str if value.dtype != object else "O"}
@@ -388,7 +388,7 @@ def _as_json(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else None
 
 
-def _from_json(value: Any) -> Any:
+def _from_json(value: object) -> Any:
     if isinstance(value, list):
         return [_from_json(item) for item in value]
     if not isinstance(value, dict):

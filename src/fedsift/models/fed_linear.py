@@ -18,14 +18,14 @@ intercept. scikit-learn's alpha is penalty * n, its C is 1 / (penalty * n).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from fedsift.core.arguments import Between
 from fedsift.core.checks import check_choice
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Array, Operation, operation, together
+from fedsift.core.operation import Answering, Array, R, operation, together
 from fedsift.core.party import Party
 from fedsift.core.requested import check_size
 from fedsift.errors import DataError, OperationRefused, ParameterError
@@ -130,7 +130,7 @@ def moments(party: Party, *, everywhere: bool = False) -> np.ndarray:
     rows = slice(None) if everywhere else party.state[TRAIN]
     joint = np.hstack([with_intercept(party.state[DESIGN]), party.state[TARGET]])[rows]
     product = joint.T @ joint
-    return product[np.triu_indices(len(product))]
+    return np.asarray(product[np.triu_indices(len(product))])
 
 
 def _check_models(party: Party, step: str, weights: np.ndarray, kind: Kind) -> None:
@@ -139,7 +139,7 @@ def _check_models(party: Party, step: str, weights: np.ndarray, kind: Kind) -> N
 
 
 def _target(party: Party, kind: Kind) -> np.ndarray:
-    return party.state[TARGET] if kind == "ridge" else party.state["target as told"]
+    return np.asarray(party.state[TARGET if kind == "ridge" else "target as told"])
 
 
 # --- mathematics of arrays -------------------------------------------------------------------------------------------
@@ -153,12 +153,12 @@ def predict(design: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """rows x models x outputs, in one matrix product."""
     models, width, outputs = weights.shape
     flat = design @ weights.transpose(1, 0, 2).reshape(width, models * outputs)
-    return flat.reshape(len(design), models, outputs)
+    return np.asarray(flat.reshape(len(design), models, outputs))
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:
     shifted = scores - scores.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
 def gradient(
@@ -169,7 +169,7 @@ def gradient(
     scores = predict(design, weights)
     residual = scores if kind == "ridge" else np.exp(log_softmax(scores))
     flat = (residual - target[:, None, :]).reshape(len(design), models * outputs)
-    slope = (design.T @ flat).reshape(width, models, outputs).transpose(1, 0, 2) / len(design)
+    slope: np.ndarray = (design.T @ flat).reshape(width, models, outputs).transpose(1, 0, 2) / len(design)
     slope[:, :-1] += penalties[:, None, None] * weights[:, :-1]
     slope[:, :-1] *= masks[:, :, None]
     return slope
@@ -186,7 +186,7 @@ def exact_ridge(matrix: np.ndarray, features: int, penalty: float) -> np.ndarray
     """Weights ((features + 1) x outputs, intercept last) from the moment matrix: no iteration, no further message."""
     inner = matrix[: features + 1, : features + 1].copy()
     inner[np.arange(features), np.arange(features)] += penalty * matrix[features, features]  # times the rows
-    return np.linalg.lstsq(inner, matrix[: features + 1, features + 1 :], rcond=None)[0]
+    return np.asarray(np.linalg.lstsq(inner, matrix[: features + 1, features + 1 :], rcond=None)[0])
 
 
 # --- the coordinator's side ------------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ class FedLinear(FederatedModel):
         local_steps: int = 1,
         tolerance: float = 1e-6,
         validation: float | str = 0.2,
-        random_state: Any = 0,
+        random_state: object = 0,
         protection: str = "sums",
     ):
         self.penalty = penalty
@@ -370,7 +370,7 @@ class FedLinear(FederatedModel):
             kind = "ridge" if study.task == "regression" else "logistic"
             best = int(np.argmin(total.sum(validation_scores, (2, len(choices)), weights=weights, kind=kind)[1]))
         self.penalty_ = choices[best]
-        return weights[best]
+        return np.asarray(weights[best])
 
     def _decision(self, run: Federation) -> np.ndarray:
         """Every party scores its own rows; party after party."""
@@ -380,12 +380,11 @@ class FedLinear(FederatedModel):
     def _hold(self, run: Federation) -> None:
         self._ask_rows(run, hold_scores)
 
-    def _ask_rows(self, run: Federation, what: Operation) -> dict[str, Any]:
-        told: dict[str, Any] = run.ask(
+    def _ask_rows(self, run: Federation, what: Answering[R]) -> dict[str, R]:
+        return run.ask(
             what, to=run.parties, columns=self.columns_, centre=self.centre_, weights=self.coef_,
             intercept=self.intercept_, classes=self.class_names_,
         )  # fmt: skip
-        return told
 
     def _check_parties(self, fed: Federation) -> None:
         """Any party may be scored that has the columns: the weights are common."""

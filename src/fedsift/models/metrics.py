@@ -34,7 +34,7 @@ def check_metrics(metrics: Any, task: str) -> tuple[str, ...]:
     return names
 
 
-def measure(metric: str, y: NDArray[Any], predicted: NDArray[Any]) -> float:
+def measure(metric: str, y: np.ndarray, predicted: np.ndarray) -> float:
     """One of the measures that need predictions only."""
     if metric == "accuracy":
         return float(accuracy_score(y, predicted))
@@ -47,13 +47,13 @@ def measure(metric: str, y: NDArray[Any], predicted: NDArray[Any]) -> float:
     raise ParameterError(f"no measure {metric!r}")
 
 
-def one_minus_rae(y: NDArray[Any], predicted: NDArray[Any]) -> float:
+def one_minus_rae(y: np.ndarray, predicted: np.ndarray) -> float:
     """1 - relative absolute error: 1 is perfect, 0 is as good as always saying the mean of these rows."""
     spread = np.abs(y - y.mean()).sum()
     return float(1.0 - np.abs(y - predicted).sum() / spread) if spread > 0 else float("nan")
 
 
-def auc(y: NDArray[Any], confidence: NDArray[Any], classes: Sequence[Any] | NDArray[Any]) -> float:
+def auc(y: np.ndarray, confidence: np.ndarray, classes: Sequence[Any] | NDArray[Any]) -> float:
     """Area under the ROC curve; more than two classes: each against the rest, averaged over the classes in ``y``.
 
     A class that the training rows did not have gets no scores, so it counts as a coin toss.
@@ -70,7 +70,7 @@ def auc(y: NDArray[Any], confidence: NDArray[Any], classes: Sequence[Any] | NDAr
     return float(np.mean(values))
 
 
-def probabilities(scores: NDArray[Any], link: str = "softmax") -> NDArray[np.float64]:
+def probabilities(scores: np.ndarray, link: str = "softmax") -> NDArray[np.float64]:
     """Rows x classes from raw scores: one a row (of the second class) or one a class."""
     if link == "given":
         return np.asarray(scores, dtype=np.float64)

@@ -74,7 +74,7 @@ def performance_rows(
     }
 
 
-def _means(values: NDArray[Any], groups: list[NDArray[np.bool_]], over: int = 0) -> Floats:
+def _means(values: np.ndarray, groups: list[NDArray[np.bool_]], over: int = 0) -> Floats:
     """Rounded to two digits; of few rows nothing."""
     few = [rows.sum() < LEAST_GROUP for rows in groups]
     found = [np.nan if n else float(values[rows].sum() / (over or rows.sum())) for rows, n in zip(groups, few)]

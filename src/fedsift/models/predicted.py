@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,14 +41,14 @@ class Predicted:
     def probabilities(self) -> Floats:
         return probabilities(self.scores, self.link)
 
-    def truth(self, label: NDArray[Any]) -> NDArray[np.int64]:
+    def truth(self, label: np.ndarray) -> NDArray[np.int64]:
         """The class of each label, -1 for one that training did not have.
 
         Labels are compared by name, whether a file has a class as 1, 1.0 or "1".
         """
         return class_codes(label, self.classes)
 
-    def measures(self, label: NDArray[Any], metrics: list[str]) -> dict[str, float]:
+    def measures(self, label: np.ndarray, metrics: list[str]) -> dict[str, float]:
         """Each measure of these predictions against the labels."""
         if not self.classes:
             values = label.astype(np.float64)
@@ -61,7 +61,7 @@ class Predicted:
         }
 
 
-def class_codes(label: NDArray[Any], classes: Sequence[str]) -> NDArray[np.int64]:
+def class_codes(label: np.ndarray, classes: Sequence[str]) -> NDArray[np.int64]:
     """The class of each label, -1 for one that is not among them; 1, 1.0 and "1" are one class."""
     code = {_spelled(name): number for number, name in enumerate(classes)}
     return np.array([code.get(_spelled(str(value)), -1) for value in label], dtype=np.int64)

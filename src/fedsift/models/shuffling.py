@@ -50,7 +50,7 @@ def own_numbers(party: Party, design: Design | BinnedDesign, column: int | None,
         raise OperationRefused(party.name, "shuffle", "it has no such column")
     start = sum(widths[:column])
     block = slice(start, start + widths[column])
-    by_id = np.argsort(party.table.ids, kind="stable")  # alignment orders rows anew each time; the draw must not
+    by_id = party.table.by_id  # alignment orders rows anew each time; the draw must not
     order = np.empty_like(by_id)
     order[by_id] = party.generator(f"explain: column {column}, {repeat}", 0).permutation(by_id)
     values[:, block] = values[order, block]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -119,7 +119,7 @@ class Exam:
         if self.by_class:
             return (yield from counted(source, np.concatenate([*hits, predicted]), self.rows, word))
         found = yield from counted(source, np.concatenate(hits), self.rows, word)
-        return found.sum(dtype=word, keepdims=True)
+        return np.asarray(found.sum(dtype=word, keepdims=True))
 
     def _errors(self, source: Source, scores: Ring, truth: NDArray[Any]) -> Program[Answer]:
         errors = scores[:, 0]
@@ -143,7 +143,7 @@ class Exam:
     def facts(self, truth: NDArray[Any]) -> Floats:
         """What the label holder tells beside: rows of each class, or how far a number is spread about its mean."""
         if self.classes:
-            return (truth == np.arange(self.classes)[:, None]).sum(axis=1).astype(np.float64)
+            return np.asarray((truth == np.arange(self.classes)[:, None]).sum(axis=1).astype(np.float64))
         centred = truth - truth.mean()
         return np.array([(centred**2).sum(), np.abs(centred).sum()])
 
@@ -307,9 +307,10 @@ def grade(run: Federation, scores: SharedScores, metrics: Sequence[str]) -> dict
         begin_grading, to=pair, metrics=list(metrics), classes=scores.classes, reach=scores.reach,
         each={pair[0]: {"peer": pair[1], "dealt": dealt}, pair[1]: {"peer": pair[0], "dealt": []}},
     )  # fmt: skip
-    while all(isinstance(boxes[name], SealedBox) for name in pair):
-        crossed = {name: {"box": boxes[other]} for name, other in zip(pair, reversed(pair))}
-        boxes = run.ask(grade_on, to=pair, each=crossed)
+    going: Mapping[str, SealedBox | None] = boxes
+    while all(going.values()):
+        crossed = {name: {"box": going[other]} for name, other in zip(pair, reversed(pair))}
+        going = run.ask(grade_on, to=pair, each=crossed)
     told = run.ask(tell_figures, to=pair)
     return _read(exam, [told[name] for name in pair], pair)
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import LabelHolder, PartyName
 from fedsift.core.checks import check_number
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Array, Operation, operation, together
+from fedsift.core.operation import Answering, Array, operation, together
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ReplyError
 from fedsift.models import parts, unseen
@@ -288,7 +288,7 @@ class VerticalLogisticRegression(FederatedModel):
         return SharedScores(helper, _SCORE_BITS, outputs, len(self.classes_), reach)
 
     def _others(
-        self, run: Federation, what: Operation = part_scores, each: dict[str, dict[str, Any]] | None = None
+        self, run: Federation, what: Answering[Ring] = part_scores, each: dict[str, dict[str, Any]] | None = None
     ) -> Ring | None:
         """The other parties' scores, added up under masks."""
         total = None

@@ -95,7 +95,7 @@ class Source:
         """A uniform order that one party alone knows; to the other, none (as they are)."""
         return np.argsort(self.own_words(owner, (count,)), kind="stable")
 
-    def word_product(self, first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
+    def word_product(self, first: np.ndarray, second: np.ndarray) -> NDArray[Any]:
         """A share of the products of random numbers of 32 or 64 bits."""
         return self.given(first.shape, lambda: first * second, first.dtype.type)
 
@@ -170,7 +170,7 @@ class DealerSource(Source):
         return self._correct(widen(np.unpackbits(bits[0], count=count)))
 
     def words(self, shape: tuple[int, ...], word: Word = np.uint64) -> NDArray[Any]:
-        return self.first.words(shape, word) + super().words(shape, word)
+        return np.asarray(self.first.words(shape, word) + super().words(shape, word))
 
     def given(self, shape: tuple[int, ...], make: Callable[[], np.ndarray], kind: type = np.uint64) -> np.ndarray:
         value: np.ndarray = make().astype(kind)
@@ -285,7 +285,7 @@ def smaller(source: Source, opened: Wide, mask: Wide, bits: int) -> Program[Bits
 
     def tables() -> Bits:
         values = np.arange(8, dtype=np.uint8)[:, None, None]
-        return np.packbits(values < _digits(mask, top)[None], axis=0, bitorder="little")[0]
+        return np.asarray(np.packbits(values < _digits(mask, top)[None], axis=0, bitorder="little")[0])
 
     table = source.given_bits((digits, count), tables)
     public = _digits(opened, top)

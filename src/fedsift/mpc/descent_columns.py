@@ -1,18 +1,63 @@
-"""A party's side of a descent on shares (``shared_descent.py``): its columns, and what their scores are for."""
+"""A party's side of a descent on shares (``shared_descent.py``): columns, what their scores are for, replies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedsift.core.arguments import PartyName
+from fedsift.core.message import message
 from fedsift.core.party import Party
 from fedsift.mpc.ring import Floats, Precision, Ring, check_shape
 
 Loss = Callable[[Floats], tuple[Floats, Floats]]  # scores -> numbers for the coordinator (losses), residuals
+
+
+@message
+@dataclass(frozen=True)
+class ScoreParts:
+    """A party's part of the scores, and of the products with residuals where the label holder reads scores."""
+
+    scores: Ring
+    products: Ring | None
+    read: bool
+
+
+@message
+@dataclass(frozen=True)
+class ResidualShares:
+    """A label holder's: for each party masked residuals and its share of a product, and a share of its own."""
+
+    sides: dict[PartyName, list[Ring]]
+    own: Ring
+
+
+@message
+@dataclass(frozen=True)
+class GradientShares:
+    """A party's share of its own sums, and of those that it helps with."""
+
+    own: Ring
+    helped: dict[PartyName, Ring]
+
+
+@message
+@dataclass(frozen=True)
+class OwnGradient:
+    """What a label holder's loss tells, and sums of its own columns times residuals."""
+
+    loss: Floats
+    own: Floats
+
+
+@message
+@dataclass(frozen=True)
+class OpenedResiduals(OwnGradient):
+    """The same, and for each party masked residuals with a share of a product."""
+
+    sides: dict[PartyName, list[Ring]]
 
 
 @dataclass
@@ -41,7 +86,7 @@ class Columns:
         """The name of the mask: a label holder that is told something else of these scores cannot take it off."""
         return f"scores: {self.use}, {'read' if self.reads_scores else 'shared'}"
 
-    def check_weights(self, party: Party, weights: NDArray[Any]) -> None:
+    def check_weights(self, party: Party, weights: np.ndarray) -> None:
         check_shape(weights, (self.values.shape[1], self.outputs), party.name)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedsift.core.arguments import AtMost, Between
 from fedsift.core.labels import is_amount
-from fedsift.core.operation import operation
+from fedsift.core.operation import Operation, operation
 from fedsift.core.party import Party
 from fedsift.core.requested import check_above_zero, check_known, check_size
 from fedsift.core.splits import ROW_PARTS, dealt_parts, rows_of_parts
@@ -136,7 +136,7 @@ def _training_rows(party: Party, share: float, random_state: Any) -> NDArray[np.
     are about whole parts (``splits.rows_of_parts``; sums over rows that each seed draws anew would be equations for
     single ones).
     """
-    rows, order = party.n_rows, np.argsort(party.table.ids, kind="stable")
+    rows, order = party.n_rows, party.table.by_id
     size = rows - round(share * rows)
     if not 0 < size < rows:
         return np.full(rows, size > 0)
@@ -165,7 +165,7 @@ def target_sums(party: Party) -> np.ndarray:
 def target_spread(party: Party, *, centre: np.ndarray, unit: float) -> np.ndarray:
     check_size(party.name, "target_spread", "centre", centre, party.state[TARGET].shape[1])
     check_above_zero(party.name, "target_spread", "unit", unit)
-    return (((party.state[TARGET][party.state[TRAIN]] - centre) / unit) ** 2).sum(axis=0)
+    return np.asarray((((party.state[TARGET][party.state[TRAIN]] - centre) / unit) ** 2).sum(axis=0))
 
 
 @operation(
@@ -215,7 +215,7 @@ def feature_spread(party: Party, *, centre: np.ndarray, unit: np.ndarray) -> np.
     check_size(party.name, "feature_spread", "centre", centre, raw.shape[1])
     check_size(party.name, "feature_spread", "unit", unit, raw.shape[1])
     check_above_zero(party.name, "feature_spread", "unit", unit)
-    return np.nansum(((raw - centre) / unit) ** 2, axis=0)
+    return np.asarray(np.nansum(((raw - centre) / unit) ** 2, axis=0))
 
 
 @operation(
@@ -233,13 +233,6 @@ def scale_features(party: Party, *, centre: np.ndarray, deviation: np.ndarray) -
     check_above_zero(party.name, "scale_features", "deviation", deviation)
     party.state[DESIGN] = np.nan_to_num((party.state[RAW] - centre) / deviation, nan=0.0)
     told_alike(party, "scale_features", centre=centre, deviation=deviation)
-
-
-#: What a method lists that uses this layer.
-OPERATIONS = (
-    *secure_sum.OPERATIONS, describe_rows, keep_rows, scale_target, load_columns, scale_features,
-    *(each for pair in (target_sums, target_spread, feature_sums, feature_spread) for each in (pair.masked, pair.open)),
-)  # fmt: skip
 
 
 # --- the coordinator's side ------------------------------------------------------------------------------------------
@@ -325,7 +318,7 @@ def standardise(total: SecureSum, width: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 SCALING = (feature_sums.masked, feature_spread.masked, scale_features)
-OPERATIONS = (
+OPERATIONS: tuple[Operation, ...] = (
     *secure_sum.OPERATIONS,
     *both(feature_sums, feature_spread, target_sums, target_spread),
     scale_features,

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,7 +182,7 @@ def open_moments(run: Federation, widths: Mapping[str, int]) -> Floats:
     return np.asarray(from_ring(total, 2 * fraction_bits(run.n_rows)) / run.n_rows)
 
 
-def _side(name: str, reply: dict[str, Any], peer: str, part: int, shape: tuple[int, int]) -> Ring:
+def _side(name: str, reply: Mapping[str, object], peer: str, part: int, shape: tuple[int, int]) -> Ring:
     sides = reply["sides"]
     pair = sides.get(peer) if isinstance(sides, dict) else None
     if not isinstance(pair, list) or len(pair) != 2:

@@ -177,7 +177,7 @@ class Pairs:
         self._use(peer, f"secret: {purpose}", 0)
         return hashlib.sha256(frame(b"fedsift pair secret", self._seed(peer), purpose.encode(), context)).digest()
 
-    def seal(self, payload: Any, *, to: str, about: str, number: int) -> SealedBox:
+    def seal(self, payload: object, *, to: str, about: str, number: int) -> SealedBox:
         """Anything that can travel, for one peer alone."""
         self._use(to, f"seal: {about}", number)
         return seal(
@@ -185,7 +185,7 @@ class Pairs:
             about=about, context=self._bound,
         )  # fmt: skip
 
-    def open(self, box: Any, *, sender: str, about: str, number: int) -> Any:
+    def open(self, box: object, *, sender: str, about: str, number: int) -> Any:
         """What ``sender`` sealed for this party under the same purpose and number."""
         if not isinstance(box, SealedBox):
             raise SecurityError(f"party {self.me!r}: what came from {sender!r} about {about!r} is no sealed box")
@@ -221,7 +221,7 @@ class Circles:
 
 def circle_of(party: Party, circle: str) -> Pairs:
     """What an earlier handshake of this session has left here."""
-    met = party.state.get(Circles, Circles()).of.get(circle)
+    met: Pairs | None = party.state.get(Circles, Circles()).of.get(circle)
     if met is None:
         raise SecurityError(f"party {party.name!r} has met no peers in this run for {circle!r}")
     return met

@@ -46,7 +46,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from fedsift.core.arguments import AtMost, PartyName
 from fedsift.core.federation import Federation
@@ -226,7 +226,7 @@ LISTS = (blind_ids, keyed_ids)
 
 
 def align(
-    fed: Federation, *, min_overlap: int = 10, random_state: Any = 0, as_in: str | None = None, matching: str = CURVE
+    fed: Federation, *, min_overlap: int = 10, random_state: object = 0, as_in: str | None = None, matching: str = CURVE
 ) -> Federation:
     """A view of the federation in which row i is the same id at every party.
 
@@ -259,7 +259,7 @@ def _matched(run: Federation, names: list[str], lists: Iterator[dict[str, bytes]
         for owner, listed in some.items():
             found.meet(owner, listed)
         if found.n_shared < min_overlap:
-            told = {owner: sizes[owner]["rows"] for owner in found.parties}
+            told = {owner: sizes[owner].rows for owner in found.parties}
             raise AlignmentError(found.too_few(told, min_overlap, names))
     return found
 
@@ -282,29 +282,30 @@ def _raised(run: Federation, names: list[str]) -> Iterator[dict[str, bytes]]:
 
 
 def _session(
-    fed: Federation, blocks: list[list[str]], random_state: Any, as_in: str | None, matching: str
+    fed: Federation, blocks: list[list[str]], random_state: object, as_in: str | None, matching: str
 ) -> AbstractContextManager[Federation]:
     """Alignment is a job like any other: who takes part and how long each list is, is agreed before it starts.
 
     How many columns each has is told too: a site reckons from it how much a later answer can tell.
     """
     check_keyed(fed, matching)
-    rows, columns = ({name: size[what] for name, size in fed.sizes().items()} for what in ("rows", "columns"))
-    told = {"blocks": blocks, "rows": rows, "columns": columns, "random_state": random_state, "matching": matching}
-    return fed.session(JOB, told if as_in is None else {**told, "as_in": as_in})
+    rows = {name: size.rows for name, size in fed.sizes().items()}
+    told = {"blocks": blocks, "rows": rows, "columns": fed.n_columns, "random_state": random_state,
+            "matching": matching, **({} if as_in is None else {"as_in": as_in})}  # fmt: skip
+    return fed.session(JOB, told)
 
 
 def _passes(run: Federation, names: list[str]) -> list[list[str]]:
     """Whose lists are on their way together: the key holders' first, then three at a time, the smallest first."""
     sizes = run.sizes()
-    others = sorted(names[KEY_HOLDERS:], key=lambda name: sizes[name]["rows"])
+    others = sorted(names[KEY_HOLDERS:], key=lambda name: sizes[name].rows)
     return [names[:KEY_HOLDERS], *(others[at : at + KEY_HOLDERS] for at in range(0, len(others), KEY_HOLDERS))]
 
 
 def _pseudonyms(run: Federation, names: list[str], owners: list[str], done: int, of: int) -> dict[str, bytes]:
     """The pseudonyms of some parties' ids, after their lists have gone all the way."""
     run.progress(done, of, "pass over the ids")
-    lists = run.ask(blind_ids, to=owners)
+    lists: dict[str, SealedBox | bytes] = {**run.ask(blind_ids, to=owners)}
     ways = {owner: _way(names, owner) for owner in owners}
     for hop in range(max(len(way) for way in ways.values())):
         run.progress(done + hop + 1, of, "pass over the ids")
@@ -318,14 +319,16 @@ def _pseudonyms(run: Federation, names: list[str], owners: list[str], done: int,
     back = [owner for owner in owners if ways[owner] and ways[owner][-1] == owner]
     if back:
         lists |= run.ask(unblind, to=back, each={owner: {"box": lists[owner]} for owner in back})
+    found = {}
     for owner, data in lists.items():
         if not isinstance(data, bytes) or len(data) % _SIZE:
             raise ReplyError([owner, *ways[owner]][-1], "blind_again", "it passed a list on that has been everywhere")
-    return lists
+        found[owner] = data
+    return found
 
 
 def aligned(
-    fed: Federation, *, by_id: bool, min_overlap: int, random_state: Any = 0, as_in: str | None = None,
+    fed: Federation, *, by_id: bool, min_overlap: int, random_state: object = 0, as_in: str | None = None,
     matching: str = CURVE,
 ) -> Federation:  # fmt: skip
     """The federation with its rows in the same order wherever parties share rows, whatever its partition."""
@@ -346,7 +349,7 @@ def aligned(
 
 def _check_same_length(fed: Federation, names: list[str]) -> None:
     sizes = fed.sizes()
-    rows = {name: sizes[name]["rows"] for name in names}
+    rows = {name: sizes[name].rows for name in names}
     if len(set(rows.values())) > 1:
         raise DataError(
             "without an id column the tables of parties that share rows must have the same number of rows in the same "

@@ -108,7 +108,7 @@ def from_lowest_bytes(raw: NDArray[np.uint8], kind: type[np.unsignedinteger]) ->
     return out.view(little)[..., 0].astype(kind, copy=False)
 
 
-def check_shape(numbers: NDArray[Any], shape: tuple[int, ...], party: str) -> None:
+def check_shape(numbers: np.ndarray, shape: tuple[int, ...], party: str) -> None:
     """Refuse what came in another shape than its mask has: NumPy would spread one mask over several numbers, and the
     difference of two of these is then in the open."""
     if numbers.shape != shape:

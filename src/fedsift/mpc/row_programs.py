@@ -77,7 +77,7 @@ def selected(source: Source, bits: Bits, numbers: Words) -> Program[Words]:
     """Shares of shared numbers where a shared bit (one row of bytes) is set, else of zero; two rounds."""
     seen = yield from opened(source, numbers)
     product, _ = yield from scaled(source, bits, len(numbers), seen)
-    return product[0]
+    return np.asarray(product[0])
 
 
 # --- bits into numbers -----------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Steps:
     def at(self, numbers: Ring) -> Ring:
         """In the clear."""
         cell = (numbers >> np.uint64(self.low)) % np.uint64(self.cells)
-        return (self.values[cell].astype(np.uint64) * self.weights).sum(axis=1, dtype=np.uint64)
+        return np.asarray((self.values[cell].astype(np.uint64) * self.weights).sum(axis=1, dtype=np.uint64))
 
     @cached_property
     def seen(self) -> Ring:
@@ -207,4 +207,4 @@ def looked_up(source: Source, numbers: Words, steps: Steps) -> Program[Ring]:
     turned = yield from conjunctions(source, [*other[:, None], borrow], [(k, size) for k in range(size)])
     bits = yield from as_numbers(source, here ^ np.concatenate(turned), count, np.uint16)
     parts = yield from lengthened(source, steps.joined(bits).astype(np.uint16))
-    return (parts * steps.weights[:, None]).sum(axis=0, dtype=np.uint64)
+    return np.asarray((parts * steps.weights[:, None]).sum(axis=0, dtype=np.uint64))

@@ -46,7 +46,7 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.core.message import encode
-from fedsift.core.operation import Array, Operation, operation
+from fedsift.core.operation import Answering, Array, Operation, R, operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ParameterError, ReplyError
 from fedsift.mpc import pairs
@@ -104,7 +104,7 @@ def summed(
 
 def _mark(
     id: str, function: Callable[..., Any], run: Callable[..., Ring], form: str, about: str, declared: dict[str, Any]
-) -> Operation:
+) -> Answering[Ring]:
     run.__module__, run.__name__ = function.__module__, function.__name__
     run.__qualname__ = f"{function.__qualname__}.{form}"  # the registered name: two operations, one function
     run.__doc__ = function.__doc__
@@ -185,7 +185,7 @@ class SecureSum:
             numbers = np.sum([from_words(reply) for reply in replies.values()], axis=0)
         return numbers if shape is None else numbers.reshape(shape)
 
-    def ask_all(self, marked: Operation, **same: Any) -> dict[str, Any]:
+    def ask_all(self, marked: Answering[R], **same: Any) -> dict[str, R]:
         """An ordinary request to those who take part."""
         return self.fed.ask(marked, to=self.parties, **same)
 

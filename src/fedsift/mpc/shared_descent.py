@@ -35,24 +35,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 import numpy as np
 
 from fedsift.core.arguments import MAX_CELLS, Between, LabelHolder, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import Release, scores_read
-from fedsift.core.operation import ANY, Array, operation
+from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, OverflowGuard, ReplyError
 from fedsift.mpc import dealer, pairs
 from fedsift.mpc.descent_columns import Columns as Columns
-from fedsift.mpc.descent_columns import Floats
+from fedsift.mpc.descent_columns import GradientShares, OpenedResiduals, OwnGradient, ResidualShares, ScoreParts
 from fedsift.mpc.descent_columns import spread as spread
 from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.ring import (
     RESIDUAL_ROOM,
     SCORE_ROOM,
+    Floats,
     Precision,
     Ring,
     check_shape,
@@ -71,9 +72,9 @@ STEPS = "4 x max_iter or rounds or 1000 a session"  # each opens sums at weights
 _OPENED = "aggregate: sums of its columns times residuals, at weights of the coordinator's choice"
 
 
-def _gradient(reply: dict[str, Any]) -> Release:
+def _gradient(reply: ResidualShares | GradientShares) -> Release:
     """One sum a column and output: the coordinator opens them from all halves of the step."""
-    return Release(reply["own"].size, 53.0)
+    return Release(reply.own.size, 53.0)
 
 
 # --- what the parties do ----------------------------------------------------------------------------------------------
@@ -120,12 +121,11 @@ def _helped(columns: Columns, seed: bytes, step: int) -> Ring:
 @operation(
     "descent.share_scores", discloses="masked", receives="masked",
     about="its rows' part of the scores, and of the sums of its columns times residuals, under one-time masks",
-    releases=lambda reply: scores_read(reply["scores"] if reply["read"] else None),
-    reply={"scores": Array("i", 2), "products": ANY, "read": bool}, times=STEPS,
+    releases=lambda reply: scores_read(reply.scores if reply.read else None), reply=ScoreParts, times=STEPS,
 )  # fmt: skip
 def share_scores(
     party: Party, *, weights: Ring, step: Step, label_holder: LabelHolder, seed: bytes | None
-) -> dict[str, Any]:
+) -> ScoreParts:
     """A party without labels: columns times weights that it cannot read."""
     columns, met = party.held(Columns), party.held(Pairs)
     columns.check_weights(party, weights)
@@ -135,7 +135,7 @@ def share_scores(
     if seed is not None:
         own = own + _helped(columns, seed, step)
     products = _left_side(party, label_holder, step) if columns.reads_scores else None
-    return {"scores": own, "products": products, "read": columns.read_here}
+    return ScoreParts(own, products, columns.read_here)
 
 
 def _left_side(party: Party, label_holder: str, step: int) -> Ring:
@@ -167,9 +167,9 @@ def _right_sides(party: Party, columns: Columns, residuals: Ring, step: int) -> 
 @operation(
     "descent.residual_shares", discloses="masked", receives="masked",
     about="its share of the residuals under one-time masks, and of products with its own columns", opened=_OPENED,
-    releases=_gradient, concerns="own columns and labels", reply={"sides": ANY, "own": Array("i", 2)}, times=STEPS,
+    releases=_gradient, concerns="own columns and labels", reply=ResidualShares, times=STEPS,
 )  # fmt: skip
-def residual_shares(party: Party, *, weights: Ring, step: Step, seed: bytes) -> dict[str, object]:
+def residual_shares(party: Party, *, weights: Ring, step: Step, seed: bytes) -> ResidualShares:
     """The label holder, where residuals are linear in the scores. It reads none of them."""
     columns, met = party.held(Columns), party.held(Pairs)
     if columns.target is None:
@@ -179,15 +179,15 @@ def residual_shares(party: Party, *, weights: Ring, step: Step, seed: bytes) -> 
     renewed = stream(seed, "renew", step, share.shape)
     own = product(columns.ring.T, share) + product(columns.own_mask.T, renewed)
     own = own + met.mask(columns.helper, "own products", step, own.shape)
-    return {"sides": _right_sides(party, columns, share - renewed, step), "own": own}
+    return ResidualShares(_right_sides(party, columns, share - renewed, step), own)
 
 
 @operation(
     "descent.gradient_shares", discloses="masked", receives="masked",
     about="its share of the sums of its columns times residuals, under one-time masks", opened=_OPENED,
-    releases=_gradient, reply={"own": Array("i", 2), "helped": ANY}, times=STEPS,
+    releases=_gradient, reply=GradientShares, times=STEPS,
 )  # fmt: skip
-def gradient_shares(party: Party, *, share: Ring, step: Step, label_holder: LabelHolder) -> dict[str, object]:
+def gradient_shares(party: Party, *, share: Ring, step: Step, label_holder: LabelHolder) -> GradientShares:
     """A party without labels, where residuals are linear in the scores. ``share`` is uniform to it."""
     columns, met = party.held(Columns), party.held(Pairs)
     if columns.reads_scores:
@@ -198,16 +198,16 @@ def gradient_shares(party: Party, *, share: Ring, step: Step, label_holder: Labe
     for name, mask in columns.helped.items():
         given = product(mask.T, share)
         helped[name] = given + met.mask(name, "own products", step, given.shape)
-    return {"own": own, "helped": helped}
+    return GradientShares(own, helped)
 
 
 @operation(
     "descent.open_residuals", discloses="aggregate", receives="masked",
     about="loss, sums of its own columns times residuals, and residuals under one-time masks",
     learns="the total score of each row in this step",
-    reply={"loss": Array("f"), "own": Array("f", 2), "sides": ANY}, times=STEPS,
+    reply=OpenedResiduals, times=STEPS,
 )  # fmt: skip
-def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: Step, seed: bytes) -> dict[str, object]:
+def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: Step, seed: bytes) -> OpenedResiduals:
     """The label holder, where residuals need the scores themselves."""
     columns, bits = party.held(Columns), party.held(Columns).precision
     if columns.loss is None:
@@ -219,15 +219,15 @@ def open_residuals(party: Party, *, weights: Ring, scores: Ring, step: Step, see
     loss, residuals = columns.loss(total)
     _check_size(residuals)
     ring = to_ring(residuals, bits.residuals, 2.0 ** (62 - bits.residuals))
-    return {"loss": loss, "own": columns.values.T @ residuals, "sides": _right_sides(party, columns, ring, step)}
+    return OpenedResiduals(loss, columns.values.T @ residuals, _right_sides(party, columns, ring, step))
 
 
 @operation(
     "descent.own_gradient", discloses="aggregate",
     about="loss, and sums of its own columns times residuals",
-    reply={"loss": Array("f"), "own": Array("f", 2)}, times=STEPS,
+    reply=OwnGradient, times=STEPS,
 )  # fmt: skip
-def own_gradient(party: Party, *, weights: Floats) -> dict[str, object]:
+def own_gradient(party: Party, *, weights: Floats) -> OwnGradient:
     """A label holder that is alone."""
     columns = party.held(Columns)
     columns.check_weights(party, weights)
@@ -238,7 +238,7 @@ def own_gradient(party: Party, *, weights: Floats) -> dict[str, object]:
         loss, residuals = np.zeros(0), scores - columns.target
     else:
         raise OperationRefused(party.name, "own_gradient", "it has no labels in this run")
-    return {"loss": loss, "own": columns.values.T @ residuals}
+    return OwnGradient(loss, columns.values.T @ residuals)
 
 
 def _check_size(residuals: Floats) -> None:
@@ -254,6 +254,14 @@ OPERATIONS = (*pairs.OPERATIONS, hide_columns, *_STEPS)
 
 
 check_neutral = partial(dealer.check_neutral, because="it reads sums of columns times residuals")
+
+
+class ForShare(TypedDict):
+    """What the label holder needs for its share of the scores."""
+
+    weights: Ring
+    step: int
+    seed: bytes
 
 
 class SharedDescent:
@@ -297,13 +305,13 @@ class SharedDescent:
         run = self.run
         if not run.passive:
             reply = run.ask(own_gradient, to=run.active, weights=weights[run.active])
-            return reply["loss"], {run.active: self._told(reply, "own_gradient")}
+            return reply.loss, {run.active: self._told(reply, "own_gradient")}
         scores, given, parts = self.scores_at(weights)
         if self.reads_scores:
             return self._after_opening(run.ask(open_residuals, to=run.active, scores=scores, **given), parts)
         return np.zeros(0), self._unopened(run.ask(residual_shares, to=run.active, **given), scores, given["seed"])
 
-    def scores_at(self, weights: Mapping[str, Floats]) -> tuple[Ring, dict[str, Any], dict[str, Any]]:
+    def scores_at(self, weights: Mapping[str, Floats]) -> tuple[Ring, ForShare, dict[str, ScoreParts]]:
         """The coordinator's shares of the scores, what the label holder needs for its own, and the parties' replies."""
         run = self.run
         seeds = {run.active: new_seed(), self.helper: new_seed()}
@@ -314,47 +322,45 @@ class SharedDescent:
         scores = np.zeros((self.rows, self.outputs), dtype=np.uint64)
         for name in run.parties:
             if name in parts:
-                scores = scores + _check(name, "share_scores", parts[name]["scores"], scores.shape)
+                scores = scores + _check(name, "share_scores", parts[name].scores, scores.shape)
             scores = scores - product(self.hidden[name], masks[name])
-        return scores, {"weights": told[run.active], "step": self.step, "seed": seeds[run.active]}, parts
+        return scores, ForShare(weights=told[run.active], step=self.step, seed=seeds[run.active]), parts
 
     def _mask(self, seeds: Mapping[str, bytes], name: str) -> Ring:
         seed = seeds[self.helper if name == self.run.active else self.run.active]
         return _weight_mask(seed, name, self.step, (self.widths[name], self.outputs))
 
-    def _told(self, reply: dict[str, Any], operation: str) -> Floats:
+    def _told(self, reply: OwnGradient, operation: str) -> Floats:
         """The label holder's own gradient, if it has its shape and its loss is not empty where there is one."""
         active = self.run.active
-        if reply["own"].shape != (self.widths[active], self.outputs) or (self.reads_scores and not reply["loss"].size):
+        if reply.own.shape != (self.widths[active], self.outputs) or (self.reads_scores and not reply.loss.size):
             raise ReplyError(active, operation, "expected a loss and a number for each of its columns")
-        return np.asarray(reply["own"] / self.rows)
+        return np.asarray(reply.own / self.rows)
 
-    def _after_opening(self, reply: dict[str, Any], parts: dict[str, Any]) -> tuple[Floats, dict[str, Floats]]:
+    def _after_opening(self, reply: OpenedResiduals, parts: dict[str, ScoreParts]) -> tuple[Floats, dict[str, Floats]]:
         run = self.run
         found = {run.active: self._told(reply, "open_residuals")}
         for name in run.passive:
-            found[name] = self._opened(self._product(name, reply["sides"], parts[name]["products"], "open_residuals"))
-        return reply["loss"], {name: found[name] for name in run.parties}
+            found[name] = self._opened(self._product(name, reply.sides, parts[name].products, "open_residuals"))
+        return reply.loss, {name: found[name] for name in run.parties}
 
-    def _unopened(self, reply: dict[str, Any], scores: Ring, seed: bytes) -> dict[str, Floats]:
+    def _unopened(self, reply: ResidualShares, scores: Ring, seed: bytes) -> dict[str, Floats]:
         run, active = self.run, self.run.active
         share = scores + stream(seed, "renew", self.step, scores.shape)
         shares = run.ask(gradient_shares, to=run.passive, share=share, step=self.step, label_holder=active)
         found = {}
         for name in run.passive:
-            found[name] = self._opened(self._product(name, reply["sides"], shares[name]["own"], "residual_shares"))
+            found[name] = self._opened(self._product(name, reply.sides, shares[name].own, "residual_shares"))
         shape = (self.widths[active], self.outputs)
-        own = _check(active, "residual_shares", reply["own"], shape)
-        helped = shares[self.helper]["helped"]
-        other = helped.get(active) if isinstance(helped, dict) else None
-        other = _check(self.helper, "gradient_shares", other, shape)
+        own = _check(active, "residual_shares", reply.own, shape)
+        other = _check(self.helper, "gradient_shares", shares[self.helper].helped.get(active), shape)
         found[active] = self._opened(product(self.hidden[active].T, scores) + own - other)
         return {name: found[name] for name in run.parties}
 
-    def _product(self, name: str, sides: Any, left: Any, operation: str) -> Ring:
+    def _product(self, name: str, sides: dict[str, list[Ring]], left: Ring | None, operation: str) -> Ring:
         active = self.run.active
-        pair = sides.get(name) if isinstance(sides, dict) else None
-        if not isinstance(pair, list) or len(pair) != 2:
+        pair = sides.get(name, [])
+        if len(pair) != 2:
             raise ReplyError(active, operation, f"expected masked residuals for {name!r}")
         shape = (self.widths[name], self.outputs)
         hidden = _check(active, operation, pair[0], (self.rows, self.outputs))

@@ -247,4 +247,5 @@ OPERATIONS = (seal_order, keep_known, keep_shared)
 def exchanged(run: Federation, names: list[str]) -> dict[str, dict[str, SealedBox]]:
     """Each party's boxes with the others' parts of the key of the row order."""
     sealed = run.ask(seal_order, to=names)
-    return {name: {other: sealed[other].get(name) for other in names if other != name} for name in names}
+    others = {name: [other for other in names if other != name] for name in names}
+    return {name: {other: sealed[other][name] for other in others[name] if name in sealed[other]} for name in names}

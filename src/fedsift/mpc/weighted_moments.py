@@ -299,7 +299,7 @@ class WeightedMoments:
             self._fill(total, name, given[name], reply["sides"].get(name, {}))
         return total / run.n_rows
 
-    def _fill(self, total: Floats, name: str, left: Any, right: dict[str, list[Ring]]) -> None:
+    def _fill(self, total: Floats, name: str, left: object, right: dict[str, list[Ring]]) -> None:
         """One party's products with the label holder's columns, its own, and those of the parties after it."""
         bits, width, place = Bits.of(self.run.n_rows), self.widths[name], self.place
         active = self.run.active
@@ -316,7 +316,7 @@ class WeightedMoments:
             total[place[name], place[peer]] = from_ring(found, bits.room)
             total[place[peer], place[name]] = total[place[name], place[peer]].T
 
-    def _opened(self, name: str, what: str, left: Any, right: dict[str, list[Ring]], shape: tuple[int, int]) -> Ring:
+    def _opened(self, name: str, what: str, left: object, right: dict[str, list[Ring]], shape: tuple[int, int]) -> Ring:
         rows, sides = self.run.n_rows, right.get(what)
         wide = what in (COLUMNS, SQUARES)
         if not isinstance(sides, list) or len(sides) != (2 if wide else 3) or not isinstance(left, dict):

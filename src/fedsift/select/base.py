@@ -35,7 +35,7 @@ class Outcome:
 
     @classmethod
     def best(
-        cls, scores: dict[str, np.ndarray], n_features: int | None, threshold: float | None, **details: Any
+        cls, scores: dict[str, np.ndarray], n_features: int | None, threshold: float | None, **details: object
     ) -> Outcome:
         """Keep the ``n_features`` highest scores over all parties, or those of at least ``threshold``."""
         flat = [
@@ -65,7 +65,7 @@ class Outcome:
         return Outcome(self.scores, masks, {**self.details, **told})
 
 
-class Selector(BaseEstimator):
+class Selector(BaseEstimator):  # type: ignore[misc]
     """Base of all methods. A subclass checks its parameters in ``_check`` and has the conversation in ``_select``.
 
     After ``fit``: ``selected_``, ``scores_``, ``selection_``, ``traffic_``, ``ledger_``, ``details_``, ``seconds_``.
@@ -121,7 +121,7 @@ class Selector(BaseEstimator):
         made: Selector = super().__sklearn_clone__()
         return made.set_rules(self.rules)
 
-    def fit(self, fed: Federation, y: Any = None) -> Selector:
+    def fit(self, fed: Federation, y: object = None) -> Selector:
         """Run the method over the federation. ``y`` is ignored: labels stay with their party."""
         if not isinstance(fed, Federation):
             raise ParameterError(f"fit takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
@@ -208,7 +208,7 @@ class Selector(BaseEstimator):
             )
         return fed.view(columns={party: np.flatnonzero(mask) for party, mask in self.masks_.items()})
 
-    def fit_transform(self, fed: Federation, y: Any = None) -> Federation:
+    def fit_transform(self, fed: Federation, y: object = None) -> Federation:
         return self.fit(fed).transform(fed)
 
     def get_support(self, indices: bool = False, *, party: str | None = None) -> np.ndarray:
@@ -219,7 +219,7 @@ class Selector(BaseEstimator):
         mask = np.concatenate([self.masks_[name] for name in self._whose(party)])
         return np.flatnonzero(mask) if indices else mask
 
-    def get_feature_names_out(self, input_features: Any = None, *, party: str | None = None) -> np.ndarray:
+    def get_feature_names_out(self, input_features: object = None, *, party: str | None = None) -> np.ndarray:
         """The kept columns, then new features as formulas: ``party.column``, or by their own names for one party."""
         whose = self._whose(party)
         plain = party is not None or self.federation_["partition"] == "horizontal"
@@ -240,7 +240,7 @@ class Selector(BaseEstimator):
         """How many columns took part."""
         return len(self.get_support())
 
-    def report(self, path: Any = None, party: str | None = None) -> Any:
+    def report(self, path: object = None, party: str | None = None) -> Any:
         """Write the report (HTML by the file's ending, text otherwise), or return its text without a path."""
         check_is_fitted(self, "selection_")
         load_whole()
@@ -251,7 +251,7 @@ class Selector(BaseEstimator):
         load_whole()
         return self._notebook_html(self)
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def _selection(self, outcome: Outcome, names: dict[str, list[str]], fed: Federation) -> Selection:
@@ -283,7 +283,7 @@ class Selector(BaseEstimator):
         )
 
 
-def check_size(n_features: Any, threshold: Any) -> None:
+def check_size(n_features: object, threshold: object) -> None:
     """A filter takes a number of features or a threshold, one of the two."""
     check_number("n_features", n_features, 1, whole=True, none=True)
     check_number("threshold", threshold, -np.inf, none=True)

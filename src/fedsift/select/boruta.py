@@ -80,7 +80,7 @@ def _values(party: Party, name: str) -> NDArray[np.object_] | Floats:
     if table.kinds[name] != "categorical":
         return table.values(name)
     codes, categories = table.codes(name)
-    return np.array([*categories, None], dtype=object)[codes]
+    return np.asarray(np.array([*categories, None], dtype=object)[codes])
 
 
 class Boruta(Selector):

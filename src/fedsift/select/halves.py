@@ -47,7 +47,7 @@ def deal_blocks(party: Party) -> NDArray[np.int64]:
         raise OperationRefused(party.name, "deal_blocks", "it has too few rows for so many blocks")
     if design_of(party).group is not None:
         return _group_blocks(party, blocks)
-    order = np.argsort(party.table.ids, kind="stable")
+    order = party.table.by_id
     block = np.empty(party.n_rows, dtype=np.int64)
     drawn = party.generator("halves: blocks", asked["random_state"]).permutation(party.n_rows)
     block[order[drawn]] = np.arange(party.n_rows) % blocks
@@ -93,7 +93,7 @@ def halved(run: Federation, blocks: int, pairs: int, random_state: int) -> Itera
     holders = {run.grid[name][0]: name for name in reversed(run.label_parties)}
     dealt: dict[str, NDArray[np.int64]] = run.ask(deal_blocks, to=list(holders.values())[::-1])
     for name, block in dealt.items():
-        if len(block) != run.sizes()[name]["rows"] or not 0 <= block.min() <= block.max() < blocks:
+        if len(block) != run.sizes()[name].rows or not 0 <= block.min() <= block.max() < blocks:
             raise ReplyError(name, "deal_blocks", "it dealt other rows or blocks than there are")
     block_of = {name: dealt[holders[run.grid[name][0]]] for name in run.parties}
     for half in halvings(blocks, pairs, random_state):

@@ -78,7 +78,7 @@ class RowModel:
         kind = "ridge" if regression else "logistic"
         errors = self.total.sum(validation_scores, (2, len(asked)), weights=asked, kind=kind)[0]
         worst = errors[-1] if regression else float(self.study.n_validation)
-        return 1.0 - errors[:-1] / max(worst, 1e-12)
+        return np.asarray(1.0 - errors[:-1] / max(worst, 1e-12))
 
 
 @dataclass
@@ -222,7 +222,7 @@ class FedHalving(Selector):
         return [Scored(mask, float(score), float(mask.mean())) for mask, score in zip(masks, scores)]
 
     def _outcome(
-        self, fed: Federation, features: list[tuple[str, str]], finalists: list[Scored], history: list[Any]
+        self, fed: Federation, features: list[tuple[str, str]], finalists: list[Scored], history: Sequence[object]
     ) -> Outcome:
         """A column's score is the share of the best masks that keep it, the winner's columns first."""
         best = _best(finalists, max(self.sparsities, 1))

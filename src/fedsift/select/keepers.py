@@ -22,7 +22,7 @@ from fedsift.core.table import Table
 from fedsift.errors import DataError
 
 
-class ColumnKeeper(TransformerMixin, BaseEstimator):
+class ColumnKeeper(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """scikit-learn transformer that keeps named columns of a table."""
 
     def __init__(self, columns: Sequence[str]):

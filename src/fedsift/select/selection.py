@@ -91,10 +91,10 @@ class Selection:
         own = self.groups.get(party, party)
         return [text for text in self.engineered if set(parties_of(parse(text))) <= {own}]
 
-    def apply(self, table: Any, party: str | None = None) -> Table:
+    def apply(self, given: object, party: str | None = None) -> Table:
         """The table with the selected columns, then the engineered features (ids and label are kept)."""
         party = self._whose(party)
-        table = table if isinstance(table, Table) else Table.read(table, id=None, name=party)
+        table: Table = given if isinstance(given, Table) else Table.read(given, id=None, name=party)
         table = self._encoded(table, party)
         missing = [column for column in self.selected[party] if column not in table.columns]
         if missing:
@@ -124,7 +124,7 @@ class Selection:
         rest = [column for column in self.selected[party] if column not in weighed]
         return table.select(rest).with_columns(evidence.values(table))
 
-    def transform(self, X: Any, party: str | None = None) -> Any:
+    def transform(self, X: object, party: str | None = None) -> Any:
         """A party's own rows with the kept columns and what it can compute of the new ones: a table of the same kind.
 
         ``X`` is a pandas, polars or Arrow table, or a fedsift one; no other party is asked.
@@ -170,7 +170,7 @@ class Selection:
         return cls.from_dict(data, str(path))
 
     @classmethod
-    def from_dict(cls, data: Any, where: str = "the selection") -> Selection:
+    def from_dict(cls, data: object, where: str = "the selection") -> Selection:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise DataError(f"{where} is not a fedsift selection")
         if data.get("version") != VERSION:
@@ -203,7 +203,7 @@ class Selection:
         return f"<p>{head}</p><table><tr><th>party</th><th>columns</th></tr>{rows}</table>"
 
 
-def _check_formulas(formulas: Any, where: str) -> None:
+def _check_formulas(formulas: object, where: str) -> None:
     if not isinstance(formulas, list):
         raise DataError(f"{where}: 'engineered' must be a list of formulas")
     for text in formulas:

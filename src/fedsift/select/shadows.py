@@ -26,7 +26,7 @@ def shadow_orders(party: Party, generator: np.random.Generator, rounds: int, *, 
 
     Rows outside of the view keep their own. Drawn in the order of the ids: alignment orders rows anew each time.
     """
-    inside = np.argsort(party.table.ids, kind="stable")
+    inside = party.table.by_id
     rows = party.row_numbers[inside]
     values = {
         name: party.table.values(name)[inside] for name in party.columns if party.table.kinds[name] != "categorical"

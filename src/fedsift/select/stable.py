@@ -70,7 +70,7 @@ class Stable(Selector):
         self,
         selector: Selector | str = "information_value",
         *,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
         q: int = 5,
         fdr: float = 0.1,
         pairs: int = 10,

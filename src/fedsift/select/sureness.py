@@ -75,7 +75,7 @@ def f_p_values(f: Floats, owner: NDArray[np.int64], columns: int, classes: int, 
     single = f_distribution.sf(np.maximum(f, 0.0), classes - 1, max(1, rows - classes))
     least = np.ones(columns)
     np.minimum.at(least, owner, single)
-    return np.minimum(1.0, least * np.bincount(owner, minlength=columns)).tolist()
+    return [float(p) for p in np.minimum(1.0, least * np.bincount(owner, minlength=columns))]
 
 
 def f_reaches(tries: int, classes: int, rows: int) -> float:

@@ -84,7 +84,7 @@ def look(
 
 def _find_id(table: Table, records: list[dict[str, Any]], taken: set[str | None]) -> str | None:
     """The column whose values are all there and all different: one that is called like an id, else the first column."""
-    unique = [r["column"] for r in records if _could_be_id(table, r) and r["column"] not in taken]
+    unique: list[str] = [r["column"] for r in records if _could_be_id(table, r) and r["column"] not in taken]
     named = [column for column in unique if _words(column) & _ID_WORDS]
     if named:
         return named[0]

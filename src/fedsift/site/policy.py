@@ -99,7 +99,7 @@ class Policy(Section):
 
     # -- before a job ----------------------------------------------------------------------------------------------
 
-    def check_job(self, party: str, method: str, parameters: Mapping[str, Any]) -> None:
+    def check_job(self, party: str, method: str, parameters: Mapping[str, object]) -> None:
         """Refuse a method that is not allowed, or parameters that are too weak; what is not told is the default."""
         if method == psi.JOB:
             return self._check_matching(party, parameters)
@@ -130,7 +130,7 @@ class Policy(Section):
 
     # -- before an operation ---------------------------------------------------------------------------------------
 
-    def check_operation(self, party: str, marked: Operation, arguments: Mapping[str, Any], job: Job | None) -> None:
+    def check_operation(self, party: str, marked: Operation, arguments: Mapping[str, object], job: Job | None) -> None:
         """Refuse an operation for where it comes from, what it discloses, or what it is asked to do."""
         self._check_module(party, marked)
         self._check_form(party, marked)
@@ -274,7 +274,7 @@ class Policy(Section):
                 "exceptions",
             )  # fmt: skip
 
-    def _check_matching(self, party: str, parameters: Mapping[str, Any]) -> None:
+    def _check_matching(self, party: str, parameters: Mapping[str, object]) -> None:
         if parameters.get("matching", CURVE) != CURVE and not self.keyed_matching:
             raise PolicyRefused.by(
                 "keyed_matching", party, "begin_job",
@@ -282,7 +282,7 @@ class Policy(Section):
                 'Write matching = "curve" under [federation] in the job, or ask the party to allow it (keyed_matching)',
             )  # fmt: skip
 
-    def _check_epsilon(self, party: str, operation: str, name: str, value: Any) -> None:
+    def _check_epsilon(self, party: str, operation: str, name: str, value: object) -> None:
         if self.max_epsilon is None:
             return
         number = _number(value)
@@ -316,19 +316,19 @@ def listed(method: str) -> tuple[Operation, ...]:
     return psi.OPERATIONS if method == psi.JOB else announced.listed(method)
 
 
-def _declared(name: str, arguments: Mapping[str, Any], job: Job | None) -> Any:
+def _declared(name: str, arguments: Mapping[str, object], job: Job | None) -> Any:
     """What carries a rule's number: an argument of the request, else a parameter of the accepted job."""
     if name in arguments:
         return arguments[name]
     return job.parameters.get(name) if job is not None else None
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     """A number as it is; 0 for what is none, so that it counts as not set."""
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value else 0.0
 
 
-def _is_bounded(value: Any, depth: int = 3) -> bool:
+def _is_bounded(value: object, depth: int = 3) -> bool:
     """Whether a parameter is of a size that a person would choose: nothing is looped over 10^12 times."""
     if isinstance(value, (list, dict)):
         items = list(value.values()) if isinstance(value, dict) else value

@@ -12,6 +12,7 @@ parties nothing is known, so each gets a few columns. Parameters that only say h
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,7 +110,7 @@ def rehearse(job: Job, party: str, table: Table, policy: Policy) -> Rehearsal:
     return result
 
 
-def _refusal(policy: Policy, party: str, method: str, parameters: dict[str, Any]) -> PolicyRefused | None:
+def _refusal(policy: Policy, party: str, method: str, parameters: Mapping[str, object]) -> PolicyRefused | None:
     try:
         policy.check_job(party, method, parameters)
     except PolicyRefused as refusal:
@@ -161,7 +162,7 @@ class _Witness(PolicySite):
         super().__init__(name, table, policy)
         self.seen: dict[str, Disclosure] = {}
 
-    def _judge(self, marked: Operation, arguments: dict[str, Any], job: Contract | None) -> None:
+    def _judge(self, marked: Operation, arguments: Mapping[str, object], job: Contract | None) -> None:
         line = self._line(marked)
         try:
             # Cells come from the lowered parameters; what the job's own say about them is judged with the job.
@@ -191,7 +192,7 @@ class _Witness(PolicySite):
     def _enter(self, asked: Asked) -> None:
         """And nothing is let out."""
 
-    def _write(self, asked: Asked, value: Any) -> None:
+    def _write(self, asked: Asked, value: object) -> None:
         """So there is nothing to write down."""
 
     def _line(self, marked: Operation) -> Disclosure:
@@ -258,7 +259,7 @@ def _column(rng: np.random.Generator, kind: str, target: np.ndarray) -> Any:
 
 
 def _as_table(
-    name: str, columns: dict[str, Any], target: np.ndarray | None, label: str, aside: dict[str, np.ndarray]
+    name: str, columns: Mapping[str, object], target: np.ndarray | None, label: str, aside: Mapping[str, np.ndarray]
 ) -> Table:
     frame = pd.DataFrame({**columns, **aside}, index=range(_ROWS))
     id_name = "row"

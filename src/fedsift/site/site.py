@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.exchange import Request
 from fedsift.core.identity import Identity
 from fedsift.core.job import Job as Contract
 from fedsift.core.job import Run, run_of
@@ -96,12 +97,12 @@ class PolicySite(Site):
         self._persons = codes.reshape(-1)  # of each row, a number that its person's rows share
         self._most_rows = int(np.bincount(self._persons).max(initial=1))  # that one person has
 
-    def _before(self, marked: Operation, request: dict[str, Any]) -> None:
+    def _before(self, marked: Operation, request: Request) -> None:
         gate.check_going_on(self.name, marked.short_name, self.job_folder)
-        run, arguments = self.runs.get(run_of(request["session"])), request["arguments"]
+        run, arguments = self.runs.get(run_of(request.session)), request.arguments
         if marked is begin_job:
             job = Contract.read(arguments["job"], self.name)
-            self._judge_job(job, request["session"])
+            self._judge_job(job, request.session)
             self._check_approved(job)
             gate.remember(self.job_folder, job)
             return
@@ -110,17 +111,17 @@ class PolicySite(Site):
             self._check_order(arguments.get("rows"))
         if marked in psi.LISTS and run is not None and run.job is not None:
             self._enter_alignment(run.job, attempt_of(run))
-        if not is_core(marked) and marked not in psi.OPERATIONS and request["view"] in self.views:
-            self._judge_rows(marked, request["view"], run)
+        if not is_core(marked) and marked not in psi.OPERATIONS and request.view in self.views:
+            self._judge_rows(marked, request.view, run)
             if marked.sums and not (run is not None and run.job is not None and is_noisy(run.job)):
-                self._judge_sums(marked, request["view"])
+                self._judge_sums(marked, request.view)
         asked = self._asked(marked, request)
         if asked is not None:
             self._enter(asked)
 
-    def _failed(self, marked: Operation, request: dict[str, Any]) -> None:
+    def _failed(self, marked: Operation, request: Request) -> None:
         """That an operation failed on these rows tells one bit about them, like a refusal."""
-        run = self.runs.get(run_of(request["session"]))
+        run = self.runs.get(run_of(request.session))
         if run is not None and run.job is not None and touches_rows(marked):
             self.journal.note_refusal(marked, run.job, attempt_of(run))
 
@@ -132,12 +133,12 @@ class PolicySite(Site):
                 self.name, "define_view", "a view names rows in the order of the one that it is taken of, each once"
             )
 
-    def _asked(self, marked: Operation, request: dict[str, Any]) -> Asked | None:
+    def _asked(self, marked: Operation, request: Request) -> Asked | None:
         """For the journal: what is about to be computed, about which rows and columns; ``None`` where nothing is."""
-        run = self.runs.get(run_of(request["session"]))
-        if run is None or run.job is None or request["view"] not in self.views or not touches_rows(marked):
+        run = self.runs.get(run_of(request.session))
+        if run is None or run.job is None or request.view not in self.views or not touches_rows(marked):
             return None
-        rows, columns = self.views[request["view"]]
+        rows, columns = self.views[request.view]
         return Asked(
             marked, run.job, attempt_of(run), self._all if rows is None else rows,
             tuple(self.table.columns if columns is None else columns),
@@ -162,13 +163,14 @@ class PolicySite(Site):
         """Of no column may the two largest values make up nearly all of the sum: it would tell them."""
         rows, columns = self.views[view]
         table = self.table if columns is None else self.table.select(columns)
-        values = np.abs(np.nan_to_num(table.matrix()))
-        values = values if rows is None else values[rows]
-        if not len(values):
-            return
-        total, largest = values.sum(axis=0), np.sort(values, axis=0)[-2:].sum(axis=0)
-        shares = largest[total > 0] / total[total > 0]
-        self.policy.check_share(self.name, marked.short_name, float(shares.max(initial=0.0)))
+        share = 0.0
+        for column in table.numeric_columns:
+            values = np.abs(np.nan_to_num(table.values(column)))
+            values = values if rows is None else values[rows]
+            total = values.sum()
+            if total > 0:
+                share = max(share, float(np.partition(values, -min(2, len(values)))[-2:].sum() / total))
+        self.policy.check_share(self.name, marked.short_name, share)
 
     def _enter(self, asked: Asked) -> None:
         if tells(asked.marked):
@@ -242,11 +244,11 @@ class PolicySite(Site):
         with gate.readable(self.approvals, self.policy, self.name, "propose_jobs") as approvals:
             return approvals.proposed(jobs) if approvals is not None else ""
 
-    def _after(self, marked: Operation, request: dict[str, Any], value: Any) -> None:
+    def _after(self, marked: Operation, request: Request, value: Any) -> None:
         gate.check_going_on(self.name, marked.short_name, self.job_folder)
         for name, view in list(self.views.items()):
             if self._accepted.get(name) is not view:
-                self._judge_view(marked, name, self.runs.get(run_of(request["session"])))
+                self._judge_view(marked, name, self.runs.get(run_of(request.session)))
                 self._accepted[name] = view
         asked = self._asked(marked, request)
         if asked is not None and tells(marked):
@@ -258,9 +260,9 @@ class PolicySite(Site):
             self._note_refusal(data, reply)
         return reply
 
-    def _answered(self, marked: Operation, request: dict[str, Any], received: int, sent: int) -> None:
+    def _answered(self, marked: Operation, request: Request, received: int, sent: int) -> None:
         if self.ledger is not None:
-            self.ledger.answered(marked, request["session"], request["round"], received, sent)
+            self.ledger.answered(marked, request.session, request.round, received, sent)
 
     def _note_refusal(self, data: bytes, reply: bytes) -> None:
         """A refused request stands in the site's ledger too; one that cannot be read at all without its name."""

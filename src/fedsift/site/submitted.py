@@ -9,7 +9,8 @@ from fedsift.core.files import plain
 from fedsift.errors import JobError, ParameterError
 from fedsift.evaluate import announced
 from fedsift.evaluate.joint import jobs_within
-from fedsift.jobs.job_file import EvaluateSection, Job
+from fedsift.jobs.job_evaluate import EvaluateSection
+from fedsift.jobs.job_file import Job
 from fedsift.jobs.job_model import ModelSection
 from fedsift.jobs.training import jobs_within_training
 from fedsift.methods import METHODS
@@ -37,7 +38,7 @@ def read_submitted(job: Job | Mapping[str, Any]) -> tuple[list[str], list[Announ
     return parties, jobs
 
 
-def _with_inner(name: str, given: Mapping[str, Any]) -> list[Announcement]:
+def _with_inner(name: str, given: Mapping[str, object]) -> list[Announcement]:
     """A method that fits another one: its own job, which tells that one's parameters, and the inner jobs."""
     if name not in METHODS or METHODS[name].jobs_within is Selector.jobs_within:
         return []

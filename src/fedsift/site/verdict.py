@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from fedsift.core.files import plain, write_atomic
 from fedsift.core.table import Table
@@ -81,7 +80,7 @@ def software_version() -> str:
         return "unknown"
 
 
-def parameters_hash(method: str, parameters: Mapping[str, Any]) -> str:
+def parameters_hash(method: str, parameters: Mapping[str, object]) -> str:
     """A hash of all parameters of a method, those not given by their defaults."""
     kind = announced.find_job(method)
     told = {**(kind().get_params(deep=False) if kind is not None else {}), **parameters}
@@ -109,7 +108,7 @@ def why_no_audit(
     policy: Policy,
     party: str,
     method: str,
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, object],
     table: Table,
     now: datetime | None = None,
 ) -> str:
@@ -145,7 +144,7 @@ def _why_not(verdict: StoredVerdict, policy: Policy, table: Table, now: datetime
 
 
 def check_audit(
-    folder: Path | None, policy: Policy, party: str, method: str, parameters: Mapping[str, Any], table: Table
+    folder: Path | None, policy: Policy, party: str, method: str, parameters: Mapping[str, object], table: Table
 ) -> None:
     """Refuse a job that has not passed an audit here, where the policy asks for one."""
     if policy.require_audit and why_no_audit(folder, policy, party, method, parameters, table):

@@ -24,8 +24,9 @@ from fedsift.audit.boost_messages import NodeSums, sums_opened
 from fedsift.audit.exposure import Measure
 from fedsift.audit.registry import attack
 from fedsift.audit.views import Truth, View, bins_told
+from fedsift.core.binning import ColumnBins
 from fedsift.core.table import Table
-from fedsift.models.boost.bins import ColumnBins, safe_groups
+from fedsift.models.boost.bins import safe_groups
 
 _PASSES = 4
 _HAIR = 1e-6

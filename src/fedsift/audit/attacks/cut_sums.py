@@ -98,7 +98,7 @@ def rows_that_differ(node: NodeOpened) -> np.ndarray:
     fits = (chance < 1) & (np.abs(np.maximum(expected, node.units[1]) - found[:, 1] * node.units[1]) <= room)
     if len(np.unique(node.sums[:, 1] - node.sums[:, 2] * (node.total[1] // max(1, node.total[2])))) == 1:
         fits = seen >= 4  # a hessian of one a row says nothing: a row's gradient stands between many cuts
-    return found[fits]
+    return np.asarray(found[fits])
 
 
 def read_node(node: NodeOpened) -> np.ndarray | None:

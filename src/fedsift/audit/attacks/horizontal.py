@@ -67,7 +67,7 @@ def members_auc(means: np.ndarray, inside: np.ndarray, outside: np.ndarray) -> f
     centre, spread = np.nanmean(outside[:half], axis=0), np.maximum(np.nanstd(outside[:half], axis=0), 1e-12)
 
     def scaled(rows: np.ndarray) -> np.ndarray:
-        return np.clip(np.nan_to_num((rows - centre) / spread), -5, 5)
+        return np.asarray(np.clip(np.nan_to_num((rows - centre) / spread), -5, 5))
 
     pull = (means - centre) / spread
     people = np.vstack([scaled(inside), scaled(outside[half:])])

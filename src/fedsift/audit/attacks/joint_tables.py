@@ -121,7 +121,7 @@ class _Codes:
         if column[1] == LABEL:
             return np.asarray(source.labels, dtype=np.int64)
         values = source.columns[column[0]][:, column[1]]
-        return number_codes(values[None, :], self.bins, self.binning)[0].astype(np.int64)
+        return np.asarray(number_codes(values[None, :], self.bins, self.binning)[0].astype(np.int64))
 
 
 def _records(codes: _Codes, first: Pair, second: Pair) -> tuple[float, float, float]:

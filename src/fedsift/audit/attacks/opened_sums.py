@@ -121,7 +121,7 @@ def membership_auc(opened: OpenedSums, truth: Truth) -> float | None:
     centre, spread = np.nanmean(public, axis=0), np.maximum(np.nanstd(public, axis=0), 1e-12)
 
     def scaled(rows: np.ndarray) -> np.ndarray:
-        return np.clip(np.nan_to_num((rows - centre) / spread), -5, 5)
+        return np.asarray(np.clip(np.nan_to_num((rows - centre) / spread), -5, 5))
 
     unit = _unit(opened.sums[:, 0], scaled(public), public_labels, opened.sizes)
     first = opened.sums[:, 0] / unit
@@ -137,7 +137,8 @@ def membership_auc(opened: OpenedSums, truth: Truth) -> float | None:
 def _unit(sums: np.ndarray, public: np.ndarray, labels: np.ndarray, sizes: np.ndarray) -> float:
     """Fixed point: by how much the opened sums are too large, from the sums that the sample leads to expect."""
     expected = public[labels == 0].mean(axis=0) * sizes[0]
-    return max(2.0 ** np.rint(np.log2(np.linalg.norm(sums) / max(float(np.linalg.norm(expected)), 1e-9))), 1e-300)
+    ratio = float(np.linalg.norm(sums)) / max(float(np.linalg.norm(expected)), 1e-9)
+    return max(float(2.0 ** np.rint(np.log2(ratio))), 1e-300)
 
 
 @attack(

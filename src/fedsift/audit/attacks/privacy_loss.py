@@ -48,7 +48,7 @@ class Loss:
 
 
 def epsilon_from_below(
-    release: Release, table: Any, neighbour: Any, draws: int, *, statistic: Statistic | None = None,
+    release: Release, table: object, neighbour: object, draws: int, *, statistic: Statistic | None = None,
     delta: float = 0.0, confidence: float = 0.95,
 ) -> Loss:  # fmt: skip
     """A lower bound on the epsilon of ``release`` (at ``delta``), from ``draws`` draws on each of two tables.
@@ -136,7 +136,7 @@ def _bound(likely: int, rare: int, draws: int, delta: float, confidence: float) 
     return math.log((low - delta) / high) if low - delta > high else 0.0
 
 
-def movement(exact: Release, table: Any, neighbour: Any) -> float:
+def movement(exact: Release, table: object, neighbour: object) -> float:
     """How far the release without its noise moves in all (L1): what the noise's scale times epsilon must cover."""
     return float(np.abs(np.ravel(exact(table)) - np.ravel(exact(neighbour))).sum())
 

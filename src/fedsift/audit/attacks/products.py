@@ -27,7 +27,7 @@ def ways_back(combined: np.ndarray, own: np.ndarray) -> np.ndarray:
     for column in own.T:
         safe = np.where(np.abs(column) < 1e-6, np.nan, column)[:, None]
         found += [combined - column[:, None], combined / safe, combined * column[:, None]]
-    return np.nan_to_num(np.hstack(found), nan=0.0, posinf=0.0, neginf=0.0)
+    return np.asarray(np.nan_to_num(np.hstack(found), nan=0.0, posinf=0.0, neginf=0.0))
 
 
 def best_guess(guesses: np.ndarray, wanted: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -44,7 +44,7 @@ Form = Callable[[Score, np.ndarray, int], np.ndarray]
 
 def own_party(view: View) -> Party:
     """The attacker computes on its own table as its operations do."""
-    return Party(Site(view.name, view.own_table), "", {})
+    return Party(Site(view.name, view.own_table), "")
 
 
 def score_of(view: View, method: str, sizes: tuple[int, int], columns: np.ndarray) -> Score | None:

@@ -6,7 +6,6 @@ For experiments only: whoever compares holds the table on which both sets are co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,9 @@ from fedsift.core.expressions import evaluate_columns, parse
 from fedsift.errors import ParameterError
 
 
-def minimum_cosine_distances(important: Sequence[str], found: Sequence[str], columns: Mapping[str, Any]) -> np.ndarray:
+def minimum_cosine_distances(
+    important: Sequence[str], found: Sequence[str], columns: Mapping[str, object]
+) -> np.ndarray:
     """For each important feature, 1 - the largest |cosine| with a found one, on standardised values.
 
     The sign is ignored: a linear model does not care for it.

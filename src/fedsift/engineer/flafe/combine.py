@@ -33,6 +33,7 @@ import numpy as np
 
 from fedsift.core.arguments import PartyName
 from fedsift.core.federation import Federation
+from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.ckks.keys import CkksPublicKey, CkksSecretKey
@@ -107,19 +108,26 @@ class CombinationKey:
 # --- a party's side --------------------------------------------------------------------------------------------------
 
 
+@message
+@dataclass(frozen=True)
+class OfferedKey:
+    """A holder's public key, and a note for each peer that vouches for it."""
+
+    key: bytes
+    notes: dict[PartyName, bytes]
+
+
 @operation(
     "flafe.offer_combination_key", when="protection=columns", times=4, discloses="control",
-    about="public key for combinations that this party will hold", reply={"key": bytes, "notes": dict},
+    about="public key for combinations that this party will hold", reply=OfferedKey,
 )  # fmt: skip
-def offer_combination_key(
-    party: Party, *, precision_bits: int, magnitude_bits: int, columns: int
-) -> dict[str, bytes | dict[str, bytes]]:
-    """The key, and a note for each peer that vouches for it; ``columns`` is how many combined columns will come."""
+def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: int, columns: int) -> OfferedKey:
+    """``columns`` is how many combined columns will come."""
     key = CkksSecretKey.generate(1, precision_bits, magnitude_bits=magnitude_bits)
     party.keep(CombinationKey(key))
     party.keep(Combined([None] * columns))
     public = key.public.to_bytes()
-    return {"key": public, "notes": vouch(party, _KEY, public)}
+    return OfferedKey(public, vouch(party, _KEY, public))
 
 
 @operation(
@@ -367,10 +375,8 @@ def _exchange_keys(
     meet_all(fed, members, pairs.CIRCLE)
     precision, magnitude = key_size(scales)
     each = {name: {"columns": len(held.get(name, []))} for name in members}
-    sent = fed.ask(
-        offer_combination_key, to=members, each=each, precision_bits=precision, magnitude_bits=magnitude
-    )  # fmt: skip
-    return {name: Offered(CkksPublicKey.from_bytes(told["key"]), told["notes"]) for name, told in sent.items()}
+    sent = fed.ask(offer_combination_key, to=members, each=each, precision_bits=precision, magnitude_bits=magnitude)
+    return {name: Offered(CkksPublicKey.from_bytes(told.key), told.notes) for name, told in sent.items()}
 
 
 def _combine_openly(
@@ -389,10 +395,5 @@ def _combine_openly(
 
 
 OPERATIONS = (
-    offer_combination_key,
-    encrypt_columns,
-    multiply_columns,
-    open_combinations,
-    show_columns,
-    take_combinations,
-)
+    offer_combination_key, encrypt_columns, multiply_columns, open_combinations, show_columns, take_combinations,
+)  # fmt: skip

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 
@@ -31,7 +31,7 @@ Position = Annotated[int, Between(0, 1_000_000)]
 R = TypeVar("R")
 
 
-def read_record(kind: type[R], told: Mapping[str, Any], party: str) -> R:
+def read_record(kind: type[R], told: Mapping[str, object], party: str) -> R:
     """A record as it came in a request."""
     wrong = wrong_record(kind, dict(told))
     if wrong:

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.arguments import PartyName
+from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.core.requested import check_known, check_positions
@@ -70,6 +71,7 @@ class SecretOrder:
     by_pair: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
 
+@message
 @dataclass(frozen=True)
 class NamedColumn:
     """A party's answer about the column that was chosen."""
@@ -244,9 +246,9 @@ def arrange_sides(party: Party, *, pairs: list[list[str | int]]) -> None:
     times="max_iter",
     discloses="aggregate",
     about="which of its columns was chosen, its secret sign, and its mean square",
-    reply={"column": int, "sign": int, "square": float},
+    reply=NamedColumn,
 )
-def name_choice(party: Party, *, pair: str, position: Position) -> dict[str, float]:
+def name_choice(party: Party, *, pair: str, position: Position) -> NamedColumn:
     check_known(party.name, "name_choice", "pair", pair, party.held(SecretOrder).by_pair)
     order, signs = party.held(SecretOrder).by_pair[pair]
     if position >= len(order):
@@ -254,7 +256,7 @@ def name_choice(party: Party, *, pair: str, position: Position) -> dict[str, flo
     column = int(order[position])
     sides = party.held(Sides).columns
     values = sides[:, column].view(np.int64) / 2.0 ** ring_bits(len(sides))[0]
-    return vars(NamedColumn(column, int(signs[position]), float((values**2).mean())))
+    return NamedColumn(column, int(signs[position]), float((values**2).mean()))
 
 
 # --- shares of a product ---------------------------------------------------------------------------------------------

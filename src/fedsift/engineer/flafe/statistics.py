@@ -31,7 +31,6 @@ from fedsift.engineer.flafe.combine import Operands
 from fedsift.engineer.flafe.features import BOUND, FUNCTIONS, read_record
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, best_ridge, fraction_bits
 from fedsift.engineer.flafe.shared_residual import (
-    NamedColumn,
     NumberedPair,
     Residual,
     Sides,
@@ -310,7 +309,7 @@ class StatisticsRun:
             name_choice, to=[first, second], pair=pair_name(first, second),
             each={first: {"position": int(row)}, second: {"position": int(column)}},
         )  # fmt: skip
-        chosen = [NamedColumn(**named[name]) for name in (first, second)]
+        chosen = [named[name] for name in (first, second)]
         places = []
         for name, each in zip((first, second), chosen):
             count = len(self.operands[name])

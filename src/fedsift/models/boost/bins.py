@@ -24,8 +24,8 @@ SEARCHED_BINS = (5, 20)
 def fitted_bins(party: Party, bins: int) -> tuple[list[ColumnBins], np.ndarray]:
     """All columns of the party's view: their bins and the bin of each row (rows x columns)."""
     most = _binned_once(party, bins)
-    key = ("boost bins", bins, most)
-    if key not in party._cache:
+
+    def fit() -> tuple[list[ColumnBins], np.ndarray]:
         table = party.table
         fine = side_by_side(lambda column: ColumnBins.fit(table, column, most), party.columns)
         fitted = fine if bins == most else [merged(each, bins) for each in fine]
@@ -36,8 +36,9 @@ def fitted_bins(party: Party, bins: int) -> tuple[list[ColumnBins], np.ndarray]:
             codes[:, place] = fitted[place].codes(table)
 
         side_by_side(fill, range(len(fitted)))
-        party._cache[key] = (fitted, codes)
-    return party._cache[key]
+        return fitted, codes
+
+    return party.cached(("boost bins", bins, most), fit)
 
 
 def _binned_once(party: Party, bins: int) -> int:
@@ -90,7 +91,7 @@ def safe_groups(node: np.ndarray, sibling: np.ndarray, least: int, ordered: bool
 
 
 def _fine(rows: np.ndarray, least: int) -> np.ndarray:
-    return (rows == 0) | (rows >= least)
+    return np.asarray((rows == 0) | (rows >= least))
 
 
 @dataclass

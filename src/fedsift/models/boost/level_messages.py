@@ -63,7 +63,7 @@ def check_sums(name: str, reply: LevelSums, nodes: int) -> None:
         raise ReplyError(name, "level_sums", f"party {name!r} answered for another number of nodes, columns or groups")
 
 
-def check_told(name: str, nodes: Any) -> None:
+def check_told(name: str, nodes: object) -> None:
     """At the coordinator, before they are passed on: the label holder's message has all fields."""
     wrong = wrong_record(LevelNodes, nodes) if isinstance(nodes, dict) else "is no message"
     if wrong:

@@ -74,8 +74,8 @@ class _SecureBoost(FederatedModel):
     protection : ``coordinator`` (on shares, a neutral coordinator reads sums of unnamed candidate cuts), ``all`` (on
         shares, nobody reads a sum, a node, a leaf or a gradient; several classes one against the rest), or ``open``
         (encrypted gradients; the label holder reads sums, the other parties see nodes): see docs/secureboost.md.
-    sum_noise : at level ``coordinator`` the noise in the sums that it reads, times the root mean square of a row's
-        gradient: exact sums (0) are equations that give records without names (``hidden/blur.py``).
+    sum_noise : at level ``coordinator`` the deviation of the noise in the sums that it reads, times the largest
+        gradient of a row of the node: exact sums (0) are equations that give records (``hidden/blur.py``).
     first_tree_local, min_cell, min_leaf : see the module.
     epsilon, delta : differential privacy of each label against everybody but its holder (``privacy.py``): noise in all
         sums that cuts are chosen from, the start score and the leaves; ``None``: exact. No privacy of columns.

@@ -65,7 +65,7 @@ class Plan:
 def fold_numbers(labels: Labels, party: Party, folds: int, seed: int) -> np.ndarray:
     """The fold of each row: classes (or quantile classes of a number) are spread evenly over the folds."""
     generator = party.generator(f"boost: {folds} folds", seed)
-    order = np.argsort(party.table.ids, kind="stable")  # alignment orders rows anew each time; the draw must not
+    order = party.table.by_id  # alignment orders rows anew each time; the draw must not
     fold = np.empty(party.n_rows, dtype=np.int64)
     offset = 0
     for k in range(labels.n_classes):
@@ -86,10 +86,10 @@ def training_rows(rule: dict[str, Any], labels: Labels, party: Party) -> np.ndar
     if kind == "all":
         return np.ones(party.n_rows, dtype=bool)
     if kind == "fold":
-        return fold_numbers(labels, party, rule["folds"], rule["seed"]) != rule["fold"]
+        return np.asarray(fold_numbers(labels, party, rule["folds"], rule["seed"]) != rule["fold"])
     if kind == "validation":
         folds = max(2, round(1 / rule["share"]))
-        return fold_numbers(labels, party, folds, rule["seed"]) != 0
+        return np.asarray(fold_numbers(labels, party, folds, rule["seed"]) != 0)
     raise ParameterError(f"unknown kind of rows {kind!r}")
 
 

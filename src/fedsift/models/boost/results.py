@@ -96,11 +96,11 @@ def all_uses(
             _check_uses(uses, fed.n_columns.get(name, 0), fed.active)
     found = [dict(model) for model in own]
     tables: dict[tuple[int, str], dict[int, list[float]]] = {}
-    for party, model, column, splits, gain in cuts:
-        use = tables.setdefault((model, party), {}).setdefault(column, [0, 0.0])
+    for party, number, column, splits, gain in cuts:
+        use = tables.setdefault((number, party), {}).setdefault(column, [0, 0.0])
         use[0], use[1] = use[0] + splits, use[1] + gain
-    for (model, party), columns in tables.items():
-        found[model][party] = _as_arrays(columns)
+    for (number, party), columns in tables.items():
+        found[number][party] = _as_arrays(columns)
     return found
 
 
@@ -268,11 +268,9 @@ def stored_part(party: Party, model: str) -> StoredPart:
 def goes_left(party: Party, model: str, record: dict[str, Any], rows: np.ndarray) -> np.ndarray:
     """Which of the rows one split sends left."""
     bins = ColumnBins.read(record["bins"])
-    key = ("boost codes", model, bins.column)
-    if key not in party._cache:
-        party._cache[key] = bins.codes(party.table)
+    codes = party.cached(("boost codes", model, bins.column), lambda: bins.codes(party.table))
     sides = np.append(np.array(record["left"], dtype=bool), bool(record["unseen_left"]))
-    return sides[party._cache[key][rows]]  # -1, what training did not have, is the last entry
+    return np.asarray(sides[codes[rows]])  # -1, what training did not have, is the last entry
 
 
 FORMAT, VERSION = "fedsift-boost-part", 2

@@ -14,7 +14,8 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.errors import ReplyError
 from fedsift.models.boost.growing import OPERATIONS as GROWING
-from fedsift.models.boost.growing import Booster, Uses, grow
+from fedsift.models.boost.growing import Booster, grow
+from fedsift.models.boost.hidden.growing import Uses
 from fedsift.models.boost.plan import Plain
 from fedsift.models.boost.results import all_uses, column_uses, held_out_scores
 

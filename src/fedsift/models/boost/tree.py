@@ -8,7 +8,7 @@ gradients, never from the rounded ones: rounding can only decide between splits 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,7 @@ def probabilities(margins: np.ndarray) -> np.ndarray:
         chance = 1 / (1 + np.exp(-np.clip(margins, -500, 500)))
         return np.hstack([1 - chance, chance])
     powers = np.exp(margins - margins.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 def loss(task: str, margins: np.ndarray, target: np.ndarray) -> float:
@@ -96,7 +96,7 @@ def start_margin(
             return np.full(outputs, base_score)
         shares = (np.bincount(target.astype(np.int64), weights=counted, minlength=outputs) + added) / rows
         logs = np.log(np.maximum(shares, least))
-        return logs - logs.mean()
+        return np.asarray(logs - logs.mean())
     if base_score is not None:
         mean = float(base_score)
     else:
@@ -155,7 +155,7 @@ def leaf_value(g: np.ndarray, h: np.ndarray, settings: TreeSettings) -> np.ndarr
     """Of the rows that reached the leaf, from exact gradients: one number an output."""
     if len(g) == 0:
         return np.zeros(g.shape[1])
-    return -settings.learning_rate * g.sum(axis=0) / (h.sum(axis=0) + settings.reg_lambda)
+    return np.asarray(-settings.learning_rate * g.sum(axis=0) / (h.sum(axis=0) + settings.reg_lambda))
 
 
 # --- histograms ------------------------------------------------------------------------------------------------------
@@ -194,9 +194,14 @@ class Split:
 
 
 def best_split(
-    hist: Histogram, total: np.ndarray, units: Units, settings: TreeSettings, variance: float = 0.0
-) -> Split | None:
-    """The split of highest gain, or ``None``. Equal gains: the first column, its first cut, missing values right."""
+    hist: Histogram, total: np.ndarray, units: Units, settings: TreeSettings, variance: float = 0.0,
+    noise: np.ndarray | None = None,
+) -> Split | None:  # fmt: skip
+    """The split of highest gain, or ``None``. Equal gains: the first column, its first cut, missing values right.
+
+    ``noise``: 2 x groups x (2 * outputs), for what goes left at a cut with missing values right and left; of a category
+    for its own sums.
+    """
     if len(hist.sums) == 0:
         return None
     column_of = np.repeat(np.arange(len(hist.groups)), hist.groups)
@@ -205,17 +210,26 @@ def best_split(
     is_missing = np.zeros(len(column_of), dtype=bool)
     is_missing[(starts + hist.groups - 1)[hist.missing & (hist.groups > 0)]] = True
     table = hist.sums if hist.rows is None else np.column_stack([hist.sums, hist.rows])
+    width = hist.sums.shape[1]
+    cuts = hist.ordered[column_of][:, None]
+    if noise is not None:
+        table = table.copy()
+        table[:, :width] += np.where(cuts, 0, noise[0])
+        order = _cut_order(replace(hist, sums=table[:, :width]), column_of, units, settings)
     left = _running(np.where(is_missing[:, None], 0, table)[order], starts, column_of)
+    exact = left.copy()
+    if noise is not None:
+        left[:, :width] += np.where(cuts, noise[0], 0)
+        exact[:, :width] += np.where(cuts, noise[1], 0)
     if hist.rows is not None:
         total = np.append(total, len_total(hist))
-    width = hist.sums.shape[1]
     forward = cut_gains(left, total, width, units, settings, ~is_missing, variance)
     backward = np.full(len(forward), -np.inf)
     if is_missing.any():
         extra = np.zeros((len(hist.groups), table.shape[1]), dtype=np.int64)
         extra[column_of[is_missing]] = table[is_missing]
         usable = ~is_missing & (extra[column_of][:, : hist.sums.shape[1]].any(axis=1))
-        backward = cut_gains(left + extra[column_of], total, width, units, settings, usable, variance)
+        backward = cut_gains(exact + extra[column_of], total, width, units, settings, usable, variance)
     place, with_missing = pick(forward, backward, column_of)
     gain = (backward if with_missing else forward)[place]
     if not worth_it(gain, settings):
@@ -231,7 +245,7 @@ def best_split(
 def _running(table: np.ndarray, starts: np.ndarray, column_of: np.ndarray) -> np.ndarray:
     total = np.cumsum(table, axis=0)
     before = np.vstack([np.zeros((1, table.shape[1]), dtype=total.dtype), total])[starts]
-    return total - before[column_of]
+    return np.asarray(total - before[column_of])
 
 
 def _cut_order(hist: Histogram, column_of: np.ndarray, units: Units, settings: TreeSettings) -> np.ndarray:
@@ -250,12 +264,13 @@ def _cut_order(hist: Histogram, column_of: np.ndarray, units: Units, settings: T
 
 def cut_gains(
     left: np.ndarray, total: np.ndarray, width: int, units: Units, settings: TreeSettings, usable: np.ndarray,
-    variance: float = 0.0,
+    variance: float | np.ndarray = 0.0,
 ) -> np.ndarray:  # fmt: skip
     """The gain of each cut, from what goes left (gradients, hessians, and rows where they are known) and the total.
 
-    ``total`` is one node's, or one for each cut; ``width`` is the number of gradients and hessians in a line. Noise of
-    this ``variance`` in the gradient sums would be a gain of its own: twice that is taken off.
+    ``total`` is one node's, or one for each cut, and ``variance`` likewise; ``width`` is the number of gradients and
+    hessians in a line. Noise of this ``variance`` in the gradient sums would be a gain of its own: twice that is taken
+    off.
     """
     outputs = width // 2
     whole = np.atleast_2d(total)
@@ -271,7 +286,7 @@ def cut_gains(
         else:
             fits &= (side[:, outputs:width] > 0).all(axis=1) & (weight.mean(axis=1) >= settings.min_child_weight)
         value += _score(side[:, :outputs] * units.gradient, weight, settings)
-        if variance:
+        if np.any(variance):
             value -= (2 * variance / (weight + settings.reg_lambda + 1e-12)).sum(axis=1)
     before = _score(whole[:, :outputs] * units.gradient, whole[:, outputs:width] * units.hessian, settings)
     return np.where(fits, value - before, -np.inf)
@@ -295,7 +310,7 @@ def len_total(hist: Histogram) -> int:
 def _score(g: np.ndarray, h: np.ndarray, settings: TreeSettings) -> np.ndarray:
     weight = h + settings.reg_lambda
     terms = np.divide(g * g, weight, out=np.zeros_like(weight), where=weight > 0)
-    return terms[:, 0] if terms.shape[1] == 1 else terms.sum(axis=1)
+    return np.asarray(terms[:, 0] if terms.shape[1] == 1 else terms.sum(axis=1))
 
 
 def pick(forward: np.ndarray, backward: np.ndarray, column_of: np.ndarray) -> tuple[int, bool]:

@@ -63,7 +63,7 @@ def best_duals(loss: str, scores: np.ndarray, y: np.ndarray, centre: np.ndarray)
 
 def _entropy(part: np.ndarray) -> np.ndarray:
     inside = np.clip(part, 1e-300, 1.0 - 1e-16)
-    return -(inside * np.log(inside) + (1.0 - inside) * np.log1p(-inside))
+    return np.asarray(-(inside * np.log(inside) + (1.0 - inside) * np.log1p(-inside)))
 
 
 def probabilities(scores: np.ndarray) -> np.ndarray:
@@ -71,4 +71,4 @@ def probabilities(scores: np.ndarray) -> np.ndarray:
     chance = np.exp(-np.logaddexp(0.0, -scores))
     if chance.shape[1] == 1:
         return np.hstack([1.0 - chance, chance])
-    return chance / np.maximum(chance.sum(axis=1, keepdims=True), 1e-300)
+    return np.asarray(chance / np.maximum(chance.sum(axis=1, keepdims=True), 1e-300))

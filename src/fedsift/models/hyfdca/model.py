@@ -39,7 +39,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.grid import Grid
-from fedsift.core.operation import Operation, together
+from fedsift.core.operation import Answering, R, together
 from fedsift.errors import DataError, ParameterError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
@@ -271,7 +271,7 @@ class HyFDCA(FederatedModel):
     def _hold(self, run: Federation) -> None:
         self._scores(run, hold_scores)
 
-    def _scores(self, run: Federation, last: Operation) -> list[np.ndarray]:
+    def _scores(self, run: Federation, last: Answering[R]) -> list[R]:
         """``last`` is what each label holder does with the scores of its row block."""
         outputs = len(self.classes_) if self.task_ == "classification" and len(self.classes_) > 2 else 1
         rows, groups = run.sizes(), Groups(run, {})
@@ -287,7 +287,7 @@ class HyFDCA(FederatedModel):
                 told = run.ask(
                     score_rows, to=senders, model=self.model_id_, number=number, among=senders, reader=holder
                 )
-                shape = (rows[holder]["rows"], outputs)
+                shape = (rows[holder].rows, outputs)
                 vectors = {n: check_ring(n, "score_rows", reply, shape) for n, reply in told.items()}
                 total = add_up(vectors, "score_rows")
             parts.append(run.ask(last, to=holder, model=self.model_id_, number=number, scores=total, senders=senders))

@@ -76,7 +76,7 @@ def _number(ring: Ring, bits: int) -> np.ndarray:
 
 
 def _weights(part: Part, state: RoundState) -> np.ndarray:
-    return part.metric @ state.columns.track.u
+    return np.asarray(part.metric @ state.columns.track.u)
 
 
 def _labels(party: Party, part: Part, state: RoundState) -> tuple[np.ndarray, Walk, Labels]:
@@ -207,7 +207,7 @@ def raise_duals(
 def _bounded(duals: np.ndarray) -> np.ndarray:
     """Duals whose weighted sums fit the ring. Larger ones come from a step that went wrong and will be undone."""
     size = np.sqrt((duals**2).mean(axis=0))
-    return duals * np.minimum(1.0, 16.0 / np.maximum(size, 16.0))
+    return np.asarray(duals * np.minimum(1.0, 16.0 / np.maximum(size, 16.0)))
 
 
 @operation(

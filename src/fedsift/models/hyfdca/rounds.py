@@ -17,7 +17,7 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.core.grid import Grid
-from fedsift.core.operation import Operation
+from fedsift.core.operation import Answering
 from fedsift.errors import PartyGone, PartyTimeout, ReplyError
 from fedsift.models.hyfdca.party import (
     GRAM_SHIFT,
@@ -69,7 +69,7 @@ class Dealer:
         return mask.T @ duals - other
 
 
-def check_ring(name: str, operation: str, value: Any, shape: tuple[int, ...]) -> Ring:
+def check_ring(name: str, operation: str, value: object, shape: tuple[int, ...]) -> Ring:
     if not isinstance(value, np.ndarray) or value.dtype != np.uint64 or value.shape != shape:
         raise ReplyError(name, operation, f"expected a masked array of shape {shape}")
     return value
@@ -181,7 +181,7 @@ class Rounds:
         alone = len(names) == 1 and possible > 1
         return [] if alone or (kind, number) in self._quiet else names
 
-    def surely(self, operation: Operation, **same: Any) -> None:
+    def surely(self, operation: Answering[None], **same: Any) -> None:
         """Something that every party must do in the end; one that is away for a moment is asked again."""
         for attempt in range(6):
             try:

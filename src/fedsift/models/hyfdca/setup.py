@@ -278,7 +278,7 @@ def _spreads(part: Part, means: Means) -> Means:
 
 def _spread(values: np.ndarray, sums: np.ndarray) -> np.ndarray:
     _, centre, unit = _centre(sums)
-    return np.nansum(((values - centre) / unit) ** 2, axis=0)[None, :]
+    return np.asarray(np.nansum(((values - centre) / unit) ** 2, axis=0)[None, :])
 
 
 @operation(

@@ -58,7 +58,7 @@ class Track:
     def products(self) -> np.ndarray:
         """Inner products of all remembered vectors and the gradient: outputs x vectors x vectors."""
         basis = self._basis()
-        return np.einsum("ido,jdo->oij", basis, basis)
+        return np.asarray(np.einsum("ido,jdo->oij", basis, basis))
 
     def decided(self, decision: Decision) -> Track:
         """Act on a full round: outputs that got worse go back, for the others this is the new best; then step."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +105,7 @@ def open_columns(
     return scales
 
 
-def _standard(party: Party, components: Components, label: NDArray[Any]) -> Floats:
+def _standard(party: Party, components: Components, label: np.ndarray) -> Floats:
     values = label.astype(np.float64)
     components.centre, components.scale = float(values.mean()), float(values.std())
     if not components.scale > 1e-12 * max(1.0, abs(components.centre)):

@@ -58,7 +58,7 @@ class Gates:
             self.mu.grad = density * self.price if self.mu.grad is None else self.mu.grad.add_(density * self.price)
 
     def values(self) -> np.ndarray:
-        return self.mu.detach().numpy().copy()
+        return np.asarray(self.mu.detach().numpy().copy())
 
 
 def importance_to_mu(impurity: np.ndarray, low: float, high: float, best: float, worst: float) -> np.ndarray:

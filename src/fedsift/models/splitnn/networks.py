@@ -94,7 +94,7 @@ def stacked_dense(inputs: int, outputs: int, *, hidden: list[int] | tuple[int, .
     """``copies`` dense networks side by side that begin alike: (copies x) rows x inputs -> copies x rows x outputs."""
     torch = torch_module()
 
-    class StackedLinear(torch.nn.Module):  # type: ignore[name-defined]
+    class StackedLinear(torch.nn.Module):  # type: ignore[misc,name-defined]
         def __init__(self, layer: Module):
             super().__init__()
             self.in_features, self.out_features = layer.in_features, layer.out_features

@@ -119,7 +119,7 @@ class Bottom:
         torch = torch_module()
         self.module.train()
         self.pending = self._apply(self.matrix[torch.from_numpy(rows)], True)
-        return self.pending.detach().numpy()
+        return np.asarray(self.pending.detach().numpy())
 
     def backward(self, gradient: np.ndarray) -> None:
         torch = torch_module()
@@ -146,11 +146,11 @@ class Bottom:
             x = torch.cat([x, torch.zeros((len(x), x.shape[1] * self.n_copies))], dim=1)  # copies are silent here
         self.module.eval()
         with torch.no_grad():
-            return self._apply(x, False).numpy()
+            return np.asarray(self._apply(x, False).numpy())
 
     def norms(self) -> np.ndarray:
         """The norm of each column's weights in the first layer (copies after the columns)."""
-        return column_norms(self.first.weight, self.owner, self.n_groups).numpy()
+        return np.asarray(column_norms(self.first.weight, self.owner, self.n_groups).numpy())
 
     def restrict(self, columns: np.ndarray, components: np.ndarray, name: str) -> None:
         """Go on with fewer columns (no copies any more) and fewer embedding components, keeping the weights."""
@@ -283,8 +283,8 @@ class Top:
     def presented(self, out: Tensor) -> np.ndarray:
         """The network's output as probabilities, or in the target's own scale."""
         if self.task == "classification":
-            return torch_module().softmax(out, dim=-1).numpy()
-        return out.numpy().astype(np.float64) * self.spread + self.centre
+            return np.asarray(torch_module().softmax(out, dim=-1).numpy())
+        return np.asarray(out.numpy().astype(np.float64) * self.spread + self.centre)
 
     def score(self, out: np.ndarray, label: np.ndarray) -> float:
         """Accuracy, or R2."""

@@ -100,9 +100,11 @@ def protected(gradient: np.ndarray, how: str, scale: float) -> np.ndarray:
     if how == "max_norm":
         ratio = norms.max(initial=0.0) / np.maximum(norms, 1e-12)
         deviation = np.minimum(np.sqrt(np.maximum(ratio**2 - 1, 0.0)), 1e3)
-        return (gradient * (1 + scale * deviation * generator.standard_normal(norms.shape))).astype(np.float32)
+        return np.asarray(
+            (gradient * (1 + scale * deviation * generator.standard_normal(norms.shape))).astype(np.float32)
+        )
     noise = generator.standard_normal(gradient.shape) * scale * norms.mean() / np.sqrt(gradient.shape[1])
-    return (gradient + noise).astype(np.float32)
+    return np.asarray((gradient + noise).astype(np.float32))
 
 
 def check_label_epsilon(fed: Federation, epsilon: object, between: object) -> None:

@@ -31,11 +31,13 @@ PARTS = ("bottom", "top", "share")  # what a party may hold of a network; a shar
 
 
 def bottom_of(party: Party, model: str) -> Bottom:
-    return _half(party, f"{model}/bottom")
+    half: Bottom = _half(party, f"{model}/bottom")
+    return half
 
 
 def top_of(party: Party, model: str) -> Top:
-    return _half(party, f"{model}/top")
+    half: Top = _half(party, f"{model}/top")
+    return half
 
 
 def share_of(party: Party, model: str) -> Any:
@@ -56,7 +58,7 @@ def _rows(party: Party, half: Bottom | Top, epoch: int, start: int) -> np.ndarra
     if party.state.get("order key") != key:
         order = np.random.default_rng(derived_seed(half.settings.seed, "rows", epoch)).permutation(party.n_rows)
         party.state["order key"], party.state["order"] = key, order
-    return party.state["order"][start : start + half.settings.batch_size]
+    return np.asarray(party.state["order"][start : start + half.settings.batch_size])
 
 
 @operation(

@@ -22,7 +22,6 @@ import functools
 import math
 import secrets
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -76,7 +75,7 @@ def rho_of(epsilon: float, delta: float) -> float:
     return epsilon_to_rho(epsilon, delta)
 
 
-def check_privacy(epsilon: Any, delta: Any) -> None:
+def check_privacy(epsilon: object, delta: object) -> None:
     """Parameters of a filter."""
     check_number("epsilon", epsilon, 1e-6, none=True)
     check_number("delta", delta, 1e-15, 0.5)

@@ -63,7 +63,9 @@ def numbers(at: np.ndarray) -> np.ndarray:
     """The numbers in the middle of places of the grid: the other way round."""
     size = np.maximum(np.abs(at - _ZERO) - 0.5, 0.0) / STEPS
     whole = np.floor(size)
-    return np.sign(at - _ZERO) * np.where(at == _ZERO, 0.0, np.ldexp(1 + size - whole, whole.astype(np.int64) + LOWEST))
+    return np.asarray(
+        np.sign(at - _ZERO) * np.where(at == _ZERO, 0.0, np.ldexp(1 + size - whole, whole.astype(np.int64) + LOWEST))
+    )
 
 
 def buckets(names: list[str]) -> np.ndarray:
@@ -86,16 +88,18 @@ class _Column:
     def of(cls, party: Party, column: str) -> _Column:
         """Before the search."""
         ordered = party.table.kinds[column] != "categorical"
-        if ("places", column) not in party._cache:
+
+        def placed() -> tuple[np.ndarray, np.ndarray]:
             if ordered:
                 at = places(party.table.values(column))
             else:
                 codes, names = party.table.codes(column)
                 at = np.append(buckets(names), _MISSING)[codes]
-            party._cache["places", column] = (at, np.sort(at))
+            return at, np.sort(at)
+
         starts = np.array([_MISSING, 0, _ZERO, _ZERO + 1, 2 * _ZERO + 1])  # missing, negative, zero, positive
         starts = starts if ordered else np.arange(_MISSING, BUCKETS + 1)
-        at, in_order = party._cache["places", column]
+        at, in_order = party.cached(("places", column), placed)
         return cls(at, in_order, ordered, starts[:-1], starts[1:])
 
     def exact(self, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:

@@ -96,7 +96,7 @@ def exact_votes(party: Party, columns: list[str], regression: bool, settings: Vo
         raise DataError(f"party {party.name!r} has no label column; horizontal parties each hold their rows' labels")
     values = party.table.matrix(columns)
     target = label.astype(np.float64) if regression else np.unique(label, return_inverse=True)[1]
-    order = np.argsort(party.table.ids, kind="stable")[np.random.default_rng(settings.seed).permutation(party.n_rows)]
+    order = party.table.by_id[np.random.default_rng(settings.seed).permutation(party.n_rows)]
     votes = np.zeros(len(columns), dtype=np.int64)
     for rows in np.array_split(order, settings.blocks(party.n_rows)):
         votes += block_ballot(values[rows], target[rows], regression, settings)

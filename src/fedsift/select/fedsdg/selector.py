@@ -136,7 +136,7 @@ class FedSDG(Selector):
         label_epsilon: float | None = None,
         label_range: tuple[float, float] | None = None,
         scheme: str = "auto",
-        random_state: Any = 0,
+        random_state: object = 0,
     ):
         self.lambda_ = lambda_
         self.lambdas = lambdas

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fedsift.models.splitnn.model import SplitNN
 from fedsift.select.fedsdg import gate_training, shared_training
 from fedsift.select.fedsdg.selector import FedSDG
@@ -34,7 +32,7 @@ class StochasticGate(FedSDG):
         width: int = 16,
         label_epsilon: float | None = None,
         label_range: tuple[float, float] | None = None,
-        random_state: Any = 0,
+        random_state: object = 0,
     ):
         super().__init__(
             lambda_=lambda_, lambdas=lambdas, gates="input", init="half", sigma=sigma, epochs=epochs,

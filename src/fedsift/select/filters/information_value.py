@@ -58,7 +58,7 @@ def information_value(
 def _share(counts: np.ndarray, table: np.ndarray, total: float, variance: float) -> np.ndarray:
     """P(bin | class); no count below 0.5, or below its noise where the bin has room for it."""
     least = np.maximum(0.5, np.minimum(np.sqrt(variance), table.sum(axis=1) / 4))
-    return np.maximum(counts, least) / total
+    return np.asarray(np.maximum(counts, least) / total)
 
 
 def _curvature(p: np.ndarray, q: np.ndarray, variance: float) -> np.ndarray:

@@ -50,7 +50,7 @@ def _training_embedding(bottom: Bottom) -> np.ndarray:
     torch = torch_module()
     bottom.module.eval()
     with torch.no_grad():
-        return bottom._apply(bottom.matrix, False).numpy()
+        return np.asarray(bottom._apply(bottom.matrix, False).numpy())
 
 
 @operation(

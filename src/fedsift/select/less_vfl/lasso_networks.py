@@ -49,7 +49,7 @@ OPERATIONS = (read_norms,)
 FORMS = ("shares", "open")
 
 
-def usual(value: Any, protection: str, shares: Any, open: Any) -> Any:
+def usual(value: object, protection: str, shares: object, open: object) -> Any:
     """A parameter, or where it is ``None`` what is usual in this form."""
     if value is not None:
         return value
@@ -101,7 +101,7 @@ class GroupLasso(Selector):
         trace_every: int = 5,
         label_epsilon: float | None = None,
         label_range: tuple[float, float] | None = None,
-        random_state: Any = 0,
+        random_state: object = 0,
     ):
         self.lambda_ = lambda_
         self.epochs = epochs
@@ -235,7 +235,7 @@ class LocalLasso(OpenLessVFL):
         start_norm: float = 0.01,
         label_epsilon: float | None = None,
         label_range: tuple[float, float] | None = None,
-        random_state: Any = 0,
+        random_state: object = 0,
     ):
         super().__init__(
             shadows=shadows, quantile=quantile, lambda_columns=lambda_columns, pretrain_epochs=pretrain_epochs,

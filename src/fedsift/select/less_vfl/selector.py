@@ -21,7 +21,7 @@ What pre-training on shares would cost and find, and why auto-encoders do not se
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -101,7 +101,7 @@ class LessVFL(OpenLessVFL):
         scheme: str = "auto",
         label_epsilon: float | None = None,
         label_range: tuple[float, float] | None = None,
-        random_state: Any = 0,
+        random_state: object = 0,
     ):
         super().__init__(
             shadows=shadows, quantile=quantile, screen=screen, screen_level=screen_level, lambda_columns=lambda_columns,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from typing import Any
 
 import numpy as np
 
@@ -113,7 +112,7 @@ class VFLFS(Selector):
         top_hidden: tuple[int, ...] = (50,),
         label_epsilon: float | None = None,
         label_range: tuple[float, float] | None = None,
-        random_state: Any = 0,
+        random_state: object = 0,
     ):
         self.n_features = n_features
         self.threshold = threshold

@@ -55,7 +55,9 @@ class Entropies:
         cells = self.scaled(tables.reshape(len(tables), -1))
         if correct:
             return self._nats(cells - self._expected_cells(rows, columns))
-        return np.maximum(self._nats(cells - self.scaled(rows) - self.scaled(columns) + self._table[-1]), 0.0)
+        return np.asarray(
+            np.maximum(self._nats(cells - self.scaled(rows) - self.scaled(columns) + self._table[-1]), 0.0)
+        )
 
     def _expected_cells(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """The expected sum of n ln n over the cells, from the sizes of the bins of either side."""
@@ -172,7 +174,7 @@ def _codes_of_full(values: np.ndarray, n_bins: int, binning: str) -> np.ndarray:
 def label_codes(labels: Labels, n_bins: int, binning: str, party: str) -> np.ndarray:
     """Classes as they are; a regression target in the same kind of bins as the columns."""
     if labels.task == "regression":
-        return number_codes(labels.values[None, :], n_bins, binning)[0]
+        return np.asarray(number_codes(labels.values[None, :], n_bins, binning)[0])
     return _bytes(labels.codes, f"party {party!r}, the label")
 
 

@@ -64,7 +64,7 @@ def mrmr(known: Information) -> np.ndarray:
 
 def mifs(known: Information) -> np.ndarray:
     """Relevance less beta times the total redundancy (Battiti 1994)."""
-    return known.relevance - known.beta * known.shared.sum(axis=0)
+    return np.asarray(known.relevance - known.beta * known.shared.sum(axis=0))
 
 
 def dd(known: Information) -> np.ndarray:
@@ -73,7 +73,7 @@ def dd(known: Information) -> np.ndarray:
     With nothing chosen yet the most relevant candidate (normalised) is the best.
     """
     scale = np.sqrt(known.entropy * known.label_entropy)
-    relevance = np.divide(known.relevance, scale, out=np.zeros_like(scale), where=scale > 0)
+    relevance: np.ndarray = np.divide(known.relevance, scale, out=np.zeros_like(scale), where=scale > 0)
     if not known.chosen:
         return relevance
     joint = known.entropy[list(known.chosen)][:, None] + known.entropy - known.shared

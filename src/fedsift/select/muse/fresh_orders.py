@@ -44,7 +44,7 @@ def _shuffle_labels(codes: np.ndarray, columns: np.ndarray) -> np.ndarray:
     random = np.frombuffer(secrets.token_bytes(4 * len(columns) * bins), np.uint32).reshape(len(columns), bins)
     names = random.argsort(axis=1).astype(np.uint8)
     if rows < _LONG:
-        return names.ravel().take(np.arange(len(columns), dtype=np.intp)[:, None] * bins + picked)
+        return np.asarray(names.ravel().take(np.arange(len(columns), dtype=np.intp)[:, None] * bins + picked))
     rest = bytes(256 - bins)
     renamed = [column.tobytes().translate(name.tobytes() + rest) for column, name in zip(picked, names)]
     return np.frombuffer(b"".join(renamed), np.uint8).reshape(len(columns), rows)

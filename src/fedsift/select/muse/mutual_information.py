@@ -81,13 +81,9 @@ _THREADED_FROM = 100_000  # bin codes; below this a thread costs more than it br
 
 
 @operation(
-    "muse.matching_keys",
-    when="epsilon=none",
-    discloses="control",
-    about="a random number that names the party's secret factor",
-    reply=str,
-    times=1,
-)
+    "muse.matching_keys", when="epsilon=none", discloses="control",
+    about="a random number that names the party's secret factor", reply=str, times=1,
+)  # fmt: skip
 def matching_keys(party: Party) -> str:
     factor: Factor = party.keys.setdefault(FACTOR, Factor(secrets.token_hex(8), oprf.OprfKey.generate()))
     return factor.name
@@ -95,7 +91,8 @@ def matching_keys(party: Party) -> str:
 
 def _known_rows(party: Party, factors: list[str]) -> dict[str, bytes]:
     """Row secrets from earlier runs under the same factors, by id. They never leave the site."""
-    return party.keys.setdefault("muse rows", {}).setdefault(tuple(factors), {})
+    known: dict[str, bytes] = party.keys.setdefault("muse rows", {}).setdefault(tuple(factors), {})
+    return known
 
 
 @operation(
@@ -158,12 +155,13 @@ def _row_order(party: Party, points: bytes, factors: list[str]) -> tuple[np.ndar
     outputs = oprf.finalize([each.encode() for each in blinded.ids], blinded.secret, points)
     size = oprf.OUTPUT_BYTES
     known.update({each: outputs[i * size : i * size + 32] for i, each in enumerate(blinded.ids)})
-    cached = ("muse rows", *factors)
-    if cached not in party._cache:
+
+    def ordered() -> tuple[np.ndarray, bytes]:
         row_secrets = [known[each] for each in party.table.ids]
         order = np.array(sorted(range(len(row_secrets)), key=row_secrets.__getitem__), dtype=np.int64)
-        party._cache[cached] = (order, hashlib.sha256(b"".join(sorted(row_secrets))).digest())
-    return party._cache[cached]
+        return order, hashlib.sha256(b"".join(sorted(row_secrets))).digest()
+
+    return party.cached(("muse rows", *factors), ordered)
 
 
 # --- codes ------------------------------------------------------------------------------------------------------------

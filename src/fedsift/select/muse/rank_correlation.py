@@ -39,7 +39,7 @@ def unit_ranks(values: np.ndarray) -> np.ndarray:
     mean = np.where(missing, 0.0, ranks).sum(axis=1, keepdims=True) / present
     centred = np.where(missing, 0.0, ranks - mean)
     length = np.sqrt((centred**2).sum(axis=1, keepdims=True))
-    return np.divide(centred, length, out=np.zeros_like(centred), where=length > 0)
+    return np.asarray(np.divide(centred, length, out=np.zeros_like(centred), where=length > 0))
 
 
 def redundancy(correlations: np.ndarray) -> float:

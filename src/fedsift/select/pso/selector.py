@@ -183,7 +183,7 @@ class PsoEvffs(Selector):
         for found in uses(fed, boosters, self._protection(), "splits"):
             splits = flat(found, fed)
             shares.append(splits / max(1.0, splits.sum()))
-        importance = np.mean(shares, axis=0)
+        importance: np.ndarray = np.mean(shares, axis=0)
         if not importance.any():
             raise DataError(
                 "no booster of stage 1 found a split: the columns say nothing about the label, or there are too few "
@@ -215,7 +215,7 @@ class PsoEvffs(Selector):
         if not boosters:
             return np.zeros(0)
         rules = fold_rules(self.folds, int(self.random_state))
-        return cross_validate(fed, boosters, rules, self._protection(), self.metric).mean(axis=1)
+        return np.asarray(cross_validate(fed, boosters, rules, self._protection(), self.metric).mean(axis=1))
 
     def _booster(self, hyper: np.ndarray, columns: dict[str, np.ndarray]) -> Booster:
         trees, depth, bins, gamma, reg_lambda = (int(value) for value in hyper)
@@ -272,7 +272,10 @@ class PsoEvffs(Selector):
         """A checkpoint is for one search: same parameters (but how long), same columns, same rows."""
         free = ("checkpoint", "iterations", "patience", "final", "vote_share", "n_features", "refit")
         parameters = {name: value for name, value in self.get_params(deep=False).items() if name not in free}
-        return json.loads(json.dumps({"parameters": parameters, "columns": fed.n_columns, "rows": fed.n_rows}))
+        told: dict[str, Any] = json.loads(
+            json.dumps({"parameters": parameters, "columns": fed.n_columns, "rows": fed.n_rows})
+        )
+        return told
 
     def _save(self, fed: Federation, swarm: Swarm, importance: np.ndarray) -> None:
         if self.checkpoint is not None:

@@ -203,7 +203,7 @@ def hear_scores(party: Party, *, number: int, box: SealedBox) -> None:
 
 def log_chance(scores: np.ndarray) -> np.ndarray:
     """Of a class against the rest: what several classes' chances are shared out by."""
-    return -np.logaddexp(0.0, -scores)
+    return np.asarray(-np.logaddexp(0.0, -scores))
 
 
 def opened_scores(party: Party, number: int, box: SealedBox, own: object) -> np.ndarray:

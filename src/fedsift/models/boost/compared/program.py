@@ -98,7 +98,7 @@ def best_cuts(source: Source, shape: Shape, cuts: Sums, nodes: Sums, scales: Sca
 
 def _constant(source: Source, value: int) -> Wide:
     """A share of a public number."""
-    return from_ints([value if source.number == 0 else 0])[0]
+    return np.asarray(from_ints([value if source.number == 0 else 0])[0])
 
 
 def _lifted(source: Source, values: Ring, scales: Scales) -> Program[tuple[Wide, Wide]]:
@@ -224,7 +224,7 @@ def column_gains(source: Source, cut: Bits, gains: Ring) -> Program[Ring]:
     cut the node at it (zeros at the other party)."""
     seen = yield from opened(source, gains)
     product, _ = yield from scaled(source, cut, len(gains), seen)
-    return product.sum(axis=1, dtype=np.uint64)
+    return np.asarray(product.sum(axis=1, dtype=np.uint64))
 
 
 @dataclass
@@ -289,4 +289,4 @@ def scored(source: Source, scores: Words, bits: Bits, cuts: Bits, leaves: Ring, 
         found.append((yield from mixed(source, part, codes, width)))
     ones = yield from as_numbers(source, np.concatenate(found), len(scores), kind)
     weights = np.array([*(2**place for place in range(width - 1)), 1 - 2 ** (width - 1)]).astype(kind)
-    return scores + (ones.reshape(trees, width, -1) * weights[:, None]).sum(axis=(0, 1), dtype=kind)
+    return np.asarray(scores + (ones.reshape(trees, width, -1) * weights[:, None]).sum(axis=(0, 1), dtype=kind))

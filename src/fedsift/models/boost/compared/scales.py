@@ -124,7 +124,7 @@ class Scales:
 
     def scores(self, values: NDArray[np.floating]) -> NDArray[np.unsignedinteger]:
         """Into words."""
-        return np.rint(np.ldexp(values, self.score)).astype(np.int64).astype(self.words)
+        return np.asarray(np.rint(np.ldexp(values, self.score)).astype(np.int64).astype(self.words))
 
     def values(self, scores: NDArray[np.unsignedinteger]) -> NDArray[np.float64]:
         """Back, with their sign."""
@@ -134,7 +134,7 @@ class Scales:
     def targets(self, values: NDArray[np.floating]) -> Ring:
         """What the label holder takes off the words of the chances (or scores)."""
         whole = np.rint(np.ldexp(values, self.gradient)).astype(np.int64)
-        return whole.astype(np.uint64) << np.uint64(self.low)
+        return np.asarray(whole.astype(np.uint64) << np.uint64(self.low))
 
     def from_scores(self, scores: NDArray[np.unsignedinteger], number: int) -> Ring:
         """Squared error: words of the scores and of a hessian of 1 (party 0's), on shares."""

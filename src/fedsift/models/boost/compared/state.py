@@ -235,4 +235,4 @@ def node_gains(scores: Ring, depth: int) -> Ring:
     """Of every node: its children's scores less its own (level after level, leaves at the end)."""
     nodes = 2**depth - 1
     node = np.arange(nodes)
-    return scores[2 * node + 1] + scores[2 * node + 2] - scores[:nodes]
+    return np.asarray(scores[2 * node + 1] + scores[2 * node + 2] - scores[:nodes])

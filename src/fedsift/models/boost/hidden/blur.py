@@ -1,18 +1,30 @@
-"""What keeps exact equations out of the sums that the coordinator opens: noise of the size of a row.
+"""What keeps exact equations out of the sums that the coordinator opens: noise as large as the largest row of a node.
 
 Exact sums of unnamed cuts give records: where two cuts differ by one row their sums differ by its gradient and hessian,
 and with the gradients of a small node's rows each cut is a subset-sum problem that lattice reduction solves
 (``audit/attacks/cut_sums.py``: 81 % of Sonar's rows from 20 trees). So the label holder adds to each of its shares
-before they leave a number drawn uniformly, up to ``WIDTH`` times the root mean square of the tree's gradients (of
-hessians: of their deviation, since rows are counted exactly), on either side. A cut is then chosen as if a row or two
-more had been in the node. Of nodes that cannot be cut again it sends uniform numbers: nobody needs their sums.
+before they leave a normal number whose deviation is ``WIDTH`` times the largest gradient of the node's rows (of
+hessians: times the largest distance from their mean, since rows are counted exactly). The largest, not the usual one: a
+row of a rare class is many times the root mean square of all, and would stand out. (Where the label is a number, at
+most ``FAR`` times the root mean square: rows farther out than that are hidden less.) Of nodes that cannot be cut again
+it sends uniform numbers: nobody needs their sums.
 
-The noise repeats if and only if the sums do, so that a run can be repeated and no two runs can be subtracted: it is a
-pseudorandom function, under the label holder's secret, of all that the sums are made of. That is the gradients, the
-nodes, and a salt of the other party's columns, which comes sealed with its hidden cuts.
+**What it is worth.** Take any row of a node and one opened sum: whether the row is on the left moves the sum by at most
+one deviation (``WIDTH`` 1), so that whoever knows everything else and guesses from even odds is right at most
+Phi(1/2) = 0.69 of the time (the sum is 1/2-zCDP in that bit). Sums of other nodes, trees and columns add up, so it is
+no differential privacy of a row (that is ``epsilon``, for labels): a sum still tells what it tells about many rows.
+The largest number is rounded up, so that the coordinator may be told how large the noise is: gains are compared with
+allowance for it, and the label holder chooses among its own cuts from sums that are as noisy.
 
-It is no differential privacy (that is ``epsilon``): a sum still tells what it tells about many rows. Under an epsilon
-this noise comes on top of the other, in a width that no label decides: half of the largest gradient for its mean square
+**It cannot be averaged away.** The noise of a cut repeats if and only if its sum does: it is a pseudorandom function,
+under the label holder's secret, of the node's rows and their numbers, and of a salt of the cut's own rows, which the
+other party derives under its secret and sends sealed. So columns that are copies of one another, models of a lock-step
+group, other numbers of bins and other jobs get the same noise for the same sum, and a run can be repeated. A cut and
+its mirror image (a column turned over) have one salt, and noise of opposite sign, as their sums are. What is left: cuts
+that differ in other nodes but agree in a small one have noise of their own. The label holder sees which of the unnamed
+cuts of a party are the same.
+
+Under an epsilon this noise comes on top of the other, in a width that no label decides: the largest gradient there is
 (hessians follow from what was released before).
 """
 
@@ -25,116 +37,206 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
+from fedsift.core.identity import rows_digest
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import frame
 from fedsift.errors import ReplyError
 from fedsift.models.boost.growing_tree import Boosting, Job, Node
-from fedsift.models.boost.hidden.cuts import TreeCuts
+from fedsift.models.boost.hidden.cuts import Flags, TreeCuts
 from fedsift.models.boost.hidden.shares import pack
 from fedsift.models.boost.privacy import running_noise
 from fedsift.models.boost.rounds import counted
 from fedsift.mpc.ring import Ring, stream, uniform
 
-#: Times the root mean square of a row's number; 0: exact sums.
-WIDTH = 2.0
-_SALT_BYTES = 32
+#: Times the largest number of a row of the node; 0: exact sums.
+WIDTH = 1.0
+#: Where the label is a number: times the root mean square of the node's gradients, at most.
+FAR = 3.0
+#: Gains are compared less so many times what noise gains in the mean: the best of some hundred cuts gains more.
+ALLOWED = 4.0
+_SALT_BYTES = 8
+_HALF = np.uint64(32)
+_LOW = np.uint64(2**32 - 1)
 
 
 def width_of(party: Party) -> float:
-    """As the accepted job says; methods without a word for it have the usual width."""
-    job = party.run.job
-    told = None if job is None else job.parameters.get("sum_noise")
-    return WIDTH if told is None else float(told)
+    """As the accepted job says; methods without a word for it have the usual width. Where no sum is opened: none."""
+    told = {} if party.run.job is None else party.run.job.parameters
+    if told.get("protection") == "all":
+        return 0.0
+    width = told.get("sum_noise")
+    return WIDTH if width is None else float(width)
 
 
 # --- what the noise hangs on ------------------------------------------------------------------------------------------
 
 
 @dataclass
-class Hidden:
-    """What a party sends of its candidate cuts: a bit a row under a mask, and the salt of its columns."""
+class RowOrder:
+    """The rows in the order of their ids, so that nothing hangs on how a file is sorted."""
 
-    cuts: Ring = field(repr=False)
-    salt: bytes = field(repr=False)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"cuts": self.cuts, "salt": self.salt}
+    order: NDArray[np.int64]
+    places: NDArray[np.int64]  # of each row in this order
+    digest: bytes
 
     @classmethod
-    def read(cls, told: Any, shape: tuple[int, int], sender: str) -> Hidden:
+    def of(cls, party: Party) -> RowOrder:
+        order = party.table.by_id
+        return cls(order, np.argsort(order), rows_digest(party.table))
+
+    def key(self, party: Party, purpose: bytes) -> bytes:
+        return hmac.new(party.site.secret, frame(purpose, self.digest), hashlib.sha256).digest()
+
+
+@dataclass
+class Salts:
+    """Of each candidate cut: the same for cuts that divide all rows alike, ``turned`` where left and right are swapped.
+
+    Pseudorandom to who lacks the party's secret; nothing where no noise is drawn.
+    """
+
+    words: Ring
+    turned: Flags
+
+    @classmethod
+    def of(cls, party: Party, rows: RowOrder, bits: Flags) -> Salts:
+        """``bits``: rows x candidates, which rows go left."""
+        if width_of(party) == 0:
+            return cls(np.zeros(0, np.uint64), np.zeros(0, bool))
+        key = rows.key(party, b"boost: salts of cuts")
+        ordered = bits[rows.order].T
+        left, right = (_words(key, np.packbits(side, axis=1)) for side in (ordered, ~ordered))
+        return cls(left ^ right, right < left)
+
+    @classmethod
+    def together(cls, parts: list[Salts]) -> Salts:
+        """Of the pieces of a table of cuts, one after the other."""
+        words, turned = [part.words for part in parts], [part.turned for part in parts]
+        return cls(np.concatenate([np.zeros(0, np.uint64), *words]), np.concatenate([np.zeros(0, bool), *turned]))
+
+    def chosen(self, candidates: NDArray[np.int64]) -> Salts:
+        return Salts(self.words[candidates], self.turned[candidates])
+
+
+def _words(key: bytes, lines: NDArray[np.uint8]) -> Ring:
+    told = [hashlib.blake2b(line.tobytes(), key=key, digest_size=_SALT_BYTES).digest() for line in lines]
+    return np.frombuffer(b"".join(told), dtype="<u8").astype(np.uint64)
+
+
+@dataclass
+class Hidden:
+    """What a party sends of its candidate cuts: a bit a row under a mask, and their salts."""
+
+    cuts: Ring = field(repr=False)
+    salts: Salts = field(repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"cuts": self.cuts, "salts": self.salts.words, "turned": self.salts.turned}
+
+    @classmethod
+    def read(cls, told: object, shape: tuple[int, int], salted: bool, sender: str) -> Hidden:
         """At the label holder, out of a sealed box."""
-        if not isinstance(told, dict) or set(told) != {"cuts", "salt"}:
+        if not isinstance(told, dict) or set(told) != {"cuts", "salts", "turned"}:
             raise ReplyError(sender, "hide_cuts", "what it sent are no hidden cuts")
-        cuts, salt = told["cuts"], told["salt"]
+        cuts, words, turned = told["cuts"], told["salts"], told["turned"]
         if not isinstance(cuts, np.ndarray) or cuts.dtype != np.uint64 or cuts.shape != shape:
             raise ReplyError(sender, "hide_cuts", "it hid another number of rows or cuts than it described")
-        if not isinstance(salt, bytes) or len(salt) != _SALT_BYTES:
-            raise ReplyError(sender, "hide_cuts", "the salt of its columns is missing")
-        return cls(cuts, salt)
-
-
-def salt_of(party: Party, codes: np.ndarray) -> bytes:
-    """Another one as soon as a bin of a row is another; it says nothing to who lacks the party's secret."""
-    order = np.argsort(party.table.ids, kind="stable")
-    return _keyed(party, b"boost: salt", [np.asarray(party.table.ids)[order], codes[order]])
-
-
-def _keyed(party: Party, purpose: bytes, parts: list[np.ndarray]) -> bytes:
-    digest = hashlib.sha256(frame(purpose, *map(_content, parts))).digest()
-    return hmac.new(party.site.secret, digest, hashlib.sha256).digest()
-
-
-def _content(part: np.ndarray) -> bytes:
-    values = part.tobytes() if part.dtype.kind in "biuf" else "\0".join(map(str, part.tolist())).encode()
-    return f"{part.dtype.kind}{part.shape}".encode() + values
-
-
-def _seed(party: Party, job: Job, node: Node, salt: bytes) -> bytes:
-    """Of one node: what its rows are, and their numbers."""
-    order = np.argsort(party.table.ids, kind="stable")
-    inside = np.zeros(party.n_rows, dtype=bool)
-    inside[node.train] = True
-    rows = order[inside[order]]
-    return _keyed(party, b"boost: noise" + salt, [np.asarray(party.table.ids)[rows], job.numbers[rows]])
+        wanted = (shape[1] if salted else 0,)
+        for part, kind in ((words, np.uint64), (turned, np.bool_)):
+            if not isinstance(part, np.ndarray) or part.dtype != kind or part.shape != wanted:
+                raise ReplyError(sender, "hide_cuts", "the salts of its cuts are not one for each")
+        return cls(cuts, Salts(words, turned))
 
 
 # --- noise ------------------------------------------------------------------------------------------------------------
 
 
 def blurred(
-    party: Party, boosting: Boosting, job: Job, nodes: list[Node | None], tree: TreeCuts, salt: bytes | None,
-    whole: int, share: Ring,
+    boosting: Boosting, job: Job, nodes: list[Node | None], noises: list[NodeNoise | None], tree: TreeCuts,
+    salts: Salts, share: Ring,
 ) -> Ring:  # fmt: skip
     """Shares of a tree's sums (nodes x candidates x (outputs + 1)), as they may be opened.
 
-    The shares that the next level is made of have no noise. ``whole``: how many candidates there are, also those that
-    the tree may not use: many models of a lock-step group may ask for the same sum, and get the same noise.
+    The shares that the next level is made of have no noise. ``salts``: of all candidates, also of those that the tree
+    may not use.
     """
-    out, width = share.copy(), width_of(party)
+    out = share.copy()
     alive = np.array([node is not None for node in nodes])
     if boosting.noise is not None:
         scale = boosting.noise.level_scale(*counted(boosting.me, job.columns))
         private = running_noise(len(nodes), tree.columns, int(tree.blocks.sum()), scale, job.units.gradient)
         out[:, :, 0] += pack(private, np.zeros_like(private))
     out[~alive] = uniform((int((~alive).sum()), *share.shape[1:]))
-    if width == 0 or not alive.any() or not share.shape[1]:
-        return out
-    assert salt is not None
-    numbers, outputs = job.numbers[job.train].astype(np.float64), share.shape[2] - 1
-    for place, node in enumerate(nodes):
-        if node is None:
-            continue
-        seed = _seed(party, job, node, salt)
-        for output in range(outputs):
-            g, h = numbers[:, output], numbers[:, outputs + output]
-            size = np.sqrt((g**2).mean()) if boosting.noise is None else 0.5 / job.units.gradient
-            most = int(width * size), int(width * h.std())
-            drawn = stream(seed, "boost: noise", output, (2, whole))[:, tree.candidates]
-            out[place, :, output] += pack(*(_either_side(words, size) for words, size in zip(drawn, most)))
+    if share.shape[1] and any(noise is not None for noise in noises):
+        mine = salts.chosen(tree.candidates)
+        for place, noise in enumerate(noises):
+            if noise is not None:
+                out[place, :, :-1] += pack(*noise.of_cuts(mine))
     return out
 
 
-def _either_side(words: Ring, most: int) -> NDArray[np.int64]:
-    """Uniform words as whole numbers from -most to most; ``most`` is far below 2^32, so all are as likely."""
-    return (words % np.uint64(2 * most + 1)).astype(np.int64) - most
+@dataclass
+class NodeNoise:
+    """The noise of one node's sums: its seed, and of each output the deviations of gradients and hessians."""
+
+    seed: bytes = field(repr=False)
+    sizes: list[tuple[float, float]]
+
+    @classmethod
+    def of(cls, party: Party, boosting: Boosting, job: Job, node: Node, rows: RowOrder, width: float) -> NodeNoise:
+        """It hangs on which rows these are, and their numbers."""
+        here = node.train[np.argsort(rows.places[node.train])]
+        content = frame(rows.places[here].tobytes(), job.numbers[here].tobytes())
+        seed = hmac.new(rows.key(party, b"boost: noise"), content, hashlib.sha256).digest()
+        return cls(seed, _sizes(boosting, job, job.numbers[here], width))
+
+    @property
+    def gradient(self) -> float:
+        """The largest deviation in sums of gradients."""
+        return max(gradient for gradient, _ in self.sizes)
+
+    def of_cuts(self, salts: Salts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Candidates x outputs, of gradients and of hessians."""
+        side = np.where(salts.turned, -1, 1)[:, None]
+        drawn = [_normal(_words_for(self.seed, k, salts), *size) for k, size in enumerate(self.sizes)]
+        return side * np.stack([g for g, _ in drawn], axis=1), side * np.stack([h for _, h in drawn], axis=1)
+
+    def of_own(self, groups: int) -> NDArray[np.int64]:
+        """For the label holder's own cuts (2 x groups x (2 * outputs)): they must win by what they are worth, not
+        because theirs are the only sums without noise."""
+        words = [stream(self.seed, "boost: own", k, (2, groups)) for k in range(len(self.sizes))]
+        drawn = [_normal(word, *size) for word, size in zip(words, self.sizes)]
+        return np.stack([g for g, _ in drawn] + [h for _, h in drawn], axis=2)
+
+
+def _sizes(boosting: Boosting, job: Job, numbers: NDArray[np.int64], width: float) -> list[tuple[float, float]]:
+    half = numbers.shape[1] // 2
+    table = numbers.astype(np.float64)
+    most = np.abs(table[:, :half]).max(axis=0)
+    if boosting.labels.task == "regression":
+        most = np.minimum(most, FAR * np.sqrt((table[:, :half] ** 2).mean(axis=0)))
+    if boosting.noise is not None:
+        most = np.full(half, 1 / job.units.gradient)
+    apart = np.abs(table[:, half:] - table[:, half:].mean(axis=0)).max(axis=0)
+    return [(width * g, width * h) for g, h in zip(_rounded(most), _rounded(apart))]
+
+
+def _rounded(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Up to the next quarter power of two: how large the noise is may be told, the largest number may not."""
+    return np.where(sizes > 0, 2.0 ** (np.ceil(4 * np.log2(np.maximum(sizes, 1e-300))) / 4), 0.0)
+
+
+def _words_for(seed: bytes, output: int, salts: Salts) -> Ring:
+    """A word a salt: tables of random words, one for each byte of a salt, of which the chosen ones are added
+    (tabulation hashing: independent for salts that differ)."""
+    tables = stream(seed, "boost: noise", output, (_SALT_BYTES, 256))
+    picked = salts.words[:, None].astype("<u8").view(np.uint8).reshape(-1, _SALT_BYTES)
+    return np.asarray(np.bitwise_xor.reduce(tables[np.arange(_SALT_BYTES), picked], axis=1))
+
+
+def _normal(words: Ring, gradient: float, hessian: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Whole numbers of these deviations, from the halves of uniform words."""
+    g, h = (ndtri((half.astype(np.float64) + 0.5) / 2.0**32) for half in (words >> _HALF, words & _LOW))
+    return np.rint(g * gradient).astype(np.int64), np.rint(h * hessian).astype(np.int64)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from fedsift.core.federation import Federation
 from fedsift.errors import ParameterError, ReplyError
 from fedsift.models.boost.hidden import label_holder, passive
+from fedsift.models.boost.hidden.blur import ALLOWED
 from fedsift.models.boost.hidden.cuts import Flags, Layout, Numbers, TreeCuts
 from fedsift.models.boost.hidden.label_holder import (
     OwnSums,
@@ -88,31 +89,33 @@ class NodeGains:
 
 def node_gains(
     sums: Numbers, tree: TreeCuts, totals: Numbers, live: Flags, units: Units, settings: TreeSettings,
-    variance: float = 0.0,
+    variance: Gains,
 ) -> NodeGains:  # fmt: skip
-    """``sums``: nodes x sent x (gradients, hessians, rows); ``totals``: nodes x the same."""
+    """``sums``: nodes x sent x (gradients, hessians, rows); ``totals``: nodes x the same; ``variance`` of each node."""
     nodes, _, values = sums.shape
     alive = np.flatnonzero(live)
     cuts = np.full((nodes, tree.cuts), -np.inf)
-    cuts[alive] = _gains(sums[alive, : tree.cuts], totals[alive], units, settings, variance)
+    cuts[alive] = _gains(sums[alive, : tree.cuts], totals[alive], units, settings, variance[alive])
     blocks, width = len(tree.blocks), tree.width
     prefixes, order = np.full((nodes, blocks, width), -np.inf), np.zeros((nodes, blocks, width), dtype=np.int64)
     if blocks and len(alive):
         table = sums[alive, tree.cuts :].reshape(len(alive), blocks, width, values)
         order[alive] = _by_ratio(table, units, settings)
         running = np.cumsum(np.take_along_axis(table, order[alive][..., None], axis=2), axis=2)
-        found = _gains(running.reshape(len(alive), blocks * width, values), totals[alive], units, settings, variance)
+        flat = running.reshape(len(alive), blocks * width, values)
+        found = _gains(flat, totals[alive], units, settings, variance[alive])
         prefixes[alive] = found.reshape(len(alive), blocks, width)
     best = np.maximum(cuts.max(axis=1, initial=-np.inf), prefixes.reshape(nodes, -1).max(axis=1, initial=-np.inf))
     return NodeGains(best, cuts, prefixes, order)
 
 
-def _gains(left: Numbers, totals: Numbers, units: Units, settings: TreeSettings, variance: float) -> Gains:
+def _gains(left: Numbers, totals: Numbers, units: Units, settings: TreeSettings, variance: Gains) -> Gains:
     nodes, places, values = left.shape
     whole = np.repeat(totals, places, axis=0)
     flat = left.reshape(-1, values)
     usable = np.ones(len(flat), dtype=bool)
-    return cut_gains(flat, whole, values - 1, units, settings, usable, variance).reshape(nodes, places)
+    allowed = np.repeat(variance, places)[:, None]
+    return cut_gains(flat, whole, values - 1, units, settings, usable, allowed).reshape(nodes, places)
 
 
 def _by_ratio(table: Numbers, units: Units, settings: TreeSettings) -> Numbers:
@@ -298,8 +301,8 @@ class HiddenTrees:
         cuts = {name: OwnerCuts() for name in self.peers}
         nodes = level.nodes * len(level.trees)
         wide = 1 + 2 * max(tree.outputs for tree in level.trees)
-        shapes = own.totals.shape, own.gains.shape, own.units.shape
-        if shapes != ((nodes, wide), (nodes,), (len(level.trees), 2)) or set(own.halves) != set(self.peers):
+        shapes = own.totals.shape, own.gains.shape, own.sizes.shape, own.units.shape
+        if shapes != ((nodes, wide), (nodes,), (nodes,), (len(level.trees), 2)) or set(own.halves) != set(self.peers):
             raise ReplyError(active, "own_half_sums", "it answered for another number of nodes than the level has")
         opened = {name: self._opened(level, trees, peer, halves, own) for name, peer in self.peers.items()}
         candidates = {name: of_level(level, trees, peer.tree_cuts) for name, peer in self.peers.items()}
@@ -311,7 +314,7 @@ class HiddenTrees:
             found = {
                 name: node_gains(
                     opened[name][number], candidates[name][number], totals, live_nodes, units, settings[tree.model],
-                    self.variance,
+                    self.variance + ALLOWED * own.sizes[part] ** 2,
                 )
                 for name in self.peers
             }  # fmt: skip

@@ -21,14 +21,13 @@ from fedsift.models.boost.growing_tree import (
     Boosting,
     Job,
     Node,
-    chosen_from,
     cut_own,
     make_children,
-    own_histograms,
     splittable,
 )
-from fedsift.models.boost.hidden.blur import Hidden, blurred
+from fedsift.models.boost.hidden.blur import Hidden, NodeNoise, RowOrder, Salts, blurred, width_of
 from fedsift.models.boost.hidden.cuts import Layout, Numbers, TreeCuts
+from fedsift.models.boost.hidden.own_cuts import own_lines
 from fedsift.models.boost.hidden.shares import (
     Bins,
     Corrections,
@@ -49,8 +48,7 @@ from fedsift.models.boost.hidden.shares import (
     pack,
     read_trees,
 )
-from fedsift.models.boost.rounds import counted, new_jobs
-from fedsift.models.boost.tree import Split, best_split
+from fedsift.models.boost.rounds import new_jobs
 from fedsift.mpc.dealer import Bits, Dealt, open_and
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
@@ -63,9 +61,14 @@ class Peer:
     name: str
     layouts: dict[int, Layout]
     hidden: dict[int, list[Piece]] = field(default_factory=dict)  # its cuts under a mask, by number of bins
-    salts: dict[int, bytes] = field(default_factory=dict, repr=False)  # for noise in the sums of these cuts
+    salts: dict[int, dict[int, Salts]] = field(default_factory=dict, repr=False)  # of the pieces, for noise in sums
     tree_cuts: list[TreeCuts] = field(default_factory=list)
     histograms: list[Ring | None] = field(default_factory=list)
+
+    def salted(self, bins: int) -> Salts:
+        """Of all its cuts."""
+        parts = self.salts.get(bins, {})
+        return Salts.together([parts[piece] for piece in sorted(parts)])
 
 
 @dataclass
@@ -73,6 +76,7 @@ class HiddenGradients:
     """State of a run. ``places``: for each tree the nodes of the level, ``None`` where there is none to cut."""
 
     peers: dict[str, Peer]
+    order: RowOrder
     step: int = 0
     trees: list[Tree] = field(default_factory=list)
     level: int = 0
@@ -102,7 +106,7 @@ def meet_cuts(party: Party, *, bins: Bins, layouts: dict[str, list[LayoutFields]
     for name, fields in layouts.items():
         read = [Layout.read(f["counts"], f["categories"], f["counts"].size, name) for f in fields]
         peers[name] = Peer(name, dict(zip(bins, read)))
-    party.keep(HiddenGradients(peers))
+    party.keep(HiddenGradients(peers, RowOrder.of(party)))
 
 
 @operation(
@@ -112,7 +116,7 @@ def meet_cuts(party: Party, *, bins: Bins, layouts: dict[str, list[LayoutFields]
     discloses="control",
     receives="masked",
     about="acknowledgement",
-    learns="nothing: the other party's cuts under a mask that it does not have",
+    learns="which of the other party's unnamed cuts are the same; the cuts are under a mask that it does not have",
 )
 def keep_cuts(party: Party, *, sender: PartyName, bins: int, piece: int, box: SealedBox) -> None:
     peer = party.held(HiddenGradients).peers.get(sender)
@@ -121,9 +125,9 @@ def keep_cuts(party: Party, *, sender: PartyName, bins: int, piece: int, box: Se
         raise OperationRefused(party.name, "keep_cuts", "there is no such piece of anybody's cuts")
     first, last = pieces[piece]
     told = party.held(Pairs).open(box, sender=sender, about=f"boost: cuts of {bins} bins", number=piece)
-    hidden = Hidden.read(told, (party.n_rows, last - first), sender)
+    hidden = Hidden.read(told, (party.n_rows, last - first), width_of(party) > 0, sender)
     peer.hidden.setdefault(bins, []).append(Piece(first, last, hidden.cuts))
-    peer.salts[bins] = hidden.salt
+    peer.salts.setdefault(bins, {})[piece] = hidden.salts
 
 
 @dataclass
@@ -133,17 +137,18 @@ class OwnSums:
     halves: dict[str, Half]
     totals: Numbers  # nodes x (gradients, hessians, rows); zeros where there is nothing to cut
     gains: NDArray[np.float64]
+    sizes: NDArray[np.float64]  # the deviation of the noise in sums of gradients of each node
     units: NDArray[np.float64]  # of each tree: of gradients, of hessians
 
     def as_dict(self) -> dict[str, Any]:
         halves = {name: half.as_dict() for name, half in self.halves.items()}
-        return {"halves": halves, "totals": self.totals, "gains": self.gains, "units": self.units}
+        return {"halves": halves, "totals": self.totals, "gains": self.gains, "sizes": self.sizes, "units": self.units}
 
     @classmethod
     def read(cls, reply: dict[str, Any], holder: str) -> OwnSums:
         """At the coordinator, from the label holder's reply."""
         halves = {name: Half.read(half, holder) for name, half in reply["halves"].items()}
-        return cls(halves, reply["totals"], reply["gains"], reply["units"])
+        return cls(halves, reply["totals"], reply["gains"], reply["sizes"], reply["units"])
 
 
 GRADIENTS = {"boxes": dict, "more": bool}
@@ -228,7 +233,13 @@ def _lay_out(job: Job, nodes: list[Node | None], tree: Tree, values: Ring, count
     times="240000 a session",
     discloses="masked",
     about="its half of the sums, under a mask; gradient sums of nodes, and the best gain of its own columns in each",
-    reply={"halves": dict, "totals": Array("i", 2), "gains": Array("f", 1, finite=False), "units": Array("f", 2)},
+    reply={
+        "halves": dict,
+        "totals": Array("i", 2),
+        "gains": Array("f", 1, finite=False),
+        "sizes": Array("f", 1),
+        "units": Array("f", 2),
+    },
 )
 def own_half_sums(party: Party, *, corrections: dict[str, Corrections]) -> dict[str, Any]:
     """With the dealer's corrections. Nodes that cannot be cut have no rows in ``totals``."""
@@ -238,26 +249,35 @@ def own_half_sums(party: Party, *, corrections: dict[str, Corrections]) -> dict[
     check_corrections(corrections, level, every, party)
     if boosting.noise is not None:
         boosting.noise.use_level()
+    noises = {place: node_noises(party, state, boosting, place) for place in places}
     halves = {}
     for name, peer in state.peers.items():
         cuts = every[name]
         shares = peer_shares(state, peer, corrections[name])
         sums = []
         for place, tree, part, share in zip(places, level.trees, cuts, shares):
-            salt, whole = peer.salts.get(tree.bins), int(peer.layouts[tree.bins].counts.sum())
-            sums.append(blurred(party, boosting, boosting.jobs[place], state.places[place], part, salt, whole, share))
+            job, nodes = boosting.jobs[place], state.places[place]
+            sums.append(blurred(boosting, job, nodes, noises[place], part, peer.salted(tree.bins), share))
         shuffles = draw_shuffles(pairs, name, state.step, level, cuts)
         halves[name] = masked_half(pairs, name, state.step, sums, cuts, shuffles)
-    gains, totals = [], []
-    for place in places:
-        job = boosting.jobs[place]
-        for node in own_cuts(boosting, job, state.places[place], state.parents[place]):
-            gains.append(-np.inf if node is None else node.gain)
-            totals.append(np.zeros(job.numbers.shape[1] + 1) if node is None else [*node.told, len(node.train)])
-    widest = max(len(line) for line in totals)
-    table = np.array([[*line, *[0] * (widest - len(line))] for line in totals], dtype=np.int64)
+    told = [
+        own_lines(boosting, boosting.jobs[place], state.places[place], state.parents[place], noises[place])
+        for place in places
+    ]
+    lines = [line for part in told for line in part]
+    widest = max(len(line) for _, _, line in lines)
+    totals = np.array([[*line, *[0] * (widest - len(line))] for _, _, line in lines], dtype=np.int64)
+    gains, sizes = (np.array(part, dtype=np.float64) for part in zip(*((gain, size) for gain, size, _ in lines)))
     units = [[boosting.jobs[p].units.gradient, boosting.jobs[p].units.hessian] for p in places]
-    return OwnSums(halves, table, np.array(gains, dtype=np.float64), np.array(units)).as_dict()
+    return OwnSums(halves, totals, gains, sizes, np.array(units)).as_dict()
+
+
+def node_noises(party: Party, state: HiddenGradients, boosting: Boosting, place: int) -> list[NodeNoise | None]:
+    """Of the nodes of a tree; none where there is nothing to open, or exact sums were agreed."""
+    job, nodes, width = boosting.jobs[place], state.places[place], width_of(party)
+    if not width or not any(peer.tree_cuts[place].sent for peer in state.peers.values()):
+        return [None] * len(nodes)
+    return [None if n is None else NodeNoise.of(party, boosting, job, n, state.order, width) for n in nodes]
 
 
 def peer_shares(state: HiddenGradients, peer: Peer, correction: Corrections) -> list[Ring]:
@@ -281,32 +301,6 @@ def read_corrections(level: Level, cuts: list[TreeCuts], sent: Corrections) -> l
         found.append(np.hstack([values, counts]))
         at, row = at + a * wide, row + a * level.summed
     return found
-
-
-def own_cuts(boosting: Boosting, job: Job, nodes: list[Node | None], parents: list[Node | None]) -> list[Node | None]:
-    """The best cut of the label holder's own columns in each node; of two siblings the smaller one is counted."""
-    for place in range(0, len(nodes), 2):
-        pair = [node for node in nodes[place : place + 2] if node is not None]
-        parent = parents[place // 2] if len(nodes) > 1 else None
-        if len(pair) == 2 and parent is not None and boosting.me in parent.hists:
-            small, big = sorted(pair, key=lambda node: len(node.train))
-            own_histograms(boosting.me, job, parent, small, big)
-        else:
-            for node in pair:
-                own_histograms(boosting.me, job, None, node, None)
-        for node in pair:
-            node.best = _best_own(boosting, job, node)
-        if parent is not None:
-            parent.hists = {}
-    return nodes
-
-
-def _best_own(boosting: Boosting, job: Job, node: Node) -> tuple[str, Split] | None:
-    """The best cut of own columns; with a budget from noisy sums, as those of others are chosen."""
-    scale = 0.0 if boosting.noise is None else boosting.noise.level_scale(*counted(boosting.me, job.columns))
-    hists, variance = chosen_from(boosting, job, node, {boosting.me: node.hists[boosting.me]}, scale)
-    split = best_split(hists[boosting.me], node.told, job.units, boosting.settings(job), variance)
-    return None if split is None else (boosting.me, split)
 
 
 @operation(

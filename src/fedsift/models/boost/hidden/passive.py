@@ -19,7 +19,7 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
 from fedsift.models.boost.bins import SplitRecords, fitted_bins, split_record
-from fedsift.models.boost.hidden.blur import Hidden, salt_of
+from fedsift.models.boost.hidden.blur import Hidden, RowOrder, Salts
 from fedsift.models.boost.hidden.cuts import (
     Cut,
     Layout,
@@ -107,6 +107,7 @@ class HiddenCuts:
     """State of a run: own cuts, the trees of the round, shares of their sums."""
 
     peer: PartyName  # the label holder
+    order: RowOrder
     cuts: dict[int, OwnCuts] = field(default_factory=dict)
     masks: dict[int, list[Piece]] = field(default_factory=dict)
     step: int = 0  # of all levels of the run
@@ -134,7 +135,7 @@ class HiddenCuts:
 )
 def describe_cuts(party: Party, *, bins: Bins, peer: PartyName) -> list[dict[str, Any]]:
     """Cut own columns into bins, for the run with this label holder."""
-    state = party.keep(HiddenCuts(peer))
+    state = party.keep(HiddenCuts(peer, RowOrder.of(party)))
     if SplitRecords not in party.state:
         party.keep(SplitRecords())
     state.cuts = {count: OwnCuts.of(party, count) for count in bins}
@@ -157,8 +158,8 @@ def hide_cuts(party: Party, *, bins: int, piece: int) -> SealedBox:
     if bins not in state.masks or not 0 <= piece < len(state.masks[bins]):
         raise OperationRefused(party.name, "hide_cuts", "there is no such piece of its cuts")
     part = state.masks[bins][piece]
-    own = state.cuts[bins]
-    hidden = Hidden(own.bits(part.first, part.last).astype(np.uint64) - part.matrix(), salt_of(party, own.codes))
+    bits = state.cuts[bins].bits(part.first, part.last)
+    hidden = Hidden(bits.astype(np.uint64) - part.matrix(), Salts.of(party, state.order, bits))
     return party.held(Pairs).seal(hidden.as_dict(), to=state.peer, about=f"boost: cuts of {bins} bins", number=piece)
 
 

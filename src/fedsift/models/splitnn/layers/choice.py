@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from functools import partial
-from typing import Any
 
 from fedsift.core.federation import Federation
 from fedsift.errors import ParameterError
@@ -22,7 +21,7 @@ MOST_STEPS = 4000  # of a training whose length is not said
 _OWN_NETWORKS: dict[str, type[SplitRun]] = {"lattice": LatticeRun, "open": SplitRun}
 
 
-def check_protection(protection: Any) -> str:
+def check_protection(protection: object) -> str:
     if protection not in PROTECTIONS:
         raise ParameterError(f"protection must be one of {', '.join(map(repr, PROTECTIONS))}; got {protection!r}")
     return str(protection)

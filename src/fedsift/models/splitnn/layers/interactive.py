@@ -79,7 +79,7 @@ def first_blocks(top: Top, own: str) -> dict[str, np.ndarray]:
     return {name: block for name, block in blocks.items() if name != own}
 
 
-def _through(party: Party, top: Top, z: Any, embedding: Any, rows: int) -> Any:
+def _through(party: Party, top: Top, z: object, embedding: object, rows: int) -> Any:
     """The top model's output for the activations ``z`` of the others and the label holder's own embedding."""
     torch, layer = torch_module(), interactive_layer(top)
     shown = z

@@ -179,7 +179,7 @@ def encrypt_lattice(
 
 
 def _next(party: Party, bottom: Any, epoch: Any, start: int) -> np.ndarray:
-    return bottom.forward(_rows(party, bottom, int(epoch), start))
+    return np.asarray(bottom.forward(_rows(party, bottom, int(epoch), start)))
 
 
 def _learn(party: Party, model: str, answer: dict[str, Any]) -> None:
@@ -264,7 +264,7 @@ def open_lattice(party: Party, *, model: str, answer: LatticeAnswer) -> dict[str
 
 def _total(party: Party, model: str, activations: dict[str, Activations], rows: int) -> np.ndarray:
     """z of all other parties together."""
-    total: Any = 0.0
+    total = np.zeros(())
     for name, kept in party.state[f"{model}/kept by name"].items():
         masked, shape = checked(party, OPENED, name, activations.get(name)).get("masked"), (rows, kept["mask"].shape[1])
         if not isinstance(masked, np.ndarray) or masked.shape != shape or masked.dtype != np.uint64:

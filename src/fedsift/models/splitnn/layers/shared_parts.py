@@ -108,7 +108,7 @@ class Targets:
             second = np.clip((values / (self.truth - other) + 1) / 2, 0.0, 1.0)
             return np.hstack([1 - second, second])
         shares = np.clip((values - other) / (self.truth - other), 1e-9, None)
-        return shares / shares.sum(axis=1, keepdims=True)
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def score(self, out: Floats, label: np.ndarray) -> float:
         """Accuracy, or R2."""
@@ -123,7 +123,7 @@ def _indicators(codes: np.ndarray, classes: int) -> Floats:
     """-1 and 1 for two classes (one column), else an indicator of each class."""
     if classes == 2:
         return 2.0 * codes[:, None] - 1.0
-    return (codes[:, None] == np.arange(classes)).astype(np.float64)
+    return np.asarray((codes[:, None] == np.arange(classes)).astype(np.float64))
 
 
 def exactly(value: Any, shape: tuple[int, ...], sender: str, kind: Any = np.uint64) -> np.ndarray:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Operation
+from fedsift.core.operation import Answering, R
 from fedsift.errors import ParameterError, ReplyError
 from fedsift.models.predicted import let_read
 from fedsift.models.splitnn.basis import WIDE, axes_of
@@ -274,15 +274,16 @@ class SharedRun(SplitRun):
     def _loss(self, fed: Federation, epoch: int) -> None:
         """The mean squared error of the epoch, from two halves."""
         halves = fed.ask(ops.loss_half, to=[self.active, self.helper], epoch=epoch)
-        total = int(sum(halves.values())[0].astype(np.int64))
+        first, second = halves.values()
+        total = int((first + second)[0].astype(np.int64))
         loss = total * 4.0**-ERROR_BITS * self.shape.unit**2 / self.rows
         self._saw({"loss": loss, "score": 1 - loss})
         self._end_epoch()
 
-    def _answers(self, fed: Federation, last: Operation) -> list[Any]:
+    def _answers(self, fed: Federation, last: Answering[R]) -> list[R]:
         """Rows of a view through the network, chunk by chunk; ``last`` is what the label holder does with outputs."""
         dealer = self._hide(fed, 0, PREDICT_ROWS)
-        order, parts = np.arange(fed.n_rows), []
+        order, parts = np.arange(fed.n_rows), list[R]()
         for start in range(0, fed.n_rows, PREDICT_ROWS):
             self._step += 1
             angles = fed.ask(ops.send_angles, to=self.members[:-1], epoch=-1, start=start)

@@ -29,8 +29,8 @@ below a turn an input unit (2^58), which is far beyond where a sine has forgotte
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,6 @@ _SHIFT, _TOP, _WRAP = np.uint64(STEP_BITS), np.uint64(63), np.uint64(64 - STEP_B
 _STEPS = "100000 a session"
 _NOTHING = "nothing: shares of weights and of what the lasso leaves of them"
 Sixteenths = NDArray[np.uint8]
-_Given = TypeVar("_Given")
 
 
 @dataclass
@@ -207,7 +206,7 @@ class SharedShrinking:
         self._drawn_anew("shrunk", number)
         fed.ask(take_shrunk, to=owners, each=self._by_owner(shrunk), number=number)
 
-    def _by_keeper(self, **given: dict[str, _Given]) -> dict[str, dict[str, dict[str, _Given]]]:
+    def _by_keeper(self, **given: Mapping[str, object]) -> dict[str, dict[str, dict[str, object]]]:
         roles = self.gates.run.roles
         keepers = sorted({roles.keeper_of(owner) for owner in self.gates.run.widths})
         return {k: {what: {o: of[o] for o in roles.kept_by(k)} for what, of in given.items()} for k in keepers}
