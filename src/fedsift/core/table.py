@@ -104,8 +104,7 @@ class Table:
         wanted = None if columns is None else list(dict.fromkeys([*columns, *aside]))
         loaded = load(source, name, Wanted(id, label, wanted, categorical, form or FileForm(), aside, encode or {}))
         frame, where = loaded.frame, loaded.where
-        apart = [n for n in (id, label, *aside) if n is not None]
-        features = _features(loaded, encode or {}, wanted or (), apart)
+        features = _features(loaded, encode or {}, wanted or (), [n for n in (id, label, *aside) if n is not None])
         if not max(frame.height, features.height):
             raise DataError(f"{where}: there are no rows; a table needs at least one")
         if not features.width and label is None:  # a party may hold the label alone
@@ -115,8 +114,8 @@ class Table:
         labels = None if label is None else checked_label(frame[label], loaded)
         kinds = kinds_of(features, where)
         refuse_infinite(features, loaded)
-        apart = {column: checked_aside(frame[column], where) for column in aside}
-        return cls(name, id, label, features, ids, labels, categories_of(features, kinds), loaded.written, apart)
+        beside = {column: checked_aside(frame[column], where) for column in aside}
+        return cls(name, id, label, features, ids, labels, categories_of(features, kinds), loaded.written, beside)
 
     # --- what it holds ---
 
