@@ -160,6 +160,21 @@ def test_a_mistake_is_named_with_its_place(folder, encode, error, words):
         execute(load_job(folder / "job.toml"))
 
 
+def test_columns_of_a_file_too_large_to_hold_are_made_and_set_aside_too(tmp_path, monkeypatch):
+    from fedsift.core import stored
+
+    FRAME.assign(whose=[1, 1, 2, 2]).to_parquet(tmp_path / "bank.parquet")
+    held = read({"joined": "month"}, tmp_path / "bank.parquet", aside=["whose"])
+    monkeypatch.setattr(stored, "MOST_CELLS", 0)
+    large = read({"joined": "month"}, tmp_path / "bank.parquet", aside=["whose"])
+    assert isinstance(large._frame, stored.Stored)
+    assert sorted(large.columns) == sorted(held.columns) == ["month(joined)", "note", "x"]
+    assert large.take([3, 0]).values("month(joined)").tolist() == [2.0, 1.0]
+    assert large.take([3, 0]).aside["whose"].to_list() == [2, 1]
+    named = read(None, tmp_path / "bank.parquet", columns=["x", "month(joined)"])
+    assert sorted(named.columns) == ["month(joined)", "x"]
+
+
 def test_a_text_is_no_date():
     with pytest.raises(DataError, match="table 'bank': column 'note' has no dates"):
         read({"note": "month"})

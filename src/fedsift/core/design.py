@@ -323,7 +323,7 @@ def by_class(labels: Labels, told: object, train: NDArray[np.bool_]) -> NDArray[
     if told is None:
         return np.ones(len(train))
     if isinstance(told, dict):
-        return np.array([float(told[name]) for name in labels.classes])[labels.codes]
+        return np.asarray(np.array([float(told[name]) for name in labels.classes])[labels.codes])
     counts = np.maximum(np.bincount(labels.codes[train], minlength=labels.n_classes), 1)
     return np.asarray((train.sum() / (labels.n_classes * counts))[labels.codes], dtype=np.float64)
 

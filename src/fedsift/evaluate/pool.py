@@ -22,7 +22,7 @@ class Pool:
         }
 
     def party(self, fed: Federation, name: str) -> Party:
-        return Party(self.sites[name], fed._view, {}, run=Run(fed.job("evaluate", {})))
+        return Party(self.sites[name], fed._view, run=Run(fed.job("evaluate", {})))
 
     def labels(self, fed: Federation) -> np.ndarray:
         if fed.partition == "vertical":

@@ -36,7 +36,7 @@ def whole_weights(party: Party) -> NDArray[np.int64] | None:
             f"party {party.name!r}: a row weighs more than {MOST} times the mean weight: it would show in every sum "
             "that it is in; trim the weights"
         )
-    return np.maximum(np.rint(shares * STEPS), 1).astype(np.int64)
+    return np.asarray(np.maximum(np.rint(shares * STEPS), 1), dtype=np.int64)
 
 
 def class_factors(told: object, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
