@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo notebooks test test-flare test-mlflow fuzz coverage matrix lint pages docs clean
+.PHONY: demo notebooks test test-flare test-mlflow fuzz coverage matrix bounds lint pages docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -72,6 +72,10 @@ coverage: $(VENV)/.dev
 # A wheel, built and tried away from the source tree, on every Python from 3.10 to 3.13 that is found; names the absent.
 matrix:
 	$(PYTHON) tools/matrix.py
+
+# The lowest version of every dependency, on the oldest Python that is found: a wheel, and the commands of the first page.
+bounds:
+	$(PYTHON) tools/bounds.py
 
 clean:
 	rm -rf $(VENV) build demo-run .pytest_cache .mypy_cache .ruff_cache .coverage* src/fedsift/crypto/*.so

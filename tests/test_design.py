@@ -13,7 +13,6 @@ import fedsift as fs
 from fedsift.audit import load_attacks, record
 from fedsift.cli.main import app
 from fedsift.core.design import Design
-from fedsift.core.party import Site
 from fedsift.core.row_draws import TEST, TRAIN, draw_designed_rows
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import DataError, ParameterError, PolicyRefused
@@ -297,17 +296,29 @@ def test_a_mistake_in_a_design_is_named_with_its_place(folder, design, words):
         execute(load_job(path))
 
 
-def sites(folder, aside: str) -> fs.Federation:
-    """A bank with the default policy and a shop without one, aligned."""
+def sites(folder, aside: str, design: Design | None = None) -> fs.Federation:
+    """A bank and a shop with the default policy, aligned."""
     X, y = table()
     ids = [f"p{i}" for i in range(ROWS)]
-    X[["age", "income"]].assign(id=ids, customer=CUSTOMER, default=y).to_csv(folder / "bank.csv", index=False)
+    X[["age", "income"]].assign(id=ids, customer=CUSTOMER + 1, default=y).to_csv(folder / "bank.csv", index=False)
     named = 'name = "bank"\nfile = "bank.csv"\nid = "id"\nlabel = "default"\ncolumns = ["age", "income"]'
     (folder / "party.toml").write_text(f"[party]\n{named}\n{aside}\n")
-    shop = fs.Table.read(X[["visits", "basket"]].assign(id=ids), id="id", name="shop")
-    transport = InProcess({"bank": open_site(folder / "party.toml"), "shop": Site("shop", shop)})
+    X[["visits", "basket"]].assign(id=ids).to_csv(folder / "shop.csv", index=False)
+    (folder / "shop.toml").write_text('[party]\nname = "shop"\nfile = "shop.csv"\nid = "id"\n')
+    transport = InProcess({"bank": open_site(folder / "party.toml"), "shop": open_site(folder / "shop.toml")})
     fed = fs.Federation(transport, ["bank", "shop"], active="bank")
-    return align(fed).designed(Design(group="bank.customer"))
+    return align(fed).designed(design or Design(group="bank.customer"))
+
+
+def test_sites_with_the_default_policy_answer_weighted_counts_and_write_them_down(tmp_path):
+    fed = sites(tmp_path, 'aside = ["customer"]', Design(weight="bank.customer"))
+    plain = fs.GiniFilter(n_features=2).fit(fed.designed(Design()))
+    weighted = fs.GiniFilter(n_features=2).fit(fed)
+    assert plain.scores_.score.tolist() != weighted.scores_.score.tolist()
+    lines = fed.simulated["shop"].journal.journal.lines()
+    bits = [line.bits for line in lines if line.operation == "tables.masked_counts"]
+    assert len(bits) == 2
+    assert bits[1] > bits[0]
 
 
 def test_a_site_with_the_default_policy_deals_by_a_column_that_its_own_file_sets_aside(tmp_path):

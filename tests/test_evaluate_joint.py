@@ -19,6 +19,7 @@ from fedsift.evaluate.intervals import corrected_interval
 from fedsift.evaluate.joint import NOTE, UNSEEN
 from fedsift.evaluate.result import ALL
 from fedsift.models.parts import Measured
+from fedsift.report.summary import verdict
 from fedsift.site.policy import Policy
 from fedsift.site.site import PolicySite
 
@@ -114,6 +115,35 @@ def test_selection_and_model_see_training_rows_only():
     fed = fs.Federation.split(X, y, parties=2)
     found = fs.evaluate(fed, fs.SFFS(n_features=10), model="linear", cv=4, nulls=False)
     assert abs(found.released["SFFS"]["accuracy"].mean - 0.5) < 0.15
+
+
+@pytest.mark.parametrize("model", ["linear", "logistic", "boost"])
+@pytest.mark.parametrize("kept", [1, 2])
+def test_the_next_column_is_worth_much_where_it_matters_and_little_where_not(model, kept):
+    """Two columns make the label: of one kept the next adds the other, of two kept the next is noise."""
+    found = fs.evaluate(
+        federation(600), {"iv": fs.InformationValue(n_features=kept)}, QUICK[model], cv=3, next_column=True
+    )
+    means = {name: released["auc"].mean for name, released in found.released.items()}
+    gain = means["iv and the next column"] - means["iv"]
+    assert gain > 0.1 if kept == 1 else abs(gain) < 0.03
+    told = verdict(found, "iv", "auc")
+    assert f"With the next column by rank beside them {means['iv and the next column']:.3f} ({gain:+.3f}" in told
+    if kept == 1:
+        wanted = QUICK[model].__class__(**QUICK[model].get_params())
+        two = fs.evaluate(federation(600), {"iv": fs.InformationValue(n_features=2)}, wanted, cv=3)
+        assert two.released["iv"]["auc"].mean == pytest.approx(means["iv and the next column"], abs=0.002)
+
+
+def test_a_default_policy_lets_the_next_column_pass_and_where_none_is_left_there_is_no_line():
+    found = fs.evaluate(
+        with_policy(tables(rows=900)), fs.GiniFilter(n_features=2), model="linear", cv=3, nulls=False, next_column=True
+    )
+    assert list(found.released) == ["GiniFilter", "GiniFilter and the next column"]
+    every = fs.evaluate(federation(), fs.GiniFilter(n_features=6), model="linear", cv=2, next_column=True)
+    assert "next column" not in " ".join(every.released)
+    with pytest.raises(ParameterError, match="leave pooled out"):
+        fs.evaluate(federation(), fs.GiniFilter(), pooled=True, next_column=True)
 
 
 # -- what travels ----------------------------------------------------------------------------------------------------

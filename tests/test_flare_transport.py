@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import calendar
+import errno
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -22,12 +25,13 @@ from fedsift.core.transports.flare import Flare
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, read_job, settings_of, write_job
 from fedsift.deploy.results import check_outcome, place
-from fedsift.deploy.status import ENDED, RUNNING, close_abandoned, read_status, write_status
+from fedsift.deploy.status import ENDED, RUNNING, close_abandoned, read_status, remove_old, write_status
 from fedsift.errors import (
     AlignmentError,
     DataError,
     FedsiftError,
     JobError,
+    OperationFailed,
     OperationRefused,
     ParameterError,
     PartyGone,
@@ -349,6 +353,53 @@ def outcome(folder: Path, **content) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "outcome.json").write_text(json.dumps(content))
     return folder
+
+
+def test_folders_of_jobs_that_ended_long_ago_are_removed_and_nothing_else(tmp_path):
+    day, moment = 86_400, calendar.timegm((2030, 6, 1, 0, 0, 0))
+    for name, state, age in (("old", "finished", 400), ("failed", "failed", 367), ("new", "finished", 365),
+                             ("busy", "running", 400)):  # fmt: skip
+        write_status(tmp_path / name, state)
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment - age * day))
+        (tmp_path / name / "status.json").write_text(json.dumps({"state": state, "at": at}))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "status.json").write_text('{"state": "finished", "at": "long ago"}')
+    assert sorted(remove_old(tmp_path, 366, moment)) == ["failed", "old"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "busy", "new", "notes"]
+    assert remove_old(tmp_path / "nothing", 366) == []
+
+
+def full(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/secret/place")
+
+
+def test_a_full_disk_of_a_party_is_named_and_no_path_is_told(tmp_path, small_fed, monkeypatch):
+    monkeypatch.setattr("fedsift.core.party.find_operation", full)
+    with pytest.raises(OperationFailed, match="no space is left on its disk") as caught:
+        over_flare(small_fed).sizes()
+    assert "secret" not in str(caught.value)
+
+
+def test_a_full_disk_of_the_coordinator_is_said_to_all(tmp_path, job, monkeypatch):
+    pytest.importorskip("nvflare")
+    from fedsift.deploy.coordinator import run_job
+
+    content, told = public_job(job), []
+    monkeypatch.setattr("fedsift.deploy.coordinator._carry_out", full)
+    monkeypatch.setattr("fedsift.deploy.coordinator._tell", lambda fed, why: told.append(why))
+    with pytest.raises(OSError, match="space"):
+        run_job(content, Flare(dict.fromkeys(content["parties"], full)), tmp_path)
+    with pytest.raises(FedsiftError, match="the coordinator cannot write: no space is left on its disk"):
+        check_outcome(tmp_path, "FINISHED:EXECUTION_EXCEPTION")
+    assert told == ["the coordinator cannot write: no space is left on its disk"]
+
+
+def test_a_client_that_is_not_there_is_named_before_anything_is_sent():
+    from fedsift.deploy.run import _all_there
+
+    with pytest.raises(PartyGone, match=r"'shop'.*not connected .*bank is.*whether it was disabled"):
+        _all_there({"parties": {"bank": {}, "shop": {}}}, ["bank"])
 
 
 def test_failure_at_the_coordinator_is_the_same_error_here(tmp_path):

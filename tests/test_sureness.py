@@ -13,7 +13,7 @@ from fedsift.mpc.column_scores.label_tables import ColumnTables
 from fedsift.report import render_html, render_text, summarize
 from fedsift.report.record import Report
 from fedsift.select.filters.information_value import information_value
-from fedsift.select.sureness import copies_of, f_p_values, f_reaches, false_discovery, independence
+from fedsift.select.sureness import copies_of, f_p_values, f_reaches, false_discovery, independence, leaks_of
 
 
 def test_the_p_value_of_a_table_is_that_of_scipys_test():
@@ -161,6 +161,21 @@ def test_a_copy_of_a_kept_column_is_named_with_its_party():
         assert "income" not in render_text(summarize(fitted, party="shop"))
     two = ColumnTables(np.array([[3.0, 4.0], [5.0, 6.0]] * 2), np.array([2, 2]), 0.0)
     assert copies_of({"a": two}, {"a": ["x", "y"]}) == [], "two bins may agree by chance"
+
+
+def test_a_column_that_tells_the_label_nearly_alone_is_called_too_good_and_a_strong_one_is_not():
+    generator = np.random.default_rng(4)
+    X = pd.DataFrame(generator.normal(size=(400, 3)), columns=["income", "age", "visits"])
+    y = (X["income"] + 0.7 * generator.normal(size=400) > 0).astype(int)
+    X["closed"] = np.where(y == 1, generator.integers(1, 28, 400), np.nan)  # filled after the outcome only
+    for make in (fs.InformationValue, fs.GiniFilter):
+        fitted = make(n_features=2).fit(fs.Federation.split(X, y, parties=["bank", "shop"]))
+        assert fitted.details_["sure"]["leaks"] == [["shop", "closed"]]
+        for told in (render_text(summarize(fitted)), render_html(summarize(fitted))):
+            assert "Too good? shop: closed tells the label nearly alone" in " ".join(told.split())
+        assert "Too good" not in render_text(summarize(fitted, party="shop")), "it would tell of labels"
+    three = ColumnTables(np.array([[30.0, 1.0], [1.0, 30.0]] * 2), np.array([2, 2]), 0.0)
+    assert leaks_of({"a": three}, {"a": ["x", "y"]}) == []
 
 
 @pytest.mark.parametrize("method", ["muse", "federated_lasso", "top_gain", "knockoffs", "random", "information_value"])

@@ -50,15 +50,22 @@ def check(python: str, folder: Path) -> None:
 
     run(python, "-m", "venv", "env")
     own = folder / "env" / "bin" / "python"
+    wheel = build(own, folder)
+    run(own, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", wheel)
+    run(own, "-c", SMOKE)
+    run(folder / "env" / "bin" / "fedsift", "--version")
+
+
+def build(own: Path, folder: Path) -> Path:
+    """A wheel of this tree, built by the environment of ``own``."""
     source = folder / "source"  # a copy: what an earlier build left in the tree must not get into the wheel
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.egg-info", "*.so", "__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    pip = (own, "-m", "pip", "--quiet", "--disable-pip-version-check")
-    run(*pip, "wheel", "--no-deps", "--wheel-dir", "wheels", source)
-    run(*pip, "install", next((folder / "wheels").glob("fedsift-*.whl")))
-    run(own, "-c", SMOKE)
-    run(folder / "env" / "bin" / "fedsift", "--version")
+    pip = [str(own), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    made = [*pip, "wheel", "--no-deps", "--wheel-dir", "wheels", str(source)]
+    subprocess.run(made, cwd=folder, check=True)
+    return next((folder / "wheels").glob("fedsift-*.whl"))
 
 
 def main() -> int:

@@ -24,8 +24,17 @@ FedsiftError
 
 from __future__ import annotations
 
+import errno
+
 #: What a request is told that no check of ours had refused, but Python did while its step ran; fuzzing looks for it.
 UNFORESEEN = "it does not fit what this party holds"
+
+
+def disk_words(error: BaseException) -> str:
+    """What to say where a disk is full or cannot be written; nothing for other errors. It names no file."""
+    told = {errno.ENOSPC: "no space is left on its disk", errno.EDQUOT: "its disk quota is used up",
+            errno.EROFS: "its disk can only be read"}  # fmt: skip
+    return told.get(error.errno or 0, "") if isinstance(error, OSError) else ""
 
 
 class FedsiftError(Exception):

@@ -17,7 +17,7 @@ from fedsift.core.expressions import columns_of, parse
 from fedsift.core.files import write_atomic
 from fedsift.core.table import Table
 from fedsift.core.text_file import TextFile
-from fedsift.core.wanted import FileForm
+from fedsift.core.wanted import FileForm, kind_of_file
 from fedsift.errors import DataError, ParameterError
 from fedsift.jobs.text import nearest
 from fedsift.select.selection import Selection
@@ -46,6 +46,7 @@ def apply(
     if target.exists() and target.samefile(file):
         raise ParameterError(f"{target} is the table itself; give another file (--out FILE)")
     id = id or loaded.details.get("id")  # a run writes the party's own id into its copy
+    form = FileForm.read(loaded.details.get("form", {})).of_kind(kind_of_file(file))
     kept = [*([id] if id else []), *columns, *([label] if label else [])]
     if (
         not formulas
@@ -54,10 +55,11 @@ def apply(
         and _ending(file) == _ending(target)
         and _ending(file) in ("csv", "tsv", "parquet")
     ):
-        rows = _copy(file, target, kept, whose)
+        rows = _copy(file, target, kept, whose, form.of_columns(()))
     else:
         needed = [*columns, *(column.name for text in formulas for column in columns_of(parse(text)))]
-        source = Table.read(file, id=id, label=label, columns=list(dict.fromkeys(needed)), name=whose)
+        needed = list(dict.fromkeys(needed))
+        source = Table.read(file, id=id, label=label, columns=needed, name=whose, form=form.of_columns(needed))
         rows = source.n_rows
         loaded.apply(source, whose).write(target)
     new = f", {len(formulas)} new: {', '.join(formulas)}" if formulas else ""
@@ -80,16 +82,17 @@ def _ending(path: Path) -> str:
     return path.name.lower().removesuffix(".gz").rpartition(".")[2]
 
 
-def _copy(file: Path, target: Path, kept: list[str], whose: str) -> int:
+def _copy(file: Path, target: Path, kept: list[str], whose: str, form: FileForm) -> int:
     """The kept columns as they are: texts letter by letter, with the file's own separator and encoding."""
-    Table.read(file, id=None, columns=kept, categorical=[] if _ending(file) == "parquet" else kept, name=whose)
+    codes = [] if _ending(file) == "parquet" else kept
+    Table.read(file, id=None, columns=kept, categorical=codes, name=whose, form=form)
     if _ending(file) == "parquet":
         frame = pl.read_parquet(file, columns=kept).select(kept)
         data = io.BytesIO()
         frame.write_parquet(data)
         write_atomic(target, data.getvalue())
         return frame.height
-    source = TextFile.open(file, f"table {whose!r} ({file.name})", FileForm())
+    source = TextFile.open(file, f"table {whose!r} ({file.name})", form)
     records = source.rows()
     names = [name.strip() for name in next(records)[1]]
     places = [names.index(name) for name in kept]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +20,12 @@ from fedsift.evaluate import joint, pooled
 from fedsift.evaluate.result import Evaluation, EvaluationLine
 from fedsift.jobs.columns_seen import ColumnSeen, look_at
 from fedsift.jobs.runs import Run
+from fedsift.jobs.text import toml_value
 from fedsift.methods import METHODS
 from fedsift.report import Comparison
 from fedsift.report.record import Report, ScoredColumn
 from fedsift.report.summary import verdict
+from fedsift.report.words import too_good
 
 _SHOWN = 60  # columns of a file
 progress = follow  # the command line shows through this module
@@ -65,6 +66,8 @@ def show_run(run: Run) -> None:
         f"{run.fed.n_rows:,} {shared}, {len(run.tables)} parties"
     )
     show_scores([column for column in answer.scores if column.selected], title)
+    if warning := too_good(answer):
+        show(f"\n{warning}")
     if answer.engineered:
         show("\nNew features, as formulas:")
         for formula in answer.engineered:
@@ -284,12 +287,7 @@ def show_method(facts: dict[str, Any]) -> None:
     show(f"{facts['name']} ({facts['class']}), for {' or '.join(facts['partitions'])} parties")
     show(f"\n{facts['about']}")
     if facts["parameters"]:
-        rows = [[name, '"none"' if value is None else _toml(value)] for name, value in facts["parameters"].items()]
+        rows = [[name, '"none"' if value is None else toml_value(value)] for name, value in facts["parameters"].items()]
         table(rows, ["parameter", "default"], title="In a job file, under [method]:")
     show(f"\npaper: {facts['paper']}")
     show(f"gives away: {facts['leaks']}")
-
-
-def _toml(value: Any) -> str:
-    """A default as it would stand in a job file."""
-    return json.dumps(value, ensure_ascii=False, default=str)

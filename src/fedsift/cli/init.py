@@ -12,7 +12,7 @@ import typer
 from fedsift.cli import console
 from fedsift.core.files import write_atomic
 from fedsift.core.table import Table
-from fedsift.errors import ParameterError, UnclearColumns
+from fedsift.errors import ParameterError
 from fedsift.methods import METHODS
 
 
@@ -33,7 +33,7 @@ def init(
         raise ParameterError("give two files or more, one for each party (one party alone: fedsift party init)")
     if method not in METHODS:
         raise ParameterError(f"there is no method {method!r}; fedsift methods lists them")
-    read = {file.name.partition(".")[0]: _read(file) for file in files}
+    read = {file.name.partition(".")[0]: Table.look(file, file.name) for file in files}
     tables, asked = {name: each[0] for name, each in read.items()}, {name: each[1] for name, each in read.items()}
     if len(tables) < len(files):
         raise ParameterError("two files have the same name, which would be two parties' name; rename one")
@@ -43,6 +43,10 @@ def init(
         what = "say which column is to be predicted" if label is None else f"{found} a column {label!r}"
         raise ParameterError(f"{what}: --label COLUMN, a column of one file")
     ids = shared_ids(tables)
+    if ids[holders[0]] == label:
+        raise ParameterError(
+            f"{label!r} is the column by which the rows of these files meet: it cannot be the label, too"
+        )
     write_atomic(out, job_text(dict(zip(tables, files)), ids, holders[0], label, method, out, asked))
     for name, column in ids.items():
         console.show(f"{name}: rows are matched by {column!r}")
@@ -50,14 +54,6 @@ def init(
         console.show(f"to decide: {line}")
     told = "answer the questions in it" if any(asked.values()) else "read it"
     console.show(f"written to {out}: {told}, then: fedsift check {out}")
-
-
-def _read(file: Path) -> tuple[Table, dict[str, str]]:
-    """A file, columns that could be read in several ways as text, and a line for each of those."""
-    try:
-        return Table.read(file, id=None, name=file.name), {}
-    except UnclearColumns as error:
-        return Table.read(file, id=None, name=file.name, categorical=list(error.columns)), error.columns
 
 
 def shared_ids(tables: dict[str, Table]) -> dict[str, str]:

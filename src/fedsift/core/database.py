@@ -19,8 +19,6 @@ import polars as pl
 from fedsift.core.wanted import Loaded, Wanted, Written
 from fedsift.errors import DataError, MissingExtra
 
-SUFFIX = ".sql"
-
 
 def load_query(path: Path, where: str, wanted: Wanted) -> Loaded:
     """The rows of the query that stands in a file; which is first nobody says, so they need ids."""

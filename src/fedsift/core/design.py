@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -160,6 +160,17 @@ def check_served(design: Design, method: str, serves: Collection[str]) -> None:
     if part is not None:
         can = ", ".join(each for each in serves if each != "gap") or "none"
         raise ParameterError(f"{method} does not go by the design's {part} (it goes by: {can})")
+
+
+class GoesBy:
+    """A method or a model, which says what parts of a design it goes by."""
+
+    #: Whatever its parameters are.
+    designs: ClassVar[tuple[str, ...]] = DRAWN
+
+    def _serves(self) -> tuple[str, ...]:
+        """With these parameters."""
+        return self.designs
 
 
 def _is_number(value: object) -> bool:

@@ -44,7 +44,7 @@ def load_excel(path: Path, where: str, wanted: Wanted) -> Loaded:
     plain = {wanted.id, *wanted.categorical}
     work = Settling(where, lambda row: f"row {row + 2} of the sheet", plain, wanted.label, wanted.form, False)
     frame = work.settle(pl.DataFrame([columns[name] for name in kept]))
-    return Loaded(frame, where, work.locate, Written(f"Excel, sheet {sheet!r}", work.remarks))
+    return Loaded(frame, where, work.locate, Written(f"Excel, sheet {sheet!r}", work.remarks, wanted.form))
 
 
 def _sheet(names: list[str], where: str, wanted: str | None) -> str:

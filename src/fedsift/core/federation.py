@@ -15,6 +15,7 @@ import numpy as np
 
 from fedsift.core import party
 from fedsift.core.approval import announce
+from fedsift.core.checks import check_number
 from fedsift.core.design import Design
 from fedsift.core.encoding import Encoders
 from fedsift.core.exchange import Exchange
@@ -64,6 +65,7 @@ class Federation(RowAccess):
         for what, given in {"partition": partition, "names": names, "task": task}.items():
             if given not in (words := WORDS[what]):
                 raise ParameterError(f"{what} must be one of {', '.join(words)}; got {given!r}")
+        check_number("timeout", timeout, 0, none=True)
         self._link = Exchange(transport, timeout)
         self.parties = list(parties)
         self._active, self._task = active, task
@@ -122,8 +124,7 @@ class Federation(RowAccess):
         random_state : shared rows are ordered at random; the same parties and number give the same order again.
         matching : ``"curve"``, or ``"keyed"``: faster by far, leans on a coordinator that colludes with no party.
         """
-        if not tables:
-            raise ParameterError("tables is empty: give at least two parties, e.g. {'bank': 'bank.csv', 'shop': ...}")
+        check_number("min_overlap", min_overlap, 1, whole=True)
         holders = label_columns(label, tables)
         if partition == "hybrid":
             grid = check_grid(grid, tables, holders)

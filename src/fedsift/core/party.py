@@ -32,7 +32,7 @@ from fedsift.core.state import ModelStore
 from fedsift.core.state import State as State
 from fedsift.core.table import Table
 from fedsift.core.workers import limited
-from fedsift.errors import UNFORESEEN, DataError, FedsiftError, OperationRefused
+from fedsift.errors import UNFORESEEN, DataError, FedsiftError, OperationRefused, disk_words
 
 log = logging.getLogger("fedsift.core.party")
 T = TypeVar("T")
@@ -96,7 +96,8 @@ class Site:
             if isinstance(error, (TypeError, ValueError, LookupError, AttributeError)):  # shapes, keys
                 told = f"{UNFORESEEN} ({type(error).__name__}; see its log)"
                 return encode({"error": "OperationRefused", "what": told})
-            return encode({"error": "OperationFailed", "what": f"it raised {type(error).__name__}; see its log"})
+            what = disk_words(error) or f"it raised {type(error).__name__}; see its log"
+            return encode({"error": "OperationFailed", "what": what})
 
     def _answer(self, marked: Operation, request: Request, data: bytes) -> bytes:
         """Judge, run, remember. One that is refused before it runs changes nothing; else it counts as asked."""

@@ -17,14 +17,14 @@ import polars as pl
 import pyarrow as pa
 
 from fedsift.core import stored
-from fedsift.core.database import SUFFIX, load_query
+from fedsift.core.database import load_query
 from fedsift.core.encoding import source_of
 from fedsift.core.excel_file import load_excel
 from fedsift.core.text_file import load_text
-from fedsift.core.wanted import Loaded, Wanted
+from fedsift.core.wanted import Loaded, Wanted, kind_of_file
 from fedsift.errors import DataError
 
-SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx", SUFFIX)
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx", ".sql")
 
 _ONE_TYPE = {"string", "boolean", "integer", "floating", "date", "datetime", "datetime64", "time", "timedelta"}
 _NUMBERS = {"decimal", "mixed-integer-float", "empty"}
@@ -35,6 +35,7 @@ def load(source: Any, name: str, wanted: Wanted) -> Loaded:
     if isinstance(source, (str, Path)):
         return _load_file(Path(source), name, wanted)
     where = f"table {name!r}"
+    wanted.form.check_for(f"a {type(source).__name__}", where)
     if isinstance(source, pd.DataFrame):
         frame = from_pandas(source, where, wanted)
     elif isinstance(source, (pa.Table, pa.RecordBatch)):
@@ -80,11 +81,13 @@ def _load_file(path: Path, name: str, wanted: Wanted) -> Loaded:
         )
     if not path.is_file():
         raise DataError(f"{where}: there is no file {str(path)!r}; check the path and the folder you work in")
-    if suffix.lower().startswith((".csv", ".tsv")):
+    kind = kind_of_file(path)
+    wanted.form.check_for(kind, where)
+    if kind == "text":
         return load_text(path, where, wanted)
-    if suffix.lower() == ".xlsx":
+    if kind == "Excel":
         return load_excel(path, where, wanted)
-    if suffix.lower() == SUFFIX:
+    if kind == "a query":
         loaded = load_query(path, where, wanted)
         return replace(loaded, frame=_typed(loaded.frame, wanted))
     try:

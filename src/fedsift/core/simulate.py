@@ -27,6 +27,7 @@ def label_columns(
     label: tuple[str, str | None] | str | Mapping[str, str] | None, tables: Collection[str]
 ) -> dict[str, str | None]:
     """The label column of each label holder; ``None`` where its rows have no label (new ones, to predict)."""
+    check_tables(tables)
     if label is None:
         raise ParameterError(
             "label=None: nobody would know what to predict. For vertical parties label is (party, column), for "
@@ -36,7 +37,22 @@ def label_columns(
         return dict.fromkeys(tables, label)
     if isinstance(label, Mapping):
         check_parties("label", label, tables)
+    elif not isinstance(label, tuple) or len(label) != 2:
+        raise ParameterError(f"label must be (party, column), a column's name or {{party: column}}; got {label!r}")
     return dict(label) if isinstance(label, Mapping) else {label[0]: label[1]}
+
+
+def check_tables(tables: object) -> None:
+    """Tables come by the names of their parties."""
+    if not isinstance(tables, Mapping):
+        raise ParameterError(
+            f"tables must be a dictionary, party name -> table, e.g. {{'bank': 'b.csv'}}; got {type(tables).__name__}"
+        )
+    if not tables:
+        raise ParameterError("tables is empty: give at least two parties, e.g. {'bank': 'bank.csv', 'shop': ...}")
+    odd = next((name for name in tables if not isinstance(name, str)), None)
+    if odd is not None:
+        raise ParameterError(f"a party's name is text; got {odd!r}")
 
 
 def check_parties(argument: str, given: Collection[str], tables: Collection[str]) -> None:

@@ -37,7 +37,7 @@ from fedsift.core.encoding import Encoders, encoded
 from fedsift.core.reading import from_pandas, load
 from fedsift.core.stored import Frame, pieces, read, taken, with_columns
 from fedsift.core.wanted import FileForm, Loaded, Wanted, Written, suggest
-from fedsift.errors import DataError, ParameterError
+from fedsift.errors import DataError, ParameterError, UnclearColumns
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -116,6 +116,14 @@ class Table:
         refuse_infinite(features, loaded)
         beside = {column: checked_aside(frame[column], where) for column in aside}
         return cls(name, id, label, features, ids, labels, categories_of(features, kinds), loaded.written, beside)
+
+    @classmethod
+    def look(cls, source: Any, name: str, form: FileForm | None = None) -> tuple[Table, dict[str, str]]:
+        """All columns; those that could be read in several ways as text, with a line for each that says so."""
+        try:
+            return cls.read(source, id=None, name=name, form=form), {}
+        except UnclearColumns as error:
+            return cls.read(source, id=None, name=name, categorical=list(error.columns), form=form), error.columns
 
     # --- what it holds ---
 

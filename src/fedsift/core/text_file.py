@@ -25,6 +25,7 @@ from fedsift.errors import DataError, ParameterError
 SEPARATORS = ",;\t|"
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _GUESS_ROWS = 10_000  # types are guessed from so many rows; a later row that disagrees makes us look at all of them
+_SEPARATOR_LINE = re.compile(rb"\"?sep=([,;\t|])\"?\r?\n", re.IGNORECASE)  # a first line that is for Excel
 _SNIFFED = 200  # records by which the separator is found
 # 007, or more digits than a whole number has: what a reader of numbers would change in silence.
 _NOT_A_NUMBER = re.compile(rb"(?:^|[\n,;\t|\"])[ ]*[+-]?(?:0\d+|\d{19,})[ ]*(?=[,;\t|\"\r\n]|$)")
@@ -38,7 +39,8 @@ class TextFile:
     encoding: str
     separator: str
     where: str
-    blank: tuple[int, ...] = ()  # lines without anything, which are no rows
+    blank: tuple[int, ...] = ()  # lines without anything, and one that names the separator: they are no rows
+    guessed: bool = False  # whether other encodings would have done as well
 
     @classmethod
     def open(cls, path: Path, where: str, form: FileForm) -> TextFile:
@@ -48,15 +50,24 @@ class TextFile:
         except (OSError, EOFError) as error:
             raise DataError(f"{where}: the file cannot be read ({type(error).__name__}); is it complete?") from None
         data, encoding = _decoded(raw, where, form.encoding)
+        if b"\n" not in data:
+            data = data.replace(b"\r", b"\n")  # the line ends of old Macs
         data = data.rstrip(b"\r\n")
         if not data.strip():
             raise DataError(f"{where}: the file is empty; it needs a line with column names and one line a row")
+        if named := _SEPARATOR_LINE.match(data):
+            data = data[named.end() :]
         tabs = path.name.lower().removesuffix(".gz").endswith(".tsv")
-        separator = form.separator or ("\t" if tabs else _separator(data, where))
+        told = named.group(1).decode() if named else "\t" if tabs else None
+        separator = form.separator or told or _separator(data, where)
+        # Beyond ASCII, single bytes are letters of one language or another: nothing in them says of which.
+        guessed = form.encoding is None and encoding in ("cp1252", "latin-1")
+        blank: tuple[int, ...] = ()
         if separator.encode() in data.partition(b"\n")[0]:  # in a file of one column an empty line is a missing value
             data, blank = _without_blank_lines(data)
-            return cls(data, encoding, separator, where, blank)
-        return cls(data, encoding, separator, where)
+        if named:
+            blank = (1, *(line + 1 for line in blank))
+        return cls(data, encoding, separator, where, blank, guessed)
 
     def records(self, strict: bool = False) -> Any:
         """A reader of records one by one, with line numbers: for the header, and to find the place of an error."""
@@ -104,7 +115,11 @@ def load_text(path: Path, where: str, wanted: Wanted) -> Loaded:
     kept = wanted.of(names, where)
     position = {name: i for i, name in enumerate(names)}
     plain = {wanted.id, *wanted.categorical}  # kept as text: an id 007 is not 7
-    options: dict[str, Any] = {"separator": file.separator, "null_values": list(MISSING), "raise_if_empty": False}
+    options: dict[str, Any] = {
+        "separator": file.separator,
+        "null_values": [*MISSING, *wanted.form.missing],
+        "raise_if_empty": False,
+    }
     options["columns"] = [position[name] for name in kept]
     options["schema_overrides"] = {raw: pl.String for raw, name in zip(header, names) if name in plain}
 
@@ -122,7 +137,7 @@ def load_text(path: Path, where: str, wanted: Wanted) -> Loaded:
     frame, remarks = settled(comma_file=file.separator == ";")
     if file.separator != ";" and any("decimal comma" in remark for remark in remarks.values()):
         frame, remarks = settled(comma_file=True)
-    return Loaded(frame, where, locate, Written(file.told, remarks))
+    return Loaded(frame, where, locate, Written(file.told, remarks, wanted.form, file.guessed))
 
 
 def _frame(file: TextFile, options: dict[str, Any], as_text: bool) -> pl.DataFrame:

@@ -19,7 +19,6 @@ birth or a plan.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -29,19 +28,25 @@ import polars as pl
 from fedsift.core.wanted import Dates, Decimal, FileForm
 from fedsift.errors import UnclearColumns
 
-_TIME = r"(?:[ T]+(?P<t>\d{1,2}:\d{2}(?::\d{2})?))?"
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_NAMED = rf"(?P<n>(?i:{'|'.join(_MONTHS)}))[a-z]*"
+_TIME = r"(?:[ T]+(?P<t>[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?))?"
+_MONTHS = {
+    name: number
+    for number, names in enumerate(
+        ("jan", "feb", "mar mär mrz", "apr", "may mai", "jun", "jul", "aug", "sep", "oct okt", "nov", "dec dez"), 1
+    )
+    for name in names.split()
+}  # English and German, by their first letters
+_NAMED = rf"(?P<n>(?i:{'|'.join(_MONTHS)}))[a-zA-Z]*"
 #: What each part is: y, m, d; a and b where the order is not told; n a month's name; t a time of the day.
 _FORMS = {
-    "year-month-day": rf"^(?P<y>\d{{4}})[-/.](?P<m>\d{{1,2}})[-/.](?P<d>\d{{1,2}}){_TIME}$",
-    "day.month.year": rf"^(?P<d>\d{{1,2}})\.(?P<m>\d{{1,2}})\.(?P<y>\d{{4}}){_TIME}$",
-    "slashes": rf"^(?P<a>\d{{1,2}})[/-](?P<b>\d{{1,2}})[/-](?P<y>\d{{4}}){_TIME}$",
-    "day month year": rf"^(?P<d>\d{{1,2}})[ .-]+{_NAMED}[ .,-]+(?P<y>\d{{4}}){_TIME}$",
-    "month day, year": rf"^{_NAMED} +(?P<d>\d{{1,2}}),? +(?P<y>\d{{4}}){_TIME}$",
+    "year-month-day": rf"^(?P<y>[0-9]{{4}})[-/.](?P<m>[0-9]{{1,2}})[-/.](?P<d>[0-9]{{1,2}}){_TIME}$",
+    "day.month.year": rf"^(?P<d>[0-9]{{1,2}})\.(?P<m>[0-9]{{1,2}})\.(?P<y>[0-9]{{4}}){_TIME}$",
+    "slashes": rf"^(?P<a>[0-9]{{1,2}})[/-](?P<b>[0-9]{{1,2}})[/-](?P<y>[0-9]{{4}}){_TIME}$",
+    "day month year": rf"^(?P<d>[0-9]{{1,2}})[ .-]+{_NAMED}[ .,-]+(?P<y>[0-9]{{4}}){_TIME}$",
+    "month day, year": rf"^{_NAMED} +(?P<d>[0-9]{{1,2}}),? +(?P<y>[0-9]{{4}}){_TIME}$",
 }
-_ISO = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}"  # with seconds, fractions, zones: polars reads its variants itself
-_SHORT_YEAR = r"^(?:0?[1-9]|[12]\d|3[01])[./-](?:0?[1-9]|[12]\d|3[01])[./-]\d{2}$"
+_ISO = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}"  # and seconds, fractions, zones: polars reads them
+_SHORT_YEAR = r"^(?:0?[1-9]|[12][0-9]|3[01])[./-](?:0?[1-9]|[12][0-9]|3[01])[./-][0-9]{2}$"
 _WHICH = 'has dates such as 01/02/2024, which may mean two days; say dates = "day first" or "month first"'
 _COMPACT = (19_000_101, 21_001_231)
 
@@ -117,7 +122,7 @@ def _as_iso(found: pl.DataFrame, order: Dates | None) -> pl.Series:
     if "a" in names:
         found = found.rename({"a": "d", "b": "m"} if order == "day first" else {"a": "m", "b": "d"})
     elif "n" in names:
-        numbers = {month: str(number) for number, month in enumerate(_MONTHS, 1)}
+        numbers = {month: str(number) for month, number in _MONTHS.items()}
         found = found.with_columns(pl.col("n").str.to_lowercase().replace_strict(numbers, default=None).alias("m"))
     time = pl.col("t").fill_null("00:00")
     time = pl.when(time.str.count_matches(":") == 1).then(time + ":00").otherwise(time)
@@ -126,17 +131,17 @@ def _as_iso(found: pl.DataFrame, order: Dates | None) -> pl.Series:
 
 
 _UNIT = r"€|\$|£|¥|EUR|USD|GBP|CHF|JPY"
-_EXPONENT = r"(?:[eE][+-]?\d{1,3})?"
-_BODY = r"\d[\d.,' ]*|[.,]\d+"
+_EXPONENT = r"(?:[eE][+-]?[0-9]{1,3})?"
+_BODY = r"[0-9][0-9.,' ]*|[.,][0-9]+"
 _WHOLE = rf"^\s*([+-]?)\s*({_UNIT})?\s*([+-]?)((?:{_BODY}){_EXPONENT})\s*({_UNIT}|%)?\s*$"
 _SPECIAL = r"(?i)^[+-]?(?:inf|infinity)$"
-_LEADING_ZERO = r"^[+-]?0\d+$"
-_TOO_LONG = r"^[+-]?\d{19,}$"
+_LEADING_ZERO = r"^[+-]?0[0-9]+$"
+_TOO_LONG = r"^[+-]?[0-9]{19,}$"
 
 
 def _style(decimal: str, thousands: str) -> str:
-    groups = "|".join(rf"[1-9]\d{{0,2}}(?:{mark}\d{{3}})+" for mark in (thousands, " ", "'"))
-    return rf"^(?:(?:\d+|{groups})(?:{decimal}\d*)?|{decimal}\d+){_EXPONENT}$"
+    groups = "|".join(rf"[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+" for mark in (thousands, " ", "'"))
+    return rf"^(?:(?:[0-9]+|{groups})(?:{decimal}[0-9]*)?|{decimal}[0-9]+){_EXPONENT}$"
 
 
 _STYLES: dict[Decimal, str] = {".": _style(r"\.", ","), ",": _style(",", r"\.")}
@@ -221,7 +226,7 @@ def decimal_mark(parts: Parts, comma_file: bool) -> Decimal | Literal["two", "no
 #: What counts as "no value" in a text file, after surrounding blanks are removed.
 MISSING = ("", "-", "--", ".", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "#N/A", "<NA>")
 
-_WORTH_A_LOOK = re.compile(r"[-+.,\d€$£¥\u2212]|[A-Z]{3}\s*\d|\w+[ .-]+\d|true$|false$|inf", re.IGNORECASE)
+_WORTH_A_LOOK = "(?i)^(?:[-+.,0-9€$£¥\u2212]|[A-Z]{3}\\s*[0-9]|\\w+[ .-]+[0-9]|true$|false$|inf)"
 
 
 @dataclass
@@ -241,7 +246,8 @@ class Settling:
         if not frame.height:
             return frame
         if text:
-            cleaned = frame.select(pl.col(text).str.strip_chars().replace(list(MISSING), None))
+            nothing = [*MISSING, *self.form.missing]
+            cleaned = frame.select(pl.col(text).str.strip_chars().replace(nothing, None))
             frame = frame.with_columns(cleaned)
             numbers = dict(zip(text, cleaned.select(pl.all().cast(pl.Float64, strict=False).count()).row(0)))
             samples = dict(zip(text, cleaned.select(pl.all().drop_nulls().first()).row(0)))
@@ -270,7 +276,7 @@ class Settling:
         name = column.name
         if sample is None:
             return column.cast(pl.Float64, strict=False)
-        if not digits and name not in self.form.forms and not _worth(column, sample):
+        if not digits and name not in self.form.forms and not column.str.contains(_WORTH_A_LOOK).any():
             return column
         if (settled := self._number(column)) is not None:
             return settled
@@ -344,7 +350,7 @@ class Settling:
             raise self._error(name, dated.problem, asked)
         wrong = column.is_not_null() & dated.days.is_null()
         if wrong.any():
-            raise self._mixed(name, "has a date that is no day of the calendar", wrong.arg_max() or 0)
+            raise self._mixed(name, "has dates", wrong.arg_max() or 0, "no day of the calendar")
         self.remarks[name] = f"dates ({dated.form})"
         return dated.days.alias(name)
 
@@ -367,11 +373,11 @@ class Settling:
         told = "; ".join(each for each in (advice, f"if it holds codes, {self._codes(name)}") if each)
         return self._unclear(name, f"{what}; {told}")
 
-    def _mixed(self, name: str, what: str, row: int) -> UnclearColumns:
+    def _mixed(self, name: str, what: str, row: int, instead: str = "not") -> UnclearColumns:
         return self._unclear(
             name,
-            f"{what}, {self.locate(row)} is not. Correct that value or leave it empty; if the column holds codes, "
-            f"{self._codes(name)}",
+            f"{what}, {self.locate(row)} is {instead}. Correct that value or leave it empty; if it stands for no "
+            f"value, say missing = [...] with it in the list; if the column holds codes, {self._codes(name)}",
         )
 
     def _codes(self, name: str) -> str:
@@ -380,10 +386,3 @@ class Settling:
     def _unclear(self, name: str, what: str) -> UnclearColumns:
         line = f"{self.where}: column {name!r} {what}"
         return UnclearColumns(line, {name: line})
-
-
-def _worth(column: pl.Series, sample: str) -> bool:
-    """A column of words is neither number, truth nor date: its first value says so, and a few others."""
-    if _WORTH_A_LOOK.match(sample):
-        return True
-    return any(_WORTH_A_LOOK.match(value) for value in column.drop_nulls().gather_every(max(1, len(column) // 8))[:16])

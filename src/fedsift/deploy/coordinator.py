@@ -37,7 +37,7 @@ from fedsift.deploy.delivery import keep_end, keep_failure, keep_result
 from fedsift.deploy.flare_job import quiet_calls, read_job, settings_of
 from fedsift.deploy.results import OUTCOME, RESULT, STATISTICS, VALUE
 from fedsift.deploy.session import STANDING
-from fedsift.errors import FedsiftError, ParameterError
+from fedsift.errors import FedsiftError, ParameterError, disk_words
 from fedsift.evaluate.value import value
 from fedsift.evaluate.value_holder import ValueJob
 from fedsift.jobs import runs
@@ -126,12 +126,16 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path, standing: S
         _outcome(folder, "ended", started=start, why=str(error), waiting=gone)
         raise
     except Exception as error:
-        _leave_ledger(fed, folder / LEDGER, earlier)
+        with suppress(OSError):
+            _leave_ledger(fed, folder / LEDGER, earlier)
         known = isinstance(error, FedsiftError)
+        full = disk_words(error)
         what = str(error) if known else f"the coordinator failed with {type(error).__name__}; see the server's log"
-        _outcome(folder, "failed", started=start, error=type(error).__name__ if known else "FedsiftError", what=what,
-                 party=getattr(error, "party", None), operation=getattr(error, "operation", None),
-                 detail=getattr(error, "what", None) if known else None)  # fmt: skip
+        what = f"the coordinator cannot write: {full}" if full else what
+        with suppress(OSError):  # where no space is left, this has none either; the parties are told all the same
+            _outcome(folder, "failed", started=start, error=type(error).__name__ if known else "FedsiftError",
+                     what=what, party=getattr(error, "party", None), operation=getattr(error, "operation", None),
+                     detail=getattr(error, "what", None) if known else None)  # fmt: skip
         if fed is not None:
             _tell(fed, what)
         raise

@@ -8,6 +8,7 @@ party puts its own names back. Nothing comes back but an acknowledgement.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,6 +44,8 @@ def keep_result(party: Party, *, selection: Text, record: Text) -> None:
     if not isinstance(told, dict) or told.get("party") != party.name:
         raise DataError(f"party {party.name!r}: the record from the coordinator is not for this party")
     told = _renamed(told, party.name, names)
+    site = party.site.table  # its own name of the ids and form of its file, for fedsift apply
+    own = replace(own, details={**own.details, "id": site.id_name, "form": site.written.again.told()})
     own.with_evidence(party.models).save(folder / "selection.json")
     write_atomic(folder / "summary.json", json.dumps(told, allow_nan=False) + "\n")
     try:

@@ -19,8 +19,8 @@ from fedsift.core.message import encode
 from fedsift.deploy import attending, delivery
 from fedsift.deploy.flare_job import PARTY_FILE, quiet_calls, read_job
 from fedsift.deploy.model_jobs import PARTS
-from fedsift.deploy.status import ENDED, RUNNING, close_abandoned, read_status, write_status
-from fedsift.errors import DataError, FedsiftError, PartyError
+from fedsift.deploy.status import ENDED, RUNNING, close_abandoned, read_status, remove_old, write_status
+from fedsift.errors import DataError, FedsiftError, OperationFailed, PartyError, disk_words
 from fedsift.site.record import NAME, SiteLedger
 from fedsift.site.site import PolicySite, open_site
 
@@ -59,6 +59,7 @@ class PartyApp:
                     f"{path}: this file is for the party {site.name!r}, but the site is {collab.site_name!r}: "
                     "give the party the name in its certificate"
                 )
+            remove_old(results, site.keep_results)
             site.job_folder, site.ledger = self._folder, SiteLedger(self._folder / NAME)
             site.models.folder = path.parent / PARTS
             self._site = site
@@ -69,6 +70,11 @@ class PartyApp:
             self._problem = error
             if self._folder is not None:
                 write_status(self._folder, RUNNING, refused=str(error))
+        except OSError as error:
+            log.exception("this site takes no part: it cannot read or write its own files")
+            self._problem = OperationFailed(
+                collab.site_name, "open", disk_words(error) or "it cannot read or write its own files; its log says why"
+            )
 
     def _open(self, path: Path, job: Mapping[str, object]) -> PolicySite:
         """The site, bound to this job's method by its own policy."""
@@ -85,7 +91,8 @@ class PartyApp:
             return self._site.receive(data if isinstance(data, bytes) else b"")
         except Exception as error:  # FLARE would send the traceback to the server; it may quote data
             log.exception("the request could not be answered")
-            return encode({"error": "OperationFailed", "what": f"it raised {type(error).__name__}; see its log"})
+            what = disk_words(error) or f"it raised {type(error).__name__}; see its log"
+            return encode({"error": "OperationFailed", "what": what})
 
     def _refusal(self) -> bytes:
         """A rule of this site's policy is told; what went wrong with its files stays in its own log and status."""

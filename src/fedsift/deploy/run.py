@@ -22,6 +22,7 @@ from typing import Any
 import pandas as pd
 
 from fedsift.core.files import write_atomic
+from fedsift.core.wanted import FileForm, kind_of_file
 from fedsift.deploy import model_jobs
 from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, unscored, write_job
 from fedsift.deploy.introductions import introduce_parties
@@ -33,7 +34,7 @@ from fedsift.evaluate.value_holder import ValueJob
 from fedsift.evaluate.worth import Valuation
 from fedsift.jobs import runs, training
 from fedsift.jobs.job_file import Job, JobFile
-from fedsift.jobs.text import Source
+from fedsift.jobs.text import Source, toml_value
 from fedsift.report.explain import Explained
 from fedsift.statistics.job import StatisticsJob
 
@@ -125,13 +126,21 @@ def prediction_job(folder: Path, files: Mapping[str, Path], *, labelled: bool = 
     data, holder = card["data"], card["label_holder"]
     told = {
         name: {"file": str(files[name].absolute()) if name in files else None, "id": facts["id"],
-               "categorical": training.categorical_of(facts)}
+               "categorical": training.categorical_of(facts),
+               **_form_of(facts, files.get(name))}
         for name, facts in data.items()
     }  # fmt: skip
     if labelled and training.has_label(card, files):
         told[holder]["label"] = card["label"]
     source = Source(folder / "predict.toml", "", {})
     return Job(source.path, JobFile.model_validate({"parties": told, "method": {"name": "all"}}), {}, source)
+
+
+def _form_of(facts: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
+    """How a party's new file is to be read, as the job of the training read the first one."""
+    if file is None:
+        return {}
+    return FileForm.read(facts.get("form", {})).of_columns(facts["columns"]).of_kind(kind_of_file(file)).told()
 
 
 def _take_predictions(result: Path, sites: dict[str, Path], *, holder: str) -> tuple[int, str | None]:
@@ -184,11 +193,9 @@ def _forget(folder: Path) -> None:
 def party_text(job: Job, name: str) -> str:
     """A party.toml for a party that this job's file plays itself: whoever wrote the job may see all of it."""
     party = job.settings.parties[name]
-    lines = ["[party]", f"name = {json.dumps(name)}", f"file = {json.dumps(str(job.file(name).absolute()))}"]
-    for key in ("id", "label", "columns", "categorical"):
-        value = getattr(party, key)
-        if value:
-            lines.append(f"{key} = {json.dumps(value)}")
+    told = {"name": name, "file": str(job.file(name).absolute()), "id": party.id, "label": party.label,
+            "columns": party.columns, "categorical": party.categorical, **party.form.told()}  # fmt: skip
+    lines = ["[party]", *(f"{key} = {toml_value(value)}" for key, value in told.items() if value)]
     forms = ["control", "ciphertext", "masked", "pseudonymous", "aggregate", "plain"]
     exceptions = ["column names", "class names", "error messages", "alignment"]
     lines += ["", "[policy]", "min_rows = 1", "min_cell = 0", 'max_bits = "any"', "max_share = 1.0",
@@ -325,7 +332,8 @@ def _all_there(content: dict[str, Any], clients: list[str]) -> None:
     for name in content["parties"]:
         if name not in clients:
             there = ", ".join(sorted(clients)) or "nobody"
-            raise PartyGone(name, "connect", f"it is not connected to the FLARE server ({there} is); start its client")
+            what = f"it is not connected to the FLARE server ({there} is); start its client, or ask the administrator"
+            raise PartyGone(name, "connect", f"{what} whether it was disabled")
 
 
 def _earlier(ticket: Path, content: dict[str, Any], session: Any, say: Say) -> str | None:

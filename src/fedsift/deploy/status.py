@@ -7,15 +7,19 @@ the next job at the site closes what a dead process left ``running``.
 
 from __future__ import annotations
 
+import calendar
 import json
 import os
+import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedsift.core.files import write_atomic
 
 NAME = "status.json"
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 RUNNING, FINISHED, FAILED, ENDED = "running", "finished", "failed", "ended"
 
 
@@ -45,6 +49,19 @@ def close_abandoned(results: Path) -> None:
             write_status(folder, ENDED, why="the party's process died while the job ran")
 
 
+def remove_old(results: Path, days: int, now: float | None = None) -> list[str]:
+    """Remove the folders of jobs that ended more than so many days ago; a folder without a state is nobody's job."""
+    gone, moment = [], time.time() if now is None else now
+    for folder in results.iterdir() if results.is_dir() else ():
+        status = read_status(folder)
+        with suppress(KeyError, TypeError, ValueError, OverflowError):
+            ended = calendar.timegm(time.strptime(status["at"], _TIME))
+            if status["state"] != RUNNING and moment - ended > days * 86_400:
+                shutil.rmtree(folder, ignore_errors=True)
+                gone.append(folder.name)
+    return gone
+
+
 def _alive(process: object) -> bool:
     if not isinstance(process, int) or process <= 0:
         return False
@@ -58,4 +75,4 @@ def _alive(process: object) -> bool:
 
 
 def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return time.strftime(_TIME, time.gmtime())

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from fedsift.errors import ParameterError
-from fedsift.evaluate.result import ALL, Evaluation
+from fedsift.evaluate.result import ALL, Evaluation, next_to
 from fedsift.select.base import Selector
 
 
@@ -29,7 +29,7 @@ def named_selectors(selectors: Any) -> dict[str, Selector]:
     for name, selector in named.items():
         if not isinstance(selector, Selector):
             raise ParameterError(f"selectors[{name!r}] must be a selector, got {type(selector).__name__}")
-        if name == ALL or name.startswith("random, as many as ") or name.endswith(" random columns"):
+        if name == ALL or name.startswith("random, as many as ") or name.endswith((" random columns", next_to(""))):
             raise ParameterError(f"the name {name!r} is kept for a null; call the selector something else")
     return named
 

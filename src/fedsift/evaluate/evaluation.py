@@ -13,9 +13,10 @@ import numpy as np
 from fedsift.core.checks import check_number
 from fedsift.core.federation import Federation
 from fedsift.errors import ParameterError
-from fedsift.evaluate.joint import evaluate_jointly
+from fedsift.evaluate.joint import evaluate_jointly, make_joint_model
 from fedsift.evaluate.pooled import evaluate_pooled
 from fedsift.evaluate.result import Evaluation
+from fedsift.evaluate.scoring import make_model
 
 
 def evaluate(
@@ -31,6 +32,7 @@ def evaluate(
     pooled: bool = False,
     random_draws: int = 3,
     digits: int = 3,
+    next_column: bool = False,
 ) -> Evaluation:
     """Score selectors by cross-validation (or one split), with selection inside each fold. Nothing is pooled.
 
@@ -49,6 +51,7 @@ def evaluate(
     pooled : score on one pooled table, in a simulation: only for data that you may pool.
     random_draws : where pooled, draws of random columns in each fold; their mean is the null. Else there is one.
     digits : of the figures that the label holder releases, at most 4.
+    next_column : score what a method keeps with the best column that it left out beside, too: what one more would add.
 
     Examples
     --------
@@ -69,11 +72,28 @@ def evaluate(
     if fed.design.labels:
         raise ParameterError("evaluate scores a model of one label: give the design's label, not labels")
     _check(fed, cv, repeats, random_draws, random_state, digits)
+    if pooled and next_column:
+        raise ParameterError("next_column is scored by a joint model: leave pooled out")
     if pooled:
         chosen = "forest" if model is None else model
         return evaluate_pooled(fed, selectors, chosen, cv, metrics, random_state, nulls, repeats, random_draws)
     chosen = "boost" if model is None else model
-    return evaluate_jointly(fed, selectors, chosen, cv, metrics, random_state, nulls, repeats, digits)
+    return evaluate_jointly(fed, selectors, chosen, cv, metrics, random_state, nulls, repeats, digits, next_column)
+
+
+def check_evaluation(fed: Federation, model: object, cv: int | float, *, pooled: bool, next_column: bool) -> None:
+    """What can be seen of an evaluation before any work: whether these parties, this model and these folds can be."""
+    if fed.partition == "hybrid":
+        raise ParameterError("evaluate scores vertical or horizontal parties; these are hybrid")
+    if pooled and next_column:
+        raise ParameterError("next_column is scored by a joint model: leave pooled out")
+    _check_folds(fed, cv)
+    if pooled:
+        make_model("forest" if model is None else model, fed.task, 0)
+    elif fed.partition != "vertical":
+        raise ParameterError("joint models are scored for vertical parties; horizontal ones need pooled=True")
+    else:
+        make_joint_model("boost" if model is None else model, fed.task, 0)
 
 
 def _check(fed: Federation, cv: object, repeats: object, draws: object, random_state: object, digits: object) -> None:
@@ -81,6 +101,10 @@ def _check(fed: Federation, cv: object, repeats: object, draws: object, random_s
     check_number("random_draws", draws, 1, whole=True)
     check_number("random_state", random_state, 0, whole=True)
     check_number("digits", digits, 1, 4, whole=True)
+    _check_folds(fed, cv)
+
+
+def _check_folds(fed: Federation, cv: object) -> None:
     if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool):
         most = min(size.rows for size in fed.sizes().values())
         check_number("cv", cv, 2, most, whole=True)

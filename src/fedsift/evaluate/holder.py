@@ -21,7 +21,7 @@ from fedsift.core.party import Party
 from fedsift.core.splits import train_test_rows
 from fedsift.errors import OperationRefused
 from fedsift.evaluate.intervals import summaries
-from fedsift.evaluate.result import ALL, random_as
+from fedsift.evaluate.result import ALL, next_to, random_as
 from fedsift.models.parts import Measured
 
 MAX_DIGITS = 4
@@ -68,6 +68,7 @@ def release(party: Party, *, record: Annotated[str, AtMost(64)]) -> dict[str, di
     party.models.forget(record)
     measured.check_rows(party, evenly=asked["folds"] != 1)
     named = {*asked["methods"], *(random_as(name) for name in asked["methods"]), ALL}
+    named |= {next_to(name) for name in asked["methods"] if asked["next_column"]}
     if not named.issuperset(measured.values):
         raise OperationRefused(party.name, "release", "something was measured that the job does not name")
     fits = int(asked["folds"]) * int(asked["repeats"])
@@ -87,6 +88,7 @@ class EvaluationJob:
     methods : names of what is scored. model : how the downstream model is called. metrics : the measures.
     folds, train : folds, or 1 and the share of training rows. repeats : how often folds are dealt.
     beside : the method that the others are compared with, ``None`` for none. digits : of what is released.
+    next_column : whether what is kept is scored with one column more, too.
     """
 
     name: ClassVar[str] = "evaluate"
@@ -104,6 +106,7 @@ class EvaluationJob:
     repeats: int = 1
     beside: str | None = None
     digits: int = 3
+    next_column: bool = False
     random_state: int = 0
 
     def get_params(self, deep: bool = False) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from fedsift.errors import ParameterError, ReplyError
 from fedsift.evaluate.candidates import facts_of, gather, named_selectors, seeded
 from fedsift.evaluate.holder import EvaluationJob, deal_folds, release
 from fedsift.evaluate.intervals import summaries
-from fedsift.evaluate.result import ALL, Evaluation, Release, random_as
+from fedsift.evaluate.result import ALL, Evaluation, Release, next_to, random_as
 from fedsift.evaluate.value_holder import ValueJob
 from fedsift.models.base import FederatedModel
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
@@ -77,7 +77,12 @@ def _job(methods: tuple[str, ...], model: str, cv: int | float, random_state: in
 
 
 def jobs_within(
-    selector: Selector, model: str | FederatedModel | None, cv: int | float, random_state: int, nulls: bool
+    selector: Selector,
+    model: str | FederatedModel | None,
+    cv: int | float,
+    random_state: int,
+    nulls: bool,
+    next_column: bool = False,
 ) -> list[tuple[str, dict[str, Any]]]:
     """The jobs beside the selector's own that one evaluation of it puts to the parties: a site opened for it takes
     these and no others."""
@@ -86,12 +91,12 @@ def jobs_within(
     shown = chosen if isinstance(chosen, str) else type(chosen).__name__
     found = [_job(tuple(named_selectors(selector)), shown, cv, random_state, nulls).announcement()]
     found += [made.announcement() for made in models]
-    return [*found, AllFeatures().announcement()] if nulls else found
+    return [*found, AllFeatures().announcement()] if nulls or next_column else found
 
 
 def evaluate_jointly(
     fed: Federation, selectors: Any, model: Any, cv: int | float, metrics: Any, random_state: int, nulls: bool,
-    repeats: int, digits: int,
+    repeats: int, digits: int, next_column: bool = False,
 ) -> Evaluation:  # fmt: skip
     """Score selectors with a model that the parties train together (see ``evaluate``)."""
     named = named_selectors(selectors)
@@ -100,6 +105,7 @@ def evaluate_jointly(
     shown = model if isinstance(model, str) else type(model).__name__
     asked = None if metrics is None else (metrics,) if isinstance(metrics, str) else tuple(metrics)
     job = replace(_job(tuple(named), shown, cv, random_state, nulls), metrics=asked, repeats=repeats, digits=digits)
+    job = replace(job, next_column=next_column)
     with fed.session(*job.announcement()) as run:
         task, columns, rows = run.task, run.n_columns, run.n_rows
         chosen = check_metrics(metrics, "survival" if fed.design.event is not None else task)
@@ -124,7 +130,17 @@ def evaluate_jointly(
     figures: dict[str, list[dict[str, float]]] = {}
     for repeat in fed.track(range(repeats), "repeat"):
         turns = [
-            _Turn(train, test, record, chosen, make_joint_model(model, task, random_state), repeat, fold, unseen)
+            _Turn(
+                train,
+                test,
+                record,
+                chosen,
+                make_joint_model(model, task, random_state),
+                repeat,
+                fold,
+                unseen,
+                next_column,
+            )
             for fold, (train, test) in enumerate(splits[repeat])
         ]
         told = [partial(turn.whole, named, columns if nulls else None, random_state) for turn in turns]
@@ -190,6 +206,7 @@ class _Turn:
     repeat: int
     fold: int
     unseen: bool  # whether models are measured on shares
+    next_column: bool  # whether one column more than was kept is scored, too
 
     def __post_init__(self) -> None:
         self.kept: dict[str, int] = {}
@@ -200,10 +217,10 @@ class _Turn:
     ) -> list[dict[str, Any]]:
         """Every method, and the nulls beside them where the number of ``columns`` is given."""
         tracked = self.train.track(named.items(), "method", len(named), alike=False)
-        rows = [self.method(name, seeded(selector, self.repeat)) for name, selector in tracked]
+        rows = [row for name, selector in tracked for row in self.method(name, seeded(selector, self.repeat))]
         return rows + (self.nulls(columns, random_state) if columns is not None else [])
 
-    def method(self, name: str, selector: Selector) -> dict[str, Any]:
+    def method(self, name: str, selector: Selector) -> list[dict[str, Any]]:
         """Fit the selector on the training rows, then the model on what its ``transform`` gives."""
         start = time.perf_counter()
         with self.train.session(*selector.announcement()) as accepted:
@@ -216,13 +233,33 @@ class _Turn:
         features = [f"{party}.{column}" for party, columns in kept.items() for column in columns]
         self.kept[name] = len(features)
         ledger = selector.ledger_
-        return {
+        row = {
             "method": name, "repeat": self.repeat, "fold": self.fold, "n_features": len(features),
             "seconds": seconds, "bytes": ledger.bytes(), "rounds": ledger.rounds(), "features": tuple(features),
             "encryption": ledger.encryption_line(),
             "forms": [form for form in FORMS if any(e.form == form for e in ledger.entries)],
             "notes": list(ledger.notes),
         }  # fmt: skip
+        return [row, *self._next(name, selector)]
+
+    def _next(self, name: str, selector: Selector) -> list[dict[str, Any]]:
+        """What the method kept, and the first that it left out, where it kept columns as they are."""
+        found, names = selector.selection_, self.train.column_names()
+        left = [row for row in sorted(found.scores, key=lambda row: row["rank"]) if not row["selected"]]
+        if not self.next_column or found.engineered or found.groups or not left:
+            return []
+        wanted = {party: list(columns) for party, columns in found.selected.items()}
+        wanted[left[0]["party"]].append(left[0]["feature"])
+        mine = {party: sorted(names[party].index(column) for column in columns) for party, columns in wanted.items()}
+        self._measure(*self._with(mine), [next_to(name)])
+        return [self._null(next_to(name), self.kept[name] + 1)]
+
+    def _with(self, mine: dict[str, list[int]]) -> tuple[Federation, Federation]:
+        """Training and test rows with these columns of each party."""
+        with self.train.session(*AllFeatures().announcement()) as run:
+            train = run.view(columns=mine)
+            test = run.named_view(self.test._view).view(columns=mine)
+        return self._outside(train), self._outside(test)
 
     def nulls(self, columns: dict[str, int], random_state: int) -> list[dict[str, Any]]:
         """All columns, and random ones for each number that a method kept."""
@@ -235,10 +272,7 @@ class _Turn:
             names = [random_as(name) for name, kept in self.kept.items() if kept == count]
             drawn = [owners[i] for i in generator.choice(total, min(count, total), replace=False)]
             mine = {party: sorted(p for who, p in drawn if who == party) for party in columns}
-            with self.train.session(*AllFeatures().announcement()) as run:
-                train = run.view(columns=mine)
-                test = run.named_view(self.test._view).view(columns=mine)
-            self._measure(self._outside(train), self._outside(test), names)
+            self._measure(*self._with(mine), names)
             rows += [self._null(name, min(count, total)) for name in names]
         return rows
 

@@ -19,6 +19,11 @@ def random_as(method: str) -> str:
     return f"random, as many as {method}"
 
 
+def next_to(method: str) -> str:
+    """How the columns that this method keeps, and the best one that it left out, are called."""
+    return f"{method} and the next column"
+
+
 @dataclass(frozen=True)
 class Release:
     """What the label holder let out of one method and measure: over all folds, rounded.

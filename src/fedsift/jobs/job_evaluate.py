@@ -19,6 +19,7 @@ class EvaluateSection(Section):
     folds: int | None = Field(default=None, ge=2, description="a number of folds, 2 or more (in place of train)")
     seed: int = Field(default=0, ge=0, description="a whole number, 0 or more")
     nulls: bool = Field(default=True, description="true or false")
+    next_column: bool = Field(default=False, description="true or false: score one column more than was kept, too")
 
     @property
     def cv(self) -> int | float:

@@ -72,6 +72,9 @@ class PartySection(Section):
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         description='for a file with a query: the environment variable with the address, such as "BANK_DB"',
     )
+    missing: list[str] = Field(
+        default=[], description='a list of texts that stand for no value, such as ["-999", "n.k."]'
+    )
     price: float | None = Field(default=None, ge=0, description="what this party costs, a number 0 or more")
     prices: dict[str, Annotated[float, Field(ge=0)]] = Field(
         default={}, description="by column what it costs, a number 0 or more, such as {income = 20}"
@@ -82,9 +85,8 @@ class PartySection(Section):
 
     @property
     def form(self) -> FileForm:
-        return FileForm(
-            self.encoding, self.separator, self.decimal, self.dates, self.sheet, self.forms, self.database
-        )  # fmt: skip
+        told = self.sheet, self.forms, self.missing, self.database
+        return FileForm(self.encoding, self.separator, self.decimal, self.dates, *told)
 
 
 class MethodSection(Section):
@@ -176,8 +178,7 @@ class Job:
         parties = self.settings.parties
         design, tables = design_of(self.settings.design), {}
         for name, party in parties.items():
-            aside = list(dict.fromkeys([*party.aside, *design.columns_of(name)]))
-            told = party.model_copy(update={"aside": aside})
+            told = party.model_copy(update={"aside": list(dict.fromkeys([*party.aside, *design.columns_of(name)]))})
             tables[name] = read_table(self.source, ("parties", name), told, name)
         return tables
 
@@ -364,9 +365,17 @@ def read_table(source: Source, key: Key, section: PartySection, name: str) -> Ta
     except DataError as error:
         if "is not there" not in str(error):
             raise
-        which = next((which for which in ("id", "label") if f"the {which} column" in str(error)), "columns")
-        which = "aside" if "to set aside" in str(error) else which
-        raise DataError(f"{source.where((*key, which))}: {error}") from None
+        raise DataError(f"{source.where((*key, _about(section, str(error))))}: {error}") from None
+
+
+def _about(section: PartySection, complaint: str) -> str:
+    """Which key of a party's table named the column that is not there."""
+    for role in ("id", "label"):
+        if f"the {role} column" in complaint:
+            return role
+    lists = {"categorical": section.categorical, "forms": section.forms, "encode": section.encode}
+    named = (key for key, names in lists.items() if any(f"column {name!r} is not there" in complaint for name in names))
+    return next(named, "aside" if "to set aside" in complaint else "columns")
 
 
 def _method_parameters(source: Source, section: MethodSection) -> dict[str, Any]:

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedsift.core.table import Table
 from fedsift.jobs.job_file import Job
 from fedsift.report.record import RunFacts
+from fedsift.report.summary import versions
 
 
 def origin(job: Job, out: Path) -> dict[str, Any] | None:
@@ -26,6 +28,11 @@ def origin(job: Job, out: Path) -> dict[str, Any] | None:
         "set": list(dict.fromkeys(job.source.overridden.values())),
         "inputs": {name: _digest(job.file(name)) for name in job.settings.parties},
     }
+
+
+def form_of(table: Sized) -> dict[str, Any]:
+    """How a party's file was written, so that it or a later one is read alike; nothing where the table is elsewhere."""
+    return table.written.again.told() if isinstance(table, Table) else {}
 
 
 class Sized(Protocol):
@@ -52,6 +59,14 @@ def run_facts(job: Job, tables: Mapping[str, Sized]) -> RunFacts:
         commands=[f"{run} --on flare --kit DIR"] if made is None else
         [run, "fedsift reproduce RESULT-FOLDER  # runs it again and compares"],
     )  # fmt: skip
+
+
+def damaged(record: Mapping[str, Any]) -> str:
+    """Why a record of a run cannot be shown: another version made it, or something is missing."""
+    here, there = versions()["fedsift"], (record.get("versions") or {}).get("fedsift")
+    if there not in (None, here):
+        return f"the record of the run was made by fedsift {there}, and this is {here}: use the same version"
+    return "the record of the run is damaged (something is missing in it): run the job again"
 
 
 def _digest(file: Path) -> str:

@@ -29,7 +29,8 @@ from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.result import Evaluation
 from fedsift.jobs.job_evaluate import EvaluateSection
 from fedsift.jobs.job_file import Job
-from fedsift.jobs.origin import origin, run_facts
+from fedsift.jobs.origin import damaged, form_of, origin, run_facts
+from fedsift.jobs.rehearse import rehearse
 from fedsift.jobs.text import nearest
 from fedsift.methods import METHODS
 from fedsift.report import Comparison, compare, summarize, write_report
@@ -38,8 +39,7 @@ from fedsift.report.summary import versions
 from fedsift.select.base import Selector
 from fedsift.select.selection import Selection
 
-FORMAT = "fedsift-run"
-VERSION = 1
+FORMAT, VERSION = "fedsift-run", 1
 SUMMARY = "summary.json"  # the record that the report is made of; summary-PARTY.json is one party's own
 #: Parameters that mean the same in every method that has them. Others (alpha, epochs, a threshold) share only a name.
 _SHARED = ("n_features", "n_bins", "min_cell", "scheme", "protection", "random_state")
@@ -142,8 +142,7 @@ def _check(run: Run, fed: Federation, say: Callable[[str], None]) -> None:
     """Ask for rows and label, so that a label of one class is found before the work; let the method check itself."""
     rows, _ = fed.n_rows, fed.task
     run.job.check_parameters(run.selector, fed)
-    if run.selector.rules is not None:
-        run.selector.rules.check([(party, column) for party, names in fed.column_names().items() for column in names])
+    rehearse(run.job, run.selector, fed)
     say(f"{rows:,} {'shared ' if fed.partition == 'vertical' else ''}rows")
 
 
@@ -182,7 +181,7 @@ def evaluation(run: Run, section: EvaluateSection) -> Evaluation:
     """Score the method on rows that it did not see, beside nulls; pooled only if the job says so (a note tells)."""
     return evaluate(
         run.fed, clone(run.selector), model=section.model, cv=section.cv,
-        random_state=section.seed, nulls=section.nulls, pooled=section.pooled,
+        random_state=section.seed, nulls=section.nulls, pooled=section.pooled, next_column=section.next_column,
     )  # fmt: skip
 
 
@@ -302,7 +301,8 @@ def write(run: Run, out: Path) -> dict[str, Any]:
 def _fill(run: Run, folder: Path) -> dict[str, Any]:
     run.selection.save(folder / "selection.json")
     for party in run.fed.parties:
-        own = replace(run.own_selection(party), details={"id": run.job.settings.parties[party].id})  # for fedsift apply
+        told = {"id": run.job.settings.parties[party].id, "form": form_of(run.tables[party])}  # for fedsift apply
+        own = replace(run.own_selection(party), details=told)
         own.save(folder / f"selection-{party}.json")
     run.selector.scores_.to_csv(folder / "scores.csv", index=False)
     run.frame().to_csv(folder / "ledger.csv", index=False)
@@ -382,7 +382,7 @@ def render(record: dict[str, Any], out: Path | None) -> str:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, FedsiftError):
             raise
-        raise DataError("the record of the run is damaged (something is missing in it): run the job again") from None
+        raise DataError(damaged(record)) from None
     if out is not None:
         adopt(out)
     return str(shown)

@@ -7,6 +7,7 @@ expected.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,15 @@ Key = tuple[str, ...]
 _BARE = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _HEADER = re.compile(rf"^\s*\[\s*({_BARE}(?:\s*\.\s*{_BARE})*)\s*\]")
 _ASSIGNMENT = re.compile(rf"^\s*({_BARE}(?:\s*\.\s*{_BARE})*)\s*=")
+
+
+def toml_value(value: Any) -> str:
+    """A text, a number, a list or a table in one line as TOML has it."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{toml_value(key)} = {toml_value(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(toml_value, value))}]"
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
 
 
 @dataclass

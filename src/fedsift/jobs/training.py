@@ -19,16 +19,18 @@ from typing import Any
 
 from sklearn.base import clone
 
-from fedsift.core.encoding import needed, source_of
+from fedsift.core.encoding import source_of
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain, write_atomic
 from fedsift.core.table import Table
+from fedsift.core.wanted import FileForm, kind_of_file
 from fedsift.errors import DataError, ParameterError
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.explaining import explain
 from fedsift.evaluate.joint import jobs_within
 from fedsift.jobs.job_file import Job
 from fedsift.jobs.job_model import ModelSection
+from fedsift.jobs.origin import form_of
 from fedsift.jobs.runs import Run, prepare
 from fedsift.jobs.text import nearest
 from fedsift.methods import MODELS
@@ -93,6 +95,7 @@ def model_card(run: Run, model: FederatedModel) -> dict[str, Any]:
                 name: {"rows": run.tables[name].n_rows, "id": run.job.settings.parties[name].id,
                        "columns": run.own_selection(name).selected[name],
                        "categorical": list(run.job.settings.parties[name].categorical or ()),
+                       "form": form_of(run.tables[name]),
                        "kinds": _kinds(run.tables[name], run.own_selection(name).selected[name])}
                 for name in fed.parties
             },
@@ -230,7 +233,10 @@ def _labelled(fed: Federation, model: FederatedModel) -> bool:
 def has_label(card: Mapping[str, Any], files: Mapping[str, Path]) -> bool:
     """Whether the label holder's new file has the label; no where the file is not here."""
     holder = card["label_holder"]
-    return holder in files and card["label"] in Table.read(files[holder], id=None, name=holder).columns
+    if holder not in files:
+        return False
+    form = FileForm.read(card["data"][holder].get("form", {})).of_columns(()).of_kind(kind_of_file(files[holder]))
+    return card["label"] in Table.look(files[holder], holder, form)[0].columns
 
 
 def check_label(card: Mapping[str, Any], files: Mapping[str, Path], by: Sequence[str] = ()) -> bool:
@@ -288,14 +294,11 @@ def new_tables(
     for name, facts in data.items():
         codes = [column for column in categorical_of(facts) if source_of(column) is None]
         label = card["label"] if labelled and name == card["label_holder"] else None
-        table = Table.read(files[name], id=facts["id"], label=label, name=name)
-        wanted = [*facts["columns"], *(() if name != card["label_holder"] else also)]
-        missing = [column for column in needed(wanted, table.columns) if column not in table.columns]
-        if missing:
-            raise DataError(f"party {name!r}: {files[name]} lacks the column {missing[0]!r} that is needed")
-        if wanted:
-            wanted = list(dict.fromkeys(wanted))
-            table = Table.read(files[name], id=facts["id"], label=label, columns=wanted, categorical=codes, name=name)
+        wanted = list(dict.fromkeys([*facts["columns"], *(() if name != card["label_holder"] else also)]))
+        form = FileForm.read(facts.get("form", {})).of_columns(wanted).of_kind(kind_of_file(files[name]))
+        table = Table.read(
+            files[name], id=facts["id"], label=label, columns=wanted or None, categorical=codes, name=name, form=form
+        )
         _check_kinds(name, table, facts["kinds"])
         tables[name] = table
     return tables

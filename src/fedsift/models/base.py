@@ -21,11 +21,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.checks import check_choice
-from fedsift.core.design import DRAWN, check_served
+from fedsift.core.design import GoesBy, check_served
 from fedsift.core.federation import Federation
 from fedsift.core.files import announced, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation
+from fedsift.core.same_columns import columns_here, with_columns_of
 from fedsift.errors import DataError, ParameterError, PolicyRefused
 from fedsift.models.copies import Copied, Lease
 from fedsift.models.metrics import probabilities
@@ -57,7 +58,7 @@ Model = TypeVar("Model", bound="FederatedModel")
 FORMAT, VERSION = "fedsift-model", 2
 
 
-class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
+class FederatedModel(Copied, GoesBy, BaseEstimator):  # type: ignore[misc]
     """Base of all models. A subclass checks parameters in ``_check``, trains in ``_fit``, scores in ``_decision``.
 
     After ``fit``: ``task_``, ``classes_`` (for classes), ``parties_``, ``holders_``, ``ledger_``, ``traffic_``,
@@ -83,8 +84,6 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
     #: Parameters of noise in what is opened: the least of each, and the operation whose exception allows less.
     noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {}
-    #: The parts of a design (``fs.Design``) that the model goes by.
-    designs: ClassVar[tuple[str, ...]] = DRAWN
     #: Whether it can be measured on shares, so that nobody sees the score of a row (``_share``).
     measured_unseen: ClassVar[bool] = False
     #: Learned values of the coordinator that ``save`` writes beside those of every model.
@@ -110,15 +109,13 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
             names = self._fit(run)
             self._read_classes(run, names)
         self._fed: Federation | None = fed
+        self.column_digests_ = columns_here(fed)
         self.job_hash_ = fed.job(*self.announcement()).hash.hex()
         self.seconds_ = time.perf_counter() - start
         self.ledger_: Ledger = fed.ledger.since(mark)
         self.traffic_: pd.DataFrame = self.ledger_.traffic()
         self._lease: Lease | None = Lease(fed, self.model_id_)
         return self
-
-    def _serves(self) -> tuple[str, ...]:
-        return self.designs
 
     def announcement(self) -> tuple[str, dict[str, Any]]:
         """What a party hears first: the model's name in jobs, and its parameters as plain values."""
@@ -322,6 +319,7 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
         if not isinstance(fed, Federation):
             raise ParameterError(f"a model predicts over a Federation, got {type(fed).__name__}")
         self._check_parties(fed)
+        fed = with_columns_of(getattr(self, "column_digests_", {}), fed)
         if getattr(self, "_fed", None) is not None:
             same_organisations(self._fed, fed, self.model_id_)
         with self._session(fed) as run:
@@ -346,7 +344,7 @@ def refuse_labels(y: object) -> None:
         )
 
 
-_KNOWN = ("model_id_", "task_", "classes_", "parties_", "holders_", "seconds_", "job_hash_")
+_KNOWN = ("model_id_", "task_", "classes_", "parties_", "holders_", "seconds_", "job_hash_", "column_digests_")
 
 
 def as_they_went_in(names: Sequence[str], kinds: set[str]) -> NDArray[Any]:

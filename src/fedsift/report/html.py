@@ -27,6 +27,7 @@ from fedsift.report.words import (
     sentence,
     the_same,
     title,
+    too_good,
 )
 
 _BARS = 30
@@ -99,7 +100,7 @@ def _answer(report: Report) -> Html:
         h("h3", "Why these"),
         [
             h("p", text)
-            for text in (how_clear(answer), how_sure(answer), beyond_chance(report), the_same(answer))
+            for text in (too_good(answer), how_clear(answer), how_sure(answer), beyond_chance(report), the_same(answer))
             if text
         ],
         None if by_place(answer) else _score_bars(answer),
@@ -206,8 +207,9 @@ def quality_table(quality: Quality) -> Html:
     caption = (
         f"{settings['how']}, drawn {plural(settings['repeats'], 'time')}; model: {settings['model']}; "
         f"{settings['rows']:,} rows. Selection, preparation and model saw training rows only. ± is the spread between "
-        "folds. Grey: the nulls, what you get without any selection and with random columns. Stability: the share of "
-        "kept columns that two folds have in common (1 is always the same)."
+        "folds. Grey: the nulls, what you get without any selection and with random columns, and the selection with "
+        "one column more where that was asked for. Stability: the share of kept columns that two folds have in common "
+        "(1 is always the same)."
     )
     grid = table(heads, rows, numeric=tuple(range(1, len(heads))), classes=classes, stack=True)
     return join(h("h4", first), drawn, grid, h("p", caption, class_="quiet"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedsift.evaluate.result import next_to
 from fedsift.report.record import Report
 
 
@@ -37,6 +38,10 @@ def what_next(report: Report) -> list[str]:
         steps.append("Measure how good the choice is: [evaluate] in the job file, or fs.evaluate(fed, selector).")
     elif "not better than chance" in report.quality.verdict:
         steps.append("The choice is not better than chance: try another method (fedsift compare) or more columns.")
+    elif report.quality.method and next_to(report.quality.method) not in {
+        line.method for line in report.quality.read_lines
+    }:
+        steps.append("See what one column more would add: next_column = true under [evaluate], or in fs.evaluate.")
     if not report.answer.fits and report.answer.kept:
         steps.append("See whether the same columns come out on other rows: fs.Stable, or an evaluation with folds.")
     steps += [

@@ -49,7 +49,8 @@ class Answer:
     """Which columns were kept. ``fits`` is in how many folds the choice was repeated; 0: it was not.
 
     ``test`` is what gave the p-values, ``noise_floor`` the score that the best column of noise reaches, ``copies`` are
-    [party, column, party, column] where the second says the same as the first.
+    [party, column, party, column] where the second says the same as the first; ``leaks`` are [party, column] of those
+    that tell the label nearly alone.
     """
 
     kept: int
@@ -63,6 +64,7 @@ class Answer:
     test: str = ""
     noise_floor: float | None = None
     copies: list[list[str]] = field(default_factory=list)
+    leaks: list[list[str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

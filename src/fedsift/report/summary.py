@@ -10,7 +10,6 @@ import inspect
 import math
 import platform
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
@@ -23,7 +22,7 @@ from fedsift.core.ledger import Ledger
 from fedsift.crypto import kernel
 from fedsift.crypto.additive import cuda
 from fedsift.errors import ParameterError
-from fedsift.evaluate.result import ALL, Evaluation
+from fedsift.evaluate.result import ALL, Evaluation, next_to
 from fedsift.report.counting import count_cost, count_forms
 from fedsift.report.readings import NEUTRAL, Roles, learned, readings
 from fedsift.report.record import (
@@ -98,7 +97,7 @@ def _with_matching(selector: Selector) -> Ledger:
 
 def _facts(selector: Selector, run: RunFacts | None) -> RunFacts:
     known = dict(getattr(selector, "federation_", {}) or {})
-    facts = run or RunFacts(made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
+    facts = run or RunFacts(made=getattr(selector, "fitted_at_", ""))
     return replace(
         facts, holders=facts.holders or list(known.get("holders", [])), job=facts.job or str(known.get("job", "")),
         shared=known.get("rows"), coordinator=str(known.get("coordinator", "")),
@@ -222,7 +221,7 @@ def _tested(answer: Answer, details: Mapping[str, Any]) -> Answer:
     """With the p-value and the false-discovery rate of each column, where its method could tell them."""
     sure = details.get("sure", {})
     answer.test, answer.noise_floor = sure.get("test", ""), sure.get("noise_floor")
-    answer.copies = sure.get("copies", [])
+    answer.copies, answer.leaks = sure.get("copies", []), sure.get("leaks", [])
     flat = np.array([p for values in details.get("p_values", {}).values() for p in values], dtype=float)
     if len(flat) != len(answer.scores) or not len(flat):
         return answer
@@ -273,6 +272,10 @@ def verdict(evaluation: Evaluation, method: str, metric: str) -> str:
             text += ". That is not better than chance"
         elif not math.isnan(wider) and gain < wider:
             text += ". The gain over random columns is smaller than the spread between folds"
+    if (further := by_name.get(next_to(method))) is not None:
+        gain, wider = further.mean[metric] - mean, max(spread, further.spread[metric])
+        text += f". With the next column by rank beside them {further.mean[metric]:.3f} ({gain:+.3f}"
+        text += ", less than the spread between folds)" if not math.isnan(wider) and abs(gain) < wider else ")"
     if everything is not None:
         loss = everything.mean[metric] - mean
         if loss > 0 and loss > max(spread, everything.spread[metric]):  # one split has no spread

@@ -19,6 +19,7 @@ from fedsift.report.words import (
     sentence,
     the_same,
     title,
+    too_good,
 )
 
 _WIDTH = 100
@@ -81,7 +82,7 @@ def _answer(report: Report, most: int) -> list[str]:
     for party, kept in answer.selected.items():
         lines += _wrap(f"{party}: {', '.join(map(_one_line, kept)) or '(nothing)'}", "  ")
     lines += [line for each in answer.engineered for line in _wrap(f"new: {readable_formula(each)} = {each}", "  ")]
-    told = (how_clear(answer), how_sure(answer), beyond_chance(report), the_same(answer))
+    told = (too_good(answer), how_clear(answer), how_sure(answer), beyond_chance(report), the_same(answer))
     lines += ["", *[line for text in told if text for line in _wrap(text)], ""]
     rows = answer.scores
     lines += _grid(

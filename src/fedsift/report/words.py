@@ -114,6 +114,19 @@ def the_same(answer: Answer) -> str:
     return f"Copies, by their counts: {'; '.join(pairs[:5])}{more}. A copy adds nothing; Muse leaves copies out."
 
 
+def too_good(answer: Answer) -> str:
+    """Kept columns that tell the label nearly alone."""
+    kept = {(row.party, row.feature) for row in answer.scores if row.selected}
+    found = [f"{party}: {column}" for party, column in answer.leaks if (party, column) in kept]
+    if not found:
+        return ""
+    it = "tells" if len(found) == 1 else "tell"
+    return (
+        f"Too good? {', '.join(found[:5])} {it} the label nearly alone: was it known before the outcome? If not, "
+        "leave it out (columns = [...] of its party), or a model that uses it will fail on new rows."
+    )
+
+
 def about_share(share: float) -> str:
     """A share in percent that says 100 % and 0 % only where it is exactly that."""
     if 0.99 < share < 1.0:

@@ -13,11 +13,12 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.checks import check_choice, check_number
-from fedsift.core.design import DRAWN, check_served
+from fedsift.core.design import GoesBy, check_served
 from fedsift.core.federation import Federation
 from fedsift.core.files import announced
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation, load_whole
+from fedsift.core.same_columns import columns_here, same_columns
 from fedsift.errors import ParameterError, PolicyRefused
 from fedsift.select.rules import Rules
 from fedsift.select.selection import Selection
@@ -65,7 +66,7 @@ class Outcome:
         return Outcome(self.scores, masks, {**self.details, **told})
 
 
-class Selector(BaseEstimator):  # type: ignore[misc]
+class Selector(GoesBy, BaseEstimator):  # type: ignore[misc]
     """Base of all methods. A subclass checks its parameters in ``_check`` and has the conversation in ``_select``.
 
     After ``fit``: ``selected_``, ``scores_``, ``selection_``, ``traffic_``, ``ledger_``, ``details_``, ``seconds_``.
@@ -97,8 +98,6 @@ class Selector(BaseEstimator):  # type: ignore[misc]
     noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {}
     #: How many bits a party learns for each of its columns, beside whether it was kept: a weight, say.
     told_bits: ClassVar[float] = 0.0
-    #: The parts of a design (``fs.Design``) that the method goes by.
-    designs: ClassVar[tuple[str, ...]] = DRAWN
     #: How far scores of the same seed may differ: numbers read from shares carry the rounding of fresh masks.
     repeats_within: ClassVar[float] = 1e-9
 
@@ -137,6 +136,7 @@ class Selector(BaseEstimator):  # type: ignore[misc]
         if self.rules is not None:
             outcome = outcome.under(self.rules, names)
         self.seconds_ = time.perf_counter() - start
+        self.fitted_at_ = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
         job = fed.job(*self.announcement())
         self.federation_ = {
             "partition": fed.partition, "rows": fed.n_rows, "columns": fed.n_columns,
@@ -151,6 +151,7 @@ class Selector(BaseEstimator):  # type: ignore[misc]
         self.selected_ = self.selection_.selected
         self.scores_ = self.selection_.frame()
         self.masks_ = outcome.selected
+        self.column_digests_ = columns_here(fed)
         return self
 
     def _each_label(self, fed: Federation) -> tuple[dict[str, list[str]], Outcome]:
@@ -184,10 +185,6 @@ class Selector(BaseEstimator):  # type: ignore[misc]
         name = str(vars(type(self)).get("name", type(self).__name__))  # not that of a class above it
         return name, {key: announced(value) for key, value in self.get_params(deep=False).items()}
 
-    def _serves(self) -> tuple[str, ...]:
-        """The parts of a design that it goes by, with these parameters."""
-        return self.designs
-
     def jobs_within(self) -> list[tuple[str, dict[str, Any]]]:
         """The jobs beside its own that ``fit`` puts to the parties: those of a selector that it fits, say."""
         return []
@@ -206,7 +203,8 @@ class Selector(BaseEstimator):  # type: ignore[misc]
                 f"transform takes a Federation, got {type(fed).__name__}; for one party's own table: "
                 "selection_.transform(table, party=...)"
             )
-        return fed.view(columns={party: np.flatnonzero(mask) for party, mask in self.masks_.items()})
+        kept = {party: np.flatnonzero(mask).tolist() for party, mask in self.masks_.items()}
+        return fed.view(columns=same_columns(self.column_digests_, fed, kept))
 
     def fit_transform(self, fed: Federation, y: object = None) -> Federation:
         return self.fit(fed).transform(fed)

@@ -92,6 +92,9 @@ class Rules:
         stranger = next((name for name in self.party_prices if name not in parties), None)
         if stranger is not None:
             raise ParameterError(f"there is no party {stranger!r}. {suggest(stranger, sorted(parties))}")
+        both = next((name for name in self.always if name in self.never), None)
+        if both is not None:
+            raise ParameterError(f"the column {both!r} must always be there and never")
         grouped = [name for group in self.groups for name in group]
         twice = next((name for name in grouped if grouped.count(name) > 1), None)
         if twice is not None:

@@ -20,6 +20,7 @@ from fedsift.core.federation import Federation
 from fedsift.mpc.column_scores.label_tables import ColumnTables
 
 Floats = NDArray[np.float64]
+LEAK = 0.95  # the share of errors that go away with a column that is called a leak
 LEVEL = 0.05  # the false-discovery rate above which a report calls a column not told from noise
 
 
@@ -67,6 +68,20 @@ def copies_of(tables: Mapping[str, ColumnTables], names: Mapping[str, list[str]]
             other = first.setdefault(ordered.tobytes(), (party, name))
             if other != (party, name):
                 found.append([*other, party, name])
+    return found
+
+
+def leaks_of(tables: Mapping[str, ColumnTables], names: Mapping[str, list[str]]) -> list[list[str]]:
+    """Pairs [party, column] whose bins tell the class nearly alone: most likely known only after the outcome.
+
+    What counts is how many of the errors of the commonest class go away when each bin has its own commonest one.
+    """
+    found = []
+    for party, table in tables.items():
+        for name, cells in zip(names[party], table.columns()):
+            wrong = cells.sum() - cells.sum(axis=0).max()
+            if wrong > 0 and cells.sum() - cells.max(axis=1).sum() < (1 - LEAK) * wrong:
+                found.append([party, name])
     return found
 
 

@@ -7,7 +7,6 @@ not a protection: the person reads the list.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from fedsift.core.files import write_atomic
 from fedsift.core.ledger import FORMS
 from fedsift.core.table import Table
 from fedsift.errors import ParameterError
-from fedsift.jobs.text import Source
+from fedsift.jobs.text import Source, toml_value
 from fedsift.site.policy import EXCEPTIONS, Policy
 from fedsift.site.settings import checked_party
 
@@ -131,7 +130,7 @@ def _words(column: str) -> set[str]:
 def party_text(name: str, file: str, seen: Look, categorical: Sequence[str]) -> str:
     """The file with every rule explained where it stands."""
     policy = Policy()
-    left_out = [f"#   {_toml(c.name)}: {c.why}" for c in seen.columns if c.role == "out"]
+    left_out = [f"#   {toml_value(c.name)}: {c.why}" for c in seen.columns if c.role == "out"]
     id, label = (next(iter(seen.of(role)), None) for role in ("id", "label"))
     lines = [
         "# What this organisation gives to federated feature selection, and under which rules.",
@@ -139,15 +138,18 @@ def party_text(name: str, file: str, seen: Look, categorical: Sequence[str]) -> 
         "# disclose under it. Nothing that comes from outside can change or go round what stands here.",
         "",
         "[party]",
-        f"name = {_toml(name)}  # this party's name in job files",
-        f"file = {_toml(file)}  # the data. A path starts at this file's folder; no job can name another file",
-        f"id = {_toml(id)}  # rows are matched by it, privately"
+        f"name = {toml_value(name)}  # this party's name in job files",
+        f"file = {toml_value(file)}  # the data. A path starts at this file's folder; no job can name another file",
+        f"id = {toml_value(id)}  # rows are matched by it, privately"
         if id
         else '# id = "..."  # none: rows cannot be matched',
-        f"label = {_toml(label)}  # what is to be predicted" if label else '# label = "..."  # if the label is here',
+        f"label = {toml_value(label)}  # what is to be predicted"
+        if label
+        else '# label = "..."  # if the label is here',
         '# person = "..."  # whose row it is, where one may have several: the rules below then count persons',
         "# workers = 4  # how many threads this party computes on at most; all cores by default",
         "# pad_rows = 1000  # how many rows there are is told rounded up to a multiple of this (matched by ids only)",
+        "# keep_results = 366  # days after which the folder of a job that has ended is removed from results",
         "# Only these columns are read; a column that is added to the file later stays out until it is added here.",
         *(["# Left out:", *left_out] if left_out else []),
         _list("columns", seen.of("column")),
@@ -172,7 +174,7 @@ def _policy_lines(policy: Policy) -> list[str]:
     return [
         "[policy]",
         '# Which methods may be run: "any" that is installed here, or a list such as ["information_value", "gini"].',
-        f"methods = {_toml(policy.methods)}",
+        f"methods = {toml_value(policy.methods)}",
         "# No operation of a method works on fewer rows than this (different ones: a row named twice counts once).",
         f"min_rows = {policy.min_rows}",
         "# No group of fewer rows is counted or summed. A job whose method has min_cell must set it as high as this.",
@@ -192,9 +194,9 @@ def _policy_lines(policy: Policy) -> list[str]:
         "# The same for its columns: an R2, 0 is nothing.",
         f"max_column_r2 = {policy.max_column_r2}",
         "# Whether a job is accepted only after it has passed an audit here.",
-        f"require_audit = {_toml(policy.require_audit)}",
+        f"require_audit = {toml_value(policy.require_audit)}",
         '# Who says yes to a job that these rules allow: the "policy" alone, a "person" or "two persons" of this site.',
-        f"approval = {_toml(policy.approval)}",
+        f"approval = {toml_value(policy.approval)}",
         "# How long a job waits for them, and how long their approval holds.",
         f"approval_days = {policy.approval_days}",
         *_journal_lines(policy),
@@ -205,7 +207,7 @@ def _journal_lines(policy: Policy) -> list[str]:
     return [
         "# The next rules look at all jobs together, in this site's journal (`fedsift party journal`).",
         '# With whom a job may be: "any", or a list such as ["shop"].',
-        f"partners = {_toml(policy.partners)}",
+        f"partners = {toml_value(policy.partners)}",
         "# How many bits of exact numbers others that hold rows of the same people may get, a row: a tenth of a bit.",
         f"max_bits = {policy.max_bits}",
         "# Jobs that may exceed it, by the first 32 digits of their hash (a refusal quotes them).",
@@ -228,14 +230,10 @@ def _journal_lines(policy: Policy) -> list[str]:
 
 def _list(key: str, names: Sequence[str]) -> str:
     """On one line when it fits, else one name a line."""
-    line = f"{key} = [{', '.join(map(_toml, names))}]"
+    line = f"{key} = [{', '.join(map(toml_value, names))}]"
     if len(line) <= 110:
         return line
-    return "\n".join([f"{key} = [", *(f"    {_toml(name)}," for name in names), "]"])
-
-
-def _toml(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return "\n".join([f"{key} = [", *(f"    {toml_value(name)}," for name in names), "]"])
 
 
 def write_party(path: Path, text: str, *, force: bool) -> Path:

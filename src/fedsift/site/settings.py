@@ -38,6 +38,9 @@ class PartyTable(PartySection):
     pad_rows: int = Field(
         default=1, ge=1, description="how many rows there are is told as a multiple of this, a whole number, 1 or more"
     )
+    keep_results: int = Field(
+        default=366, ge=1, description="days after which the folder of a job that has ended is removed, 1 or more"
+    )
     secrets: str = Field(default=FOLDER, min_length=1, description='a folder name in quotes, such as "secrets"')
 
 

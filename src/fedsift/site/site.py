@@ -66,6 +66,7 @@ def open_site(path: str | Path, job: Job | Mapping[str, Any] | None = None) -> P
     journal = Journal.open(Place.of(Path(path).parent, own.folder, name), own.journal_key)
     site = PolicySite(name, table, settings.policy, accepted, own.draw_secret, identity, journal, persons)
     site.workers, site.pad_rows = settings.party.workers, settings.party.pad_rows
+    site.keep_results = settings.party.keep_results
     site.audits = Path(path).parent / verdict.FOLDER
     site.approvals = settings.approvals(Path(path).parent, own.signing_key.public, verdict.Fingerprint.of(table))
     for each in accepted or ():
@@ -86,6 +87,7 @@ class PolicySite(Site):
         self.accepted = accepted  # the only jobs, when the site was opened for one
         self.job_folder: Path | None = None  # where a deployed site keeps its part of the result
         self.ledger: SiteLedger | None = None  # what it answered and refused, in a file of its own
+        self.keep_results = 366  # days after which the folder of a job that has ended is removed
         self.audits: Path | None = None  # where this site's own audits are stored
         self.approvals: Approvals | None = None  # what its people have to approve
         self.journal = JournalRules(name, table, persons, policy, journal or Journal.in_memory())

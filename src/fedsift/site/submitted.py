@@ -32,7 +32,9 @@ def read_submitted(job: Job | Mapping[str, Any]) -> tuple[list[str], list[Announ
     jobs = [(name, {**(known().announcement()[1] if known is not None else {}), **plain(given)})]
     jobs = _with_inner(name, given) or jobs
     if section is not None and not section.pooled and name in METHODS:
-        jobs += jobs_within(METHODS[name](), section.model, section.cv, section.seed, section.nulls)
+        jobs += jobs_within(
+            METHODS[name](), section.model, section.cv, section.seed, section.nulls, section.next_column
+        )
     if not isinstance(job, Job) and job.get("work") == "train" and name in METHODS:
         jobs += jobs_within_training(METHODS[name](), _model(job.get("model")))
     return parties, jobs

@@ -12,7 +12,7 @@ may recognise a column by the sizes of its bins. The label holder and the other 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -196,11 +196,11 @@ def encrypt_weighted_classes(
     return encrypted_columns(party, scheme, labels, columns, row_bits=ROW_BITS, answers=answers)
 
 
-def _released(reply: Mapping[str, Any]) -> Release:
+def _released(reply: TableSums) -> Release:
     """The sizes of bins; where none are told, what is opened of each bin: a weighted count, in 4096ths."""
     told = numbers_in(reply)
-    bins = int(np.sum(reply["bins"]))
-    return told if len(reply["sizes"]) else Release(told.statistics + bins, max(told.precision, _WEIGHTED_BITS))
+    bins = int(np.sum(reply.bins))
+    return told if len(reply.sizes) else Release(told.statistics + bins, max(told.precision, _WEIGHTED_BITS))
 
 
 @operation(

@@ -25,7 +25,7 @@ from fedsift.mpc.column_scores.label_tables import (
 from fedsift.mpc.column_scores.noise import check_privacy
 from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
 from fedsift.select.opened import check_opener, note_privacy
-from fedsift.select.sureness import LEVEL, copies_of, p_values, warn_below
+from fedsift.select.sureness import LEVEL, copies_of, leaks_of, p_values, warn_below
 
 
 class LabelTableFilter(Selector):
@@ -77,9 +77,11 @@ class LabelTableFilter(Selector):
         freedom = np.concatenate([np.maximum(table.bins - 1, 1) for table in tables.values()])
         floor = float(self._noise_reaches(freedom, totals, LEVEL / len(freedom)).max())
         warn_below(fed, self.threshold, floor, len(freedom))
-        copies = copies_of(tables, fed.column_names())
+        names = fed.column_names()
         return {
-            "p_values": p_values(tables), "sure": {"test": "chi-squared", "noise_floor": floor, "copies": copies}
+            "p_values": p_values(tables),
+            "sure": {"test": "chi-squared", "noise_floor": floor, "copies": copies_of(tables, names),
+                     "leaks": leaks_of(tables, names)},
         }  # fmt: skip
 
     def _serves(self) -> tuple[str, ...]:
