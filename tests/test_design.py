@@ -13,6 +13,7 @@ import fedsift as fs
 from fedsift.audit import load_attacks, record
 from fedsift.cli.main import app
 from fedsift.core.design import Design
+from fedsift.core.message import walk
 from fedsift.core.row_draws import TEST, TRAIN, draw_designed_rows
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import DataError, ParameterError, PolicyRefused
@@ -167,6 +168,24 @@ def test_the_draw_is_no_secret_operation_of_a_job_without_a_design():
     fed = federation({"customer": CUSTOMER})
     with pytest.raises(fs.FedsiftError, match="names no group and no time"), fed.session("rows", {}) as run:
         run.ask(draw_designed_rows, to="bank", folds=5, train=0.5)
+
+
+def test_nothing_that_is_set_aside_is_ever_sent():
+    X, y = table()
+    names = np.array([f"canary-{person}" for person in CUSTOMER])
+    weight = np.random.default_rng(0).uniform(1.0, 2.0, ROWS)
+
+    def conversation(fed: fs.Federation) -> None:
+        fs.GiniFilter(n_features=2).fit(fed.designed(Design(group="bank.customer", weight="bank.weight")))
+        fs.evaluate(fed.designed(Design(group="bank.customer")), fs.GiniFilter(n_features=2), model="linear", cv=2)
+
+    seen = record(X, y, conversation, parties=["bank", "shop"], aside={"customer": names, "weight": weight})
+    own = {*weight.tolist(), *(weight / weight.mean()).tolist()}
+    for message in seen["coordinator"].messages:
+        for part in walk(message.content):
+            assert "canary-" not in str(part)
+            if isinstance(part, np.ndarray) and part.dtype.kind == "f":
+                assert not own & set(part.ravel().tolist())
 
 
 def test_many_draws_link_no_more_rows_than_ten_parts_must():
