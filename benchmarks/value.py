@@ -1,6 +1,7 @@
 """Does ``fs.value`` see what is there, and nothing else? Over many seeds, with planted useless and duplicate partners.
 
-    python benchmarks/value.py [--data DIR] [--seeds 40] [--plain] [--jobs N] [--rows 10000] [--results FILE] [--render]
+    python benchmarks/value.py [--data DIR] [--seeds 40] [--plain | --apart | --boost] [--jobs N] [--rows 10000]
+        [--results FILE] [--render]
 
 Each seed draws fresh rows of bank_marketing (client / loans / campaign) and default_credit (client / pay / bills), adds
 a partner of six noise columns and one that repeats the client's columns, and deals fresh folds. ``on shares`` rows are
@@ -9,10 +10,12 @@ duplicate one; single-threaded cells, ``--jobs`` of them at once. ``side by side
 models trained side by side (one message a party and round for all) and areas that are exact; ``fold by fold`` rows
 (``--apart``) for comparison one after the other, exact too. ``plain`` rows are the plaintext twin: the ridge solution
 of the same designs on one table (``tests/test_value.py`` holds the joint model to it). Older ``secure`` rows are
-``fs.value`` when the label holder still read the scores of rows.
+``fs.value`` when the label holder still read the scores of rows. ``boosted trees`` rows (``--boost``) are the same
+question put to ``fs.evaluate``: SecureBoost at its defaults (noise of the size of a row in what is opened), 20 trees,
+five folds, of the client's columns and one partner's beside the client's alone.
 
-Seeds: settings were chosen on 0 to 39; ``plain`` and ``secure`` use 100 and up, ``on shares`` 300 and up, ``side by
-side`` and ``fold by fold`` 400 and up, which no choice has seen.
+Seeds: settings were chosen on 0 to 39; ``plain`` and ``secure`` use 100 and up, ``on shares`` 300 and up, the others
+400 and up, which no choice has seen.
 """
 
 from __future__ import annotations
@@ -135,6 +138,28 @@ def on_shares(
     return lines
 
 
+def boosted(name: str, rows: int, seed: int, folder: Path | None, partner: str) -> list[dict[str, Any]]:
+    """A partner's gain in the AUC of boosted trees: all columns beside the client's alone, paired over five folds."""
+    made, y = tables(name, rows, seed, folder)
+    if partner.startswith("shuffled "):
+        mixed = np.random.default_rng([seed, 2]).permutation(rows)
+        made[partner] = made[partner.removeprefix("shuffled ")].iloc[mixed].reset_index(drop=True)
+    ids = np.arange(rows).astype(str)
+    files = {"client": made["client"].assign(id=ids, target=y), "partner": made[partner].assign(id=ids)}
+    fed = fs.Federation.from_tables(files, id="id", label=("client", "target"))
+    alone = fs.AllFeatures().set_rules(fs.Rules(never=[f"partner.{column}" for column in made[partner]]))
+    start = time.process_time()
+    model = fs.SecureBoostClassifier(n_estimators=20, max_depth=3, learning_rate=0.3, random_state=seed)
+    told = fs.evaluate(fed, {"alone": alone}, model=model, cv=5, metrics="auc", random_state=seed).released
+    less = told["alone"]["auc"]
+    assert less.low is not None
+    assert less.high is not None
+    gain = round(told["all features"]["auc"].mean - less.mean, 3)
+    return [{"data": name, "how": "boosted trees", "seed": seed, "rows": rows, "who": partner, "gain": gain,
+             "low": -less.high, "high": -less.low, "seen": -less.high > 0,
+             "cpu": round(time.process_time() - start, 1), "load": round(os.getloadavg()[0], 1)}]  # fmt: skip
+
+
 def cells(options: argparse.Namespace, there: set[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     """What is still to be measured: a function and its arguments."""
     for number in range(options.seeds):
@@ -143,6 +168,12 @@ def cells(options: argparse.Namespace, there: set[tuple[Any, ...]]) -> Iterator[
             if options.plain:
                 if ("plain", FIRST_PLAIN + number, *key, "useless") not in there:
                     yield plain, *key, FIRST_PLAIN + number, options.data
+                continue
+            if options.boost:
+                real = tuple(parties)[1:]
+                for partner in (*real, *PLANTED, f"shuffled {real[-1]}"):
+                    if ("boosted trees", FIRST_SEED + number, *key, partner) not in there:
+                        yield boosted, *key, FIRST_SEED + number, options.data, partner
                 continue
             for partners in (tuple(parties)[1:], PLANTED):
                 how = "fold by fold" if options.apart else "side by side"
@@ -159,7 +190,8 @@ def render() -> str:
             "|:--|--:|:--|:--|--:|--:|--:|"]  # fmt: skip
     for (data, rows, how, who), part in frame.groupby(["data", "rows", "how", "who"], sort=False):
         text.append(f"| {data} | {rows:,} | {how} | {who} | {part.gain.mean():.3f} | {len(part)} | {part.seen.sum()} |")
-    timed = frame[frame.who.isin([parties[1] for parties in map(list, PARTIES.values())]) & (frame.how != "plain")]
+    partners = [parties[1] for parties in map(list, PARTIES.values())]
+    timed = frame[frame.who.isin(partners) & ~frame.how.isin(["plain", "boosted trees"])]
     text += ["", "## Cost of a whole valuation (three parties, ten folds, with shuffled nulls)", "",
              "| data | rows | run | valuations | wall s, median (most) | CPU s | load | MB sent | round trips |",
              "|:--|--:|:--|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
@@ -177,6 +209,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder of the benchmark tables (default: FEDSIFT_DATA)")
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--plain", action="store_true", help="the plaintext twin in place of fs.value")
+    parser.add_argument("--boost", action="store_true", help="the same question to boosted trees, by fs.evaluate")
     parser.add_argument("--apart", action="store_true", help="folds one after the other")
     parser.add_argument("--jobs", type=int, default=1, help="cells side by side, each on one core")
     parser.add_argument("--rows", type=int, default=10_000)

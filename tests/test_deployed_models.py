@@ -115,6 +115,7 @@ def test_the_submitters_card_has_the_names_that_do_not_travel(tmp_path):
     results = {name: tmp_path / "sites" / name / "results" / "job" for name in ("bank", "shop")}
     card = model_jobs.take_model(job, tmp_path / "result", tmp_path / "model", results)
     assert (card["data"]["bank"]["id"], card["data"]["shop"]["id"], card["label"]) == ("person", "person", "ill")
+    assert "the classes of ill" in (tmp_path / "model" / "card.md").read_text()
     files = {name: tmp_path / f"{name}.csv" for name in ("bank", "shop")}
     told = training.predict(tmp_path / "model", files)
     assert len(told) == 300

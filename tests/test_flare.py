@@ -193,22 +193,33 @@ def told_by(command: list[str]) -> dict:
 
 
 @pytest.mark.flare
-def test_evaluation_scores_the_same_elsewhere(job_file, tmp_path):
-    job_file.write_text(job_file.read_text() + '[evaluate]\nmodel = "linear"\ntrain = 0.6\n')
+@pytest.mark.parametrize(
+    ("model", "on", "close"),
+    [
+        ("linear", "simulator", 0.002),
+        ("boost", "simulator", 0.2),  # noise of the size of a row in what is opened, on 24 test rows
+        ("boost", "poc", 0.2),
+        ("network", "simulator", 0.02),  # exact to 1e-3: a few rows change places
+        ("network", "poc", 0.02),
+    ],
+)
+def test_evaluation_scores_the_same_elsewhere(job_file, tmp_path, model, on, close):
+    job_file.write_text(job_file.read_text() + f'[evaluate]\nmodel = "{model}"\ntrain = 0.6\n')
     here, there = (
-        told_by(["run", str(job_file), "--on", where, "--out", str(tmp_path / where)])
-        for where in ("local", "simulator")
+        told_by(["run", str(job_file), "--on", where, "--out", str(tmp_path / where)]) for where in ("local", on)
     )
     assert [row["method"] for row in here["evaluation"]] == [row["method"] for row in there["evaluation"]]
     for mine, yours in zip(here["evaluation"], there["evaluation"], strict=True):
-        assert yours["auc"] == pytest.approx(mine["auc"], abs=0.002)
-    assert there["bytes_by_phase"]["evaluate"] == here["bytes_by_phase"]["evaluate"]
+        assert yours["auc"] == pytest.approx(mine["auc"], abs=close)
+    if model == "linear":
+        assert there["bytes_by_phase"]["evaluate"] == here["bytes_by_phase"]["evaluate"]
     assert there["files"] == here["files"]
 
 
 @pytest.mark.flare
-def test_partners_are_worth_the_same_elsewhere(job_file):
-    here, there = (told_by(["value", str(job_file), "--folds", "3", "--on", where]) for where in ("local", "simulator"))
+@pytest.mark.parametrize("on", ["simulator", "poc"])
+def test_partners_are_worth_the_same_elsewhere(job_file, on):
+    here, there = (told_by(["value", str(job_file), "--folds", "3", "--on", where]) for where in ("local", on))
     assert there["scores"] == pytest.approx(here["scores"], abs=0.002)
     assert there["lines"][0]["adds"] == pytest.approx(here["lines"][0]["adds"], abs=0.002)
     assert (there["holder"], there["metric"], there["settings"]) == (here["holder"], here["metric"], here["settings"])
@@ -251,7 +262,7 @@ def test_a_model_is_trained_and_predicts_elsewhere(tmp_path):
 
 
 @pytest.mark.flare
-@pytest.mark.parametrize("model", ["linear", "boost"])
+@pytest.mark.parametrize("model", ["linear", "boost", "network"])
 def test_real_processes_train_predict_and_explain_from_one_job_file(tmp_path, model):
     """A FLARE system of its own for each command; parts and predictions are where they were played."""
     job = training_job(tmp_path, model)

@@ -17,8 +17,9 @@ from fedsift.core.labels import LabelCopy, geometric, noisy, randomised, stays
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ParameterError
 from fedsift.models.splitnn.layers.shared_network import count_inputs
-from fedsift.models.splitnn.layers.shared_parts import Rows, Targets
+from fedsift.models.splitnn.layers.shared_parts import Rows
 from fedsift.models.splitnn.layers.shared_run import SharedRun
+from fedsift.models.splitnn.layers.targets import Targets
 from fedsift.models.splitnn.model import SplitNN
 from fedsift.select.less_vfl.lasso_networks import GroupLasso
 from fedsift.select.less_vfl.vflfs import VFLFS

@@ -44,7 +44,7 @@ def sites(fed):
 def one_process(X, y, fed, seed, epochs, batch, task):
     """The same network written as one module under one autograd graph: the oracle."""
     tables = {name: site.table for name, site in sites(fed).items()}
-    inputs = [torch.from_numpy(InputEncoder.fit(t, t.columns).encode(t)) for t in tables.values()]
+    inputs = [torch.from_numpy(InputEncoder.fit(t, t.columns).matrix(t)) for t in tables.values()]
     bottoms = [
         build_model("dense", x.shape[1], 4, {"hidden": [8]}, derived_seed(seed, "bottom", name))
         for name, x in zip(tables, inputs)
@@ -150,14 +150,14 @@ def test_unseen_categories_and_holes_after_training_give_finite_inputs():
     frame = pd.DataFrame({"a": [1.0, 2.0, np.nan], "c": ["x", "y", "x"], "k": [5.0, 5.0, 5.0]})
     encoder = InputEncoder.fit(Table.read(frame, id=None, name="t"), ["a", "c", "k"])
     new = pd.DataFrame({"a": [np.nan, 4.0], "c": ["z", None], "k": [np.nan, 7.0]})
-    out = encoder.encode(Table.read(new, id=None, name="t"))
+    out = encoder.matrix(Table.read(new, id=None, name="t"))
     assert np.isfinite(out).all()
     assert out.shape[1] == len(encoder.owner) == 2 + 3 + 1
     np.testing.assert_array_equal(out[0, 2:5], [0, 0, 1])  # an unseen category has the place of the rare ones
     np.testing.assert_array_equal(out[1, 2:5], [0, 0, 0])
     assert InputEncoder.from_plain(encoder.to_plain()).columns == encoder.columns
     with pytest.raises(DataError, match="'c'"):
-        encoder.encode(Table.read(frame[["a", "k"]], id=None, name="t"))
+        encoder.matrix(Table.read(frame[["a", "k"]], id=None, name="t"))
 
 
 def test_a_saved_network_predicts_differently_or_holds_pickle(tmp_path):

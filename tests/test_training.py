@@ -117,7 +117,14 @@ def test_the_card_says_what_a_reader_must_know(kept):
     assert card["metrics"]["auc"] > 0.7
     assert set(card["data"]) == {"bank", "shop"}
     assert any("pooled nothing" in note for note in card["notes"])
-    assert "## What was sent" in (folder / "card.md").read_text()
+    text = (folder / "card.md").read_text()
+    for words in ("Data", "How it was made", "How good", "Who can read what", "What was inferred", "What was sent"):
+        assert f"## {words}" in text
+    read = card["exposure"]["read"]
+    assert {"reader": "bank", "of": ["shop"], "about": "one person"} in [
+        {key: line[key] for key in ("reader", "of", "about")} for line in read
+    ], "who is a client of both"
+    assert all(len(line["of"]) == len(set(line["of"])) for line in read)
     assert json.loads((folder / "model.json").read_text())["known"]["job_hash_"] == card["job_hash"]
     text = "".join(path.read_text(errors="replace") for path in folder.iterdir())
     assert "person 0-" not in text, "no row is in the model folder"

@@ -22,6 +22,7 @@ from fedsift.errors import ParameterError
 from fedsift.evaluate.datasets import new_file, write_demo
 from fedsift.evaluate.value import value
 from fedsift.jobs import runs, training
+from fedsift.jobs.card import card_text
 from fedsift.jobs.job_evaluate import EvaluateSection
 from fedsift.jobs.job_file import Job, load_job
 from fedsift.report.explain import write_explanation
@@ -137,7 +138,7 @@ def _model(job: Job, folder: Path, quiet: bool) -> None:
     classes = [str(name) for name in trained.card["classes"]]
     write_atomic(folder / "predictions.csv", training.predictions_table(predictions, classes))
     write_explanation(told, folder / "explain.html")
-    console.show(training.card_text(trained.card))
+    console.show(card_text(trained.card))
     shown = [[who, f"{chance:.2f}"] for who, chance in list(predictions.items())[:5] if isinstance(chance, float)]
     console.table(shown, ["patient", "probability"], title=f"The first of {len(predictions)} predictions")
     lines = told.explanation.frame.head(5).itertuples()

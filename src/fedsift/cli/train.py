@@ -15,6 +15,7 @@ from fedsift.core.files import write_atomic
 from fedsift.deploy.run import explain_on, predict_on, train_on
 from fedsift.errors import ParameterError
 from fedsift.jobs import training
+from fedsift.jobs.card import card_text
 from fedsift.jobs.job_file import load_job
 from fedsift.jobs.runs import check_page
 from fedsift.jobs.tracking import check_tracking, track_model
@@ -55,7 +56,7 @@ def train(
     if format == "json":
         console.show(json.dumps({**card, "out": str(folder)}, indent=2, ensure_ascii=False))
         return
-    console.show(training.card_text(card))
+    console.show(card_text(card))
     console.show(f"written to {folder}: card.md is the model card; every party has a part of its own")
 
 

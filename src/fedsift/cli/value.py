@@ -87,7 +87,7 @@ def show_value(found: Valuation) -> None:
     kinds = [kind for kind in ("adds", "beyond", "share", "null") if getattr(found.lines[0], kind) is not None]
     rows = [[line.partner, *(_shown(getattr(line, kind)) for kind in kinds)] for line in found.lines]
     titles = {"adds": "adds", "beyond": "beyond the others", "share": "share", "null": "shuffled"}
-    console.table(rows, ["partner", *(titles[kind] for kind in kinds)], title=f"Gain in {found.metric} (95 %)")
+    console.table(rows, ["partner", *(titles[kind] for kind in kinds)], title=f"Gain in {found.measure} (95 %)")
     console.show(f"{size(found.bytes)} sent, {found.seconds:.0f} s; nothing was pooled")
 
 
@@ -106,7 +106,7 @@ def show_offers(found: Valuation, prices: dict[str, float], budget: float | None
     ]
     console.table(
         rows,
-        ["partners", "price", f"gain in {found.metric}", "gain for 1", "columns", "bargain"],
+        ["partners", "price", f"gain in {found.measure}", "gain for 1", "columns", "bargain"],
         title="Gain against price and columns that take part",
     )
     if budget is not None:

@@ -142,7 +142,7 @@ def take_model(job: Job, result: Path, out: Path, sites: Mapping[str, Path]) -> 
     for name, party in job.settings.parties.items():
         card["data"][name] |= {"id": party.id, "categorical": list(party.categorical)}
     card["label"] = job.settings.parties[card["label_holder"]].label
-    write_atomic(out / training.CARD, json.dumps(card, indent=1, allow_nan=False) + "\n")
+    training.write_card_files(card, out)
     return card
 
 

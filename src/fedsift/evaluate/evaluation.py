@@ -1,9 +1,10 @@
 """Score selectors with a downstream model, honestly: selection and model see training rows only.
 
 By default nothing is pooled: the parties train a joint model under protection inside each fold. Linear and additive
-models are measured on shares, so that nobody sees the score of a row; of other models the label holder alone gets the
-predictions of the test rows, and what leaves it is a rounded summary over all folds (``joint.py``). It runs on every
-transport. ``pooled=True`` scores with a scikit-learn model on one pooled table, in a simulation (``pooled.py``).
+models and networks on shares are measured on shares, so that nobody sees the score of a row; of boosted trees the label
+holder alone gets the predictions of the test rows, and what leaves it is a rounded summary over all folds
+(``joint.py``). It runs on every transport. ``pooled=True`` scores with a scikit-learn model on one pooled table, in a
+simulation (``pooled.py``).
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def evaluate(
 ) -> Evaluation:
     """Score selectors by cross-validation (or one split), with selection inside each fold. Nothing is pooled.
 
-    The parties train the model together. It is measured on shares (linear, additive), or the label holder measures its
-    predictions and releases rounded summaries (boosting, networks).
+    The parties train the model together. It is measured on shares (linear, additive, network), or the label holder
+    measures its predictions and releases rounded summaries (boosting).
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """What a trained model goes by: the columns that matter, over all rows.
 
-Models that are measured on shares (linear, additive) by permutation importance: each party shuffles one of its own
-columns under a draw that nobody else can repeat, and the coordinator opens how good the model is then; no row's score
-is seen. Boosted trees by Shapley values (``models/boost/explaining.py``), which need more of the partners: their
+Models that are measured on shares (linear, additive, networks) by permutation importance: each party shuffles one of
+its own columns under a draw that nobody else can repeat, and the coordinator opens how good the model is then; no row's
+score is seen. Boosted trees by Shapley values (``models/boost/explaining.py``), which need more of the partners: their
 policies decide.
 """
 
@@ -58,8 +58,8 @@ def explain(
 
     Parameters
     ----------
-    model : a fitted one. Linear and additive models: how much worse ``metric`` gets when a column is shuffled (labels
-        needed). Boosted trees: the mean absolute Shapley value of a column, in units of raw scores.
+    model : a fitted one. Linear and additive models, networks on shares: how much worse ``metric`` gets when a column
+        is shuffled (labels needed). Boosted trees: the mean absolute Shapley value of a column, in units of raw scores.
     repeats : how often a column is shuffled. metric : ``auto`` is ``auc`` or ``r2``; ``accuracy``.
     rows : boosted trees: also the values of each row, where the policies allow it.
 
@@ -78,9 +78,10 @@ def explain(
             raise ParameterError("protection='all' keeps leaves from everybody, so nobody can explain its trees")
         return _of_trees(fed, model, rows)
     if rows:
-        raise ParameterError("values of single rows are for boosted trees; a linear model has its weights")
+        raise ParameterError("values of single rows are for boosted trees; of other models columns are shuffled")
     if not model.measured_unseen or not fed.passive:
-        raise ParameterError(f"{type(model).__name__} cannot be explained; boosted, linear and additive models can")
+        can = "boosted trees, linear and additive models and networks on shares can"
+        raise ParameterError(f"{type(model).__name__} cannot be explained; {can}")
     return _of_shuffling(fed, model, repeats, metric)
 
 
@@ -115,6 +116,6 @@ def _of_shuffling(fed: Federation, model: FederatedModel, repeats: int, metric: 
         drops = np.array([told[Shuffled(party, column, repeat)] for repeat in range(repeats)])
         spread = float(drops.std(ddof=1)) if repeats > 1 else float("nan")
         line = {"party": party, "column": column, "feature": names[party][column]}
-        lines.append({**line, "importance": round(float(drops.mean()), 4), "deviation": spread})
+        lines.append({**line, "importance": round(float(drops.mean()), 4) + 0.0, "deviation": spread})
     frame = pd.DataFrame(lines).sort_values("importance", ascending=False, ignore_index=True)
     return Explanation(f"loss of {chosen} when the column is shuffled ({whole:.4f} as it is)", frame)

@@ -103,9 +103,14 @@ class Valuation:
     bytes: int = 0
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def measure(self) -> str:
+        """The metric as people spell it."""
+        return {"auc": "AUC", "r2": "R2"}.get(self.metric, self.metric)
+
     def sentences(self) -> list[str]:
         """The answer in words, a sentence a partner."""
-        name = {"auc": "AUC", "r2": "R2"}.get(self.metric, self.metric)
+        name = self.measure
         told = [f"{self.holder} alone: {name} {self.scores['alone']:.3f}."]
         told += [f"{line.words(name)}." for line in self.lines]
         if len(self.lines) > 1:

@@ -21,28 +21,25 @@ from sklearn.base import clone
 
 from fedsift.core.encoding import source_of
 from fedsift.core.federation import Federation
-from fedsift.core.files import plain, write_atomic
+from fedsift.core.files import write_atomic
 from fedsift.core.table import Table
 from fedsift.core.wanted import FileForm, kind_of_file
 from fedsift.errors import DataError, ParameterError
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.explaining import explain
 from fedsift.evaluate.joint import jobs_within
+from fedsift.jobs.card import CARD, FORMAT, card_text, model_card
 from fedsift.jobs.job_file import Job
 from fedsift.jobs.job_model import ModelSection
-from fedsift.jobs.origin import form_of
 from fedsift.jobs.runs import Run, prepare
 from fedsift.jobs.text import nearest
 from fedsift.methods import MODELS
 from fedsift.models.base import FederatedModel
 from fedsift.models.parts import label_kind
 from fedsift.report.explain import Explained
-from fedsift.report.summary import versions
 from fedsift.report.write import write_report
 from fedsift.select.base import Selector
 
-FORMAT = "fedsift-trained"
-CARD = "card.json"
 SPLIT = 0.7  # of the rows train, for the card's figures
 Say = Callable[[str], None]
 
@@ -80,43 +77,6 @@ def train_run(run: Run, say: Say = lambda text: None) -> Trained:
     return Trained(run, model, model_card(run, model))
 
 
-def model_card(run: Run, model: FederatedModel) -> dict[str, Any]:
-    """What a reader must know of a model: data, job, figures, what was sent and what it tells. Plain data."""
-    fed, ledger = run.fed, run.ledger()
-    scores = run.evaluation.frame().to_dict("records")[0] if run.evaluation is not None else {}
-    told = sorted({(e.form, e.about) for e in ledger.entries if e.form not in ("control", "ciphertext", "masked")})
-    made: dict[str, Any] = plain(
-        {
-            "format": FORMAT, "version": 1, "model": model.model_id_, "class": type(model).__name__,
-            "parameters": model.get_params(deep=False), "job_hash": model.job_hash_, "task": model.task_,
-            "classes": list(getattr(model, "classes_", ())), "label_holder": fed.active,
-            "label": run.job.settings.parties[fed.active].label,
-            "data": {
-                name: {"rows": run.tables[name].n_rows, "id": run.job.settings.parties[name].id,
-                       "columns": run.own_selection(name).selected[name],
-                       "categorical": list(run.job.settings.parties[name].categorical or ()),
-                       "form": form_of(run.tables[name]),
-                       "kinds": _kinds(run.tables[name], run.own_selection(name).selected[name])}
-                for name in fed.parties
-            },
-            "rows": fed.n_rows, "method": run.job.method, "selection": run.selector.get_params(deep=False),
-            "metrics": {m: scores.get(m) for m in (run.evaluation.metrics if run.evaluation is not None else ())},
-            "metrics_of": "one split, 0.7 of the rows for training; nothing pooled",
-            "bytes": ledger.bytes(), "messages": len(ledger), "notes": list(ledger.notes),
-            "exposure": {"selection": run.selector.leaks, "opened": [f"{form}: {about}" for form, about in told]},
-            "versions": versions(),
-        }
-    )  # fmt: skip
-    return made
-
-
-def _kinds(table: Table, columns: list[str]) -> dict[str, str]:
-    """Nothing where the table is elsewhere: its party knows."""
-    if not isinstance(table, Table):
-        return {}
-    return {column: "categorical" if table.kinds[column] == "categorical" else "numeric" for column in columns}
-
-
 def write_model(trained: Trained, folder: Path) -> Path:
     """The model folder: parts, model.json, selection.json, card.json and card.md."""
     check_model_folder(folder)
@@ -132,8 +92,13 @@ def write_card(trained: Trained, folder: Path) -> None:
     """The selection with its report, and the model card."""
     write_report(trained.run.record(), folder / "report.html")
     trained.run.selection.save(folder / "selection.json")
-    write_atomic(folder / CARD, json.dumps(trained.card, indent=1, allow_nan=False) + "\n")
-    write_atomic(folder / "card.md", card_text(trained.card))
+    write_card_files(trained.card, folder)
+
+
+def write_card_files(card: dict[str, Any], folder: Path) -> None:
+    """For programs and for people."""
+    write_atomic(folder / CARD, json.dumps(card, indent=1, allow_nan=False) + "\n")
+    write_atomic(folder / "card.md", card_text(card))
 
 
 def jobs_within_training(selector: Selector, section: ModelSection) -> list[tuple[str, dict[str, Any]]]:
@@ -152,25 +117,6 @@ def check_model_folder(folder: Path) -> None:
     """Refuse a folder that holds anything but an earlier model. Called before the work, so that none is lost."""
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / CARD).is_file())):
         raise ParameterError(f"{folder} is not empty and no model folder; give another one (--out DIR)")
-
-
-def card_text(card: Mapping[str, Any]) -> str:
-    """The card for people."""
-    figures = ", ".join(f"{name} {value:.3f}" for name, value in card["metrics"].items() if value is not None)
-    parties = [
-        f"- {name}: {facts['rows']:,} rows, columns {', '.join(facts['columns']) or 'none'}"
-        + (" (label holder)" if name == card["label_holder"] else "")
-        for name, facts in card["data"].items()
-    ]
-    lines = [
-        f"# {card['class']} over {len(card['data'])} parties", "",
-        f"Job {card['job_hash'][:16]}, model {card['model']}, {card['rows']:,} shared rows, {card['task']}.",
-        f"Columns chosen by {card['method']}.", "", "## Data", *parties, "",
-        "## How good", f"{figures or 'not measured'} ({card['metrics_of']}).", "",
-        "## What was sent", f"{card['messages']:,} messages, {card['bytes']:,} bytes. Nothing was pooled.",
-        *(f"- {line}" for line in card["exposure"]["opened"]), "", "## Notes", *(f"- {note}" for note in card["notes"]),
-    ]  # fmt: skip
-    return "\n".join(lines) + "\n"
 
 
 # --- new rows ---------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from fedsift.core.operation import Operation
 from fedsift.core.same_columns import columns_here, with_columns_of
 from fedsift.errors import DataError, ParameterError, PolicyRefused
 from fedsift.models.copies import Copied, Lease
-from fedsift.models.metrics import probabilities
+from fedsift.models.metrics import fitting, probabilities
 from fedsift.models.parts import (
     OPERATIONS,
     SCORE_DIGITS,
@@ -54,7 +54,6 @@ from fedsift.models.unseen import SharedScores, grade
 from fedsift.mpc.secure_sum import SecureSum
 
 Model = TypeVar("Model", bound="FederatedModel")
-
 FORMAT, VERSION = "fedsift-model", 2
 
 
@@ -84,8 +83,7 @@ class FederatedModel(Copied, GoesBy, BaseEstimator):  # type: ignore[misc]
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()
     #: Parameters of noise in what is opened: the least of each, and the operation whose exception allows less.
     noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {}
-    #: Whether it can be measured on shares, so that nobody sees the score of a row (``_share``).
-    measured_unseen: ClassVar[bool] = False
+    _on_shares: ClassVar[bool] = False  # whether ``_share`` is there, in every form of the model
     #: Learned values of the coordinator that ``save`` writes beside those of every model.
     _saved: ClassVar[tuple[str, ...]] = ()
     _in_files = False  # whether there are files of it, which name its job
@@ -134,8 +132,12 @@ class FederatedModel(Copied, GoesBy, BaseEstimator):  # type: ignore[misc]
             return False
         return True
 
-    # What a subclass supplies.
+    @property
+    def measured_unseen(self) -> bool:
+        """Whether it can be measured on shares, so that nobody sees the score of a row."""
+        return self._on_shares
 
+    # What a subclass supplies.
     def _check(self, fed: Federation) -> None:
         """Raise ``ParameterError`` for values that make no sense, before anything is sent."""
 
@@ -160,7 +162,6 @@ class FederatedModel(Copied, GoesBy, BaseEstimator):  # type: ignore[misc]
         return probabilities(scores)
 
     # What users call.
-
     def decision_function(self, fed: Federation) -> Floats:
         """Raw scores: one a row, or rows x classes."""
         scores = self._scores_of(fed)
@@ -181,7 +182,8 @@ class FederatedModel(Copied, GoesBy, BaseEstimator):  # type: ignore[misc]
     def _scores_of(self, fed: Federation) -> Floats:
         with self._run(fed) as run:
             let_read(run)
-            return self._decision(run)
+            scores = self._decision(run)
+        return fitting(scores, 0 if self.task_ == "regression" else len(self.classes_), str(fed.active))
 
     def predict_by_id(self, fed: Federation, *, to: str = "caller") -> dict[str, Any]:
         """``{id: p}`` in the order of the label holder's own table; new rows need no label.

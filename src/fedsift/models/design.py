@@ -22,6 +22,10 @@ class Design:
     scales: np.ndarray
 
     @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.columns]
+
+    @property
     def widths(self) -> list[int]:
         """How many numbers each column makes."""
         return [1 if categories is None else len(categories) for _, categories in self.columns]
@@ -67,6 +71,10 @@ class BinnedDesign:
     columns: list[ColumnBins]
     means: np.ndarray
     scales: np.ndarray
+
+    @property
+    def names(self) -> list[str]:
+        return [bins.column for bins in self.columns]
 
     @property
     def widths(self) -> list[int]:

@@ -7,17 +7,18 @@ is one figure, no score of a row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
 from fedsift.core.arguments import Between
 from fedsift.core.party import Party
+from fedsift.core.table import Table
 from fedsift.errors import OperationRefused
-from fedsift.models.design import BinnedDesign, Design
 
-#: The column of a request, ``None`` for all as they are, and how often it was shuffled before.
+#: The column of a request (its place in the view), ``None`` for all as they are, and how often it was shuffled before.
 ColumnPlace = Annotated[int, Between(0, 10**6)] | None
 Repeat = Annotated[int, Between(0, 1000)]
 
@@ -40,16 +41,31 @@ def told_each(names: list[str], shuffled: Shuffled | None) -> dict[str, dict[str
     return {name: nothing if shuffled is None else shuffled.told(name) for name in names}
 
 
-def own_numbers(party: Party, design: Design | BinnedDesign, column: int | None, repeat: int) -> np.ndarray:
-    """This view's rows as numbers, with one column shuffled among them."""
+class AsNumbers(Protocol):
+    """How a model sees a party's columns: which, and how many numbers each makes."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def widths(self) -> Sequence[int]: ...
+
+    def matrix(self, table: Table) -> np.ndarray: ...
+
+
+def own_numbers(party: Party, design: AsNumbers, column: int | None, repeat: int) -> np.ndarray:
+    """This view's rows as numbers, with one column shuffled among them; one that the model has not changes nothing."""
     values = design.matrix(party.table)
     if column is None:
         return values
-    widths = design.widths
-    if column >= len(widths):
+    if column >= len(party.columns):
         raise OperationRefused(party.name, "shuffle", "it has no such column")
-    start = sum(widths[:column])
-    block = slice(start, start + widths[column])
+    names, widths = list(design.names), design.widths
+    if party.columns[column] not in names:
+        return values
+    place = names.index(party.columns[column])
+    start = sum(widths[:place])
+    block = slice(start, start + widths[place])
     by_id = party.table.by_id  # alignment orders rows anew each time; the draw must not
     order = np.empty_like(by_id)
     order[by_id] = party.generator(f"explain: column {column}, {repeat}", 0).permutation(by_id)

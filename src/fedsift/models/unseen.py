@@ -207,6 +207,7 @@ class SharedScores:
     outputs: int
     classes: int
     reach: int
+    dealer: Dealer | None = None  # where this session has one already
 
 
 @dataclass
@@ -288,7 +289,9 @@ def tell_figures(party: Party) -> dict[str, Any]:
     return {"words": answer.words + words, "wide": wide, "facts": facts, "bits": grading.exam.bits}
 
 
-OPERATIONS = (*dealing.OPERATIONS, *score_shares.OPERATIONS, begin_grading, grade_on, tell_figures)
+#: What measures scores that lie as shares already.
+GRADING = (begin_grading, grade_on, tell_figures)
+OPERATIONS = (*dealing.OPERATIONS, *score_shares.OPERATIONS, *GRADING)
 
 
 # --- the coordinator's side -------------------------------------------------------------------------------------------
@@ -299,7 +302,7 @@ def grade(run: Federation, scores: SharedScores, metrics: Sequence[str]) -> dict
     check_neutral(run, "a measure on shares")
     rows, pair = run.n_rows, [run.active, scores.helper]
     exam = Exam(tuple(metrics), rows, scores.outputs, scores.classes, scores.fraction, scores.reach)
-    dealer = Dealer.begin(run, pair)
+    dealer = scores.dealer or Dealer.begin(run, pair)
     source = DealerSource(dealer.of[run.active], dealer.of[scores.helper], _PURPOSE)
     nothing = np.zeros((rows, scores.outputs), dtype=np.uint64)
     dealt = dealt_for(exam.program(source, nothing, np.full(rows, -1.0)), source)

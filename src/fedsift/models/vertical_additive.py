@@ -187,7 +187,7 @@ class VerticalAdditive(FederatedModel):
     name = "vertical_additive"
     operations = OPERATIONS
     cell_parameters = ("min_cell",)
-    measured_unseen = True
+    _on_shares = True
 
     def __init__(
         self, *, bins: int | None = 8, max_iter: int = 15, tol: float = 1e-4, reg_lambda: float = 0.01,

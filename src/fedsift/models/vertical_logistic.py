@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import LabelHolder, PartyName
+from fedsift.core.arguments import LabelHolder, Outputs, PartyName
 from fedsift.core.checks import check_number
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Answering, Array, operation, together
@@ -67,7 +67,7 @@ class _Training:
     about="how many numbers its columns make, and the largest variance of a combination",
     reply={"width": int, "spread": float},
 )
-def open_columns(party: Party, *, task: str, outputs: int) -> dict[str, Any]:
+def open_columns(party: Party, *, task: str, outputs: Outputs) -> dict[str, Any]:
     """Standardise own columns; the label holder has a column of ones beside them, and the target."""
     design = Design.fit(party.table)
     classes: tuple[str, ...] = ()
@@ -233,7 +233,7 @@ class VerticalLogisticRegression(FederatedModel):
 
     name = "vertical_logistic"
     operations = OPERATIONS
-    measured_unseen = True
+    _on_shares = True
     _saved = ("n_iter_", "curve_", "deviation_", "centre_")
 
     def __init__(self, *, max_iter: int = 10, tol: float = 1e-5, reg_lambda: float = 0.01, memory: int = 8):

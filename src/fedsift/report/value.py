@@ -33,7 +33,7 @@ def picture(valuation: Valuation) -> Html:
 
 def front(valuation: Valuation, prices: Mapping[str, float]) -> Html:
     """Gain against price and against what is let out; combinations that another one beats in all are in the table."""
-    offers, gain = valuation.offers(prices), f"gain in {valuation.metric}"
+    offers, gain = valuation.offers(prices), f"gain in {valuation.measure}"
     best = [offer for offer in offers if offer.on_front]
     rows = [
         [_who(offer), f"{offer.price:g}", f"{offer.gain:.3f}", "–" if not offer.price else f"{offer.for_one:.2g}",
@@ -62,7 +62,7 @@ def value_page(valuation: Valuation, prices: Mapping[str, float] | None = None) 
     settings = valuation.settings
     answer = section("answer", "What each partner adds", h("ul", [h("li", text) for text in valuation.sentences()]))
     drawn = section(
-        "picture", f"Gain in {valuation.metric}", picture(valuation),
+        "picture", f"Gain in {valuation.measure}", picture(valuation),
         h("p", "Dots are means over the folds, lines 95 % intervals, paired over folds, corrected for their overlap. "
           "The mark is zero: where a line reaches it (grey) we see no gain. A partner whose rows were shuffled must "
           "show none.", class_="quiet"),
@@ -74,7 +74,7 @@ def value_page(valuation: Valuation, prices: Mapping[str, float] | None = None) 
     heads = ["partner", "adds alone", "beyond the others", "share of the whole (Shapley)", "shuffled"]
     figures = section(
         "figures", "Figures", table(heads, cells), h("h3", "Models"),
-        table(["model", valuation.metric], _models(valuation), numeric=(1,)),
+        table(["model", valuation.measure], _models(valuation), numeric=(1,)),
     )  # fmt: skip
     how = section(
         "how", "How", h("p", f"{settings['rows']:,} rows that all parties share, {settings['folds']} folds. The "

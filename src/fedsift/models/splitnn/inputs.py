@@ -17,6 +17,7 @@ from fedsift.core.table import Table
 from fedsift.errors import DataError
 
 MAX_CATEGORIES = 64
+MOST_INPUTS = MAX_CATEGORIES + 2  # of a column: also for the other categories, and for what is missing
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,20 @@ class InputEncoder:
         return cls([_fit_column(table, name) for name in names])
 
     @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @property
+    def widths(self) -> list[int]:
+        """How many inputs each column makes."""
+        return [column.width for column in self.columns]
+
+    @property
     def owner(self) -> np.ndarray:
         """The column (by number) of each input."""
-        return np.repeat(np.arange(len(self.columns)), [column.width for column in self.columns]).astype(np.int64)
+        return np.repeat(np.arange(len(self.columns)), self.widths).astype(np.int64)
 
-    def encode(self, table: Table) -> np.ndarray:
+    def matrix(self, table: Table) -> np.ndarray:
         missing = [column.name for column in self.columns if column.name not in table.columns]
         if missing:
             raise DataError(f"table {table.name!r} lacks the column {missing[0]!r} that the network was trained with")

@@ -10,36 +10,27 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.core.files import read_plain
 from fedsift.core.operation import operation
-from fedsift.core.party import Party, Site
+from fedsift.core.party import Party
 from fedsift.errors import DataError, ParameterError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel, as_they_went_in, refuse_labels
 from fedsift.models.parts import JobHash, check_job, job_of, label_kind, part_file
+from fedsift.models.shuffling import Shuffled
 from fedsift.models.splitnn import training
-from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers import lattice, shared_network, shared_run
 from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, outside, own_networks, usual_epochs
 from fedsift.models.splitnn.layers.shared_parts import Part
-from fedsift.models.splitnn.networks import (
-    read_arrays,
-    register_model,
-    set_weights,
-    torch_module,
-    weights_of,
-    write_arrays,
-)
-from fedsift.models.splitnn.party_networks import Bottom, Top
+from fedsift.models.splitnn.networks import read_arrays, register_model, torch_module
+from fedsift.models.splitnn.part_files import load_part, save_part
 from fedsift.models.splitnn.settings import (
     LABEL_PROTECTIONS,
+    Blur,
     BottomSettings,
     Options,
     TopSettings,
@@ -47,11 +38,9 @@ from fedsift.models.splitnn.settings import (
     note_label_epsilon,
 )
 from fedsift.models.splitnn.training import SplitRun, top_of
+from fedsift.models.unseen import GRADING, SharedScores
 
 __all__ = ["SplitNN", "load_part", "register_model", "save_part"]
-
-FORMAT = "fedsift-splitnn"
-VERSION = 3
 
 
 @operation(
@@ -86,7 +75,7 @@ def read_network(party: Party, *, model: str, job: JobHash) -> None:
 #: What fit, predict, score, save and load ask, in whatever form.
 OPERATIONS = tuple(dict.fromkeys((
     *parts.OPERATIONS, *training.OPERATIONS, *lattice.OPERATIONS, *shared_run.OPERATIONS, network_classes,
-    write_network, read_network,
+    write_network, read_network, *GRADING,
 )))  # fmt: skip
 
 
@@ -235,12 +224,18 @@ class SplitNN(FederatedModel):
         bottom = BottomSettings(seed, self.batch_size, rate, self.bottom, bottom_options, self.weight_decay)
         top = TopSettings(
             seed, self.batch_size, rate, self.top, top_options, self.weight_decay,
-            protection=self.label_protection, protection_scale=float(self.label_protection_scale),
+            protection=cast("Blur | None", self.label_protection), protection_scale=float(self.label_protection_scale),
         )  # fmt: skip
         return own_networks(self.protection).start(run, self.model_, self.embedding, bottom, top)
 
+    @property
+    def measured_unseen(self) -> bool:
+        return self.protection == "shares"
+
     def score(self, fed: Federation, y: Any = None) -> float:
-        """Accuracy or R2, computed by the label holder; labels from outside are refused."""
+        """Accuracy or R2, on shares, elsewhere computed by the label holder; labels from outside are refused."""
+        if self.measured_unseen:
+            return super().score(fed, y)
         refuse_labels(y)
         with self._run(fed) as run:
             return self._network(run).score(run)
@@ -263,6 +258,11 @@ class SplitNN(FederatedModel):
         network = self._network(run)
         assert isinstance(network, shared_run.SharedRun)
         network.hold(run)
+
+    def _share(self, run: Federation, shuffled: Shuffled | None = None) -> SharedScores:
+        network = self._network(run)
+        assert isinstance(network, shared_run.SharedRun)
+        return network.share(run, self.task_, shuffled)
 
     def _probabilities(self, scores: np.ndarray) -> np.ndarray:
         return scores if self.protection == "shares" else super()._probabilities(scores)
@@ -322,71 +322,3 @@ def seed_of(random_state: Any) -> int:
     if isinstance(random_state, (int, np.integer)):
         return int(random_state)
     return int(np.random.default_rng(random_state).integers(2**31))
-
-
-def save_part(site: Site, model: str, path: str | Path, job: str) -> Path:
-    """Write one party's halves (weights and encoder, no row) to a file of its own. Run at that party."""
-    facts: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model, "party": site.name, "job": job}
-    arrays: dict[str, np.ndarray] = {}
-    bottom: Bottom | None = site.keys.get(f"model:{model}/bottom")
-    top: Top | None = site.keys.get(f"model:{model}/top")
-    shares: Part | None = site.keys.get(shared_network.KEY.format(model))
-    if shares is not None:
-        facts["shares"], arrays = shares.plain(), shares.arrays()
-        return write_arrays(path, facts, arrays)
-    if bottom is None and top is None:
-        raise DataError(f"party {site.name!r} holds no part of the network {model!r}")
-    if bottom is not None:
-        facts["bottom"] = {"settings": asdict(bottom.settings), "encoder": bottom.encoder.to_plain()}
-        arrays |= {f"bottom/{k}": v for k, v in weights_of(bottom.module).items()}
-    if top is not None:
-        facts["top"] = {
-            "settings": asdict(top.settings), "widths": top.widths, "task": top.task, "outputs": top.outputs,
-            "classes": list(top.classes), "centre": top.centre, "spread": top.spread,
-        }  # fmt: skip
-        arrays |= {f"top/{k}": v for k, v in weights_of(top.module).items()}
-    share = site.keys.get(f"model:{model}/share")
-    if share is not None:
-        arrays |= {f"share of/{n}": part for n, part in share.items()} if isinstance(share, dict) else {"share": share}
-    return write_arrays(path, facts, arrays)
-
-
-def load_part(site: Site, path: str | Path) -> str:
-    """Read back what ``save_part`` wrote, at the same party; the name of the network."""
-    facts, arrays = read_arrays(path)
-    try:
-        if facts["format"] != FORMAT or facts["version"] != VERSION:
-            raise KeyError("format")
-        model, party = str(facts["model"]), str(facts["party"])
-        if party != site.name:
-            raise DataError(f"{str(path)!r} is the part of party {party!r}, not of {site.name!r}")
-        if "shares" in facts:
-            site.keys[shared_network.KEY.format(model)] = Part.load(model, facts["shares"], arrays)
-        if "bottom" in facts:
-            bottom = Bottom.__new__(Bottom)
-            bottom.settings = read_plain(BottomSettings, facts["bottom"]["settings"])
-            bottom.encoder = InputEncoder.from_plain(facts["bottom"]["encoder"])
-            bottom.setup(party)
-            bottom.matrix, bottom._seen, bottom.pending = None, None, None
-            set_weights(bottom.module, _part(arrays, "bottom/"), str(path))
-            site.keys[f"model:{model}/bottom"] = bottom
-        if "top" in facts:
-            top = Top.__new__(Top)
-            top.settings = read_plain(TopSettings, facts["top"]["settings"])
-            for name in ("widths", "task", "outputs", "classes", "centre", "spread"):
-                setattr(top, name, facts["top"][name])
-            top.setup()
-            set_weights(top.module, _part(arrays, "top/"), str(path))
-            site.keys[f"model:{model}/top"] = top
-        shares = _part(arrays, "share of/")
-        if shares or "share" in arrays:
-            site.keys[f"model:{model}/share"] = shares or arrays["share"]
-    except DataError:
-        raise
-    except (KeyError, TypeError, ValueError):
-        raise DataError(f"{str(path)!r} is not a part of a network of this version of fedsift") from None
-    return model
-
-
-def _part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

@@ -35,7 +35,7 @@ class Bottom:
         self.settings = settings
         self.encoder = InputEncoder.fit(party.table, party.columns)
         self.setup(party.name)
-        rows = torch_module().from_numpy(self.encoder.encode(party.table))
+        rows = torch_module().from_numpy(self.encoder.matrix(party.table))
         self.matrix = self._with_shadows(rows, party.name)
         self._seen: tuple[Table, Tensor] | None = None  # the rows that were embedded last
         self.pending: Tensor | None = None
@@ -140,7 +140,7 @@ class Bottom:
         """Embeddings of rows start..stop of the party's current view, without noise."""
         torch = torch_module()
         if self._seen is None or self._seen[0] is not party.table:  # another view, or another federation's rows
-            self._seen = (party.table, torch.from_numpy(self.encoder.encode(party.table)))
+            self._seen = (party.table, torch.from_numpy(self.encoder.matrix(party.table)))
         x = self._seen[1][start:stop]
         if self.n_copies:
             x = torch.cat([x, torch.zeros((len(x), x.shape[1] * self.n_copies))], dim=1)  # copies are silent here

@@ -1,5 +1,7 @@
 """Predictions of a network on shares, and what members keep of it. Outputs are opened here, to the label holder alone.
 
+For a measure they are not opened at all: the label holder and the helper keep their shares of them (``unseen.py``).
+
 An output is one number a row (one a class where there are more than two): the answer that was asked for. Each is also
 an equation about the row's columns, so outputs of one network over many rows, or of many networks over the same rows,
 tell about columns (``docs/splitnn.md`` has the figures); training opens none.
@@ -12,12 +14,15 @@ import numpy as np
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
-from fedsift.errors import OperationRefused, ParameterError
+from fedsift.errors import DataError, OperationRefused, ParameterError
 from fedsift.models.predicted import Predicted
 from fedsift.models.splitnn.layers.shared_network import BATCHES, KEY, helper_outputs, part_of
 from fedsift.models.splitnn.layers.shared_parts import Rows, exactly
 from fedsift.models.splitnn.layers.sine import OUTPUT_BITS, Floats, outputs, signed
+from fedsift.models.unseen import Truth
 from fedsift.mpc.pairs import Pairs
+from fedsift.mpc.ring import Ring
+from fedsift.mpc.score_shares import ScoreShare
 
 
 @operation(
@@ -32,8 +37,8 @@ from fedsift.mpc.pairs import Pairs
 )
 def send_answer(party: Party, *, box: SealedBox) -> SealedBox:
     rows = party.held(Rows)
-    if rows.factor:
-        raise OperationRefused(party.name, "shared network", "outputs of training rows are not opened in training")
+    if rows.factor or rows.unseen:
+        raise OperationRefused(party.name, "shared network", "outputs of these rows are not opened")
     batch = rows.now(party)
     half = helper_outputs(party, rows, batch, box)
     return party.held(Pairs).seal(half, to=rows.part.roles.active, about="answer", number=batch.number)
@@ -114,6 +119,52 @@ def hold_all(party: Party) -> None:
 
 
 @operation(
+    "sine_network.keep_half",
+    when="protection=shares",
+    discloses="control",
+    receives="masked",
+    about="acknowledgement",
+    learns="nothing: angles under a mask, and its share of the outputs, which is uniform to it",
+    times=BATCHES,
+)
+def keep_half(party: Party, *, box: SealedBox | None = None) -> None:
+    """The label holder's share of a batch's outputs, or with its box the helper's: they stay shares."""
+    rows = party.held(Rows)
+    batch, shape = rows.now(party), rows.part.shape
+    if not rows.unseen:
+        raise OperationRefused(party.name, "shared network", "these rows are not for a measure")
+    if box is not None:
+        rows.halves.append(helper_outputs(party, rows, batch, box))
+    elif batch.hidden is not None and rows.part.targets is not None:
+        rows.halves.append(outputs(batch.hidden, batch.shares, shape.signs()))
+    else:
+        raise OperationRefused(party.name, "shared network", "no angles of these rows were joined here")
+
+
+@operation(
+    "sine_network.leave_scores", when="protection=shares", discloses="control", about="acknowledgement",
+    times="1 a session",
+)  # fmt: skip
+def leave_scores(party: Party) -> None:
+    """What was kept of all rows is this member's share of their scores: above 0 for the second of two classes."""
+    rows = party.held(Rows)
+    share, targets, label = np.concatenate([*rows.halves, _nothing(rows)]), rows.part.targets, party.judged_label
+    if len(share) != party.n_rows:
+        raise OperationRefused(party.name, "leave_scores", "not all of these rows went through the network")
+    if targets is not None:
+        if label is None:
+            raise DataError(f"party {party.name!r} has no labels of these rows to measure with")
+        share = share + targets.centre(rows.part.shape)
+        party.keep(Truth(targets.truth_of(label, rows.part.shape)))
+    party.keep(ScoreShare(share, OUTPUT_BITS))
+    rows.halves = []
+
+
+def _nothing(rows: Rows) -> Ring:
+    return np.zeros((0, rows.part.shape.outputs), dtype=np.uint64)
+
+
+@operation(
     "sine_network.keep", when="protection=shares", discloses="control", about="acknowledgement", times="1 a session"
 )
 def keep_part(party: Party, *, model: str) -> None:
@@ -131,4 +182,6 @@ def forget_part(party: Party, *, model: str) -> None:
     party.keys.pop(KEY.format(model), None)
 
 
-OPERATIONS = (send_answer, predict_rows, hold_rows, hold_all, score_rows, keep_part, forget_part)
+OPERATIONS = (
+    send_answer, predict_rows, hold_rows, hold_all, score_rows, keep_half, leave_scores, keep_part, forget_part,
+)  # fmt: skip

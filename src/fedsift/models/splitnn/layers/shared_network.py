@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between, LabelHolder, PartyName
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, ByName, Whole, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
 from fedsift.models.predicted import ScoresOpened
+from fedsift.models.shuffling import ColumnPlace, Repeat
 from fedsift.models.splitnn.basis import Basis
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers.shared_gradients import after_error, for_owner, learn, third_mask, to_owners
@@ -30,7 +31,6 @@ from fedsift.models.splitnn.layers.shared_parts import (
     Part,
     Roles,
     Rows,
-    Targets,
     check_batch_size,
     check_factor,
     check_seed,
@@ -58,6 +58,7 @@ from fedsift.models.splitnn.layers.sine import (
     shortened_to,
     small_spread,
 )
+from fedsift.models.splitnn.layers.targets import Targets
 from fedsift.mpc.dealer import Dealt
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
@@ -67,12 +68,14 @@ BATCHES = "10000000 a session"
 
 
 def part_of(party: Party, model: str) -> Part:
-    """This member's part: of the run under way, or kept from an earlier one."""
+    """This member's part: of the run under way, or a copy of what was kept (runs may go side by side)."""
     held = party.state.get(Part)
-    part = held if isinstance(held, Part) and held.model == model else party.keys.get(KEY.format(model))
+    if isinstance(held, Part) and held.model == model:
+        return held
+    part = party.keys.get(KEY.format(model))
     if not isinstance(part, Part):
         raise OperationRefused(party.name, "shared network", f"there is no part of the network {model!r} here")
-    return part
+    return party.keep(part.copy())
 
 
 # --- once a network ----------------------------------------------------------------------------------------------
@@ -83,7 +86,7 @@ def part_of(party: Party, model: str) -> Part:
     when="protection=shares",
     discloses="control",
     about="number of inputs, and of outputs at the label holder",
-    reply={"inputs": int, "outputs": int},
+    reply={"inputs": Whole(1_000_000), "outputs": Whole(10_000)},
     times="1 a session",
 )
 def count_inputs(party: Party, *, task: str) -> dict[str, int]:
@@ -116,7 +119,7 @@ def begin_part(
     spread = small_spread(sum(who.owners.values())) if small else FIRST_SPREAD
     inputs, basis = len(encoder.owner), None
     if mixed and inputs:
-        basis = Basis.fit(brought_in(encoder.encode(party.table)))
+        basis = Basis.fit(brought_in(encoder.matrix(party.table)))
         inputs, spread = basis.axes.shape[1], basis.evened(spread)
     told = who.owners.get(party.name, 0) - (party.name == who.active)
     if inputs != max(told, 0):
@@ -139,26 +142,33 @@ def begin_part(
     when="protection=shares",
     discloses="masked",
     about="its columns and its share of others' weights, each under a mask, sealed to the keeper or the owner",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="2 a session",  # to train, and to predict once
 )
 def hide_rows(
     party: Party, *, model: str, number: int, factor: Annotated[int, Between(0, 1 << 53)],
     epochs: Annotated[int, Between(0, 100_000)], seed: int, batch_size: Annotated[int, Between(1, 1 << 24)],
+    unseen: bool = False, shuffled: ColumnPlace = None, repeat: Repeat = 0,
 ) -> dict[str, SealedBox]:  # fmt: skip
-    """X - U to the keeper of this party's weights; T - T' to each owner whose weights are kept here."""
+    """X - U to the keeper of this party's weights; T - T' to each owner whose weights are kept here.
+
+    ``unseen`` rows are for a measure: nobody reads their outputs, and one of this party's columns may be shuffled. What
+    is sealed for them opens as nothing else, so members agree on what rows are for.
+    """
     part, dealt, pairs = part_of(party, model), party.held(Dealt), party.held(Pairs)
     check_batch_size(party, batch_size)
     if factor:  # to train
         check_seed(party, seed)
         check_factor(party, factor, part.shape, batch_size)
-    elif part.targets is None:  # rows to predict: the label holder reads an output of each
+    elif part.targets is None and not unseen:  # rows to predict: the label holder reads an output of each
         party.held_here(ScoresOpened)
+    if (unseen and factor) or (shuffled is not None and not unseen):
+        raise OperationRefused(party.name, "shared network", "columns are shuffled, and outputs kept, for a measure")
     before = party.state.get(Rows)
     target = None
     if part.targets is not None and factor:
         target = part.targets.ring_of(party, part.shape)
-    rows = Rows(part, part.inputs(party), target, factor, epochs, seed, batch_size)
+    rows = Rows(part, part.inputs(party, shuffled, repeat), target, factor, epochs, seed, batch_size, unseen)
     rows.step = before.step if isinstance(before, Rows) else 0
     party.keep(rows)
     sent: dict[str, dict[str, Ring]] = {}
@@ -169,7 +179,11 @@ def hide_rows(
         fresh = dealt.draw(f"weights of {owner}", number, kept.weights.shape)
         sent.setdefault(owner, {})["weights"] = kept.weights - fresh
         kept.weights = fresh
-    return {name: pairs.seal(message, to=name, about="rows", number=number) for name, message in sent.items()}
+    return {name: pairs.seal(message, to=name, about=_use(rows), number=number) for name, message in sent.items()}
+
+
+def _use(rows: Rows) -> str:
+    return "unseen rows" if rows.unseen else "rows"
 
 
 @operation(
@@ -184,7 +198,7 @@ def take_rows(party: Party, *, number: int, boxes: dict[str, SealedBox]) -> None
     rows, pairs = party.held(Rows), party.held(Pairs)
     part = rows.part
     for sender, box in boxes.items():
-        message = pairs.open(box, sender=sender, about="rows", number=number)
+        message = pairs.open(box, sender=sender, about=_use(rows), number=number)
         if sender in part.kept:
             shape = (len(rows.own), part.roles.owners[sender])
             part.kept[sender].rows = exactly(message.get("rows"), shape, sender)
@@ -310,7 +324,7 @@ def shorten_error(party: Party, *, box: SealedBox) -> SealedBox:
     receives="masked",
     about="its shares of the batch's errors and gradients under masks, sealed to the members",
     learns="nothing: errors under masks",
-    reply=dict,
+    reply=ByName(SealedBox),
     times=BATCHES,
 )
 def send_error(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
@@ -341,7 +355,7 @@ def send_error(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
     receives="masked",
     about="its share of the gradients under masks, sealed to the owners",
     learns="nothing: masked gradients of its own weights",
-    reply=dict,
+    reply=ByName(SealedBox),
     times=BATCHES,
 )
 def send_gradients(party: Party, *, box: SealedBox, dealer: NDArray[np.uint8]) -> dict[str, SealedBox]:

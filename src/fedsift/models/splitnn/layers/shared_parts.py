@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.labels import LabelCopy
-from fedsift.core.party import Labels, Party
+from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ReplyError
+from fedsift.models.shuffling import own_numbers
 from fedsift.models.splitnn.basis import Basis
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers.sine import (
@@ -31,9 +31,10 @@ from fedsift.models.splitnn.layers.sine import (
     lengthened,
     quantised,
     step_factor,
-    targets_to_ring,
 )
+from fedsift.models.splitnn.layers.targets import Targets
 from fedsift.models.splitnn.networks import derived_seed
+from fedsift.models.splitnn.settings import most_epochs
 from fedsift.mpc.ring import Ring, product
 
 LEAST_BATCHES = 4  # between two readings of the gates
@@ -61,69 +62,6 @@ class Roles:
 
     def plain(self) -> dict[str, Any]:
         return {"active": self.active, "helper": self.helper, "owners": self.owners}
-
-
-@dataclass
-class Targets:
-    """The label as the network sees it: columns of numbers less their means."""
-
-    task: str
-    classes: tuple[str, ...]
-    means: Floats
-    spread: float
-    truth: float = 1.0  # how often a label is the true one: less than always under an epsilon
-
-    @classmethod
-    def of(cls, party: Party, task: str) -> Targets:
-        """From the labels that the job may see."""
-        found, copy = cls.fit(party.labels(task=task)), party.run.kept.get(LabelCopy)
-        return replace(found, truth=copy.truth) if isinstance(copy, LabelCopy) else found
-
-    @classmethod
-    def fit(cls, labels: Labels) -> Targets:
-        if labels.task == "regression":
-            return cls(labels.task, (), labels.values.mean(keepdims=True), float(labels.values.std()) or 1.0)
-        raw = _indicators(labels.codes, labels.n_classes)
-        return cls(labels.task, labels.classes, raw.mean(axis=0), 1.0)
-
-    @property
-    def outputs(self) -> int:
-        return len(self.means)
-
-    def ring_of(self, party: Party, shape: Shape) -> Ring:
-        """This view's labels, as the job may see them."""
-        return self.ring(party.labels(task=self.task), shape)
-
-    def ring(self, labels: Labels, shape: Shape) -> Ring:
-        raw = labels.values[:, None] if self.task == "regression" else _indicators(labels.codes, len(self.classes))
-        return targets_to_ring((raw - self.means) / self.spread, shape)
-
-    def presented(self, out: Floats) -> Floats:
-        """Class probabilities (rows x classes), or values in the target's own scale (rows x 1)."""
-        values = out * self.spread + self.means
-        if self.task == "regression":
-            return values
-        other = (1.0 - self.truth) / (len(self.classes) - 1)
-        if len(self.classes) == 2:
-            second = np.clip((values / (self.truth - other) + 1) / 2, 0.0, 1.0)
-            return np.hstack([1 - second, second])
-        shares = np.clip((values - other) / (self.truth - other), 1e-9, None)
-        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-
-    def score(self, out: Floats, label: np.ndarray) -> float:
-        """Accuracy, or R2."""
-        if self.task == "classification":
-            names = np.asarray(self.classes)
-            return float(np.mean(names[out.argmax(axis=1)] == np.array([str(v) for v in label])))
-        residual = label.astype(np.float64) - out[:, 0]
-        return float(1 - (residual**2).sum() / max(((label - label.mean()) ** 2).sum(), 1e-300))
-
-
-def _indicators(codes: np.ndarray, classes: int) -> Floats:
-    """-1 and 1 for two classes (one column), else an indicator of each class."""
-    if classes == 2:
-        return 2.0 * codes[:, None] - 1.0
-    return np.asarray((codes[:, None] == np.arange(classes)).astype(np.float64))
 
 
 def exactly(value: Any, shape: tuple[int, ...], sender: str, kind: Any = np.uint64) -> np.ndarray:
@@ -175,13 +113,17 @@ class Part:
     gates: Ring | None = None  # of its own inputs, as in Kept
     basis: Basis | None = None  # where its inputs are not columns but axes
 
-    def inputs(self, party: Party) -> Ring:
+    def inputs(self, party: Party, shuffled: int | None = None, repeat: int = 0) -> Ring:
         """This view's rows as the network takes them; the label holder adds a constant."""
-        columns = brought_in(self.encoder.encode(party.table))
+        columns = brought_in(own_numbers(party, self.encoder, shuffled, repeat))
         matrix = quantised(columns if self.basis is None else self.basis.turned(columns))
         if party.name != self.roles.active:
             return matrix
         return np.hstack([matrix, quantised(np.ones((len(matrix), 1)))])
+
+    def copy(self) -> Part:
+        """For a run of its own, which shares the weights anew."""
+        return replace(self, kept={owner: Kept(kept.weights, gates=kept.gates) for owner, kept in self.kept.items()})
 
     def plain(self) -> dict[str, Any]:
         """What a file says of it, beside the arrays."""
@@ -235,11 +177,13 @@ class Rows:
     epochs: int  # of the whole training, over which steps get smaller (0: they do not)
     seed: int
     batch_size: int
+    unseen: bool = False  # whether outputs stay shares, for a measure
     step: int = 0
     order_of: int = -2
     order: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     loss: Ring = field(default_factory=lambda: np.zeros(1, dtype=np.uint64))
     held: list[Floats] = field(default_factory=list)
+    halves: list[Ring] = field(default_factory=list)  # its shares of outputs, for a measure
     batch: Batch | None = None
     gradient: Ring | None = None  # sum of its shares of gradients since the gates were set
     before: Ring | None = None  # its share of the weights when the gates were set
@@ -266,6 +210,8 @@ class Rows:
         """The next batch: a step is never taken twice, and batches come in their order, or few rows would be chosen."""
         if self.factor and epoch < self.order_of:
             raise OperationRefused(party.name, "shared network", "this epoch is over")
+        if self.factor and epoch >= most_epochs(party):
+            raise OperationRefused(party.name, "shared network", "the accepted job trains for fewer epochs")
         if start and (epoch, start) != self.following:
             raise OperationRefused(party.name, "shared network", "batches come one after the other")
         if epoch != self.order_of:

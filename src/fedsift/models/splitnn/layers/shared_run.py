@@ -12,23 +12,27 @@ squared errors, once an epoch, to the coordinator. Errors are those of a squared
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Answering, R
+from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import ParameterError, ReplyError
 from fedsift.models.predicted import let_read
+from fedsift.models.shuffling import Shuffled, told_each
 from fedsift.models.splitnn.basis import WIDE, axes_of
+from fedsift.models.splitnn.inputs import MOST_INPUTS
 from fedsift.models.splitnn.layers import shared_answers as answers
 from fedsift.models.splitnn.layers import shared_network as ops
-from fedsift.models.splitnn.layers.shared_parts import FEWEST_ROWS, Roles, batch_order, gated
+from fedsift.models.splitnn.layers.shared_parts import FEWEST_ROWS, Roles, batch_order, exactly, gated
 from fedsift.models.splitnn.layers.sine import (
     DROPPED,
     ERROR_BITS,
     GRADIENT_BYTES,
+    OUTPUT_BITS,
     PARTS,
     TABLE_BITS,
     Shape,
@@ -43,9 +47,11 @@ from fedsift.models.splitnn.layers.sine import (
     usual_rate,
 )
 from fedsift.models.splitnn.training import SplitRun
+from fedsift.models.unseen import SharedScores
 from fedsift.mpc import dealer as dealing
 from fedsift.mpc import pairs
 from fedsift.mpc.dealer import Dealer
+from fedsift.mpc.ranking import reach_of
 from fedsift.mpc.ring import Ring, product
 
 OPERATIONS = (*pairs.OPERATIONS, *dealing.OPERATIONS, *ops.OPERATIONS, *answers.OPERATIONS)
@@ -152,6 +158,9 @@ class SharedRun(SplitRun):
         if not fed.passive:
             raise ParameterError("a network on shares needs a second party; with one alone use protection='open'")
         counts = fed.ask(ops.count_inputs, to=fed.parties, task=fed.asked_task)
+        for name, count in counts.items():
+            if count["inputs"] > MOST_INPUTS * fed.n_columns[name] + 1:
+                raise ReplyError(name, "count_inputs", "its columns do not make so many inputs")
         owners = {name: c["inputs"] for name, c in counts.items() if c["inputs"]}
         wide = sum(owners.values()) > WIDE
         mixed = predicts and wide
@@ -182,18 +191,20 @@ class SharedRun(SplitRun):
         others = [name for name in self.widths if name != self.active]
         return [*([] if self.helper in others else [self.helper]), *others, self.active]
 
-    def _hide(self, fed: Federation, factor: int, batch_size: int) -> ShareDealer:
+    def _hide(
+        self, fed: Federation, factor: int, batch_size: int, each: dict[str, dict[str, Any]] | None = None
+    ) -> ShareDealer:
         """Keys and seeds once a session; the rows of a view, masked, once for all batches."""
         if self._dealer is None:
             pairs.meet_all(fed, self.members)
             self._dealer = ShareDealer(Dealer.begin(fed, self.members), self.roles, self.shape)
         sent = fed.ask(
             ops.hide_rows, to=self.members, model=self.model, number=self._number, factor=factor, epochs=self.epochs,
-            seed=self.seed, batch_size=batch_size,
+            seed=self.seed, batch_size=batch_size, each=each,
         )  # fmt: skip
         self._dealer.begin_rows(self._number, fed.n_rows)
-        each = {name: {"boxes": {s: b[name] for s, b in sent.items() if name in b}} for name in self.members}
-        fed.ask(ops.take_rows, to=self.members, each=each, number=self._number)
+        boxes = {name: {"boxes": {s: b[name] for s, b in sent.items() if name in b}} for name in self.members}
+        fed.ask(ops.take_rows, to=self.members, each=boxes, number=self._number)
         self._number += 1
         self._for_training = factor > 0
         return self._dealer
@@ -274,6 +285,8 @@ class SharedRun(SplitRun):
     def _loss(self, fed: Federation, epoch: int) -> None:
         """The mean squared error of the epoch, from two halves."""
         halves = fed.ask(ops.loss_half, to=[self.active, self.helper], epoch=epoch)
+        for name, half in halves.items():
+            exactly(half, (1,), name)
         first, second = halves.values()
         total = int((first + second)[0].astype(np.int64))
         loss = total * 4.0**-ERROR_BITS * self.shape.unit**2 / self.rows
@@ -282,17 +295,33 @@ class SharedRun(SplitRun):
 
     def _answers(self, fed: Federation, last: Answering[R]) -> list[R]:
         """Rows of a view through the network, chunk by chunk; ``last`` is what the label holder does with outputs."""
-        dealer = self._hide(fed, 0, PREDICT_ROWS)
-        order, parts = np.arange(fed.n_rows), list[R]()
+        parts = list[R]()
+        for hidden in self._forward(fed, self._hide(fed, 0, PREDICT_ROWS)):
+            answer = fed.ask(answers.send_answer, to=self.helper, box=hidden)
+            parts.append(fed.ask(last, to=self.active, box=answer))
+        return parts
+
+    def _forward(self, fed: Federation, dealer: ShareDealer) -> Iterator[SealedBox]:
+        """Of each chunk of rows the masked angles, sealed for the helper; the label holder has them already."""
+        order = np.arange(fed.n_rows)
         for start in range(0, fed.n_rows, PREDICT_ROWS):
             self._step += 1
             angles = fed.ask(ops.send_angles, to=self.members[:-1], epoch=-1, start=start)
             rows = order[start : start + PREDICT_ROWS]
             dealt = dealer.corrections(self._step, rows, self.members, train=False)
-            hidden = fed.ask(ops.join_angles, to=self.active, epoch=-1, start=start, boxes=angles, dealt=dealt)
-            answer = fed.ask(answers.send_answer, to=self.helper, box=hidden)
-            parts.append(fed.ask(last, to=self.active, box=answer))
-        return parts
+            yield fed.ask(ops.join_angles, to=self.active, epoch=-1, start=start, boxes=angles, dealt=dealt)
+
+    def share(self, fed: Federation, task: str, shuffled: Shuffled | None) -> SharedScores:
+        """Scores that nobody reads: their shares stay with the label holder and the helper."""
+        run, told = self.within(fed), told_each(self.members, shuffled)
+        dealer = self._hide(run, 0, PREDICT_ROWS, {name: {"unseen": True, **told[name]} for name in self.members})
+        for hidden in self._forward(run, dealer):
+            pair = {self.helper: {"box": hidden}, self.active: {}}
+            run.ask(answers.keep_half, to=[self.helper, self.active], each=pair)
+        run.ask(answers.leave_scores, to=[self.helper, self.active])
+        outputs, reach = self.shape.outputs, reach_of(self.shape.width / 4)  # a sum of so many sines
+        classes = 0 if task == "regression" else max(2, outputs)
+        return SharedScores(self.helper, OUTPUT_BITS, outputs, classes, reach, Dealer(dealer.of))
 
     def predict(self, fed: Federation) -> np.ndarray:
         return np.concatenate(self._answers(self.within(fed), answers.predict_rows))
