@@ -18,7 +18,7 @@ import fedsift as fs
 from fedsift import methods as select
 from fedsift.audit.attacks.differencing import two_jobs
 from fedsift.audit.attacks.folds import ask_for_draws
-from fedsift.core import party
+from fedsift.core import row_draws
 from fedsift.core.federation import Federation
 
 ROWS = 800
@@ -59,7 +59,7 @@ def three_runs() -> Callable[[Federation], list[Any]]:
 
 
 def draws() -> Any:
-    return ask_for_draws(party.draw_rows, calls=24)
+    return ask_for_draws(row_draws.draw_rows, calls=24)
 
 
 def statistic(name: str, **said: Any) -> Callable[[], Callable[[Federation], Any]]:

@@ -25,7 +25,7 @@ import fedsift as fs
 from fedsift.audit import Exposure, attacks_on, load_attacks, record
 from fedsift.audit.attacks.differencing import two_jobs
 from fedsift.audit.attacks.folds import ask_for_draws
-from fedsift.core import party
+from fedsift.core import row_draws
 
 ATTACKS = load_attacks()
 AT_LEAST = 12  # of 15 lines
@@ -98,7 +98,7 @@ BOOSTED = {"n_estimators": 2, "max_depth": 2}
 BOUNDS = {f"f{i}": (-4.0, 4.0) for i in range(12)}
 SHIPPED = {
     1: Shipped(lambda: fs.TopGain(**BOOSTED, folds=2, n_features=5), ("passive", "coordinator"), "labels"),
-    2: Shipped(lambda: ask_for_draws(party.draw_rows, calls=24), ("coordinator",), "labels", read=False),
+    2: Shipped(lambda: ask_for_draws(row_draws.draw_rows, calls=24), ("coordinator",), "labels", read=False),
     3: Shipped(lambda: fs.SecureBoostClassifier(**BOOSTED, early_stopping_rounds=1), ("passive",), "labels"),
     4: Shipped(lambda: fs.SecureBoostClassifier(**BOOSTED), ("passive",), "labels"),
     5: Shipped(lambda: fs.SecureBoostClassifier(**BOOSTED), ("active",), "columns"),

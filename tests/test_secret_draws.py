@@ -10,7 +10,8 @@ from sklearn.metrics import roc_auc_score as auc_of
 
 import fedsift as fs
 from fedsift.core.operation import operations
-from fedsift.core.party import Site, draw_rows
+from fedsift.core.party import Site
+from fedsift.core.row_draws import draw_rows
 from fedsift.core.splits import train_test_rows
 from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess

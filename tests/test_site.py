@@ -18,6 +18,7 @@ from fedsift.core import party
 from fedsift.core.job import Job
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import _plugins, _registry, operation, operations
+from fedsift.core.row_draws import draw_rows
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import DataError, JobError, OperationRefused, ParameterError, PolicyRefused
 from fedsift.jobs.job_file import load_job
@@ -478,7 +479,8 @@ def test_rows_and_labels_are_not_touched_without_a_job(folder, name):
         "define_view": {"view": "mine", "rows": np.arange(60)},
     }[name]
     fed = align(federation(bank(folder)))
-    error = refusal(lambda: fed.ask(getattr(party, name), to="bank", **arguments))
+    marked = draw_rows if name == "draw_rows" else getattr(party, name)
+    error = refusal(lambda: fed.ask(marked, to="bank", **arguments))
     assert error.rule == "methods"
     assert "no method was announced" in str(error)
 

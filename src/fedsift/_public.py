@@ -3,6 +3,7 @@
 ``import fedsift`` is quick: it loads this module when a name of it is first asked for.
 """
 
+from fedsift.core.design import Design
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Array, operation, register_plugin
@@ -77,6 +78,7 @@ __all__ = [
     "Auto",
     "Boruta",
     "Comparison",
+    "Design",
     "Evaluation",
     "Explanation",
     "FeatureElection",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedsift.core.design import column_of, design_of, times_of
 from fedsift.core.operation import operation
 
 
@@ -86,3 +87,25 @@ def one_split(fed, seed=0):
     with fed.session("fedsdg", {"validation": 0.2, "random_state": seed}) as run:
         drawn = run.ask(draw_rows, to=run.active, train=0.8, stratify=True, seed=seed, task="auto")
         run.ask(define_view, to=run.parties, view="part", rows=drawn["train"])
+
+
+@operation("leaky_draws.draw_designed_rows", discloses="pseudonymous", about="the side of each row", reply=np.ndarray)
+def draw_designed_rows(party, *, seed, folds):
+    """Whole groups, dealt anew with each seed; or as many folds in order of time as there are rows."""
+    design = design_of(party)
+    if design.group is not None:
+        _, group = np.unique(column_of(party, "group"), return_inverse=True)
+        fold = (np.random.default_rng(seed).permutation(int(group.max()) + 1) % folds)[group]
+        return np.where(fold == np.arange(folds)[:, None], 2, 1).astype(np.int64)
+    order = np.argsort(np.argsort(times_of(party), kind="stable"), kind="stable")
+    begins = np.arange(1, folds + 1)[:, None] * party.n_rows // (folds + 1)
+    return np.where(order < begins, 1, 2).astype(np.int64)
+
+
+def ask_for_designed_rows(marked, design, calls=12, folds=5):
+    def conversation(fed):
+        with fed.designed(design).session("rows", {}) as run:
+            for seed in range(calls):
+                run.ask(marked, to=run.active, seed=seed, folds=folds)
+
+    return conversation

@@ -17,6 +17,7 @@ from sklearn.datasets import load_breast_cancer
 
 from fedsift.audit import Recording, record, record_sites, record_tables
 from fedsift.audit.attacks.folds import ask_for_draws, ask_for_many_folds
+from fedsift.core.design import Design
 from fedsift.core.party import Site
 from fedsift.core.table import Table
 from fedsift.engineer.flafe.importance import BINS
@@ -166,6 +167,18 @@ def boosted_table():
 MAKERS: dict[str, Callable[[], Recording]] = {
     "folds": split(unrelated, draws.cross_validation([0])),
     "draws": split(unrelated, ask_for_draws(draws.draw_rows, calls=24)),
+    "groups dealt anew": lambda: record(
+        *unrelated(),
+        draws.ask_for_designed_rows(draws.draw_designed_rows, Design(group="bank.customer")),
+        parties=BOTH,
+        aside={"customer": np.arange(569) // 3},
+    ),
+    "order of time": lambda: record(
+        *unrelated(),
+        draws.ask_for_designed_rows(draws.draw_designed_rows, Design(time="bank.day"), calls=1, folds=60),
+        parties=BOTH,
+        aside={"day": np.random.default_rng(0).permutation(569)},
+    ),
     "many folds": split(unrelated, ask_for_many_folds(draws.draw_folds)),
     "one split": split(unrelated, draws.one_split),
     "early stopping": split(unrelated, draws.early_stopping),
@@ -240,6 +253,8 @@ TWINS = {
     "fold_masks_at_party": Twin("folds", "shop"),
     "fold_masks_at_coordinator": Twin("folds", "coordinator"),
     "chosen_seeds": Twin("draws", "coordinator"),
+    "persons_from_draws": Twin("groups dealt anew", "coordinator"),
+    "times_from_draws": Twin("order of time", "coordinator"),
     "as_many_folds_as_rows": Twin("many folds", "coordinator"),
     "one_split_at_party": Twin("one split", "shop"),
     "early_stopping_rows": Twin("early stopping", "shop"),

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedsift.audit.naming import matches
 from fedsift.audit.views import Message, View
+from fedsift.mpc.column_scores.weighing import STEPS
 from fedsift.mpc.encrypted_histogram import RowLayout
 from fedsift.mpc.two_halves import join_halves
 
@@ -39,7 +40,18 @@ def opened_sums(view: View) -> list[OpenedSums]:
             table = join_halves(masked.party, reply["seed"], halves, layouts, count, offset=offset).astype(np.float64)
             sizes = reply["sizes"] if counted else opened.content["sizes"]
             found.append(OpenedSums(masked.party, table, np.asarray(sizes), reply["bins"] if counted else None))
-    return [*found, *_columns_of_candidates(view)]
+    return [*found, *_weighted(view), *_columns_of_candidates(view)]
+
+
+def _weighted(view: View) -> Iterator[OpenedSums]:
+    """Weighted counts, of which every class is told and no bin's size: the sum over the classes stands for it."""
+    for labels in view.replies("encrypt_weighted_classes"):
+        layouts = [RowLayout.read(layout, int(layout["rows"])) for layout in labels.content["layouts"]]
+        for masked, opened in _pairs(view, labels):
+            reply, halves = masked.content, opened.content["halves"].get(masked.party, [])
+            table = join_halves(masked.party, reply["seed"], halves, layouts, int(reply["bins"].sum())) / STEPS
+            counts = table.astype(np.float64)
+            yield OpenedSums(masked.party, counts[:, :-1], counts.sum(axis=1), reply["bins"])
 
 
 def _columns_of_candidates(view: View) -> Iterator[OpenedSums]:

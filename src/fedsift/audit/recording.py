@@ -208,6 +208,7 @@ def record(
     task: str = "auto",
     every_step: bool = False,
     fresh: tuple[Any, Any] | None = None,
+    aside: Mapping[str, Any] | None = None,
 ) -> Recording:
     """Run a real fit over simulated parties and give the views of all roles.
 
@@ -219,15 +220,16 @@ def record(
         list of fitted selectors: each party is then told its part of each result, in that order.
     every_step : keep each party's own state after each of its operations, not only at the end of a run.
     fresh : ``(X, y)`` of rows that do not take part, for the control.
+    aside : columns of the label holder that are no features (``fs.Design``).
     """
 
-    def dealt(X: object, y: object) -> tuple[dict[str, Site], str | None]:
+    def dealt(X: object, y: object, aside: Mapping[str, Any] | None = None) -> tuple[dict[str, Site], str | None]:
         return simulated_sites(
             X, y, parties=parties, partition=partition, how=how, duplicates=False, random_state=random_state,
-            label_party=label_party, grid=None,
+            label_party=label_party, grid=None, aside=aside,
         )  # fmt: skip
 
-    sites, active = dealt(X, y)
+    sites, active = dealt(X, y, aside)
     others = None if fresh is None else dealt(*fresh)[0]
     grid = hybrid_grid(sites) if partition == "hybrid" else None
     return record_sites(
@@ -291,7 +293,8 @@ def record_sites(
     views = _views(recorder, sites, tables, active, result)
     ids = {name: table.ids for name, table in tables.items() if table.id_name is not None}
     columns_of = {name: table.columns for name, table in tables.items()}
-    return Recording(views, Truth(labels, columns, others, ids, columns_of), result, fed.ledger)
+    aside = {name: {c: s.to_numpy() for c, s in table.aside.items()} for name, table in tables.items() if table.aside}
+    return Recording(views, Truth(labels, columns, others, ids, columns_of, aside), result, fed.ledger)
 
 
 def _converse(fed: Federation, conversation: Any) -> Any:

@@ -150,6 +150,7 @@ class Truth:
     fresh: Fresh | None = None
     ids: Mapping[str, np.ndarray] = field(default_factory=dict)  # of each party whose table has any
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of each party's columns
+    aside: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)  # of a party: what is no feature
 
     @property
     def n_classes(self) -> int:

@@ -12,6 +12,7 @@ import polars as pl
 import typer
 
 from fedsift.cli import console
+from fedsift.core.encoding import source_of
 from fedsift.core.expressions import columns_of, parse
 from fedsift.core.files import write_atomic
 from fedsift.core.table import Table
@@ -50,6 +51,7 @@ def apply(
     if (
         not formulas
         and not loaded.evidence
+        and not any(source_of(column) for column in columns)
         and _ending(file) == _ending(target)
         and _ending(file) in ("csv", "tsv", "parquet")
     ):

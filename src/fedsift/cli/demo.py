@@ -22,7 +22,8 @@ from fedsift.errors import ParameterError
 from fedsift.evaluate.datasets import new_file, write_demo
 from fedsift.evaluate.value import value
 from fedsift.jobs import runs, training
-from fedsift.jobs.job_file import EvaluateSection, Job, load_job
+from fedsift.jobs.job_evaluate import EvaluateSection
+from fedsift.jobs.job_file import Job, load_job
 from fedsift.report.explain import write_explanation
 from fedsift.report.value import write_value
 

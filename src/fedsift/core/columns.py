@@ -126,6 +126,17 @@ def checked_label(column: pl.Series, loaded: Loaded) -> pl.Series:
     return column.cast(pl.Int64 if column.dtype.is_integer() else pl.Float64)
 
 
+def checked_aside(column: pl.Series, where: str) -> pl.Series:
+    """A column that says what rows are: numbers, booleans, dates, or text."""
+    kind = kind_of(column.dtype)
+    if kind is None or column.dtype in (pl.Duration, pl.Time):
+        advice = "turn it into numbers, text, booleans or dates"
+        raise DataError(f"{where}: column {column.name!r} is set aside and has the type {column.dtype}; {advice}")
+    if kind == "categorical":
+        return column.cast(pl.String)
+    return column.fill_nan(None) if column.dtype.is_float() else column
+
+
 def refuse_infinite(frame: Frame, loaded: Loaded) -> None:
     if not any(dtype.is_float() for dtype in set(frame.dtypes)):
         return

@@ -16,6 +16,8 @@ import numpy as np
 from fedsift.core import party
 from fedsift.core.approval import announce
 from fedsift.core.checks import check_number
+from fedsift.core.design import Design
+from fedsift.core.encoding import Encoders
 from fedsift.core.exchange import Exchange
 from fedsift.core.files import plain
 from fedsift.core.job import NEUTRAL, Job
@@ -84,6 +86,7 @@ class Federation(RowAccess):
         self._grid, self._label_parties = grid, label_parties
         self._runners = (coordinator, dealer or coordinator, submitter or coordinator)
         self._job: Job | None = None
+        self._design = Design()
         self._view, self._session = "", ""
         self._facts = Facts()
 
@@ -99,6 +102,8 @@ class Federation(RowAccess):
         partition: str = "vertical",
         columns: Mapping[str, Sequence[str]] | None = None,
         categorical: Mapping[str, Sequence[str]] | None = None,
+        aside: Mapping[str, Sequence[str]] | None = None,
+        encode: Mapping[str, Encoders] | None = None,
         task: str = "auto",
         timeout: float | None = None,
         names: str = "shared",
@@ -120,6 +125,8 @@ class Federation(RowAccess):
             name; for hybrid ones a name, or party -> column (at least one party of each row block).
         columns : which columns of a party may take part; all by default.
         categorical : columns that are codes although they look like numbers, by party.
+        aside : columns that are no features, for ``designed``: whose row it is, when it was, what it counts; by party.
+        encode : what texts and dates become, by party and column: ``{"bank": {"joined": ["month", "weekday"]}}``.
         min_overlap : the smallest number of shared ids that is worth going on with.
         grid : for hybrid parties: party -> (row block, column block). Parties of a row block know the same ids, parties
             of a column block have the same columns. Rows are aligned within each row block.
@@ -137,7 +144,7 @@ class Federation(RowAccess):
             raise ParameterError(f"label names the party {active!r}, but the parties are {', '.join(tables)}")
         if partition == "vertical" and active is None:
             raise ParameterError(f"for vertical parties label is (party, column), e.g. ('bank', {label!r})")
-        sites = open_tables(tables, id, holders, columns or {}, categorical or {})
+        sites = open_tables(tables, id, holders, columns or {}, categorical or {}, aside or {}, encode or {})
         fed = cls(
             InProcess(sites), list(sites), active=active, partition=partition, task=task, timeout=timeout, names=names,
             grid=grid, label_parties=list(holders), coordinator=coordinator, dealer=dealer, submitter=submitter,
@@ -161,6 +168,7 @@ class Federation(RowAccess):
         timeout: float | None = None,
         grid: tuple[int, int] | None = None,
         coordinator: str = NEUTRAL,
+        aside: Mapping[str, Any] | None = None,
     ) -> Federation:
         """Simulate parties from one table: columns (vertical), rows (horizontal) or both (hybrid grid).
 
@@ -169,10 +177,11 @@ class Federation(RowAccess):
         ``grid=(2, 3)`` makes 2 row blocks x 3 column blocks; every party has its rows' labels, or with
         ``label_party="columns1"`` those of that column block only.
         The rows of simulated vertical parties are in the same order by construction, so no ids are exchanged.
+        ``aside`` gives columns that are no features to the label holder, one value a row (``designed``).
         """
         sites, active = simulated_sites(
             X, y, parties=parties, partition=partition, how=how, duplicates=duplicates, random_state=random_state,
-            label_party=label_party, grid=grid,
+            label_party=label_party, grid=grid, aside=aside or {},
         )  # fmt: skip
         holders = [name for name, site in sites.items() if site.table.label_name is not None]
         return cls(
@@ -295,27 +304,11 @@ class Federation(RowAccess):
         other._session, other._job = "", None
         return other
 
-    def rows(
-        self, *, train: float = 0.7, stratify: bool = True, random_state: object = 0
-    ) -> tuple[Federation, Federation]:
-        """Views of the training rows and of the test rows. Methods are fitted on the first and never see the second.
-
-        The label holders draw, from their sites' secrets: the same ``random_state`` gives the same rows again, and
-        nobody else can tell from it which rows are alike in their class.
-        """
-        blocks = {self.grid[name][0]: name for name in reversed(self.label_parties)}  # each draws for its row block
-        drawn = self.ask(
-            party.draw_rows, to=list(blocks.values())[::-1], train=train,
-            stratify=stratify and self.task == "classification", seed=random_state, task=self._task,
-        )  # fmt: skip
-        train_rows, test_rows = ({n: drawn[blocks[r]][p] for n, (r, _) in self.grid.items()} for p in ("train", "test"))
-        return self.view(rows=train_rows), self.view(rows=test_rows)
-
     def job(self, method: str, parameters: Mapping[str, object]) -> Job:
         """The contract of one method on this federation; ``parameters`` are plain values, defaults included."""
         return Job(
             method, plain(parameters), tuple(self.parties), self._active, tuple(self.label_parties), self.partition,
-            self._task, *self._runners,
+            self._task, *self._runners, design=self._design.told(),
         )  # fmt: skip
 
     @property

@@ -45,6 +45,7 @@ class Job:
     partition, task : of the federation, as the user said it (``task`` may be ``"auto"``).
     coordinator, dealer, submitter : ``"neutral"`` or a party's name.
     version : of fedsift.
+    design : how rows belong together and what they count (``core/design.py``); a job without one says nothing of it.
     """
 
     method: str
@@ -58,6 +59,7 @@ class Job:
     dealer: str = NEUTRAL
     submitter: str = NEUTRAL
     version: str = VERSION
+    design: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for what in ("coordinator", "dealer", "submitter"):
@@ -96,7 +98,8 @@ class Job:
     @cached_property
     def canonical(self) -> bytes:
         """The same job has the same bytes everywhere."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+        told = {name: value for name, value in asdict(self).items() if name != "design" or value}
+        return json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
     @cached_property
     def hash(self) -> bytes:
@@ -121,6 +124,7 @@ class Job:
                 f"the job is of fedsift {str(told)[:20]!r} and this party runs {VERSION!r}: install the same "
                 f"everywhere (pip install fedsift=={VERSION})"
             )
+        fields.setdefault("design", {})
         if set(fields) != set(cls.__dataclass_fields__):
             raise refused(f"a job has {', '.join(cls.__dataclass_fields__)}")
         if not _well_formed(fields):
@@ -143,6 +147,7 @@ def _well_formed(fields: Mapping[str, object]) -> bool:
     return (
         all(isinstance(fields[name], str) for name in texts)
         and isinstance(fields["parameters"], dict)
+        and isinstance(fields["design"], dict)
         and isinstance(parties, list)
         and isinstance(labels, list)
         and all(isinstance(name, str) for name in (*parties, *labels))

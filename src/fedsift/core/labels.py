@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,15 +176,18 @@ class LabelCopy:
         return np.asarray(self.classes)[self.values[rows]] if self.classes else self.values[rows]
 
 
-def label_copy(run: Run, label: NDArray[Any] | None, party: str, task: str) -> LabelCopy | None:
-    """The copy that this job learns from, drawn when it is first asked for; ``None`` where the job has no epsilon."""
+def label_copy(run: Run, label: Callable[[], NDArray[Any] | None], party: str, task: str) -> LabelCopy | None:
+    """The copy that this job learns from, drawn when it is first asked for; ``None`` where the job has no epsilon.
+
+    ``label`` gives the column of all rows.
+    """
     said = {} if run.job is None else run.job.parameters
     epsilon = said.get("label_epsilon")
     if epsilon is None:
         return None
     if not is_epsilon(epsilon):
         raise OperationRefused(party, "label_epsilon", "the job's label_epsilon is no number from 0.001 to 100")
-    labels = read_labels(label, party, task=task)
+    labels = read_labels(label(), party, task=task)
     held = run.kept.get(LabelCopy)
     if isinstance(held, LabelCopy):
         if held.task != labels.task:  # a second copy of another kind would cost as much again

@@ -16,19 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift import errors
-from fedsift.core.arguments import AtMost, Between
+from fedsift.core.arguments import AtMost
 from fedsift.core.binning import used_bins
 from fedsift.core.checks import LabelFacts, TableSize
+from fedsift.core.design import check_here, labelled, whole
 from fedsift.core.exchange import Pieces, Request
 from fedsift.core.identity import Identity, private_generator, simulated_secret
 from fedsift.core.job import Job, Run, run_of
 from fedsift.core.labels import LabelCopy, label_copy
 from fedsift.core.labels import Labels as Labels
 from fedsift.core.labels import read_labels as read_labels
-from fedsift.core.ledger import Release
 from fedsift.core.message import encode, plain_message
 from fedsift.core.operation import Operation, find_operation, operation
-from fedsift.core.splits import ROW_PARTS, dealt_parts, rows_of_parts, train_test_rows
 from fedsift.core.state import ModelStore
 from fedsift.core.state import State as State
 from fedsift.core.table import Table
@@ -254,11 +253,17 @@ class Party:
     @property
     def table(self) -> Table:
         """The rows and columns of this view."""
-        return self.cached("table", self._chosen)
+        return self.cached(("table", self._design_key), self._chosen)
 
     def _chosen(self) -> Table:
         table = self.site.table if self._columns is None else self.site.table.select(self._columns)
-        return table if self._rows is None else table.take(self._rows)
+        return labelled(self, table if self._rows is None else table.take(self._rows))
+
+    @property
+    def _design_key(self) -> str:
+        """What the job says of labels: a view has another table where it says something else."""
+        design = {} if self.run.job is None else self.run.job.design
+        return ", ".join(f"{part}={design.get(part)}" for part in ("label", "event", "weight") if part in design)
 
     @property
     def columns(self) -> list[str]:
@@ -282,10 +287,11 @@ class Party:
 
     def labels(self, classes: int = 5, task: str = "auto") -> Labels:
         """The label column, or the copy of a job with ``label_epsilon``; quantile ``classes`` of a number."""
-        copy = label_copy(self.run, self.site.table.label, self.name, task)
+        copy = label_copy(self.run, lambda: whole(self).table.label, self.name, task)
         if copy is not None:
             return copy.of(self.row_numbers, self.name, classes)
-        key = ("labels", classes, task)
+        task = "regression" if self.run.job is not None and "event" in self.run.job.design else task
+        key = ("labels", classes, task, self._design_key)
         return self.cached(key, lambda: read_labels(self.table.label, self.name, classes, task))
 
     @property
@@ -315,6 +321,7 @@ def count_table(party: Party) -> TableSize:
     reply=LabelFacts, role="active", concerns="labels", times=MAX_VIEWS,
 )  # fmt: skip
 def describe_label(party: Party, *, task: Task) -> LabelFacts:
+    task = "regression" if party.run.job is not None and "event" in party.run.job.design else task
     labels = read_labels(party.table.label, party.name, task=task)  # what it may tell is no secret of a row
     return LabelFacts(labels.task, labels.n_classes)
 
@@ -356,6 +363,8 @@ def define_view(
 def begin_job(party: Party, *, job: bytes) -> None:
     """Accept a job for this run. A site with a policy has judged it before this runs."""
     party.run.job = Job.read(job, party.name)
+    if party.run.job.design:
+        check_here(party)
 
 
 @operation("core.end_session", discloses="control", about="acknowledgement", times=MAX_VIEWS)
@@ -368,32 +377,3 @@ def end_session(party: Party, *, session: Annotated[str, AtMost(1000)]) -> None:
         site.runs.pop(session, None)
     elif run_of(session) in site.runs:
         site.runs[run_of(session)].answered.pop(session, None)
-
-
-@operation(
-    "core.draw_rows",
-    discloses="pseudonymous",
-    about="which row positions are for training (classes alike in both parts when stratified)",
-    reply={"train": np.ndarray, "test": np.ndarray},
-    role="active",
-    concerns="labels",
-    times=1,
-    opened_by="parties",
-    releases=lambda reply: Release(1, 15.0),  # parts alike in their classes: as measured, 7 to 15 bits about the labels
-)
-def draw_rows(
-    party: Party, *, train: Annotated[float, Between(0, 2**31)], stratify: bool, seed: int | None, task: Task
-) -> dict[str, np.ndarray]:
-    """Drawn from the site's secret, in the order of its ids; the reply, sorted by position, tells nothing of either.
-
-    Stratified, there is one assignment of these rows to ten parts alike in their classes, whatever the seed: it only
-    says which parts are for training. (Each further stratified draw would tell some bits about the labels.)
-    """
-    order = party.table.by_id
-    which = party.generator("rows: which", seed)
-    if stratify:
-        part = dealt_parts(party.labels(task=task).codes[order], ROW_PARTS, party.generator("rows: parts", None))
-        chosen, rest = rows_of_parts(part, train, party.generator("rows: inside", None), which)
-    else:
-        chosen, rest = train_test_rows(party.n_rows, train, random_state=which)
-    return {"train": np.sort(order[chosen]), "test": np.sort(order[rest])}

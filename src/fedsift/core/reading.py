@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from fedsift.core import stored
 from fedsift.core.database import load_query
+from fedsift.core.encoding import source_of
 from fedsift.core.excel_file import load_excel
 from fedsift.core.text_file import load_text
 from fedsift.core.wanted import Loaded, Wanted, kind_of_file
@@ -100,7 +101,9 @@ def _load_columns(path: Path, where: str, wanted: Wanted) -> Loaded:
     """A Parquet, Feather or Arrow file; of one with very many values the features stay where they are."""
     schema = stored.schema_of(path)
     names = wanted.of(list(schema), where)
-    features = [name for name in names if name not in (wanted.id, wanted.label)]
+    told = (source_of(name) for name in wanted.columns or ())
+    own_columns = {wanted.id, wanted.label, *wanted.aside, *wanted.encode, *(each[1] for each in told if each)}
+    features = [name for name in names if name not in own_columns]
     if stored.height_of(path) * len(features) <= stored.MOST_CELLS:
         return Loaded(_typed(stored.read_columns(path, names), wanted), where, _row_number)
     unsure = {name for name in features if schema[name] in (pl.String, pl.Null)} | set(wanted.categorical)

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from fedsift.core import party
 from fedsift.core.checks import LabelFacts, TableSize, checked_label, checked_sizes
+from fedsift.core.design import Design
+from fedsift.core.row_draws import LEFT_OUT, TEST, TRAIN, Sides, draw_designed_rows, draw_rows
 from fedsift.errors import ParameterError, ReplyError
 
 if TYPE_CHECKING:
@@ -34,9 +36,13 @@ class Facts:
 
 
 class RowAccess:
-    """What is known of a federation, and its rows by position: shared rows, or the parties' one after the other."""
+    """What is known of a federation, and its rows by position: shared rows, or the parties' one after the other.
+
+    And rows as the parties draw them: for training and for a test, by groups or by time where a design says so.
+    """
 
     _facts: Facts
+    _design: Design
 
     def sizes(self) -> dict[str, TableSize]:
         """Rows and columns of each party (in this view)."""
@@ -56,8 +62,11 @@ class RowAccess:
         return {name: size.columns for name, size in self.sizes().items()}
 
     def _label_facts(self) -> LabelFacts:
+        fed = cast("Federation", self)
+        if self._facts.label is None and fed._job is None and (self.design.label or self.design.event):
+            with fed.session("rows", {}) as run:  # outside of a job a party does not know which label is meant
+                self._facts.label = run._label_facts()
         if self._facts.label is None:
-            fed = cast("Federation", self)
             holder = fed.label_parties[0]
             self._facts.label = checked_label(fed.ask(party.describe_label, to=holder, task=fed.asked_task), holder)
         return self._facts.label
@@ -122,3 +131,55 @@ class RowAccess:
         if empty is not None:
             raise ParameterError(f"none of these rows is of party {empty!r}; shuffle the folds (shuffle=True)")
         return fed.view(rows=own)
+
+    # -- rows as the parties draw them -----------------------------------------------------------------------------
+
+    @property
+    def design(self) -> Design:
+        """How rows belong together and what they count."""
+        return self._design
+
+    def designed(self, design: Design) -> Federation:
+        """The same federation under a design: what is fitted on it, scored or drawn goes by it."""
+        fed = cast("Federation", self)
+        if not isinstance(design, Design):
+            raise ParameterError(f"designed takes a Design, got {type(design).__name__}")
+        if design.parts and fed.partition != "vertical":
+            raise ParameterError(f"a design is for vertical parties; these are {fed.partition}")
+        design.check(fed.parties, fed._active)
+        other = fed.outside()
+        other._design, other._facts = design, Facts()
+        return other
+
+    def rows(
+        self, *, train: float = 0.7, stratify: bool = True, random_state: Any = 0
+    ) -> tuple[Federation, Federation]:
+        """Views of the training rows and of the test rows. Methods are fitted on the first and never see the second.
+
+        The label holders draw, from their sites' secrets: the same ``random_state`` gives the same rows again, and
+        nobody else can tell from it which rows are alike in their class. Under a design with a group or a time the
+        party that has it draws: whole groups, or earlier rows for training; there is one such split, whatever the seed.
+        """
+        fed = cast("Federation", self)
+        if self.design.deals is not None:
+            drawn_sides = self.dealt_sides(1, train)[0]
+            return tuple(fed.view(rows=np.flatnonzero(drawn_sides == side)) for side in (TRAIN, TEST))  # type: ignore[return-value]
+        blocks = {fed.grid[name][0]: name for name in reversed(fed.label_parties)}  # each draws for its row block
+        drawn = fed.ask(
+            draw_rows, to=list(blocks.values())[::-1], train=train,
+            stratify=stratify and fed.task == "classification", seed=random_state, task=fed._task,
+        )  # fmt: skip
+        train_rows, test_rows = ({n: drawn[blocks[r]][p] for n, (r, _) in fed.grid.items()} for p in ("train", "test"))
+        return fed.view(rows=train_rows), fed.view(rows=test_rows)
+
+    def dealt_sides(self, folds: int, train: float = 0.7) -> Sides:
+        """By the group or the time of the design: folds x rows, 1 for training, 2 for testing, 0 for neither."""
+        fed = cast("Federation", self)
+        holder = self.design.holder(str(self.design.deals), fed.parties)
+        if fed._job is None:  # outside of a job: one of its own says by which column rows are drawn
+            with fed.session("rows", {"folds": folds, "train": train}) as run:
+                return run.dealt_sides(folds, train)
+        found: Sides = fed.ask(draw_designed_rows, to=holder, folds=folds, train=float(train))
+        if found.shape != (folds, fed.n_rows) or not np.isin(found, (LEFT_OUT, TRAIN, TEST)).all():
+            raise ReplyError(holder, "draw_designed_rows", "it dealt other rows or folds than there are")
+        return found

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fedsift.core import splits
+from fedsift.core.encoding import Encoders
 from fedsift.core.operation import load_whole
 from fedsift.core.party import Site
 from fedsift.core.table import Table
@@ -96,12 +97,15 @@ def simulated_sites(
     random_state: Any,
     label_party: str | None,
     grid: tuple[int, int] | None,
+    aside: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Site], str | None]:
     """The sites and the name of the label holder (``None`` when every party has labels)."""
     frame = _frame(X)
     label = pd.Series(np.asarray(y), name="label") if not isinstance(y, pd.Series) else y.reset_index(drop=True)
     if len(frame) != len(label):
         raise DataError(f"X has {len(frame)} rows and y has {len(label)}")
+    if aside and partition != "vertical":
+        raise ParameterError(f"aside is for vertical parties; these are {partition}")
     names = [f"party{i + 1}" for i in range(parties)] if isinstance(parties, int) else list(parties)
     if partition == "hybrid":
         rows, columns = grid or (2, max(1, len(names) // 2))
@@ -123,7 +127,7 @@ def simulated_sites(
     sites = {}
     for name, group in zip(names, groups):
         part = frame.iloc[:, list(group)]
-        sites[name] = _site(name, part, label if name == active else None)
+        sites[name] = _site(name, part, label if name == active else None, aside if name == active else {})
     return sites, active
 
 
@@ -162,15 +166,19 @@ def hybrid_grid(names: Iterable[str]) -> dict[str, tuple[int, int]]:
     return grid
 
 
-def _site(name: str, part: pd.DataFrame, label: pd.Series | None) -> Site:
+def _site(name: str, part: pd.DataFrame, label: pd.Series | None, aside: Mapping[str, Any] | None = None) -> Site:
     part = part.reset_index(drop=True)
+    for column, values in (aside or {}).items():
+        if column in part.columns or len(values) != len(part):
+            raise DataError(f"party {name!r}: the column {column!r} to set aside is there already, or of other rows")
+        part = part.assign(**{column: np.asarray(values)})
     label_name = None
     if label is not None:
         label_name = str(label.name or "label")
         while label_name in part.columns:
             label_name += "_"
         part = pd.concat([part, label.rename(label_name).reset_index(drop=True)], axis=1)
-    return Site(name, Table.read(part, id=None, label=label_name, name=name))
+    return Site(name, Table.read(part, id=None, label=label_name, name=name, aside=list(aside or {})))
 
 
 def _frame(X: Any) -> pd.DataFrame:
@@ -190,10 +198,12 @@ def open_tables(
     labels: Mapping[str, str | None],
     columns: Mapping[str, Sequence[str]],
     categorical: Mapping[str, Sequence[str]],
+    aside: Mapping[str, Sequence[str]],
+    encode: Mapping[str, Encoders],
 ) -> dict[str, Site]:
     """A site without a policy for each table, as ``Federation.from_tables`` takes them; matching needs the whole."""
     load_whole()
-    for argument, given in (("columns", columns), ("categorical", categorical)):
+    for argument, given in (("columns", columns), ("categorical", categorical), ("aside", aside), ("encode", encode)):
         check_parties(argument, given, tables)
     if isinstance(id, Mapping):
         check_parties("id", id, tables)
@@ -205,7 +215,8 @@ def open_tables(
             name,
             Table.read(
                 source, id=id.get(name) if isinstance(id, Mapping) else id, label=labels.get(name), name=name,
-                columns=columns.get(name), categorical=categorical.get(name, ()),
+                columns=columns.get(name), categorical=categorical.get(name, ()), aside=aside.get(name, ()),
+                encode=encode.get(name),
             ),
         )
         for name, source in tables.items()

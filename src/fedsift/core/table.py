@@ -27,11 +27,13 @@ from fedsift.core.columns import (
     Kind,
     as_float,
     categories_of,
+    checked_aside,
     checked_label,
     kinds_of,
     refuse_infinite,
     text_ids,
 )
+from fedsift.core.encoding import Encoders, encoded
 from fedsift.core.reading import from_pandas, load
 from fedsift.core.stored import Frame, pieces, read, taken, with_columns
 from fedsift.core.wanted import FileForm, Loaded, Wanted, Written, suggest
@@ -75,6 +77,8 @@ class Table:
     _categories: Mapping[str, list[str]] = field(default_factory=dict)
     #: How the file was written; empty for a table that came from memory.
     written: Written = field(default_factory=Written)
+    #: Columns that are no features but say what the rows are: groups, times, weights (``core/design.py``).
+    aside: Mapping[str, pl.Series] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -87,25 +91,30 @@ class Table:
         categorical: Collection[str] = (),
         name: str = "table",
         form: FileForm | None = None,
+        aside: Collection[str] = (),
+        encode: Encoders | None = None,
     ) -> Table:
         """A table from a CSV, TSV, Excel, Parquet or Feather file, a pandas, polars or Arrow table, or another Table.
 
         ``id=None`` numbers the rows. ``columns`` keeps some features only. ``categorical`` names columns that are codes
         although they look like numbers. ``name`` stands in error messages. ``form`` says how a text file is written,
-        where that is not to be found out: its encoding, separator, decimal mark and order of dates.
+        where that is not to be found out: its encoding, separator, decimal mark and order of dates. ``aside`` names
+        columns that are no features but say what the rows are (``fs.Design``). ``encode`` says by column what a text
+        or a date becomes (``core/encoding.py``): ``{"joined": ["month", "weekday"], "note": "words:16"}``.
         """
-        for argument, given in (("columns", columns), ("categorical", categorical)):
+        for argument, given in (("columns", columns), ("categorical", categorical), ("aside", aside)):
             if isinstance(given, str):
                 raise ParameterError(f"{argument}={given!r}: give a list of column names, [{given!r}]")
         if isinstance(source, Table):
-            if id in (None, source.id_name) and label in (None, source.label_name) and not categorical:
+            same = id in (None, source.id_name) and label in (None, source.label_name)
+            if same and not categorical and not encode and set(aside) <= set(source.aside):
                 kept = source if columns is None else source.select(columns)
                 return replace(kept, name=name)
             id, label, source = id or source.id_name, label or source.label_name, source.to_polars()
-        loaded = load(source, name, Wanted(id, label, columns, categorical, form or FileForm()))
+        wanted = None if columns is None else list(dict.fromkeys([*columns, *aside]))
+        loaded = load(source, name, Wanted(id, label, wanted, categorical, form or FileForm(), aside, encode or {}))
         frame, where = loaded.frame, loaded.where
-        own = [n for n in (id, label) if n is not None]
-        features = frame.drop(own) if loaded.features is None else loaded.features
+        features = _features(loaded, encode or {}, wanted or (), [n for n in (id, label, *aside) if n is not None])
         if not max(frame.height, features.height):
             raise DataError(f"{where}: there are no rows; a table needs at least one")
         if not features.width and label is None:  # a party may hold the label alone
@@ -115,7 +124,8 @@ class Table:
         labels = None if label is None else checked_label(frame[label], loaded)
         kinds = kinds_of(features, where)
         refuse_infinite(features, loaded)
-        return cls(name, id, label, features, ids, labels, categories_of(features, kinds), loaded.written)
+        beside = {column: checked_aside(frame[column], where) for column in aside}
+        return cls(name, id, label, features, ids, labels, categories_of(features, kinds), loaded.written, beside)
 
     @classmethod
     def look(cls, source: Any, name: str, form: FileForm | None = None) -> tuple[Table, dict[str, str]]:
@@ -213,6 +223,11 @@ class Table:
         codes = text.cast(pl.Enum(categories)).to_physical().cast(pl.Int32).fill_null(-1)
         return np.array(codes.to_numpy()), list(categories)
 
+    def column(self, name: str) -> pl.Series:
+        """A feature column as it is."""
+        self._check_known([name])
+        return read(self._frame, [name])[name]
+
     def matrix(self, columns: Sequence[str] | None = None) -> np.ndarray:
         """Columns side by side as a new float64 array, rows x columns; by default :attr:`numeric_columns`."""
         names = self.numeric_columns if columns is None else list(columns)
@@ -249,7 +264,8 @@ class Table:
             bad = index[(index < 0) | (index >= self.n_rows)][0]
             raise ParameterError(f"table {self.name!r}: there is no row {bad}; it has rows 0 to {self.n_rows - 1}")
         label = None if self._label is None else self._label[index]
-        return replace(self, _frame=taken(self._frame, index), _ids=self._ids[index], _label=label)
+        aside = {name: column[index] for name, column in self.aside.items()}
+        return replace(self, _frame=taken(self._frame, index), _ids=self._ids[index], _label=label, aside=aside)
 
     def select(self, columns: Sequence[str]) -> Table:
         """These feature columns in this order (possibly none); ids and label stay."""
@@ -290,10 +306,11 @@ class Table:
     # --- the way out ---
 
     def to_polars(self) -> pl.DataFrame:
-        """Id (when it was a column), features and label, in this order."""
+        """Id (when it was a column), features, what is set aside and label, in this order."""
         head = [] if self.id_name is None else [self._ids.alias(self.id_name)]
         tail = [] if self._label is None else [self._label.alias(str(self.label_name))]
-        return pl.DataFrame([*head, *read(self._frame, self.columns).get_columns(), *tail])
+        aside = [column.alias(name) for name, column in self.aside.items()]
+        return pl.DataFrame([*head, *read(self._frame, self.columns).get_columns(), *aside, *tail])
 
     def to_pandas(self) -> pd.DataFrame:
         return self.to_polars().to_pandas()
@@ -343,10 +360,20 @@ class Table:
             raise DataError(f"table {self.name!r}: column {text!r} is categorical and has no numbers; {advice}")
 
     def _check_free(self, names: Iterable[str]) -> None:
-        taken = {self.id_name: "id", self.label_name: "label"}
+        taken = dict.fromkeys(self.aside, "column set aside") | {self.id_name: "id", self.label_name: "label"}
         for name in names:
             if name in taken:
                 raise ParameterError(f"table {self.name!r}: {name!r} is the name of the {taken[name]}; take another")
+
+
+def _features(loaded: Loaded, encode: Encoders, named: Sequence[str], apart: Sequence[str]) -> Frame:
+    """The feature columns, with what encoders make of texts and dates; those of a large file stay where they are."""
+    stored = [] if loaded.features is None else loaded.features.columns
+    made = encoded(loaded.frame, encode, [name for name in named if name not in stored], loaded.where)
+    own = made.drop([name for name in apart if name in made.columns])
+    if loaded.features is None:
+        return own
+    return with_columns(loaded.features, own) if own.width else loaded.features
 
 
 def _plural(count: int, noun: str) -> str:

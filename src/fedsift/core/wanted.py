@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
+from fedsift.core.encoding import Encoders, needed
 from fedsift.core.stored import Stored
 from fedsift.errors import DataError, ParameterError
 
@@ -147,6 +148,8 @@ class Wanted:
     columns: Sequence[str] | None
     categorical: Collection[str] = ()
     form: FileForm = FileForm()
+    aside: Collection[str] = ()
+    encode: Encoders = field(default_factory=dict)
 
     def of(self, names: Sequence[str], where: str) -> list[str]:
         """The needed names in the source's order, or an error that names the nearest column."""
@@ -156,14 +159,20 @@ class Wanted:
         for role, name in (("id", self.id), ("label", self.label)):
             if name is not None and name not in known:
                 raise DataError(f"{where}: the {role} column {name!r} is not there. {suggest(name, names)}{alone}")
+        for name in self.aside:
+            if name not in known:
+                raise DataError(f"{where}: the column {name!r} to set aside is not there. {suggest(name, names)}")
+            if name in (self.id, self.label):
+                raise DataError(f"{where}: {name!r} cannot be set aside: it is the id or the label already")
         if self.id is not None and self.id == self.label:
             raise DataError(f"{where}: {self.id!r} cannot be both the id and the label; name two columns")
-        for name in (*(self.columns or ()), *self.categorical, *self.form.forms):
+        columns = needed(self.columns or (), names)
+        for name in (*columns, *self.encode, *self.categorical, *self.form.forms):
             if name not in known:
                 raise DataError(f"{where}: column {name!r} is not there. {suggest(name, names)}")
         if self.columns is None:
             return [n for n in names if n == self.id or not _PANDAS_INDEX.match(n)]
-        kept = {*self.columns, self.id, self.label}
+        kept = {*columns, *self.encode, self.id, self.label}
         return [n for n in names if n in kept]
 
 

@@ -41,6 +41,7 @@ from fedsift.errors import FedsiftError, ParameterError, disk_words
 from fedsift.evaluate.value import value
 from fedsift.evaluate.value_holder import ValueJob
 from fedsift.jobs import runs
+from fedsift.jobs.job_design import design_of
 from fedsift.jobs.job_file import Job, _method_parameters
 from fedsift.jobs.text import Source
 from fedsift.mpc.psi import aligned
@@ -226,7 +227,10 @@ def _federation(job: Job, transport: Flare) -> Federation:
 
 def _aligned(job: Job, fed: Federation) -> Federation:
     settings, by_id = job.settings.federation, any(party.id is not None for party in job.settings.parties.values())
-    return aligned(fed, by_id=by_id, min_overlap=settings.min_overlap, as_in=settings.as_in, matching=settings.matching)
+    found = aligned(
+        fed, by_id=by_id, min_overlap=settings.min_overlap, as_in=settings.as_in, matching=settings.matching
+    )
+    return found.designed(design_of(job.settings.design))
 
 
 def _value(job: Job, fed: Federation, folder: Path) -> None:

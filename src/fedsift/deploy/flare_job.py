@@ -55,6 +55,7 @@ def public_job(job: Job, work: ValueJob | StatisticsJob | None = None) -> dict[s
         "evaluate": None if evaluate is None or unscored(job) else evaluate.model_dump(),
         "federation": job.settings.federation.model_dump(),
         "rules": None if job.settings.rules is None else job.settings.rules.model_dump(),
+        "design": None if job.settings.design is None else job.settings.design.model_dump(),
         "parties": {
             name: {
                 "id": party.id is not None,
@@ -159,6 +160,7 @@ def settings_of(content: dict[str, Any]) -> JobFile:
                 "evaluate": content.get("evaluate"),
                 "model": content.get("model"),
                 "rules": content.get("rules"),
+                "design": content.get("design"),
             }
         )
     except ValueError as error:

@@ -122,6 +122,7 @@ class SitePages:
             ("result for", name(who.get(main.submitter, main.submitter))),
             ("parameters", name(json.dumps(shown, ensure_ascii=False) if shown else "all as by default")),
             ("jobs", name(", ".join(job.method for job in request.jobs))),
+            *([("design", name(json.dumps(main.design, ensure_ascii=False)))] if main.design else []),
             ("asked", f"{at(request.asked)}, for the last time {at(standing.last_asked)}"),
             ("waits until", at(standing.until)), ("table", f"{request.rows:,} rows when it was asked"),
         ])  # fmt: skip

@@ -70,6 +70,8 @@ def evaluate(
         raise ParameterError(f"evaluate takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
     if fed.partition == "hybrid":
         raise ParameterError("evaluate scores vertical or horizontal parties; these are hybrid")
+    if fed.design.labels:
+        raise ParameterError("evaluate scores a model of one label: give the design's label, not labels")
     _check(fed, cv, repeats, random_draws, random_state, digits)
     if pooled and next_column:
         raise ParameterError("next_column is scored by a joint model: leave pooled out")
@@ -96,7 +98,7 @@ def check_evaluation(fed: Federation, model: object, cv: int | float, *, pooled:
 
 
 def _check(fed: Federation, cv: object, repeats: object, draws: object, random_state: object, digits: object) -> None:
-    check_number("repeats", repeats, 1, whole=True)
+    check_number("repeats", repeats, 1, None if fed.design.deals is None else 1, whole=True)
     check_number("random_draws", draws, 1, whole=True)
     check_number("random_state", random_state, 0, whole=True)
     check_number("digits", digits, 1, 4, whole=True)

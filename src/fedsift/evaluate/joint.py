@@ -24,11 +24,13 @@ from sklearn.base import clone
 from fedsift.core.federation import Federation
 from fedsift.core.in_step import in_step, room_for
 from fedsift.core.ledger import FORMS
+from fedsift.core.row_draws import TEST, TRAIN, Sides
 from fedsift.errors import ParameterError, ReplyError
 from fedsift.evaluate.candidates import facts_of, gather, named_selectors, seeded
 from fedsift.evaluate.holder import EvaluationJob, deal_folds, release
 from fedsift.evaluate.intervals import summaries
 from fedsift.evaluate.result import ALL, Evaluation, Release, next_to, random_as
+from fedsift.evaluate.value_holder import ValueJob
 from fedsift.models.base import FederatedModel
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
 from fedsift.models.metrics import check_metrics
@@ -106,19 +108,19 @@ def evaluate_jointly(
     job = replace(job, next_column=next_column)
     with fed.session(*job.announcement()) as run:
         task, columns, rows = run.task, run.n_columns, run.n_rows
-        chosen = check_metrics(metrics, task)
+        chosen = check_metrics(metrics, "survival" if fed.design.event is not None else task)
         trial = make_joint_model(model, task, random_state)  # an impossible model is an error before the long work
-        unseen = trial.measured_unseen and bool(run.passive)
+        unseen = trial.measured_unseen and bool(run.passive) and fed.design.event is None
         whole = fed.named_view(fed._view)
         whole._task = task  # what the whole label says; the few values of a fold might look like another task
-        folds = [dealt(run, repeat, job.folds) for repeat in range(repeats)]
-        defined = [fold_views(run, fold, job.folds) for fold in folds]
+        folds = [fold_sides(run, repeat, job) for repeat in range(repeats)]
+        defined = [fold_views(run, sides) for sides in folds]
     # The views outlive the session in which the parties defined them.
     splits = [[tuple(whole.named_view(view._view) for view in pair) for pair in views] for views in defined]
     fed.ledger.note(UNSEEN if unseen else NOTE)
     settings = {
         "pooled": False, "task": task, "model": shown, "cv": cv,
-        "how": f"{cv} folds" if isinstance(cv, int) else f"one split, {cv:g} of the rows for training",
+        "how": how_words(fed, cv),
         "repeats": repeats, "random_state": random_state, "random_draws": 1, "rows": rows,
     }  # fmt: skip
     methods = {name: facts_of(selector) for name, selector in named.items()}
@@ -150,7 +152,7 @@ def evaluate_jointly(
         share = 1.0 / job.folds if job.train is None else 1.0 - job.train
         summary = summaries(figures, chosen, beside=job.beside, share=share, digits=digits)
     else:
-        tested = np.flatnonzero(np.any([fold < job.folds for fold in folds], axis=0))
+        tested = np.flatnonzero(np.any([(sides == TEST).any(axis=0) for sides in folds], axis=0))
         summary = _from_holder(fed, job, record, None if len(tested) == rows else tested)
     result.released = _read(summary, chosen, fed.active)
     gather(result, nulls)
@@ -173,9 +175,23 @@ def dealt(run: Federation, repeat: int, folds: int) -> NDArray[np.int64]:
     return fold
 
 
-def fold_views(run: Federation, fold: NDArray[np.int64], folds: int) -> list[tuple[Federation, Federation]]:
+def fold_sides(run: Federation, repeat: int, job: EvaluationJob | ValueJob) -> Sides:
+    """Folds x rows: which rows are trained on and which are tested, by the design where it names a group or a time."""
+    if run.design.deals is not None:
+        return run.dealt_sides(job.folds, getattr(job, "train", None) or 0.5)
+    fold = dealt(run, repeat, job.folds)
+    return np.where(fold[None, :] == np.arange(job.folds)[:, None], TEST, TRAIN)
+
+
+def fold_views(run: Federation, sides: Sides) -> list[tuple[Federation, Federation]]:
     """Training and test rows of each fold."""
-    return [(run.view(rows=np.flatnonzero(fold != k)), run.view(rows=np.flatnonzero(fold == k))) for k in range(folds)]
+    return [tuple(run.view(rows=np.flatnonzero(fold == side)) for side in (TRAIN, TEST)) for fold in sides]  # type: ignore[misc]
+
+
+def how_words(fed: Federation, cv: int | float) -> str:
+    """How rows were dealt."""
+    dealt_by = {"group": ", whole groups", "time": ", earlier rows for training"}.get(fed.design.deals or "", "")
+    return (f"{cv} folds" if isinstance(cv, int) else f"one split, {cv:g} of the rows for training") + dealt_by
 
 
 @dataclass

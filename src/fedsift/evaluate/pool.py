@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedsift.core.federation import Federation
+from fedsift.core.job import Run
 from fedsift.core.party import Party
 from fedsift.errors import ParameterError
 from fedsift.evaluate.scoring import Columns
@@ -21,7 +22,7 @@ class Pool:
         }
 
     def party(self, fed: Federation, name: str) -> Party:
-        return Party(self.sites[name], fed._view)
+        return Party(self.sites[name], fed._view, run=Run(fed.job("evaluate", {})))
 
     def labels(self, fed: Federation) -> np.ndarray:
         if fed.partition == "vertical":

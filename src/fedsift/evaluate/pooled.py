@@ -19,6 +19,7 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import FORMS
 from fedsift.core.party import Party, read_labels
+from fedsift.core.row_draws import TEST, TRAIN
 from fedsift.core.splits import train_test_rows
 from fedsift.errors import ParameterError
 from fedsift.evaluate.candidates import facts_of, gather, named_selectors, seeded
@@ -91,6 +92,9 @@ def _splits(pool: Pool, fed: Federation, cv: int | float, seed: int) -> list[tup
     stratify = fed.task == "classification"
     holders = dict.fromkeys(fed.parties, fed.active) if fed.partition == "vertical" else {n: n for n in fed.parties}
     parties = {holder: pool.party(fed, holder) for holder in holders.values()}
+    if fed.design.deals is not None:
+        dealt = fed.dealt_sides(1, cv) if isinstance(cv, float) else fed.dealt_sides(int(cv))
+        return [tuple(fed.view(rows=np.flatnonzero(fold == side)) for side in (TRAIN, TEST)) for fold in dealt]  # type: ignore[misc]
     if isinstance(cv, float):
         drawn = {name: _tested(party, cv, stratify, seed, fed._task) for name, party in parties.items()}
         tests = [drawn]

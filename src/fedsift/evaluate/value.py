@@ -25,9 +25,10 @@ from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.in_step import in_step, room_for
 from fedsift.core.party import define_view
+from fedsift.core.row_draws import TEST, TRAIN
 from fedsift.errors import ParameterError
 from fedsift.evaluate.gains import coalition_name, coalitions, gains, shuffled_name
-from fedsift.evaluate.joint import dealt
+from fedsift.evaluate.joint import fold_sides
 from fedsift.evaluate.value_holder import (
     LEAST_FOLD,
     ValueJob,
@@ -82,14 +83,15 @@ def value(
             raise ParameterError(f"metric={metric!r} does not fit the label, which is for {task}")
         whole = run.named_view(run._view)
         whole._task = task  # what the whole label says; the few values of a fold might look like another task
-        fold = dealt(whole, 0, folds)
+        dealt_rows = fold_sides(whole, 0, job)
+        fold = np.where((dealt_rows == TEST).any(axis=0), np.argmax(dealt_rows == TEST, axis=0), folds)
         tried = [(coalition_name(group), group, whole) for group in coalitions(partners)]
         if null:
             tried += [(shuffled_name(partner), (partner,), _shuffled(whole, partner, fold)) for partner in partners]
         figures: dict[str, list[float]] = {}
         at_once = room_for(whole)
         for name, group, rows in fed.track(tried, "model", alike=False):
-            turns = [partial(_measured, job, rows, fold == k, columns, group, chosen) for k in range(folds)]
+            turns = [partial(_measured, job, rows, sides, columns, group, chosen) for sides in dealt_rows]
             figures[name] = in_step(fed, turns, "fold", at_once)
     fed.ledger.note(NOTE)
     found = gains(figures, partners, null=null, digits=digits)
@@ -101,17 +103,17 @@ def value(
 
 
 def _measured(
-    job: ValueJob, rows: Federation, tested: NDArray[np.bool_], columns: dict[str, int], group: Sequence[str],
+    job: ValueJob, rows: Federation, sides: NDArray[np.int64], columns: dict[str, int], group: Sequence[str],
     metric: str,
 ) -> float:  # fmt: skip
-    """Train the label holder's model with these partners on the other rows; how good it is on those that are tested."""
+    """Train the label holder's model with these partners on some rows; how good it is on those that are tested."""
     kept = {who: list(range(count)) if who in (*group, rows.active) else [] for who, count in columns.items()}
     model = VerticalAdditive(
         bins=job.bins, max_iter=job.max_iter, tol=job.tol, reg_lambda=job.reg_lambda, memory=job.memory,
         min_cell=job.min_cell,
     )  # fmt: skip
     with rows.session() as own:  # of this fold: others go side by side
-        train, test = (own.view(rows=np.flatnonzero(of), columns=kept) for of in (~tested, tested))
+        train, test = (own.view(rows=np.flatnonzero(of), columns=kept) for of in (sides == TRAIN, sides == TEST))
         model.fit(train)
         found = model.figures(test, [metric])[metric]
         model.forget()

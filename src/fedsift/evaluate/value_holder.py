@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import AtMost
+from fedsift.core.design import design_of
 from fedsift.core.operation import Operation, operation, together
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused
@@ -40,8 +41,12 @@ def shuffle_rows(party: Party, *, view: Annotated[str, AtMost(100)], fold: NDArr
     rows = np.arange(party.site.table.n_rows) if party._rows is None else party._rows
     if view == "" or view in party.site.views or fold.shape != rows.shape:
         raise OperationRefused(party.name, "shuffle_rows", "the view has a name already, or it has other rows")
-    sizes = np.unique(fold, return_counts=True)[1]
-    if len(sizes) != party.job.parameters["folds"] or sizes.max() - sizes.min() > 1 or sizes.min() < LEAST_FOLD:
+    numbers, sizes = np.unique(fold, return_counts=True)
+    deals = design_of(party).deals
+    # Whole groups make uneven folds; by time the first rows are never tested: a further fold.
+    even = deals is not None or sizes.max() - sizes.min() <= 1
+    wanted = party.job.parameters["folds"] + (deals == "time")
+    if len(numbers) > wanted or (deals is None and len(numbers) != wanted) or not even or sizes.min() < LEAST_FOLD:
         raise OperationRefused(
             party.name, "shuffle_rows", f"its folds are not equal parts of {LEAST_FOLD} rows or more"
         )

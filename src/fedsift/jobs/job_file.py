@@ -20,6 +20,8 @@ from fedsift.core.job import NEUTRAL
 from fedsift.core.table import Table
 from fedsift.core.wanted import ColumnForm, Dates, Decimal, FileForm
 from fedsift.errors import DataError, JobError, ParameterError
+from fedsift.jobs.job_design import DesignSection, design_of
+from fedsift.jobs.job_evaluate import EvaluateSection
 from fedsift.jobs.job_model import ModelSection
 from fedsift.jobs.job_rules import RulesSection, rules_of
 from fedsift.jobs.text import (
@@ -49,6 +51,12 @@ class PartySection(Section):
         default=None, min_length=1, description='a list of column names, such as ["age", "sex"]'
     )
     categorical: list[str] = Field(default=[], description='a list of column names, such as ["postcode"]')
+    aside: list[str] = Field(
+        default=[], description='a list of columns that are no features but say what rows are, such as ["customer"]'
+    )
+    encode: dict[str, str | list[str]] = Field(
+        default={}, description='by column what a text or a date becomes, such as {joined = ["month", "weekday"]}'
+    )
     encoding: str | None = Field(default=None, min_length=1, description='the file\'s encoding, such as "cp1252"')
     separator: Literal[",", ";", "\t", "|"] | None = Field(
         default=None, description='what is between values: ",", ";", "\\t" or "|"'
@@ -119,24 +127,6 @@ class FederationSection(Section):
         return self.rows.removeprefix("as in ") if self.rows != "all" else None
 
 
-class EvaluateSection(Section):
-    model: Literal["boost", "additive", "linear", "network", "forest", "svm", "knn"] | None = Field(
-        default=None,
-        description='"boost", "additive", "linear" or "network"; with pooled = true "forest", "linear", "svm" or "knn"',
-    )
-    pooled: bool = Field(default=False, description="true or false: score on one pooled table (data you may pool)")
-    train: float = Field(default=0.7, gt=0, lt=1, description="the share of training rows, between 0 and 1")
-    folds: int | None = Field(default=None, ge=2, description="a number of folds, 2 or more (in place of train)")
-    seed: int = Field(default=0, ge=0, description="a whole number, 0 or more")
-    nulls: bool = Field(default=True, description="true or false")
-    next_column: bool = Field(default=False, description="true or false: score one column more than was kept, too")
-
-    @property
-    def cv(self) -> int | float:
-        """Folds, or the share of training rows of one split."""
-        return self.folds or self.train
-
-
 class OutputSection(Section):
     dir: str | None = Field(default=None, min_length=1, description='a folder name in quotes, such as "result"')
     mlflow: str | None = Field(
@@ -153,6 +143,7 @@ class JobFile(Section):
     evaluate: EvaluateSection | None = Field(default=None, description="a table [evaluate]")
     model: ModelSection | None = Field(default=None, description='a table [model] with name = "..."')
     rules: RulesSection | None = Field(default=None, description="a table [rules]")
+    design: DesignSection | None = Field(default=None, description="a table [design]")
     output: OutputSection | None = Field(default=None, description="a table [output]")
 
 
@@ -186,7 +177,11 @@ class Job:
     def tables(self) -> dict[str, Table]:
         """Each party's table. In a deployment every party reads its own; here one process plays them all."""
         parties = self.settings.parties
-        return {name: read_table(self.source, ("parties", name), parties[name], name) for name in parties}
+        design, tables = design_of(self.settings.design), {}
+        for name, party in parties.items():
+            told = party.model_copy(update={"aside": list(dict.fromkeys([*party.aside, *design.columns_of(name)]))})
+            tables[name] = read_table(self.source, ("parties", name), told, name)
+        return tables
 
     def federation(self, tables: Mapping[str, Table]) -> Federation:
         """The parties, aligned by private set intersection when they are vertical."""
@@ -214,7 +209,7 @@ class Job:
             coordinator=federation.coordinator,
             dealer=federation.dealer,
             submitter=federation.submitter,
-        )
+        ).designed(design_of(self.settings.design))
 
     def grid(self) -> dict[str, tuple[int, int]] | None:
         """Row block and column block of each hybrid party."""
@@ -298,6 +293,10 @@ def _check_parties(source: Source, settings: JobFile, files: bool) -> None:
     _check_grid(source, settings, labels)
     if settings.rules is not None:
         settings.rules.check(source, parties)
+    if settings.design is not None:
+        if partition != "vertical":
+            raise source.error(("design",), f"a design is for vertical parties; these are {partition}")
+        settings.design.check(source, parties, labels[0])
     for role in ("coordinator", "dealer", "submitter"):
         runner = getattr(settings.federation, role)
         if runner not in (None, NEUTRAL, *parties):
@@ -357,8 +356,13 @@ def read_table(source: Source, key: Key, section: PartySection, name: str) -> Ta
     try:
         return Table.read(
             source.path.parent / str(section.file), id=section.id, label=section.label, columns=section.columns,
-            categorical=section.categorical, name=name, form=section.form,
+            categorical=section.categorical, name=name, form=section.form, aside=section.aside,
+            encode=section.encode,
         )  # fmt: skip
+    except ParameterError as error:
+        if "there is no encoder" not in str(error):
+            raise
+        raise source.error((*key, "encode"), str(error)) from None
     except DataError as error:
         if "is not there" not in str(error):
             raise
@@ -370,9 +374,9 @@ def _about(section: PartySection, complaint: str) -> str:
     for role in ("id", "label"):
         if f"the {role} column" in complaint:
             return role
-    lists = {"categorical": section.categorical, "forms": section.forms}
+    lists = {"categorical": section.categorical, "forms": section.forms, "encode": section.encode}
     named = (key for key, names in lists.items() if any(f"column {name!r} is not there" in complaint for name in names))
-    return next(named, "columns")
+    return next(named, "aside" if "to set aside" in complaint else "columns")
 
 
 def _method_parameters(source: Source, section: MethodSection) -> dict[str, Any]:

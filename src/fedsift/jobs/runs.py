@@ -27,7 +27,8 @@ from fedsift.core.table import Table
 from fedsift.errors import DataError, FedsiftError, ParameterError
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.result import Evaluation
-from fedsift.jobs.job_file import EvaluateSection, Job
+from fedsift.jobs.job_evaluate import EvaluateSection
+from fedsift.jobs.job_file import Job
 from fedsift.jobs.origin import damaged, form_of, origin, run_facts
 from fedsift.jobs.rehearse import rehearse
 from fedsift.jobs.text import nearest
@@ -38,8 +39,7 @@ from fedsift.report.summary import versions
 from fedsift.select.base import Selector
 from fedsift.select.selection import Selection
 
-FORMAT = "fedsift-run"
-VERSION = 1
+FORMAT, VERSION = "fedsift-run", 1
 SUMMARY = "summary.json"  # the record that the report is made of; summary-PARTY.json is one party's own
 #: Parameters that mean the same in every method that has them. Others (penalty, epochs, threshold) share only a name.
 _SHARED = ("n_features", "n_bins", "min_cell", "scheme", "protection", "random_state")

@@ -18,6 +18,7 @@ from typing import Any
 
 from sklearn.base import clone
 
+from fedsift.core.encoding import source_of
 from fedsift.core.federation import Federation
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
@@ -221,8 +222,9 @@ def new_tables(
         label = card.label if labelled and name == card.label_holder else None
         wanted = list(dict.fromkeys([*facts.columns, *(() if name != card.label_holder else also)]))
         form = facts.form_of(files[name], wanted)
+        codes = [column for column in facts.codes if source_of(column) is None]
         table = Table.read(
-            files[name], id=facts.id, label=label, columns=wanted or None, categorical=facts.codes, name=name, form=form
+            files[name], id=facts.id, label=label, columns=wanted or None, categorical=codes, name=name, form=form
         )
         _check_kinds(name, table, facts.kinds)
         tables[name] = table

@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.checks import check_choice
+from fedsift.core.design import GoesBy, check_served
 from fedsift.core.federation import Federation
 from fedsift.core.files import announced, write_atomic
 from fedsift.core.ledger import Ledger
@@ -53,11 +54,10 @@ from fedsift.models.unseen import SharedScores, grade
 from fedsift.mpc.secure_sum import SecureSum
 
 Model = TypeVar("Model", bound="FederatedModel")
-
 FORMAT, VERSION = "fedsift-model", 2
 
 
-class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
+class FederatedModel(Copied, GoesBy, BaseEstimator):  # type: ignore[misc]
     """Base of all models. A subclass checks parameters in ``_check``, trains in ``_fit``, scores in ``_decision``.
 
     After ``fit``: ``task_``, ``classes_`` (for classes), ``parties_``, ``holders_``, ``ledger_``, ``traffic_``,
@@ -93,8 +93,9 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
         if not isinstance(fed, Federation):
             raise ParameterError(f"fit takes a Federation, got {type(fed).__name__}; see Federation.from_tables")
         if fed.partition not in self.partitions:
-            kinds = " or ".join(self.partitions)
-            raise ParameterError(f"{type(self).__name__} is for {kinds} parties; these are {fed.partition}")
+            served = " or ".join(self.partitions)
+            raise ParameterError(f"{type(self).__name__} is for {served} parties; these are {fed.partition}")
+        check_served(fed.design, type(self).__name__, set(self._serves()) - {"labels"})
         mark, start = len(fed.ledger), time.perf_counter()
         checked = self._checked(fed)
         self.model_id_, self.parties_ = secrets.token_hex(8), list(fed.parties)
@@ -136,7 +137,6 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
         return self._on_shares
 
     # What a subclass supplies.
-
     def _check(self, fed: Federation) -> None:
         """Raise ``ParameterError`` for values that make no sense, before anything is sent."""
 
@@ -161,7 +161,6 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
         return probabilities(scores)
 
     # What users call.
-
     def decision_function(self, fed: Federation) -> Floats:
         """Raw scores: one a row, or rows x classes."""
         scores = self._scores_of(fed)
@@ -182,7 +181,8 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
     def _scores_of(self, fed: Federation) -> Floats:
         with self._run(fed) as run:
             let_read(run)
-            return fitting(self._decision(run), () if self.task_ == "regression" else self.classes_, self.holders_[0])
+            classes = [] if self.task_ == "regression" else list(self.classes_)
+            return fitting(self._decision(run), classes, self.holders_[0])
 
     def predict_by_id(self, fed: Federation, *, to: str = "caller") -> dict[str, Any]:
         """``{id: p}`` in the order of the label holder's own table; new rows need no label.

@@ -15,6 +15,7 @@ from fedsift.errors import ParameterError, ReplyError
 METRICS = {
     "classification": ("accuracy", "auc", "f1_micro", "f1_macro"),
     "regression": ("r2", "1-rae"),
+    "survival": ("c_index",),
 }
 #: How raw scores become probabilities: by logistic or softmax, class by class, or they are probabilities already.
 LINKS = ("softmax", "one against the rest", "given")

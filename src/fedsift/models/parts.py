@@ -19,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import AtMost
+from fedsift.core.design import survival_of
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import later, rounded_numbers
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import Array, Operation, operation
 from fedsift.core.party import Party, Site
+from fedsift.core.survival import concordance
 from fedsift.errors import DataError, MessageError, OperationRefused, ParameterError
 from fedsift.models import predicted
 from fedsift.models.performance import performance_rows
@@ -134,8 +136,17 @@ def score_sums(party: Party) -> Floats:
     times="1 a session", opened_by="result", releases=rounded_numbers,
 )  # fmt: skip
 def score_rows(party: Party) -> float:
-    """A single label holder: accuracy or R2 of the predictions that it has just made."""
+    """A single label holder: accuracy, R2, or C where it is times, of the predictions that it has just made."""
+    found = concordance_of(party, party.held_here(Predicted))
+    if found is not None:
+        return round(found, SCORE_DIGITS)
     return round(metric(score_sums.function(party), bool(party.held(Predicted).classes)), SCORE_DIGITS)
+
+
+def concordance_of(party: Party, predicted: Predicted) -> float | None:
+    """Harrell's C where the label is a time until an event: a higher prediction is an earlier event. Else ``None``."""
+    survival = survival_of(party)
+    return None if survival is None else concordance(*survival, predicted.scores[:, 0])
 
 
 def metric(sums: Floats, classes: bool) -> float:
@@ -165,7 +176,9 @@ def measure_rows(
     if record not in party.models:
         party.models.keep(record, Measured(tuple(metrics)))
     measured = party.models.part(record, Measured)
-    measured.values.setdefault(method, []).append(predicted.measures(label, list(measured.metrics)))
+    found = concordance_of(party, predicted)
+    told = predicted.measures(label, list(measured.metrics)) if found is None else {"c_index": found}
+    measured.values.setdefault(method, []).append(told)
     measured.rows.setdefault(method, []).append(party.row_numbers)
 
 

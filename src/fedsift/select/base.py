@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.checks import check_choice, check_number
+from fedsift.core.design import GoesBy, check_served
 from fedsift.core.federation import Federation
 from fedsift.core.files import announced
 from fedsift.core.ledger import Ledger
@@ -73,7 +74,7 @@ class Outcome:
         return Outcome(self.scores, masks, {**self.details, **told})
 
 
-class Selector(BaseEstimator):  # type: ignore[misc]
+class Selector(GoesBy, BaseEstimator):  # type: ignore[misc]
     """Base of all methods. A subclass checks its parameters in ``_check`` and has the conversation in ``_select``.
 
     After ``fit``: ``selected_``, ``scores_``, ``selection_``, ``traffic_``, ``ledger_``, ``details_``, ``seconds_``.
@@ -135,8 +136,9 @@ class Selector(BaseEstimator):  # type: ignore[misc]
             raise ParameterError(
                 f"{type(self).__name__} is for {' or '.join(self.partitions)} parties; these are {fed.partition}"
             )
+        check_served(fed.design, type(self).__name__, self._serves())
         mark, start = len(fed.ledger), time.perf_counter()
-        names, outcome = self._run(fed, self._checked(fed))
+        names, outcome = self._each_label(fed) if fed.design.labels else self._run(fed, self._checked(fed))
         for used in self.working:
             self.__dict__.pop(used, None)
         if self.rules is not None:
@@ -159,6 +161,16 @@ class Selector(BaseEstimator):  # type: ignore[misc]
         self.masks_ = outcome.selected
         self.column_digests_ = columns_here(fed)
         return self
+
+    def _each_label(self, fed: Federation) -> tuple[dict[str, list[str]], Outcome]:
+        """Several labels, each in a job of its own: what is kept for one of them, scored by how many keep it."""
+        found = {name: clone(self).fit(fed.designed(design)) for name, design in fed.design.each().items()}
+        names, masks = fed.column_names(), [each.masks_ for each in found.values()]
+        kept = {party: np.sum([mask[party] for mask in masks], axis=0).astype(np.float64) for party in names}
+        if any(each.selection_.engineered for each in found.values()):
+            raise ParameterError("several labels are for methods that keep columns; this one makes new ones")
+        details = {"labels": {name: each.selected_ for name, each in found.items()}}
+        return names, Outcome(kept, {party: counts > 0 for party, counts in kept.items()}, details)
 
     def _run(self, fed: Federation, checked: bool) -> tuple[dict[str, list[str]], Outcome]:
         """Put the job to the parties and have the conversation; the names of their columns, and what was found."""

@@ -33,7 +33,7 @@ from fedsift.core.party import Party
 from fedsift.errors import OperationRefused
 from fedsift.models.boost.growing import Booster
 from fedsift.models.boost.scoring import OPERATIONS, Protection, uses
-from fedsift.models.boost.settings import check_boosting, tree_settings
+from fedsift.models.boost.settings import check_boosting, serves, tree_settings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.shadows import ALIKE, SHADOWS, shadow_orders
 
@@ -142,6 +142,9 @@ class Boruta(Selector):
         self.min_leaf = min_leaf
         self.scheme = scheme
         self.random_state = random_state
+
+    def _serves(self) -> tuple[str, ...]:
+        return serves(self)
 
     def _check(self, fed: Federation) -> None:
         check_number("fdr", self.fdr, 1e-9, 1)

@@ -20,9 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.checks import check_number
+from fedsift.core.design import column_of, design_of
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
+from fedsift.core.row_draws import TEST, group_parts, group_sides
 from fedsift.errors import OperationRefused, ParameterError, ReplyError
 
 MAX_BLOCKS = 14
@@ -43,11 +45,21 @@ def deal_blocks(party: Party) -> NDArray[np.int64]:
     blocks = int(asked["blocks"])
     if not 2 <= blocks <= min(MAX_BLOCKS, party.n_rows):
         raise OperationRefused(party.name, "deal_blocks", "it has too few rows for so many blocks")
+    if design_of(party).group is not None:
+        return _group_blocks(party, blocks)
     order = party.table.by_id
     block = np.empty(party.n_rows, dtype=np.int64)
     drawn = party.generator("halves: blocks", asked["random_state"]).permutation(party.n_rows)
     block[order[drawn]] = np.arange(party.n_rows) % blocks
     return block
+
+
+def _group_blocks(party: Party, blocks: int) -> NDArray[np.int64]:
+    """Whole groups, of the parts that the site has dealt them to once (``core/row_draws.py``)."""
+    if column_of(party, "group") is None:
+        raise OperationRefused(party.name, "deal_blocks", "the design's group column is another party's")
+    dealt = group_sides(group_parts(party), blocks, 0.5, party.name)
+    return np.asarray(np.argmax(dealt == TEST, axis=0), dtype=np.int64)
 
 
 OPERATIONS = (deal_blocks,)

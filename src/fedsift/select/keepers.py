@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from fedsift.core.encoding import needed, source_of
 from fedsift.core.evidence import Evidence, woe_name
 from fedsift.core.expressions import evaluate_columns, parse
 from fedsift.core.table import Table
@@ -93,6 +94,29 @@ class FeatureMaker(ColumnKeeper):
     def _made(self, X: pd.DataFrame) -> dict[str, np.ndarray]:
         values = evaluate_columns([parse(text) for text in self.formulas], X)
         return {text: values[:, i] for i, text in enumerate(self.formulas)}
+
+
+class EncodedKeeper(ColumnKeeper):
+    """scikit-learn transformer that keeps named columns and makes those whose names say how (``month(joined)``)."""
+
+    @property
+    def _makes(self) -> list[str]:
+        return [column for column in self.columns if source_of(column) is not None]
+
+    def _kept(self) -> list[str]:
+        return [column for column in self.columns if source_of(column) is None]
+
+    def _made(self, X: pd.DataFrame) -> dict[str, np.ndarray]:
+        table = Table.read(X.reset_index(drop=True), id=None, columns=list(self.columns), name="data")
+        return {name: np.asarray(table.column(name).to_list(), dtype=object) if table.kinds[name] == "categorical"
+                else table.values(name) for name in self._makes}  # fmt: skip
+
+    def _checked(self, X: Any) -> list[str]:
+        names = list(X.column_names if isinstance(X, pa.Table) else getattr(X, "columns", ()))
+        missing = next((column for column in needed(self.columns, names) if column not in names), None)
+        if missing is not None:
+            raise DataError(f"the data lack the column {missing!r}, of which a selected one is made or which is one")
+        return names
 
 
 class EvidenceMaker(ColumnKeeper):

@@ -10,13 +10,14 @@ from typing import Any
 
 import pandas as pd
 
+from fedsift.core.encoding import source_of
 from fedsift.core.evidence import Evidence
 from fedsift.core.expressions import evaluate, parse, parties_of
 from fedsift.core.files import plain, write_atomic
 from fedsift.core.state import ModelStore
 from fedsift.core.table import Table
 from fedsift.errors import DataError, ParameterError
-from fedsift.select.keepers import ColumnKeeper, EvidenceMaker, FeatureMaker
+from fedsift.select.keepers import ColumnKeeper, EncodedKeeper, EvidenceMaker, FeatureMaker
 
 FORMAT = "fedsift-selection"
 VERSION = 1
@@ -94,6 +95,7 @@ class Selection:
         """The table with the selected columns, then the engineered features (ids and label are kept)."""
         party = self._whose(party)
         table: Table = given if isinstance(given, Table) else Table.read(given, id=None, name=party)
+        table = self._encoded(table, party)
         missing = [column for column in self.selected[party] if column not in table.columns]
         if missing:
             raise DataError(f"table {table.name!r} lacks the selected column {missing[0]!r} of party {party!r}")
@@ -105,6 +107,15 @@ class Selection:
         values = evaluate([parse(text) for text in formulas], table, self.groups.get(party, party))
         made = {text: values[:, i] for i, text in enumerate(formulas)}
         return table.select(self.selected[party]).with_columns(made)
+
+    def _encoded(self, table: Table, party: str) -> Table:
+        """With the columns that a selected name tells how to make (``month(joined)``), where they are not there."""
+        told = [name for name in self.selected[party] if name not in table.columns and source_of(name) is not None]
+        if not told:
+            return table
+        wanted = [*table.columns, *told]
+        made = Table.read(table.to_polars(), id=None, columns=wanted, name=table.name)
+        return table.with_columns({name: made.column(name) for name in told if name in made.columns})
 
     def _weighed(self, table: Table, party: str) -> Table:
         """Weights of evidence in the place of the columns that have them, the others as they are."""
@@ -126,6 +137,8 @@ class Selection:
         if self.evidence:
             return EvidenceMaker(columns=list(self.selected[party]), evidence=self.evidence)
         formulas = self.engineered_for(party)
+        if not formulas and any(source_of(column) is not None for column in self.selected[party]):
+            return EncodedKeeper(columns=list(self.selected[party]))
         if formulas:
             return FeatureMaker(columns=list(self.selected[party]), formulas=formulas)
         return ColumnKeeper(columns=list(self.selected[party]))

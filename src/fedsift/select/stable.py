@@ -108,6 +108,9 @@ class Stable(Selector):
         told["selector"], told["settings"] = self.base().announcement()
         return name, plain(told)
 
+    def _serves(self) -> tuple[str, ...]:
+        return self.base()._serves()
+
     def jobs_within(self) -> list[tuple[str, dict[str, Any]]]:
         return [self.base().announcement()]
 

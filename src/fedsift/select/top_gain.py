@@ -22,7 +22,7 @@ from fedsift.models.boost.growing import Booster
 from fedsift.models.boost.plan import fold_rules
 from fedsift.models.boost.results import METRICS
 from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, flat, held_out, uses
-from fedsift.models.boost.settings import check_boosting, tree_settings
+from fedsift.models.boost.settings import check_boosting, serves, tree_settings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 
 
@@ -98,6 +98,9 @@ class TopGain(Selector):
         self.min_leaf = min_leaf
         self.scheme = scheme
         self.random_state = random_state
+
+    def _serves(self) -> tuple[str, ...]:
+        return serves(self)
 
     def _check(self, fed: Federation) -> None:
         check_number("n_features", self.n_features, 1, whole=True, none=True)

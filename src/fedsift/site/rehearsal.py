@@ -28,6 +28,7 @@ from fedsift.core.party import Party, Site
 from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import FedsiftError, ParameterError, PolicyRefused
+from fedsift.jobs.job_design import design_of
 from fedsift.jobs.job_file import Job
 from fedsift.methods import Selector
 from fedsift.mpc import psi
@@ -138,6 +139,7 @@ def _is_more(name: str, value: object, most: int) -> bool:
 def _play(job: Job, sites: dict[str, Site], selector: Selector, holders: list[str]) -> None:
     settings = job.settings.federation
     vertical = settings.partition == "vertical"
+    design = design_of(job.settings.design)
     fed = Federation(
         InProcess(sites), list(sites), active=holders[0] if vertical else None, partition=settings.partition,
         task=settings.task, names=settings.names, coordinator=settings.coordinator, dealer=settings.dealer,
@@ -148,7 +150,7 @@ def _play(job: Job, sites: dict[str, Site], selector: Selector, holders: list[st
             fed = psi.align(fed, matching=settings.matching)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what made-up values lead to is no news
-            selector.fit(fed)
+            selector.fit(fed.designed(design))
     finally:
         fed.close()
 
@@ -210,7 +212,8 @@ def _made_up(table: Table, labelled: bool, job: Job) -> Table:
     rng = np.random.default_rng(0)
     target = _target(rng, table, job)
     columns = {name: _column(rng, table.kinds[name], target) for name in table.columns[:_COLUMNS]}
-    return _as_table(table.name, columns, target if labelled else None, table.label_name or "label")
+    aside = _aside(rng, table.name, job)
+    return _as_table(table.name, columns, target if labelled else None, table.label_name or "label", aside)
 
 
 def _other(name: str, number: int, table: Table, labelled: bool, job: Job) -> Table:
@@ -222,11 +225,22 @@ def _other(name: str, number: int, table: Table, labelled: bool, job: Job) -> Ta
     else:
         kinds = ["numeric", "numeric", "numeric", "categorical"]
         columns = {f"{name} {i + 1}": _column(rng, kind, target) for i, kind in enumerate(kinds)}
-    return _as_table(name, columns, target if labelled else None, table.label_name or "label")
+    aside = _aside(rng, name, job)
+    return _as_table(name, columns, target if labelled else None, table.label_name or "label", aside)
+
+
+def _aside(rng: np.random.Generator, name: str, job: Job) -> dict[str, np.ndarray]:
+    """What the job's design says of this party's rows, made up: numbers above 0, and 0 or 1 for an event."""
+    design = design_of(job.settings.design)
+    events = [] if design.event is None else [design.event.removeprefix(f"{name}.")]
+    made = {column: np.arange(_ROWS) // 2 + 1.0 for column in design.columns_of(name)}
+    return {**made, **{column: rng.integers(0, 2, _ROWS) for column in events if column in made}}
 
 
 def _target(rng: np.random.Generator, table: Table, job: Job) -> np.ndarray:
     task, label = job.settings.federation.task, table.label
+    if job.settings.design is not None and job.settings.design.event is not None:
+        return np.arange(_ROWS) / 7.0  # a time
     if task == "regression" or (task == "auto" and label is not None and is_amount(label)):
         return rng.normal(0, 1, _ROWS)
     classes = 2 if label is None else max(2, min(_CLASSES, len(np.unique(label.astype(str)))))
@@ -244,8 +258,10 @@ def _column(rng: np.random.Generator, kind: str, target: np.ndarray) -> Any:
     return noise
 
 
-def _as_table(name: str, columns: Mapping[str, object], target: np.ndarray | None, label: str) -> Table:
-    frame = pd.DataFrame(columns, index=range(_ROWS))
+def _as_table(
+    name: str, columns: Mapping[str, object], target: np.ndarray | None, label: str, aside: Mapping[str, np.ndarray]
+) -> Table:
+    frame = pd.DataFrame({**columns, **aside}, index=range(_ROWS))
     id_name = "row"
     while id_name in frame.columns or id_name == label:
         id_name += "_"
@@ -253,4 +269,4 @@ def _as_table(name: str, columns: Mapping[str, object], target: np.ndarray | Non
     if target is not None:
         text = target.dtype.kind in "iu"
         frame[label] = [f"class {value}" for value in target] if text else target
-    return Table.read(frame, id=id_name, label=label if target is not None else None, name=name)
+    return Table.read(frame, id=id_name, label=label if target is not None else None, name=name, aside=list(aside))

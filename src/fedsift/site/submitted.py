@@ -9,7 +9,8 @@ from fedsift.core.files import plain
 from fedsift.errors import JobError, ParameterError
 from fedsift.evaluate import announced
 from fedsift.evaluate.joint import jobs_within
-from fedsift.jobs.job_file import EvaluateSection, Job
+from fedsift.jobs.job_evaluate import EvaluateSection
+from fedsift.jobs.job_file import Job
 from fedsift.jobs.job_model import ModelSection
 from fedsift.jobs.training import jobs_within_training
 from fedsift.methods import METHODS

@@ -12,6 +12,7 @@ from fedsift.core.party import Labels, Party
 from fedsift.errors import ReplyError
 from fedsift.models.boost.bins import split_record
 from fedsift.models.boost.level_messages import LevelSums, check_sums
+from fedsift.models.boost.objective import Objective
 from fedsift.models.boost.plan import Plan
 from fedsift.models.boost.privacy import LabelNoise, whole_noise
 from fedsift.models.boost.sums import GradientLayout, read_sums
@@ -93,7 +94,13 @@ class Boosting:
     sums: str = "encrypted"
     noise: LabelNoise | None = None
     wanted: list[Entry] = field(default_factory=list)
+    goal: Objective | None = None
     layout: GradientLayout | None = None
+
+    @property
+    def objective(self) -> Objective:
+        """What the models minimise."""
+        return self.goal or Objective(self.labels)
 
     def settings(self, job: Job) -> TreeSettings:
         return self.models[job.model].settings

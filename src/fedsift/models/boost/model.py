@@ -47,7 +47,7 @@ from fedsift.models.boost.results import (
     read_part,
     write_part,
 )
-from fedsift.models.boost.settings import check_boosting, tree_settings
+from fedsift.models.boost.settings import check_boosting, serves, tree_settings
 from fedsift.models.boost.tree import PRECISION_BITS
 
 #: What fit, predict, save and load ask.
@@ -196,6 +196,9 @@ class _SecureBoost(FederatedModel):
             colsample_bytree=float(self.colsample_bytree), multi_output=self.multi_output,
             early_stopping_rounds=self.early_stopping_rounds, seed=int(self.random_state),
         )  # fmt: skip
+
+    def _serves(self) -> tuple[str, ...]:
+        return serves(self)
 
     def _check(self, fed: Federation) -> None:
         check_number("max_leaves", self.max_leaves, 0, whole=True)

@@ -13,10 +13,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift.core.arguments import wrong_record
+from fedsift.core.design import column_of, design_of
 from fedsift.core.job import Job
 from fedsift.core.party import Labels, Party
+from fedsift.core.row_draws import TRAIN, sides
 from fedsift.errors import OperationRefused, ParameterError
 from fedsift.models.boost.bins import SEARCHED_BINS, SEARCHED_PENALTY
 from fedsift.models.boost.tree import TreeSettings
@@ -127,6 +130,8 @@ def fold_numbers(labels: Labels, party: Party, folds: int, seed: int) -> np.ndar
 def training_rows(rule: dict[str, Any], labels: Labels, party: Party) -> np.ndarray:
     """A boolean for each row. The rest is held out: it goes down the trees, and no sum ever holds it."""
     kind = rule.get("kind")
+    if design_of(party).deals is not None and kind in ("fold", "validation"):
+        return _designed_rows(rule, party)
     needed = {"fold": ("folds", "fold", "seed"), "validation": ("share", "seed")}.get(str(kind), ())
     if not all(name in rule for name in needed):
         raise ParameterError(f"rows of the kind {kind!r} are told by {', '.join(needed)}")
@@ -138,6 +143,20 @@ def training_rows(rule: dict[str, Any], labels: Labels, party: Party) -> np.ndar
         folds = max(2, round(1 / rule["share"]))
         return np.asarray(fold_numbers(labels, party, folds, rule["seed"]) != 0)
     raise ParameterError(f"unknown kind of rows {kind!r}")
+
+
+def _designed_rows(rule: dict[str, Any], party: Party) -> NDArray[np.bool_]:
+    """By groups or by time: what is held out are whole groups, or all that is not earlier."""
+    part = design_of(party).deals
+    if column_of(party, str(part)) is None:
+        raise OperationRefused(
+            party.name, "begin_boosting",
+            f"it holds rows out by itself, and the design's {part} column is another party's: give it to the label "
+            "holder, or take settings that hold no rows out",
+        )  # fmt: skip
+    if rule["kind"] == "fold":
+        return np.asarray(sides(party, int(rule["folds"]), 0.5)[int(rule["fold"])] == TRAIN)
+    return np.asarray(sides(party, 1, 1 - float(rule["share"]))[0] == TRAIN)
 
 
 def large_gradients(

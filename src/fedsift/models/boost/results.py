@@ -62,7 +62,10 @@ def auc(target: np.ndarray, chance: np.ndarray) -> float:
 )
 def held_out_scores(party: Party, *, metric: str) -> list[float]:
     state = party.held(Boosting)
-    return [score(metric, state.labels, m.margins, np.flatnonzero(~m.train)) for m in state.models]
+    held = [(model.margins, np.flatnonzero(~model.train)) for model in state.models]
+    if state.objective.survival is not None:
+        return [state.objective.concordance(*each) for each in held]
+    return [score(metric, state.labels, *each) for each in held]
 
 
 @operation(

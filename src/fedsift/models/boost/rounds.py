@@ -18,15 +18,13 @@ from fedsift.crypto.dp import whole_gaussian_noise
 from fedsift.errors import OperationRefused
 from fedsift.models.boost.bins import fitted_bins
 from fedsift.models.boost.growing_tree import Boosting, Job, Model, Node, make_node
+from fedsift.models.boost.objective import Objective
 from fedsift.models.boost.plan import Plan, PlanFields, large_gradients, training_rows
 from fedsift.models.boost.privacy import LabelNoise, whole_noise
 from fedsift.models.boost.tree import (
     TreeSettings,
     Units,
-    gradients,
     leaf_value,
-    loss,
-    start_margin,
     whole_for_sums,
     whole_numbers,
 )
@@ -100,12 +98,19 @@ def _outputs(labels: Labels) -> int:
 def _begin(party: Party, state: Boosting, plans: list[Plan]) -> dict[str, Any]:
     """Which rows each model learns from is drawn here and stays here."""
     labels, outputs, noise = state.labels, state.outputs, state.noise
+    state.goal = goal = Objective.of(party, labels)
+    if noise is not None or state.sums == "compared":
+        if goal.weighted:
+            raise OperationRefused(
+                party.name, "begin_boosting", "rows that count differently are for exact sums that somebody opens"
+            )
+        state.goal = Objective(labels)  # nobody reads scores: times are learned as residuals
     added = None if noise is None else whole_gaussian_noise((outputs,), noise.start_scale())
     for plan in plans:
         train = training_rows(plan.rows, labels, party)
         if train.any() and not train.all():
             party.site.enter_part(party, party.row_numbers[train], "boost.begin_boosting")
-        base = start_margin(labels.task, labels.values[train], outputs, plan.base_score, added)
+        base = state.objective.start(train, outputs, plan.base_score, added)
         state.models.append(
             Model(plan.settings, plan, train, np.tile(base, (party.n_rows, 1)), base,
                    party.generator("boost: rows of a tree", plan.seed))
@@ -161,7 +166,7 @@ def new_jobs(
         model.begun += 1
         if model.begun > model.plan.n_estimators:
             raise OperationRefused(party.name, "boosting", "a model grows as many trees as its plan says")
-        g, h = gradients(state.labels.task, model.margins, state.labels.values)
+        g, h = state.objective.gradients(model.margins, model.train)
         train, weights = _sampled(model, g, sample)
         fitted, codes = fitted_bins(party, model.plan.bins)
         mine = {name: chosen[index].astype(np.int64) for name, chosen in columns.items()}
@@ -249,11 +254,9 @@ def end_round(party: Party) -> dict[str, Any]:
             model.margins[node.rows, part] += value
         nodes = [job.tree[number] for number in sorted(job.tree)]
         model.trees.append({"output": -1 if job.output is None else job.output, "nodes": nodes})
-    labels = state.labels
     for model in touched.values():
-        held = ~model.train
         if model.plan.early_stopping_rounds:
-            model.history.append(loss(labels.task, model.margins[held], labels.values[held]))
+            model.history.append(state.objective.loss(model.margins, ~model.train))
             since = len(model.history) - 1 - int(np.argmin(model.history))
             model.stopped = since >= model.plan.early_stopping_rounds
     state.jobs = []

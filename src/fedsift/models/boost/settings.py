@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from fedsift.core.checks import check_choice, check_number
+from fedsift.core.design import DRAWN, WEIGHTED
 from fedsift.core.federation import Federation
 from fedsift.errors import ParameterError
 from fedsift.models.boost.hidden.growing import check_neutral, check_settings
@@ -51,6 +52,12 @@ def check_boosting(method: OnBoosting, fed: Federation, *, least_depth: int = 1)
         by_gradient=getattr(method, "sampling_method", "uniform") == "gradient_based",
         together=several and getattr(method, "multi_output", False),
     )  # fmt: skip
+
+
+def serves(method: OnBoosting) -> tuple[str, ...]:
+    """The parts of a design that boosting goes by: rows that count differently where exact sums are opened."""
+    exact = method.protection != "all" and getattr(method, "epsilon", None) is None
+    return WEIGHTED if exact else DRAWN
 
 
 def tree_settings(method: OnBoosting) -> TreeSettings:

@@ -79,25 +79,29 @@ def loss(task: str, margins: np.ndarray, target: np.ndarray) -> float:
 
 
 def start_margin(
-    task: str, target: np.ndarray, outputs: int, base_score: float | None, noise: np.ndarray | None = None
-) -> np.ndarray:
+    task: str, target: np.ndarray, outputs: int, base_score: float | None, noise: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
+) -> np.ndarray:  # fmt: skip
     """The score before the first tree: the mean (its log odds for two classes), or ``base_score`` as in xgboost.
 
     More than two classes start at the logarithms of their shares, less the mean of these (xgboost 3.2). ``noise`` is
-    added to the number of rows of each class (of the second, where there are two).
+    added to the number of rows of each class (of the second, where there are two). Means are weighted.
     """
+    counted = np.ones(len(target)) if weights is None else weights
+    rows = max(float(counted.sum()), 1e-12)
     added = np.zeros(outputs) if noise is None else noise
     least = 1e-7 if noise is None else 0.5 / max(1, len(target))
     if outputs > 1:
         if base_score is not None:
             return np.full(outputs, base_score)
-        shares = (np.bincount(target.astype(np.int64), minlength=outputs) + added) / max(1, len(target))
+        shares = (np.bincount(target.astype(np.int64), weights=counted, minlength=outputs) + added) / rows
         logs = np.log(np.maximum(shares, least))
         return np.asarray(logs - logs.mean())
     if base_score is not None:
         mean = float(base_score)
     else:
-        mean = float(target.mean()) if noise is None else (float(target.sum()) + float(added[0])) / max(1, len(target))
+        mean = float(np.average(target, weights=weights))
+        mean = mean if noise is None else (float(target.sum()) + float(added[0])) / rows
     if task == "regression":
         return np.array([mean])
     mean = min(max(mean, least), 1 - least)

@@ -51,7 +51,7 @@ from fedsift.mpc.two_halves import (
 _WEIGHT_BITS = 36
 
 
-def _fraction_bits(bits: int, rows: int, clip: float) -> int:
+def fraction_bits(bits: int, rows: int, clip: float) -> int:
     """What a weight's sign and whole part leave: a standardised value is at most sqrt(rows), a clipped one 15.5."""
     return bits - 5 if clip else bits - 2 - (rows.bit_length() + 1) // 2
 
@@ -72,7 +72,7 @@ def _components(party: Party, clip: float) -> tuple[np.ndarray, np.ndarray]:
     return np.hstack([values, scaled]), np.concatenate([owner, owner[more]])
 
 
-def _class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[Ciphertexts]:
+def class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[Ciphertexts]:
     """Encrypted sums of value x indicator; values are whole numbers of either sign of ``bits`` bits.
 
     They are summed shifted to be non-negative, and the shift is taken off again by the encrypted size of the class.
@@ -126,8 +126,8 @@ def masked_class_sums(
 ) -> ClassSums:  # fmt: skip
     labels = take_labels(party, key, rows, layouts, note, holder)
     values, owner = _components(party, clip)
-    whole = np.rint(values * 2.0 ** _fraction_bits(bits, party.n_rows, clip)).astype(np.int64)
-    sums = _class_sums(labels, whole, bits) if len(owner) else []
+    whole = np.rint(values * 2.0 ** fraction_bits(bits, party.n_rows, clip)).astype(np.int64)
+    sums = class_sums(labels, whole, bits) if len(owner) else []
     hidden = masked(party, labels, sums, len(set(owner.tolist())), offset=True)
     return ClassSums(**vars(hidden), owner=owner)
 
@@ -201,8 +201,19 @@ def component_f(
             masked_class_sums, to=run.passive, each=each, holder=run.active, bits=bits, clip=clip, **labels.same()
         )
         opened: OpenedSums = run.ask(open_class_sums, to=run.active, **ForHolder.of(replies).as_arguments(), clip=clip)
+    found = f_of_parties(fed, labels, replies, opened, bits=bits, clip=clip)
+    for name, (_, owner) in found.items():
+        if set(owner.tolist()) != set(range(fed.n_columns[name])):
+            raise ReplyError(name, "masked_class_sums", "another number of columns than it has")
+    return found
+
+
+def f_of_parties(
+    fed: Federation, labels: SentLabels, replies: Mapping[str, ClassSums], opened: OpenedSums, *, bits: int, clip: float
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """At the coordinator: F of everything that was summed, and what each belongs to."""
     layouts = labels.read_layouts(fed.n_rows)
-    unit = 2.0 ** _fraction_bits(bits, fed.n_rows, clip)
+    unit = 2.0 ** fraction_bits(bits, fed.n_rows, clip)
     if len(opened.sizes) != 1 + sum(layout.values for layout in layouts):
         raise ReplyError(fed.active, "open_class_sums", "another number of classes than it has encrypted")
     scores = {}
@@ -214,7 +225,7 @@ def component_f(
             halves = opened.halves.get(name, [])
             joined = join_halves(name, replies[name].seed, halves, layouts, len(owner), offset=True)
             first = joined.astype(np.float64) / unit
-        if len(first) != len(owner) or set(owner.tolist()) != set(range(fed.n_columns[name])):
+        if len(first) != len(owner):
             raise ReplyError(name, "masked_class_sums", "another number of columns than it has")
         scores[name] = (f_statistic(first, opened.sizes), owner)
     return scores

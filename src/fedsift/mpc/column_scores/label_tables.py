@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import LabelHolder
+from fedsift.core.design import design_of
 from fedsift.core.federation import Federation
+from fedsift.core.ledger import Release, numbers_in
 from fedsift.core.message import message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
@@ -29,6 +31,7 @@ from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.column_scores.noise import TableNoise, drawn, rank_classes, rho_of, room_bits
 from fedsift.mpc.column_scores.paid_bins import coded, countable_bins, searched
+from fedsift.mpc.column_scores.weighing import ROW_BITS, STEPS, class_factors, whole_weights
 from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
@@ -45,6 +48,7 @@ from fedsift.mpc.two_halves import (
     WeightBits,
     encrypt_classes,
     encrypted,
+    encrypted_columns,
     join_halves,
     masked,
     open_halves,
@@ -53,6 +57,7 @@ from fedsift.mpc.two_halves import (
 
 MAX_BINS = 100
 DEFAULT_BINS = 10
+_WEIGHTED_BITS = 24.0  # of an opened weighted count
 
 
 @dataclass(frozen=True)
@@ -170,6 +175,35 @@ def encrypt_every_class(
 
 
 @operation(
+    "tables.encrypt_weighted_classes",
+    when="epsilon=none",
+    discloses="ciphertext",
+    about="class of each row and what it counts, encrypted",
+    reply=SentLabels,
+    role="active",
+    concerns="labels",
+    settings=("scheme",),
+    times=1,
+)
+def encrypt_weighted_classes(
+    party: Party, *, scheme: Literal["auto", "ou", "paillier"], task: Task, answers: Answers
+) -> SentLabels:
+    """The weight of each row in the place of its class (``weighing.py``); every class is counted."""
+    labels, weights = party.labels(task=task), whole_weights(party)
+    if weights is None:
+        raise OperationRefused(party.name, "encrypt_weighted_classes", "the job's design names no weight")
+    columns = weights[:, None] * (labels.codes[:, None] == np.arange(labels.n_classes))
+    return encrypted_columns(party, scheme, labels, columns, row_bits=ROW_BITS, answers=answers)
+
+
+def _released(reply: TableSums) -> Release:
+    """The sizes of bins; where none are told, what is opened of each bin: a weighted count, in 4096ths."""
+    told = numbers_in(reply)
+    bins = int(np.sum(reply.bins))
+    return told if len(reply.sizes) else Release(told.statistics + bins, max(told.precision, _WEIGHTED_BITS))
+
+
+@operation(
     "tables.masked_counts",
     discloses="aggregate",
     receives="ciphertext",
@@ -182,6 +216,7 @@ def encrypt_every_class(
     min_cell="min_cell",
     epsilon="epsilon",
     times=1,
+    releases=_released,
 )
 def masked_counts(
     party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder
@@ -196,7 +231,10 @@ def masked_counts(
     ] if counts else []  # fmt: skip
     added = drawn((sum(counts), labels.values), scale) if noise else None
     reply = masked(party, labels, sums, len(counts), offset=noise is not None, noise=added)
-    return TableSums(**vars(reply), sizes=_sizes(codes, counts, noise), bins=np.asarray(counts, dtype=np.int32))
+    told = noise is None and design_of(party).weight is None  # beside weighted counts sizes would tell weights
+    return TableSums(
+        **vars(reply), sizes=_sizes(codes, counts if told else []), bins=np.asarray(counts, dtype=np.int32)
+    )
 
 
 @operation(
@@ -210,7 +248,7 @@ def masked_counts(
     concerns="own columns and labels",
     min_cell="min_cell",
     epsilon="epsilon",
-    after=("labels.encrypt_classes", "tables.encrypt_every_class"),
+    after=("labels.encrypt_classes", "tables.encrypt_every_class", "tables.encrypt_weighted_classes"),
     times=1,
 )
 def open_counts(
@@ -221,11 +259,11 @@ def open_counts(
     scale = noise.holder_scale(len(party.columns) + told.tables) if noise else 0.0
     halves = open_halves(party, told, scale)
     codes, counts = _bins(party, settings, scale)
-    classes = labels.n_classes
+    classes, weights = labels.n_classes, whole_weights(party)
 
     def counted(place: int) -> np.ndarray:
         cells = codes[:, place].astype(np.int64) * classes + labels.codes
-        return np.bincount(cells, minlength=counts[place] * classes)
+        return np.bincount(cells, weights=weights, minlength=counts[place] * classes)
 
     tables = side_by_side(counted, range(len(counts)))
     own = (np.concatenate(tables) if tables else np.zeros(0, np.int64)).reshape(-1, labels.n_classes)
@@ -248,13 +286,12 @@ def _bins(party: Party, settings: TableSettings, scale: float) -> tuple[np.ndarr
     return coded(columns, party.n_rows, settings.n_bins, least)
 
 
-def _sizes(codes: np.ndarray, counts: list[int], noise: TableNoise | None) -> np.ndarray:
-    columns = range(len(counts)) if noise is None else range(0)
-    sizes = side_by_side(lambda place: np.bincount(codes[:, place], minlength=counts[place]), columns)
+def _sizes(codes: np.ndarray, counts: list[int]) -> np.ndarray:
+    sizes = side_by_side(lambda place: np.bincount(codes[:, place], minlength=counts[place]), range(len(counts)))
     return (np.concatenate(sizes) if sizes else np.zeros(0)).astype(np.int32)
 
 
-OPERATIONS = (*OPENING, encrypt_every_class, masked_counts, open_counts)
+OPERATIONS = (*OPENING, encrypt_every_class, encrypt_weighted_classes, masked_counts, open_counts)
 
 
 def label_tables(fed: Federation, settings: TableSettings, scheme: str) -> dict[str, ColumnTables]:
@@ -270,8 +307,10 @@ def label_tables(fed: Federation, settings: TableSettings, scheme: str) -> dict[
         meet_all(run)
         asked: dict[str, Any] = {"scheme": scheme, "task": run.asked_task}
         asked["answers"] = settings.n_bins * max((columns[name] for name in run.passive), default=0)
+        weighted = run.design.weight is not None
         if noise is None:
-            labels: SentLabels = run.ask(encrypt_classes, to=run.active, **asked)
+            ask_for = encrypt_weighted_classes if weighted else encrypt_classes
+            labels: SentLabels = run.ask(ask_for, to=run.active, **asked)
         else:
             room = room_bits(
                 run.n_rows, run.n_rows, max((scales[name] for name in run.passive), default=0.0), scales[run.active]
@@ -283,32 +322,42 @@ def label_tables(fed: Federation, settings: TableSettings, scheme: str) -> dict[
         )
         opened: OpenedCounts = run.ask(open_counts, to=run.active, **ForHolder.of(replies).as_arguments())
     layouts = labels.read_layouts(fed.n_rows)
-    tables = {fed.active: _own(fed, opened, scales[fed.active] ** 2)}
+    unit = STEPS if weighted else 0
+    tables = {fed.active: _own(fed, opened, scales[fed.active] ** 2, unit)}
     for name, reply in replies.items():
         variance = scales[name] ** 2 + scales[fed.active] ** 2
-        tables[name] = _joined(fed, name, reply, opened.halves.get(name, []), layouts, variance)
-    return {name: tables[name] for name in fed.parties}
+        tables[name] = _joined(fed, name, reply, opened.halves.get(name, []), layouts, variance, unit)
+    return _by_class(fed, {name: tables[name] for name in fed.parties})
 
 
-def _own(fed: Federation, opened: OpenedCounts, variance: float) -> ColumnTables:
+def _by_class(fed: Federation, tables: dict[str, ColumnTables]) -> dict[str, ColumnTables]:
+    """Counts of classes that count differently."""
+    if fed.design.class_weight is None:
+        return tables
+    factors = class_factors(fed.design.class_weight, class_sizes(tables))
+    return {name: replace(table, cells=table.cells * factors) for name, table in tables.items()}
+
+
+def _own(fed: Federation, opened: OpenedCounts, variance: float, unit: int) -> ColumnTables:
     own, bins = opened.own, opened.bins
     if len(bins) != fed.n_columns[fed.active] or own.shape != (bins.sum(), fed.n_classes):
         raise ReplyError(fed.active, "open_counts", "another number of columns, bins or classes than it has")
-    return ColumnTables(own.astype(np.float64), bins, variance)
+    return ColumnTables(own.astype(np.float64) / (unit or 1), bins, variance)
 
 
 def _joined(
-    fed: Federation, name: str, reply: TableSums, halves: list[bytes], layouts: list[RowLayout], variance: float
-) -> ColumnTables:
+    fed: Federation, name: str, reply: TableSums, halves: list[bytes], layouts: list[RowLayout], variance: float,
+    unit: int,
+) -> ColumnTables:  # fmt: skip
     sizes, bins = reply.sizes, reply.bins
     if len(bins) != fed.n_columns[name] or bins.min(initial=1) < 1:
         raise ReplyError(name, "masked_counts", f"expected bins of {fed.n_columns[name]} columns")
     total = int(bins.sum())
-    if not variance and (len(sizes) != total or sizes.sum() != len(bins) * fed.n_rows):
+    if not variance and not unit and (len(sizes) != total or sizes.sum() != len(bins) * fed.n_rows):
         raise ReplyError(name, "masked_counts", "bin sizes do not add up to the number of rows")
     counted = join_halves(name, reply.seed, halves, layouts, total, offset=variance > 0).astype(np.float64)
-    if variance:
-        return ColumnTables(counted, bins, variance)
+    if variance or unit:
+        return ColumnTables(counted / (unit or 1), bins, variance)
     rest = sizes - counted.sum(axis=1)
     if (rest < 0).any():
         raise ReplyError(name, "masked_counts", "label counts are larger than their bins")

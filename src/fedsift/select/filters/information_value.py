@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from fedsift.core.design import DRAWN
 from fedsift.core.federation import Federation
 from fedsift.core.operation import together
 from fedsift.errors import ParameterError
@@ -117,6 +118,9 @@ class InformationValue(LabelTableFilter):
         self.woe = woe
         self.woe_digits = woe_digits
         self.bias_correction = bias_correction
+
+    def _serves(self) -> tuple[str, ...]:
+        return super()._serves() if self.woe is None else DRAWN
 
     def _check(self, fed: Federation) -> None:
         super()._check(fed)

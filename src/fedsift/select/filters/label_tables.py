@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedsift.core.design import DRAWN, WEIGHTED
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation
 from fedsift.crypto.additive.keys import SCHEMES
@@ -82,6 +83,9 @@ class LabelTableFilter(Selector):
             "sure": {"test": "chi-squared", "noise_floor": floor, "copies": copies_of(tables, names),
                      "leaks": leaks_of(tables, names)},
         }  # fmt: skip
+
+    def _serves(self) -> tuple[str, ...]:
+        return WEIGHTED if self.epsilon is None else DRAWN
 
     def _check(self, fed: Federation) -> None:
         check_size(self.n_features, self.threshold)

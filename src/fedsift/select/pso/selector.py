@@ -30,7 +30,7 @@ from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegress
 from fedsift.models.boost.plan import fold_rules
 from fedsift.models.boost.results import METRICS
 from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, cross_validate, flat, uses
-from fedsift.models.boost.settings import check_boosting, tree_settings
+from fedsift.models.boost.settings import check_boosting, serves, tree_settings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.pso.swarm import (
     HYPER,
@@ -144,6 +144,9 @@ class PsoEvffs(Selector):
         self.min_leaf = min_leaf
         self.scheme = scheme
         self.random_state = random_state
+
+    def _serves(self) -> tuple[str, ...]:
+        return serves(self)
 
     def _check(self, fed: Federation) -> None:
         for name in ("iterations", "models"):

@@ -1,0 +1,98 @@
+"""Screening of wide tables by groups: CPU seconds beside every column's, and how many of the best columns are found.
+
+    python benchmarks/screening.py
+
+Two parties with half of the columns each. Columns come in blocks of twenty with a common part (correlation 0.5), or
+are independent; six blocks (or 120 columns) tell about the label, weakly. ``SFFS`` scores every column, and
+with ``screen`` groups first; found is the share of its twenty best columns that the screened run keeps among its own
+twenty. Chance is the share of columns that are scored at all. CPU seconds count all threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from cells import Cells
+
+import fedsift as fs
+
+RESULTS = Path(__file__).parent / "results" / "screening.md"
+BLOCK, KEPT = 20, 20
+#: Rows, columns, what columns are like, seed.
+CASES = [
+    (2000, 4000, "blocks", 0), (2000, 4000, "blocks", 1), (2000, 4000, "independent", 0), (10_000, 4000, "blocks", 0),
+    (2000, 4000, "independent", 1), (10_000, 8000, "blocks", 0),
+]  # fmt: skip
+#: How columns are screened: size of a group, share of the groups that goes on; none: every column.
+FORMS: dict[str, dict[str, Any]] = {
+    "every column": {}, "groups of 10, a tenth goes on": {"screen": 10, "screen_share": 0.1},
+    "groups of 20, a fiftieth goes on": {"screen": 20, "screen_share": 0.02},
+}  # fmt: skip
+
+
+def table(rows: int, columns: int, kind: str, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    own = rng.normal(size=(rows, columns)).astype(np.float32)
+    common = rng.normal(size=(rows, columns // BLOCK)).astype(np.float32)
+    if kind == "blocks":
+        own = (own + np.repeat(common, BLOCK, axis=1)) * np.float32(np.sqrt(0.5))
+        signal = common[:, :6].sum(axis=1) / np.sqrt(6)
+    else:
+        signal = own[:, :120].sum(axis=1) / np.sqrt(120)
+    y = (signal + 1.5 * rng.normal(size=rows) > 0).astype(int)
+    return pd.DataFrame(own[:, rng.permutation(columns)]).add_prefix("c"), y
+
+
+def measure(rows: int, columns: int, kind: str, seed: int) -> list[dict[str, Any]]:
+    """All forms on one table; the first is what the others are held against."""
+    fed = fs.Federation.split(*table(rows, columns, kind, seed), parties=["lab", "clinic"])
+    fed.column_names(), fed.n_classes
+    found, best = [], set()
+    for form, settings in FORMS.items():
+        start, wall = time.process_time(), time.perf_counter()
+        fitted = fs.SFFS(n_features=KEPT, **settings).fit(fed)
+        seconds = {"cpu_s": round(time.process_time() - start, 2), "wall_s": round(time.perf_counter() - wall, 1)}
+        kept = {(party, column) for party, names in fitted.selected_.items() for column in names}
+        best = best or kept
+        scored = sum(fitted.details_.get("screened", {"all": columns}).values())
+        found.append(
+            {"form": form, **seconds, "mb": round(fitted.ledger_.bytes() / 1e6, 1),
+             "found": len(kept & best) / KEPT, "chance": scored / columns}
+        )  # fmt: skip
+    return found
+
+
+def render(cells: Cells) -> str:
+    heads = ["columns", "rows", "columns are", "form", "CPU s", "wall s", "MB", "found", "chance", "seeds", "load"]
+    lines = ["# Screening of wide tables by groups", "", f"`python benchmarks/screening.py`: {KEPT} columns kept, two "
+             "parties, means over seeds. At a load above the", "number of cores (2) wall seconds say little.", "",
+             f"| {' | '.join(heads)} |", "|" + "--:|" * 2 + "---|" * 2 + "--:|" * 7]  # fmt: skip
+    shapes = dict.fromkeys((row["rows"], row["columns"], row["kind"]) for row in cells.rows)
+    for rows, columns, kind in shapes:
+        mine = [row for row in cells.rows if (row["rows"], row["columns"], row["kind"]) == (rows, columns, kind)]
+        for place, form in enumerate(FORMS):
+            told = [row["forms"][place] for row in mine]
+            mean = {name: float(np.mean([each[name] for each in told])) for name in told[0] if name != "form"}
+            lines.append(
+                f"| {columns:,} | {rows:,} | {kind} | {form} | {mean['cpu_s']:.1f} | {mean['wall_s']:.1f} | "
+                f"{mean['mb']:.1f} | {mean['found']:.2f} | {mean['chance']:.2f} | {len(mine)} | {mine[0]['load']} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    cells = Cells(RESULTS.with_suffix(".jsonl"))
+    for rows, columns, kind, seed in CASES:
+        key = {"rows": rows, "columns": columns, "kind": kind, "seed": seed}
+        cells.run(lambda key=key: {"forms": measure(**key)}, **key)  # type: ignore[misc]
+        RESULTS.write_text(render(cells), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

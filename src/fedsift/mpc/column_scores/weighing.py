@@ -1,0 +1,58 @@
+"""Rows that count differently, in tables of bins and classes.
+
+*Weights* of rows are the label holder's: it encrypts the weight of each row in the place of its class's 1, in 4096ths
+of the mean weight, so that what is opened are weighted counts which add up to the number of rows. Finer weights would
+make every sum a puzzle of its own: with many digits only one set of rows adds up to it. A row that weighs twenty times
+the mean would show in the sums of its bins, and is refused. Sizes of bins are not told beside weighted counts: both
+together tell the mean weight of a bin.
+
+*Classes* that count differently need no encryption: the coordinator multiplies the opened counts of a class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsift.core.design import weights_of
+from fedsift.core.party import Party
+from fedsift.errors import DataError, ParameterError
+
+STEPS = 1 << 12  # of the mean weight
+MOST = 20  # times the mean weight
+ROW_BITS = (STEPS * MOST).bit_length()
+
+
+def whole_weights(party: Party) -> NDArray[np.int64] | None:
+    """What each row counts, in steps; ``None`` where all count alike."""
+    weights = weights_of(party)
+    if weights is None:
+        return None
+    shares = weights / weights.mean()
+    if shares.max(initial=0.0) > MOST:
+        raise DataError(
+            f"party {party.name!r}: a row weighs more than {MOST} times the mean weight: it would show in every sum "
+            "that it is in; trim the weights"
+        )
+    return np.asarray(np.maximum(np.rint(shares * STEPS), 1), dtype=np.int64)
+
+
+def class_factors(told: object, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What the rows of each class count, so that all together they are as many as they were."""
+    if isinstance(told, Mapping):
+        if len(told) != len(sizes):
+            raise ParameterError(f"class_weight names {len(told)} classes, and the label has {len(sizes)}")
+        factors = np.array([float(told[name]) for name in _in_order(list(told))])
+    else:
+        factors = sizes.sum() / (len(sizes) * np.maximum(sizes, 1.0))
+    return np.asarray(factors * sizes.sum() / (factors * sizes).sum(), dtype=np.float64)
+
+
+def _in_order(names: list[str]) -> list[str]:
+    """As the label holder numbers its classes: numbers by size, texts by the alphabet."""
+    try:
+        return sorted(names, key=float)
+    except ValueError:
+        return sorted(names)
