@@ -267,7 +267,7 @@ def pair_scores(X: np.ndarray, y: np.ndarray, how: str, seed: int, interaction: 
         scores = {"anova": anova_scores(total, study, X.shape[1])}
         if interaction:
             pairs_of = all_pairs(X.shape[1])
-            scores["interaction"] = interaction_scores(total, pairs_of, neighbours=3, max_rows=500, seed=seed)
+            scores["interaction"] = interaction_scores(total, pairs_of, neighbours=3, max_rows=500)
     return scores
 
 

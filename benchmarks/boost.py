@@ -69,13 +69,12 @@ from fedsift.models.boost.hidden import blur, label_holder, passive
 from fedsift.models.boost.hidden import growing as hidden_growing
 from fedsift.models.boost.hidden.cuts import Shuffle
 from fedsift.models.boost.hidden.growing import HiddenTrees
-from fedsift.models.boost.hidden.shares import unpack
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
 from fedsift.mpc.pairs import Pairs
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
-from boost_attacks import mode_guess, node_attack, placed_cells, solve_ring  # noqa: E402
+from boost_attacks import alone, mode_guess, node_attack, nodes_with_noise, placed_cells, rare, solve_ring  # noqa: E402
 
 RESULTS, TABLES, PAGE = HERE / "results/boost.jsonl", HERE / "results/boost.md", HERE.parent / "docs/secureboost.md"
 BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False, "sum_noise": 0}
@@ -443,66 +442,6 @@ def lone(given):
                 right, guess = pairs.mean(axis=0)
                 row |= {f"{what}_{kind}": round(float(right), 3), f"{what}_{kind}_guess": round(float(guess), 3)}
         yield row
-
-
-def rare() -> tuple[pd.DataFrame, np.ndarray]:
-    """Two in a hundred rows, by the sum of two of eight columns."""
-    generator = np.random.default_rng(0)
-    X = pd.DataFrame(generator.normal(size=(4000, 8)), columns=[f"x{i}" for i in range(8)])
-    return X, (X["x1"] + X["x6"] + generator.normal(size=4000) > 3.6).astype(int).to_numpy()
-
-
-def nodes_with_noise(X, y, width: float):
-    """Of every node of ten trees: gradients of its rows, noise of the other party's cuts, their bits and bins."""
-    seen, cuts = [], {}
-    blurred, table = label_holder.blurred, passive.OwnCuts.of.__func__
-
-    def watch(boosting, job, nodes, noises, tree, salts, share):
-        out = blurred(boosting, job, nodes, noises, tree, salts, share)
-        for place, node in enumerate(nodes):
-            if node is not None and share.shape[1]:
-                noise = unpack(out[place, :, 0] - share[place, :, 0])[0]
-                size = 0.0 if noises[place] is None else noises[place].gradient * job.units.gradient
-                seen.append((node.train, job.numbers[node.train, 0] * job.units.gradient,
-                             noise * job.units.gradient, size))  # fmt: skip
-        return out
-
-    def fitted(cls, party, bins):
-        cuts["own"] = table(cls, party, bins)
-        return cuts["own"]
-
-    with mock.patch.object(label_holder, "blurred", watch), \
-            mock.patch.object(passive.OwnCuts, "of", classmethod(fitted)):  # fmt: skip
-        fed = fs.Federation.split(X, y, parties=2)
-        SecureBoostClassifier(n_estimators=10, max_depth=5, sum_noise=width).fit(fed)
-    own = cuts["own"]
-    bits = own.bits(0, int(own.layout.starts[-1]))
-    return [(g, noise, size, bits[rows], own.codes[rows], own.layout) for rows, g, noise, size in seen]
-
-
-def alone(node):
-    """Right bits and cells of the one row of the rarer class, and guesses; nothing where it is not one."""
-    g, noise, size, bits, codes, layout = node
-    left, rows, lone = bits.sum(axis=0), len(g), np.flatnonzero(g < 0)
-    told = (left > 0) & (left < rows)
-    if len(lone) != 1 or not told.any():
-        return None
-    true, chances = bits[lone[0]], g.sum() + 1
-    missing = left / rows * chances - (g @ bits + noise)  # 1 where the row is on the left, 0 where it is not
-    spread = max(size, 0.05)  # of exact sums the scores of the others are what is not known
-    prior = np.log((left + 1) / (rows - left + 1))
-    seen = prior + (missing - 0.5) / spread**2 > 0
-    found = np.column_stack([seen == true, (prior > 0) == true])[told]
-    cells = []
-    for column, count in enumerate(layout.counts.tolist()):
-        here = missing[layout.starts[column] : layout.starts[column] + count]
-        if not count or layout.categories[column] or codes[:, column].max() > count:
-            continue
-        sizes = np.bincount(codes[:, column], minlength=count + 1)
-        fits = [-(((here - (np.arange(count) >= place)) ** 2).sum() / (2 * spread**2)) for place in range(count + 1)]
-        guess = np.array(fits) + np.log(sizes + 1e-9)
-        cells.append((guess.argmax() == codes[lone[0], column], sizes.argmax() == codes[lone[0], column]))
-    return found, np.array(cells).reshape(-1, 2)
 
 
 def noise(given):

@@ -58,6 +58,7 @@ TINY: dict[str, dict[str, Any]] = {
     "federated_lasso": {"max_iter": 2},
     "fed_iife": {"n_pairs": 2, "max_features": 1},
     "boruta": {"rounds": 2, "n_estimators": 2, "max_depth": 2},
+    "auto": {"n_features": 2, "candidates": ["gini", "sffs"], "model": "linear", "folds": 2},
     "stable": {"selector": "sffs", "pairs": 1, "blocks": 2},
     "fed_halving": {"candidates": 2, "levels": 1, "max_iter": 1, "refinements": 1, "halvings": 1},
 }

@@ -7,6 +7,14 @@ results file (a test looks).
 from __future__ import annotations
 
 WORDS: dict[str, dict[str, str]] = {
+    "auto": {
+        "page": "auto.md",
+        "good": "you do not know which method suits your table, and its rows pay for trying several",
+        "not": (
+            "rows are few or the sites' journals are nearly full: every candidate is fitted on every fold; parties "
+            "hold rows (nothing measures there without pooling)"
+        ),
+    },
     "muse": {
         "page": "muse.md",
         "good": (

@@ -5,9 +5,10 @@
 
 A line of results/epsilon.jsonl is some draws of one cell (method, data, epsilon), so cells can be made side by side and
 in pieces (``--out``); lines of the same cell add up. ``tables`` measures information value and Gini from the same
-noisy tables, ``sffs`` the F statistic: plaintext twins of the federated runs, two parties with half of the columns each
-(``tests/test_filter_privacy.py`` holds the runs to what they are made of). ``muse`` and ``feature_election`` are
-federated runs (two parties with columns, four with rows).
+noisy tables, ``sffs`` the F statistic, ``muse`` its search: plaintext twins of the federated runs, two parties with
+half of the columns each (``tests/test_filter_privacy.py`` holds the runs to what they are made of,
+``tests/test_muse_privacy.py`` MUSE's choices to the twin's). ``feature_election`` is a federated run of four parties
+with rows, and so is everything without noise.
 
 Real sets: of the five that the same method finds best without noise, how many are among its five best; generated ones
 (100 columns, ten of them related to the label): how many of those ten are among the ten best. Rules and constants of
@@ -17,7 +18,9 @@ the search for bins were chosen on other tables (``mpc/column_scores/paid_bins.p
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -36,8 +39,10 @@ from fedsift.mpc.column_scores.gini import gini_impurities
 from fedsift.mpc.column_scores.label_tables import ColumnTables
 from fedsift.mpc.column_scores.noise import TableNoise, drawn, rho_of
 from fedsift.mpc.column_scores.noisy_f import f_of_tables
-from fedsift.mpc.column_scores.paid_bins import merge_small, searched
+from fedsift.mpc.column_scores.paid_bins import coded, merge_small, searched
 from fedsift.select.filters.information_value import information_value
+from fedsift.select.muse import noisy_tables as muse_tables
+from fedsift.select.muse.criteria import in_step, steps
 
 RESULTS = Path(__file__).parent / "results"
 EPSILONS = (None, 3.0, 1.0, 0.3)
@@ -146,6 +151,58 @@ def of_values(data: Data, epsilon: float | None) -> Scores:
     return {"sffs": found}
 
 
+class MuseTwin:
+    """MUSE's search over tables with noise, in the clear: what ``select/muse/noisy_tables.py`` does under masks."""
+
+    def __init__(self, data: Data, n_features: int, epsilon: float):
+        self.data, self.rows = data, len(data.X)
+        self.spending = muse_tables.Spending(rho_of(epsilon, DELTA), BINS, n_features)
+        self.names: list[str] = []
+        self.homes: list[str] = []
+        self.bins: dict[bool, list[tuple[np.ndarray, int]]] = {True: [], False: []}  # with the label, with others
+        for name, party in data.sides.items():
+            self.names += party.columns
+            self.homes += [name] * len(party.columns)
+            for step, codes in zip((True, False), self._bins(party)):
+                self.bins[step] += [(codes[0][:, i], count) for i, count in enumerate(codes[1])]
+
+    def _bins(self, party: Party) -> list[tuple[np.ndarray, list[int]]]:
+        spending, columns = self.spending, self.data.columns()
+        found = searched(party, BINS, muse_tables.EDGES_SHARE * spending.rho)
+        least = spending.noise(0).min_rows(spending.noise(0).party_scale(len(party.columns)), 1)
+        few, later = spending.joint_bins(self.rows, columns), spending.noise(1).party_scale(columns)
+        most = max(1, math.ceil(muse_tables.BIN * later))
+        return [coded(found, self.rows, BINS, least), coded(found, self.rows, few, most, most=few)]
+
+    def _tables(self, step: int, home: str, chosen: tuple[np.ndarray, int], others: list[int]) -> list[Any]:
+        """Of one column (or the label) of ``home`` with others, each with the noise of its two sides."""
+        noise, found = self.spending.noise(step), []
+        mine = noise.holder_scale(len(others))
+        for i in others:
+            theirs = 0.0 if self.homes[i] == home else noise.party_scale(sum(self.homes[j] != home for j in others))
+            codes, count = self.bins[step == 0][i]
+            flat = np.bincount(codes * chosen[1] + chosen[0], minlength=count * chosen[1]).reshape(count, chosen[1])
+            added = drawn(flat.shape, mine) + (drawn(flat.shape, theirs) if theirs else 0)
+            found.append(muse_tables.Counted((flat + added).astype(float), mine**2 + theirs**2, self.rows))
+        return found
+
+    def chosen(self) -> list[str]:
+        """The columns in the order of choice."""
+        label = self._tables(0, "holder", (self.data.y, self.data.classes), list(range(len(self.names))))
+        relevance = np.array([each.information() for each in label])
+        entropies = np.array([each.entropies() for each in label])
+        wanted = self.spending.n_features
+        search = steps(wanted, "mrmr", relevance, entropies[:, 0], float(entropies[:, 1].mean()), beta=0.8, lam=0.5)
+        step = itertools.count(1)
+
+        def shared(asked: dict[str, tuple[int, np.ndarray]]) -> dict[str, np.ndarray]:
+            best, others = asked[""]
+            tables = self._tables(next(step), self.homes[best], self.bins[False][best], others.tolist())
+            return {"": np.array([max(0.0, each.information()) for each in tables])}
+
+        return [self.names[i] for i in in_step({"": search}, shared)[""].order]
+
+
 # --- federated runs ---------------------------------------------------------------------------------------------------
 
 
@@ -162,8 +219,11 @@ def fitted_scores(selector: Any, fed: fs.Federation) -> dict[str, float]:
 
 def of_muse(data: Data, epsilon: float | None) -> Scores:
     """MUSE keeps what it chooses: chosen columns score 1, others 0."""
-    fitted = fs.Muse(n_features=_size(data), n_bins=BINS, epsilon=epsilon).fit(federation(data, "vertical"))
-    chosen = {column for columns in fitted.selected_.values() for column in columns}
+    if epsilon is None:
+        fitted = fs.Muse(n_features=_size(data), n_bins=BINS).fit(federation(data, "vertical"))
+        chosen = {column for columns in fitted.selected_.values() for column in columns}
+    else:
+        chosen = set(MuseTwin(data, _size(data), epsilon).chosen())
     return {"muse": {column: float(column in chosen) for column in data.X}}
 
 

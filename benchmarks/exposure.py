@@ -5,6 +5,8 @@
     python benchmarks/exposure.py --missing --keep 43913e4,0ba4977     # nor of these
     python benchmarks/exposure.py --render      # docs/exposure.md
 
+``--limit`` is the CPU seconds that a cell may take; one that takes more stands on the page as too long, with them.
+
 Each case of ``exposure_cases.py`` runs with two parties (``bank`` holds the label and the first half of the columns;
 four of a grid) on some rows of a set, over a transport that records every byte; then every attack that reads one of its
 operations runs on the view of its role. Rows that did not take part, where there are any, are the control. A line of
@@ -17,9 +19,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -114,11 +118,33 @@ def measure(method: str, name: str, data: Path) -> list[Row]:
     return found
 
 
-def lines(method: str, name: str, data: Path, made: str) -> list[str]:
+class TooLong(BaseException):
+    """A cell ran past its limit; nothing on the way may take it for an error of its own."""
+
+
+def bounded(limit: int, measured: Callable[[], list[Row]]) -> list[Row]:
+    """What was measured, or a row that says after how many CPU seconds (of all threads) this was given up."""
+
+    def stop(*_: Any) -> None:
+        raise TooLong
+
+    signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, limit)
+    try:
+        return measured()
+    except TooLong:
+        return [{"attack": "", "note": f"too long: not ended after {limit:,} CPU-s"}]
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def lines(method: str, name: str, data: Path, made: str, limit: int) -> list[str]:
     """One cell, as lines of the JSON file: what was measured, and what is not sent any more."""
     warnings.simplefilter("ignore")
     known = [row for row in rows_of() if (row["method"], row["set"]) == (method, name)]
-    measured = measure(method, name, data)
+    measured = bounded(limit, lambda: measure(method, name, data))
+    if known and any(row["note"].startswith("too long") for row in measured):
+        return []  # what is there stays: it says more
     ever = {row["attack"] for row in known}
     # an attack that never had anything to read does not apply; where it once had, "nothing" is the news
     told = [f for f in measured if f["attack"] in ever or not f["note"].startswith("nothing to read")]
@@ -146,12 +172,12 @@ def _rounded(found: Row) -> Row:
     return {key: round(value, 4) if isinstance(value, float) else value for key, value in found.items()}
 
 
-def run(cells: list[tuple[str, str]], data: Path, jobs: int, made: str, out: Path) -> None:
+def run(cells: list[tuple[str, str]], data: Path, jobs: int, made: str, out: Path, limit: int) -> None:
     """All cells, each in a process of its own; a cell that breaks down is named and the others go on."""
     slow = [next((place for place, word in enumerate(SLOW) if word in f"{m} {s}"), len(SLOW)) for m, s in cells]
     ordered = [cell for _, cell in sorted(zip(slow, cells), key=lambda pair: pair[0])]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        asked = {pool.submit(lines, method, name, data, made): (method, name) for method, name in ordered}
+        asked = {pool.submit(lines, method, name, data, made, limit): (method, name) for method, name in ordered}
         for done in as_completed(asked):
             try:
                 text = done.result()
@@ -169,6 +195,7 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(FILES))
     parser.add_argument("--methods", default=";".join(every_case()), help="separated by semicolons")
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time")
+    parser.add_argument("--limit", type=int, default=3600, help="CPU seconds of a cell")
     parser.add_argument("--commit", default=None, help="what is measured, where git cannot say it")
     parser.add_argument("--keep", default="", help="versions whose figures are not measured again")
     parser.add_argument("--out", type=Path, default=FIGURES)
@@ -186,7 +213,7 @@ def main() -> None:
         print("\n".join(f"{method}; {name}" for method, name in cells))
         return
     if not given.render:
-        run(cells, Path(given.data), given.jobs, made, given.out)
+        run(cells, Path(given.data), given.jobs, made, given.out, given.limit)
     PAGE.write_text(render(), encoding="utf-8")
 
 

@@ -118,6 +118,8 @@ CASES: dict[str, Case] = {
     "boruta, all": Case(selector("boruta", rounds=2, **STUMPS), rows=300),
     "stable": Case(selector("stable", pairs=3)),
     "stable, of sffs with epsilon 1": Case(selector("stable", selector="sffs", settings={"epsilon": 1.0}, pairs=3)),
+    # one recommendation
+    "auto": Case(selector("auto")),
     # linear models
     "federated_lasso": Case(selector("federated_lasso", max_iter=40), (*SIX, *WIDE, "sonar", "musk")),
     "vertical_logistic": Case(model("vertical_logistic", "VerticalLogisticRegression"), (*SIX, "sonar", "musk")),

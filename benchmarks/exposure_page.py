@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 FIGURES = HERE / "results" / "exposure.jsonl"
 PAGE = HERE.parent / "docs" / "exposure.md"
 CHANGE = 0.05  # of what an attack adds: less is within what another draw of masks, folds or noise makes
+NOT_RUN = "not run"
 Row = dict[str, Any]
 
 HEAD = """\
@@ -69,6 +70,10 @@ class Cell:
         return next((row["note"] for row in self.now if row["note"].startswith("refused")), "")
 
     @property
+    def given_up(self) -> str:
+        return next((row["note"] for row in self.now if row["note"].startswith("too long")), "")
+
+    @property
     def told(self) -> list[Row]:
         """Figures about values, labels and people: which unnamed column is which is no value in it."""
         attacks = [row for row in self.now if row["attack"] and row["metric"] not in NAMES]
@@ -109,9 +114,9 @@ def _glance(cells: dict[str, dict[str, Cell]]) -> list[str]:
     lines = ["## At a glance", "",
              "What the best attack of a cell adds to guess and baseline, in its own measure; a dot is at most "
              f"{ADDS}, what is taken", "for noise. Which attack that is stands below. Refused: the method or the label "
-             "holder does not take the set, in a", "word why; the whole sentence stands under every figure. Not "
-             "measured: it would take, and nobody has run it yet (on", "the 2,000 columns of Colon and the 500 of "
-             "Madelon some methods run for long).", "",
+             "holder does not take the set, in a", "word why; the whole sentence stands under every figure. Too long: "
+             "given up after so many seconds of a processor. Not", "run: nothing stands against it but its time (the "
+             "attacks on the 500 columns of Madelon take minutes for one method).", "",
              f"| method | {' | '.join(SIX)} |", f"|--|{'--:|' * len(SIX)}"]  # fmt: skip
     for method, sets in cells.items():
         if set(every_case()[method].sets) >= set(SIX):
@@ -121,7 +126,9 @@ def _glance(cells: dict[str, dict[str, Cell]]) -> list[str]:
 
 def _short(cell: Cell | None) -> str:
     if cell is None:
-        return "not measured"
+        return NOT_RUN
+    if cell.given_up:
+        return cell.given_up.partition(":")[0]
     if cell.refusal:
         return f"refused: {_in_a_word(cell.refusal)}"
     most = max([added(row) for row in cell.told], default=0.0)
@@ -187,6 +194,7 @@ def _figure_lines(cells: dict[str, dict[str, Cell]]) -> list[str]:
                   "|--|--|--|--:|--:|--:|--:|--:|--|--|"]  # fmt: skip
         for name, cell in sets.items():
             lines += [_figure_line(name, row) for row in cell.now]
+        lines += [f"| {name} | | | | | | | | | {NOT_RUN} |" for name in every_case()[method].sets if name not in sets]
     return lines
 
 

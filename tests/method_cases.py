@@ -37,6 +37,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "knockoffs": {"fdr": 0.5, "copies": 2},
     "boruta": {"fdr": 0.5, "rounds": 2, "n_estimators": 2, "max_depth": 2},
     "stable": {"selector": "sffs", "q": 3, "pairs": 1, "blocks": 2, "fdr": 1.0},
+    "auto": {"n_features": 3, "candidates": ["gini", "sffs"], "model": "linear", "folds": 2},
     "random": {"n_features": 4},
 }
 NEEDS_TORCH = {"fedsdg", "less_vfl", "group_lasso", "local_lasso", "stochastic_gate", "vflfs", "SplitNN"}

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedsift.audit import cast, registry
-from fedsift.audit.annex import render_markdown, render_page
+from fedsift.audit.annex import _needed, render_markdown, render_page
 from fedsift.audit.cast import MOST_ROWS
 from fedsift.audit.exposure import Exposure, Measure
 from fedsift.audit.scoring import auc
@@ -509,6 +509,9 @@ def test_a_job_with_a_model_is_audited_with_its_training_and_its_scoring(folder)
     assert record["verdict"]["outcome"] == "passed"
     assert {line["stage"] for line in record["exposures"]} == {"", "training", "scoring"}
     assert "final_weights" in {line["attack"] for line in record["exposures"] if line["stage"] == "training"}
+    needed = {line.operation: _needed(line, record["method"]) for line in AuditRecord.read(record).disclosures}
+    assert needed["logistic.keep_weights"] == "to train the model that the job names, and to use it"
+    assert needed["scores.tell_figures"].startswith("to measure how good")
     site, job = open_site(path), load_job(folder / "job.toml")
     model = job.settings.model.make("classification")
     for announced in (job.selector().announcement(), model.announcement()):

@@ -28,7 +28,8 @@ from fedsift.models.boost.compared.scales import HALF_CELL, Scales
 from fedsift.models.boost.compared.state import Shares
 from fedsift.models.boost.growing import Booster, grow
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
-from fedsift.models.boost.scoring import Protection, cross_validate, fold_rules
+from fedsift.models.boost.plan import fold_rules
+from fedsift.models.boost.scoring import Protection, cross_validate
 from fedsift.models.boost.tree import TreeSettings
 from fedsift.mpc.ring import uniform
 from fedsift.select.top_gain import TopGain

@@ -24,7 +24,8 @@ from fedsift.models.boost.hidden import growing as hidden_growing
 from fedsift.models.boost.hidden.cuts import Layout, Shuffle, candidate_bits, candidate_count, key_shape, read_cut
 from fedsift.models.boost.hidden.shares import Level, pack, unpack
 from fedsift.models.boost.model import SecureBoostClassifier
-from fedsift.models.boost.scoring import Protection, by_party, cross_validate, fold_rules
+from fedsift.models.boost.plan import fold_rules
+from fedsift.models.boost.scoring import Protection, by_party, cross_validate
 from fedsift.models.boost.tree import TreeSettings, whole_for_sums
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import uniform
@@ -151,7 +152,16 @@ def test_folds_are_never_told_and_cross_validation_equals_the_open_form(monkeypa
     mark = len(fed.ledger)
     found = []
     for form in forms:
-        told = TopGain(n_bins=6, n_estimators=3, max_depth=2, min_cell=1, min_leaf=1, protection=form.protection)
+        told = TopGain(
+            n_bins=6,
+            n_estimators=3,
+            max_depth=2,
+            min_cell=1,
+            min_leaf=1,
+            metric="auc",
+            first_tree_local=False,
+            protection=form.protection,
+        )
         with fed.session(*told.announcement()) as run:
             found.append(cross_validate(run, boosters, fold_rules(3, 0), form, "auc"))
     shares, plain = found

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from boost_attacks import alone, nodes_with_noise, rare
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leaky.twins import BOTH, made, noisy
+from sklearn.metrics import roc_auc_score
 
 import fedsift as fs
 from fedsift.audit import load_attacks, record
@@ -150,6 +152,43 @@ def test_the_noise_is_as_large_as_the_largest_row_and_has_no_side(monkeypatch, m
 
 def watched(read, told):
     return lambda *given: told.append(read(*given)) or told[-1]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_noise_costs_little_and_no_party_s_columns_win_by_it(seed):
+    """Half of the rows are new; of the columns one of the label holder's and one of the other party's tell."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(2400, 8))
+    y = (X[:, 0] + X[:, 4] + rng.normal(size=2400) > 1.2).astype(int)
+    train, test = fs.Federation.split(X, y, parties=2).rows(train=0.5, random_state=0)
+    scores, shares = [], []
+    for width in (0.0, blur.WIDTH):
+        model = SecureBoostClassifier(n_estimators=12, max_depth=5, first_tree_local=False, sum_noise=width).fit(train)
+        gain = model.feature_importances_.groupby("party")["gain"].sum()
+        scores.append(roc_auc_score(y[rows_of(test)], model.predict_proba(test)[:, 1]))
+        shares.append(gain.iloc[1] / gain.sum())
+    assert scores[1] > scores[0] - 0.015
+    assert abs(shares[1] - shares[0]) < 0.08
+
+
+def rows_of(view):
+    site = view.simulated[view.active]
+    return site.views[view._view][0]
+
+
+def test_a_row_of_a_rare_class_that_is_alone_in_a_node_does_not_stand_out():
+    """Of the unnamed cuts, whether it is on the left: from exact sums nearly always, from those that are sent as often
+    as by the number of rows there alone."""
+    X, y = rare()
+    right = {}
+    for width in (0.0, blur.WIDTH):
+        found = [pair for pair in map(alone, nodes_with_noise(X, y, width)) if pair is not None]
+        bits, cells = (np.vstack([pair[k] for pair in found]).mean(axis=0) for k in (0, 1))
+        assert len(found) > 5
+        right[width] = bits[0], bits[1], cells[0], cells[1]
+    assert right[0.0][0] > 0.95 > right[0.0][1] + 0.05
+    assert right[blur.WIDTH][0] < right[blur.WIDTH][1] + 0.03
+    assert right[blur.WIDTH][2] < 0.5 < right[0.0][2]  # told names and order of the cuts, more than it is
 
 
 def test_nodes_that_are_not_cut_again_are_opened_as_uniform_numbers(monkeypatch):

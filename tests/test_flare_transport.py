@@ -402,6 +402,20 @@ def test_a_client_that_is_not_there_is_named_before_anything_is_sent():
         _all_there({"parties": {"bank": {}, "shop": {}}}, ["bank"])
 
 
+def test_who_left_is_named_although_flare_ended_the_job_before_there_was_an_outcome(tmp_path):
+    from fedsift.deploy.run import check_end
+
+    class Session:
+        def __init__(self, there):
+            self.clients = lambda: there
+
+    content = {"parties": {"bank": {}, "shop": {}}}
+    with pytest.raises(PartyGone, match=r"'shop'.*its client has left"):
+        check_end(Session(["bank"]), content, tmp_path, "FINISHED:EXECUTION_EXCEPTION")
+    with pytest.raises(FedsiftError, match="without a result; FLARE says FINISHED"):
+        check_end(Session(["bank", "shop"]), content, tmp_path, "FINISHED:EXECUTION_EXCEPTION")
+
+
 def test_failure_at_the_coordinator_is_the_same_error_here(tmp_path):
     failed = {"state": "failed", "what": "x", "party": "shop", "operation": "blind_ids", "detail": "no reply"}
     with pytest.raises(PartyTimeout, match=r"'shop'.*no reply"):

@@ -151,7 +151,7 @@ def test_fed_ii_is_the_weighted_average():
     pairs = all_pairs(4)
     with fed.session() as run:
         total, study = study_of(run, 4)
-        ours = interaction_scores(total, pairs, neighbours=3, max_rows=500, seed=0)
+        ours = interaction_scores(total, pairs, neighbours=3, max_rows=500)
     mean, deviation = X.mean(axis=0), X.std(axis=0)
     expected, rows = np.zeros(len(pairs)), 0
     for site in sites.values():
@@ -168,7 +168,7 @@ def test_interaction_ranks_a_product_first():
         X, y, pair = planted(PLANTED["a*b"], seed=seed, n=400, width=6)
         with split(X, y).session() as run:
             total, _ = study_of(run, 6)
-            scores = interaction_scores(total, all_pairs(6), neighbours=3, max_rows=500, seed=0)
+            scores = interaction_scores(total, all_pairs(6), neighbours=3, max_rows=500)
         first += all_pairs(6)[int(np.argmax(scores))].tolist() == list(pair)
     assert first == 5
 

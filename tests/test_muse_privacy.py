@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,6 +19,7 @@ import fedsift as fs
 from fedsift.core.message import decode, encode
 from fedsift.crypto.dp import rho_to_epsilon, whole_gaussian_noise
 from fedsift.errors import OperationRefused, ParameterError
+from fedsift.mpc import two_halves
 from fedsift.mpc.column_scores import noise, paid_bins
 from fedsift.mpc.column_scores.noise import rho_of
 from fedsift.mpc.pairs import meet_all
@@ -299,3 +304,25 @@ def test_columns_that_a_party_has_not_are_refused(talk, columns):
             masked_tables, to="shop", **told.same(),
             note=told.notes["shop"], holder="bank", step=0, columns=columns,
         )  # fmt: skip
+
+
+# --- the twin of the benchmark ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_features", [1, 4])
+def test_the_benchmark_measures_what_a_run_chooses(monkeypatch, n_features):
+    """Without their noise, with bins, scales and corrections as they are: the same columns in the same order."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    epsilon = importlib.import_module("epsilon")
+
+    def nothing(shape, scale):
+        return np.zeros(shape, dtype=np.int64)
+
+    for module in (noise, paid_bins, two_halves):
+        monkeypatch.setattr(module, "whole_gaussian_noise", nothing)
+    X, y = related(3_000)
+    data = epsilon.Data(X, y, list(X)[:3])
+    run = fs.Muse(n_features=n_features, n_bins=epsilon.BINS, epsilon=3.0, delta=epsilon.DELTA)
+    fitted = run.fit(epsilon.federation(data, "vertical"))
+    assert fitted.order_["feature"].tolist() == epsilon.MuseTwin(data, n_features, 3.0).chosen()
+    sys.modules.pop("epsilon")

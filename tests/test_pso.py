@@ -13,8 +13,8 @@ from fedsift.core.job import Run
 from fedsift.core.party import read_labels
 from fedsift.errors import DataError, ParameterError, PartyGone
 from fedsift.models.boost.growing import Booster
-from fedsift.models.boost.plan import fold_numbers, training_rows
-from fedsift.models.boost.scoring import Protection, by_party, cross_validate, flat, fold_rules
+from fedsift.models.boost.plan import fold_numbers, fold_rules, training_rows
+from fedsift.models.boost.scoring import Protection, by_party, cross_validate, flat
 from fedsift.models.boost.tree import TreeSettings
 from fedsift.select.pso import selector as pso_evffs
 from fedsift.select.pso.selector import PsoEvffs

@@ -14,13 +14,16 @@ from fedsift.errors import FedsiftError
 from fedsift.evaluate.budget import within_budget
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.evaluate.explaining import Explanation, explain
+from fedsift.evaluate.joint import jobs_within
 from fedsift.evaluate.result import Evaluation
 from fedsift.evaluate.value import value
 from fedsift.evaluate.worth import Valuation
+from fedsift.jobs.cost import expected
 from fedsift.methods import (
     SFFS,
     VFLFS,
     AllFeatures,
+    Auto,
     Boruta,
     FeatureElection,
     FederatedLasso,
@@ -55,6 +58,7 @@ from fedsift.models.vertical_additive import VerticalAdditive
 from fedsift.models.vertical_logistic import VerticalLogisticRegression
 from fedsift.mpc.psi import aligned
 from fedsift.report import Comparison, compare, notebook_html, write_report
+from fedsift.select.auto import Bench
 from fedsift.select.rules import Rules
 from fedsift.select.selection import Selection
 from fedsift.statistics.statistics import correlation, psi, significance, vif
@@ -63,12 +67,14 @@ from fedsift.statistics.statistics import correlation, psi, significance, vif
 Federation._alignment = staticmethod(aligned)
 Selector._write_report = staticmethod(write_report)
 Selector._notebook_html = staticmethod(notebook_html)
+Auto.bench = Bench(evaluate, jobs_within, expected)
 
 __all__ = [
     "SFFS",
     "VFLFS",
     "AllFeatures",
     "Array",
+    "Auto",
     "Boruta",
     "Comparison",
     "Evaluation",

@@ -92,6 +92,10 @@ class PartyError(FedsiftError):
         self.operation = operation
         self.what = what
 
+    def __reduce__(self) -> tuple[type[PartyError], tuple[str, str, str]]:
+        """As its parts: an error of one process is read in another (workers, tests side by side)."""
+        return type(self), (self.party, self.operation, self.what)
+
 
 class OperationRefused(PartyError):
     pass

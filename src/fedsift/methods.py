@@ -12,6 +12,7 @@ from fedsift.models.hyfdca.model import HyFDCA
 from fedsift.models.splitnn.model import SplitNN
 from fedsift.models.vertical_additive import VerticalAdditive
 from fedsift.models.vertical_logistic import VerticalLogisticRegression
+from fedsift.select.auto import Auto
 from fedsift.select.base import Outcome, Selector
 from fedsift.select.baselines.feature_election import FeatureElection
 from fedsift.select.baselines.federated_lasso import FederatedLasso
@@ -36,6 +37,7 @@ from fedsift.select.top_gain import TopGain
 METHODS: dict[str, type[Selector]] = {
     method.name: method
     for method in (
+        Auto,
         Muse,
         FedSDG,
         LessVFL,
@@ -70,10 +72,12 @@ def find_method(name: str) -> type[Selector]:
     return METHODS[name]
 
 
-Stable.find_method = staticmethod(find_method)
+for around in (Auto, Stable):
+    around.find_method = staticmethod(find_method)
 
 #: For whoever looks for a method: what it is that they ask.
 GROUPS: dict[str, tuple[str, ...]] = {
+    "choose for me": ("auto",),
     "a score for each column": ("information_value", "gini", "sffs"),
     "few false columns": ("knockoffs", "boruta", "stable"),
     "columns that do not repeat each other": ("muse",),
@@ -123,6 +127,7 @@ __all__ = [
     "SFFS",
     "VFLFS",
     "AllFeatures",
+    "Auto",
     "Boruta",
     "FeatureElection",
     "FedHalving",

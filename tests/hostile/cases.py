@@ -127,10 +127,12 @@ MORE: dict[str, Case] = {
     ),
     "feature_election, noise": Case(lambda: fs.FeatureElection(epsilon=5.0, n_blocks=5), "horizontal"),
     "feature_election, open": Case(lambda: fs.FeatureElection(protection="open"), "horizontal"),
-    "correlation": Case(then=lambda _, fed: fs.correlation(fed, kind="spearman")),
-    "vif": Case(then=lambda _, fed: fs.vif(fed)),
-    "significance": Case(then=lambda _, fed: fs.significance(fed)),
-    "significance, logistic": Case(then=lambda _, fed: fs.significance(fed, model="logistic", open_scores=True)),
+    "correlation": Case(then=lambda _, fed: fs.correlation(fed, kind="spearman", open_tables=True)),
+    "vif": Case(then=lambda _, fed: fs.vif(fed, open_tables=True)),
+    "significance": Case(then=lambda _, fed: fs.significance(fed, open_tables=True)),
+    "significance, logistic": Case(
+        then=lambda _, fed: fs.significance(fed, model="logistic", open_scores=True, open_tables=True)
+    ),
     "psi": Case(then=lambda _, fed: fs.psi(fed, by="bank.signal", at=0.0)),
     "value": Case(then=lambda _, fed: fs.value(fed, folds=2, null=True), live=True),
     "evaluate": Case(

@@ -30,13 +30,14 @@ from typing import Any
 
 from fedsift.core.message import decode
 from fedsift.core.party import UNFORESEEN, Site
-from fedsift.core.transports.base import Delivery, Transport
+from fedsift.core.transports.base import Transport
 from fedsift.errors import FedsiftError
 from hostile.cases import CASES, MORE, fit, sites_of
 from hostile.coordinator import TYPED
-from hostile.mutants import Lying, Recorded, Untyped, limited, mutated, received
+from hostile.mutants import Lying, OneByOne, Recorded, Untyped, limited, mutated, received
 
 ALL = {**CASES, **MORE}
+ENOUGH = 5  # errors of a unit
 EACH = 200  # changed forms of one request
 LARGEST = {"requests": 4_000, "replies": 500}  # a unit: a site's or a coordinator's set-up is paid once for so many
 Unit = tuple[str, str, int, int]  # kind, case, seed, how many
@@ -76,7 +77,7 @@ def _kept(store: dict[Any, Any]) -> dict[Any, int]:
     return {key: id(value) for key, value in store.items()}
 
 
-class Strike(Transport):
+class Strike(OneByOne):
     """Honest up to its ``at``-th exchange; there each site gets ``each`` changed forms of its request."""
 
     name = "strike"
@@ -85,7 +86,7 @@ class Strike(Transport):
         self.sites, self.at, self.each, self.rng = sites, at, each, rng
         self.turn, self.tally = 0, Tally()
 
-    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+    def take(self, requests: dict[str, bytes]) -> dict[str, bytes | None]:
         self.turn += 1
         if self.turn == self.at:
             try:
@@ -95,7 +96,7 @@ class Strike(Transport):
             except Untyped as error:  # kept here: the run's own ending may raise another
                 self.tally.errors.append(str(error))
             raise _Struck
-        return {name: Delivery(self.sites[name].handle(data), 0.0) for name, data in requests.items()}
+        return {name: self.sites[name].handle(data) for name, data in requests.items()}
 
     def _attack(self, site: Site, data: bytes) -> None:
         mutant, before = mutated(data, self.rng), memory(site)
@@ -128,7 +129,7 @@ def _arguments(data: bytes) -> Any:
     return request.get("arguments", request) if isinstance(request, dict) else request
 
 
-class OneLie(Transport):
+class OneLie(OneByOne):
     """Sites that answer honestly but for one reply."""
 
     name = "one lie"
@@ -136,13 +137,13 @@ class OneLie(Transport):
     def __init__(self, sites: dict[str, Site], at: int, rng: random.Random):
         self.sites, self.at, self.rng, self.turn = sites, at, rng, 0
 
-    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+    def take(self, requests: dict[str, bytes]) -> dict[str, bytes | None]:
         self.turn += 1
         told = {name: self.sites[name].handle(data) for name, data in requests.items()}
         if self.turn == self.at:
             liar = self.rng.choice(list(told))
             told[liar] = mutated(told[liar], self.rng, 0.3)
-        return {name: Delivery(data, 0.0) for name, data in told.items()}
+        return {**told}
 
 
 def strike_requests(name: str, seed: int, wanted: int, each: int = EACH) -> Tally:
@@ -158,7 +159,7 @@ def strike_requests(name: str, seed: int, wanted: int, each: int = EACH) -> Tall
         except Exception as error:
             tally.errors.append(f"{name}, seed {seed}: {type(error).__name__}: {error}"[:900])
         tally.add(strike.tally)
-        if tally.errors:
+        if len(tally.errors) >= ENOUGH:
             break
     return tally
 
@@ -182,9 +183,9 @@ def strike_replies(name: str, seed: int, wanted: int) -> Tally:
             tally.refused += 1
             if UNFORESEEN in str(error):
                 tally.errors.append(f"{name}, seed {seed}, reply {number}: {error}"[:900])
-                break
         except Exception as error:
             tally.errors.append(f"{name}, seed {seed}, reply {number}: {type(error).__name__}: {error}"[:900])
+        if len(tally.errors) >= ENOUGH:
             break
         tally.sent += 1
         tally.slowest = max(tally.slowest, time.process_time() - start)
@@ -199,7 +200,11 @@ def unit(kind: str, name: str, seed: int, wanted: int) -> tuple[str, str, Tally,
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)  # what sites log about unforeseen errors is in the tally
     start = time.process_time()
-    return kind, name, STRIKES[kind](name, seed, wanted), time.process_time() - start
+    try:
+        tally = STRIKES[kind](name, seed, wanted)
+    except Exception as error:  # the honest run that is struck did not get through
+        tally = Tally(errors=[f"{name}, seed {seed}: no honest run: {type(error).__name__}: {error}"[:900]])
+    return kind, name, tally, time.process_time() - start
 
 
 def main() -> None:
@@ -249,6 +254,7 @@ def _take(
     seconds[kind, name] += spent  # type: ignore[assignment]
     for error in tally.errors:
         print(f"ERROR {kind} {error}", flush=True)
+    print(f"unit {kind} {name}: {tally.sent} sent, slowest {tally.slowest:.2f} s", flush=True)  # in case it is cut off
 
 
 def _show(found: dict[tuple[str, str], Tally], seconds: Counter[tuple[str, str]], wall: float) -> None:

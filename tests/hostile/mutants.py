@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.bundles import pack, unpack
 from fedsift.core.exchange import Exchange
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import find_operation
@@ -62,6 +63,26 @@ def limited(what: str) -> Iterator[None]:
         raise Untyped(f"{what} took {time.process_time() - start:.1f} CPU seconds")
 
 
+class OneByOne(Transport):
+    """Several requests in one message (folds side by side) are taken one after the other, as a site takes them."""
+
+    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+        asked = {name: unpack(data) for name, data in requests.items()}
+        told: dict[str, list[bytes | None]] = {name: [] for name in requests}
+        for turn in range(max(map(len, asked.values()))):
+            for name, reply in self.take(
+                {name: each[turn] for name, each in asked.items() if turn < len(each)}
+            ).items():
+                told[name].append(reply)
+        whole = {name: [reply for reply in replies if reply is not None] for name, replies in told.items()}
+        gone = {name for name in told if len(whole[name]) < len(told[name])}
+        return {n: Delivery(None, 0.0, "gone") if n in gone else Delivery(pack(whole[n]), 0.0) for n in requests}
+
+    def take(self, requests: dict[str, bytes]) -> dict[str, bytes | None]:
+        """The reply to each request; ``None`` for a party that is gone."""
+        raise NotImplementedError
+
+
 class Mutating(Transport):
     """Before each honest request it sends changed ones, and looks at what comes back."""
 
@@ -92,7 +113,7 @@ class Mutating(Transport):
             raise Untyped(f"{reply} to {decode(mutant)}"[:900])
 
 
-class Recorded(Transport):
+class Recorded(OneByOne):
     """Writes down what the sites of an honest run replied, exchange by exchange."""
 
     name = "recorded"
@@ -100,15 +121,15 @@ class Recorded(Transport):
     def __init__(self, sites: dict[str, Site]):
         self.sites = sites
         self.replies: list[dict[str, bytes]] = []
-        self.asked: list[str] = []  # which operation it was
+        self.asked: list[dict[str, str]] = []  # which operations they were
 
-    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
-        self.asked.append(str(decode(next(iter(requests.values())))["operation"]))
+    def take(self, requests: dict[str, bytes]) -> dict[str, bytes | None]:
+        self.asked.append({name: str(decode(data)["operation"]) for name, data in requests.items()})
         self.replies.append({name: self.sites[name].handle(data) for name, data in requests.items()})
-        return {name: Delivery(data, 0.0) for name, data in self.replies[-1].items()}
+        return {**self.replies[-1]}
 
 
-class Lying(Transport):
+class Lying(OneByOne):
     """Plays an honest run's replies, one of them changed; so a mutant costs a coordinator's work and no party's."""
 
     name = "lying"
@@ -120,26 +141,26 @@ class Lying(Transport):
         self.lie = mutated(replies[self.at][self.liar], rng, 0.3)
         self.turn = 0
 
-    def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
+    def take(self, requests: dict[str, bytes]) -> dict[str, bytes | None]:
         told = dict(self.replies[self.turn]) if self.turn < len(self.replies) else {}
         if self.turn == self.at:
             told[self.liar] = self.lie
         self.turn += 1
-        return {name: Delivery(told.get(name), 0.0, "" if name in told else "gone") for name in requests}
+        return {name: told.get(name) for name in requests}
 
 
 def received(record: Recorded, lying: Lying) -> None:
     """What a coordinator does first with the changed reply: the very code of a run. Most end here, in a typed error,
     and need no run that gets so far."""
     name = lying.liar
-    marked = find_operation(record.asked[lying.at], name)
+    marked = find_operation(record.asked[lying.at][name], name)
     Exchange(record, None)._receive(marked, 1, name, Delivery(lying.lie, 0.0), None)
 
 
 def mutated(data: bytes, rng: random.Random, flips: float = 0.1) -> bytes:
     """One to three changes."""
     if rng.random() < flips:
-        return _flipped(data, rng)
+        return flipped(data, rng)
     request = decode(data)
     for _ in range(rng.randint(1, 3)):
         _change(request, rng)
@@ -160,7 +181,7 @@ def _without_an_argument(data: bytes) -> bytes:
     return encode(request)
 
 
-def _flipped(data: bytes, rng: random.Random) -> bytes:
+def flipped(data: bytes, rng: random.Random) -> bytes:
     raw = bytearray(data)
     for _ in range(rng.randint(1, 4)):
         raw[rng.randrange(len(raw))] = rng.randrange(256)

@@ -5,14 +5,19 @@ The short form; ``make fuzz`` is the long one (``hostile/fuzz.py``: 500,000 of e
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 import fedsift as fs
+from fedsift.core.bundles import pack, unpack
+from fedsift.core.exchange import Piece
 from fedsift.core.federation import Federation
+from fedsift.core.message import decode, encode
 from fedsift.mpc.psi import align
-from hostile.coordinator import Hostile
+from hostile.coordinator import TYPED, Hostile
 from hostile.fuzz import CASES, strike_replies, strike_requests
-from hostile.mutants import Mutating
+from hostile.mutants import Mutating, flipped, limited
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of runs that are cut short
 
@@ -42,3 +47,20 @@ def test_an_honest_job_runs_at_sites_that_were_attacked():
     selected = fs.InformationValue(n_features=2).fit(align(attacked)).selected_
     assert selected == fs.InformationValue(n_features=2).fit(quiet.aligned()).selected_
     assert transport.sent > 40
+
+
+def test_changed_bytes_at_the_door_of_a_site_get_a_typed_answer():
+    """Several requests in one message, and pieces of one: what a transport hands over, before anything is decoded."""
+    site, rng = Hostile().sites["bank"], random.Random(0)
+    request = encode(
+        {"operation": "core.count_table", "view": "", "session": "", "job": b"", "round": 1, "arguments": {}}
+    )
+    halves = [Piece(0, b"n" * 16, number, 2, part) for number, part in enumerate((request[:20], request[20:]))]
+    honest = [pack([request] * 3), *(half.to_bytes() for half in halves), Piece(1, b"n" * 16, 0, 2).to_bytes()]
+    assert [decode(each)["ok"]["rows"] for each in unpack(site.receive(honest[0]))] == [240] * 3
+    for _ in range(3000):
+        with limited("receive"):
+            answer = site.receive(flipped(rng.choice(honest), rng))
+        if Piece.read(answer) is None:
+            told = [decode(each) for each in unpack(answer)]
+            assert all("ok" in each or each["error"] in TYPED for each in told)

@@ -16,6 +16,8 @@ from fedsift.core.transports.inprocess import InProcess
 from fedsift.engineer.flafe.joint_moments import JointMatrices, masked_sides
 from fedsift.errors import OperationRefused, PolicyRefused, SecurityError
 from fedsift.models.fed_linear import local_steps
+from fedsift.models.splitnn.settings import TopSettings
+from fedsift.models.splitnn.training import start_top
 from fedsift.mpc.horizontal_study import (
     DESIGN,
     TRAIN,
@@ -107,6 +109,28 @@ def test_local_steps_are_the_job_s():
         for steps in (0, 2, 1000, 2**53):
             with pytest.raises(OperationRefused):
                 total.sum(local_steps, (9,), **told, rate=0.1, steps=steps, kind="logistic")
+
+
+def test_gradients_are_blurred_as_the_job_says():
+    """With ``label_protection`` the sign of a gradient is not simply the label; the request could leave it out."""
+    pytest.importorskip("torch")
+    hostile = Hostile(forms=["control", "plain"])
+    told = {"label_protection": "noise", "label_protection_scale": 2.0}
+    with hostile.aligned().session(*fs.SplitNN(protection="open", **told).announcement()) as run:
+        for how, scale in ((None, 1.0), ("noise", 0.0), ("max_norm", 2.0)):
+            settings = TopSettings(0, 128, 0.01, "dense", {}, protection=how, protection_scale=scale)
+            with pytest.raises(OperationRefused, match="label_protection"):
+                run.ask(start_top, to="bank", model="m", widths={"bank": 2, "shop": 2}, settings=settings)
+
+
+def test_a_training_has_the_epochs_of_the_job():
+    """Each further epoch opens a loss more, and fits the few rows better that a neighbour has changed."""
+    made = fs.SplitNN(epochs=2, width=4)
+    announced = made.announcement()
+    made.set_params(epochs=3)
+    made.announcement = lambda: announced
+    with pytest.raises(OperationRefused, match="trains for fewer epochs"):
+        made.fit(Hostile().aligned())
 
 
 def test_two_parties_that_are_both_asked_for_the_left_side_use_two_masks():

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedsift.methods import METHODS
 from fedsift.report.audit_record import AuditRecord, Disclosed, readable
 from fedsift.report.markup import Html, h, table
 from fedsift.report.page import page, section
 
-#: Why a message is needed, by the family of its operation; the method's own messages are the rest.
+#: Why a message is needed, by the family of its operation. The rest is the method's own, or its model's.
 _NEEDED = {
     "align": "to find the rows that all parties share, without showing anybody the others' ids",
     "core": "to name and count what takes part, so that the result can be told by name",
@@ -23,6 +24,8 @@ _NEEDED = {
     "pairs": "so that the parties can keep from the coordinator what is between them",
     "sum": "so that the coordinator reads totals over all parties and no party's own numbers",
     "dealer": "random numbers for computing on numbers that nobody sees",
+    "evaluate": "to measure how good the choice is on rows that were kept out of it",
+    "scores": "to measure how good the choice is, without anybody seeing a row's score",
 }
 _FORMS = {
     "ciphertext": "What travels as ciphertext can be read by the holder of the key alone; no secret key travels.",
@@ -80,9 +83,8 @@ def _leaving(record: AuditRecord) -> Chapter:
     for line in record.disclosures:
         what = f"it learns {line.what}" if line.learned else line.what
         relayed = " (relayed unread)" if line.relayed else ""
-        why = _NEEDED.get(_family(line), f"{record.method} computes its scores from it")
-        rows.append((", ".join(line.senders), ", ".join(line.receivers), what, why, line.form + relayed,
-                     f"{line.bytes:,}"))  # fmt: skip
+        rows.append((", ".join(line.senders), ", ".join(line.receivers), what, _needed(line, record.method),
+                     line.form + relayed, f"{line.bytes:,}"))  # fmt: skip
     forms = tuple(f"{form}: {meaning}" for form, meaning in record.forms.items()
                   if any(line.form == form for line in record.disclosures))  # fmt: skip
     heads = ("from", "to", "what", "why it is needed", "form", "bytes")
@@ -92,9 +94,12 @@ def _leaving(record: AuditRecord) -> Chapter:
     ))  # fmt: skip
 
 
-def _family(line: Disclosed) -> str:
-    """The family of a line's operation."""
-    return line.operation.partition(".")[0]
+def _needed(line: Disclosed, method: str) -> str:
+    """Why this message is sent."""
+    known = _NEEDED.get(line.operation.partition(".")[0])
+    own = {marked.id for marked in METHODS[method].operations} if method in METHODS else {line.operation}
+    model = "to train the model that the job names, and to use it"
+    return known or (f"{method} computes its choice from it" if line.operation in own else model)
 
 
 def _inferred(record: AuditRecord) -> Chapter:

@@ -25,7 +25,7 @@ from fedsift.methods import METHODS
 from fedsift.report import Comparison
 from fedsift.report.record import Report, ScoredColumn
 from fedsift.report.summary import verdict
-from fedsift.report.words import too_good
+from fedsift.report.words import recommended, too_good
 
 _SHOWN = 60  # columns of a file
 progress = follow  # the command line shows through this module
@@ -59,7 +59,8 @@ def table(rows: Iterable[Sequence[Any]], header: Sequence[str], *, right: Sequen
 
 def show_run(run: Run) -> None:
     """The result for a person: what was kept, who learned what, and whether encryption was on."""
-    answer = Report.read(run.record()).answer  # it tells columns that all parties have once
+    report = Report.read(run.record())
+    answer = report.answer  # it tells columns that all parties have once
     shared = "shared rows" if run.fed.partition == "vertical" else "rows"
     title = (
         f"{run.job.method}: {answer.kept:,} of {answer.of:,} columns kept, "
@@ -68,6 +69,8 @@ def show_run(run: Run) -> None:
     show_scores([column for column in answer.scores if column.selected], title)
     if warning := too_good(answer):
         show(f"\n{warning}")
+    if why := recommended(report):
+        show(f"\n{why}")
     if answer.engineered:
         show("\nNew features, as formulas:")
         for formula in answer.engineered:

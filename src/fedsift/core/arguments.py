@@ -12,6 +12,7 @@ list only shrink).
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import types
@@ -59,6 +60,8 @@ class OfJob:
     labels: bool = False
 
 
+#: Columns of scores that a model gives.
+Outputs = Annotated[int, Between(1, 1000)]
 #: Whom a request speaks of. Keys of peers are pinned (``mpc/pairs.py``); nobody else can be meant in the first place.
 PartyName = Annotated[str, AtMost(200), OfJob()]
 LabelHolder = Annotated[str, AtMost(200), OfJob(labels=True)]
@@ -127,7 +130,9 @@ def built(hint: object, value: object) -> Any:
     if origin in (Union, types.UnionType):
         return built(next(choice for choice in inner if _has_message(choice)), value)
     if isinstance(value, dict):
-        return {name: built(inner[1], item) for name, item in value.items()}
+        found = copy.copy(value)  # a dictionary of the same kind
+        found.update((name, built(inner[1], item)) for name, item in value.items())
+        return found
     return [built(inner[0], item) for item in value] if isinstance(value, list) else value
 
 

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from fedsift.core.arguments import OfJob, built, schema_of, wrong_fields
+from fedsift.core.arguments import MAX_CELLS, OfJob, built, schema_of, wrong_fields
 from fedsift.core.ledger import READERS, Release, check_form, numbers_in
 from fedsift.core.message import is_message
 from fedsift.errors import OperationRefused, ParameterError, ReplyError
@@ -240,52 +240,119 @@ class Array:
     finite: bool = True
 
 
+#: A whole number in a reply, where nothing else is declared: how many of something there are.
+MOST = 1_000_000
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number of things: what something is made or repeated by."""
+
+    most: int
+    least: int = 0
+
+
+#: Rows of a party.
+ROWS = Whole(MAX_CELLS)
+
+
+@dataclass(frozen=True)
+class ByName:
+    """A dictionary with any keys (names of parties, mostly) of one kind of value. Who looks for a name that the party
+    left out gets a ``ReplyError``."""
+
+    spec: Any
+
+
+class _Told(dict[str, Any]):
+    """What a party told by name."""
+
+    def __init__(self, told: Mapping[str, Any], party: str, operation: str):
+        super().__init__(told)
+        self.party, self.operation = party, operation
+
+    def __missing__(self, name: str) -> Any:
+        raise ReplyError(self.party, self.operation, f"its reply has nothing for {name!r}")
+
+
 ANY = object()
 
 
 def check_reply(spec: object, value: object, party: str, operation: str) -> None:
     """Raise ``ReplyError`` unless ``value`` has the declared shape.
 
-    A spec is ``None``, a type, ``Array(...)``, a dictionary of specs (exactly these keys), a list with one spec
-    (any number of such items), a tuple of types (one of them) or ``ANY``. (Or a ``@message``: see ``read_reply``.)
+    A spec is ``None``, a type, ``Array(...)``, ``Whole(...)``, a dictionary of specs (exactly these keys),
+    ``ByName(...)``, a list with one spec (any number of such items), a tuple of types (one of them), a ``@message`` or
+    ``ANY``.
     """
 
     def wrong(what: str) -> ReplyError:
         return ReplyError(party, operation, f"its reply is not valid: {what}")
 
-    def walk(spec: Any, value: Any, where: str) -> None:
-        if spec is ANY:
-            return
-        if spec is None:
-            if value is not None:
-                raise wrong(f"{where} should be empty")
-        elif isinstance(spec, Array):
-            _check_array(spec, value, where, wrong)
-        elif isinstance(spec, dict):
-            if not isinstance(value, dict) or set(value) != set(spec):
-                raise wrong(f"{where} should have exactly the entries {sorted(spec)}")
-            for key in spec:
-                walk(spec[key], value[key], f"{where}.{key}")
-        elif isinstance(spec, list):
-            if not isinstance(value, list):
-                raise wrong(f"{where} should be a list, got {type(value).__name__}")
-            for number, item in enumerate(value):
-                walk(spec[0], item, f"{where}[{number}]")
-        elif not isinstance(value, spec) or (isinstance(value, bool) and spec is int):
-            raise wrong(f"{where} has the wrong type {type(value).__name__}")
+    _walk(spec, value, "reply", wrong)
 
-    walk(spec, value, "reply")
+
+def _walk(spec: Any, value: Any, where: str, wrong: Callable[[str], ReplyError]) -> None:
+    if spec is ANY:
+        return
+    if isinstance(spec, (dict, list, ByName)):
+        _walk_inside(spec, value, where, wrong)
+    elif spec is None:
+        if value is not None:
+            raise wrong(f"{where} should be empty")
+    elif isinstance(spec, Array):
+        _check_array(spec, value, where, wrong)
+    elif isinstance(spec, Whole):
+        if isinstance(value, bool) or not isinstance(value, int) or not spec.least <= value <= spec.most:
+            raise wrong(f"{where} should be a whole number from {spec.least} to {spec.most}")
+    elif is_message(spec):
+        reason = wrong_fields(spec, value)
+        if reason:
+            raise wrong(f"{where} {reason}")
+    elif not isinstance(value, spec) or (isinstance(value, bool) and spec is int):
+        raise wrong(f"{where} has the wrong type {type(value).__name__}")
+    elif spec is int and abs(value) > MOST:
+        raise wrong(f"{where} is out of all bounds")
+
+
+def _walk_inside(spec: Any, value: Any, where: str, wrong: Callable[[str], ReplyError]) -> None:
+    """Each entry of a dictionary, each item of a list."""
+    kind = list if isinstance(spec, list) else dict
+    if not isinstance(value, kind):
+        raise wrong(f"{where} should be a {kind.__name__}, got {type(value).__name__}")
+    if isinstance(spec, dict) and set(value) != set(spec):
+        raise wrong(f"{where} should have exactly the entries {sorted(spec)}")
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            _walk(spec[0], item, f"{where}[{number}]", wrong)
+        return
+    for key, item in value.items():
+        _walk(spec.spec if isinstance(spec, ByName) else spec[key], item, f"{where}.{key[:60]}", wrong)
 
 
 def read_reply(spec: Any, value: Any, party: str, operation: str) -> Any:
     """A valid reply, as the message that the operation declares or as it came; ``ReplyError`` for any other."""
-    if not is_message(spec):
-        check_reply(spec, value, party, operation)
-        return value
-    wrong = wrong_fields(spec, value)
-    if wrong:
-        raise ReplyError(party, operation, f"its reply is not valid: it {wrong}")
-    return built(spec, value)
+    check_reply(spec, value, party, operation)
+    return _told(spec, value, party, operation)
+
+
+def _told(spec: Any, value: Any, party: str, operation: str) -> Any:
+    """A checked reply with its messages, and what came by name as such."""
+    if is_message(spec):
+        return built(spec, _by_name(value, party, operation))
+    if isinstance(spec, ByName):
+        return _Told({key: _told(spec.spec, item, party, operation) for key, item in value.items()}, party, operation)
+    if isinstance(spec, dict):
+        return {key: _told(spec[key], item, party, operation) for key, item in value.items()}
+    if isinstance(spec, list):
+        return [_told(spec[0], item, party, operation) for item in value]
+    return value
+
+
+def _by_name(value: Any, party: str, operation: str) -> Any:
+    if isinstance(value, dict):
+        return _Told({name: _by_name(item, party, operation) for name, item in value.items()}, party, operation)
+    return [_by_name(item, party, operation) for item in value] if isinstance(value, list) else value
 
 
 def _check_array(spec: Array, value: object, where: str, wrong: Callable[[str], ReplyError]) -> None:

@@ -26,7 +26,7 @@ from fedsift.core.wanted import FileForm, kind_of_file
 from fedsift.deploy import model_jobs
 from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, unscored, write_job
 from fedsift.deploy.introductions import introduce_parties
-from fedsift.deploy.results import RESULT, check_outcome, place, read_statistics, read_value
+from fedsift.deploy.results import OUTCOME, RESULT, check_outcome, place, read_statistics, read_value
 from fedsift.deploy.session import LOST, FlareSession
 from fedsift.deploy.status import read_status
 from fedsift.errors import DataError, FedsiftError, MissingExtra, OperationFailed, ParameterError, PartyGone
@@ -291,11 +291,24 @@ def _on_flare(errand: Errand, folder: Path, kit: Path) -> Any:
             _await_parties(content, session)
             job_id = _submit(errand, session, folder)
         left = session.fetch(job_id, folder / "fetched")
-        check_outcome(left, status)
+        check_end(session, content, left, status)
         found = errand.take(left / RESULT, {})
     if ticket is not None:
         ticket.unlink(missing_ok=True)
     return found
+
+
+def check_end(session: FlareSession, content: Mapping[str, Any], left: Path, status: str) -> None:
+    """Raise what ended the job. Where FLARE ended it before the coordinator could say why, who is gone is named."""
+    try:
+        check_outcome(left, status)
+    except FedsiftError:
+        clients = () if (left / OUTCOME).exists() else session.clients()
+        gone = [name for name in content["parties"] if name not in clients] if clients else []
+        if gone:
+            what = f"its client has left the FLARE server, which ended the job ({status}); start it and --resume"
+            raise PartyGone(gone[0], "connect", what) from None
+        raise
 
 
 def _submit(errand: Errand, session: FlareSession, folder: Path) -> str:

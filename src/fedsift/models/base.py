@@ -28,7 +28,7 @@ from fedsift.core.operation import Operation
 from fedsift.core.same_columns import columns_here, with_columns_of
 from fedsift.errors import DataError, ParameterError, PolicyRefused
 from fedsift.models.copies import Copied, Lease
-from fedsift.models.metrics import probabilities
+from fedsift.models.metrics import fitting, probabilities
 from fedsift.models.parts import (
     OPERATIONS,
     SCORE_DIGITS,
@@ -183,7 +183,8 @@ class FederatedModel(Copied, BaseEstimator):  # type: ignore[misc]
     def _scores_of(self, fed: Federation) -> Floats:
         with self._run(fed) as run:
             let_read(run)
-            return self._decision(run)
+            scores = self._decision(run)
+        return fitting(scores, 0 if self.task_ == "regression" else len(self.classes_), str(fed.active))
 
     def predict_by_id(self, fed: Federation, *, to: str = "caller") -> dict[str, Any]:
         """``{id: p}`` in the order of the label holder's own table; new rows need no label.

@@ -28,7 +28,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Answering, Array, R, operation, together
 from fedsift.core.party import Party
 from fedsift.core.requested import check_size
-from fedsift.errors import DataError, OperationRefused, ParameterError
+from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.predicted import Predicted
@@ -247,13 +247,9 @@ def score_rows(
 
 
 @operation(
-    "linear.hold_scores",
-    times="1 a session",
-    discloses="control",
-    receives="aggregate",
-    about="acknowledgement: the predictions of its own rows stay here",
-    learns="the weights of the model",
-)
+    "linear.hold_scores", times="1 a session", discloses="control", receives="aggregate",
+    about="acknowledgement: the predictions of its own rows stay here", learns="the weights of the model",
+)  # fmt: skip
 def hold_scores(
     party: Party, *, columns: list[str], centre: np.ndarray, weights: np.ndarray, intercept: np.ndarray,
     classes: list[str],
@@ -268,6 +264,8 @@ def _scored(
     missing = [name for name in columns if name not in party.columns]
     if missing:
         raise DataError(f"party {party.name!r} lacks the column {missing[0]!r} that the model was trained with")
+    check_size(party.name, "score_rows", "weights", weights, len(columns), len(intercept))
+    check_size(party.name, "score_rows", "centre", centre, len(columns))
     values = np.column_stack([party.table.values(name) for name in columns])
     scores = np.where(np.isnan(values), centre, values) @ weights + intercept
     return party.keep(Predicted(scores, tuple(classes)))
@@ -325,8 +323,7 @@ class FedLinear(FederatedModel):
         if not numeric:
             raise DataError("no column is a number at every party; a linear model needs at least one")
         total = SecureSum(run, secure=self.protection != "open")
-        tune = self.penalty == "auto"
-        study = open_study(total, described, self.validation if tune else 0.0)
+        study = open_study(total, described, self.validation if self.penalty == "auto" else 0.0)
         total.ask_all(load_columns, columns=numeric)
         centre, deviation = standardise(total, len(numeric))
         weights = self._train(total, study, len(numeric))
@@ -340,8 +337,7 @@ class FedLinear(FederatedModel):
 
     def _check(self, fed: Federation) -> None:
         check_choice("protection", self.protection, ("sums", "open"))
-        if self.solver not in ("fedavg", "exact"):
-            raise ParameterError(f"solver must be 'fedavg' or 'exact'; got {self.solver!r}")
+        check_choice("solver", self.solver, ("fedavg", "exact"))
         number = isinstance(self.penalty, (int, float)) and not isinstance(self.penalty, bool) and self.penalty >= 0
         if self.penalty != "auto" and not number:
             raise ParameterError(f"penalty must be 'auto' or a number of at least 0; got {self.penalty!r}")
@@ -375,6 +371,8 @@ class FedLinear(FederatedModel):
     def _decision(self, run: Federation) -> np.ndarray:
         """Every party scores its own rows; party after party."""
         told = self._ask_rows(run, score_rows)
+        for name in (name for name, scores in told.items() if scores.shape[1] != self.coef_.shape[1]):
+            raise ReplyError(name, "score_rows", "another number of scores a row than the model gives")
         return np.concatenate([told[name] for name in run.parties])
 
     def _hold(self, run: Federation) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score, f1_score, r2_score, roc_auc_score
 
-from fedsift.errors import ParameterError
+from fedsift.errors import ParameterError, ReplyError
 
 #: Measures by task; the first is the one that a comparison sorts by.
 METRICS = {
@@ -67,6 +67,15 @@ def auc(y: np.ndarray, confidence: np.ndarray, classes: Sequence[Any] | NDArray[
     column = {k: i for i, k in enumerate(classes)}
     values = [roc_auc_score(y == k, confidence[:, column[k]]) if k in column else 0.5 for k in present]
     return float(np.mean(values))
+
+
+def fitting(scores: NDArray[np.float64], classes: int, holder: str) -> NDArray[np.float64]:
+    """Scores as the label holder sent them: as many a row as there are classes, one for two of them or for a number
+    (``classes`` 0)."""
+    fits = {1} if classes == 0 else {2: {1, 2}, 1: set()}.get(classes, {classes})
+    if scores.ndim != 2 or scores.shape[1] not in fits:
+        raise ReplyError(holder, "predict", "another number of scores a row than the model has classes")
+    return scores
 
 
 def probabilities(scores: np.ndarray, link: str = "softmax") -> NDArray[np.float64]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import LabelHolder, PartyName
+from fedsift.core.arguments import LabelHolder, Outputs, PartyName
 from fedsift.core.checks import check_number
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Answering, Array, operation, together
@@ -67,7 +67,7 @@ class _Training:
     about="how many numbers its columns make, and the largest variance of a combination",
     reply={"width": int, "spread": float},
 )
-def open_columns(party: Party, *, task: str, outputs: int) -> dict[str, Any]:
+def open_columns(party: Party, *, task: str, outputs: Outputs) -> dict[str, Any]:
     """Standardise own columns; the label holder has a column of ones beside them, and the target."""
     design = Design.fit(party.table)
     classes: tuple[str, ...] = ()

@@ -120,7 +120,10 @@ def own_key(party: Party, scheme: str = "auto") -> SecretKey:
     return keys[scheme]
 
 
-@operation("labels.public_key", times="1 a session", discloses="control", about="public key", reply=PublicKey)
+@operation(
+    "labels.public_key", times="1 a session", discloses="control", about="public key", reply=PublicKey,
+    settings=("scheme",),
+)  # fmt: skip
 def public_key(party: Party, *, scheme: str) -> PublicKey:
     return own_key(party, scheme).public
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from fedsift.core.arguments import AtMost, PartyName
 from fedsift.core.federation import Federation
-from fedsift.core.operation import operation
+from fedsift.core.operation import ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OverflowGuard, ReplyError, SecurityError
@@ -71,7 +71,7 @@ class GroupSecrets:
     discloses="ciphertext",
     about="secrets of the groups that it leads, sealed for their members",
     learns="who is in which group",
-    reply=dict,
+    reply=ByName(ByName(SealedBox)),
     after="pairs.meet",
     times="10 a session",
 )

@@ -85,15 +85,16 @@ class Summed:
 def summed(
     id: str, *, about: str, receives: str = "aggregate", learns: str = "", epsilon: str = "",
     times: int | str | None = None, sums: bool = False, of_holders: bool = False, when: str = "",
+    settings: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Summed]:  # fmt: skip
     """Mark ``f(party, **arguments) -> array`` as something that parties only ever give as a total.
 
-    ``epsilon``, ``times``, ``sums``, ``when`` are those of an operation. ``of_holders``: it is about the label alone,
-    and added up over those who hold labels where others do not (``pairs.settled``).
+    ``epsilon``, ``times``, ``sums``, ``when``, ``settings`` are those of an operation. ``of_holders``: it is about the
+    label alone, and added up over those who hold labels where others do not (``pairs.settled``).
     """
     declared = {
         "receives": receives, "learns": learns, "epsilon": epsilon, "times": times, "sums": sums,
-        "when": (when,) if when else (),
+        "when": (when,) if when else (), "settings": settings,
     }  # fmt: skip
 
     def mark(function: Callable[..., Any]) -> Summed:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedsift.core.arguments import MAX_INT, PartyName
 from fedsift.core.federation import Federation
-from fedsift.core.operation import operation
+from fedsift.core.operation import ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto import oprf
 from fedsift.crypto.sealed_box import SealedBox, frame
@@ -181,7 +181,7 @@ class CommonKeys:
     "align.seal_order",
     discloses="control",
     about="this party's parts of the keys of row order and pseudonyms, sealed for each other party",
-    reply=dict,
+    reply=ByName(SealedBox),
     after="pairs.meet",
     times=1,
 )

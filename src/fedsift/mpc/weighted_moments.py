@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import MAX_CELLS, Between, LabelHolder, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import Release
-from fedsift.core.operation import ANY, Array, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.pairs import Pairs
@@ -115,7 +115,8 @@ def _check_job(party: Party, operation: str) -> None:
     "weighted.hide_sides", discloses="masked",
     about="its columns and products of every two of them under one-time masks shared with the label holder, and its "
     "columns under masks shared with other parties",
-    reply={"sides": ANY, "covered": ANY}, role="passive", times=1, after="pairs.meet",
+    reply={"sides": ByName(Array("i", 2)), "covered": ByName(Array("i", 2))}, role="passive", times=1,
+    after="pairs.meet",
 )  # fmt: skip
 def hide_sides(
     party: Party, *, label_holder: LabelHolder, label_width: Width, peers: dict[PartyName, Width]
@@ -177,7 +178,7 @@ def keep_covered(
     "weighted.left_shares", discloses="masked", receives="control",
     about="its share of the weighted sums of products of its columns",
     opened="aggregate: weighted mean products of its unnamed columns, to the coordinator",
-    reply=ANY, role="passive", times=STEPS, after="weighted.hide_sides",
+    reply=ByName(Array("i", 2)), role="passive", times=STEPS, after="weighted.hide_sides",
     releases=lambda reply: Release(sum(share.size for share in reply.values()), 53.0),
     concerns="own columns and labels", sums=True,
 )  # fmt: skip
@@ -201,7 +202,8 @@ def left_shares(party: Party, *, label_holder: LabelHolder, step: Annotated[int,
     about="weights of the rows, its columns and others' masked columns times them, under one-time masks, and weighted "
     "mean products of its own columns",
     opened="aggregate: weighted mean products of unnamed columns, to the coordinator",
-    reply={"own": Array("f", 2), "sides": ANY}, role="active", times=STEPS, concerns="own columns and labels",
+    reply={"own": Array("f", 2), "sides": ByName(ByName([Array("i", 2)]))}, role="active", times=STEPS,
+    concerns="own columns and labels",
     after=("descent.open_residuals", "descent.own_gradient"), releases=lambda reply: Release(reply["own"].size, 53.0),
     sums=True,
 )  # fmt: skip

@@ -122,7 +122,7 @@ def _figures(lines: list[Line]) -> Html:
                    f"{line.declared}.", class_="quiet"), class_="told")  # fmt: skip
         outcome = h("span", line.judged, class_="bad" if line.over else None)
         rows.append([
-            join(name(line.whom), ": ", h("b", line.target)), outcome, told,
+            h("span", name(line.whom), ": ", h("b", line.target)), outcome, told,
             (success, line.value), (f"{line.guess:.3f}", line.guess),
             (f"{line.baseline:.3f}", line.baseline), _number(line.control),
         ])  # fmt: skip
@@ -131,7 +131,8 @@ def _figures(lines: list[Line]) -> Html:
     heads = ["who reads what", "verdict", "how", "success", "guess", "baseline", "control"]
     about = h("p", "Guess: what no message gives. Baseline: what the attacker reaches from its own rows and answer. "
               "Control: the same attack on rows that did not take part.", class_="quiet")  # fmt: skip
-    return join(about, table(heads, rows, numeric=(3, 4, 5, 6), filter="Filter: a party, an attack", stack=True))
+    box = "Filter: a party, an attack"
+    return join(about, table(heads, rows, numeric=(3, 4, 5, 6), filter=box, stack=True, kind="tall"))
 
 
 def _number(value: float | None) -> str | tuple[str, float]:

@@ -17,17 +17,13 @@ from fedsift.report.record import Answer, Disclosure, Json, Quality, QualityLine
 from fedsift.report.words import (
     about_forms,
     about_share,
-    beyond_chance,
     by_place,
-    how_clear,
-    how_sure,
     in_plain_words,
     is_warning,
     repeat,
     sentence,
-    the_same,
     title,
-    too_good,
+    why_these,
 )
 
 _BARS = 30
@@ -98,11 +94,7 @@ def _answer(report: Report) -> Html:
         _engineered(report),
         _quality(report),
         h("h3", "Why these"),
-        [
-            h("p", text)
-            for text in (too_good(answer), how_clear(answer), how_sure(answer), beyond_chance(report), the_same(answer))
-            if text
-        ],
+        [h("p", text) for text in why_these(report)],
         None if by_place(answer) else _score_bars(answer),
         h("h3", "Every column"),
         _scores(answer),

@@ -303,7 +303,7 @@ def _features(value: Json, report: Report) -> Html | None:
     return _by_shape(value, report)
 
 
-@picture("p_values", "sure", title="")
+@picture("p_values", "sure", "why", title="")
 def _p_values(value: Json, report: Report) -> Html | None:
     """Shown beside the scores already."""
     return Html("")

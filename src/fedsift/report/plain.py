@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 PLAIN: dict[str, str] = {
+    "Auto": (
+        "Several methods are tried on parts of the rows and measured on the other parts by a joint model, without "
+        "pooling; of those that are about as good as the best, the one that gives away least chooses the columns."
+    ),
     "InformationValue": (
         "Each column is cut into ranges; the more differently yes and no are spread over them, the higher it "
         "scores. Columns are looked at one by one."

@@ -93,6 +93,7 @@ svg .line.plain { stroke: var(--plain); } svg .tip.plain { fill: var(--plain); }
 dl.facts { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: .5rem 0; font-size: .95rem; }
 dl.facts dt { color: var(--quiet); } dl.facts dd { margin: 0; }
 .scroll { overflow: auto; max-height: 30rem; border: 1px solid var(--line); border-radius: .4rem; }
+.scroll:has(table.tall) { max-height: 50rem; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .6rem; border-bottom: 1px solid var(--line);
   overflow-wrap: break-word; }
@@ -144,6 +145,7 @@ footer { color: var(--quiet); font-size: .85rem; padding-bottom: 2rem; }
   table.stack thead tr { display: flex; flex-wrap: wrap; gap: 0 .8rem; } table.stack thead th { border: 0; }
   table.stack td { display: grid; grid-template-columns: 6.5rem 1fr; border: 0; padding: .1rem .3rem; text-align: left;
     white-space: normal; justify-items: start; }
+  table.stack td:empty { display: none; }
   table.stack td::before { content: attr(data-label); color: var(--quiet); } }
 @media print { :root { --page: #fff; --card: #fff; --ink: #000; --quiet: #444; --line: #bbb; }
   body { font-size: 10.5pt; } nav, .screen-only { display: none; } .paper-only { display: block; }

@@ -11,15 +11,11 @@ from fedsift.report.next_steps import run_facts, what_next
 from fedsift.report.record import Json, Report
 from fedsift.report.words import (
     about_forms,
-    beyond_chance,
-    how_clear,
-    how_sure,
     is_warning,
     repeat,
     sentence,
-    the_same,
     title,
-    too_good,
+    why_these,
 )
 
 _WIDTH = 100
@@ -82,8 +78,7 @@ def _answer(report: Report, most: int) -> list[str]:
     for party, kept in answer.selected.items():
         lines += _wrap(f"{party}: {', '.join(map(_one_line, kept)) or '(nothing)'}", "  ")
     lines += [line for each in answer.engineered for line in _wrap(f"new: {readable_formula(each)} = {each}", "  ")]
-    told = (too_good(answer), how_clear(answer), how_sure(answer), beyond_chance(report), the_same(answer))
-    lines += ["", *[line for text in told if text for line in _wrap(text)], ""]
+    lines += ["", *[line for text in why_these(report) for line in _wrap(text)], ""]
     rows = answer.scores
     lines += _grid(
         ["rank", "party", "column", "score", ""],
@@ -117,7 +112,7 @@ def _quality(report: Report) -> list[str]:
 
 def _how(report: Report) -> list[str]:
     facts = [f"{key.replace('_', ' ')}: {short(value)}" for key, value in report.details.items()
-             if isinstance(value, (bool, int, float, str))]  # fmt: skip
+             if key != "why" and isinstance(value, (bool, int, float, str))]  # fmt: skip
     return ["HOW IT CAME ABOUT", *[line for fact in facts for line in _wrap(fact, "  ")]] if facts else []
 
 

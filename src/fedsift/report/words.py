@@ -25,6 +25,22 @@ def _parties(count: int) -> str:
     return "1 party" if count == 1 else f"{count:,} parties"
 
 
+def recommended(report: Report) -> str:
+    """What a method that chooses among others took, and why; nothing of any other method."""
+    why = report.details.get("why")
+    return why if isinstance(why, str) else ""
+
+
+def why_these(report: Report) -> list[str]:
+    """What there is to say of the choice, in the order in which somebody wants to know it."""
+    answer = report.answer
+    told = (
+        too_good(answer), recommended(report), how_clear(answer), how_sure(answer), beyond_chance(report),
+        the_same(answer),
+    )  # fmt: skip
+    return [text for text in told if text]
+
+
 def how_clear(answer: Answer) -> str:
     """How far the kept columns are from the rest, in scores."""
     if not answer.kept:

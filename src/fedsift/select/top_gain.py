@@ -19,8 +19,9 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.models.boost.growing import Booster
+from fedsift.models.boost.plan import fold_rules
 from fedsift.models.boost.results import METRICS
-from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, flat, fold_rules, held_out, uses
+from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, flat, held_out, uses
 from fedsift.models.boost.settings import check_boosting, tree_settings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 
@@ -128,12 +129,13 @@ class TopGain(Selector):
     def _with_more(self, fed: Federation, gain: np.ndarray, size: int, protection: Protection) -> np.ndarray:
         """Rank columns that were never cut by boosters over those alone, below all that were, until there are enough.
 
-        The first tree is then grown on all parties' columns: the label holder may have none left.
+        The first tree is grown on all parties' columns where the label holder has none left.
         """
-        everywhere = replace(protection, first_tree_local=False)
         while 0 < (gain > 0).sum() < size and (gain == 0).any():
             left = np.flatnonzero(gain == 0)
-            more = flat(uses(fed, [self._booster(by_party(fed, left))], everywhere, "gain")[0], fed)
+            places = by_party(fed, left)
+            local = protection.first_tree_local and len(places[str(fed.active)]) > 0
+            more = flat(uses(fed, [self._booster(places)], replace(protection, first_tree_local=local), "gain")[0], fed)
             if not more.any():
                 break
             gain = gain + more * (gain[gain > 0].min() / (2 * more.max()))

@@ -67,7 +67,9 @@ def told_scores(view: View) -> tuple[str, np.ndarray] | None:
     told = results_told(view)
     if not told or np.isnan(told[0]).all():
         return None
-    if view.job.method == "muse":  # below the chosen columns, which have their place in the order, relevance less 2
+    if view.job.method == "muse" and not _flags(
+        told[0]
+    ):  # below the chosen columns, which have their place in the order, relevance less 2
         return "muse", np.where(told[0] <= 0, told[0] + 2.0, np.nan)
     return view.job.method, told[0]
 
@@ -116,9 +118,22 @@ def measured(view: View, truth: Truth, told: tuple[str, np.ndarray] | None, form
         baseline = baseline if hinted is None else max(baseline, up_to_names(hinted, truth.labels))
     note = f"{len(scores)} columns, {len(truth.labels)} rows, distance {distance(score, scores[columns], found):.1e}"
     named = found if accuracy(found, truth.labels) >= 0.5 else 1 - found
-    control = control_accuracy(view, truth, named)
-    ranked = auc(named, truth.labels)
-    return Measure("accuracy", accuracy(named, truth.labels), truth.guess, baseline, control, note, ranked)
+    success, control, ranked = (
+        accuracy(named, truth.labels),
+        control_accuracy(view, truth, named),
+        auc(named, truth.labels),
+    )
+    if view.kept is not None and np.array_equal(scores, view.kept):
+        baseline, note = (
+            max(baseline, success),
+            f"{note}; told are the kept flags alone",
+        )  # the answer cannot add to itself
+    return Measure("accuracy", success, truth.guess, baseline, control, note, ranked)
+
+
+def _flags(scores: np.ndarray) -> bool:
+    """Whether kept columns score 1 and the others 0, as a party is told (``Selection.for_party``)."""
+    return bool(np.isin(scores, (0.0, 1.0)).all())
 
 
 def _looked_at(scores: np.ndarray, sizes: tuple[int, int]) -> np.ndarray:

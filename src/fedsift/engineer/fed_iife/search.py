@@ -81,10 +81,7 @@ class Search:
             order = {(a, b): i for i, (a, b) in enumerate(all_pairs(width).tolist())}
             scores = anova_scores(self.total, self.study, width)
             return scores[[order[a, b] for a, b in pairs.tolist()]]
-        return interaction_scores(
-            self.total, pairs, neighbours=owner.neighbours, max_rows=owner.max_rows,
-            seed=int(self.generator.integers(2**31)),
-        )  # fmt: skip
+        return interaction_scores(self.total, pairs, neighbours=owner.neighbours, max_rows=owner.max_rows)
 
     def _screened(self) -> list[int]:
         """Columns among which pairs are formed."""

@@ -160,12 +160,19 @@ def anova_scores(total: SecureSum, study: Study, width: int) -> np.ndarray:
     times=SEARCHED,
     about="interaction information of pairs of columns, times the number of rows",
     receives="control",
+    settings=("neighbours", "max_rows"),
 )
-def local_interaction(party: Party, *, pairs: np.ndarray, neighbours: int, max_rows: int, seed: int) -> np.ndarray:
-    """One number a pair, then the number of rows. A party with too few rows has no say."""
+def local_interaction(party: Party, *, pairs: np.ndarray, neighbours: int, max_rows: int) -> np.ndarray:
+    """One number a pair, then the number of rows. A party with too few rows has no say.
+
+    The same rows in every step, from this party's own secret: rows of a seed that a request brings would be other ones
+    in each.
+    """
     rows = np.flatnonzero(party.state[TRAIN])
     if len(rows) > max_rows:
-        rows = np.random.default_rng(seed).choice(rows, max_rows, replace=False)
+        generator = party.generator("iife: rows of interaction", party.job.random_state)
+        rows = np.sort(generator.permutation(rows)[:max_rows])
+        party.site.enter_part(party, party.row_numbers[rows], "iife.local_interaction")
     if len(rows) <= 2 * neighbours:
         return np.zeros(len(pairs) + 1)
     design, target = party.state[DESIGN][rows], party.state[TARGET][rows]
@@ -227,13 +234,11 @@ def _plug_in(a: np.ndarray, b: np.ndarray, y: np.ndarray) -> float:
     return given - plain
 
 
-def interaction_scores(total: SecureSum, pairs: np.ndarray, *, neighbours: int, max_rows: int, seed: int) -> np.ndarray:
+def interaction_scores(total: SecureSum, pairs: np.ndarray, *, neighbours: int, max_rows: int) -> np.ndarray:
     """The average of the parties' scores of these pairs, weighted by rows. One round."""
     if not len(pairs):
         return np.zeros(0)
-    sums = total.sum(
-        local_interaction, (len(pairs) + 1,), pairs=pairs, neighbours=neighbours, max_rows=max_rows, seed=seed
-    )
+    sums = total.sum(local_interaction, (len(pairs) + 1,), pairs=pairs, neighbours=neighbours, max_rows=max_rows)
     return np.asarray(sums[:-1] / max(sums[-1], 1.0))
 
 

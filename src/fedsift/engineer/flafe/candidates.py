@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.expressions import Call, Column, Expression, call, compute, parse
-from fedsift.core.operation import operation
+from fedsift.core.operation import ROWS, operation
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.combine import Combined, Operands
 from fedsift.engineer.flafe.features import BOUND, Seed
@@ -82,7 +82,7 @@ def local_candidates(base: Sequence[Expression]) -> list[Expression]:
     times=1,
     discloses="plain",
     about="names of the columns that are numbers, and of those among them that never vary",
-    reply={"numeric": [str], "flat": [str], "rows": int},
+    reply={"numeric": [str], "flat": [str], "rows": ROWS},
     needs=("column names",),
 )
 def numeric_columns(party: Party) -> dict[str, Any]:
@@ -112,6 +112,8 @@ def load_numbers(party: Party, *, columns: list[str], seed: Seed) -> list[str]:
         raise OperationRefused(party.name, "load_numbers", "its seed is another than that of the accepted job")
     train = np.ones(party.n_rows, dtype=bool)
     train[held_out_rows(party.n_rows, settings["validation"], seed)] = False
+    if train.any() and not train.all():
+        party.site.enter_part(party, party.row_numbers[train], "flafe.load_numbers")
     names, raw = list(columns), party.table.matrix(columns)
     if settings.get("importance") == "bins" and len(names) > settings["max_columns"]:
         chosen = representatives(raw[train], settings["max_columns"])

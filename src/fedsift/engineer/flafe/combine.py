@@ -39,6 +39,7 @@ from fedsift.core.party import Party
 from fedsift.crypto.ckks.keys import CkksPublicKey, CkksSecretKey
 from fedsift.crypto.ckks.vector import CkksCiphertexts, CkksVector
 from fedsift.crypto.dp import gaussian_noise
+from fedsift.engineer.flafe.asked import check_combined, check_places
 from fedsift.engineer.flafe.features import (
     BOUND,
     FUNCTIONS,
@@ -197,7 +198,11 @@ def multiply_columns(
         bound = math.hypot(*[BOUND**power for power in step.powers])
         made = []
         for product in wanted:
+            check_places(party, "multiply_columns", [product.block], len(vectors))
+            check_places(party, "multiply_columns", [step.operand], len(vectors[product.block]))
+            check_places(party, "multiply_columns", product.columns, columns.shape[1])
             vector = vectors[product.block][step.operand]
+            check_places(party, "multiply_columns", product.slots, len(vector) // rows)
             plain = np.zeros(len(vector), dtype=factors.dtype)
             for slot, column in zip(product.slots, product.columns):
                 plain[slot * rows : (slot + 1) * rows] = factors[:, column]
@@ -220,14 +225,9 @@ def _cover(product: CkksVector, scales: list[float]) -> CkksVector:
 
 
 @operation(
-    "flafe.open_combinations",
-    when="protection=columns",
-    times=_MESSAGES,
-    discloses="control",
-    receives="ciphertext",
-    about="acknowledgement",
-    learns="combined columns that it will hold, decrypted (with the stated noise, if any)",
-)
+    "flafe.open_combinations", when="protection=columns", times=_MESSAGES, discloses="control", receives="ciphertext",
+    about="acknowledgement", learns="combined columns that it will hold, decrypted (with the stated noise, if any)",
+)  # fmt: skip
 def open_combinations(
     party: Party, *, combined: list[CkksCiphertexts], slots: list[list[int]], places: list[list[list[int]]], noisy: bool
 ) -> None:
@@ -239,6 +239,7 @@ def open_combinations(
         vectors = sent.vectors(key.public)
         if len(vectors) != len(slots) or any(len(vector) % rows for vector in vectors):
             raise ReplyError(party.name, "open_combinations", "combined vectors of another shape than was announced")
+        check_combined(party, slots, [len(vector) // rows for vector in vectors], functions, len(held))
         columns = [key.decrypt(v).reshape(-1, rows)[used] for v, used in zip(vectors, slots)]
         opened = np.vstack(columns)
         for part, wanted in zip((opened.real, opened.imag), functions):

@@ -177,12 +177,12 @@ class JointProducts:
         """All sums of products of all parties' columns, in the ring, party after party."""
         names = [name for name in self.parties if widths[name]]
         offset = dict(zip(names, np.cumsum([0, *(widths[name] for name in names)]).tolist()))
-        size = sum(widths[name] for name in names)
-        total = np.zeros((size, size), dtype=np.uint64)
         own = self.fed.ask(own_sides, to=names, names=[matrix])
+        for name in names:  # before anything is made in sizes that parties told
+            _check(name, own[name][0] if own[name] else None, (widths[name], widths[name]))
+        total = np.zeros((sum(widths[name] for name in names),) * 2, dtype=np.uint64)
         for name in names:
             at = slice(offset[name], offset[name] + widths[name])
-            _check(name, own[name][0], (widths[name], widths[name]))
             total[at, at] = own[name][0]
         pairs = list(combinations(names, 2))
         opened = self.open([(a, matrix, widths[a], b, matrix, widths[b]) for a, b in pairs]) if pairs else []

@@ -178,7 +178,7 @@ def noisy_products(party: Party, *, pairs: list[list[str | int]]) -> None:
     """Own columns and own columns times own share of the residual, for each pair that this party is in."""
     sides, shares = party.held(Sides).columns, party.held(ResidualShares).by_pair
     matrices = {}
-    for first, second, _ in read_pairs(pairs):
+    for first, second, _ in read_pairs(party, pairs):
         if party.name in (first, second):
             name = pair_name(first, second)
             parts = [sides * shares[name][:, None], sides]

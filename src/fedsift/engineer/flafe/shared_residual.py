@@ -35,7 +35,7 @@ from fedsift.core.party import Party
 from fedsift.core.requested import check_known, check_positions
 from fedsift.engineer.flafe.features import Position
 from fedsift.engineer.flafe.joint_moments import JointMatrices
-from fedsift.errors import DataError, OverflowGuard, ParameterError, ReplyError
+from fedsift.errors import DataError, OperationRefused, OverflowGuard, ParameterError, ReplyError
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring, new_seed, stream, to_ring
 
@@ -101,13 +101,16 @@ def ring_bits(rows: int) -> tuple[int, int]:
     return column, weight
 
 
-def read_pairs(told: list[list[str | int]]) -> list[NumberedPair]:
-    """From a request."""
+def read_pairs(party: Party, told: list[list[str | int]]) -> list[NumberedPair]:
+    """From a request: pairs of different parties of the job."""
     found = []
     for each in told:
         if len(each) != 3 or not isinstance(each[2], int) or not all(isinstance(name, str) for name in each[:2]):
             raise ParameterError("a pair of the request is two parties and a number")
-        found.append((str(each[0]), str(each[1]), each[2]))
+        first, second, number = str(each[0]), str(each[1]), each[2]
+        if first == second or not {first, second} <= set(party.job.parties):
+            raise OperationRefused(party.name, "pairs", "a pair is two parties of the accepted job")
+        found.append((first, second, number))
     return found
 
 
@@ -153,7 +156,7 @@ def split_residual(party: Party, *, pairs: list[list[str | int]]) -> dict[str, d
     """The label holder shares its residual with each pair. In a pair of its own it keeps all of it."""
     share, shares = party.held(Residual).values, party.keep(ResidualShares())
     out: dict[str, dict[str, Ring]] = {}
-    for first, second, number in read_pairs(pairs):
+    for first, second, number in read_pairs(party, pairs):
         if party.name in (first, second):
             shares.by_pair[pair_name(first, second)] = share.copy()
         else:
@@ -192,7 +195,7 @@ def take_shares(
         party.keep(ResidualShares())
     shares, secrets_with = party.held(ResidualShares).by_pair, party.held(Pairs)
     rows = len(party.held(Sides).columns)
-    for first, second, number in read_pairs(pairs):
+    for first, second, number in read_pairs(party, pairs):
         if party.name not in (first, second):
             continue
         pair = pair_name(first, second)
@@ -203,7 +206,10 @@ def take_shares(
             if party.name == first:
                 part = secrets_with.mask(sender, f"split by {sender}", number, (rows,))
             else:
-                part = sent[sender][pair] - secrets_with.mask(sender, f"rest of {sender}", number, (rows,))
+                rest = sent.get(sender, {}).get(pair)
+                if rest is None or rest.shape != (rows,):
+                    raise ReplyError(sender, "take_shares", f"expected its share of {rows} rows")
+                part = rest - secrets_with.mask(sender, f"rest of {sender}", number, (rows,))
             total = total + part * _ring(weight)
         shares[pair] = total
 
@@ -227,7 +233,7 @@ def arrange_sides(party: Party, *, pairs: list[list[str | int]]) -> None:
     sides, shares = party.held(Sides).columns, party.held(ResidualShares).by_pair
     orders, matrices = party.keep(SecretOrder()).by_pair, party.keep(JointMatrices({})).by_name
     generator = np.random.default_rng(secrets.randbits(256))
-    for first, second, _ in read_pairs(pairs):
+    for first, second, _ in read_pairs(party, pairs):
         if party.name not in (first, second):
             continue
         pair = pair_name(first, second)
@@ -321,7 +327,7 @@ def share_product(
     """Take the product off the residual of the pairs that this party is in, and give the others their parts."""
     share, shares = multiply_shares(party, peer, sent, number), party.held(ResidualShares).by_pair
     out: dict[str, dict[str, Ring]] = {}
-    for first, second, split_number in read_pairs(pairs):
+    for first, second, split_number in read_pairs(party, pairs):
         pair = pair_name(first, second)
         if party.name in (first, second):
             known = shares.get(pair, np.zeros(len(share), dtype=np.uint64))

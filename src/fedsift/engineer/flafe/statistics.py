@@ -227,7 +227,7 @@ class Predictions:
     times=1,
     discloses="aggregate",
     about="mean squared error and variance of the target on held-out rows",
-    reply=dict,
+    reply={"error": float, "variance": float},
 )
 def held_out_error(party: Party, *, task: Task) -> dict[str, float]:
     """Of the predictions that the parties made together, on the rows that nobody trained on: told other ones, or other

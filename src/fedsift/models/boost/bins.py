@@ -19,6 +19,8 @@ from fedsift.errors import OperationRefused
 
 #: Bins of a number that a search may take, where the job's method has no ``n_bins`` (the swarm's range).
 SEARCHED_BINS = (5, 20)
+#: The largest penalty (gamma, reg_lambda) that a search may take.
+SEARCHED_PENALTY = 20
 
 
 def fitted_bins(party: Party, bins: int) -> tuple[list[ColumnBins], np.ndarray]:

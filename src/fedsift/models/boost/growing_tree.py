@@ -33,6 +33,7 @@ class Model:
     history: list[float] = field(default_factory=list)
     uses: dict[str, dict[int, list[float]]] = field(default_factory=dict)  # party -> column -> [splits, gain]
     stopped: bool = False
+    begun: int = 0  # rounds that trees were begun in
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.arguments import PartyName
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import ReplyError
@@ -30,8 +30,8 @@ from fedsift.models.boost.growing_tree import (
     own_histograms,
     splittable,
 )
-from fedsift.models.boost.level_messages import LevelSums
-from fedsift.models.boost.rounds import new_jobs
+from fedsift.models.boost.level_messages import LevelSums, Sides
+from fedsift.models.boost.rounds import check_first_tree, new_jobs
 from fedsift.models.boost.sums import GRADIENTS, GradientLayout, encrypt_sets, vouched_parts
 from fedsift.models.boost.tree import Split, best_split
 from fedsift.mpc.encrypted_histogram import own_key
@@ -39,6 +39,7 @@ from fedsift.mpc.pairs import vouch
 
 _TREES = {"key": PublicKey, "rows": Ciphertexts, "layout": dict, "sets": [Array("i")], "notes": dict,
           "jobs": {"set": Array("i"), "model": Array("i")}, "nodes": dict}  # fmt: skip
+_CUTS = {"job": Array("i"), "node": Array("i"), "column": Array("i"), "unseen_left": Array("b"), "left": Array("i")}
 
 
 @operation(
@@ -73,6 +74,7 @@ def _encrypted_start(
     party: Party, live: list[int], columns: dict[str, list[np.ndarray]], per: int, sample: bool
 ) -> dict[str, Any]:
     state = party.held(Boosting)
+    check_first_tree(party, state, live, columns)
     jobs = _start(party, state, live, columns, sample)
     sets = list({job.set: (job.train, job.numbers) for job in jobs}.values())
     key = own_key(party, state.scheme).public
@@ -129,7 +131,7 @@ def _start(
     receives="ciphertext",
     about="which column of a party is cut, and between which groups of its bins",
     learns="gradient sums over groups of bins of unnamed columns of the other parties",
-    reply=dict,
+    reply=ByName(_CUTS),
 )
 def choose_splits(party: Party, *, replies: dict[PartyName, LevelSums]) -> dict[str, Any]:
     return _choose(party, replies)
@@ -215,7 +217,7 @@ def _cut_message(cut: dict[str, list[Any]]) -> dict[str, np.ndarray]:
     learns="which rows go left where another party's column was cut",
     reply={"nodes": dict, "more": bool},
 )
-def advance(party: Party, *, sides: dict[str, dict[str, np.ndarray]]) -> dict[str, Any]:
+def advance(party: Party, *, sides: dict[PartyName, Sides]) -> dict[str, Any]:
     """Make the children of the nodes that were cut; say which of them must be summed next."""
     state = party.held(Boosting)
     state.wanted = _advance(party, sides)
@@ -227,7 +229,7 @@ def _unfinished(state: Boosting) -> bool:
     return any(job.open for job in state.jobs)
 
 
-def _advance(party: Party, sides: dict[str, dict[str, np.ndarray]]) -> list[Entry]:
+def _advance(party: Party, sides: dict[str, Sides]) -> list[Entry]:
     state = party.held(Boosting)
     bits = {name: np.unpackbits(reply["bits"]).astype(bool) for name, reply in sides.items()}
     place = {name: [0, 0] for name in sides}  # bits read, records read
@@ -239,6 +241,8 @@ def _advance(party: Party, sides: dict[str, dict[str, np.ndarray]]) -> list[Entr
             if name == party.name:
                 left, record = cut_own(state, job, node, split)
             else:
+                if name not in sides:
+                    raise ReplyError(name, "divide", f"party {name!r} has not divided its node")
                 start, count = place[name]
                 left = bits[name][start : start + len(node.rows)]
                 if len(left) != len(node.rows) or count >= len(sides[name]["records"]):

@@ -16,6 +16,13 @@ Bits = NDArray[np.uint8]
 Flags = NDArray[np.bool_]
 
 
+class TreeJobs(TypedDict):
+    """Of each tree: which set of gradients it is grown from, and for which model."""
+
+    set: Whole
+    model: Whole
+
+
 class LevelNodes(TypedDict):
     """A line for each node that is asked for: its tree, the node above (-1 for a root), itself and its sibling."""
 
@@ -24,6 +31,13 @@ class LevelNodes(TypedDict):
     small: Whole
     big: Whole
     bits: Bits
+
+
+class Sides(TypedDict):
+    """A party's answer where its columns cut: left or right of each row, and the number of each record."""
+
+    bits: Bits
+    records: Whole
 
 
 class LevelSums(TypedDict):

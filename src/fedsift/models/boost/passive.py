@@ -18,11 +18,12 @@ from fedsift.core.binning import ColumnBins
 from fedsift.core.ledger import Release
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
+from fedsift.core.requested import check_positions
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused
 from fedsift.models.boost.bins import SplitRecords, fitted_bins, safe_groups, split_record
 from fedsift.models.boost.joint_powers import GroupTable
-from fedsift.models.boost.level_messages import LevelNodes, check_nodes
+from fedsift.models.boost.level_messages import LevelNodes, TreeJobs, check_nodes
 from fedsift.models.boost.sums import GRADIENTS, Ask, GradientLayout, encrypted_sums, set_offsets, vouched_parts
 from fedsift.mpc.pairs import check_vouched
 
@@ -73,7 +74,7 @@ class _Summing:
 )
 def receive_gradients(
     party: Party, *, key: PublicKey, rows: Ciphertexts, layout: dict[str, int], sets: list[np.ndarray], note: bytes,
-    jobs: dict[str, np.ndarray], columns: list[np.ndarray], bins: list[int], least: int,
+    jobs: TreeJobs, columns: list[np.ndarray], bins: list[int], least: int,
 ) -> None:  # fmt: skip
     """Row ciphertexts of one round and the trees that will be grown from them, if the label holder vouches for them."""
     check_vouched(party, note, str(party.job.active), GRADIENTS, *vouched_parts(key, rows, layout, sets))
@@ -83,6 +84,8 @@ def receive_gradients(
     if len(rows) != offsets[-1]:
         raise OperationRefused(party.name, "receive_gradients", f"{len(rows)} ciphertexts instead of {offsets[-1]}")
     places = [np.where(mask, np.cumsum(mask) - 1, -1) for mask in train]
+    check_positions(party.name, "receive_gradients", "set", jobs["set"], len(sets))
+    check_positions(party.name, "receive_gradients", "model", jobs["model"], min(len(bins), len(columns)))
     trees = []
     for number, model in zip(jobs["set"].tolist(), jobs["model"].tolist()):
         fitted, codes = fitted_bins(party, int(bins[model]))

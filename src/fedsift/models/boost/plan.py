@@ -14,11 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.arguments import wrong_record
+from fedsift.core.job import Job
 from fedsift.core.party import Labels, Party
 from fedsift.errors import OperationRefused, ParameterError
+from fedsift.models.boost.bins import SEARCHED_BINS, SEARCHED_PENALTY
 from fedsift.models.boost.tree import TreeSettings
 
 Plain = bool | int | float | str | None
+ALL_ROWS: dict[str, Plain] = {"kind": "all"}
 #: A plan as it travels.
 PlanFields = dict[str, Plain | dict[str, Plain]]
 
@@ -30,7 +34,7 @@ class Plan:
     settings: TreeSettings
     n_estimators: int
     bins: int = 32
-    rows: dict[str, Plain] = field(default_factory=lambda: {"kind": "all"})
+    rows: dict[str, Plain] = field(default_factory=lambda: dict(ALL_ROWS))
     base_score: float | None = None
     subsample: float = 1.0
     top_rate: float = 1.0  # below 1: gradient-based sampling
@@ -48,15 +52,63 @@ class Plan:
 
     @classmethod
     def read(cls, fields: PlanFields, party: Party) -> Plan:
-        """At the label holder: exactly these fields, and cuts that leave as many rows as the accepted job says."""
-        if set(fields) != set(cls.__dataclass_fields__) or not isinstance(fields["settings"], dict):
-            raise OperationRefused(party.name, "begin_boosting", "a plan has other fields than these")
+        """At a party: exactly these fields, and what the accepted job says of them (``_other_than``)."""
+        settings = fields.get("settings")
+        wrong = "has no settings" if not isinstance(settings, dict) else wrong_record(TreeSettings, settings)
+        wrong = wrong or wrong_record(cls, {**fields, "settings": TreeSettings()})
+        if wrong:
+            raise OperationRefused(party.name, "begin_boosting", f"a plan {wrong}")
         rest = {name: value for name, value in fields.items() if name != "settings"}
         plan = cls(settings=TreeSettings.read(fields["settings"]), **rest)  # type: ignore[arg-type]
         job = party.run.job
         if job is not None and plan.settings.min_rows < job.smallest_cell:
             raise OperationRefused(party.name, "begin_boosting", "cuts leave fewer rows than the accepted job allows")
+        other = _other_than(job, plan) if job is not None else ""
+        if other:
+            raise OperationRefused(
+                party.name, "begin_boosting", f"its {other!r} is another than that of the accepted job"
+            )
         return plan
+
+
+def _other_than(job: Job, plan: Plan) -> str:
+    """Which setting of the plan the accepted job does not allow; empty where it allows all. What its method has no
+    parameter for is as usual; what a search varies (``max_trees`` says that there is one) has its ranges."""
+    told, searched = job.parameters, "max_trees" in job.parameters
+    by_gradient = told.get("sampling_method") == "gradient_based"
+    usual = {**asdict(Plan(TreeSettings(), 0)), **asdict(TreeSettings())}
+    names = {"bins": "n_bins", "seed": "random_state"}
+    wanted = {name: told.get(names.get(name, name), value) for name, value in usual.items()} | {
+        "top_rate": told["top_rate"] if by_gradient else 1.0,
+        "other_rate": told["other_rate"] if by_gradient else 0.0,
+        "leaf_wise": told.get("grow_policy") == "lossguide",
+    }
+    found = {**asdict(plan), **asdict(plan.settings)}
+    ranges: dict[str, tuple[float, float]] = {}
+    if searched:
+        ranges = {"bins": SEARCHED_BINS, "max_depth": (1, told["max_depth"]), "n_estimators": (1, told["max_trees"]),
+                  "gamma": (0, SEARCHED_PENALTY), "reg_lambda": (0, SEARCHED_PENALTY)}  # fmt: skip
+        for name, (low, high) in ranges.items():
+            if not low <= found[name] <= high:
+                return name
+    free = {"settings", "min_rows", "rows", *(ranges if searched else ())}
+    other = next((name for name in found if name not in free and found[name] != wanted[name]), "")
+    return other or ("" if plan.rows in _allowed_rows(job) else "rows")
+
+
+def _allowed_rows(job: Job) -> list[dict[str, Plain]]:
+    """All rows, those of a fold of the job's folds, or those that are not held out for its early stopping."""
+    told, rules = job.parameters, [ALL_ROWS]
+    if told.get("early_stopping_rounds"):
+        rules.append({"kind": "validation", "share": told["validation_fraction"], "seed": job.random_state})
+    if "folds" in told:
+        rules += fold_rules(told["folds"], job.random_state)
+    return rules
+
+
+def fold_rules(folds: int, seed: int) -> list[dict[str, Plain]]:
+    """Each fold in turn is held out."""
+    return [{"kind": "fold", "fold": f, "folds": folds, "seed": seed} for f in range(folds)]
 
 
 def fold_numbers(labels: Labels, party: Party, folds: int, seed: int) -> np.ndarray:

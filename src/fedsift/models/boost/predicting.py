@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ReplyError
 from fedsift.models.boost.compared.ending import show_scores
@@ -58,7 +58,7 @@ def route_rows(party: Party, *, model: str, splits: np.ndarray, counts: np.ndarr
     receives="pseudonymous",
     about="which rows are at another party's splits",
     learns="which way those rows go",
-    reply=dict,
+    reply=ByName({"splits": Array("i"), "counts": Array("i"), "rows": Array("i")}),
 )
 def walk_down(party: Party, *, model: str, sides: dict[str, np.ndarray]) -> dict[str, Any]:
     """Take the answers in, go on through own splits, and ask about the next split of others."""

@@ -17,7 +17,7 @@ from sklearn.metrics import accuracy_score, f1_score, r2_score, roc_auc_score
 from fedsift.core.binning import ColumnBins
 from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
-from fedsift.core.operation import Array, check_reply, operation
+from fedsift.core.operation import Array, ByName, check_reply, operation
 from fedsift.core.party import Labels, Party
 from fedsift.errors import DataError, ReplyError
 from fedsift.models.boost.bins import SplitRecords
@@ -58,6 +58,7 @@ def auc(target: np.ndarray, chance: np.ndarray) -> float:
     discloses="aggregate",
     about="one score a model, of the rows that were held out",
     reply=[float],
+    settings=("metric",),
 )
 def held_out_scores(party: Party, *, metric: str) -> list[float]:
     state = party.held(Boosting)
@@ -69,7 +70,7 @@ def held_out_scores(party: Party, *, metric: str) -> list[float]:
     times="1 a session",
     discloses="aggregate",
     about="how often each column was cut, and with which gain",
-    reply=[dict],
+    reply=[ByName(dict)],
 )
 def column_uses(party: Party) -> list[dict[str, Any]]:
     """For each model and party: column positions, number of splits, summed gain."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedsift.core.arguments import PartyName
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, Whole, operation
 from fedsift.core.party import Labels, Party, Task
 from fedsift.crypto.dp import whole_gaussian_noise
 from fedsift.errors import OperationRefused
@@ -34,7 +34,7 @@ from fedsift.models.boost.tree import (
 #: Sums are taken of encrypted gradients, or on shares (units follow from the totals) and opened by the coordinator, or
 #: compared.
 Sums = Literal["encrypted", "opened", "compared"]
-_BEGUN = {"outputs": int, "task": str}
+_BEGUN = {"outputs": Whole(1000, 1), "task": str}
 
 
 @operation(
@@ -44,6 +44,7 @@ _BEGUN = {"outputs": int, "task": str}
     about="number of outputs of a tree",
     reply=_BEGUN,
     times="1 a session",
+    settings=("scheme",),
 )
 def begin_boosting(
     party: Party, *, models: list[PlanFields], order: list[PartyName], scheme: str, task: Task, bits: int, sums: Sums
@@ -63,7 +64,7 @@ def begin_boosting(
     reply=_BEGUN,
     times="1 a session",
     epsilon="epsilon",
-    settings=("epsilon", "delta"),
+    settings=("epsilon", "delta", "scheme"),
 )
 def begin_private_boosting(
     party: Party, *, models: list[PlanFields], order: list[PartyName], scheme: str, task: Task, bits: int, sums: Sums,
@@ -102,6 +103,8 @@ def _begin(party: Party, state: Boosting, plans: list[Plan]) -> dict[str, Any]:
     added = None if noise is None else whole_gaussian_noise((outputs,), noise.start_scale())
     for plan in plans:
         train = training_rows(plan.rows, labels, party)
+        if train.any() and not train.all():
+            party.site.enter_part(party, party.row_numbers[train], "boost.begin_boosting")
         base = start_margin(labels.task, labels.values[train], outputs, plan.base_score, added)
         state.models.append(
             Model(plan.settings, plan, train, np.tile(base, (party.n_rows, 1)), base,
@@ -124,6 +127,22 @@ def _label_noise(
     return LabelNoise(epsilon, delta, plan.n_estimators, plan.settings.max_depth, outputs, party.n_rows)
 
 
+def check_first_tree(
+    party: Party, state: Boosting, live: list[int], columns: dict[str, list[np.ndarray]]
+) -> None:  # fmt: skip
+    """Sums of the first tree are counts of labels: where the accepted job grows it from own columns alone, no others
+    are looked at, unless there are none. (Under an epsilon every step of every tree is counted.)"""
+    told = {} if party.run.job is None else party.run.job.parameters
+    if not told.get("first_tree_local") or told.get("epsilon") is not None:
+        return
+    own = columns.get(party.name, [])
+    for number, chosen in zip(live, own):
+        if 0 <= number < len(state.models) and len(chosen) and not state.models[number].trees:
+            raise OperationRefused(
+                party.name, "boosting", "the accepted job grows the first tree from own columns alone"
+            )
+
+
 def new_jobs(
     party: Party, state: Boosting, live: list[int], columns: dict[str, list[np.ndarray]], sample: bool
 ) -> list[Job]:
@@ -139,6 +158,9 @@ def new_jobs(
     known: dict[bytes, int] = {}
     for index, model_number in enumerate(live):
         model = state.models[model_number]
+        model.begun += 1
+        if model.begun > model.plan.n_estimators:
+            raise OperationRefused(party.name, "boosting", "a model grows as many trees as its plan says")
         g, h = gradients(state.labels.task, model.margins, state.labels.values)
         train, weights = _sampled(model, g, sample)
         fitted, codes = fitted_bins(party, model.plan.bins)

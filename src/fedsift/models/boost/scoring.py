@@ -68,10 +68,6 @@ def uses(fed: Federation, boosters: list[Booster], protection: Protection, what:
     return result
 
 
-def fold_rules(folds: int, seed: int) -> list[dict[str, Plain]]:
-    return [{"kind": "fold", "fold": f, "folds": folds, "seed": seed} for f in range(folds)]
-
-
 def cross_validate(
     fed: Federation, boosters: list[Booster], rules: list[dict[str, Plain]], protection: Protection, metric: str
 ) -> np.ndarray:

@@ -249,6 +249,7 @@ def weigh_rows(
     opened="aggregate: inner products of gradients and last steps, sizes of weights, losses, summed over all parties",
     learns="its columns' weights as the duals of all rows give them",
     reply=MAYBE_RING,
+    settings=("memory",),
 )
 def finish_round(
     party: Party,

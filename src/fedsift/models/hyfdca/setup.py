@@ -25,7 +25,7 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import Between, PartyName
 from fedsift.core.binning import MAX_CATEGORY_BINS
 from fedsift.core.labels import is_amount
 from fedsift.core.message import decode, encode, message
@@ -333,7 +333,7 @@ def _scaled_target(party: Party, part: Part, sums: Any, spread: Any) -> tuple[fl
     learns="products of its columns, summed over all parties with the same columns",
 )
 def start_rounds(
-    party: Party, *, gram: Ring | None, hidden: dict[str, Ring], widths: dict[str, int], before: int
+    party: Party, *, gram: Ring | None, hidden: dict[PartyName, Ring], widths: dict[PartyName, int], before: int
 ) -> None:
     """The metric of the block: steps are taken where blocks * curvature * X'X + alpha is the unit matrix.
 

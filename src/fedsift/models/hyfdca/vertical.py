@@ -24,7 +24,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.core.requested import check_above_zero
-from fedsift.errors import DataError, PartyGone, PartyTimeout, ReplyError
+from fedsift.errors import DataError, OperationRefused, PartyGone, PartyTimeout, ReplyError
 from fedsift.models.design import Design, LinearPart
 from fedsift.models.hyfdca.loss import best_duals, curvature, first_centre
 from fedsift.models.hyfdca.party import _bounded as bounded
@@ -76,6 +76,7 @@ class Duals:
     discloses="aggregate",
     about="scales of the principal components of its columns",
     reply=Array("f"),
+    settings=("alpha",),
 )
 def open_columns(
     party: Party, *, loss: Literal["squared", "logistic", "hinge"], alpha: Annotated[float, Between(0, 1e12)],
@@ -86,6 +87,9 @@ def open_columns(
     ``classes`` are told to the label holder only (none: its label is a number).
     """
     check_above_zero(party.name, "open_columns", "alpha", alpha)
+    told = "auto" if party.run.job is None else party.run.job.parameters.get("loss", "auto")
+    if told not in ("auto", loss):
+        raise OperationRefused(party.name, "open_columns", "its loss is another than that of the accepted job")
     design = Design.fit(party.table)
     values = design.matrix(party.table)
     left, sizes, right = np.linalg.svd(values, full_matrices=False)
@@ -189,6 +193,8 @@ class OneBlock:
         """What the label holder measured (4 x outputs), and the gradient of losses and penalty."""
         told, found = self._asked(u)
         rows = self.run.n_rows
+        if told.shape != (4 * self.outputs,):
+            raise ReplyError(str(self.run.active), "open_residuals", "expected four numbers for each output")
         return told.reshape(4, self.outputs), rows * self.unit * np.vstack(list(found.values())) + self.shrunk * u
 
     def _asked(self, u: Floats) -> tuple[Floats, dict[str, Floats]]:

@@ -17,6 +17,7 @@ from fedsift.core.table import Table
 from fedsift.errors import DataError
 
 MAX_CATEGORIES = 64
+MOST_INPUTS = MAX_CATEGORIES + 2  # of a column: also for the other categories, and for what is missing
 
 
 @dataclass(frozen=True)

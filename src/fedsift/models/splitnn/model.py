@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from fedsift.models.splitnn.networks import read_arrays, register_model, torch_m
 from fedsift.models.splitnn.part_files import load_part, save_part
 from fedsift.models.splitnn.settings import (
     LABEL_PROTECTIONS,
+    Blur,
     BottomSettings,
     Options,
     TopSettings,
@@ -223,7 +224,7 @@ class SplitNN(FederatedModel):
         bottom = BottomSettings(seed, self.batch_size, rate, self.bottom, bottom_options, self.weight_decay)
         top = TopSettings(
             seed, self.batch_size, rate, self.top, top_options, self.weight_decay,
-            protection=self.label_protection, protection_scale=float(self.label_protection_scale),
+            protection=cast("Blur | None", self.label_protection), protection_scale=float(self.label_protection_scale),
         )  # fmt: skip
         return own_networks(self.protection).start(run, self.model_, self.embedding, bottom, top)
 

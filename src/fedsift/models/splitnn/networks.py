@@ -65,7 +65,12 @@ def build_model(name: str, inputs: int, outputs: int, options: Mapping[str, obje
         )
     with _seeding, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = _factories[name](inputs, outputs, **options)
+        try:
+            module = _factories[name](inputs, outputs, **options)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ParameterError(
+                f"model {name!r} cannot be built with these options ({type(error).__name__})"
+            ) from None
     if not isinstance(module, torch.nn.Module):
         raise ParameterError(f"the factory of model {name!r} returned no torch.nn.Module")
     return module

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,20 @@ from fedsift.core.arguments import AtMost, Between, MayMiss
 from fedsift.core.federation import Federation
 from fedsift.core.labels import is_epsilon, range_of
 from fedsift.core.message import message
+from fedsift.core.party import Party, Task
 from fedsift.errors import ParameterError, ReplyError
 
 #: Embeddings or gradients of a batch: a line a row. The half that takes them says whose are not finite.
 Rows = Annotated[NDArray[np.float32], MayMiss()]
 Layers = Annotated[list[Annotated[int, Between(1, 100_000)]], AtMost(50)]
+#: What is multiplied with: rates, prices, spreads.
+Scale = Annotated[float, Between(0, 1e6)]
 #: What a registered model is built with; ``hidden`` of the dense ones, anything plain of others.
 Options = Annotated[dict[str, bool | int | float | str | Layers | None], AtMost(50)]
+
+
+Blur = Literal["max_norm", "noise"]
+UNSAID_EPOCHS, PRICES = 1000, 20  # of a training, and one after the other, where the job says nothing of it
 
 
 @message
@@ -33,11 +40,11 @@ Options = Annotated[dict[str, bool | int | float | str | Layers | None], AtMost(
 class GateSettings:
     """Of stochastic gates; several prices are several networks side by side."""
 
-    sigma: float
+    sigma: Scale
     price: float | Annotated[list[float], AtMost(1000)]
     embedding: bool
     init: str | float | None
-    rate: float
+    rate: Scale
 
 
 @dataclass(frozen=True)
@@ -46,10 +53,10 @@ class HalfSettings:
 
     seed: int
     batch_size: Annotated[int, Between(1, 1 << 24)]
-    rate: float
+    rate: Scale
     model: str
     options: Options
-    decay: float = 0.0
+    decay: Scale = 0.0
 
 
 @message
@@ -60,8 +67,8 @@ class BottomSettings(HalfSettings):
     width: Annotated[int, Between(1, 100_000)] = 1
     gates: GateSettings | None = None
     shadows: Annotated[int, Between(0, 100_000)] = 0
-    equal_norm: float | None = None
-    prox: float | None = None
+    equal_norm: Scale | None = None
+    prox: Scale | None = None
     components: Annotated[list[int], AtMost(100_000)] | None = None
 
 
@@ -70,10 +77,19 @@ class BottomSettings(HalfSettings):
 class TopSettings(HalfSettings):
     """The label holder's half."""
 
-    task: str = "auto"
-    protection: str | None = None
-    protection_scale: float = 1.0
-    interactive: float | None = None
+    task: Task = "auto"
+    protection: Blur | None = None
+    protection_scale: Scale = 1.0
+    interactive: Scale | None = None
+
+
+def most_epochs(party: Party) -> int:
+    """How long the accepted job trains at most: its epochs, of a method that looks for its price at each of some
+    prices; where they follow from the number of rows, so many that they never do."""
+    told = {} if party.run.job is None else party.run.job.parameters
+    epochs = [value for name, value in told.items() if name.endswith("epochs")]
+    whole = sum(value if isinstance(value, int) else UNSAID_EPOCHS for value in epochs) if epochs else UNSAID_EPOCHS
+    return whole * (PRICES if any(name.startswith("lambda") for name in told) else 1)
 
 
 def embeddings_of(replies: Mapping[str, object]) -> dict[str, Rows]:

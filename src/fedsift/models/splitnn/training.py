@@ -12,15 +12,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 
 from fedsift.core.arguments import Between, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import COORDINATOR
-from fedsift.core.operation import Array, operation
-from fedsift.core.party import Party
+from fedsift.core.operation import Array, ByName, operation
+from fedsift.core.party import Party, Task
 from fedsift.errors import OperationRefused, ParameterError
 from fedsift.models.splitnn.layers.shared_parts import check_batch_size
 from fedsift.models.splitnn.networks import derived_seed
@@ -86,6 +86,13 @@ def start_top(
     party: Party, *, model: str, widths: dict[PartyName, Annotated[int, Between(1, 100_000)]], settings: TopSettings
 ) -> None:
     check_batch_size(party, settings.batch_size)
+    told = {} if party.run.job is None else party.run.job.parameters
+    for name, value in (
+        ("label_protection", settings.protection),
+        ("label_protection_scale", settings.protection_scale),
+    ):
+        if name in told and told[name] != value:
+            raise OperationRefused(party.name, "start_top", f"its {name!r} is another than that of the accepted job")
     party.state[f"{model}/top"] = Top(party, widths, settings)
 
 
@@ -116,7 +123,7 @@ def bottom_round(
     receives="plain",
     about="mean loss and score of a batch, and the gradient of each row's loss in the embeddings",
     learns="the embedding of each row of a batch: tells about the row's columns",
-    reply={"loss": float, "score": float, "gradients": dict},
+    reply={"loss": float, "score": float, "gradients": ByName(Array("f", 2, finite=False))},
     times="10000000 a session",
 )
 def top_round(party: Party, *, model: str, embeddings: dict[str, Rows], epoch: int, start: int) -> dict[str, Any]:
@@ -261,7 +268,7 @@ class SplitRun:
         run = cls(fed, model, widths, bottom.batch_size)
         each = {name: {"settings": replace(bottom, width=widths[name])} for name in members}
         fed.ask(start_bottom, to=members, each=each, model=model)
-        top = replace(top, task=fed.asked_task, interactive=cls.interactive or top.interactive)
+        top = replace(top, task=cast(Task, fed.asked_task), interactive=cls.interactive or top.interactive)
         fed.ask(start_top, to=run.active, model=model, widths=widths, settings=top)
         return run
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.arguments import Outputs
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, Operation, operation
 from fedsift.core.party import Labels, Party
@@ -38,7 +39,7 @@ Floats = NDArray[np.float64]
     reply={"owner": Array("i"), "spread": float},
     times=1,
 )
-def open_columns(party: Party, *, outputs: int, task: str) -> dict[str, Any]:
+def open_columns(party: Party, *, outputs: Outputs, task: str) -> dict[str, Any]:
     """Standardise own columns; the label holder has a column of ones beside them, and the loss."""
     values, owner = standardised(party)
     columns = party.keep(Columns(values, outputs))

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.core.operation import operation
+from fedsift.core.operation import Whole, operation
 from fedsift.core.party import Party
 from fedsift.models.splitnn.layers import shared_gates
 from fedsift.models.splitnn.layers.shared_gates import SharedGates
@@ -41,7 +41,7 @@ OUT = -0.4  # a mean below this is out for good: a later price has no time to br
     when="protection=shares",
     discloses="control",
     about="a random number for drawing gates",
-    reply=int,
+    reply=Whole(2**62),
     times="1 a session",
 )
 def gate_seed(party: Party, *, seed: int) -> int:

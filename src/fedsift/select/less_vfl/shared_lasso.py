@@ -30,6 +30,7 @@ from fedsift.models.splitnn.layers.shared_parts import Part
 from fedsift.models.splitnn.layers.shared_run import SharedRun
 from fedsift.models.splitnn.layers.shared_shrinking import WHOLE, SharedShrinking
 from fedsift.models.splitnn.layers.sine import FEW_INPUTS, INPUT_BITS, WEIGHT_BITS, Floats, signed, turns_to_ring
+from fedsift.select.less_vfl.component_selection import check_epochs
 
 _TAUGHT_BATCH = 128
 READINGS = 20  # of the norms in a training, at least where there are as many batches
@@ -98,6 +99,7 @@ def teach_first_weights(
     party: Party, *, epochs: Annotated[int, Between(1, 10_000)], weight: Annotated[float, Between(0, 1e6)], seed: int
 ) -> None:
     """Let the first weights of this party's columns be those of an auto-encoder of them, learned here alone."""
+    check_epochs(party, "teach_first_weights", epochs, "pretrain_epochs")
     part = party.held(Part)
     columns = len(part.encoder.owner)  # without the label holder's constant
     inputs = signed(part.inputs(party))[:, :columns] / 2**INPUT_BITS

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party, Task
 from fedsift.crypto import oprf
 from fedsift.crypto.sealed_box import frame
@@ -119,7 +119,7 @@ def blind_rows(party: Party, *, factors: list[str]) -> bytes:
     discloses="masked",
     receives="masked",
     about="blinded ids, raised to this party's secret factor",
-    reply=dict,
+    reply=ByName(bytes),
     after="muse.matching_keys",
     times=1,
 )
@@ -317,7 +317,7 @@ class BinMatching:
             task=fed.asked_task,
         )  # fmt: skip
         for name, reply in replies.items():
-            if len(reply.entropies) != fed.n_columns[name] + (name == fed.active):
+            if reply.entropies.shape != (fed.n_columns[name] + (name == fed.active),):
                 raise ReplyError(name, "prepare_columns", f"expected {fed.n_columns[name]} entropies")
             if len(reply.small):
                 raise self._too_small(f"a bin of {self._describe(name, int(reply.small[0]))}")

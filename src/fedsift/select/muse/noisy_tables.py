@@ -69,7 +69,7 @@ from fedsift.mpc.two_halves import (
 LABEL = -1  # stands for the label among the label holder's columns
 EDGES_SHARE, LABEL_SHARE = 0.2, 0.3  # of a party's rho: for bins, for the tables with the label
 _DEVIATIONS = 20  # of the noise that a cell of two columns' table holds on average: fewer bins where it would not
-_BIN = 2  # of the noise, that a bin of two columns' tables holds at least
+BIN = 2  # of the noise, that a bin of two columns' tables holds at least
 Step = Annotated[int, Between(0, 10**6)]
 Column = Annotated[int, Between(-1, 10**7)]
 
@@ -148,7 +148,7 @@ def pay_for_bins(party: Party, *, task: Task, columns: Annotated[int, Between(1,
     found, rows = searched(party, n_bins, EDGES_SHARE * spending.rho), party.n_rows
     with_label = coded(found, rows, n_bins, noise.min_rows(noise.party_scale(own), min_cell))
     few, later = spending.joint_bins(rows, columns), spending.noise(1).party_scale(columns)
-    joint = coded(found, rows, few, max(min_cell, math.ceil(_BIN * later)), most=few)
+    joint = coded(found, rows, few, max(min_cell, math.ceil(BIN * later)), most=few)
     label = None
     if party.job.active == party.name:
         label = party.labels(task=task)

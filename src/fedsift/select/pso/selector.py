@@ -27,8 +27,9 @@ from fedsift.core.operation import together
 from fedsift.errors import DataError
 from fedsift.models.boost.growing import Booster
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
+from fedsift.models.boost.plan import fold_rules
 from fedsift.models.boost.results import METRICS
-from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, cross_validate, flat, fold_rules, uses
+from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, cross_validate, flat, uses
 from fedsift.models.boost.settings import check_boosting, tree_settings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.pso.swarm import (

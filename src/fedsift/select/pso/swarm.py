@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.errors import DataError
-from fedsift.models.boost.bins import SEARCHED_BINS
+from fedsift.models.boost.bins import SEARCHED_BINS, SEARCHED_PENALTY
 
 HYPER = ("trees", "depth", "bins", "gamma", "lambda")
 
@@ -28,7 +28,7 @@ class Bounds:
     @classmethod
     def of(cls, max_trees: int, max_depth: int) -> Bounds:
         fewest, most = SEARCHED_BINS
-        high = np.array([max_trees, max_depth, most, 20, 20], dtype=float)
+        high = np.array([max_trees, max_depth, most, SEARCHED_PENALTY, SEARCHED_PENALTY], dtype=float)
         return cls(np.array([1, 1, fewest, 1, 1], dtype=float), high)
 
     def draw(self, generator: np.random.Generator, high_half: bool) -> np.ndarray:

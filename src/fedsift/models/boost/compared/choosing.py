@@ -13,7 +13,7 @@ from typing import Annotated
 import numpy as np
 
 from fedsift.core.arguments import AtMost, PartyName
-from fedsift.core.operation import operation
+from fedsift.core.operation import ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError
@@ -53,7 +53,7 @@ _HIDDEN = "boost: gradients"
     receives="masked",
     about="its shares of the gradients by node, under a mask and sealed for the other side",
     concerns="own columns and labels",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="240000 a session",
 )
 def hide_level(party: Party) -> dict[str, SealedBox]:
@@ -88,7 +88,7 @@ def laid_out(rows: Rows) -> tuple[Ring, np.ndarray]:
     about="numbers of the first step of comparing cuts, each under a fresh mask, sealed for the other party",
     learns="nothing: gradients and nodes under masks that it does not have",
     concerns="own columns and labels",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="240000 a session",
     after="boost.hide_level",
 )
@@ -238,7 +238,7 @@ def _passed(party: Party, state: Shares, name: str, box: SealedBox, like: Fracti
     concerns="labels",
     role="active",
     after="boost.begin_finals",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="240000 a session",
 )
 def tell_winners(party: Party, *, order: list[PartyName]) -> dict[str, SealedBox]:
@@ -343,7 +343,7 @@ def begin_leaves(party: Party, *, dealt: list[np.ndarray]) -> SealedBox:
     about="the speaking party's shares of the leaves, sealed for the parties that it speaks for",
     learns="a share of the leaves: uniform numbers",
     concerns="own columns and labels",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="40000 a session",
 )
 def keep_leaves(party: Party, *, boxes: Annotated[dict[str, SealedBox], AtMost(1)]) -> dict[str, SealedBox]:

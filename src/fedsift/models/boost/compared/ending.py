@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError
@@ -80,7 +80,7 @@ def gain_bits(table: Bits, heights: list[int], own: int) -> Bits:
     receives="masked",
     about="gains of cuts and which column each is of, under fresh masks, sealed",
     concerns="own columns and labels",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="20000 a session",
 )
 def begin_gains(
@@ -147,7 +147,7 @@ def _gain_unit(party: Party, state: Shares, model: int) -> float:
     discloses="masked",
     about="scores of the rows and which of them were held out, under fresh masks, sealed for the other side",
     concerns="own columns and labels",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="20000 a session",
     after="boost.finish_tree",
 )

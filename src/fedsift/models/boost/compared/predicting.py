@@ -14,7 +14,7 @@ import numpy as np
 
 from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
-from fedsift.core.operation import operation
+from fedsift.core.operation import ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OperationRefused, ReplyError
@@ -146,7 +146,7 @@ def _with_score(scales: Scales, bits: int) -> Scales:
     when="protection=all",
     discloses="masked",
     about="which rows go left at its cuts, under a mask that the label holder does not have",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="1000000 a session",
     after="boost.begin_walk",
 )
@@ -183,7 +183,7 @@ def walk_cuts(party: Party, *, start: int, stop: int, level: int) -> dict[str, S
     about="which rows are at a node and which go left, under fresh masks, sealed for the other side",
     learns="nothing: bits under masks that it does not have",
     concerns="own columns and labels",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="1000000 a session",
     after="boost.walk_cuts",
 )

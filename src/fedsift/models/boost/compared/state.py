@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedsift.core.operation import operation
+from fedsift.core.operation import ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
@@ -25,6 +25,7 @@ from fedsift.models.boost.growing_tree import Boosting, Model
 from fedsift.models.boost.hidden.cuts import TreeCuts
 from fedsift.models.boost.hidden.passive import HiddenCuts
 from fedsift.models.boost.hidden.shares import Level, Piece, Tree, level_products, next_histogram
+from fedsift.models.boost.plan import Plan
 from fedsift.mpc.comparing import Message, Program
 from fedsift.mpc.dealer import Bits, Dealt
 from fedsift.mpc.fractions import Fractions
@@ -62,7 +63,7 @@ class Talks:
     about="numbers of one step of comparing cuts, each under a fresh mask, sealed for the other party",
     learns="nothing: numbers under masks that it does not have",
     concerns="own columns and labels",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="20000000 a session",
 )
 def compare(party: Party, *, boxes: dict[str, SealedBox]) -> dict[str, SealedBox]:
@@ -131,6 +132,7 @@ class Shares:
     scores: Words = field(default_factory=lambda: np.zeros(0, np.uint16), repr=False)
     models: list[Grown] = field(default_factory=list)
     outputs: int = 1  # of every booster: a model a class where there are more than two
+    plan: Plan | None = None  # of the model under way
     due: int = -1  # trees to come before the scores may be shown, once
     walks: bool = False  # down the trees of a kept model
     now: Growing | None = None

@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 
 from fedsift.core.arguments import Between, LabelHolder, PartyName
-from fedsift.core.operation import operation
+from fedsift.core.operation import ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError, SecurityError
@@ -70,7 +70,7 @@ def expect_model(
     state.scores = np.zeros(party.n_rows, dtype=state.scales.words)
     if state.number == 0:
         state.scores = state.scales.scores(np.full(party.n_rows, _started_at(party, model, read, outputs)))
-    state.due = read.n_estimators
+    state.due, state.plan = read.n_estimators, read
     if model != len(state.models):
         raise OperationRefused(party.name, "expect_model", "models grow one after the other")
     state.models.append(Grown())
@@ -101,7 +101,8 @@ def expect_tree(party: Party, *, tree: list[int], columns: dict[str, np.ndarray]
     """One more tree of the model, and which columns it may use."""
     state, own = party.held(Shares), party.held(HiddenCuts)
     (read,) = read_trees([tree], party)
-    if read.bins not in own.cuts or party.name not in columns or read.outputs != 1:
+    planned = state.plan is not None and (read.bins, read.depth) == (state.plan.bins, state.plan.settings.max_depth)
+    if not planned or state.due < 1 or read.bins not in own.cuts or party.name not in columns or read.outputs != 1:
         raise OperationRefused(party.name, "expect_tree", "columns or bins that are not there, or several outputs")
     layouts = {party.name: own.cuts[read.bins].layout}
     if HiddenGradients in party.state:
@@ -120,7 +121,7 @@ def expect_tree(party: Party, *, tree: list[int], columns: dict[str, np.ndarray]
     discloses="masked",
     about="scores of the rows under a fresh mask, sealed for the other side",
     concerns="own columns and labels",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="20000 a session",
     after="boost.expect_tree",
 )
@@ -168,7 +169,7 @@ def spread(model: Model, values: np.ndarray) -> tuple[float, float]:
     about="numbers and bits of the rows, each under a fresh mask, sealed for the other side",
     learns="nothing: numbers under masks that it does not have",
     concerns="own columns and labels",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="2000000 a session",
 )
 def row_step(party: Party, *, boxes: dict[str, SealedBox]) -> dict[str, SealedBox]:
@@ -184,7 +185,7 @@ def row_step(party: Party, *, boxes: dict[str, SealedBox]) -> dict[str, SealedBo
     about="who is in the nodes and who goes left, under fresh masks, sealed for the other side",
     learns="nothing: bits under masks that it does not have",
     concerns="own columns and labels",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="240000 a session",
 )
 def divide_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.ndarray]) -> dict[str, SealedBox]:

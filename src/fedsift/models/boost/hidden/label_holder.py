@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import PartyName
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError
@@ -48,7 +48,8 @@ from fedsift.models.boost.hidden.shares import (
     pack,
     read_trees,
 )
-from fedsift.models.boost.rounds import new_jobs
+from fedsift.models.boost.plan import Plan
+from fedsift.models.boost.rounds import check_first_tree, new_jobs
 from fedsift.mpc.dealer import Bits, Dealt, open_and
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
@@ -151,7 +152,7 @@ class OwnSums:
         return cls(halves, reply["totals"], reply["gains"], reply["sizes"], reply["units"])
 
 
-GRADIENTS = {"boxes": dict, "more": bool}
+GRADIENTS = {"boxes": ByName(SealedBox), "more": bool}
 
 
 @operation(
@@ -168,9 +169,10 @@ def hide_gradients(
     """One more tree of each live model (one an output): its roots."""
     state, boosting = party.held(HiddenGradients), party.held(Boosting)
     read = read_trees(trees, party)
+    check_first_tree(party, boosting, live, columns)
     jobs = new_jobs(party, boosting, live, columns, sample=True)
     state.trees, state.level = read, 0
-    if [(t.model, t.outputs) for t in state.trees] != [(live.index(j.model), j.numbers.shape[1] // 2) for j in jobs]:
+    if state.trees != [_planned(boosting.models[job.model].plan, live.index(job.model), job) for job in jobs]:
         raise ReplyError(party.name, "hide_gradients", "the trees are not those of its models")
     for peer in state.peers.values():
         chosen = columns.get(peer.name, [])
@@ -183,6 +185,10 @@ def hide_gradients(
     state.places = [[job.nodes[0] if splittable(boosting, job, job.nodes[0]) else None] for job in jobs]
     state.parents = [[None] for _ in jobs]
     return hidden_level(party, state, boosting)
+
+
+def _planned(plan: Plan, place: int, job: Job) -> Tree:
+    return Tree(place, plan.bins, plan.settings.max_depth, job.numbers.shape[1] // 2)
 
 
 def hidden_level(party: Party, state: HiddenGradients, boosting: Boosting) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedsift.core.arguments import PartyName
 from fedsift.core.federation import Federation
-from fedsift.core.operation import ANY, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, ReplyError
@@ -48,7 +48,7 @@ class _Walk:
     receives="masked",
     about="which of its cuts a party is asked about (all of a level); which rows are there, under a mask",
     learns="which way rows go that reach another party's cut",
-    reply=ANY,
+    reply={"more": bool, "ask": ByName({"splits": Array("i"), "box": SealedBox})},
 )
 def walk_hidden_level(
     party: Party, *, model: str, answers: dict[str, SealedBox], openings: dict[str, np.ndarray]

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.core.party import Party
-from fedsift.errors import OverflowGuard
+from fedsift.errors import OverflowGuard, ReplyError
 from fedsift.models.splitnn.networks import first_layer, torch_module
 from fedsift.models.splitnn.party_networks import Bottom, Top
 from fedsift.models.splitnn.training import SplitRun, score_held
@@ -160,7 +160,10 @@ class BatchRun(SplitRun):
     def predict(self, fed: Federation) -> np.ndarray:
         if not self.passive:
             return super().predict(fed)
-        return np.concatenate(self._rows_through(self.within(fed), self._at_the_end[0]))
+        found = self._rows_through(self.within(fed), self._at_the_end[0])
+        if len({part.shape[1] for part in found}) != 1 or sum(map(len, found)) != fed.n_rows:
+            raise ReplyError(str(self.active), "predict", "another number of outputs or rows than were asked for")
+        return np.concatenate(found)
 
     def score(self, fed: Federation) -> float:
         if not self.passive:

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.core.operation import ANY, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.bfv import DEGREE, LatticeAnswers, LatticeCiphertexts, LatticePublicKey, LatticeSecretKey
 from fedsift.errors import OperationRefused, ReplyError
@@ -218,7 +218,7 @@ def _loaded(party: Party, model: str, name: str, sent: Any, fields: tuple[str, .
     discloses="ciphertext",
     receives="ciphertext",
     about="masked activations, encrypted under the party's key",
-    reply=dict,
+    reply=ByName({"forward": LatticeAnswers, "note": bytes}),
 )
 def weigh_lattice(party: Party, *, model: str, replies: dict[str, LatticeRows], back: bool = True) -> dict[str, Any]:
     """Algorithm 2, lines 10 to 14, for every party."""
@@ -279,7 +279,8 @@ def _total(party: Party, model: str, activations: dict[str, Activations], rows: 
            about="gradients of weights (masked) and embeddings, under the party's keys; loss and score of an epoch",
            opened="aggregate: mean loss and score of an epoch",
            learns="weighted activations of a batch: sums over the components of an embedding",
-           reply={"loss": (float, type(None)), "score": (float, type(None)), "answers": dict})  # fmt: skip
+           reply={"loss": (float, type(None)), "score": (float, type(None)),
+                  "answers": ByName({"weights": LatticeAnswers, "back": LatticeAnswers, "note": bytes})})  # fmt: skip
 def learn_lattice(
     party: Party, *, model: str, activations: dict[str, Activations], epoch: int, start: int
 ) -> dict[str, Any]:
@@ -318,7 +319,8 @@ def _predicted(party: Party, model: str, activations: dict[str, Activations], st
 @operation("network_lattice.predict_lattice", when="protection=lattice", times="10000000 a session", discloses="plain",
            receives="masked",
            about="the prediction for each row",
-           learns="weighted activations of the rows: sums over the components of an embedding", reply=ANY)  # fmt: skip
+           learns="weighted activations of the rows: sums over the components of an embedding",
+           reply=Array("f", 2, finite=False))  # fmt: skip
 def predict_lattice(
     party: Party, *, model: str, activations: dict[str, Activations], start: int, stop: int
 ) -> np.ndarray:
@@ -370,7 +372,7 @@ class LatticeRun(BatchRun):
                 learn_lattice, to=self.active, model=self.model, activations=activations, epoch=epoch, start=start
             )
             sent = {name: {"answer": learned["answers"][name]} for name in self.passive}
-            if learned["loss"] is not None:
+            if learned["loss"] is not None and learned["score"] is not None:
                 self._saw(learned)
         fed.ask(encrypt_lattice, to=self.passive, each=sent, model=self.model, outputs=self.outputs)
 

@@ -23,7 +23,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.operation import operation
+from fedsift.core.operation import ANY, Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError
@@ -84,7 +84,7 @@ def _half(hidden: Angles, cos: Ring, sin: Ring, columns: NDArray[np.int64]) -> R
     when="protection=shares",
     discloses="control",
     about="how many inputs each of its columns makes (1, or one a category)",
-    reply=np.ndarray,
+    reply=Array("i"),
     times="1 a session",
 )
 def input_columns(party: Party) -> np.ndarray:
@@ -153,7 +153,7 @@ def send_weights(party: Party, *, number: int, times: int) -> SealedBox:
     receives="masked",
     about="half of the gradient of each gate, or of a column's norm, under a mask; masked angles, sealed to the owner",
     learns="nothing: angles under masks",
-    reply={"boxes": dict, "halves": dict},
+    reply={"boxes": ByName(SealedBox), "halves": ByName(ANY)},
     times=_READINGS,
 )
 def join_weights(
@@ -216,6 +216,12 @@ def _columns(columns: NDArray[np.int64] | None, owner: str, inputs: int) -> NDAr
 OPERATIONS = (input_columns, set_gates, drop_inputs, send_weights, join_weights, gate_half)
 
 
+def check_owner(owner: NDArray[np.int64], inputs: int, columns: int, name: str) -> None:
+    """Of each input the column that it is made of; the label holder's constant has none."""
+    if not inputs - 1 <= len(owner) <= inputs or (len(owner) and not 0 <= owner.min() <= owner.max() < columns):
+        raise ReplyError(name, "input_columns", "each input belongs to one of its columns")
+
+
 class SharedGates:
     """The coordinator's side: gates of all owners' columns, and readings of their gradients or norms."""
 
@@ -225,7 +231,9 @@ class SharedGates:
         found = run.fed.ask(input_columns, to=list(run.widths))
         self.counts = {name: run.fed.n_columns[name] for name in run.widths}
         self.columns: dict[str, NDArray[np.int64]] = {}
-        for name in run.widths:  # the label holder's constant is an input of no column: the last place, always open
+        for name in run.widths:
+            check_owner(found[name], run.widths[name], self.counts[name], name)
+            # the label holder's constant is an input of no column: the last place, always open
             extra = np.full(run.widths[name] - len(found[name]), self.counts[name])
             self.columns[name] = np.concatenate([found[name], extra]).astype(np.int64)
         self._number = 0

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between, LabelHolder, PartyName
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, ByName, Whole, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
@@ -86,7 +86,7 @@ def part_of(party: Party, model: str) -> Part:
     when="protection=shares",
     discloses="control",
     about="number of inputs, and of outputs at the label holder",
-    reply={"inputs": int, "outputs": int},
+    reply={"inputs": Whole(1_000_000), "outputs": Whole(10_000)},
     times="1 a session",
 )
 def count_inputs(party: Party, *, task: str) -> dict[str, int]:
@@ -142,7 +142,7 @@ def begin_part(
     when="protection=shares",
     discloses="masked",
     about="its columns and its share of others' weights, each under a mask, sealed to the keeper or the owner",
-    reply=dict,
+    reply=ByName(SealedBox),
     times="2 a session",  # to train, and to predict once
 )
 def hide_rows(
@@ -324,7 +324,7 @@ def shorten_error(party: Party, *, box: SealedBox) -> SealedBox:
     receives="masked",
     about="its shares of the batch's errors and gradients under masks, sealed to the members",
     learns="nothing: errors under masks",
-    reply=dict,
+    reply=ByName(SealedBox),
     times=BATCHES,
 )
 def send_error(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
@@ -355,7 +355,7 @@ def send_error(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
     receives="masked",
     about="its share of the gradients under masks, sealed to the owners",
     learns="nothing: masked gradients of its own weights",
-    reply=dict,
+    reply=ByName(SealedBox),
     times=BATCHES,
 )
 def send_gradients(party: Party, *, box: SealedBox, dealer: NDArray[np.uint8]) -> dict[str, SealedBox]:

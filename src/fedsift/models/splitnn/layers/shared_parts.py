@@ -34,6 +34,7 @@ from fedsift.models.splitnn.layers.sine import (
 )
 from fedsift.models.splitnn.layers.targets import Targets
 from fedsift.models.splitnn.networks import derived_seed
+from fedsift.models.splitnn.settings import most_epochs
 from fedsift.mpc.ring import Ring, product
 
 LEAST_BATCHES = 4  # between two readings of the gates
@@ -209,6 +210,8 @@ class Rows:
         """The next batch: a step is never taken twice, and batches come in their order, or few rows would be chosen."""
         if self.factor and epoch < self.order_of:
             raise OperationRefused(party.name, "shared network", "this epoch is over")
+        if self.factor and epoch >= most_epochs(party):
+            raise OperationRefused(party.name, "shared network", "the accepted job trains for fewer epochs")
         if start and (epoch, start) != self.following:
             raise OperationRefused(party.name, "shared network", "batches come one after the other")
         if epoch != self.order_of:

@@ -24,9 +24,10 @@ from fedsift.errors import ParameterError, ReplyError
 from fedsift.models.predicted import let_read
 from fedsift.models.shuffling import Shuffled, told_each
 from fedsift.models.splitnn.basis import WIDE, axes_of
+from fedsift.models.splitnn.inputs import MOST_INPUTS
 from fedsift.models.splitnn.layers import shared_answers as answers
 from fedsift.models.splitnn.layers import shared_network as ops
-from fedsift.models.splitnn.layers.shared_parts import FEWEST_ROWS, Roles, batch_order, gated
+from fedsift.models.splitnn.layers.shared_parts import FEWEST_ROWS, Roles, batch_order, exactly, gated
 from fedsift.models.splitnn.layers.sine import (
     DROPPED,
     ERROR_BITS,
@@ -157,6 +158,9 @@ class SharedRun(SplitRun):
         if not fed.passive:
             raise ParameterError("a network on shares needs a second party; with one alone use protection='open'")
         counts = fed.ask(ops.count_inputs, to=fed.parties, task=fed.asked_task)
+        for name, count in counts.items():
+            if count["inputs"] > MOST_INPUTS * fed.n_columns[name] + 1:
+                raise ReplyError(name, "count_inputs", "its columns do not make so many inputs")
         owners = {name: c["inputs"] for name, c in counts.items() if c["inputs"]}
         wide = sum(owners.values()) > WIDE
         mixed = predicts and wide
@@ -281,6 +285,8 @@ class SharedRun(SplitRun):
     def _loss(self, fed: Federation, epoch: int) -> None:
         """The mean squared error of the epoch, from two halves."""
         halves = fed.ask(ops.loss_half, to=[self.active, self.helper], epoch=epoch)
+        for name, half in halves.items():
+            exactly(half, (1,), name)
         first, second = halves.values()
         total = int((first + second)[0].astype(np.int64))
         loss = total * 4.0**-ERROR_BITS * self.shape.unit**2 / self.rows

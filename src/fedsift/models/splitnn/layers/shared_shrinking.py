@@ -35,7 +35,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.operation import operation
+from fedsift.core.operation import ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
@@ -104,7 +104,7 @@ def send_factors(party: Party, *, number: int) -> SealedBox:
 @operation(
     "sine_lasso.multiply_kept", when="protection=shares",
     discloses="masked", about="its share of each product, masked, sealed to the owner",
-    receives="masked", learns=_NOTHING, reply=dict, times=_STEPS,
+    receives="masked", learns=_NOTHING, reply=ByName(SealedBox), times=_STEPS,
 )  # fmt: skip
 def multiply_kept(
     party: Party, *, number: int, boxes: dict[str, SealedBox], left: dict[str, NDArray[np.uint64]],
@@ -140,7 +140,7 @@ def send_wraps(party: Party, *, number: int, box: SealedBox) -> SealedBox:
 @operation(
     "sine_lasso.shrink_kept", when="protection=shares",
     discloses="masked", about="its new share of each weight, masked, sealed to the owner",
-    receives="masked", learns=_NOTHING, reply=dict, times=_STEPS,
+    receives="masked", learns=_NOTHING, reply=ByName(SealedBox), times=_STEPS,
 )  # fmt: skip
 def shrink_kept(
     party: Party, *, number: int, boxes: dict[str, SealedBox], dealt: dict[str, NDArray[np.uint8]]
