@@ -84,8 +84,7 @@ class FederatedModel(Copied, GoesBy, BaseEstimator):  # type: ignore[misc]
     #: Parameters of noise in what is opened: the least of each, and the operation whose exception allows less.
     noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {}
     _on_shares: ClassVar[bool] = False  # whether ``_share`` is there, in every form of the model
-    #: Learned values of the coordinator that ``save`` writes beside those of every model.
-    _saved: ClassVar[tuple[str, ...]] = ()
+    _saved: ClassVar[tuple[str, ...]] = ()  # learned values of the coordinator that are written beside every model's
     _in_files = False  # whether there are files of it, which name its job
 
     def fit(self: Model, fed: Federation, y: object = None) -> Model:
