@@ -11,7 +11,7 @@ from test_boost_hidden import watched
 import fedsift as fs
 from fedsift.crypto.dp import rho_to_epsilon
 from fedsift.errors import OperationRefused, ParameterError, SecurityError
-from fedsift.models.boost import growing_tree, privacy, rounds
+from fedsift.models.boost import growing_tree, objective, privacy, rounds
 from fedsift.models.boost import label_holder as open_holder
 from fedsift.models.boost import passive as open_passive
 from fedsift.models.boost.growing import Booster, grow
@@ -37,7 +37,7 @@ class Released:
 
     def __init__(self, monkeypatch):
         self.opened, self.totals, self.starts, self.units = [], [], [], []
-        choose, begin = growing.HiddenTrees._choose, rounds.start_margin
+        choose, begin = growing.HiddenTrees._choose, objective.start_margin
 
         def spy(trees, level, all_trees, settings, live, halves, own):
             (peer,) = trees.peers.values()
@@ -54,7 +54,7 @@ class Released:
 
         self.cuts = np.zeros(0, np.int64)
         monkeypatch.setattr(growing.HiddenTrees, "_choose", spy)
-        monkeypatch.setattr(rounds, "start_margin", start)
+        monkeypatch.setattr(objective, "start_margin", start)
 
     def steps(self, sums):
         """Running sums back to what each step adds, column by column."""

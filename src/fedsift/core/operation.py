@@ -250,7 +250,7 @@ def find_operation(id: str, party: str) -> Operation:
 
 @dataclass(frozen=True)
 class Array:
-    """A NumPy array of the given kind (``f`` float, ``i`` integer, ``b`` boolean) and number of dimensions.
+    """A NumPy array of a kind (``f`` float, ``i`` integer, ``b`` boolean) and number (or numbers) of dimensions.
 
     Examples
     --------
@@ -266,7 +266,7 @@ class Array:
     """
 
     kind: str = "f"
-    ndim: int = 1
+    ndim: int | tuple[int, ...] = 1
     finite: bool = True
 
 
@@ -389,12 +389,11 @@ def _check_array(spec: Array, value: object, where: str, wrong: Callable[[str], 
     kinds = {"f": "f", "i": "iu", "b": "b"}.get(spec.kind)
     if kinds is None:
         raise ParameterError(f"an Array spec has kind 'f', 'i' or 'b', got {spec.kind!r}")
-    if not isinstance(value, np.ndarray) or value.dtype.kind not in kinds or value.ndim != spec.ndim:
-        got = (
-            f"{value.dtype} array with {value.ndim} dimensions"
-            if isinstance(value, np.ndarray)
-            else type(value).__name__
-        )
-        raise wrong(f"{where} should be a {spec.kind!r} array with {spec.ndim} dimensions, got {got}")
+    allowed = spec.ndim if isinstance(spec.ndim, tuple) else (spec.ndim,)
+    told = f"should be a {spec.kind!r} array with {' or '.join(map(str, allowed))} dimensions"
+    if not isinstance(value, np.ndarray):
+        raise wrong(f"{where} {told}, got {type(value).__name__}")
+    if value.dtype.kind not in kinds or value.ndim not in allowed:
+        raise wrong(f"{where} {told}, got {value.dtype} array with {value.ndim} dimensions")
     if spec.kind == "f" and spec.finite and not np.isfinite(value).all():
         raise wrong(f"{where} holds values that are not finite")

@@ -49,5 +49,16 @@ def with_columns_of(fitted: Mapping[str, Sequence[str]], fed: Federation) -> Fed
     return fed.view(columns=same_columns(fitted, fed, every))
 
 
+def place_of(fed: Federation, narrower: Federation) -> dict[str, list[int | None]]:
+    """Where each of a federation's columns stands in a view of it, by party; ``None`` where it is left out."""
+    there = columns_here(narrower)
+    found: dict[str, list[int | None]] = {name: list(range(count)) for name, count in fed.n_columns.items()}
+    for party, columns in columns_here(fed).items():
+        known = {digest: place for place, digest in enumerate(there[party])} if party in there else None
+        if known is not None:
+            found[party] = [known.get(digest) for digest in columns]
+    return found
+
+
 def _digest(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:16]

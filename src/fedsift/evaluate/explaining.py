@@ -17,6 +17,7 @@ import pandas as pd
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.in_step import in_step, room_for
+from fedsift.core.same_columns import place_of
 from fedsift.errors import DataError, ParameterError
 from fedsift.models.base import FederatedModel
 from fedsift.models.boost.explaining import explain_jointly, importance_frame
@@ -106,14 +107,22 @@ def _of_shuffling(fed: Federation, model: FederatedModel, repeats: int, metric: 
         raise DataError(
             f"the labels of these {fed.n_rows:,} rows are all the same, so there is no {chosen} of them: give more rows"
         )
+    with model._run(fed) as run:  # the model's columns alone, where all parties are in this process
+        inside = place_of(fed, run)
     places = [(party, column) for party, columns in names.items() for column in range(len(columns))]
-    asked = [Shuffled(party, column, repeat) for party, column in places for repeat in range(repeats)]
+    known = {(party, column): inside[party][column] for party, column in places}
+    asked = [
+        Shuffled(*place, repeat)
+        for place in ((party, column) for (party, _), column in known.items() if column is not None)
+        for repeat in range(repeats)
+    ]
     measures = [partial(model.figures, fed, [chosen], shuffled) for shuffled in asked]
     found = in_step(fed, measures, "measure", room_for(fed))
     told = {shuffled: whole - figures[chosen] for shuffled, figures in zip(asked, found)}
     lines = []
     for party, column in places:
-        drops = np.array([told[Shuffled(party, column, repeat)] for repeat in range(repeats)])
+        place = known[party, column]
+        drops = np.array([0.0 if place is None else told[Shuffled(party, place, each)] for each in range(repeats)])
         spread = float(drops.std(ddof=1)) if repeats > 1 else float("nan")
         line = {"party": party, "column": column, "feature": names[party][column]}
         lines.append({**line, "importance": round(float(drops.mean()), 4) + 0.0, "deviation": spread})

@@ -181,7 +181,7 @@ class FederatedModel(Copied, GoesBy, BaseEstimator):  # type: ignore[misc]
         with self._run(fed) as run:
             let_read(run)
             scores = self._decision(run)
-        return fitting(scores, 0 if self.task_ == "regression" else len(self.classes_), ", ".join(self.holders_))
+        return fitting(scores, [] if self.task_ == "regression" else list(self.classes_), ", ".join(self.holders_))
 
     def predict_by_id(self, fed: Federation, *, to: str = "caller") -> dict[str, Any]:
         """``{id: p}`` in the order of the label holder's own table; new rows need no label.

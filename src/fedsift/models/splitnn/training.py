@@ -124,7 +124,7 @@ def bottom_round(
     receives="plain",
     about="mean loss and score of a batch, and the gradient of each row's loss in the embeddings",
     learns="the embedding of each row of a batch: tells about the row's columns",
-    reply={"loss": float, "score": float, "gradients": ByName(Array("f", 2, finite=False))},
+    reply={"loss": float, "score": float, "gradients": ByName(Array("f", (2, 3), finite=False))},
     times="10000000 a session",
 )
 def top_round(party: Party, *, model: str, embeddings: dict[str, Rows], epoch: int, start: int) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def meet_cuts(party: Party, *, bins: Bins, layouts: dict[str, list[LayoutFields]
     discloses="control",
     receives="masked",
     about="acknowledgement",
-    learns="which of the other party's unnamed cuts are the same; the cuts are under a mask that it does not have",
+    learns="which of the other party's unnamed cuts are the same; nothing of the cuts: they are under a mask",
 )
 def keep_cuts(party: Party, *, sender: PartyName, bins: int, piece: int, box: SealedBox) -> None:
     peer = party.held(HiddenGradients).peers.get(sender)
