@@ -162,6 +162,9 @@ def keep_covered(
 ) -> None:
     """``covered`` has for each party the columns of those after it, under the masks that the two share."""
     _check_job(party, "keep_covered")
+    after = {name: set(order[place + 1 :]) for place, name in enumerate(order)}
+    if len(after) != len(order) or set(after) != set(widths) or {n: set(t) for n, t in covered.items()} != after:
+        raise OperationRefused(party.name, "keep_covered", "widths, order and columns are not of the same parties")
     met, rows, left = party.held(Pairs), party.n_rows, {}
     for name, width in widths.items():
         shapes = {COLUMNS: width, SQUARES: width * (width + 1) // 2}
