@@ -181,7 +181,7 @@ def raise_duals(
     target, walk, labels = _labels(party, part, state)
     others, centre = labels.others, labels.centre
     if scores is not None:
-        others = others + uncover(party, scores, "scores", number, senders[0], others.shape)
+        others = others + uncover(party, scores, "scores", number, _first(party, senders), others.shape)
     if recentre is not None and recentre.any() and labels.duals is not None:
         centre = np.where(recentre, labels.duals.signed * target, centre)
     intercept = part.intercept_metric * walk.track.u
@@ -202,6 +202,13 @@ def raise_duals(
         state.labels = replace(state.labels, duals_sent=duals_sum)
         balance = hide(party, duals_sum - labels.duals_sent, "balance", number, among, part.holder_group)
     return RaisedDuals(covered, corrections, balance)
+
+
+def _first(party: Party, senders: list[str]) -> str:
+    """Of those whose scores were added up: it has put the cover on."""
+    if not senders:
+        raise OperationRefused(party.name, "scores", "there are scores of other parties, and nobody who sent them")
+    return senders[0]
 
 
 def _bounded(duals: np.ndarray) -> np.ndarray:
@@ -264,15 +271,18 @@ def finish_round(
     """The gradient at the present weights; in a full round also what the coordinator needs to choose the step."""
     part, state = party.held(Part), party.held(RoundState)
     walk_now = _summed(party, state.columns, state.own, total, "column sums", number, part.column_group)
+    intercept = state.intercept
+    if intercept is not None and state.labels is not None:  # all that may be refused, before anything changes
+        labels_sum = state.labels.duals_sum
+        intercept = _summed(party, intercept, labels_sum, balance, "balance", number, part.holder_group)
     weights = _weights(part, state)
     rebuilt = _number(walk_now.total, 2 * part.bits) / part.alpha
     gradient = part.metric.T @ (part.alpha * (weights - rebuilt))
     state.columns = replace(walk_now, track=state.columns.track.measured(gradient, memory, full))
-    if state.intercept is not None and state.labels is not None:
+    if intercept is not None and state.labels is not None:
         # The intercept is a column of ones that all label holders share: its gradient is minus the sum of the duals.
-        walk = _summed(party, state.intercept, state.labels.duals_sum, balance, "balance", number, part.holder_group)
-        slope = -part.intercept_metric * _number(walk.total, part.bits)
-        state.intercept = replace(walk, track=walk.track.measured(slope[None, :], memory, full))
+        slope = -part.intercept_metric * _number(intercept.total, part.bits)
+        state.intercept = replace(intercept, track=intercept.track.measured(slope[None, :], memory, full))
     if not full:
         return None
     words = to_words(_vector(part, state, weights, rebuilt))
@@ -374,7 +384,8 @@ def _read_scores(party: Party, model: str, number: int, scores: Ring | None, sen
     part = party.models.part(model, LinearPart)
     total = part.scores(party.table)
     if scores is not None:
-        total = total + _number(uncover(party, scores, "scores", number, senders[0], total.shape), SCORE_BITS)
+        told = uncover(party, scores, "scores", number, _first(party, senders), total.shape)
+        total = total + _number(told, SCORE_BITS)
     return party.keep(Predicted(part.centre + part.scale * total, part.classes))
 
 
