@@ -16,7 +16,7 @@ from fedsift.core.arguments import PartyName
 from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
-from fedsift.errors import ReplyError
+from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.boost.growing_tree import (
     Boosting,
     Entry,
@@ -134,6 +134,11 @@ def _start(
     reply=ByName(_CUTS),
 )
 def choose_splits(party: Party, *, replies: dict[PartyName, LevelSums]) -> dict[str, Any]:
+    if party.name in replies:
+        raise OperationRefused(party.name, "choose_splits", "these are sums of its own columns, which it has itself")
+    for _, parent, small, _ in party.held(Boosting).wanted:
+        if small.best is not None or (parent is not None and party.name not in parent.hists):
+            raise OperationRefused(party.name, "choose_splits", "it has chosen the splits of these nodes already")
     return _choose(party, replies)
 
 

@@ -16,7 +16,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
-from fedsift.errors import DataError, ReplyError
+from fedsift.errors import DataError, OperationRefused, ReplyError
 from fedsift.models.boost.hidden.growing import check_neutral
 from fedsift.models.boost.results import Routes, StoredNode, StoredPart, StoredTree, goes_left, stored_part
 from fedsift.models.predicted import ScoresOpened
@@ -51,7 +51,7 @@ class _Walk:
     reply={"more": bool, "ask": ByName({"splits": Array("i"), "box": SealedBox})},
 )
 def walk_hidden_level(
-    party: Party, *, model: str, answers: dict[str, SealedBox], openings: dict[str, np.ndarray]
+    party: Party, *, model: str, answers: dict[str, SealedBox], openings: dict[str, Bits]
 ) -> dict[str, Any]:
     """Take the answers in, go on through own cuts of the level, and ask about those of others."""
     part = stored_part(party, model)
@@ -59,7 +59,11 @@ def walk_hidden_level(
         party.keep(_Walk())
         party.keep(Routes(np.zeros((len(part.trees), party.n_rows), dtype=np.int32)))
     walk, at = party.held(_Walk), party.held(Routes).at
+    if not set(answers) == set(openings) == set(walk.asked):
+        raise OperationRefused(party.name, "walk_hidden", "it takes answers and openings of the parties that it asked")
     for name, asked in walk.asked.items():
+        if openings[name].shape != asked.inside.shape:
+            raise OperationRefused(party.name, "walk_hidden", "an opening is for another number of rows or cuts")
         answer = party.held(Pairs).open(answers[name], sender=name, about="boost: route", number=walk.step - 1)
         if answer["hidden"].shape != asked.inside.shape or answer["answers"].shape != asked.inside.shape:
             raise ReplyError(name, "route_hidden", "it answered about another number of rows or cuts")
