@@ -155,7 +155,7 @@ def form_candidates(party: Party, *, owner: str, grow: bool) -> None:
 
     Without ``grow`` the columns themselves are the candidates: to find out which are worth growing from.
     """
-    own = party.held(OwnFeatures)
+    own = _loaded(party)
     _form(party, owner, grow, *_statistics(own.raw[own.train]))
 
 
@@ -173,8 +173,25 @@ def form_candidates_by(party: Party, *, owner: str, grow: bool, centre: np.ndarr
     _form(party, owner, grow, centre, deviation)
 
 
-def _form(party: Party, owner: str, grow: bool, centre: np.ndarray, deviation: np.ndarray) -> None:
+def _loaded(party: Party) -> OwnFeatures:
+    """With the columns as they are, which go when candidates are scaled."""
     own = party.held(OwnFeatures)
+    if len(own.raw) != len(own.train):
+        raise OperationRefused(party.name, "candidates", "its candidates are scaled already; load the columns again")
+    return own
+
+
+def _formed(party: Party) -> OwnFeatures:
+    own = _loaded(party)
+    if len(own.values) != len(own.train):
+        raise OperationRefused(party.name, "scale_candidates", "it has formed no candidates from its columns")
+    return own
+
+
+def _form(party: Party, owner: str, grow: bool, centre: np.ndarray, deviation: np.ndarray) -> None:
+    own = _loaded(party)
+    if not centre.shape == deviation.shape == (len(own.names),):
+        raise OperationRefused(party.name, "form_candidates", f"it has {len(own.names)} columns to standardise")
     base = [scaled(Column(name, owner), c, d) for name, c, d in zip(own.names, centre, deviation)]
     place = {name: i for i, name in enumerate(own.names)}
     own.formulas = [str(each) for each in (local_candidates(base) if grow else base)]
@@ -192,7 +209,7 @@ def _form(party: Party, owner: str, grow: bool, centre: np.ndarray, deviation: n
 )
 def scale_candidates(party: Party) -> int:
     """Standardise the candidates and hold them within the job's ``clip`` deviations; in formulas it is always BOUND."""
-    own = party.held(OwnFeatures)
+    own = _formed(party)
     return _rescale(party, *_statistics(own.values[own.train]))
 
 
@@ -212,7 +229,9 @@ def scale_candidates_by(party: Party, *, centre: np.ndarray, deviation: np.ndarr
 
 
 def _rescale(party: Party, centre: np.ndarray, deviation: np.ndarray) -> int:
-    own = party.held(OwnFeatures)
+    own = _formed(party)
+    if not centre.shape == deviation.shape == (len(own.formulas),):
+        raise OperationRefused(party.name, "scale_candidates", f"it has {len(own.formulas)} candidates to standardise")
     unit, made, values = float(party.job.parameters["clip"]) / BOUND, [], []
     for i, (text, c, d) in enumerate(zip(own.formulas, centre, deviation)):
         formula, source = parse(text), own.values[:, i]
