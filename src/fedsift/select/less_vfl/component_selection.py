@@ -23,7 +23,7 @@ from fedsift.errors import OperationRefused
 from fedsift.models.splitnn.gates import shrink_columns
 from fedsift.models.splitnn.networks import derived_seed, first_layer, torch_module
 from fedsift.models.splitnn.party_networks import Bottom, Top
-from fedsift.models.splitnn.settings import Rows
+from fedsift.models.splitnn.settings import Rows, Scale
 from fedsift.models.splitnn.training import bottom_of, top_of
 
 Epochs = Annotated[int, Between(0, 10_000)]
@@ -64,7 +64,7 @@ def _training_embedding(bottom: Bottom) -> np.ndarray:
     times=1,
 )
 def select_components(
-    party: Party, *, model: str, embeddings: dict[str, Rows], price: float | None, epochs: Epochs, rate: float
+    party: Party, *, model: str, embeddings: dict[str, Rows], price: Scale | None, epochs: Epochs, rate: Scale
 ) -> dict[str, Any]:
     """Stage 2. ``price`` None: the largest lambda whose loss on held-out training rows is near the best."""
     check_epochs(party, "select_components", epochs, "stage_epochs")
@@ -92,6 +92,13 @@ def check_epochs(party: Party, step: str, epochs: int, parameter: str) -> None:
     most = None if party.run.job is None else party.run.job.parameters.get(parameter)
     if isinstance(most, int) and epochs > most:
         raise OperationRefused(party.name, step, "its 'epochs' are more than the accepted job's")
+
+
+def check_places(party: Party, step: str, what: str, places: np.ndarray, most: int) -> None:
+    """Places in ascending order, each once, of so many."""
+    ordered = places.ndim == 1 and (np.diff(places) > 0).all()
+    if not ordered or (len(places) and places[-1] >= most):
+        raise OperationRefused(party.name, step, f"its {what!r} are not ascending places below {most}")
 
 
 def _component_price(top: Top, joined: Tensor, train: Tensor, epochs: int, rate: float) -> float:
@@ -143,12 +150,15 @@ def _sparse_top(top: Top, joined: Tensor, rows: Tensor, price: float, epochs: in
     times=1,
 )  # fmt: skip
 def select_columns(
-    party: Party, *, model: str, components: Places, price: float | None, epochs: Epochs, rate: float,
+    party: Party, *, model: str, components: Places, price: Scale | None, epochs: Epochs, rate: Scale,
     quantile: Annotated[float, Between(0, 1)],
 ) -> dict[str, Any]:  # fmt: skip
     """Stage 3, nothing but local work: match the embedding while columns are paid for."""
     check_epochs(party, "select_columns", epochs, "stage_epochs")
     bottom = bottom_of(party, model)
+    if bottom.components is not None:
+        raise OperationRefused(party.name, "select_columns", "its network is cut down to its components already")
+    check_places(party, "select_columns", "components", components, bottom.settings.width)
     copies = bottom.norms()[bottom.n_columns :]
     stage = _LocalLasso(bottom, components, rate)
     if len(components) == 0:
@@ -272,10 +282,12 @@ class _LocalLasso:
 @operation(
     "less_vfl.restrict_bottom", when="protection=open|unsaid", discloses="control", about="acknowledgement", times=1
 )
-def restrict_bottom(party: Party, *, model: str, columns: Places, components: Places, rate: float) -> None:
+def restrict_bottom(party: Party, *, model: str, columns: Places, components: Places, rate: Scale) -> None:
     """Go on with these columns and components (or leave the network, without any)."""
     if len(columns) and len(components):
         bottom = bottom_of(party, model)
+        check_places(party, "restrict_bottom", "columns", columns, bottom.n_columns)
+        check_places(party, "restrict_bottom", "components", components, bottom.settings.width)
         bottom.settings = replace(bottom.settings, rate=rate)
         bottom.restrict(columns, components, party.name)
     else:
@@ -285,8 +297,12 @@ def restrict_bottom(party: Party, *, model: str, columns: Places, components: Pl
 @operation(
     "less_vfl.restrict_top", when="protection=open|unsaid", discloses="control", about="acknowledgement", times=1
 )
-def restrict_top(party: Party, *, model: str, components: dict[str, Places], rate: float) -> None:
+def restrict_top(party: Party, *, model: str, components: dict[str, Places], rate: Scale) -> None:
     top = top_of(party, model)
+    if set(components) != set(top.widths) or not any(map(len, components.values())):
+        raise OperationRefused(party.name, "restrict_top", "its 'components' are not of the parties of this network")
+    for name, places in components.items():
+        check_places(party, "restrict_top", "components", places, top.widths[name])
     top.settings = replace(top.settings, rate=rate)
     top.restrict(components)
 
