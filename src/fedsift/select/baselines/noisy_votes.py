@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.party import Party
-from fedsift.errors import DataError
+from fedsift.errors import DataError, OperationRefused
 from fedsift.mpc.column_scores.noise import drawn, rho_of
 from fedsift.mpc.secure_sum import summed
 from fedsift.select.baselines.local_scores import ballot, local_scores
@@ -81,6 +81,11 @@ class NoisyVotes:
     times="parties",
 )
 def block_votes(party: Party, *, columns: list[str], regression: bool) -> np.ndarray:
+    label = party.table.label
+    if not columns:
+        raise OperationRefused(party.name, "block_votes", "there is no column to vote on")
+    if regression and label is not None and label.dtype.kind not in "iufb":
+        raise OperationRefused(party.name, "block_votes", "its labels are not numbers, as a regression needs")
     settings = VotingSettings.of(party.job.parameters, len(columns))
     blocks = settings.blocks(party.n_rows)
     if NoisyVotes not in party.state:
