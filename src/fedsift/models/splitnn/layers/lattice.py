@@ -167,8 +167,12 @@ def encrypt_lattice(
         _learn(party, model, checked(party, GRADIENTS, _label_holder(party), answer))
     if epoch is None and stop is None:
         return None
+    if stop is not None and not 0 <= start < stop <= start + bottom.settings.batch_size:
+        raise OperationRefused(party.name, "encrypt_lattice", "these rows are not one batch")
     if f"{model}/share" not in party.state and f"model:{model}/share" not in party.keys:
         party.state[f"{model}/share"] = np.zeros((bottom.settings.width, outputs), dtype=np.uint64)
+    if getattr(share_of(party, model), "shape", None) != (bottom.settings.width, outputs):
+        raise OperationRefused(party.name, "encrypt_lattice", "its share of the weights is for another layer than this")
     embedding = bottom.embed(party, start, stop) if stop is not None else _next(party, bottom, epoch, start)
     g = _fixed(embedding, EMBEDDING_EXPONENT, EMBEDDING_BITS, f"an embedding of party {party.name!r}")
     plan, end = Plans.of(bottom.settings.batch_size, g.shape[1], outputs), own_end(party, model)
