@@ -197,6 +197,8 @@ def _agreed(party: Party, part: Part, categories: list[bytes]) -> list[tuple[str
         return [(name, tuple(own[name]) if name in own else None) for name in party.columns]
     seen: dict[str, dict[str, int]] = {}
     for blob in categories:
+        if len(blob) < 12 + 16:  # number and tag
+            raise SealError(f"party {party.name!r}: a list of categories was cut off on the way")
         try:
             opened = decode(_box(party, part.column_group).decrypt(blob[:12], blob[12:], None))
         except InvalidTag:
