@@ -1,0 +1,108 @@
+"""Requests that do not fit what a site holds: each is refused in words that say what is wrong, by a check of its own.
+
+The fuzzer found them as errors of Python that no check foresaw (``fuzz.py``). One request of an honest run is changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsift.core.message import decode, encode
+from hostile.cases import fit, sites_of
+from hostile.coordinator import refused
+from hostile.fuzz import ALL
+from hostile.mutants import OneByOne
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of runs that are cut short
+
+
+class _Told(Exception):
+    """The changed request was answered; the run is over."""
+
+
+class Misfit(OneByOne):
+    """Honest up to a step; there its first site gets the request with changes, or (``again``) once more."""
+
+    name = "misfit"
+
+    def __init__(self, sites, step: str, changes: dict[str, Any], again: bool):
+        self.sites, self.step, self.changes, self.again = sites, step, changes, again
+        self.reply: dict[str, Any] = {}
+
+    def take(self, requests):
+        for name, data in requests.items():
+            request = decode(data)
+            if request["operation"] != self.step or not set(self.changes) <= set(request["arguments"]):
+                continue
+            if self.again:
+                assert "ok" in decode(self.sites[name].handle(data))
+                request["round"] += 1
+            request["arguments"].update(self.changes)
+            self.reply = decode(self.sites[name].handle(encode(request)))
+            if "ok" not in self.reply:
+                raise _Told
+        return {name: self.sites[name].handle(data) for name, data in requests.items()}
+
+
+MISFITS = [
+    ("significance, logistic", "weighted.keep_covered", {"order": []}, "are not of the same parties"),
+    ("network, lattice", "network_lattice.encrypt_lattice", {"start": 0, "stop": 240}, "these rows are not one batch"),
+    ("network, lattice", "network_lattice.encrypt_lattice", {"start": 0, "stop": 9, "outputs": 49}, "another layer"),
+    ("less_vfl, open", "less_vfl.select_columns", {"components": np.array([11265])}, "not ascending places below 2"),
+    ("less_vfl, open", "less_vfl.select_columns", {"rate": -1.0}, "its argument 'rate' must lie between"),
+    ("less_vfl, open", "less_vfl.restrict_top", {"rate": -1.0}, "its argument 'rate' must lie between"),
+    ("less_vfl, open", "less_vfl.restrict_top", {"components": {}}, "not of the parties of this network"),
+    ("hyfdca, predicted", "hyfdca.read_scores", {"senders": []}, "nobody who sent them"),
+    ("hyfdca, predicted", "hyfdca.hold_scores", {"senders": []}, "nobody who sent them"),
+    ("feature_election, noise", "election.block_votes", {"regression": True}, "its labels are not numbers"),
+    ("feature_election, noise", "election.block_votes", {"columns": []}, "no column to vote on"),
+    ("hyfdca, horizontal", "hyfdca.sum_columns", {"categories": [b""]}, "was cut off on the way"),
+    ("evaluate", "boost.walk_hidden", {"openings": {}}, "of the parties that it asked"),
+]
+
+
+def reply_to(case: str, step: str, changes: dict[str, Any], again: bool = False) -> dict[str, Any]:
+    misfit = Misfit(sites_of(ALL[case]), step, changes, again)
+    with pytest.raises(_Told):
+        fit(ALL[case], misfit)
+    return misfit.reply
+
+
+@pytest.mark.parametrize(("case", "step", "changes", "says"), MISFITS)
+def test_a_request_that_does_not_fit_is_refused_in_words(case, step, changes, says):
+    refused(reply_to(case, step, changes), says)
+
+
+@pytest.mark.parametrize(
+    ("case", "step", "says"),
+    [
+        ("flafe, statistics", "flafe.scale_candidates", "load the columns again"),
+        ("secureboost, open", "boost.choose_splits", "of these nodes already"),
+    ],
+)
+def test_a_step_that_is_asked_twice_in_a_row_is_refused_in_words(case, step, says):
+    refused(reply_to(case, step, {}, again=True), says)
+
+
+def test_a_round_that_is_refused_at_its_end_changes_nothing():
+    """One of two totals was kept when the other did not fit: the next answer was an error that nobody foresaw."""
+
+    class Twice(Misfit):
+        def take(self, requests):
+            for name, data in requests.items():
+                request = decode(data)
+                if request["operation"] == self.step and request["arguments"].get("balance") is not None:
+                    for _ in range(2):
+                        request["arguments"]["balance"] = np.zeros((7, 7, 7), dtype=np.uint64)
+                        refused(decode(self.sites[name].handle(encode(request))), "has not the expected shape")
+                    self.reply = decode(self.sites[name].handle(data))
+                    assert "ok" in self.reply, self.reply
+                    raise _Told
+            return {name: self.sites[name].handle(data) for name, data in requests.items()}
+
+    case = ALL["hyfdca, horizontal"]
+    with pytest.raises(_Told):
+        fit(case, Twice(sites_of(case), "hyfdca.finish_round", {}, again=False))
