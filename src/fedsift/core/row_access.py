@@ -20,7 +20,7 @@ from fedsift.core import party
 from fedsift.core.checks import LabelFacts, TableSize, checked_label, checked_sizes
 from fedsift.core.design import Design
 from fedsift.core.row_draws import LEFT_OUT, TEST, TRAIN, Sides, draw_designed_rows, draw_rows
-from fedsift.errors import ParameterError, ReplyError
+from fedsift.errors import AlignmentError, ParameterError, ReplyError
 
 if TYPE_CHECKING:
     from fedsift.core.federation import Federation
@@ -54,7 +54,10 @@ class RowAccess:
     def n_rows(self) -> int:
         """Rows in this view: the shared rows of vertical parties, all rows of horizontal and hybrid ones."""
         fed = cast("Federation", self)
-        rows = {fed.grid[name][0]: size.rows for name, size in self.sizes().items()}  # by row block
+        rows: dict[int, int] = {}  # by row block
+        for name, size in self.sizes().items():
+            if rows.setdefault(fed.grid[name][0], size.rows) != size.rows and fed._job is not None:
+                raise AlignmentError(f"party {name!r} does not hold the rows of the others; align the federation first")
         return sum(rows.values())
 
     @property

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import AtMost, Between
 from fedsift.core.files import plain
 from fedsift.core.ledger import rounded_numbers
-from fedsift.core.operation import Array, Operation, operation
+from fedsift.core.operation import Array, ByName, Operation, operation
 from fedsift.core.party import Party
 from fedsift.core.splits import train_test_rows
 from fedsift.errors import OperationRefused
@@ -54,7 +54,7 @@ def deal_folds(party: Party, *, repeat: Annotated[int, Between(0, 1000)]) -> NDA
     discloses="aggregate",
     about="for each method and measure: mean and deviation over the folds, and the interval of its difference to all "
     "columns, rounded",
-    reply=dict,
+    reply=ByName(ByName(dict.fromkeys(("mean", "deviation", "low", "high"), (float, type(None))))),
     role="active",
     concerns="own columns and labels",
     times=1,

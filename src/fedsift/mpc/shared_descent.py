@@ -332,8 +332,8 @@ class SharedDescent:
 
     def _told(self, reply: OwnGradient, operation: str) -> Floats:
         """The label holder's own gradient, if it has its shape and its loss is not empty where there is one."""
-        active = self.run.active
-        if reply.own.shape != (self.widths[active], self.outputs) or (self.reads_scores and not reply.loss.size):
+        active, told = self.run.active, reply.loss.ndim == 1 and (reply.loss.size or not self.reads_scores)
+        if reply.own.shape != (self.widths[active], self.outputs) or not told:
             raise ReplyError(active, operation, "expected a loss and a number for each of its columns")
         return np.asarray(reply.own / self.rows)
 

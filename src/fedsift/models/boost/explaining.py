@@ -163,7 +163,14 @@ def explain_jointly(run: Federation, model: str, *, rows: bool) -> dict[str, Any
         meet_all(run)
         boxes = run.ask(tell_sides, to=run.passive, model=model, holder=run.active)
     run.ask(explain_rows, to=run.active, model=model, boxes=boxes)
-    told: dict[str, Any] = run.ask(tell_explanations if rows else tell_importance, to=run.active)
+    asked = tell_explanations if rows else tell_importance
+    told: dict[str, Any] = run.ask(asked, to=run.active)
+    parties, columns, values = told["parties"], told["columns"].tolist(), told["values"]
+    known = all(0 <= column < run.n_columns.get(party, 0) for party, column in zip(parties, columns))
+    if not known or not len(parties) == len(columns) == len(values):
+        raise ReplyError(run.active, asked.short_name, "it told of columns that there are not, or no value of each")
+    if rows and (len(told["ids"]) != run.n_rows or values.shape[1] != run.n_rows or not values.shape[2]):
+        raise ReplyError(run.active, asked.short_name, "it told of other rows than there are")
     return told
 
 

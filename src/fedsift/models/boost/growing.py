@@ -309,7 +309,10 @@ def _one_round(
     more = len(nodes["job"]) > 0
     while more:
         replies = fed.ask(level_sums, to=helpers, nodes=nodes) if len(nodes["job"]) else {}
-        answers += sum(int(np.unpackbits(reply["filled"]).sum()) for reply in replies.values())
+        for name, reply in replies.items():
+            if reply["filled"].dtype != np.uint8:
+                raise ReplyError(name, "level_sums", "which groups have rows is told in packed bits")
+            answers += int(np.unpackbits(reply["filled"]).sum())
         cuts = fed.ask(choose_splits, to=fed.active, replies=replies)
         if not set(cuts) <= set(helpers):
             raise ReplyError(fed.active, "choose_splits", "it cut a column of a party that has none")

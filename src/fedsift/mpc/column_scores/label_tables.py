@@ -58,6 +58,7 @@ from fedsift.mpc.two_halves import (
 MAX_BINS = 100
 DEFAULT_BINS = 10
 _WEIGHTED_BITS = 24.0  # of an opened weighted count
+_MOST_COUNTED = 2.0**48  # rows, their weights and noise are less
 
 
 @dataclass(frozen=True)
@@ -342,7 +343,13 @@ def _own(fed: Federation, opened: OpenedCounts, variance: float, unit: int) -> C
     own, bins = opened.own, opened.bins
     if len(bins) != fed.n_columns[fed.active] or own.shape != (bins.sum(), fed.n_classes):
         raise ReplyError(fed.active, "open_counts", "another number of columns, bins or classes than it has")
-    return ColumnTables(own.astype(np.float64) / (unit or 1), bins, variance)
+    table = ColumnTables(own.astype(np.float64) / (unit or 1), bins, variance)
+    exact = not variance and not unit
+    if bins.min(initial=1) < 1 or np.abs(table.cells).max(initial=0.0) > _MOST_COUNTED:
+        raise ReplyError(fed.active, "open_counts", "bins without a place, or counts beyond all bounds")
+    if exact and ((own < 0).any() or any(part.sum() != fed.n_rows for part in table.columns())):
+        raise ReplyError(fed.active, "open_counts", "its counts do not add up to the number of rows")
+    return table
 
 
 def _joined(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.operation import operation
+from fedsift.core.federation import Federation
+from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
+from fedsift.errors import ReplyError
 from fedsift.models.splitnn.gates import importance_to_mu
-from fedsift.models.splitnn.training import bottom_of
+from fedsift.models.splitnn.training import SplitRun, bottom_of
 
 
 @operation(
@@ -32,7 +34,7 @@ def take_importance(
     when="protection=open|lattice",
     discloses="aggregate",
     about="the gate of each column and of each embedding component",
-    reply={"columns": np.ndarray, "copies": np.ndarray, "components": np.ndarray},
+    reply=dict.fromkeys(("columns", "copies", "components"), Array("f", (1, 2), finite=False)),
     times="100000 a session",
 )
 def read_gates(party: Party, *, model: str) -> dict[str, np.ndarray]:
@@ -45,3 +47,17 @@ def read_gates(party: Party, *, model: str) -> dict[str, np.ndarray]:
 
 
 OPERATIONS = (take_importance, read_gates)
+
+
+# --- the coordinator's side -------------------------------------------------------------------------------------------
+
+
+def told_gates(fed: Federation, run: SplitRun, networks: int) -> dict[str, dict[str, np.ndarray]]:
+    """The gates of each party's columns, copies and components: a line a network."""
+    told = fed.ask(read_gates, to=list(run.widths), model=run.model)
+    found = {name: {kind: np.atleast_2d(values) for kind, values in read.items()} for name, read in told.items()}
+    for name, read in found.items():
+        columns = (networks, fed.n_columns[name])
+        if read["columns"].shape != columns or any(len(lines) != networks for lines in read.values()):
+            raise ReplyError(name, "read_gates", "expected a gate for each of its columns")
+    return found

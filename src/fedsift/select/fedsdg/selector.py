@@ -53,7 +53,7 @@ from fedsift.select.fedsdg.gate_search import (
     standard_error,
     warn_of_nothing,
 )
-from fedsift.select.fedsdg.gate_training import read_gates, take_importance
+from fedsift.select.fedsdg.gate_training import take_importance, told_gates
 from fedsift.select.fedsdg.shared_training import GateSettings, train_gates
 
 STEPS, SHARED_STEPS = 800, 400
@@ -351,8 +351,7 @@ class FedSDG(Selector):
 
         def observe(epoch: int) -> None:
             if (epoch + 1) % self.trace_every == 0 or epoch + 1 == epochs:
-                read = fed.ask(read_gates, to=list(run.widths), model=run.model)
-                trace.append((epoch + 1, {n: {k: np.atleast_2d(v) for k, v in r.items()} for n, r in read.items()}))
+                trace.append((epoch + 1, told_gates(fed, run, len(prices))))
 
         run.train(epochs, observe=observe)
         fed.ask(forget_model, to=fed.parties, model=run.model)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused
 from fedsift.models.splitnn.gates import shrink_columns
@@ -60,7 +60,7 @@ def _training_embedding(bottom: Bottom) -> np.ndarray:
     receives="plain",
     about="which embedding components matter",
     learns="the embedding of each training row, once",
-    reply={"components": dict, "lambda": float},
+    reply={"components": ByName(Array("i")), "lambda": float},
     times=1,
 )
 def select_components(

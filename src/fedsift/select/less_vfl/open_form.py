@@ -25,6 +25,7 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation
 from fedsift.crypto.additive.keys import SCHEMES
+from fedsift.errors import ReplyError
 from fedsift.models.splitnn import training
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.settings import BottomSettings, TopSettings, check_label_epsilon, note_label_epsilon
@@ -215,6 +216,9 @@ class OpenLessVFL(Selector):
             price=None if self.lambda_components == "auto" else float(self.lambda_components),
             epochs=self.stage_epochs, rate=0.1,
         )  # fmt: skip
+        for name, places in answer["components"].items():
+            if not np.isin(places, range(run.widths.get(name, 0))).all() or name not in run.widths:
+                raise ReplyError(run.active, "select_components", "it kept components that there are not")
         return answer["components"], answer["lambda"]
 
     def _columns(self, fed: Federation, run: SplitRun, components: dict[str, np.ndarray]) -> dict[str, Any]:

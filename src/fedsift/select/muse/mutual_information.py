@@ -317,8 +317,9 @@ class BinMatching:
             task=fed.asked_task,
         )  # fmt: skip
         for name, reply in replies.items():
-            if reply.entropies.shape != (fed.n_columns[name] + (name == fed.active),):
-                raise ReplyError(name, "prepare_columns", f"expected {fed.n_columns[name]} entropies")
+            own = fed.n_columns[name] + (name == fed.active)
+            if reply.entropies.shape != (own,) or reply.small.ndim != 1 or not np.isin(reply.small, range(own)).all():
+                raise ReplyError(name, "prepare_columns", f"expected {own} entropies, and small bins of these alone")
             if len(reply.small):
                 raise self._too_small(f"a bin of {self._describe(name, int(reply.small[0]))}")
         most = max(reply.bins for reply in replies.values())

@@ -388,6 +388,8 @@ class LatticeRun(BatchRun):
             sent = {name: {"answer": learned["answers"][name]} for name in self.passive}
             if learned["loss"] is not None and learned["score"] is not None:
                 self._saw(learned)
+        if not self._batches:
+            raise ReplyError(self.active, "learn_lattice", "it told no loss and score of the epoch")
         fed.ask(encrypt_lattice, to=self.passive, each=sent, model=self.model, outputs=self.outputs)
 
     def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:

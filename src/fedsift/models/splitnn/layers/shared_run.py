@@ -161,6 +161,8 @@ class SharedRun(SplitRun):
         for name, count in counts.items():
             if count["inputs"] > MOST_INPUTS * fed.n_columns[name] + 1:
                 raise ReplyError(name, "count_inputs", "its columns do not make so many inputs")
+        if not counts[fed.active]["inputs"]:
+            raise ReplyError(fed.active, "count_inputs", "it left out the constant, which is an input of its own")
         owners = {name: c["inputs"] for name, c in counts.items() if c["inputs"]}
         wide = sum(owners.values()) > WIDE
         mixed = predicts and wide
