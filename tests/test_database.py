@@ -107,8 +107,11 @@ def test_what_is_missing_is_said_and_no_address_is_told(tmp_path, monkeypatch):
     monkeypatch.delenv("BANK_DB")
     with pytest.raises(DataError, match="the environment variable 'BANK_DB' is not set"):
         read(file)
-    file.write_text(" \n")
     monkeypatch.setenv("BANK_DB", "sqlite:///bank.db")
+    file.write_bytes("select 'Stra\xdfe'".encode("latin-1"))
+    with pytest.raises(DataError, match="the query is not written in UTF-8"):
+        read(file)
+    file.write_text(" \n")
     with pytest.raises(DataError, match="there is no query in the file"):
         read(file)
 

@@ -35,7 +35,10 @@ def load_query(path: Path, where: str, wanted: Wanted) -> Loaded:
         )
     if wanted.id is None:
         raise DataError(f"{where}: the rows of a query have no order: name the column of their ids")
-    query = path.read_text(encoding="utf-8").strip().rstrip(";")
+    try:
+        query = path.read_text(encoding="utf-8").strip().rstrip(";")
+    except UnicodeDecodeError:
+        raise DataError(f"{where}: the query is not written in UTF-8; save it so") from None
     if not query:
         raise DataError(f"{where}: there is no query in the file")
     try:

@@ -74,7 +74,7 @@ def standard(party: Party, places: range) -> NDArray[np.float32]:
     table, names = party.table, [party.columns[place] for place in places]
     numbers = [name for name in names if table.kinds[name] != "categorical"]
     values = np.empty((party.n_rows, len(names)), dtype=np.float32, order="F")  # half the memory; it only has to rank
-    values[:, [name in set(numbers) for name in names]] = table.matrix(numbers)
+    values[:, [table.kinds[name] != "categorical" for name in names]] = table.matrix(numbers)
     for place, name in enumerate(names):
         if table.kinds[name] == "categorical":
             codes, count = used_bins(table, name, 2, 1)

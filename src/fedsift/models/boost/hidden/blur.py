@@ -230,7 +230,7 @@ def _rounded(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _words_for(seed: bytes, output: int, salts: Salts) -> Ring:
     """A word a salt: tables of random words, one for each byte of a salt, of which the chosen ones are added
-    (tabulation hashing: independent for salts that differ)."""
+    (tabulation hashing: any three that differ are independent)."""
     tables = stream(seed, "boost: noise", output, (_SALT_BYTES, 256))
     picked = salts.words[:, None].astype("<u8").view(np.uint8).reshape(-1, _SALT_BYTES)
     return np.asarray(np.bitwise_xor.reduce(tables[np.arange(_SALT_BYTES), picked], axis=1))
