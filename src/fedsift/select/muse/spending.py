@@ -1,10 +1,11 @@
 """How a run of MUSE with noise shares its rho over its steps, from what the job says and the number of columns.
 
 Step 0 counts every column with the label, step s the column that was chosen as s-th with those that go on. All meet the
-first choice; from the second on only those that score best go on, two for each column that is still to be chosen. A
-step's share is as large as its number of tables: every table of two columns carries about the same noise, and what is
-not spent on columns that will not be chosen makes it smaller for the others. (Who goes on was once decided by relevance
-alone: then a column that repeats nothing, and so is the next choice, was rarely among them, at any epsilon.)
+first choice; from the second on only the best go on, three for each column that is still to be chosen
+(``criteria.steps`` says which are the best). A step's share is as large as its number of tables: every table of two
+columns carries about the same noise, and what is not spent on columns that will not be chosen makes it smaller for the
+others. (Who goes on was once decided by relevance alone: then a column that repeats nothing, and so is the next choice,
+was rarely among them, at any epsilon.)
 
 The shares, the cells and how many go on were chosen on jm1, california_housing, phishing_websites, spambase, wine,
 fate_dvisits, usps, isolet, gina (sets of few rows drawn up to 40,000) and generated tables with and without categories,
@@ -24,7 +25,7 @@ import numpy as np
 from fedsift.mpc.column_scores.noise import TableNoise, rho_of
 
 EDGES_SHARE, LABEL_SHARE = 0.2, 0.3  # of a party's rho: for bins, for the tables with the label
-_GO_ON = 2  # columns for each that is still to be chosen
+_GO_ON = 3  # columns for each that is still to be chosen
 _DEVIATIONS = 20  # of the noise that a cell of two columns' table holds on average: fewer bins where it would not
 
 
