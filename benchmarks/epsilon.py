@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -170,9 +169,8 @@ class MuseTwin:
         spending = self.spending
         found = searched(party, BINS, muse_tables.EDGES_SHARE * spending.rho)
         least = spending.noise(0).min_rows(spending.noise(0).party_scale(len(party.columns)), 1)
-        few, later = spending.joint_bins(self.rows), spending.joint_scale()
-        most = max(1, math.ceil(muse_tables.BIN * later))
-        return [coded(found, self.rows, BINS, least), coded(found, self.rows, few, most, most=few)]
+        joint = coded(found, self.rows, BINS, spending.joint_rows(), most=BINS)
+        return [coded(found, self.rows, BINS, least), joint]
 
     def _tables(self, step: int, home: str, chosen: tuple[np.ndarray, int], others: list[int]) -> list[Any]:
         """Of one column (or the label) of ``home`` with others, each with the noise of its two sides."""

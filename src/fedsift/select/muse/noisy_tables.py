@@ -5,8 +5,8 @@ Bin matching shows the coordinator exact tables, so it cannot carry noise. Here 
 ciphertexts by their own bins, and the coordinator opens the joint tables from two halves (``mpc/two_halves.py``), as
 the filters do. Rows must stand in the same order everywhere, as after alignment.
 
-The table of a column with the label has the job's bins; that of two columns has cells for both, so these are cut more
-coarsely, from the same paid counts: as many bins as let a cell hold some deviations of the noise.
+All tables have the job's bins, small ones merged; what small cells are worth is weighed where they are read
+(``counted.py``). Tables of two columns had few bins once, so that a cell held more than noise: what these hid was more.
 
 *Guarantee* (neighbours and mechanism as in ``mpc/column_scores/noise.py``): edges of bins are paid for first, and each
 step has a share of a party's rho that follows from the job and the number of columns (``spending.py``); the shares add
@@ -20,7 +20,6 @@ composition of zCDP). Every party adds full noise for itself, and takes part in 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
@@ -59,7 +58,6 @@ from fedsift.select.muse.counted import Counted
 from fedsift.select.muse.spending import EDGES_SHARE, Spending
 
 LABEL = -1  # stands for the label among the label holder's columns
-BIN = 2  # of the noise, that a bin of two columns' tables holds at least
 Step = Annotated[int, Between(0, 10**6)]
 Column = Annotated[int, Between(-1, 10**7)]
 
@@ -107,14 +105,13 @@ class NoisyBins:
     times=1,
 )
 def pay_for_bins(party: Party, *, task: Task, columns: Annotated[int, Between(1, 10**7)]) -> NDArray[np.int32]:
-    """``columns`` is how many there are in all: the more, the fewer bins."""
+    """``columns`` is how many there are in all: the more, the larger the noise."""
     spending = Spending.of(party.job.parameters, columns)
     noise, own = spending.noise(0), len(party.columns)
     n_bins, min_cell = spending.n_bins, int(party.job.parameters.get("min_cell") or 1)
     found, rows = searched(party, n_bins, EDGES_SHARE * spending.rho), party.n_rows
     with_label = coded(found, rows, n_bins, noise.min_rows(noise.party_scale(own), min_cell))
-    few, later = spending.joint_bins(rows), spending.joint_scale()
-    joint = coded(found, rows, few, max(min_cell, math.ceil(BIN * later)), most=few)
+    joint = coded(found, rows, n_bins, spending.joint_rows(min_cell), most=n_bins)
     label = None
     if party.job.active == party.name:
         label = party.labels(task=task)

@@ -7,7 +7,7 @@ columns carries about the same noise, and what is not spent on columns that will
 others. (Who goes on was once decided by relevance alone: then a column that repeats nothing, and so is the next choice,
 was rarely among them, at any epsilon.)
 
-The shares, the cells and how many go on were chosen on jm1, california_housing, phishing_websites, spambase, wine,
+The shares and how many go on were chosen on jm1, california_housing, phishing_websites, spambase, wine,
 fate_dvisits, usps, isolet, gina (sets of few rows drawn up to 40,000) and generated tables with and without categories,
 by how many of the five exact choices are found at epsilon 1. Counting the best with the label once more before each
 choice was tried there too, for three tenths to four tenths of rho, and found no more.
@@ -20,13 +20,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from fedsift.mpc.column_scores.noise import TableNoise, rho_of
 
 EDGES_SHARE, LABEL_SHARE = 0.2, 0.3  # of a party's rho: for bins, for the tables with the label
 _GO_ON = 3  # columns for each that is still to be chosen
-_DEVIATIONS = 20  # of the noise that a cell of two columns' table holds on average: fewer bins where it would not
+BIN = 2  # deviations of the noise that a bin of two columns' tables holds at least
 
 
 @dataclass(frozen=True)
@@ -56,10 +54,7 @@ class Spending:
             share = (1 - EDGES_SHARE - LABEL_SHARE) * self.go_on(step) / planned
         return TableNoise(self.rho, ranked, share)
 
-    def joint_scale(self) -> float:
-        """Of what a party adds at most to a table of two columns."""
-        return self.noise(1).party_scale(self.go_on(1)) if self.n_features > 1 else self.noise(0).party_scale(1)
-
-    def joint_bins(self, rows: int) -> int:
-        """Bins in tables of two columns: as many as asked for, or so few that their cells hold more than noise."""
-        return int(np.clip(math.sqrt(rows / (_DEVIATIONS * self.joint_scale())), 2, self.n_bins))
+    def joint_rows(self, min_cell: int = 1) -> int:
+        """Rows of a bin in tables of two columns, at least: some deviations of what a party adds at most."""
+        scale = self.noise(1).party_scale(self.go_on(1)) if self.n_features > 1 else 0.0
+        return max(min_cell, math.ceil(BIN * scale))
