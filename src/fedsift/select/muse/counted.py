@@ -74,7 +74,7 @@ class Counted:
         bent = np.where(cells > 2 * least, 1 / shown, 0.0) - (1 / first[:, None] + 1 / second - 1) / self.rows
         exact = cells * np.log(shown / expected) - over - bent * self.variance / 2
         square = (over**2 - noise) / (2 * expected)
-        return np.where(np.maximum(expected, cells) > 2 * least, exact, square)
+        return np.asarray(np.where(np.maximum(expected, cells) > 2 * least, exact, square))
 
     def entropies(self) -> tuple[float, float]:
         """Of the column and of the one that it was counted with."""
