@@ -4,8 +4,8 @@
 
 A unit is one job and one seed. For requests: sites with the default rules (but for those that would end a run early)
 follow an honest coordinator up to a step drawn at random; there they get changed forms of the next request, hundreds
-of them, each on the state that the honest run has left (``strikes.py``), and the run ends. So every step of every method is reached, whatever a
-changed request did that was accepted.
+of them, each on the state that the honest run has left (``strikes.py``), and the run ends. So every
+step of every method is reached, whatever a changed request did that was accepted.
 Each gets a typed answer within two CPU-seconds and 64 MB; one that was refused before it ran leaves the site as it was,
 and one that failed while it ran is counted as asked and leaves what other steps remember (``memory``). For replies: an
 honest run is recorded, and its replies are played to the coordinator again and again, one of them changed. What it

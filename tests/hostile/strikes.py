@@ -9,7 +9,6 @@ the threads of Polars do not live through it.)
 from __future__ import annotations
 
 import copy
-import dataclasses
 import logging
 import time
 import traceback
@@ -64,38 +63,38 @@ def _kept(store: dict[Any, Any]) -> dict[Any, int]:
 class Before:
     """A copy of what a site keeps, to go back to: all that runs, views, keys and models are, down to the last number.
 
-    Not the journal (nothing is taken off it), nor what cannot be copied: a network's tensors that carry gradients.
+    Not the journal (nothing is taken off it), nor what cannot be copied: secret keys, tensors that carry gradients.
+    Changed requests meet copies; the run goes on with what it had.
     """
 
     def __init__(self, site: Site):
-        self.site = site
+        self.site, self.own, self.whole = site, _stores(site), True
+        shared = (site.table, site.identity, site, *vars(site.table).values())
+        self.shared: dict[int, Any] = {id(each): each for each in shared}
         self.kept = self._copied(_stores(site))
 
     def bring_back(self) -> None:
         for name, value in self._copied(self.kept).items():
             vars(self.site)[name] = value
 
+    def end(self) -> None:
+        vars(self.site).update(self.own)
+
     def _copied(self, stores: dict[str, Any]) -> dict[str, Any]:
-        shared = (self.site.table, self.site.identity, self.site, *vars(self.site.table).values())
-        memo: dict[int, Any] = {id(each): each for each in shared}
-        return {name: _copied(value, memo) for name, value in stores.items()}
+        """All at once: what two steps hold together they hold together in the copy."""
+        while True:
+            try:
+                return copy.deepcopy(stores, dict(self.shared))
+            except Exception as error:
+                frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+                whole = next(f.f_locals["x"] for f in reversed(frames) if f.f_code is copy.deepcopy.__code__)
+                self.shared[id(whole)] = whole
+                self.whole = self.whole and not type(whole).__module__.startswith("torch")
 
 
 def _stores(site: Site) -> dict[str, Any]:
     names = ("runs", "sessions", "views", "keys", "models", "_accepted")
     return {name: vars(site)[name] for name in names if name in vars(site)}
-
-
-def _copied(value: Any, shared: dict[int, Any]) -> Any:
-    try:
-        return copy.deepcopy(value, dict(shared))
-    except Exception:  # part of it has no copy (a secret key): as deep as it goes
-        made = copy.copy(value) if isinstance(value, dict) or dataclasses.is_dataclass(value) else value
-        if isinstance(made, dict):
-            made.update((key, _copied(item, shared)) for key, item in value.items())
-        elif made is not value:
-            vars(made).update((key, _copied(item, shared)) for key, item in vars(value).items())
-        return made
 
 
 class _Places(logging.Handler):
@@ -122,6 +121,7 @@ PLACES = _Places()
 def strike(site: Site, data: bytes, mutants: Iterable[bytes]) -> Tally:
     """Send each of the changed forms of this request; raise nothing: what is wrong stands in the tally."""
     tally, operation, kept = Tally(), str(decode(data)["operation"]), Before(site)
+    kept.bring_back()
     before = memory(site)
     logger = logging.getLogger("fedsift.core.party")
     logger.addHandler(PLACES)
@@ -133,12 +133,12 @@ def strike(site: Site, data: bytes, mutants: Iterable[bytes]) -> Tally:
             known = {told.partition(" to ")[0] for told in tally.errors}
             tally.errors += [str(error)] * (str(error).partition(" to ")[0] not in known)  # one of a kind
             changed = True
+        if len(tally.errors) >= ENOUGH or (changed and not kept.whole):  # a graph of gradients is gone
+            break
         if changed:
             kept.bring_back()
             before = memory(site)
-        if len(tally.errors) >= ENOUGH:
-            break
-    kept.bring_back()
+    kept.end()
     logger.removeHandler(PLACES)
     return tally
 

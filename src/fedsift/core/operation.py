@@ -312,7 +312,7 @@ def check_reply(spec: object, value: object, party: str, operation: str) -> None
     """Raise ``ReplyError`` unless ``value`` has the declared shape.
 
     A spec is ``None``, a type, ``Array(...)``, ``Whole(...)``, a dictionary of specs (exactly these keys),
-    ``ByName(...)``, a list with one spec (any number of such items), a tuple of types (one of them), a ``@message`` or
+    ``ByName(...)``, a list with one spec (any number of such items), a tuple of specs (one of them), a ``@message`` or
     ``ANY``.
     """
 
@@ -327,6 +327,8 @@ def _walk(spec: Any, value: Any, where: str, wrong: Callable[[str], ReplyError])
         return
     if isinstance(spec, (dict, list, ByName)):
         _walk_inside(spec, value, where, wrong)
+    elif isinstance(spec, tuple):
+        _walk_one_of(spec, value, where, wrong)
     elif spec is None:
         if value is not None:
             raise wrong(f"{where} should be empty")
@@ -343,6 +345,18 @@ def _walk(spec: Any, value: Any, where: str, wrong: Callable[[str], ReplyError])
         raise wrong(f"{where} has the wrong type {type(value).__name__}")
     elif spec is int and abs(value) > MOST:
         raise wrong(f"{where} is out of all bounds")
+
+
+def _walk_one_of(specs: tuple[Any, ...], value: Any, where: str, wrong: Callable[[str], ReplyError]) -> None:
+    if value is None and type(None) in specs:
+        return
+    told = [spec for spec in specs if spec is not type(None)]
+    for spec in told[:-1]:
+        try:
+            return _walk(spec, value, where, wrong)
+        except ReplyError:
+            continue
+    _walk(told[-1], value, where, wrong)
 
 
 def _walk_inside(spec: Any, value: Any, where: str, wrong: Callable[[str], ReplyError]) -> None:

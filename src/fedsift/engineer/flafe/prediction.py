@@ -23,7 +23,7 @@ from fedsift.engineer.flafe.shared_residual import (
     read_total,
 )
 from fedsift.engineer.flafe.statistics import SCORE_ROOM, ModelPart, Predictions, Term
-from fedsift.errors import DataError
+from fedsift.errors import DataError, ReplyError
 from fedsift.mpc.ring import Ring, from_ring, to_ring
 
 _SCORE_BITS = 24
@@ -95,7 +95,7 @@ def add_terms(party: Party, *, peer: PartyName, sent: Ring, number: int, weights
     times=1,
     discloses="masked",
     about="its part of the prediction of each row, masked: the label holder reads the total over all parties",
-    reply=list,
+    reply=[Array("i")],
 )
 def prediction_share(party: Party, *, reader: LabelHolder, others: list[PartyName], number: int) -> list[Ring]:
     scores = party.held(Scores)
@@ -117,6 +117,9 @@ def read_prediction(party: Party, *, model: str, sent: dict[str, list[Ring]], nu
     part, scores = _part(party, model), party.held(Scores)
     both = np.concatenate([scores.own, scores.products])
     if sent:
+        for name, vectors in sent.items():
+            if len(vectors) != 1 or vectors[0].shape != both.shape:
+                raise ReplyError(name, "prediction_share", f"it should be one vector of {len(both)} numbers")
         both = both + read_total(party, {name: vectors[0] for name, vectors in sent.items()}, number)
     score, product = np.split(both, 2)
     z = from_ring(score, _SCORE_BITS) + from_ring(product, bits)

@@ -370,7 +370,8 @@ class StatisticsRun:
     def _factor(self, party: str, position: int, unit: float) -> str:
         """An operand as the model uses it: cut at another number of deviations."""
         formula = parse(self.operands[party][position])
-        assert isinstance(formula, Call)  # operands are scaled
+        if not isinstance(formula, Call) or formula.function != "scale":
+            raise ReplyError(party, "take_operands", "an operand that it told is not scaled")
         centre, deviation = formula.numbers
         return str(scaled(formula.arguments[0], centre, deviation * unit))
 

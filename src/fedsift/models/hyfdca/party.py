@@ -16,6 +16,7 @@ from fedsift.core.ledger import scores_read
 from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
+from fedsift.core.requested import check_size
 from fedsift.errors import DataError, OperationRefused
 from fedsift.models.design import LinearPart
 from fedsift.models.hyfdca.loss import best_duals
@@ -30,7 +31,7 @@ ROUNDS = "2 x parties x rounds or 1000 a session"
 SCORE_BITS = 32  # of the fraction of a score
 GRAM_SHIFT = 30  # inner products are told with so many more bits: they get small
 MEASURES = 8  # numbers by output beside the inner products: see ``search.Measures``
-MAYBE_RING = (np.ndarray, type(None))
+MAYBE_RING = (Array("i", (1, 2)), type(None))
 
 
 @message
@@ -182,6 +183,8 @@ def raise_duals(
     others, centre = labels.others, labels.centre
     if scores is not None:
         others = others + uncover(party, scores, "scores", number, _first(party, senders), others.shape)
+    if recentre is not None:
+        check_size(party.name, "raise_duals", "recentre", recentre, target.shape[1])
     if recentre is not None and recentre.any() and labels.duals is not None:
         centre = np.where(recentre, labels.duals.signed * target, centre)
     intercept = part.intercept_metric * walk.track.u

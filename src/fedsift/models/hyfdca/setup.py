@@ -137,13 +137,20 @@ def open_part(party: Party, *, place: Place, classes: list[str], regression: boo
     if part.holder == party.name:
         if label is None:
             raise DataError(f"party {party.name!r} is to hold the labels of its rows, but it has no label column")
-        part.target = label.astype(np.float64)[:, None] if regression else _signs(label, classes)
+        part.target = numbers_of(party, label)[:, None] if regression else _signs(label, classes)
         part.classes = tuple(classes)
     party.keep(part)
     if part.column_group is None:
         return None
     nonce = secrets.token_bytes(12)
     return nonce + _box(party, part.column_group).encrypt(nonce, encode(_own_categories(party)), None)
+
+
+def numbers_of(party: Party, label: np.ndarray) -> np.ndarray:
+    """The label as amounts."""
+    if label.dtype.kind not in "iufb":
+        raise DataError(f"party {party.name!r}: the label is text, so it cannot be a regression target")
+    return np.asarray(label.astype(np.float64))
 
 
 def _own_categories(party: Party) -> dict[str, list[str]]:
