@@ -25,7 +25,7 @@ from fedsift.core.bundles import pack, unpack
 from fedsift.core.exchange import Exchange
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import find_operation
-from fedsift.core.party import Site
+from fedsift.core.party import UNFORESEEN, Site
 from fedsift.core.transports.base import Delivery, Transport
 from fedsift.errors import MessageError
 from hostile.coordinator import TYPED
@@ -102,6 +102,12 @@ class OneByOne(Transport):
         raise NotImplementedError
 
 
+def is_typed(reply: dict[str, Any]) -> bool:
+    """Refused by a check of its own. An error of Python that nobody foresaw is told as a refusal too (``UNFORESEEN``):
+    to the coordinator it is one, here it is a fault."""
+    return reply["error"] in TYPED and not str(reply["what"]).startswith(UNFORESEEN)
+
+
 class Mutating(Transport):
     """Before each honest request it sends changed ones, and looks at what comes back."""
 
@@ -128,7 +134,7 @@ class Mutating(Transport):
         self.sent += 1
         if "ok" in reply:
             self.accepted += 1
-        elif reply["error"] not in TYPED:
+        elif not is_typed(reply):
             raise Untyped(f"{reply} to {decode(mutant)}"[:900])
 
 

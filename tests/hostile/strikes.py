@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.message import decode
-from fedsift.core.party import UNFORESEEN, Site
-from hostile.coordinator import TYPED
-from hostile.mutants import Untyped, limited
+from fedsift.core.party import Site
+from hostile.mutants import Untyped, is_typed, limited
 
 ENOUGH = 5  # errors of a unit
 
@@ -106,7 +105,7 @@ class _Places(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info and record.exc_info[1]:
-            self.last = f"{record.exc_info[1]}"[:60] + raised_in(record.exc_info[1])
+            self.last = f"{record.exc_info[1]}"[:160] + raised_in(record.exc_info[1])
 
 
 def raised_in(error: BaseException) -> str:
@@ -162,12 +161,6 @@ def send(site: Site, operation: str, mutant: bytes, before: tuple[Any, ...], tal
     _check_counted(site, before, operation)
     tally.failed += 1
     return True
-
-
-def is_typed(reply: dict[str, Any]) -> bool:
-    """Refused by a check of its own. An error of Python that nobody foresaw is told as a refusal too (``UNFORESEEN``):
-    to the coordinator it is one, here it is a fault."""
-    return reply["error"] in TYPED and not str(reply["what"]).startswith(UNFORESEEN)
 
 
 def _check_counted(site: Site, before: tuple[Any, ...], operation: str) -> None:

@@ -16,10 +16,9 @@ from fedsift.core.ledger import scores_read
 from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.core.requested import check_size
 from fedsift.errors import DataError, OperationRefused
 from fedsift.models.design import LinearPart
-from fedsift.models.hyfdca.loss import best_duals
+from fedsift.models.hyfdca.loss import best_duals, check_centres
 from fedsift.models.hyfdca.state import Labels, Part, RoundState, Walk
 from fedsift.models.hyfdca.track import Decision, Track, from_bits, to_bits
 from fedsift.models.predicted import Predicted, ScoresOpened
@@ -184,9 +183,9 @@ def raise_duals(
     if scores is not None:
         others = others + uncover(party, scores, "scores", number, _first(party, senders), others.shape)
     if recentre is not None:
-        check_size(party.name, "raise_duals", "recentre", recentre, target.shape[1])
-    if recentre is not None and recentre.any() and labels.duals is not None:
-        centre = np.where(recentre, labels.duals.signed * target, centre)
+        check_centres(party.name, "raise_duals", recentre, target.shape[1], part.loss)
+        if recentre.any() and labels.duals is not None:
+            centre = np.where(recentre, labels.duals.signed * target, centre)
     intercept = part.intercept_metric * walk.track.u
     total = _number(others, SCORE_BITS) + part.x @ _weights(part, state) + intercept
     best = best_duals(part.loss, total, target, centre)
