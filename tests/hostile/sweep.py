@@ -41,7 +41,8 @@ _INSIDE = {"requests": "arguments", "replies": "ok"}
 def changes(data: bytes, kind: str) -> Iterator[bytes]:
     """Each change of a message's content, one at a time."""
     inside = _INSIDE[kind]
-    for path in _paths(decode(data).get(inside), (inside,)):
+    told = decode(data)
+    for path in _paths(told[inside], (inside,)) if inside in told else ():  # a refusal has nothing inside
         for how in range(len(ODD) + len(_SIZES)):
             message = decode(data)
             place: Any = message
