@@ -147,7 +147,7 @@ class LessVFL(OpenLessVFL):
             share=float(self.match), seed=seed_of(self.random_state),
         )  # fmt: skip
         for name, reply in replies.items():
-            if reply["kept"].shape != passed[name].shape:
+            if np.shape(reply["kept"]) != passed[name].shape:
                 raise ReplyError(name, "match_components", "it kept another number of columns than it has")
         kept = {name: reply["kept"] & passed[name] for name, reply in replies.items()}
         chosen = fed.ledger.bytes()
