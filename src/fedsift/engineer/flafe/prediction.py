@@ -22,8 +22,8 @@ from fedsift.engineer.flafe.shared_residual import (
     multiply_shares,
     read_total,
 )
-from fedsift.engineer.flafe.statistics import SCORE_ROOM, ModelPart, Predictions, Term
-from fedsift.errors import DataError, ReplyError
+from fedsift.engineer.flafe.statistics import SCORE_ROOM, Fraction, ModelPart, Predictions, Term
+from fedsift.errors import DataError, OperationRefused, ReplyError
 from fedsift.mpc.ring import Ring, from_ring, to_ring
 
 _SCORE_BITS = 24
@@ -83,9 +83,11 @@ def _factors(party: Party, part: ModelPart) -> np.ndarray:
 )
 def add_terms(party: Party, *, peer: PartyName, sent: Ring, number: int, weights: list[int]) -> None:
     """Add up the shares of the weighted products with one peer."""
-    share = multiply_shares(party, peer, sent, number).reshape(len(weights), -1)
+    scores, share = party.held(Scores), multiply_shares(party, peer, sent, number)
+    if len(share) != len(weights) * len(scores.products):
+        raise OperationRefused(party.name, "add_terms", "a weight for each term of these two parties")
+    share = share.reshape(len(weights), len(scores.products))
     total = (share * np.array(weights, dtype=np.int64).view(np.uint64)[:, None]).sum(axis=0, dtype=np.uint64)
-    scores = party.held(Scores)
     scores.products = scores.products + total
 
 
@@ -113,7 +115,9 @@ def prediction_share(party: Party, *, reader: LabelHolder, others: list[PartyNam
     learns="the sum of the other parties' scores of each row, and the cross-party part",
     reply=Array("f"),
 )
-def read_prediction(party: Party, *, model: str, sent: dict[str, list[Ring]], number: int, bits: int) -> np.ndarray:
+def read_prediction(
+    party: Party, *, model: str, sent: dict[str, list[Ring]], number: int, bits: Fraction
+) -> np.ndarray:
     part, scores = _part(party, model), party.held(Scores)
     both = np.concatenate([scores.own, scores.products])
     if sent:

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fedsift.core.arguments import Between, PartyName
 from fedsift.core.binning import MAX_CATEGORY_BINS
-from fedsift.core.labels import is_amount
+from fedsift.core.labels import amounts, is_amount
 from fedsift.core.message import decode, encode, message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
@@ -137,20 +137,13 @@ def open_part(party: Party, *, place: Place, classes: list[str], regression: boo
     if part.holder == party.name:
         if label is None:
             raise DataError(f"party {party.name!r} is to hold the labels of its rows, but it has no label column")
-        part.target = numbers_of(party, label)[:, None] if regression else _signs(label, classes)
+        part.target = amounts(label, party.name)[:, None] if regression else _signs(label, classes)
         part.classes = tuple(classes)
     party.keep(part)
     if part.column_group is None:
         return None
     nonce = secrets.token_bytes(12)
     return nonce + _box(party, part.column_group).encrypt(nonce, encode(_own_categories(party)), None)
-
-
-def numbers_of(party: Party, label: np.ndarray) -> np.ndarray:
-    """The label as amounts."""
-    if label.dtype.kind not in "iufb":
-        raise DataError(f"party {party.name!r}: the label is text, so it cannot be a regression target")
-    return np.asarray(label.astype(np.float64))
 
 
 def _own_categories(party: Party) -> dict[str, list[str]]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
+from fedsift.core.labels import amounts
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.core.requested import check_above_zero
@@ -30,7 +31,6 @@ from fedsift.models.hyfdca.loss import best_duals, check_centres, curvature, fir
 from fedsift.models.hyfdca.party import _bounded as bounded
 from fedsift.models.hyfdca.search import Measures, Search
 from fedsift.models.hyfdca.setup import _signs as signs
-from fedsift.models.hyfdca.setup import numbers_of
 from fedsift.models.hyfdca.track import Track
 from fedsift.mpc import shared_descent
 from fedsift.mpc.shared_descent import Columns, SharedDescent
@@ -111,7 +111,7 @@ def open_columns(
 
 
 def _standard(party: Party, components: Components, label: np.ndarray) -> Floats:
-    values = numbers_of(party, label)
+    values = amounts(label, party.name)
     components.centre, components.scale = float(values.mean()), float(values.std())
     if not components.scale > 1e-12 * max(1.0, abs(components.centre)):
         raise DataError(f"party {party.name!r}: the target is the same in all rows; there is nothing to learn")
